@@ -1,0 +1,212 @@
+"""The data that flows, in the order it flows: task, message, completion, execution, score, rollout, sample.
+
+One example relates them. A task of `drills` asks for `def f(xs)`, with three checks. Its prompt becomes messages; the
+policy answers with a completion of 31 tokens; the program cut from it is judged in one execution (verdict WRONG, 2 of 3
+checks passed); rewards turn that into a score; task, turn and score are one rollout. Eight rollouts of the task are a
+group. The learner sees each rollout as one sample: tokens, a mask, per-token numbers and the group's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Metrics = dict[str, float]
+"""Numbers of one step, named `area/what`: `reward/mean`, `time/learn`."""
+
+
+class Verdict(StrEnum):
+    """What became of a program, by cause."""
+
+    PASS = "pass"  # noqa: S105
+    """Every check ran to its end and held; the candidate stayed alive and inside its limits."""
+    WRONG = "wrong"
+    """The program ran, and a check did not hold."""
+    ERROR = "error"
+    """The program raised, exited or died."""
+    TIMEOUT = "timeout"
+    """CPU or wall time ran out."""
+    MEMORY = "memory"
+    """Memory ran out."""
+    OUTPUT = "output"
+    """It wrote or returned more than is allowed."""
+    COMPILE = "compile"
+    """The program does not compile."""
+    FORBIDDEN = "forbidden"
+    """It broke the rules of the wall: a malformed, second or unasked reply."""
+    NO_CODE = "no_code"
+    """The completion holds no program, or not the entry point."""
+    INFRA = "infra"
+    """The machine failed. Never a reward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing a right program must satisfy."""
+
+    source: str
+    """Python that is run by the test worker; it sees the entry point as a proxy and raises where the program is wrong."""
+    hidden: bool = True
+    """Whether the model may not see it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem with its tests."""
+
+    id: str
+    """Unique within its set: `HumanEval/0`."""
+    prompt: str
+    """What the model is shown: a stub to complete, or a description."""
+    checks: tuple[Check, ...]
+    """At least one."""
+    entry_point: str
+    """The name that the checks call."""
+    language: str = "python"
+    """A language of sandbox/languages."""
+    stub: str = ""
+    """Code that a completion continues (HumanEval's prompt); empty where the completion is a whole program."""
+    setup: str = ""
+    """Data-set code bound in the test worker before the checks: imports, helpers, constants; never the candidate's."""
+    reference: str | None = None
+    """A whole program that passes."""
+    demonstrations: tuple[str, ...] = ()
+    """Completions to learn from; may be wordy or wrong, as real data are. Without any, SFT learns from the reference."""
+    stop: tuple[str, ...] = ()
+    """Strings at which generation ends; not part of the completion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a dialogue."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What an engine wrote for one prompt."""
+
+    text: str
+    """Decoded, without stop tokens and from the stop string on cut away."""
+    tokens: tuple[int, ...]
+    """[T] token ids as sampled, the stop token included."""
+    logprobs: tuple[float, ...]
+    """[T] natural log-probabilities under the sampling distribution, in fp32."""
+    ended: Literal["stop", "length"]
+    """Why it ended: a stop token or string, or the token limit."""
+    version: int
+    """The version of the weights that wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What became of one program under its checks."""
+
+    verdict: Verdict
+    passed: int = 0
+    """Checks that held (a lower bound when stopped early)."""
+    total: int = 0
+    """Checks there are."""
+    detail: str = ""
+    """One line for people: the exception, the limit, the failing check. Up to 500 characters."""
+    output: str = ""
+    """What the candidate printed, truncated."""
+    cpu_seconds: float = 0.0
+    """CPU time of the candidate."""
+    wall_seconds: float = 0.0
+    """From the candidate's start to the verdict."""
+    memory_mb: float = 0.0
+    """Peak resident memory of the candidate in MiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A reward with its parts."""
+
+    total: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Each term's weighted contribution by name; they add up to `total`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One exchange with the policy."""
+
+    prompt_tokens: tuple[int, ...]
+    """[P] token ids the engine continued."""
+    completion: Completion
+    program: str | None
+    """What was cut from the completion to be judged; None where there was no code."""
+    execution: Execution
+    """What the judge said of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One attempt at a task, judged."""
+
+    task: Task
+    turns: tuple[Turn, ...]
+    score: Score | None
+    """None exactly when `failure` is set."""
+    failure: str | None = None
+    """The machine's failure, if any: such a rollout is dropped and counted, never scored."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the last turn's program passed every check."""
+        return bool(self.turns) and self.turns[-1].execution.verdict is Verdict.PASS
+
+    @property
+    def length(self) -> int:
+        """Completion tokens over all turns."""
+        return sum(len(turn.completion.tokens) for turn in self.turns)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the learner learns from: tokens, a mask and per-token numbers. T is the whole sequence's length."""
+
+    tokens: tuple[int, ...]
+    """[T] prompt and completion."""
+    mask: tuple[bool, ...]
+    """[T] true where the policy wrote the token and is trained on it; mask[0] is always false."""
+    logprobs: tuple[float, ...] = ()
+    """[T] the engine's log-probabilities, 0 where the mask is false; empty for dialogues."""
+    advantages: tuple[float, ...] = ()
+    """[T] filled in by the algorithm's credit; empty before."""
+    reward: float = 0.0
+    """The rollout's total score."""
+    group: str = ""
+    """Samples that compete with one another share it: one task in one step."""
+    version: int = 0
+    """The version of the weights that wrote it."""
+    truncated: bool = False
+    """Whether the token limit ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples as padded tensors. B sequences of T tokens; position t holds the numbers of *predicting* token t."""
+
+    tokens: Tensor
+    """[B, T] int64, right-padded."""
+    attention: Tensor
+    """[B, T] bool, false on padding."""
+    mask: Tensor
+    """[B, T] bool, true where the token is trained on."""
+    logprobs: Tensor
+    """[B, T] float32, the engine's (or zeros)."""
+    advantages: Tensor
+    """[B, T] float32 (or zeros)."""
+    old_logprobs: Tensor | None = None
+    """[B, T] of the policy before its first gradient step on this batch; None with a single step (they are the current ones)."""
+    reference_logprobs: Tensor | None = None
+    """[B, T] of the reference policy; None unless the algorithm asks."""
