@@ -1,0 +1,81 @@
+"""Whole files or none: write beside, flush to the disk, then rename into place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a free path in the folder of `path`; the file or folder made there becomes `path` when the block ends.
+
+    The folder is made where it is missing. When the block raises, or the process is killed, `path` stays what it was. A
+    folder cannot be renamed over another: the old one is moved aside first, so for that instant there is neither.
+
+    Raises OSError when the disk refuses, FileNotFoundError when the block made nothing.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{token_hex(4)}.partial")
+    try:
+        yield partial
+        _flush_all(partial)
+        if path.is_dir():
+            _swap(path, partial)
+        else:
+            partial.replace(path)
+        _flush(path.parent)
+    finally:
+        _remove(partial)
+
+
+def write_atomically(path: Path, data: bytes | str) -> None:
+    """Make `path` a file of exactly `data` (text as UTF-8), or leave it as it was.
+
+    Raises OSError when the disk refuses.
+    """
+    with replacing(path) as partial:
+        partial.write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a killed writer left in `folder`; only for a folder that nobody else is writing to."""
+    for partial in folder.glob(".*.partial"):
+        _remove(partial)
+
+
+def _swap(path: Path, partial: Path) -> None:
+    aside = partial.with_name(f".{path.name}.{token_hex(4)}.partial")
+    path.rename(aside)
+    try:
+        partial.rename(path)
+    except BaseException:
+        aside.rename(path)
+        raise
+    _remove(aside)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _flush_all(path: Path) -> None:
+    if path.is_dir():
+        for inside in path.rglob("*"):
+            _flush(inside)
+    _flush(path)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

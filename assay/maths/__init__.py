@@ -1,0 +1,1 @@
+"""Pure maths: tensors and numbers in, tensors and numbers out."""

@@ -1,0 +1,100 @@
+"""Whole files or none, also when the writer is killed or the disk refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assay.files import remove_leftovers, replacing, write_atomically
+
+
+def run(code: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+@pytest.mark.parametrize(("data", "expected"), [(b"\x00\r\n", b"\x00\r\n"), ("é\n", b"\xc3\xa9\n")])
+def test_a_file_holds_exactly_what_was_written_and_nothing_stays_beside_it(
+    tmp_path: Path, data: bytes | str, expected: bytes
+) -> None:
+    file = tmp_path / "new" / "report.json"
+    write_atomically(file, "old")
+    write_atomically(file, data)
+    assert file.read_bytes() == expected
+    assert names(file.parent) == ["report.json"]
+
+
+def test_a_block_that_raises_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    write_atomically(file, "old")
+
+    def interrupted() -> None:
+        with replacing(file) as partial:
+            partial.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert file.read_text() == "old"
+    assert names(tmp_path) == ["report.json"]
+
+
+def test_readers_see_the_old_file_until_the_block_ends(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    write_atomically(file, "old")
+    with replacing(file) as partial:
+        partial.write_text("new")
+        assert file.read_text() == "old"
+    assert file.read_text() == "new"
+
+
+def test_a_writer_killed_half_way_leaves_the_old_file(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    write_atomically(file, "old")
+    done = run(
+        "import os, signal, sys; from pathlib import Path; from assay.files import replacing\n"
+        "with replacing(Path(sys.argv[1])) as partial:\n"
+        "    partial.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)",
+        file,
+    )
+    assert done.returncode == -9, done.stderr
+    assert file.read_text() == "old"
+    assert len(names(tmp_path)) == 2
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == ["report.json"]
+
+
+def test_a_disk_that_refuses_half_way_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    write_atomically(file, "old")
+    done = run(
+        "import resource, sys; from pathlib import Path; from assay.files import write_atomically\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "write_atomically(Path(sys.argv[1]), 'x' * 100_000)",
+        file,
+    )
+    assert "OSError" in done.stderr
+    assert file.read_text() == "old"
+    assert names(tmp_path) == ["report.json"]
+
+
+def test_a_folder_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
+    for step in ("1", "2"):
+        with replacing(tmp_path / "model") as partial:
+            (partial / "inner").mkdir(parents=True)
+            (partial / "inner" / step).write_text(step)
+    assert names(tmp_path) == ["model"]
+    assert names(tmp_path / "model" / "inner") == ["2"]
+
+
+def test_a_block_that_makes_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), replacing(tmp_path / "model"):
+        pass
