@@ -13,7 +13,8 @@ PACKAGE = Path(__file__).parent.parent / "assay"
 FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
     "types", "errors", "registry", "files", "config", "maths", "sandbox", "judge", "tasks", "prompts", "extract",
-    "rewards", "environments", "policy", "engines", "rollout", "algorithms", "evaluate", "trackers", "train", "doctor", "cli",
+    "rewards", "environments", "policy", "engines", "rollout", "algorithms", "evaluate", "trackers", "train",
+    "doctor", "cli",
 ]  # fmt: skip
 TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train")
 FILE_LINES, FUNCTION_LINES, PACKAGE_LINES = 400, 60, 12_000
