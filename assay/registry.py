@@ -59,7 +59,7 @@ class Registry(Generic[T]):
     def summary(self, name: str) -> str:
         """The first line of the plug-in's docstring, or of its module's."""
         item = self[name]
-        doc = inspect.getdoc(item) if callable(item) else None
+        doc = inspect.getdoc(item)
         module = inspect.getmodule(item)
         return (doc or (module.__doc__ if module else None) or "").strip().split("\n")[0]
 

@@ -1,0 +1,23 @@
+"""Supervised fine-tuning: the likelihood of demonstrations, prompts masked."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from assay.algorithms.base import Algorithm, AlgorithmSettings, Numbers, algorithm
+from assay.maths.losses import cross_entropy
+from assay.types import Batch
+
+
+class Settings(AlgorithmSettings):
+    """None."""
+
+
+def _loss(logprobs: Tensor, batch: Batch) -> tuple[Tensor, Numbers]:
+    return cross_entropy(logprobs), {}
+
+
+@algorithm(Settings)
+def sft(settings: Settings) -> Algorithm:
+    """Supervised fine-tuning on demonstrations, prompts masked."""
+    return Algorithm(loss=_loss, learns_from="dialogues")

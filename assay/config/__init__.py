@@ -1,0 +1,1 @@
+"""Settings: typed, frozen, strict; read from TOML, overridden from the command line, saved with the run."""

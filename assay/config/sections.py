@@ -1,0 +1,209 @@
+"""One frozen class per TOML table; the docstring under a field is its help."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+
+
+class Section(BaseModel):
+    """A table of settings: immutable, and an unknown key is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class LoraSettings(Section):
+    """Low-rank adapters on every linear layer, through peft."""
+
+    rank: PositiveInt = 16
+    """Rank of the adapters."""
+    alpha: PositiveFloat = 32.0
+    """Scale: the update is multiplied by alpha / rank."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout on the adapters' input while learning."""
+
+
+class TinySettings(Section):
+    """The embedded default: a Llama made on the spot, with a BPE tokenizer trained on the tasks' own text."""
+
+    vocabulary: PositiveInt = 512
+    """Size of the tokenizer's vocabulary."""
+    width: PositiveInt = 128
+    """Hidden size."""
+    layers: PositiveInt = 4
+    """Number of blocks."""
+    heads: PositiveInt = 4
+    """Attention heads; width / heads of 32 or more lets vLLM serve it."""
+    context: PositiveInt = 512
+    """Longest sequence in tokens."""
+
+
+class PolicySettings(Section):
+    """The model that is trained."""
+
+    model: str = "tiny"
+    """`tiny`, a Hugging Face model directory (full or adapter), or a hub name."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of the weights; learning in pure bfloat16 loses small updates."""
+    device: str = "auto"
+    """`auto` takes a GPU when there is one; else `cpu`, `cuda`, `cuda:1`."""
+    trust_remote_code: bool = False
+    """Whether a hub model may run its own Python code in this process."""
+    lora: LoraSettings | None = None
+    """Train adapters instead of all weights."""
+    tiny: TinySettings = TinySettings()
+    """Shape of the tiny policy, when `model` is `tiny`."""
+
+
+class TaskSettings(Section):
+    """What is learned from."""
+
+    train: str
+    """A task set and split: `drills:train`, `humaneval`, `mbpp:train`, a path to a .jsonl file."""
+    limit: PositiveInt | None = None
+    """Take only the first so many tasks."""
+
+
+class DatasetSettings(Section):
+    """How demonstrations are served to SFT."""
+
+    batch: PositiveInt = 64
+    """Dialogues per step."""
+
+
+class RolloutSettings(Section):
+    """How completions are sampled for RL."""
+
+    tasks_per_step: PositiveInt = 32
+    """Distinct tasks in one step."""
+    group: PositiveInt = 8
+    """Completions of each task."""
+    max_tokens: PositiveInt = 512
+    """Longest completion in tokens."""
+    temperature: PositiveFloat = 1.0
+    """Softmax temperature of sampling; the learner uses the same."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Nucleus sampling; 1 turns it off."""
+
+
+class OptimizerSettings(Section):
+    """AdamW and its schedule."""
+
+    lr: PositiveFloat
+    """Peak learning rate. Full training of a large model: about 1e-6 for RL, 1e-5 for SFT; LoRA ten times that."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """Decay of the two moments."""
+    eps: PositiveFloat = 1e-8
+    """Added to the denominator."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Decoupled, on matrices only."""
+    clip: PositiveFloat = 1.0
+    """Largest norm of the gradient; beyond it the gradient is scaled down."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """What the rate does after warm-up: stays, or falls to zero at the last step."""
+    warmup: int = Field(0, ge=0)
+    """Steps over which the rate rises from zero."""
+
+
+class LearnerSettings(Section):
+    """How a batch is cut into pieces that fit in memory."""
+
+    micro_batch_tokens: PositiveInt = 16_384
+    """Padded tokens in one forward and backward pass; changes memory and speed, not the result."""
+
+
+class JudgeSettings(Section):
+    """Limits of a judged program and the number judged at once."""
+
+    slots: PositiveInt | None = None
+    """Programs judged at once; by default the processors this process may use."""
+    cpu_seconds: PositiveFloat = 4.0
+    """CPU time of one program under all its checks."""
+    wall_seconds: PositiveFloat = 20.0
+    """Wall time, a backstop for sleepers."""
+    memory_mb: PositiveInt = 512
+    """Memory of one program in MiB."""
+    allow_weak_isolation: bool = False
+    """Judge even where this machine cannot keep a candidate from the user's files (see `assay doctor`)."""
+
+
+class EvaluateSettings(Section):
+    """How a policy is measured."""
+
+    tasks: str
+    """A task set and split that is not trained on."""
+    limit: PositiveInt | None = None
+    """Take only the first so many tasks."""
+    samples: PositiveInt = 8
+    """Completions per task; 1 with temperature 0 is greedy decoding."""
+    temperature: float = Field(1.0, ge=0)
+    """0 is greedy."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Nucleus sampling; 1 turns it off."""
+    max_tokens: PositiveInt = 512
+    """Longest completion in tokens."""
+    every: int = Field(0, ge=0)
+    """Also every so many steps; 0 is only at the end of the stage."""
+    before: bool = False
+    """Also before the first step, reported as `base`."""
+
+
+class SaveSettings(Section):
+    """Checkpoints on the way; the last step is always saved."""
+
+    every: int = Field(0, ge=0)
+    """Every so many steps; 0 is only the last."""
+    keep: PositiveInt = 2
+    """How many are kept."""
+
+
+class RunSettings(Section):
+    """One stage of training, completely described."""
+
+    name: str = Field("run", pattern=r"^[\w.\-]+$")
+    """Name of the run: its folder is `folder`/`name`."""
+    stage: str = ""
+    """Name of this stage within the run; its folder lies in the run's. Set by `[stages.NAME]`."""
+    folder: str = "runs"
+    """Where runs are kept."""
+    seed: int = 0
+    """Every random draw follows from it."""
+    steps: PositiveInt | None = None
+    """Optimizer batches to learn from."""
+    epochs: PositiveFloat | None = None
+    """Passes over the training tasks or demonstrations, instead of `steps`."""
+    plugins: tuple[str, ...] = ()
+    """Python files of yours that register tasks, rewards or algorithms; relative to this file."""
+    trackers: tuple[str, ...] = ("console", "jsonl", "rollouts")
+    """Where numbers and rollouts go."""
+    algorithm: dict[str, Any]
+    """`name`, and the algorithm's own settings."""
+    rewards: dict[str, dict[str, Any]] = {"tests": {}}
+    """Terms of the reward by name, each with `weight` and its own parameters; the reward is their weighted sum."""
+    policy: PolicySettings = PolicySettings()
+    """The model that is trained."""
+    tasks: TaskSettings
+    """What is learned from."""
+    dataset: DatasetSettings = DatasetSettings()
+    """How demonstrations are served."""
+    rollout: RolloutSettings = RolloutSettings()
+    """How completions are sampled."""
+    optimizer: OptimizerSettings
+    """AdamW and its schedule."""
+    learner: LearnerSettings = LearnerSettings()
+    """How a batch is cut into micro-batches."""
+    judge: JudgeSettings = JudgeSettings()
+    """Limits of judged programs."""
+    evaluate: EvaluateSettings | None = None
+    """How the policy is measured; absent: not at all."""
+    save: SaveSettings = SaveSettings()
+    """Checkpoints on the way."""
+
+    @model_validator(mode="after")
+    def _lengths_and_names_are_given(self) -> RunSettings:
+        if (self.steps is None) == (self.epochs is None):
+            raise ValueError("give either `steps` or `epochs`")
+        if not isinstance(self.algorithm.get("name"), str):
+            raise ValueError("`algorithm.name` is missing: see `assay list`")
+        return self

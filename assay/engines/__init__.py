@@ -1,0 +1,1 @@
+"""What writes completions: one interface, one engine per file."""

@@ -1,0 +1,26 @@
+"""Log-probabilities and entropies of given tokens under a policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def token_logprobs(model: Any, tokens: Tensor, attention: Tensor, mask: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+    """log p(token t | tokens before t) in fp32, where `mask` is true, and the entropy of that distribution in nats.
+
+    `tokens` [B, T] int64, right-padded; `attention` [B, T] and `mask` [B, T] bool, mask[:, 0] false. Both results are
+    [B, T] float32 and 0 outside the mask. `temperature` divides the logits as sampling does. The entropy carries no gradient.
+    """
+    logits = model(input_ids=tokens, attention_mask=attention.long(), use_cache=False).logits
+    wanted = mask[:, 1:]
+    scaled = logits[:, :-1][wanted].float() / temperature
+    all_logprobs = torch.log_softmax(scaled, dim=-1)
+    chosen = all_logprobs.gather(-1, tokens[:, 1:][wanted].unsqueeze(-1)).squeeze(-1)
+    with torch.no_grad():
+        entropies = torch.special.entr(all_logprobs.exp()).sum(-1)
+    logprobs = torch.zeros(tokens.shape, dtype=torch.float32, device=tokens.device)
+    entropy = torch.zeros_like(logprobs)
+    return logprobs.masked_scatter(mask, chosen), entropy.masked_scatter(mask, entropies)
