@@ -1,0 +1,127 @@
+"""Evaluations computed from rollouts, and the report that is written, read and appended to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from assay.errors import DataError, MachineError
+from assay.evaluate.report import Evaluation, TaskResult, read_report, summarise, table, write_report
+from assay.maths.estimates import Interval
+from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
+
+
+def rollout(task: str, verdict: Verdict, *, tokens: int = 4, cut: bool = False) -> Rollout:
+    asked = Task(id=task, prompt="add", checks=(Check("assert f(1) == 2"),), entry_point="f")
+    ids = tuple(range(tokens))
+    written = Completion("x", ids, (-0.5,) * tokens, "length" if cut else "stop", version=0)
+    turn = Turn(prompt_tokens=(1, 2), completion=written, program="x", execution=Execution(verdict))
+    return Rollout(task=asked, turns=(turn,), score=Score(float(verdict is Verdict.PASS)))
+
+
+def lost(task: str) -> Rollout:
+    asked = Task(id=task, prompt="add", checks=(Check("assert f(1) == 2"),), entry_point="f")
+    return Rollout(task=asked, turns=(), score=None, failure="the judge died")
+
+
+def evaluated(name: str, rollouts: list[Rollout], spec: str = "drills:test") -> Evaluation:
+    return summarise(name, spec, rollouts, temperature=1.0, seconds=2.5)
+
+
+TWO_TASKS = [
+    rollout("a", Verdict.PASS, tokens=10),
+    rollout("b", Verdict.WRONG, tokens=20),
+    rollout("a", Verdict.TIMEOUT, tokens=30, cut=True),
+    rollout("b", Verdict.WRONG, tokens=40),
+]
+
+
+def test_an_evaluation_holds_the_hand_computed_numbers() -> None:
+    found = evaluated("sft", TWO_TASKS)
+    assert (found.tasks, found.samples, found.dropped) == (2, 2, 0)
+    assert found.pass_at == {1: pytest.approx(0.25), 2: pytest.approx(0.5)}
+    assert found.mean_length == pytest.approx(25)
+    assert found.truncated == pytest.approx(0.25)
+    assert found.verdicts == {"pass": 1, "wrong": 2, "timeout": 1}
+    assert found.per_task == (TaskResult("a", 1, 2), TaskResult("b", 0, 2))
+    assert found.interval.low < 0.25 < found.interval.high
+
+
+def test_a_rollout_lost_to_the_machine_is_counted_and_changes_no_number() -> None:
+    without, found = evaluated("sft", TWO_TASKS), evaluated("sft", [lost("a"), *TWO_TASKS, lost("c")])
+    assert found.dropped == 2
+    assert found.samples == 3
+    assert (found.pass_at, found.interval, found.mean_length) == (
+        without.pass_at,
+        without.interval,
+        without.mean_length,
+    )
+    assert found.per_task == without.per_task
+
+
+def test_pass_at_k_goes_as_far_as_the_task_with_the_fewest_judged_samples() -> None:
+    eight = [rollout("a", Verdict.PASS) for _ in range(8)]
+    assert list(evaluated("sft", eight).pass_at) == [1, 2, 4, 8]
+    assert list(evaluated("sft", eight[:7]).pass_at) == [1, 2, 4]
+    assert list(evaluated("sft", [*eight, rollout("b", Verdict.WRONG)]).pass_at) == [1]
+
+
+def test_one_sample_a_task_has_wilsons_interval() -> None:
+    verdicts = [Verdict.PASS] * 12 + [Verdict.WRONG] * 21
+    found = evaluated("sft", [rollout(f"t{index}", verdict) for index, verdict in enumerate(verdicts)])
+    assert (round(found.interval.low, 2), round(found.interval.high, 2)) == (0.22, 0.53)
+
+
+@pytest.mark.parametrize("rollouts", [[], [lost("a"), lost("b")]])
+def test_an_evaluation_of_nothing_is_the_machines_failure_not_a_zero(rollouts: list[Rollout]) -> None:
+    with pytest.raises(MachineError, match="no judged rollout"):
+        evaluated("sft", rollouts)
+
+
+def test_a_report_reads_back_as_it_was_written(tmp_path: Path) -> None:
+    written = [evaluated("base", [*TWO_TASKS, lost("a")]), evaluated("sft", TWO_TASKS, "mbpp:test")]
+    assert write_report(tmp_path, written) == [tmp_path / "report.json", tmp_path / "report.md"]
+    assert read_report(tmp_path) == written
+    assert isinstance(read_report(tmp_path)[0].interval, Interval)
+
+
+def test_a_later_stage_adds_its_row_and_a_stage_run_again_replaces_its_own(tmp_path: Path) -> None:
+    assert read_report(tmp_path) == []
+    worse = evaluated("grpo", [rollout("a", Verdict.WRONG)])
+    better = evaluated("grpo", [rollout("a", Verdict.PASS)])
+    for one in (evaluated("base", TWO_TASKS), worse, evaluated("grpo", TWO_TASKS, "mbpp:test"), better):
+        write_report(tmp_path, [*read_report(tmp_path), one])
+    found = read_report(tmp_path)
+    assert [(one.name, one.tasks_spec) for one in found] == [
+        ("base", "drills:test"),
+        ("grpo", "drills:test"),
+        ("grpo", "mbpp:test"),
+    ]
+    assert found[1].pass_at[1] == 1.0
+
+
+def test_the_page_for_people_shows_rates_intervals_lengths_verdicts_and_losses(tmp_path: Path) -> None:
+    write_report(tmp_path, [evaluated("base", [rollout("a|b", Verdict.PASS), lost("c")]), evaluated("sft", TWO_TASKS)])
+    text = (tmp_path / "report.md").read_text()
+    assert "| base | drills:test, 1 x 1 | 100.0% | 20.7% to 100.0% |  | 4 | 0.0% | 1 | 1 |" in text
+    assert "| sft | drills:test, 2 x 2 | 25.0% |" in text
+    assert "| stage | tasks | pass | wrong | timeout |" in text
+    assert "| sft | drills:test | 1 | 2 | 1 |" in text
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"evaluations": [{"name": "x"}]}'])
+def test_a_file_that_is_no_report_is_named_in_the_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "report.json").write_text(text)
+    with pytest.raises(DataError, match=r"report\.json"):
+        read_report(tmp_path)
+
+
+def test_the_table_in_a_terminal_has_one_row_for_each_stage() -> None:
+    console = Console(width=140)
+    with console.capture() as captured:
+        console.print(table([evaluated("base", TWO_TASKS), evaluated("sft", TWO_TASKS)]))
+    lines = captured.get().splitlines()
+    assert len(lines) == 3
+    assert lines[2].split()[:6] == ["sft", "drills:test,", "2", "x", "2", "25.0%"]
