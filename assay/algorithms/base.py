@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from assay.errors import SettingsError
+from assay.maths.divergences import k3
 from assay.registry import Registry, suggest
 from assay.types import Batch, Sample
 
@@ -60,6 +61,8 @@ class Algorithm:
     """Whether the loss needs the log-probabilities of the policy as it was at the start of the stage."""
     epochs: int = 1
     """Gradient steps on each batch."""
+    dropout: bool = False
+    """Whether dropout is on while learning; off keeps the ratio to the sampling policy exact."""
 
 
 class AlgorithmSettings(BaseModel):
@@ -105,6 +108,11 @@ def algorithm(settings: type[S]) -> Callable[[Callable[[S], Algorithm]], Callabl
         return make
 
     return register
+
+
+def engine_mismatch(logprobs: Tensor, batch: Batch) -> Tensor:
+    """Estimate (k3) per token [B, T] of how far the learner is from the engine that wrote the batch; 0 where they agree."""
+    return k3(logprobs.detach(), batch.logprobs)
 
 
 def per_completion(advantages: Callable[[Tensor, Tensor], Tensor]) -> Credit:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from assay.algorithms.base import Algorithm, AlgorithmSettings, Numbers, algorithm, never, no_advantage, per_completion
+from assay.algorithms.base import (
+    Algorithm,
+    AlgorithmSettings,
+    Numbers,
+    algorithm,
+    engine_mismatch,
+    never,
+    no_advantage,
+    per_completion,
+)
 from assay.maths.advantages import Scale, group_centred
 from assay.maths.divergences import k3
 from assay.maths.losses import clipped, clipped_surrogate
@@ -37,7 +46,8 @@ def grpo(settings: Settings) -> Algorithm:
         old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
         bounds = (settings.clip_low, settings.clip_high)
         loss = clipped_surrogate(logprobs, old, batch.advantages, *bounds)
-        return loss, {"clipped": clipped(logprobs.detach(), old, batch.advantages, *bounds)}
+        stopped = clipped(logprobs.detach(), old, batch.advantages, *bounds)
+        return loss, {"clipped": stopped, "kl_engine": engine_mismatch(logprobs, batch)}
 
     def near_reference(logprobs: Tensor, batch: Batch) -> tuple[Tensor, Numbers]:
         loss, numbers = surrogate(logprobs, batch)

@@ -6,7 +6,15 @@ from typing import Literal
 
 from torch import Tensor
 
-from assay.algorithms.base import Algorithm, AlgorithmSettings, Numbers, algorithm, no_advantage, per_completion
+from assay.algorithms.base import (
+    Algorithm,
+    AlgorithmSettings,
+    Numbers,
+    algorithm,
+    engine_mismatch,
+    no_advantage,
+    per_completion,
+)
 from assay.maths.advantages import centred, standardised
 from assay.maths.losses import policy_gradient
 from assay.types import Batch
@@ -20,7 +28,7 @@ class Settings(AlgorithmSettings):
 
 
 def _loss(logprobs: Tensor, batch: Batch) -> tuple[Tensor, Numbers]:
-    return policy_gradient(logprobs, batch.advantages), {}
+    return policy_gradient(logprobs, batch.advantages), {"kl_engine": engine_mismatch(logprobs, batch)}
 
 
 def _advantages(rewards: Tensor, baseline: str) -> Tensor:

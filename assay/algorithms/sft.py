@@ -20,4 +20,4 @@ def _loss(logprobs: Tensor, batch: Batch) -> tuple[Tensor, Numbers]:
 @algorithm(Settings)
 def sft(settings: Settings) -> Algorithm:
     """Supervised fine-tuning on demonstrations, prompts masked."""
-    return Algorithm(loss=_loss, learns_from="dialogues")
+    return Algorithm(loss=_loss, learns_from="dialogues", dropout=True)

@@ -1,0 +1,192 @@
+"""Writes with the policy's own weights, in process: each prompt is read once for its whole group, finished rows leave the batch."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.engines.base import Request, Sampling, Written
+from assay.policy.load import Policy
+from assay.types import Completion
+
+ROWS = 512
+"""Completions written at once; more wait for the next round."""
+COMPACT_BELOW = 0.8
+"""Share of live rows under which the finished ones are dropped from the cache."""
+STOP_WINDOW = 24
+"""Tokens at the end of a row in which a stop string is looked for."""
+
+
+class TorchEngine:
+    """The policy itself as engine: there are no weights to send."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.version = 0
+
+    async def load(self, policy: Policy, version: int) -> None:
+        """Write with `policy` from now on."""
+        self.policy = policy
+        self.version = version
+
+    async def generate(self, requests: Sequence[Request], sampling: Sampling, seed: int) -> AsyncIterator[Written]:
+        """All completions, in the order they end; decoding runs in a thread so that judging goes on beside it."""
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[Written | BaseException | None] = asyncio.Queue()
+        stopped = threading.Event()
+
+        def work() -> None:
+            end: BaseException | None = None
+            try:
+                for written in self._decode(requests, sampling, seed):
+                    loop.call_soon_threadsafe(queue.put_nowait, written)
+                    if stopped.is_set():
+                        return
+            except BaseException as error:  # carried over to the caller's thread and raised there
+                end = error
+            loop.call_soon_threadsafe(queue.put_nowait, end)
+
+        thread = threading.Thread(target=work, name="assay-decode")
+        thread.start()
+        try:
+            while (item := await queue.get()) is not None:
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            stopped.set()
+            await asyncio.to_thread(thread.join)
+
+    def _decode(self, requests: Sequence[Request], sampling: Sampling, seed: int) -> Iterator[Written]:
+        generator = torch.Generator(device=self.policy.device).manual_seed(seed)
+        self.policy.model.eval()
+        pending: list[tuple[int, int]] = []
+        for index, request in enumerate(requests):
+            if pending and len(pending) + request.count > ROWS:
+                yield from _Round(self, requests, pending, sampling, generator).run()
+                pending = []
+            pending += [(index, member) for member in range(request.count)]
+        if pending:
+            yield from _Round(self, requests, pending, sampling, generator).run()
+
+
+@dataclass(slots=True)
+class _Row:
+    """One completion in the making."""
+
+    request: int
+    member: int
+    tokens: list[int]
+    logprobs: list[float]
+
+
+class _Round:
+    """Completions that are written together. `live` says which rows of the cache are still going."""
+
+    def __init__(
+        self, engine: TorchEngine, requests: Sequence[Request], members: Sequence[tuple[int, int]], sampling: Sampling,
+        generator: torch.Generator,
+    ) -> None:  # fmt: skip
+        self.policy = engine.policy
+        self.version = engine.version
+        self.requests = requests
+        self.sampling = sampling
+        self.generator = generator
+        self.rows = [_Row(request, member, [], []) for request, member in members]
+
+    @torch.inference_mode()
+    def run(self) -> Iterator[Written]:
+        """Decode until every row has ended."""
+        logits, cache, attention = self._read_prompts()
+        live = [True] * len(self.rows)
+        while True:
+            tokens, logprobs = self._sample(logits)
+            for number, (token, logprob) in enumerate(zip(tokens.tolist(), logprobs.tolist(), strict=True)):
+                if live[number]:
+                    self.rows[number].tokens.append(token)
+                    self.rows[number].logprobs.append(logprob)
+            for number, completion in self._ended(live):
+                live[number] = False
+                yield Written(self.rows[number].request, self.rows[number].member, completion)
+            if not any(live):
+                return
+            if sum(live) < COMPACT_BELOW * len(live):
+                keep = torch.tensor([n for n, alive in enumerate(live) if alive], device=tokens.device)
+                cache.batch_select_indices(keep)
+                attention, tokens = attention[keep], tokens[keep]
+                self.rows = [row for row, alive in zip(self.rows, live, strict=True) if alive]
+                live = [True] * len(self.rows)
+            positions = attention.sum(-1, keepdim=True)
+            attention = torch.cat([attention, torch.ones_like(attention[:, :1])], dim=-1)
+            logits = self._forward(tokens.unsqueeze(-1), attention, positions, cache)
+
+    def _read_prompts(self) -> tuple[Tensor, Any, Tensor]:
+        from transformers import DynamicCache
+
+        asked = list(dict.fromkeys(row.request for row in self.rows))
+        width = max(len(self.requests[number].prompt) for number in asked)
+        device = self.policy.device
+        tokens = torch.full((len(asked), width), self.policy.pad_token, device=device)
+        attention = torch.zeros((len(asked), width), dtype=torch.int64, device=device)
+        for place, number in enumerate(asked):
+            prompt = self.requests[number].prompt
+            tokens[place, width - len(prompt) :] = torch.tensor(prompt, device=device)
+            attention[place, width - len(prompt) :] = 1
+        cache = DynamicCache(config=self.policy.model.config)
+        positions = (attention.cumsum(-1) - 1).clamp(min=0)
+        logits = self._forward(tokens, attention, positions, cache)
+        places = {number: place for place, number in enumerate(asked)}
+        spread = torch.tensor([places[row.request] for row in self.rows], device=device)
+        cache.batch_select_indices(spread)
+        return logits[spread], cache, attention[spread]
+
+    def _forward(self, tokens: Tensor, attention: Tensor, positions: Tensor, cache: Any) -> Tensor:
+        """[R, V] logits of the next token, in fp32."""
+        out = self.policy.model(
+            input_ids=tokens, attention_mask=attention, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1
+        )
+        return out.logits[:, -1].float()  # type: ignore[no-any-return]
+
+    def _sample(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """[R] tokens and their log-probabilities under the sampling distribution."""
+        if self.sampling.temperature == 0:
+            tokens = logits.argmax(-1)
+            return tokens, torch.log_softmax(logits, -1).gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+        logprobs = torch.log_softmax(logits / self.sampling.temperature, dim=-1)
+        if self.sampling.top_p < 1:
+            logprobs = torch.log_softmax(_nucleus(logprobs, self.sampling.top_p), dim=-1)
+        noise = torch.empty_like(logprobs).exponential_(generator=self.generator)
+        tokens = (logprobs.exp() / noise).argmax(-1)
+        return tokens, logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
+
+    def _ended(self, live: Sequence[bool]) -> Iterator[tuple[int, Completion]]:
+        chat = self.policy.chat
+        for number, row in enumerate(self.rows):
+            if not live[number]:
+                continue
+            stop = self.requests[row.request].stop
+            if row.tokens[-1] in chat.stop_tokens:
+                yield number, self._completion(row, chat.text(row.tokens), "stop")
+            elif stop and any(word in chat.text(row.tokens[-STOP_WINDOW:]) for word in stop):
+                text = chat.text(row.tokens)
+                found = [place for word in stop if (place := text.find(word)) >= 0]
+                yield number, self._completion(row, text[: min(found, default=len(text))], "stop")
+            elif len(row.tokens) >= self.sampling.max_tokens:
+                yield number, self._completion(row, chat.text(row.tokens), "length")
+
+    def _completion(self, row: _Row, text: str, ended: Any) -> Completion:
+        return Completion(text, tuple(row.tokens), tuple(row.logprobs), ended, self.version)
+
+
+def _nucleus(logprobs: Tensor, top_p: float) -> Tensor:
+    """Log-probabilities [R, V] with all but the smallest set of total probability `top_p` at -inf."""
+    ordered, order = logprobs.sort(dim=-1, descending=True)
+    before = ordered.exp().cumsum(-1) - ordered.exp()
+    outside = torch.zeros_like(before, dtype=torch.bool).scatter(-1, order, before >= top_p)
+    return logprobs.masked_fill(outside, float("-inf"))

@@ -1,0 +1,1 @@
+"""From tasks to judged completions, and from those to samples."""

@@ -1,0 +1,58 @@
+"""Groups of rollouts: every completion goes to the judge the moment it ends, while the others are still being written."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from assay.engines.base import Engine, Request, Sampling
+from assay.judge import Judge
+from assay.rollout.attempt import RewardFunction, attempt
+from assay.types import Rollout, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """A task with the tokens that ask for it."""
+
+    task: Task
+    prompt: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """Groups in the order of their tasks, and what they took."""
+
+    groups: list[list[Rollout]]
+    """[tasks][count]"""
+    generate_seconds: float
+    """Wall time until the last completion was written."""
+    judge_seconds: float
+    """Wall time from there until the last verdict."""
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """All of them, group after group."""
+        return [rollout for group in self.groups for rollout in group]
+
+
+async def collect(
+    asked: Sequence[Prompted], count: int, engine: Engine, judge: Judge, reward: RewardFunction, sampling: Sampling, seed: int
+) -> Collected:  # fmt: skip
+    """`count` judged rollouts of each task.
+
+    Raises whatever the engine or the judge raise; what runs is cancelled then.
+    """
+    requests = [Request(one.prompt, count, one.task.stop) for one in asked]
+    pending: dict[tuple[int, int], asyncio.Task[Rollout]] = {}
+    start = time.perf_counter()
+    async with asyncio.TaskGroup() as running:
+        async for written in engine.generate(requests, sampling, seed):
+            one = asked[written.request]
+            work = attempt(one.task, one.prompt, written.completion, judge, reward)
+            pending[written.request, written.member] = running.create_task(work)
+        generated = time.perf_counter()
+    groups = [[pending[place, member].result() for member in range(count)] for place in range(len(asked))]
+    return Collected(groups, generated - start, time.perf_counter() - generated)

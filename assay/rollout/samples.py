@@ -1,0 +1,58 @@
+"""Rollouts to samples for the learner, and to the numbers of a step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+
+from assay.types import Metrics, Rollout, Sample
+
+
+def to_samples(groups: Sequence[Sequence[Rollout]]) -> list[Sample]:
+    """One sample per turn of each scored rollout; those that the machine failed are left out."""
+    return [
+        _sample(rollout, turn, f"{place}/{rollout.task.id}")
+        for place, group in enumerate(groups)
+        for rollout in group
+        if rollout.score is not None
+        for turn in range(len(rollout.turns))
+    ]
+
+
+def _sample(rollout: Rollout, number: int, group: str) -> Sample:
+    turn = rollout.turns[number]
+    completion = turn.completion
+    asked = len(turn.prompt_tokens)
+    return Sample(
+        tokens=turn.prompt_tokens + completion.tokens,
+        mask=(False,) * asked + (True,) * len(completion.tokens),
+        logprobs=(0.0,) * asked + completion.logprobs,
+        reward=rollout.score.total if rollout.score else 0.0,
+        group=group,
+        version=completion.version,
+        truncated=completion.ended == "length",
+    )
+
+
+def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
+    """Rewards with their parts, pass rate, lengths, verdicts and the machine's failures of one step."""
+    everything = list(chain.from_iterable(groups))
+    scored = [rollout for rollout in everything if rollout.score is not None]
+    metrics: Metrics = {"rollout/failed": float(len(everything) - len(scored))}
+    if not scored:
+        return metrics
+    count = len(scored)
+    parts: Counter[str] = Counter()
+    for rollout in scored:
+        assert rollout.score is not None
+        parts.update({f"reward/{name}": value for name, value in rollout.score.parts.items()})
+        parts["reward/mean"] += rollout.score.total  # type: ignore[assignment]
+    metrics |= {name: value / count for name, value in parts.items()}
+    metrics["reward/pass_rate"] = sum(rollout.passed for rollout in scored) / count
+    metrics["rollout/length"] = sum(rollout.length for rollout in scored) / count
+    metrics["rollout/truncated"] = sum(r.turns[-1].completion.ended == "length" for r in scored) / count
+    mixed = [len({r.score.total for r in group if r.score is not None}) > 1 for group in groups]
+    metrics["rollout/groups_used"] = sum(mixed) / len(groups)
+    verdicts = Counter(rollout.turns[-1].execution.verdict for rollout in scored)
+    return metrics | {f"verdict/{verdict}": number / count for verdict, number in verdicts.items()}

@@ -1,0 +1,1 @@
+"""The loop, what it draws from, and what learns."""

@@ -1,0 +1,179 @@
+"""A stage in progress: its parts, opened and closed together, and what is due when."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from assay.algorithms import Algorithm
+from assay.config.sections import JudgeSettings, RunSettings
+from assay.engines.base import Engine
+from assay.engines.torch import TorchEngine
+from assay.evaluate.benchmark import evaluate
+from assay.evaluate.report import Evaluation, read_report, write_report
+from assay.judge import Judge
+from assay.maths.seeds import derive
+from assay.policy.chat import Chat
+from assay.policy.load import load_policy
+from assay.rollout.attempt import RewardFunction
+from assay.rollout.group import Prompted
+from assay.sandbox.limits import Limits
+from assay.trackers import Tracker, open_trackers
+from assay.train.folder import StageFolder
+from assay.train.learner import Learner
+from assay.train.sources import DatasetSource, RolloutSource, Seen, Source
+from assay.types import Metrics, Task
+
+BASE = "base"
+"""Name of the evaluation before the first step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Everything a stage needs, checked before anything is written."""
+
+    settings: RunSettings
+    algorithm: Algorithm
+    reward: RewardFunction
+    tasks: list[Task]
+    """To learn from."""
+    held_out: list[Task]
+    """To be measured on; empty without `evaluate`."""
+
+
+class Run:
+    """A stage in progress."""
+
+    def __init__(
+        self, stage: Stage, folder: StageFolder, learner: Learner, source: Source, engine: Engine, judge: Judge, steps: int
+    ) -> None:  # fmt: skip
+        self.stage = stage
+        self.folder = folder
+        self.learner = learner
+        self.source = source
+        self.engine = engine
+        self.judge = judge
+        self.steps = steps
+        self.done = 0
+        self.stopping = False
+        self.tracker: Tracker | None = None
+        chat = learner.policy.chat
+        self.held_out = [Prompted(task, chat.prompt(task)) for task in stage.held_out]
+
+    def remaining_steps(self) -> Iterator[int]:
+        """Step numbers from where the run stands; ends early when the run is asked to stop."""
+        while self.done < self.steps and not self.stopping:
+            yield self.done
+            self.done += 1
+
+    def is_due(self, what: Literal["evaluate", "save"], step: int) -> bool:
+        """Whether it is time, after step `step`: every so many steps, at the end, and to save when asked to stop."""
+        settings = self.stage.settings
+        every = settings.save.every if what == "save" else settings.evaluate.every if settings.evaluate else 0
+        last = step + 1 == self.steps or (what == "save" and self.stopping)
+        return last or (every > 0 and (step + 1) % every == 0)
+
+    def track(self, step: int, seen: Seen, learned: Metrics) -> None:
+        """Hand the numbers and rollouts of a step to the trackers."""
+        assert self.tracker is not None
+        self.tracker.track(step + 1, seen.metrics | learned)
+        if seen.groups:
+            self.tracker.rollouts(step + 1, [rollout for group in seen.groups for rollout in group])
+
+    async def measure_base(self) -> None:
+        """Evaluate the untrained policy, where the settings ask for it and it was not done before."""
+        settings = self.stage.settings.evaluate
+        known = {evaluation.name for evaluation in read_report(self.folder.run)}
+        if settings and settings.before and self.done == 0 and BASE not in known:
+            await self._evaluate(BASE, 0)
+
+    async def evaluate(self, step: int) -> None:
+        """Evaluate the policy as it is after step `step`; the stage's line in the report is its newest evaluation."""
+        if self.held_out:
+            await self._evaluate(self.stage.settings.stage, step + 1)
+
+    def save(self, step: int) -> None:
+        """Write a checkpoint."""
+        self.folder.save(self.learner, step + 1)
+
+    async def _evaluate(self, name: str, version: int) -> None:
+        settings, seed = self.stage.settings.evaluate, self.stage.settings.seed
+        assert settings is not None
+        assert self.tracker is not None
+        await self.engine.load(self.learner.policy, version)
+        found, _ = await evaluate(name, self.held_out, settings, self.engine, self.judge, derive(seed, "evaluate"))
+        add_to_report(self.folder, found)
+        self.tracker.track(version, {"evaluate/pass@1": found.pass_at[1], "evaluate/length": found.mean_length})
+
+
+def add_to_report(folder: StageFolder, found: Evaluation) -> None:
+    """Put an evaluation in the run's report, in place of an older one of that name."""
+    others = [evaluation for evaluation in read_report(folder.run) if evaluation.name != found.name]
+    write_report(folder.run, [*others, found])
+
+
+@asynccontextmanager
+async def open_run(stage: Stage) -> AsyncIterator[Run]:
+    """The stage with its policy, source, judge and trackers, where its newest checkpoint left it; all are closed at the end."""
+    settings = stage.settings
+    folder = StageFolder(settings)
+    folder.open()
+    torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
+    policy = load_policy(settings.policy)
+    engine = TorchEngine(policy)
+    async with AsyncExitStack() as closing:
+        judge = await closing.enter_async_context(open_judge(settings.judge))
+        source = make_source(stage, policy.chat, engine, judge)
+        steps = settings.steps or max(1, round((settings.epochs or 1) * source.steps_per_epoch))
+        learner = Learner(settings, stage.algorithm, policy, steps, source.temperature)
+        run = Run(stage, folder, learner, source, engine, judge, steps)
+        checkpoint = folder.latest()
+        if checkpoint:
+            folder.restore(learner, checkpoint)
+            run.done = checkpoint.step
+        name = f"{settings.name}/{settings.stage}"
+        run.tracker = open_trackers(settings.trackers, folder.path, run=name, start_step=run.done, total_steps=steps)
+        closing.callback(run.tracker.close)
+        closing.enter_context(_stopping_on_signals(run))
+        yield run
+
+
+def open_judge(settings: JudgeSettings) -> Judge:
+    """The judge that the settings describe; every check runs, so that passed of total is exact."""
+    limits = Limits(cpu_seconds=settings.cpu_seconds, wall_seconds=settings.wall_seconds, memory_mb=settings.memory_mb)
+    return Judge(limits=limits, slots=settings.slots, stop_early=False, allow_weak=settings.allow_weak_isolation)
+
+
+def make_source(stage: Stage, chat: Chat, engine: Engine, judge: Judge) -> Source:
+    """What the stage's algorithm learns from."""
+    match stage.algorithm.learns_from:
+        case "dialogues":
+            return DatasetSource(stage.settings, stage.tasks, chat)
+        case "rollouts":
+            return RolloutSource(stage.settings, stage.tasks, chat, engine, judge, stage.reward)
+
+
+@contextmanager
+def _stopping_on_signals(run: Run) -> Iterator[None]:
+    """The first SIGINT or SIGTERM lets the step finish; a second SIGINT interrupts at once."""
+    loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        run.stopping = True
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop, number)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+

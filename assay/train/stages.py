@@ -1,0 +1,105 @@
+"""A plan's stages one after another: each is checked before anything runs, and goes on from the weights of the one before."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from assay import rewards
+from assay.algorithms import algorithms
+from assay.config.load import Plan
+from assay.config.sections import RunSettings
+from assay.errors import DataError
+from assay.evaluate import plots
+from assay.evaluate.report import Evaluation, read_report
+from assay.maths.seeds import derive
+from assay.policy.load import check_model, pick_device
+from assay.policy.tiny import make_tiny
+from assay.registry import load_plugins
+from assay.tasks import load
+from assay.train.folder import StageFolder
+from assay.train.loop import train
+from assay.train.run import Stage, open_run
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a plan came to."""
+
+    folder: Path
+    """The run's folder."""
+    evaluations: list[Evaluation]
+    """In the order they were made."""
+    model: Path | None
+    """The newest checkpoint."""
+    finished: bool
+    """Whether every stage ran to its last step."""
+
+
+def run_plan(plan: Plan, *, fresh: bool = False, announce: Callable[[str], None]) -> Outcome:
+    """Run every stage of the plan; one that is finished already is passed over, one that was cut off goes on.
+
+    `fresh` removes what the run's folder holds. Raises UserError before anything is written when settings, tasks or models
+    cannot be used.
+    """
+    stages = [prepare(settings, plan.source.parent) for settings in plan.stages]
+    run_folder = StageFolder(plan.stages[0]).run
+    if fresh and run_folder.is_dir():
+        shutil.rmtree(run_folder)
+    previous: Path | None = None
+    finished = True
+    for stage, anew in zip(stages, plan.starts_anew, strict=True):
+        settings = _with_start(stage.settings, stage, run_folder, None if anew else previous)
+        folder = StageFolder(settings)
+        finished = asyncio.run(_run_stage(replace(stage, settings=settings), announce))
+        checkpoint = folder.latest()
+        previous = checkpoint.folder if checkpoint else None
+        _draw(plan, run_folder)
+        if not finished:
+            break
+    return Outcome(run_folder, read_report(run_folder), previous, finished)
+
+
+def prepare(settings: RunSettings, beside: Path) -> Stage:
+    """Check a stage's settings and load its tasks. Raises UserError for whatever cannot be used."""
+    load_plugins(settings.plugins, beside)
+    algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
+    reward = rewards.build(settings.rewards)
+    pick_device(settings.policy.device)
+    if settings.policy.model != "tiny":
+        check_model(settings.policy.model)
+    tasks = load(settings.tasks.train, limit=settings.tasks.limit)
+    held_out = load(settings.evaluate.tasks, limit=settings.evaluate.limit) if settings.evaluate else []
+    if not tasks:
+        raise DataError(f"{settings.tasks.train} holds no tasks")
+    return Stage(settings, algorithm, reward, tasks, held_out)
+
+
+async def _run_stage(stage: Stage, announce: Callable[[str], None]) -> bool:
+    async with open_run(stage) as run:
+        size = sum(parameter.numel() for parameter in run.learner.policy.trainable.values())
+        where = f"step {run.done} of {run.steps}" if run.done else f"{run.steps} steps"
+        announce(f"{stage.settings.stage}: {where}, {len(stage.tasks)} tasks, {size / 1e6:.2f}M trained parameters")
+        await train(run)
+        return run.done == run.steps
+
+
+def _with_start(settings: RunSettings, stage: Stage, run_folder: Path, previous: Path | None) -> RunSettings:
+    model = str(previous) if previous else settings.policy.model
+    if model == "tiny":
+        seed = derive(settings.seed, "tiny")
+        model = str(make_tiny(run_folder / "base", stage.tasks, settings.policy.tiny, seed))
+    return settings.model_copy(update={"policy": settings.policy.model_copy(update={"model": model})})
+
+
+def _draw(plan: Plan, run_folder: Path) -> None:
+    files = {settings.stage: StageFolder(settings).path / "metrics.jsonl" for settings in plan.stages}
+    present = {name: file for name, file in files.items() if file.is_file()}
+    if present:
+        plots.learning_curve(present, run_folder / "learning_curve.png")
+    evaluations = read_report(run_folder)
+    if evaluations:
+        plots.stages(evaluations, run_folder / "stages.png")
