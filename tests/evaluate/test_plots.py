@@ -1,0 +1,92 @@
+"""The pictures are made, and draw the numbers that they are given."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.errors import DataError
+from assay.evaluate.plots import LENGTH, LOSS, PASS_RATE, Curve, _curves, _rows, learning_curve, stages
+from assay.evaluate.report import Evaluation
+from assay.maths.estimates import pass_interval
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def metrics(file: Path, *rows: dict[str, float | None]) -> Path:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def evaluation(name: str, passed: int) -> Evaluation:
+    counts = [(1, 1)] * passed + [(1, 0)] * (33 - passed)
+    return Evaluation(
+        name=name,
+        tasks_spec="drills:test",
+        tasks=33,
+        samples=1,
+        temperature=0.0,
+        pass_at={1: passed / 33},
+        interval=pass_interval(counts),
+        mean_length=120.0,
+        truncated=0.0,
+        verdicts={"pass": passed, "wrong": 33 - passed},
+        dropped=0,
+        seconds=1.0,
+        per_task=(),
+    )
+
+
+def test_the_learning_curve_of_sft_then_rl_is_a_picture(tmp_path: Path) -> None:
+    sft = metrics(tmp_path / "sft.jsonl", *({"step": step, "loss": 1 / step} for step in range(1, 50)))
+    rows = ({"step": step, "loss": 0.0, "reward/pass_rate": step / 80, "rollout/length": 90.0} for step in range(1, 80))
+    learning_curve({"sft": sft, "grpo": metrics(tmp_path / "grpo.jsonl", *rows)}, tmp_path / "curve.png")
+    assert (tmp_path / "curve.png").read_bytes().startswith(PNG)
+
+
+def test_a_pass_rate_is_drawn_in_percent_and_hides_the_loss_of_its_stage(tmp_path: Path) -> None:
+    file = metrics(
+        tmp_path / "metrics.jsonl",
+        {"step": 1, "loss": 0.1, "reward/pass_rate": 0.25, "rollout/length": 80.0},
+        {"step": 1, "evaluate/pass@1": 0.5},
+        {"step": 2, "loss": 0.2, "reward/pass_rate": None, "rollout/length": 60.0},
+    )
+    assert _curves(_rows(file)) == {PASS_RATE: Curve((1,), (25.0,)), LENGTH: Curve((1, 2), (80.0, 60.0))}
+
+
+def test_a_stage_without_a_pass_rate_shows_its_loss(tmp_path: Path) -> None:
+    assert _curves([{"step": 3, "loss": 0.7}]) == {LOSS: Curve((3,), (0.7,))}
+
+
+def test_half_a_line_at_the_end_of_a_running_run_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
+    assert _rows(tmp_path / "metrics.jsonl") == [{"step": 1, "loss": 2.0}]
+
+
+def test_a_run_without_numbers_and_a_file_that_is_no_metrics_or_absent_are_the_users_to_mend(tmp_path: Path) -> None:
+    empty = metrics(tmp_path / "empty.jsonl", {"step": 1, "time/learn": 2.0})
+    with pytest.raises(DataError, match=r"empty\.jsonl"):
+        learning_curve({"sft": empty}, tmp_path / "curve.png")
+    (tmp_path / "text.jsonl").write_text("hello\n")
+    with pytest.raises(DataError, match=r"text\.jsonl"):
+        learning_curve({"sft": tmp_path / "text.jsonl"}, tmp_path / "curve.png")
+    with pytest.raises(DataError, match=r"absent\.jsonl"):
+        learning_curve({"sft": tmp_path / "absent.jsonl"}, tmp_path / "curve.png")
+
+
+@pytest.mark.parametrize("passed", [[0], [33], [5, 12, 16]])
+def test_stages_side_by_side_are_a_picture_also_at_nought_and_at_a_hundred_percent(
+    tmp_path: Path, passed: list[int]
+) -> None:
+    stages([evaluation(f"stage {index}", count) for index, count in enumerate(passed)], tmp_path / "stages.png")
+    assert (tmp_path / "stages.png").read_bytes().startswith(PNG)
+
+
+def test_the_suffix_chooses_the_kind_of_picture(tmp_path: Path) -> None:
+    stages([evaluation("sft", 12)], tmp_path / "stages.svg")
+    text = (tmp_path / "stages.svg").read_text()
+    assert "<svg" in text
+    with pytest.raises(DataError, match="no evaluation"):
+        stages([], tmp_path / "none.png")
