@@ -1,0 +1,59 @@
+"""Where tasks come from: one file per set, read by `load("mbpp:train")`.
+
+A set is a generator of tasks under @task_set; the default of its `split` is the split that `load("mbpp")` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+from assay.errors import DataError, SettingsError
+from assay.registry import Registry, decorator, suggest
+from assay.types import Task
+
+task_sets: Registry[Callable[..., Iterator[Task]]] = Registry("task set", "assay.tasks")
+task_set = decorator(task_sets)
+
+FILE_ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
+
+
+def is_file(text: str) -> bool:
+    """Whether `text` names a file of rows rather than a split."""
+    return text.endswith(FILE_ENDINGS)
+
+
+def load(spec: str, *, limit: int | None = None) -> list[Task]:
+    """The tasks of `spec`: `humaneval`, `mbpp:train`, `drills:test`, `jsonl:my.jsonl` or just `my.jsonl`.
+
+    A set that reads rows takes a file of its format too: `humaneval:my.jsonl.gz`. `limit` keeps the first so many.
+    Raises SettingsError for an unknown set or split, DataError for rows that cannot be used or a set without tasks.
+    """
+    if limit is not None and limit < 1:
+        raise SettingsError(f"the limit of tasks is {limit}; it must be at least 1")
+    name, colon, split = spec.partition(":")
+    if is_file(spec) and not colon:
+        name, split = "jsonl", spec
+    found = task_sets[name](split) if split else task_sets[name]()
+    tasks = list(islice(found, limit))
+    if not tasks:
+        raise DataError(f"{spec} holds no tasks; check the split or the file")
+    _refuse_unusable(spec, tasks)
+    return tasks
+
+
+def require_split(name: str, split: str, known: Iterable[str]) -> None:
+    """Raises SettingsError unless `split` is one that the set `name` has."""
+    splits = list(known)
+    if split not in splits:
+        raise SettingsError(f"unknown split {split!r} of {name}; {suggest(split, splits)}")
+
+
+def _refuse_unusable(spec: str, tasks: list[Task]) -> None:
+    seen: set[str] = set()
+    for row, task in enumerate(tasks, start=1):
+        if not task.checks:
+            raise DataError(f"{spec}, row {row}: task {task.id!r} has no tests; add one, or take the row out")
+        if task.id in seen:
+            raise DataError(f"{spec}, row {row}: the id {task.id!r} occurs twice; ids must be unique")
+        seen.add(task.id)

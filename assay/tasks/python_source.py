@@ -1,0 +1,49 @@
+"""Reads the data sets' own Python: names, setup code, called functions. Never used on what a model wrote."""
+
+from __future__ import annotations
+
+import ast
+
+from assay.tasks.rows import Row
+
+
+def parsed(source: str, row: Row, field: str) -> ast.Module:
+    """The syntax tree of a field's code. Raises DataError when it does not parse."""
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise row.wrong(f"{field!r} is no valid Python ({error}); mend it") from error
+
+
+def defines(tree: ast.Module, name: str) -> bool:
+    """Whether `name` is a function or class at the top level."""
+    return name in _definitions(tree)
+
+
+def without(source: str, tree: ast.Module, name: str) -> str:
+    """`source` minus the top-level function `name`: the imports, helpers and constants around it."""
+    lines = source.splitlines()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == name:
+            first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
+            lines[first - 1 : node.end_lineno] = [""] * ((node.end_lineno or 0) - first + 1)
+    rest = "\n".join(lines).strip("\n")
+    return f"{rest}\n" if rest else ""
+
+
+def called(tests: list[ast.Module], reference: ast.Module) -> str | None:
+    """The one function of `reference` that the tests call; functions count before classes, the first call first."""
+    known = _definitions(reference)
+    names = [
+        node.func.id
+        for test in tests
+        for node in ast.walk(test)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known
+    ]
+    functions = [name for name in names if not isinstance(known[name], ast.ClassDef)]
+    return next(iter(functions or names), None)
+
+
+def _definitions(tree: ast.Module) -> dict[str, ast.stmt]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return {node.name: node for node in tree.body if isinstance(node, kinds)}

@@ -1,0 +1,141 @@
+"""Rows of a task set: from a file of the user's, from $ASSAY_DATA, or from the hub."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.errors import DataError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a public set lies."""
+
+    file: str
+    """Below $ASSAY_DATA: `mbpp/mbpp.jsonl.gz`."""
+    hub: str
+    """The data set's name on the hub."""
+    config: str | None = None
+    """Its configuration on the hub, where it has several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row, and where it stands."""
+
+    fields: Mapping[str, Any]
+    where: str
+    """For messages: `my.jsonl, line 3`."""
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A field that is a string, line ends normalised. Raises DataError when it is missing without a default."""
+        value = self.fields.get(name)
+        if value is None and default is not None:
+            return default
+        if not isinstance(value, str):
+            raise self.wrong(f"{name!r} is {_kind(value)}; make it a string")
+        return value.replace("\r\n", "\n").replace("\r", "\n")
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A field that is a list of strings; empty when absent. Raises DataError for anything else."""
+        value = self.fields.get(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.wrong(f"{name!r} is {_kind(value)}; make it a list of strings")
+        return tuple(item.replace("\r\n", "\n").replace("\r", "\n") for item in value)
+
+    def wrong(self, why: str) -> DataError:
+        """The error that blames this row."""
+        return DataError(f"{self.where}: {why}")
+
+
+def _kind(value: object) -> str:
+    return "missing" if value is None else f"a {type(value).__name__} ({str(value)[:40]})"
+
+
+def public_rows(origin: Origin) -> Iterator[Row]:
+    """The rows of a public set: from $ASSAY_DATA when it holds the file, else from the hub.
+
+    Raises DataError when neither has it.
+    """
+    folder = os.environ.get("ASSAY_DATA")
+    if folder is None:
+        return _hub_rows(origin, "ASSAY_DATA is not set")
+    if not Path(folder).is_dir():
+        raise DataError(f"ASSAY_DATA is {folder}, which is no folder; mend or unset it")
+    file = Path(folder) / origin.file
+    return file_rows(file) if file.is_file() else _hub_rows(origin, f"{file} does not exist")
+
+
+def file_rows(file: Path) -> Iterator[Row]:
+    """The rows of JSON lines, or of one JSON array; gzip'd where the name ends in .gz. Blank lines are skipped.
+
+    Raises DataError when the file cannot be read or a line is no JSON object.
+    """
+    try:
+        data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+        text = data.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise DataError(f"{file} does not exist; give the path of a file of tasks") from None
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise DataError(f"{file} cannot be read: {error}") from error
+    if file.name.removesuffix(".gz").endswith(".json"):
+        yield from _array_rows(file, text)
+        return
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            where = f"{file}, line {number}"
+            yield _row(_parsed(line, where), where)
+
+
+def _array_rows(file: Path, text: str) -> Iterator[Row]:
+    rows = _parsed(text, str(file))
+    if not isinstance(rows, list):
+        raise DataError(f"{file} is no array of rows; write [...], or one object per line in a .jsonl")
+    for number, fields in enumerate(rows, start=1):
+        where = f"{file}, row {number}"
+        yield _row(fields, where)
+
+
+def _parsed(text: str, where: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: no valid JSON ({error}); mend it") from error
+
+
+def _row(fields: object, where: str) -> Row:
+    if not isinstance(fields, dict):
+        raise DataError(f"{where}: a row is a JSON object, not {_kind(fields)}")
+    return Row(fields, where)
+
+
+def _hub_rows(origin: Origin, why: str) -> Iterator[Row]:
+    log.info("%s: reading %s from the hub", why, origin.hub)
+    for split, rows in _download(origin, why).items():
+        for number, fields in enumerate(rows, start=1):
+            yield Row(fields, f"{origin.hub}, {split} row {number}")
+
+
+def _download(origin: Origin, why: str) -> Mapping[str, Any]:
+    try:
+        import datasets
+
+        found: Mapping[str, Any] = datasets.load_dataset(origin.hub, origin.config)
+    except Exception as error:  # the hub client and its transports raise dozens of kinds; all mean: not to be had
+        cause = " ".join(str(error).split())[:200]
+        raise DataError(
+            f"{origin.hub} cannot be had from the hub ({type(error).__name__}: {cause}), and {why}; "
+            f"go online, or set ASSAY_DATA to a folder that holds {origin.file}"
+        ) from error
+    return found
