@@ -1,0 +1,277 @@
+"""From a reply to the program that is judged: by lines and lexemes, never by a parser, which hostile text could crash.
+
+What a base model writes after its answer (another function, tests, prose) is cut away, or right answers would count as
+wrong; what the model delivers in a closed code block is taken as it stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from assay.types import Task
+
+FENCE = re.compile(r"^(?P<before>[^`]*?)(?P<fence>`{3,})[ \t]*(?P<tag>[\w+#-]*)(?P<rest>[^`]*)$")
+LEXEME = re.compile(
+    r"""(?P<comment>\#[^\n]*)
+    |(?P<string>\"{3}(?:\\.|\\\Z|[^\\])*?(?:\"{3}|\Z)|'{3}(?:\\.|\\\Z|[^\\])*?(?:'{3}|\Z)
+        |\"(?:\\.|\\\Z|[^\"\\\n])*\"?|'(?:\\.|\\\Z|[^'\\\n])*'?)
+    |(?P<joined>\\\n)
+    |(?P<open>[(\[{])|(?P<close>[)\]}])
+    |(?P<end>\n)""",
+    re.VERBOSE | re.DOTALL,
+)
+DEFINITION = re.compile(r"(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)")
+ASSIGNMENT = re.compile(r"(\w+)[ \t]*(?::[^=\n]+)?=(?!=)")
+CLAUSE = re.compile(r"(?:else|elif|except|finally)\b")
+STATEMENT = re.compile(
+    r"""(?:async[ \t]+)?def[ \t]+\w+[ \t]*[(\[]|class[ \t]+\w+[ \t]*[:(\[]|@\w
+    |import[ \t]+[\w.]+(?:[ \t]+as[ \t]+\w+)?[ \t]*(?:[,;\#].*)?$|from[ \t]+[\w.]+[ \t]+import\b
+    |for\b.+\bin\b.*:|(?:if|while|try|with|async)\b.*:[ \t]*(?:\#.*)?$
+    |[\w.]+(?:\[.*\])?(?:[ \t]*,[ \t]*\w+)*[ \t]*(?::[^=\n]+)?[-+*/%&|^@]{0,2}=(?!=)
+    |[\w.]+\(.*[()\[\]{},][ \t]*(?:[;\#].*)?$""",
+    re.VERBOSE | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """A block between fences."""
+
+    code: str
+    """Without the fences, ending in a line end."""
+    closed: bool
+    """Whether the closing fence is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A top-level statement with its decorators, clauses and whatever is indented below it."""
+
+    text: str
+    """From its first character to the end of its last line of code."""
+    name: str
+    """The function, class or variable that it defines; empty for anything else."""
+    defines: bool
+    """Whether that is a function or class."""
+
+
+def program(task: Task, reply: str) -> str | None:
+    """The program to be judged, or None when the reply holds none.
+
+    A reply that goes on inside the stub's function completes the stub. Otherwise, in this order: the last closed code
+    block that defines the entry point; bare code, or an unclosed block, that does; the last closed block; any block.
+    Bare code and unclosed blocks are cut after the entry point's definition, save for the later definitions it uses.
+    """
+    reply = _answer(reply.replace("\r\n", "\n").replace("\r", "\n"))
+    found = _python(task, reply) if task.language == "python" else _last_block(reply) or task.stub + reply
+    return found if reply.strip() and found and found.strip() else None
+
+
+def cut(body: str) -> str:
+    """A function's body up to the next top-level statement, with the later definitions that it uses.
+
+    Comments and blank lines after the last statement go as well; empty when the body holds no statement.
+    """
+    head = "def _():\n"
+    kept = _trimmed(head + body, "_") or head
+    return kept[len(head) :]
+
+
+def fenced_blocks(reply: str) -> list[Fenced]:
+    """The code blocks of a reply, in order. An opening fence with a tag inside a block starts a new one."""
+    blocks: list[Fenced] = []
+    lines: list[str] = []
+    open_fence, margin = "", 0
+    for line in reply.split("\n"):
+        fence = FENCE.match(line)
+        if not open_fence and fence and not (fence["before"].strip() and fence["rest"].strip()):
+            open_fence, margin, lines = fence["fence"], len(line) - len(line.lstrip()), []
+        elif open_fence and fence and _closes(fence, open_fence, margin):
+            if fence["before"].strip():
+                lines.append(_without_margin(fence["before"], margin))
+            blocks.append(Fenced(_code(lines), closed=True))
+            open_fence = ""
+        elif open_fence and fence and fence["tag"] and not fence["before"]:
+            blocks.append(Fenced(_code(lines), closed=False))
+            lines = []
+        elif open_fence:
+            lines.append(_without_margin(line, margin))
+    if open_fence:
+        blocks.append(Fenced(_code(lines), closed=False))
+    return blocks
+
+
+def _closes(fence: re.Match[str], opened: str, margin: int) -> bool:
+    inside = not fence["before"].strip() and len(fence["before"]) > margin + 3  # Markdown's rule; a docstring's fence
+    return len(fence["fence"]) >= len(opened) and not fence["tag"] and not fence["rest"].strip() and not inside
+
+
+def _without_margin(line: str, margin: int) -> str:
+    return line[min(margin, len(line) - len(line.lstrip())) :]
+
+
+def _code(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _answer(reply: str) -> str:
+    """What follows a reasoning model's thoughts; nothing when they never ended."""
+    _, thought, answer = reply.rpartition("</think>")
+    return "" if not thought and answer.lstrip().startswith("<think>") else answer
+
+
+def _last_block(reply: str) -> str | None:
+    blocks = fenced_blocks(reply)
+    closed = [block.code for block in blocks if block.closed]
+    found = closed or [block.code for block in blocks]
+    return found[-1] if found else None
+
+
+def _python(task: Task, reply: str) -> str | None:
+    entry = re.split(r"\W", task.entry_point, maxsplit=1)[0]
+    if task.stub and _continues(task.stub, reply):
+        return _continued(task.stub, reply, entry)
+    blocks = fenced_blocks(reply)
+    bare = _before_fences(reply) if blocks else reply
+    for block in reversed(blocks):
+        if block.closed and _defines(block.code, entry):
+            return _after_prelude(task.stub, block.code, entry)
+    for code in (bare, *(block.code for block in reversed(blocks) if not block.closed)):
+        if trimmed := _trimmed(_from_first_statement(code), entry):
+            return _after_prelude(task.stub, trimmed, entry)
+    last = _last_block(reply)
+    if last is None:
+        return None if entry else _statements(bare)
+    return _continued(task.stub, last, entry) if task.stub and _continues(task.stub, last) else last
+
+
+def _continues(stub: str, reply: str) -> bool:
+    """Whether the reply goes on inside the stub's function: its first line is indented, or goes on the stub's last."""
+    if not stub.endswith("\n") and not reply.startswith("\n"):
+        return not FENCE.match(reply.split("\n", 1)[0]) and not STATEMENT.match(reply)
+    lines = (line for line in reply.split("\n") if line.strip() and not line.lstrip().startswith("#"))
+    first = next(lines, "")
+    one_space = first.startswith(" ") and not first.startswith("  ")  # a tokenizer's, before a chat model's prose
+    return first[:1].isspace() and not FENCE.match(first) and not (one_space and "```" in reply)
+
+
+def _continued(stub: str, reply: str, entry: str) -> str | None:
+    kept = _trimmed(stub + reply, entry)
+    return kept if kept != _trimmed(stub, entry) else None
+
+
+def _after_prelude(stub: str, code: str, entry: str) -> str:
+    """`code` below the stub's imports and helpers; a `from __future__` that opens the code stays first."""
+    prelude = "\n".join(block.text for block in _blocks_before(stub, entry))
+    if not prelude:
+        return code
+    future = re.match(r"\s*(?:from __future__ import [^\n]*\n)*", code)
+    end = future.end() if future else 0
+    return f"{code[:end].lstrip()}{prelude}\n\n\n{code[end:]}"
+
+
+def _blocks_before(text: str, entry: str) -> list[Block]:
+    blocks = _blocks(text)
+    at = next((n for n, block in enumerate(blocks) if block.name == entry), len(blocks))
+    return blocks[:at]
+
+
+def _defines(code: str, entry: str) -> bool:
+    return any(block.name == entry for block in _blocks(code))
+
+
+def _trimmed(text: str, entry: str) -> str | None:
+    """The statements up to the first definition of `entry`, and the later definitions they use; None without one."""
+    blocks = _blocks(text)
+    before = _blocks_before(text, entry)
+    if not entry or len(before) == len(blocks):
+        return None
+    kept = [n for n, block in enumerate(before) if STATEMENT.match(block.text)] + [len(before)]
+    known = {entry, *(block.name for block in before)}
+    later: dict[str, int] = {}
+    for n, block in enumerate(blocks):
+        if n > len(before) and block.defines and block.name not in known:
+            later.setdefault(block.name, n)
+    for n in kept:  # grows while it is read: what is kept may use more
+        kept.extend(later.pop(name) for name in _names(blocks[n].text) & later.keys())
+    return "\n\n\n".join(blocks[n].text for n in sorted(kept)) + "\n"
+
+
+def _names(code: str) -> set[str]:
+    """The words of `code` outside comments and plain strings."""
+
+    def bare(lexeme: re.Match[str]) -> str:
+        prefix = code[max(lexeme.start() - 2, 0) : lexeme.start()].lower()
+        formatted = lexeme["string"] and "f" in prefix
+        return lexeme[0] if formatted else " "
+
+    return set(re.findall(r"\w+", LEXEME.sub(bare, code)))
+
+
+def _statements(text: str) -> str | None:
+    kept = []
+    for block in _blocks(_from_first_statement(text)):
+        if not STATEMENT.match(block.text):
+            break
+        kept.append(block.text)
+    return "\n".join(kept) + "\n" if kept else None
+
+
+def _from_first_statement(text: str) -> str:
+    lines = text.split("\n")
+    first = next((n for n, line in enumerate(lines) if STATEMENT.match(line)), len(lines))
+    return "\n".join(lines[first:])
+
+
+def _before_fences(reply: str) -> str:
+    lines = reply.split("\n")
+    first = next(n for n, line in enumerate(lines) if FENCE.match(line))
+    return "\n".join(lines[:first])
+
+
+def _blocks(text: str) -> list[Block]:
+    """The top-level statements of a text that may be no Python at all."""
+    spans: list[tuple[int, int]] = []
+    decorated = False
+    for start, end in _logical_lines(text):
+        line = text[start:end]
+        belongs = decorated or line[0].isspace() or CLAUSE.match(line)
+        if spans and belongs:
+            spans[-1] = (spans[-1][0], end)
+        else:
+            spans.append((start, end))
+        decorated = line.startswith("@") or (decorated and line[0].isspace())
+    return [_block(text[start:end]) for start, end in spans]
+
+
+def _block(text: str) -> Block:
+    head = next((line for line in text.split("\n") if DEFINITION.match(line)), "") if text.startswith("@") else text
+    definition, assignment = DEFINITION.match(head), ASSIGNMENT.match(text)
+    named = definition or assignment
+    return Block(text, named[1] if named else "", defines=definition is not None)
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, int]]:
+    """Start and end (without the line end) of each logical line that is neither blank nor a comment.
+
+    Strings and brackets join lines, as in Python; but `def` or `class` at a line's start ends an unclosed bracket.
+    """
+    start = depth = 0
+    for lexeme in LEXEME.finditer(text):
+        kind = lexeme.lastgroup
+        if kind == "open":
+            depth += 1
+        elif kind == "close":
+            depth = max(depth - 1, 0)
+        elif kind == "end" and (depth == 0 or DEFINITION.match(text, lexeme.end())):
+            if _is_code(text[start : lexeme.start()]):
+                yield start, lexeme.start()
+            start, depth = lexeme.end(), 0
+    if _is_code(text[start:]):
+        yield start, len(text)
+
+
+def _is_code(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
