@@ -1,0 +1,136 @@
+"""Drills: small generated functions over numbers, words and characters; the task set that needs no download.
+
+Three splits. `train` holds compositions of one to three stages. `test` holds compositions of a filter and a map that
+never occur together in train, though each occurs with others. `longer` has one more stage than any of train.
+The demonstrations of train are wordy and partly wrong, as real data are: reinforcement has something to mend.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from itertools import combinations, permutations, product
+from typing import Any
+
+from assay.tasks import require_split, task_set
+from assay.tasks.drills.composition import (
+    Composition,
+    commented,
+    lacking_a_stage,
+    loop,
+    near_misses,
+    prompt,
+    run,
+    short,
+    steps,
+)
+from assay.tasks.drills.operations import FAMILIES
+from assay.types import Check, Task
+
+SEED = 2026
+WRONG_SHARE = 0.3
+"""Of the demonstrations: those with one thing wrong."""
+STYLES: dict[Callable[[Composition], str], float] = {short: 0.1, steps: 0.3, loop: 0.3, commented: 0.3}
+"""The demonstrations' styles and how often each is drawn."""
+DEMONSTRATIONS = 2
+HELD_OUT_SHARE = 0.18
+"""Of the pairs of a filter and a map: those kept for `test`."""
+DOUBLES, LONGER = 50, 100
+"""Compositions of two filters, and of two maps, in `train`; compositions in `longer`."""
+CHECKS, VISIBLE = 5, 2
+"""Per task; a visible one may be shown to the model when it failed."""
+TRIAL_INPUTS = 12
+
+
+@task_set
+def drills(split: str = "train") -> Iterator[Task]:
+    """Generated one-function problems, no download needed. Splits: train, test (new combinations), longer."""
+    require_split("drills", split, ("train", "test", "longer"))
+    for n, drill in enumerate(_splits()[split]):
+        yield _task(f"drills/{split}/{n}", drill, random.Random(SEED + n), demonstrated=split == "train")
+
+
+@cache
+def _splits() -> dict[str, list[Composition]]:
+    draw = random.Random(SEED)
+    train: list[Composition] = []
+    test: list[Composition] = []
+    for family in FAMILIES:
+        pairs = list(product(family.filters, family.maps))
+        held_out = draw.sample(pairs, round(HELD_OUT_SHARE * len(pairs)))
+        for (keep, change), fold in product(pairs, family.folds):
+            drill = Composition(family, (keep,), (change,), fold)
+            (test if (keep, change) in held_out else train).append(drill)
+        train += [Composition(family, (), (), fold) for fold in family.folds]
+        train += [Composition(family, (keep,), (), fold) for keep, fold in product(family.filters, family.folds)]
+        train += [Composition(family, (), (change,), fold) for change, fold in product(family.maps, family.folds)]
+    numbers = FAMILIES[0]
+    two_filters = list(product(combinations(numbers.filters, 2), numbers.folds))
+    two_maps = list(product(permutations(numbers.maps, 2), numbers.folds))
+    train += _sample(draw, DOUBLES, (Composition(numbers, pair, (), fold) for pair, fold in two_filters))
+    train += _sample(draw, DOUBLES, (Composition(numbers, (), pair, fold) for pair, fold in two_maps))
+    more_filters = (
+        Composition(numbers, pair, (change,), fold) for pair, fold in two_filters for change in numbers.maps
+    )
+    more_maps = (Composition(numbers, (keep,), pair, fold) for pair, fold in two_maps for keep in numbers.filters)
+    longer = _sample(draw, LONGER // 2, more_filters) + _sample(draw, LONGER // 2, more_maps)
+    found = {"train": train, "test": test, "longer": longer}
+    for drills in found.values():
+        draw.shuffle(drills)
+    return {split: [drill for drill in drills if _is_meaningful(drill)] for split, drills in found.items()}
+
+
+def _sample(draw: random.Random, size: int, drills: Iterable[Composition]) -> list[Composition]:
+    shuffled = list(drills)
+    draw.shuffle(shuffled)
+    return [drill for drill in shuffled[: 3 * size] if _is_meaningful(drill)][:size]
+
+
+def _is_meaningful(drill: Composition) -> bool:
+    """Whether every stage matters on some input: taking absolute values of positive numbers would not."""
+    inputs = _trial_inputs(drill, random.Random(SEED))
+    return all(any(_differ(drill, miss, given) for given in inputs) for miss in lacking_a_stage(drill))
+
+
+def _trial_inputs(drill: Composition, draw: random.Random) -> list[Any]:
+    sizes = [0, 1, *(draw.randint(3, 7) for _ in range(TRIAL_INPUTS))]
+    return [drill.family.make_input(draw, size) for size in sizes]
+
+
+def _differ(one: Composition, other: Composition, given: Any) -> bool:
+    return bool(run(one, given) != run(other, given))
+
+
+def _task(name: str, drill: Composition, draw: random.Random, *, demonstrated: bool) -> Task:
+    inputs = _telling_inputs(drill, draw)
+    return Task(
+        id=name,
+        prompt=prompt(drill),
+        checks=tuple(
+            Check(f"assert f({given!r}) == {run(drill, given)!r}", hidden=n >= VISIBLE)
+            for n, given in enumerate(inputs)
+        ),
+        entry_point="f",
+        reference=short(drill),
+        demonstrations=_demonstrations(drill, inputs, draw) if demonstrated else (),
+        stop=("\n# f(",),
+    )
+
+
+def _telling_inputs(drill: Composition, draw: random.Random) -> list[Any]:
+    """The empty input, one element, and those of the rest that tell the drill from most of its near misses."""
+    empty, single, *rest = _trial_inputs(drill, draw)
+    chosen, alive = [empty, single], list(near_misses(drill))
+    while len(chosen) < CHECKS:
+        best = max(rest, key=lambda given: sum(_differ(drill, miss, given) for miss in alive))
+        rest.remove(best)
+        chosen.append(best)
+        alive = [miss for miss in alive if not _differ(drill, miss, best)]
+    return chosen[2:] + chosen[:2]
+
+
+def _demonstrations(drill: Composition, inputs: list[Any], draw: random.Random) -> tuple[str, ...]:
+    wrong = [miss for miss in near_misses(drill) if any(_differ(drill, miss, given) for given in inputs)]
+    styles = draw.choices(list(STYLES), list(STYLES.values()), k=DEMONSTRATIONS)
+    return tuple(style(draw.choice(wrong) if wrong and draw.random() < WRONG_SHARE else drill) for style in styles)

@@ -1,0 +1,140 @@
+"""A drill is a composition of operations: what it says, what it does, how it is written, how it goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assay.tasks.drills.operations import Family, Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """Filters, then maps, then one fold."""
+
+    family: Family
+    filters: tuple[Operation, ...]
+    maps: tuple[Operation, ...]
+    fold: Operation
+    maps_first: bool = False
+    """The swapped order: a way to go wrong."""
+
+    @property
+    def stages(self) -> tuple[Operation, ...]:
+        """All operations, in the prompt's order."""
+        return (*self.filters, *self.maps, self.fold)
+
+
+def prompt(drill: Composition) -> str:
+    """`# f(xs): keep the even numbers, square each, return the sum`, with a line end."""
+    return f"# f({drill.family.argument}): {', '.join(stage.phrase for stage in drill.stages)}\n"
+
+
+def run(drill: Composition, given: Any) -> Any:
+    """What the drill's function returns for `given`."""
+    items = list(given)
+    if drill.maps_first:
+        items = _mapped(drill, items)
+    items = [item for item in items if all(keep.run(item) for keep in drill.filters)]
+    return drill.fold.run(items if drill.maps_first else _mapped(drill, items))
+
+
+def _mapped(drill: Composition, items: list[Any]) -> list[Any]:
+    for change in drill.maps:
+        items = [change.run(item) for item in items]
+    return items
+
+
+def near_misses(drill: Composition) -> Iterator[Composition]:
+    """The drill with one thing wrong: a slip in a stage, a stage left out, or the order swapped."""
+    for n, stage in enumerate(drill.filters):
+        rest = (drill.filters[:n], drill.filters[n + 1 :])
+        yield replace(drill, filters=(*rest[0], *_slips(stage), *rest[1]))
+        yield replace(drill, filters=(*rest[0], *rest[1]))
+    for n, stage in enumerate(drill.maps):
+        rest = (drill.maps[:n], drill.maps[n + 1 :])
+        yield replace(drill, maps=(*rest[0], *_slips(stage), *rest[1]))
+        yield replace(drill, maps=(*rest[0], *rest[1]))
+    for fold in _slips(drill.fold):
+        yield replace(drill, fold=fold)
+    if drill.filters and drill.maps:
+        yield replace(drill, maps_first=True)
+
+
+def lacking_a_stage(drill: Composition) -> Iterator[Composition]:
+    """The drill without one filter or map, for each of them."""
+    size = len(drill.stages)
+    return (miss for miss in near_misses(drill) if len(miss.stages) < size)
+
+
+def _slips(stage: Operation) -> tuple[Operation, ...]:
+    return (stage.slip,) if stage.slip else ()
+
+
+def short(drill: Composition) -> str:
+    """One comprehension inside the fold: the reference's style."""
+    x = drill.family.element
+    source = drill.family.argument
+    if drill.maps_first:
+        core = f"{x} for {x} in [{_changed(drill, x)} for {x} in {source}] if {_condition(drill)}"
+    else:
+        condition = f" if {_condition(drill)}" if drill.filters else ""
+        core = f"{_changed(drill, x)} for {x} in {source}{condition}"
+    takes_generator = "({0})" in drill.fold.code and "len({0})" not in drill.fold.code
+    return _function(drill, f"return {drill.fold.code.format(core if takes_generator else f'[{core}]')}")
+
+
+def steps(drill: Composition) -> str:
+    """A variable for every stage."""
+    lines, last = _steps(drill, comments=False)
+    return _function(drill, *lines, f"return {drill.fold.code.format(last)}")
+
+
+def commented(drill: Composition) -> str:
+    """A variable and a comment for every stage, the result included."""
+    lines, last = _steps(drill, comments=True)
+    result = [f"# {drill.fold.phrase}", f"result = {drill.fold.code.format(last)}", "return result"]
+    return _function(drill, *lines, *result)
+
+
+def loop(drill: Composition) -> str:
+    """A loop that fills a list."""
+    x = drill.family.element
+    change = [f"{x} = {_changed(drill, x)}"] if drill.maps else []
+    inside = [f"out.append({x})"]
+    if drill.filters:
+        inner = inside if drill.maps_first else change + inside
+        inside = [f"if {_condition(drill)}:", *(f"    {line}" for line in inner)]
+    if drill.maps_first or not drill.filters:
+        inside = change + inside
+    head = ["out = []", f"for {x} in {drill.family.argument}:"]
+    return _function(drill, *head, *(f"    {line}" for line in inside), f"return {drill.fold.code.format('out')}")
+
+
+def _steps(drill: Composition, *, comments: bool) -> tuple[list[str], str]:
+    x = drill.family.element
+    keep = [(drill.filters, "kept", f"{x} for {x} in {{0}} if {_condition(drill)}")] if drill.filters else []
+    change = [(drill.maps, "changed", f"{_changed(drill, x)} for {x} in {{0}}")] if drill.maps else []
+    lines, last = [], drill.family.argument
+    for stages, name, core in change + keep if drill.maps_first else keep + change:
+        if comments:
+            lines.append(f"# {', '.join(stage.phrase for stage in stages)}")
+        lines.append(f"{name} = [{core.format(last)}]")
+        last = name
+    return lines, last
+
+
+def _function(drill: Composition, *lines: str) -> str:
+    return f"def f({drill.family.argument}):\n" + "".join(f"    {line}\n" for line in lines)
+
+
+def _condition(drill: Composition) -> str:
+    return " and ".join(keep.code.format(drill.family.element) for keep in drill.filters)
+
+
+def _changed(drill: Composition, element: str) -> str:
+    for change in drill.maps:
+        stands_alone = element.isidentifier() or "({0})" in change.code
+        element = change.code.format(element if stands_alone else f"({element})")
+    return element
