@@ -1,0 +1,21 @@
+"""Decides whether programs pass their tests; the candidate's process gets inputs and returns data, and decides nothing.
+
+The public names load on first use: zygotes import this package too, and must stay small.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from assay.judge.client import Job, Judge, judge_all
+
+__all__ = ["Job", "Judge", "judge_all"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from assay.judge import client
+
+    return getattr(client, name)

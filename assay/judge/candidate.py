@@ -1,0 +1,158 @@
+"""The candidate's side: a walled leaf that runs the program and answers calls with data. It knows nothing of the tests."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import gc
+import socket
+import sys
+import types
+from typing import Any
+
+from assay.judge.boundary import LEAF_FD, MIB, ClosedError, Wire
+from assay.judge.codec import Json, Packer, TooLargeError, Unpacker, dumps, loads
+
+MODULE = "candidate"
+SHOWN = 300
+REQUEST_MB = 256
+
+
+def main() -> None:
+    """Serve one worker until it hangs up."""
+    gc.enable()
+    with contextlib.suppress(ClosedError):
+        Candidate(Wire(socket.socket(fileno=LEAF_FD), REQUEST_MB * MIB)).serve()
+
+
+class Candidate:
+    """One program and the objects it has handed out."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.module = types.ModuleType(MODULE)
+        self.handles: list[object] = []
+        self.mutates = False
+        self.packer = Packer(self.opaque)
+        self.unpacker = Unpacker({"handle": self.handles.__getitem__})
+        self.requests = {
+            "load": self.load,
+            "call": self.call,
+            "name": self.name,
+            "get": self.get,
+            "set": self.set,
+            "iterate": self.iterate,
+            "text": self.text,
+        }
+
+    def serve(self) -> None:
+        """Answer requests one by one; every reply carries its request's number. Ends with ClosedError."""
+        while True:
+            kind, number, *parts = loads(self.wire.receive())
+            reply = self.answered(number, kind, parts)
+            flush()
+            self.wire.send(reply)
+
+    def answered(self, number: int, kind: str, parts: list[Json]) -> bytes:
+        """The reply to one request: its number, its kind, and what belongs to that."""
+        try:
+            return frame(number, *self.requests[kind](*parts))
+        except SystemExit as exit_:
+            return frame(number, "exit", f"SystemExit({shown(exit_)})")
+        except MemoryError:
+            return frame(number, "memory", "MemoryError")
+        except TooLargeError as error:
+            return frame(number, "large", str(error))
+        except BaseException as error:  # the program's own code ran: whatever it raises is its answer
+            return frame(number, *raised(error))
+
+    def load(self, program: str, entry_point: str, mutates: bool, handles: bool) -> list[Json]:
+        """Compile and run the program as a module; answers whether it has the entry point."""
+        self.mutates = mutates
+        if handles:
+            self.packer.foreign = self.handle
+        try:
+            code = compile(program, "<program>", "exec", dont_inherit=True)
+        except Exception as error:  # the compiler raises half a dozen kinds: SyntaxError, ValueError, RecursionError
+            return ["syntax", f"{type(error).__name__}: {shown(error)}"]
+        sys.modules[MODULE] = self.module
+        exec(code, self.module.__dict__)
+        return ["value", hasattr(self.module, entry_point)]
+
+    def call(self, target: str | int, packed: list[Json], named: dict[str, Json]) -> list[Json]:
+        """Call a name of the module, or an object by its number; answers the value, which argument it is, and mutations."""
+        called: Any = getattr(self.module, target) if isinstance(target, str) else self.handles[target]
+        arguments = [self.unpacker.value(data) for data in packed]
+        named = {name: self.unpacker.value(data) for name, data in named.items()}
+        value = called(*arguments, **named)
+        same = next((at for at, argument in enumerate(arguments) if argument is value), None)
+        return ["value", self.packer.pack(value), same, self.mutations(arguments, packed)]
+
+    def mutations(self, arguments: list[Any], packed: list[Json]) -> list[Json]:
+        """The new value of each argument that the call changed, by its index; nothing unless the task needs it."""
+        if not self.mutates:
+            return []
+        now = [self.packer.pack(argument) for argument in arguments]
+        return [[at, new] for at, (new, old) in enumerate(zip(now, packed, strict=True)) if new != old]
+
+    def name(self, name: str) -> list[Json]:
+        """A global of the program: data as data, what can be called as a function of that name."""
+        if not hasattr(self.module, name):
+            return ["absent"]
+        value = getattr(self.module, name)
+        return ["function", name] if callable(value) else ["value", self.packer.pack(value), None, []]
+
+    def get(self, number: int, name: str) -> list[Json]:
+        """An attribute of a handed out object."""
+        return ["value", self.packer.pack(getattr(self.handles[number], name)), None, []]
+
+    def set(self, number: int, name: str, packed: Json) -> list[Json]:
+        """Set an attribute of a handed out object."""
+        setattr(self.handles[number], name, self.unpacker.value(packed))
+        return ["value", None, None, []]
+
+    def iterate(self, number: int) -> list[Json]:
+        """All items of a handed out object."""
+        iterator: Any = iter(self.handles[number])  # type: ignore[call-overload]
+        return ["value", self.packer.pack(item for item in iterator), None, []]
+
+    def text(self, number: int) -> list[Json]:
+        """str() of a handed out object."""
+        return ["value", str(self.handles[number]), None, []]
+
+    def opaque(self, value: object) -> Json:
+        """Stands for an object that is no data: nothing but its type's name crosses."""
+        return {"opaque": type(value).__name__}
+
+    def handle(self, value: object) -> Json:
+        """The number of an object that tests may reach into, and its type's name."""
+        at = next((at for at, known in enumerate(self.handles) if known is value), len(self.handles))
+        if at == len(self.handles):
+            self.handles.append(value)
+        return {"handle": [at, type(value).__name__]}
+
+
+def frame(*parts: Json) -> bytes:
+    """One reply on the wire."""
+    return dumps(list(parts)).encode()
+
+
+def raised(error: BaseException) -> list[Json]:
+    """An exception as names of its built-in classes, nearest first, and its text."""
+    names = [base.__name__ for base in type(error).__mro__ if getattr(builtins, base.__name__, None) is base]
+    return ["raised", names, f"{type(error).__name__}: {shown(error)}"]
+
+
+def shown(error: BaseException) -> str:
+    """The exception's text, which is the program's to write, cut to a line's length."""
+    try:
+        return str(error)[:SHOWN]
+    except Exception:  # its __str__ is the program's code
+        return "(no text)"
+
+
+def flush() -> None:
+    """Hand on what the program printed; it may have closed or replaced its streams."""
+    with contextlib.suppress(Exception):  # a stream may be any object by now
+        sys.stdout.flush()
+        sys.stderr.flush()

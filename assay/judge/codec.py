@@ -1,0 +1,283 @@
+"""Values across the wall: data of exact built-in types in, data of exact built-in types out; never pickle, never eval.
+
+JSON carries what it can as itself (None, bool, int, finite float, str, list); everything else is an object with one key, its
+tag: `(1, 2)` is `{"tuple": [1, 2]}`. Instances of subclasses collapse to their base by the base's own methods. The sender
+may be hostile: it is the reader that can only build these types, and refuses everything else.
+"""
+
+from __future__ import annotations
+
+import array
+import datetime
+import json
+import math
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from fractions import Fraction
+from itertools import islice
+from typing import Any
+
+from assay.judge import numpy_values
+
+DEPTH, NODES, ITEMS = 200, 1_000_000, 100_000
+INT_BITS = 13_000
+"""From here on an int travels as hexadecimal: decimal text takes quadratic time, and Python refuses over 4,300 digits."""
+
+Json = Any
+BARE = frozenset((type(None), bool, int, str))
+BARE_OR_FLOAT = BARE | {float}
+ITERATORS = frozenset(
+    type(made) for made in (
+        iter([]), iter(()), iter({}), iter({}.values()), iter({}.items()), iter(set()), iter(""), iter(b""), iter(range(0)),
+        reversed([]), map(len, ()), filter(None, ()), zip(), enumerate(()), (None for _ in ()), islice((), 0),
+    )
+)  # fmt: skip
+BUILTINS: dict[str, Any] = {
+    made.__name__: made
+    for made in (int, float, str, bool, list, tuple, dict, set, frozenset, bytes, bytearray, complex, object, type,
+                 range, len, sum, min, max, abs, sorted, ord, chr, all, any, print, repr, round, divmod, pow, hash)
+}  # fmt: skip
+BUILTIN_NAMES = {id(made): name for name, made in BUILTINS.items()}
+
+
+class CodecError(ValueError):
+    """A value that cannot cross, or a frame that no honest sender writes."""
+
+
+class TooLargeError(CodecError):
+    """A value with more depth, nodes or items than may cross."""
+
+
+def refuse(value: object) -> Json:
+    """What a Packer does with a value of no known type, unless told otherwise."""
+    raise CodecError(f"a value of type {type(value).__name__} cannot cross to the candidate")
+
+
+class Packer:
+    """Turns values into JSON text; `foreign` turns a value of no known type into a tagged object."""
+
+    def __init__(self, foreign: Callable[[object], Json] = refuse) -> None:
+        self.foreign = foreign
+
+    def text(self, value: object) -> str:
+        """The JSON text of one value. Raises CodecError."""
+        return dumps(self.pack(value))
+
+    def pack(self, value: Any, depth: int = DEPTH) -> Json:
+        """One value as JSON data. Raises TooLargeError for what is too deep, a cycle included."""
+        kind = type(value)
+        if kind is int:
+            return value if value.bit_length() < INT_BITS else {"int": hex(value)}
+        if kind in BARE:
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {"float": repr(value)}
+        if depth == 0:
+            raise TooLargeError(f"a value is nested deeper than {DEPTH}")
+        if kind is list:
+            return self._items(value, depth - 1)
+        if kind in PACKED:
+            tag, parts = PACKED[kind]
+            return {tag: self.pack(parts(value), depth - 1)}
+        return self._unusual(value, kind, depth)
+
+    def _items(self, values: list[Any], depth: int) -> list[Json]:
+        kinds = set(map(type, values))
+        if not kinds <= BARE_OR_FLOAT:
+            return [self.pack(value, depth) for value in values]
+        if float in kinds and not all(math.isfinite(value) for value in values if type(value) is float):
+            return [self.pack(value, depth) for value in values]
+        if int in kinds and any(value.bit_length() >= INT_BITS for value in values if type(value) is int):
+            return [self.pack(value, depth) for value in values]
+        return values
+
+    def _unusual(self, value: Any, kind: type, depth: int) -> Json:
+        if kind in ITERATORS:
+            items = list(islice(value, ITEMS + 1))
+            if len(items) > ITEMS:
+                raise TooLargeError(f"an iterator yields more than {ITEMS} items")
+            return {"iterator": self._items(items, depth - 1)}
+        if id(value) in BUILTIN_NAMES:
+            return {"builtin": BUILTIN_NAMES[id(value)]}
+        if numpy_values.is_value(value):
+            return numpy_values.pack(value)
+        for base, collapse in COLLAPSE:
+            if issubclass(kind, base):
+                return self.pack(collapse(value), depth - 1)
+        return self.foreign(value)
+
+
+PACKED: dict[type, tuple[str, Callable[[Any], Any]]] = {
+    tuple: ("tuple", list),
+    dict: ("dict", lambda value: [part for pair in value.items() for part in pair]),
+    set: ("set", lambda value: [value.__sizeof__(), *value]),
+    frozenset: ("frozenset", lambda value: [value.__sizeof__(), *value]),
+    bytes: ("bytes", lambda value: value.decode("latin-1")),
+    bytearray: ("bytearray", lambda value: value.decode("latin-1")),
+    complex: ("complex", lambda value: [value.real, value.imag]),
+    range: ("range", lambda value: [value.start, value.stop, value.step]),
+    deque: ("deque", lambda value: [value.maxlen, *value]),
+    Counter: ("Counter", lambda value: dict(value)),
+    OrderedDict: ("OrderedDict", lambda value: dict(value)),
+    defaultdict: ("defaultdict", lambda value: [value.default_factory, dict(value)]),
+    type({}.keys()): ("keys", list),
+    type({}.values()): ("values", list),
+    type({}.items()): ("items", list),
+    Decimal: ("Decimal", str),
+    Fraction: ("Fraction", lambda value: [value.numerator, value.denominator]),
+    array.array: ("array", lambda value: [value.typecode, *value]),
+    datetime.timedelta: ("timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
+    datetime.date: ("date", lambda value: value.isoformat()),
+    datetime.time: ("time", lambda value: value.isoformat()),
+    datetime.datetime: ("datetime", lambda value: value.isoformat()),
+    type(NotImplemented): ("constant", str),
+    type(Ellipsis): ("constant", str),
+}
+
+COLLAPSE: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (int, int.__int__),
+    (float, float.__float__),
+    (str, str.__str__),
+    (complex, lambda value: complex(complex.__add__(value, 0))),
+    (bytes, lambda value: bytes.__add__(value, b"")[:]),
+    (bytearray, lambda value: bytearray.__getitem__(value, slice(None))),
+    (list, lambda value: list(list.__iter__(value))),
+    (tuple, lambda value: tuple(tuple.__iter__(value))),
+    (set, lambda value: set(set.__iter__(value))),
+    (frozenset, lambda value: frozenset(frozenset.__iter__(value))),
+    (dict, lambda value: dict(dict.items(value))),
+    (deque, lambda value: deque(deque.__iter__(value))),
+)
+
+
+def dumps(packed: Json) -> str:
+    """JSON text, without spaces, of packed data."""
+    return _encoder.encode(packed)
+
+
+def loads(text: bytes) -> Json:
+    """JSON data of one frame. Raises CodecError for what is no JSON, or nested too deeply to be honest."""
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise CodecError(f"not a frame: {type(error).__name__}") from None
+
+
+class Unpacker:
+    """Rebuilds values from JSON data; `foreign` builds what carries a tag of its own (opaque objects, handles)."""
+
+    def __init__(self, foreign: dict[str, Callable[[Json], Any]] | None = None) -> None:
+        self.foreign = foreign or {}
+        self.left = NODES
+
+    def value(self, data: Json) -> Any:
+        """One value. Raises CodecError, and TooLargeError over the caps."""
+        self.left = NODES
+        try:
+            return self._value(data, DEPTH)
+        except CodecError:
+            raise
+        except Exception as error:  # constructors of built-in types given hostile parts: whatever they raise
+            raise CodecError(f"malformed value: {type(error).__name__}") from None
+
+    def _value(self, data: Json, depth: int) -> Any:
+        kind = type(data)
+        if kind in BARE_OR_FLOAT:
+            return data
+        if depth == 0:
+            raise TooLargeError(f"a value is nested deeper than {DEPTH}")
+        if kind is list:
+            return self._items(data, depth - 1)
+        if len(data) != 1:
+            raise CodecError("a tagged value has one key")
+        ((tag, parts),) = data.items()
+        if tag in self.foreign:
+            return self.foreign[tag](parts)
+        if tag not in REBUILD:
+            raise CodecError(f"unknown tag {tag[:20]!r}")
+        return REBUILD[tag](self._value(parts, depth - 1))
+
+    def _items(self, items: list[Json], depth: int) -> list[Any]:
+        self.left -= len(items)
+        if self.left < 0:
+            raise TooLargeError(f"a value has more than {NODES} parts")
+        if set(map(type, items)) <= BARE_OR_FLOAT:
+            return items
+        return [self._value(item, depth) for item in items]
+
+
+def rebuilt_set(parts: list[Any]) -> set[Any]:
+    """A set that iterates in the sender's order: the table's size and the order of insertion decide, so both are matched.
+
+    A set grown one by one has a larger table than one merged from another set; small ints then iterate differently.
+    """
+    size, *items = parts
+    grown = set(items)
+    if grown.__sizeof__() == size and list(grown) == items:
+        return grown
+    merged = set(dict.fromkeys(items))
+    return merged if list(merged) == items else grown
+
+
+def _pairs(parts: list[Any]) -> dict[Any, Any]:
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _constant(text: str) -> Any:
+    return {"NotImplemented": NotImplemented, "Ellipsis": Ellipsis}[text]
+
+
+def _float(text: str) -> float:
+    return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[text]
+
+
+def _int(text: str) -> int:
+    if len(text) > 100_000:
+        raise TooLargeError("an int has more than 100,000 hexadecimal digits")
+    return int(text, 16)
+
+
+def _deque(parts: list[Any]) -> deque[Any]:
+    return deque(parts[1:], maxlen=parts[0])
+
+
+def _iterator(items: list[Any]) -> Iterator[Any]:
+    return iter(items)
+
+
+def _no_constant(text: str) -> None:
+    raise CodecError(f"{text} is not JSON")
+
+
+REBUILD: dict[str, Callable[[Any], Any]] = {
+    "tuple": tuple,
+    "dict": _pairs,
+    "set": rebuilt_set,
+    "frozenset": lambda parts: frozenset(rebuilt_set(parts)),
+    "bytes": lambda text: text.encode("latin-1"),
+    "bytearray": lambda text: bytearray(text.encode("latin-1")),
+    "complex": lambda parts: complex(*parts),
+    "range": lambda parts: range(*parts),
+    "deque": _deque,
+    "Counter": Counter,
+    "OrderedDict": OrderedDict,
+    "defaultdict": lambda parts: defaultdict(parts[0], parts[1]),
+    "keys": lambda items: dict.fromkeys(items).keys(),
+    "values": lambda items: dict(enumerate(items)).values(),
+    "items": lambda items: dict(items).items(),
+    "Decimal": Decimal,
+    "Fraction": lambda parts: Fraction(*parts),
+    "array": lambda parts: array.array(parts[0], parts[1:]),
+    "timedelta": lambda parts: datetime.timedelta(*parts),
+    "date": datetime.date.fromisoformat,
+    "time": datetime.time.fromisoformat,
+    "datetime": datetime.datetime.fromisoformat,
+    "constant": _constant,
+    "float": _float,
+    "int": _int,
+    "iterator": _iterator,
+    "builtin": BUILTINS.__getitem__,
+    "numpy": numpy_values.rebuild,
+}
+_encoder = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":"))

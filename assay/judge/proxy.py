@@ -1,0 +1,260 @@
+"""The worker's stand-ins for what lives in the candidate: calls are requests, answers are data, failures stick."""
+
+from __future__ import annotations
+
+import builtins
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from assay.judge.boundary import ClosedError, OversizedError, UnaskedError, Wire
+from assay.judge.codec import CodecError, Json, Packer, TooLargeError, Unpacker, dumps, loads
+
+NEVER_RAISED = frozenset(
+    {"AssertionError", "NameError", "UnboundLocalError", "StopIteration", "StopAsyncIteration", "ExceptionGroup"}
+)
+"""Exceptions that would look like the check's own, or steer its loops, cross as RuntimeError."""
+
+
+class Gone(BaseException):  # noqa: N818
+    """The candidate failed for good. Not an Exception, so that few checks catch it; swallowed, the failure still stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """How the candidate failed for good: `gone`, `forbidden`, `output`, `memory`, `compile`, `no_code` or `error`."""
+
+    how: str
+    detail: str
+
+
+class Connection:
+    """Requests to one candidate, one at a time and numbered."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.number = 0
+        self.broken: Broken | None = None
+        self.raised: BaseException | None = None
+        self.loading = False
+        self.remotes: dict[int, Remote] = {}
+        self.packer = Packer(self._reference)
+        self.unpacker = Unpacker({"opaque": Opaque, "handle": self._remote})
+
+    def load(self, program: str, entry_point: str, mutates: bool, handles: bool) -> None:
+        """Send the program; its answer is awaited at the first call, so that both sides prepare at once."""
+        self._send("load", program, entry_point, mutates, handles)
+        self.loading = True
+
+    def finish(self) -> None:
+        """Make sure that the candidate is loaded, alive, and has said nothing unasked. Raises Gone."""
+        self._loaded()
+        self._be_quiet()
+
+    def request(self, kind: str, *parts: Json) -> list[Json]:
+        """One request and its answer. Raises Gone for a failure that ends all, or what the candidate raised."""
+        self._loaded()
+        self._be_quiet()
+        self._send(kind, *parts)
+        return self._answer()
+
+    def call(self, target: str | int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Call the candidate. The argument that it returns comes back as the caller's object, unless it was changed."""
+        packed = [self.packer.pack(argument) for argument in arguments]
+        named = {name: self.packer.pack(value) for name, value in named.items()}
+        value, same, mutated = self._parts(self.request("call", target, packed, named), 3)
+        for at, new in self._indexed(mutated, arguments):
+            write_back(arguments[at], self._value(new))
+            packed[at] = new
+        if type(same) is int and 0 <= same < len(arguments) and value == packed[same]:
+            return arguments[same]
+        return self._value(value)
+
+    def name(self, name: str) -> Any:
+        """A global of the candidate's. Raises NameError where it has none."""
+        answer = self.request("name", name)
+        if answer == ["absent"]:
+            raise NameError(f"name {name!r} is not defined")
+        if answer == ["function", name]:
+            return Proxy(self, name)
+        return self._value(self._parts(answer, 3)[0])
+
+    def data(self, kind: str, *parts: Json) -> Any:
+        """A request whose answer is a value."""
+        return self._value(self._parts(self.request(kind, *parts), 3)[0])
+
+    def fail(self, how: str, detail: str) -> Gone:
+        """Note a failure for good; the first one stands."""
+        self.broken = self.broken or Broken(how, detail)
+        return Gone(detail)
+
+    def _loaded(self) -> None:
+        if self.broken:
+            raise Gone(self.broken.detail)
+        if self.loading:
+            self.loading = False
+            try:
+                (has_entry_point,) = self._parts(self._answer(), 1)
+            except Exception as error:  # whatever the program raised while it was loaded ends all
+                raise self.fail("error", str(error.args[0])) from None
+            if has_entry_point is not True:
+                raise self.fail("no_code", "the program does not define the entry point")
+
+    def _be_quiet(self) -> None:
+        try:
+            if not self.wire.quiet():
+                raise self.fail("forbidden", "an unasked reply")
+        except ClosedError:
+            raise self.fail("gone", "the candidate is gone") from None
+
+    def _send(self, kind: str, *parts: Json) -> None:
+        self.number += 1
+        try:
+            self.wire.send(dumps([kind, self.number, *parts]).encode())
+        except ClosedError:
+            raise self.fail("gone", "the candidate is gone") from None
+
+    def _answer(self) -> list[Json]:
+        try:
+            frame = loads(self.wire.receive())
+        except ClosedError:
+            raise self.fail("gone", "the candidate is gone") from None
+        except (OversizedError, MemoryError) as error:
+            raise self.fail("output", str(error) or "a reply too large to read") from None
+        except (UnaskedError, CodecError) as error:
+            raise self.fail("forbidden", f"a malformed reply: {error}" if str(error) else "an unasked reply") from None
+        if type(frame) is not list or len(frame) < 2 or type(frame[0]) is not int or frame[0] != self.number:
+            raise self.fail("forbidden", "a reply to nothing that was asked")
+        return self._unless_failed(frame[1:])
+
+    def _unless_failed(self, answer: list[Json]) -> list[Json]:
+        kind, text = answer[0], str(answer[-1])[:400]
+        how = {"exit": "error", "memory": "memory", "large": "output", "syntax": "compile"}.get(str(kind))
+        if how:
+            raise self.fail(how, text)
+        if kind == "raised":
+            self.raised = exception(answer[1] if len(answer) == 3 else [], text)
+            raise self.raised
+        return answer
+
+    def _parts(self, answer: list[Json], count: int) -> list[Json]:
+        if answer[0] != "value" or len(answer) != count + 1:
+            raise self.fail("forbidden", "a reply of the wrong shape")
+        return answer[1:]
+
+    def _indexed(self, mutated: Json, arguments: tuple[Any, ...]) -> Iterator[tuple[int, Json]]:
+        for pair in mutated if type(mutated) is list else ():
+            if (
+                type(pair) is not list
+                or len(pair) != 2
+                or type(pair[0]) is not int
+                or not 0 <= pair[0] < len(arguments)
+            ):
+                raise self.fail("forbidden", "a mutation of nothing that was sent")
+            yield pair[0], pair[1]
+
+    def _value(self, data: Json) -> Any:
+        try:
+            return self.unpacker.value(data)
+        except (TooLargeError, MemoryError) as error:
+            raise self.fail("output", str(error)) from None
+        except CodecError as error:
+            raise self.fail("forbidden", str(error)) from None
+
+    def _reference(self, value: object) -> Json:
+        if isinstance(value, Remote):
+            return {"handle": number_of(value)}
+        raise CodecError(f"a {type(value).__name__} cannot be sent to the candidate")
+
+    def _remote(self, parts: Json) -> Remote:
+        number, name = parts
+        if type(number) is not int or type(name) is not str:
+            raise CodecError("malformed handle")
+        return self.remotes.setdefault(number, Remote(self, number, name))
+
+
+def exception(names: Json, text: str) -> Exception:
+    """The nearest built-in exception among `names`; RuntimeError where there is none that may cross."""
+    for name in names if type(names) is list else ():
+        found = getattr(builtins, name, None) if type(name) is str and name not in NEVER_RAISED else None
+        if isinstance(found, type) and issubclass(found, Exception) and not issubclass(found, UnicodeError):
+            return found(text)
+    return RuntimeError(text)
+
+
+def write_back(old: Any, new: Any) -> None:
+    """Make a caller's mutable object equal to `new`, in place."""
+    if type(old) is not type(new):
+        return
+    if isinstance(old, list | bytearray):
+        old[:] = new
+    elif isinstance(old, dict | set):
+        old.clear()
+        old.update(new)
+    elif isinstance(old, deque):
+        old.clear()
+        old.extend(new)
+
+
+class Proxy:
+    """A function of the candidate's."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection = connection
+        self.__name__ = name
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return self._connection.call(self.__name__, arguments, named)
+
+
+class Opaque:
+    """An object of the candidate's that is no data: equal to nothing but itself, neither true nor false."""
+
+    def __init__(self, name: Json) -> None:
+        self._name = str(name)[:100]
+
+    def __repr__(self) -> str:
+        return f"<a {self._name} of the candidate's>"
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"{self!r} is no data")
+
+
+class Remote:
+    """An object of the candidate's that a task's tests may reach into, because its reference needs that."""
+
+    def __init__(self, connection: Connection, number: int, name: str) -> None:
+        object.__setattr__(self, "_at", (connection, number, name))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _connection(self).data("get", number_of(self), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _connection(self).data("set", number_of(self), name, _connection(self).packer.pack(value))
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        return _connection(self).call(number_of(self), arguments, named)
+
+    def __iter__(self) -> Iterator[Any]:
+        items: Iterator[Any] = _connection(self).data("iterate", number_of(self))
+        return items
+
+    def __str__(self) -> str:
+        return str(_connection(self).data("text", number_of(self)))
+
+    def __bool__(self) -> bool:
+        raise TypeError("an object of the candidate's is no data")
+
+
+def number_of(remote: Remote) -> int:
+    """The number by which the candidate knows the object."""
+    number: int = object.__getattribute__(remote, "_at")[1]
+    return number
+
+
+def _connection(remote: Remote) -> Connection:
+    connection: Connection = object.__getattribute__(remote, "_at")[0]
+    return connection

@@ -1,0 +1,245 @@
+"""Keeps the slots busy and the time; the one who pronounces. Started by exec, one loop, no threads, no foreign code.
+
+It forwards jobs unread, never decodes a candidate's value, and ends every process it has started when the trainer hangs up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import selectors
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+
+from assay.judge.channel import Channel
+from assay.judge.slot import Request, Run, Slot, cores, cpu_seconds, kill
+from assay.judge.verdict import decide
+from assay.sandbox import kernel
+from assay.sandbox.limits import MIB, Limits
+from assay.types import Verdict
+
+GRACE_SECONDS = 1.0
+"""What a worker gets to report once its candidate was stopped."""
+ZYGOTE_SECONDS = 30.0
+"""A zygote that has not answered for so long is replaced."""
+STARTS = 3
+"""A zygote that dies so often before it ever answered will not come up."""
+ATTEMPTS = 2
+PR_SET_CHILD_SUBREAPER = 36
+NUMBER = 4
+
+
+class Supervisor:
+    """The loop. `trainer` brings jobs and takes executions."""
+
+    def __init__(self, trainer: Channel, limits: Limits, slots: int, required: bool) -> None:
+        self.trainer = trainer
+        self.limits = limits
+        self.required = required
+        self.selector = selectors.DefaultSelector()
+        self.waiting: deque[Request] = deque()
+        self.false_starts = 0
+        self.slots = [self.opened(number) for number in range(slots)]
+        self.selector.register(trainer.stream, selectors.EVENT_READ, self.from_trainer)
+
+    def opened(self, number: int) -> Slot:
+        """A new slot, listened to."""
+        slot = Slot(number, self.limits, self.required)
+        self.selector.register(slot.control, selectors.EVENT_READ, lambda: self.from_zygote(slot))
+        return slot
+
+    def loop(self) -> None:
+        """Until the trainer hangs up."""
+        while self.trainer.open:
+            for key, _ in self.selector.select(self.patience()):
+                act: Callable[[], None] = key.data
+                act()
+            self.keep_time()
+            self.assign()
+            self.write()
+
+    def write(self) -> None:
+        """Write what could not be written at once."""
+        self.trainer.flush()
+        for slot in self.slots:
+            if slot.run:
+                slot.run.pair.control.flush()
+
+    def from_trainer(self) -> None:
+        """New jobs, and jobs that nobody waits for any more (an empty payload)."""
+        for frame in self.trainer.receive():
+            number, payload = int.from_bytes(frame[:NUMBER], "big"), frame[NUMBER:]
+            if payload:
+                self.waiting.append(Request(number, payload))
+            else:
+                self.cancel(number)
+
+    def cancel(self, number: int) -> None:
+        """Drop a job, wherever it is."""
+        self.waiting = deque(request for request in self.waiting if request.number != number)
+        for slot in self.slots:
+            if slot.run and slot.run.request.number == number:
+                self.finish(slot)
+
+    def assign(self) -> None:
+        """Give jobs to free slots; one that failed goes to another slot than before, if there is one."""
+        for slot in self.slots:
+            if not slot.free or not self.waiting:
+                continue
+            choice = next((r for r in self.waiting if r.avoid is not slot or len(self.slots) == 1), None)
+            if choice is not None:
+                self.waiting.remove(choice)
+                self.begin(slot, choice)
+
+    def begin(self, slot: Slot, request: Request) -> None:
+        """Start one job and listen to its worker and its prints."""
+        run = slot.begin(request, self.limits)
+        self.selector.register(run.pair.control.stream, selectors.EVENT_READ, lambda: self.from_worker(slot, run))
+        self.selector.register(run.pair.printed, selectors.EVENT_READ, lambda: self.from_leaf(run))
+
+    def from_worker(self, slot: Slot, run: Run) -> None:
+        """The report, or the worker's death."""
+        if slot.run is not run:
+            return
+        frames = run.pair.control.receive()
+        if frames:
+            run.report = frames[0]
+        if frames or not run.pair.control.open:
+            self.finish(slot)
+
+    def from_leaf(self, run: Run) -> None:
+        """What the candidate printed; too much of it ends the candidate."""
+        if not run.read_printed(self.limits.output_kb * 1024):
+            self.ignore(run.pair.printed)
+        if run.printed_bytes > self.limits.printed_mb * MIB:
+            self.stop(run, "printed")
+
+    def stop(self, run: Run, why: str) -> None:
+        """Kill the leaf; the worker then sees it gone and reports what it has."""
+        if not run.stopped:
+            run.stopped = why
+            run.deadline = time.monotonic() + GRACE_SECONDS
+            kill(run.pair.leaf_pidfd)
+
+    def finish(self, slot: Slot) -> None:
+        """The execution is over: take the last prints, kill the pair, have it reaped."""
+        run = slot.run
+        if run is not None:
+            self.ignore(run.pair.control.stream)
+            self.ignore(run.pair.printed)
+            run.read_printed(self.limits.output_kb * 1024)
+            slot.end()
+
+    def from_zygote(self, slot: Slot) -> None:
+        """Pairs, the reaped, and the zygote's own end."""
+        for kind, parts in slot.messages():
+            if kind == "pair":
+                self.false_starts = 0
+            elif kind == "reaped":
+                self.conclude(slot, parts)
+            elif kind == "failed":
+                slot.failure = str(parts[0])
+            elif kind == "died":
+                self.replace(slot)
+
+    def conclude(self, slot: Slot, parts: list[object]) -> None:
+        """A pair is reaped: pronounce, or try once more where the machine failed."""
+        leaf, _ = parts
+        assert isinstance(leaf, list)
+        run = slot.ending.pop(int(leaf[0]))
+        run.pair.close()
+        execution = decide(run.evidence(int(leaf[1]), leaf[2], leaf[3]), self.limits)
+        if execution.verdict is Verdict.INFRA and run.request.attempt + 1 < ATTEMPTS:
+            self.again(run.request, slot)
+            return
+        self.pronounce(run.request, dataclasses.asdict(execution))
+
+    def again(self, request: Request, slot: Slot) -> None:
+        """Put a job that the machine failed first in the line."""
+        request.attempt += 1
+        request.avoid = slot
+        self.waiting.appendleft(request)
+
+    def pronounce(self, request: Request, execution: dict[str, object]) -> None:
+        """Tell the trainer."""
+        self.trainer.send(json.dumps({"number": request.number, "execution": execution}).encode())
+
+    def replace(self, slot: Slot) -> None:
+        """A zygote is gone: its jobs are tried again elsewhere, and a new one takes its place."""
+        self.false_starts += 1
+        for run in [slot.run] if slot.run else []:
+            self.ignore(run.pair.control.stream)
+            self.ignore(run.pair.printed)
+        self.ignore(slot.control)
+        for run in slot.close():
+            if run.request.attempt + 1 < ATTEMPTS:
+                self.again(run.request, slot)
+            else:
+                failed = {"verdict": Verdict.INFRA, "detail": "the zygote died"}
+                self.pronounce(run.request, failed)
+        if self.false_starts > STARTS * len(self.slots):
+            reason = slot.failure or "zygotes die as soon as they are started"
+            self.trainer.send(json.dumps({"fatal": reason}).encode())
+            self.trainer.open = False
+        else:
+            self.slots[self.slots.index(slot)] = self.opened(slot.number)
+
+    def ignore(self, source: int | socket.socket) -> None:
+        """Listen no more; harmless where nobody listened."""
+        with contextlib.suppress(KeyError, ValueError):
+            self.selector.unregister(source)
+
+    def keep_time(self) -> None:
+        """Stop what is over its CPU or wall time; replace zygotes that hang."""
+        now = time.monotonic()
+        for slot in self.slots:
+            run = slot.run
+            if run and now >= run.deadline:
+                self.finish(slot) if run.stopped else self.stop(run, "wall")
+            elif run and now >= run.next_look and not run.stopped:
+                left = self.limits.cpu_seconds - cpu_seconds(run)
+                run.next_look = now + max(0.002, left / cores())
+                if left <= 0:
+                    self.stop(run, "cpu")
+            if slot.asked and now > slot.asked + ZYGOTE_SECONDS:
+                slot.process.kill()
+
+    def patience(self) -> float:
+        """Seconds until the next thing that time alone brings about."""
+        if self.trainer.pending or any(slot.run and slot.run.pair.control.pending for slot in self.slots):
+            return 0.001
+        due = [min(slot.run.deadline, slot.run.next_look) for slot in self.slots if slot.run and not slot.run.stopped]
+        due += [slot.run.deadline for slot in self.slots if slot.run and slot.run.stopped]
+        return max(0.0, min([*due, time.monotonic() + 5.0]) - time.monotonic())
+
+    def close(self) -> None:
+        """End every process and wait until none is left."""
+        for slot in self.slots:
+            slot.close()
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait()
+
+
+def main() -> None:
+    """Serve the trainer on the inherited descriptor; its first frame is the settings."""
+    kernel.hide()
+    kernel.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    stream = socket.socket(fileno=int(sys.argv[1]))
+    length = int.from_bytes(stream.recv(4, socket.MSG_WAITALL), "big")
+    settings = json.loads(stream.recv(length, socket.MSG_WAITALL))
+    limits = Limits(**settings["limits"])
+    supervisor = Supervisor(Channel(stream), limits, settings["slots"], settings["required"])
+    try:
+        supervisor.loop()
+    finally:
+        supervisor.close()
+
+
+if __name__ == "__main__":
+    main()

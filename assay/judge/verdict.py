@@ -1,0 +1,102 @@
+"""What the evidence amounts to: one pure function from a worker's report and a leaf's end to an execution."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+from assay.sandbox.limits import Limits
+from assay.types import Execution, Verdict
+
+FAILURES = {
+    "forbidden": Verdict.FORBIDDEN,
+    "output": Verdict.OUTPUT,
+    "memory": Verdict.MEMORY,
+    "compile": Verdict.COMPILE,
+    "no_code": Verdict.NO_CODE,
+    "error": Verdict.ERROR,
+    "wrong": Verdict.WRONG,
+}
+NEARLY = 0.8
+"""A leaf killed by nobody we know, with this share of its memory in use, ran out of memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is known when an execution has ended."""
+
+    report: dict[str, Any] | None
+    """What the worker wrote; None where it died first."""
+    stopped: str
+    """Why the supervisor stopped the leaf early: `cpu`, `wall`, `printed`, or empty."""
+    alive: bool
+    """Whether the leaf lived when the report came."""
+    status: int
+    """The leaf's status as of wait(2)."""
+    cpu_seconds: float
+    memory_mb: float
+    wall_seconds: float
+    printed: bytes
+    attempt: int
+    """0 for the first, 1 after a failure of the machine."""
+
+
+def decide(seen: Evidence, limits: Limits) -> Execution:
+    """The execution; its `total` counts only checks that were run."""
+    verdict, detail = judged(seen, limits)
+    held, run = counted(seen)
+    return Execution(
+        verdict=verdict,
+        passed=held,
+        total=run,
+        detail=detail[:500],
+        output=seen.printed.decode("utf-8", "replace"),
+        cpu_seconds=seen.cpu_seconds,
+        wall_seconds=seen.wall_seconds,
+        memory_mb=seen.memory_mb,
+    )
+
+
+def judged(seen: Evidence, limits: Limits) -> tuple[Verdict, str]:
+    """Verdict and the reason in one line. A limit comes before anything that the candidate's side may have said."""
+    signal_number = os.WTERMSIG(seen.status) if os.WIFSIGNALED(seen.status) else 0
+    if seen.stopped == "printed":
+        return Verdict.OUTPUT, f"printed more than {limits.printed_mb} MiB"
+    if seen.stopped == "cpu" or signal_number == signal.SIGXCPU or seen.cpu_seconds > limits.cpu_seconds + 1:
+        return Verdict.TIMEOUT, f"used more than {limits.cpu_seconds:g} s of CPU time"
+    if seen.stopped == "wall":
+        return Verdict.TIMEOUT, f"took more than {limits.wall_seconds:g} s"
+    if seen.report is None:
+        return Verdict.INFRA, "the test worker died"
+    if seen.report["setup"]:
+        return Verdict.INFRA, f"the task's setup fails: {seen.report['setup']}"
+    if seen.report["broken"]:
+        how, detail = seen.report["broken"]
+        return died(seen, limits, signal_number) if how == "gone" else (FAILURES[how], detail)
+    for how, detail in seen.report["checks"]:
+        if how != "held":
+            return FAILURES[how], detail
+    return (Verdict.PASS, "") if seen.alive else (Verdict.ERROR, "died before the verdict")
+
+
+def died(seen: Evidence, limits: Limits, signal_number: int) -> tuple[Verdict, str]:
+    """The leaf hung up in the middle of things: closed its channel, exited, or was killed."""
+    if seen.alive:
+        return Verdict.FORBIDDEN, "closed its channel"
+    if signal_number == 0:
+        return Verdict.ERROR, f"exited with status {os.WEXITSTATUS(seen.status)}"
+    name = signal.Signals(signal_number).name
+    if signal_number != signal.SIGKILL:
+        return Verdict.ERROR, f"killed by {name}"
+    if seen.memory_mb >= NEARLY * limits.memory_mb:
+        return Verdict.MEMORY, f"killed with {seen.memory_mb:.0f} MiB in use"
+    # a leaf cannot send itself SIGKILL, so the machine did; twice in a row is taken for the program's doing
+    return (Verdict.INFRA if seen.attempt == 0 else Verdict.ERROR), "killed by SIGKILL"
+
+
+def counted(seen: Evidence) -> tuple[int, int]:
+    """Checks that held, and checks that were run to an end."""
+    checks = seen.report["checks"] if seen.report else []
+    return sum(how == "held" for how, _ in checks), len(checks)

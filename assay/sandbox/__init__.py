@@ -1,0 +1,1 @@
+"""Runs one untrusted program behind walls: limits, kernel calls, seccomp, landlock, zygote. Decides nothing."""

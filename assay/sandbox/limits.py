@@ -1,0 +1,36 @@
+"""How much of the machine one program may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from assay.errors import SettingsError
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one execution. Raises SettingsError where one is not positive."""
+
+    cpu_seconds: float = 4.0
+    """CPU time of the candidate over all its calls, its import included: the limit that decides TIMEOUT."""
+    wall_seconds: float = 20.0
+    """Wall time of the whole execution, for programs that sleep or block; generous, so that load decides nothing."""
+    memory_mb: int = 512
+    """Private writable memory of the candidate in MiB (RLIMIT_DATA)."""
+    stack_mb: int = 64
+    """Stack of the candidate's main thread in MiB."""
+    output_kb: int = 64
+    """Printed text that is kept, in KiB; what comes after is dropped."""
+    printed_mb: int = 10
+    """Printed text in MiB after which the program is stopped."""
+    reply_mb: int = 16
+    """Size in MiB that one returned value may have on the wire."""
+    open_files: int = 32
+    """File descriptors the candidate may hold."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if not getattr(self, name) > 0:
+                raise SettingsError(f"limits.{name} is {getattr(self, name)}; it must be above 0")
