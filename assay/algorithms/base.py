@@ -1,4 +1,4 @@
-"""What an algorithm is: a loss, what it learns from, and how rewards become advantages. A vetted bundle over pure maths."""
+"""What an algorithm is: a loss, what it learns from, and how rewards become advantages."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Recipe:
     __doc__: str = ""
 
     def build(self, table: Mapping[str, Any]) -> Algorithm:
-        """The algorithm for a table of settings (with `name`). Raises SettingsError for an unknown or impossible one."""
+        """The algorithm for a table of settings (with `name`). Raises SettingsError for an impossible one."""
         own = {key: value for key, value in table.items() if key != "name"}
         try:
             return self.make(self.settings.model_validate(own))
@@ -111,7 +111,7 @@ def algorithm(settings: type[S]) -> Callable[[Callable[[S], Algorithm]], Callabl
 
 
 def engine_mismatch(logprobs: Tensor, batch: Batch) -> Tensor:
-    """Estimate (k3) per token [B, T] of how far the learner is from the engine that wrote the batch; 0 where they agree."""
+    """How far the learner is from the engine that wrote the batch, per token [B, T] (k3); 0 where they agree."""
     return k3(logprobs.detach(), batch.logprobs)
 
 

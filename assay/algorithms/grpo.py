@@ -40,7 +40,7 @@ class Settings(AlgorithmSettings):
 
 @algorithm(Settings)
 def grpo(settings: Settings) -> Algorithm:
-    """Group relative policy optimisation (arXiv:2402.03300), token mean and clip-higher as in DAPO (arXiv:2503.14476)."""
+    """Group relative policy optimisation (arXiv:2402.03300), token mean and clip-higher of DAPO (2503.14476)."""
 
     def surrogate(logprobs: Tensor, batch: Batch) -> tuple[Tensor, Numbers]:
         old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs

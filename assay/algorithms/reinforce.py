@@ -24,7 +24,7 @@ class Settings(AlgorithmSettings):
     """The baseline."""
 
     baseline: Literal["none", "batch", "batch_std"] = "batch"
-    """What is taken from the reward: nothing, the batch's mean, or the mean and then divided by the standard deviation."""
+    """What is taken from the reward: nothing, the batch's mean, or the mean with division by the deviation."""
 
 
 def _loss(logprobs: Tensor, batch: Batch) -> tuple[Tensor, Numbers]:

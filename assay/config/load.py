@@ -31,7 +31,7 @@ class Plan:
 
 
 def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
-    """The stages of a settings file, with `--table.key value` overrides applied to each (or to one: `--stages.sft.steps 5`).
+    """The stages of a settings file, with `--table.key value` applied to each (`--stages.sft.steps 5`: to one).
 
     Raises SettingsError for a missing file, malformed TOML, an unknown key or a value out of range.
     """
@@ -50,7 +50,9 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
     for name, own in tables.items():
         table = merge(merge(merge(common, own), changes), own_stages.get(name, {}))
         plan.append(_validate({**table, "stage": name}, path))
-        anew.append(not plan[:-1] or any("model" in source.get("policy", {}) for source in (own, own_stages.get(name, {}))))
+        anew.append(
+            not plan[:-1] or any("model" in source.get("policy", {}) for source in (own, own_stages.get(name, {})))
+        )
     return Plan(path, tuple(plan), tuple(anew))
 
 

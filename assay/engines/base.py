@@ -18,7 +18,7 @@ class Sampling:
     temperature: float = 1.0
     """0 is greedy."""
     top_p: float = 1.0
-    """Nucleus: the smallest set of tokens with at least this probability; log-probabilities are renormalised over it."""
+    """Nucleus: the smallest set of tokens with at least this probability; renormalised over it."""
 
 
 @dataclass(frozen=True, slots=True)

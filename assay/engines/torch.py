@@ -1,4 +1,4 @@
-"""Writes with the policy's own weights, in process: each prompt is read once for its whole group, finished rows leave the batch."""
+"""Writes with the policy's own weights, in process: a prompt is read once for its group, finished rows leave."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TorchEngine:
                     loop.call_soon_threadsafe(queue.put_nowait, written)
                     if stopped.is_set():
                         return
-            except BaseException as error:  # carried over to the caller's thread and raised there
+            except BaseException as error:  # noqa: BLE001  carried over to the caller's thread and raised there
                 end = error
             loop.call_soon_threadsafe(queue.put_nowait, end)
 
@@ -149,7 +149,12 @@ class _Round:
     def _forward(self, tokens: Tensor, attention: Tensor, positions: Tensor, cache: Any) -> Tensor:
         """[R, V] logits of the next token, in fp32."""
         out = self.policy.model(
-            input_ids=tokens, attention_mask=attention, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=1
+            input_ids=tokens,
+            attention_mask=attention,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
         )
         return out.logits[:, -1].float()  # type: ignore[no-any-return]
 

@@ -16,7 +16,7 @@ from assay.rollout.group import Collected, Prompted, collect
 async def evaluate(
     name: str, asked: Sequence[Prompted], settings: EvaluateSettings, engine: Engine, judge: Judge, seed: int
 ) -> tuple[Evaluation, Collected]:  # fmt: skip
-    """`settings.samples` completions of every task under `name` (a stage or a model), and the rollouts behind the numbers."""
+    """`settings.samples` completions of every task under `name` (a stage or a model), with the rollouts."""
     start = time.perf_counter()
     sampling = Sampling(settings.max_tokens, settings.temperature, settings.top_p)
     made = await collect(asked, settings.samples, engine, judge, rewards.build({"tests": {}}), sampling, seed)

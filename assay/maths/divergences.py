@@ -1,4 +1,4 @@
-"""Estimates per token of KL(policy || reference) from the log-probabilities of sampled tokens (Schulman 2020, joschu.net/blog/kl-approx)."""
+"""Estimates per token of KL(policy || reference) of sampled tokens (Schulman 2020, joschu.net/blog/kl-approx)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def k1(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """log p - log q: unbiased, of either sign. Both [B, T] -> [B, T]."""
+    """Log p - log q: unbiased, of either sign. Both [B, T] -> [B, T]."""
     return logprobs - reference
 
 

@@ -17,8 +17,8 @@ def policy_gradient(logprobs: Tensor, advantages: Tensor) -> Tensor:
 
 
 def clipped_surrogate(logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
-    """-min(r A, clip(r, 1 - low, 1 + high) A), r = exp(log p - log p_old) (PPO, arXiv:1707.06347 eq. 7; separate bounds: DAPO,
-    arXiv:2503.14476 eq. 10). All [B, T] -> [B, T].
+    """-min(r A, clip(r, 1 - low, 1 + high) A), r = exp(log p - log p_old) (PPO, arXiv:1707.06347 eq. 7; two bounds:
+    DAPO, arXiv:2503.14476 eq. 10). All [B, T] -> [B, T].
     """
     ratio = torch.exp(logprobs - old_logprobs)
     return -torch.minimum(ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages)

@@ -1,4 +1,4 @@
-"""Tasks and texts to tokens and back; the one place that knows whether a model speaks in dialogues or continues text."""
+"""Tasks and texts to tokens and back; the one place that knows whether a model chats or continues text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from assay.types import Sample, Task
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Encodes for one tokenizer: through its chat template where it has one, as plain text to be continued otherwise."""
+    """Encodes for one tokenizer: through its chat template where it has one, else as plain text."""
 
     tokenizer: Any
     """A transformers tokenizer with an end-of-sequence token."""

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 
-def token_logprobs(model: Any, tokens: Tensor, attention: Tensor, mask: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
-    """log p(token t | tokens before t) in fp32, where `mask` is true, and the entropy of that distribution in nats.
+def token_logprobs(
+    model: Any, tokens: Tensor, attention: Tensor, mask: Tensor, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Log p(token t | tokens before t) in fp32, where `mask` is true, and the entropy of that distribution in nats.
 
     `tokens` [B, T] int64, right-padded; `attention` [B, T] and `mask` [B, T] bool, mask[:, 0] false. Both results are
-    [B, T] float32 and 0 outside the mask. `temperature` divides the logits as sampling does. The entropy carries no gradient.
+    [B, T] float32 and 0 outside the mask. `temperature` divides the logits as sampling does. The entropy has no gradient.
     """
     logits = model(input_ids=tokens, attention_mask=attention.long(), use_cache=False).logits
     wanted = mask[:, 1:]

@@ -1,4 +1,4 @@
-"""Loads a policy: the tiny default, a model directory (full or adapter) or a hub name; refuses clearly what cannot be used."""
+"""Loads a policy: the tiny default, a model directory (full or adapter) or a hub name; refuses what cannot be used."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise SettingsError(f"setting 'policy.device' = {name!r} is not a device; try 'auto', 'cpu' or 'cuda'") from None
+        raise SettingsError(
+            f"setting 'policy.device' = {name!r} is not a device; try 'auto', 'cpu' or 'cuda'"
+        ) from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise SettingsError(f"setting 'policy.device' = {name!r}, but torch finds no GPU here; use 'auto'")
     return device
@@ -51,7 +53,7 @@ def pick_device(name: str) -> torch.device:
 def load_policy(settings: PolicySettings) -> Policy:
     """The policy that `settings.model` names, ready to learn.
 
-    A directory with an adapter goes on training that adapter. Raises ModelError when there is no usable model or tokenizer.
+    A directory with an adapter goes on training that adapter. Raises ModelError without a usable model or tokenizer.
     """
     base = check_model(settings.model)
     from transformers import AutoModelForCausalLM
@@ -87,7 +89,9 @@ def check_model(name: str) -> str:
     if not files & {"config.json", "adapter_config.json"}:
         raise ModelError(f"model directory {name!r} holds no config.json; is it a Hugging Face model directory?")
     if not files & set(TOKENIZER_FILES):
-        raise ModelError(f"model directory {name!r} holds no tokenizer; save one there with tokenizer.save_pretrained({name!r})")
+        raise ModelError(
+            f"model directory {name!r} holds no tokenizer; save one there with tokenizer.save_pretrained({name!r})"
+        )
     if "adapter_config.json" not in files:
         return name
     base = json.loads((folder / "adapter_config.json").read_text()).get("base_model_name_or_path")
@@ -105,7 +109,9 @@ def _tokenizer(name: str, trust_remote_code: bool) -> Any:
         where = "" if Path(name).is_dir() else " (not a directory here; as a hub name it needs the network)"
         raise ModelError(f"no tokenizer for model {name!r}{where}: {_first_line(error)}") from error
     if tokenizer.eos_token_id is None:
-        raise ModelError(f"the tokenizer of {name!r} has no end-of-sequence token; set eos_token in tokenizer_config.json")
+        raise ModelError(
+            f"the tokenizer of {name!r} has no end-of-sequence token; set eos_token in tokenizer_config.json"
+        )
     return tokenizer
 
 
@@ -122,7 +128,7 @@ def _new_adapter(model: Any, lora: LoraSettings) -> Any:
 
     config = LoraConfig(
         r=lora.rank,
-        lora_alpha=lora.alpha,  # type: ignore[arg-type]
+        lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules="all-linear",
         task_type="CAUSAL_LM",

@@ -8,6 +8,6 @@ from assay.policy.load import Policy
 
 
 def save_policy(policy: Policy, folder: Path) -> None:
-    """Write what `transformers` (or peft, for an adapter) loads again. `folder` is made; it is the caller's to make it whole."""
+    """Write what `transformers` (or peft, for an adapter) loads again. `folder` is made; the caller makes it whole."""
     policy.model.save_pretrained(folder)
     policy.chat.tokenizer.save_pretrained(folder)

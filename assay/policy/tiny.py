@@ -17,14 +17,16 @@ END, PAD = "<end>", "<pad>"
 
 
 def make_tiny(folder: Path, tasks: Iterable[Task], settings: TinySettings, seed: int) -> Path:
-    """Write a randomly initialised Llama and a tokenizer trained on the tasks' text to `folder`, in Hugging Face format.
+    """Write a randomly initialised Llama and a tokenizer of the tasks' text to `folder`, in Hugging Face format.
 
     What is there already is kept: it was made whole. Raises SettingsError when the width does not divide into heads.
     """
     if folder.is_dir():
         return folder
     if settings.width % settings.heads:
-        raise SettingsError(f"policy.tiny.width = {settings.width} is no multiple of policy.tiny.heads = {settings.heads}")
+        raise SettingsError(
+            f"policy.tiny.width = {settings.width} is no multiple of policy.tiny.heads = {settings.heads}"
+        )
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = _train_tokenizer((text for task in tasks for text in _texts(task)), settings)
@@ -59,8 +61,8 @@ def _train_tokenizer(texts: Iterable[str], settings: TinySettings):  # type: ign
     from transformers import PreTrainedTokenizerFast
 
     bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    bpe.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=settings.vocabulary,
         special_tokens=[PAD, END],
@@ -68,4 +70,6 @@ def _train_tokenizer(texts: Iterable[str], settings: TinySettings):  # type: ign
         show_progress=False,
     )
     bpe.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, pad_token=PAD, eos_token=END, model_max_length=settings.context)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe, pad_token=PAD, eos_token=END, model_max_length=settings.context
+    )

@@ -11,7 +11,9 @@ from assay.types import Completion, Rollout, Score, Task, Turn, Verdict
 RewardFunction = Callable[[Rollout], Score]
 
 
-async def attempt(task: Task, prompt: tuple[int, ...], completion: Completion, judge: Judge, reward: RewardFunction) -> Rollout:
+async def attempt(
+    task: Task, prompt: tuple[int, ...], completion: Completion, judge: Judge, reward: RewardFunction
+) -> Rollout:
     """The rollout of one completion. A machine's failure is a rollout with `failure` and no score."""
     program = extract.program(task, completion.text)
     execution = await judge.run(Job(task, program))

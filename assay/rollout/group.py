@@ -1,4 +1,4 @@
-"""Groups of rollouts: every completion goes to the judge the moment it ends, while the others are still being written."""
+"""Groups of rollouts: every completion goes to the judge the moment it ends, while others are still being written."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Collected:
 
 
 async def collect(
-    asked: Sequence[Prompted], count: int, engine: Engine, judge: Judge, reward: RewardFunction, sampling: Sampling, seed: int
+    asked: Sequence[Prompted], count: int, engine: Engine, judge: Judge, reward: RewardFunction, sampling: Sampling,
+    seed: int,
 ) -> Collected:  # fmt: skip
     """`count` judged rollouts of each task.
 

@@ -83,11 +83,11 @@ class StageFolder:
 
     def _refuse_other_settings(self, old: dict[str, object]) -> None:
         new = tomllib.loads(dump(self.settings))
-        changed = sorted(key for key in old.keys() | new.keys() if key not in MAY_CHANGE and old.get(key) != new.get(key))
+        changed = sorted(
+            key for key in old.keys() | new.keys() if key not in MAY_CHANGE and old.get(key) != new.get(key)
+        )
         if changed:
             raise SettingsError(
                 f"{self.path} was made with other settings ({', '.join(changed)}): "
                 "choose another --name, or start over with --fresh"
             )
-
-

@@ -27,7 +27,9 @@ from assay.types import Batch, Metrics, Sample
 class Learner:
     """The policy with its optimizer. `steps` is the length of the stage, `temperature` that of what it learns from."""
 
-    def __init__(self, settings: RunSettings, algorithm: Algorithm, policy: Policy, steps: int, temperature: float) -> None:
+    def __init__(
+        self, settings: RunSettings, algorithm: Algorithm, policy: Policy, steps: int, temperature: float
+    ) -> None:
         self.settings = settings
         self.algorithm = algorithm
         self.policy = policy
@@ -77,14 +79,18 @@ class Learner:
             losses, numbers = self.algorithm.loss(logprobs, batch)
             loss = masked_sum(losses, batch.mask) / tokens
             if not math.isfinite(loss.item()):
-                raise TrainingError(f"step {step}: the loss is {loss.item()}; lower optimizer.lr, or look at this step's rollouts")
+                raise TrainingError(
+                    f"step {step}: the loss is {loss.item()}; lower optimizer.lr, or look at this step's rollouts"
+                )
             loss.backward()  # type: ignore[no-untyped-call]
             sums["loss"] += loss.item()
             for name, value in {**numbers, "entropy": entropy}.items():
                 sums[name] += float(masked_sum(value, batch.mask))
         norm = self.optimizer.step(step)
         if not math.isfinite(norm):
-            raise TrainingError(f"step {step}: the gradient's norm is {norm}; lower optimizer.lr, or look at this step's rollouts")
+            raise TrainingError(
+                f"step {step}: the gradient's norm is {norm}; lower optimizer.lr, or look at this step's rollouts"
+            )
         learned = sum(int(batch.mask.sum()) for batch in batches)
         means = {name: value / learned for name, value in sums.items() if name != "loss"}
         return {"loss": sums["loss"], **means, "grad_norm": norm}

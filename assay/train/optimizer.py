@@ -13,7 +13,7 @@ from assay.maths.schedules import factor
 
 
 class Optimizer:
-    """AdamW with decoupled decay on matrices only, gradient clipping and a schedule; `steps` is the whole run's length."""
+    """AdamW with decoupled decay on matrices only, gradient clipping and a schedule; `steps` is the stage's length."""
 
     def __init__(self, parameters: Mapping[str, torch.nn.Parameter], settings: OptimizerSettings, steps: int) -> None:
         self.parameters = dict(parameters)

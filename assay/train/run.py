@@ -51,7 +51,8 @@ class Run:
     """A stage in progress."""
 
     def __init__(
-        self, stage: Stage, folder: StageFolder, learner: Learner, source: Source, engine: Engine, judge: Judge, steps: int
+        self, stage: Stage, folder: StageFolder, learner: Learner, source: Source, engine: Engine, judge: Judge,
+        steps: int,
     ) -> None:  # fmt: skip
         self.stage = stage
         self.folder = folder
@@ -120,7 +121,7 @@ def add_to_report(folder: StageFolder, found: Evaluation) -> None:
 
 @asynccontextmanager
 async def open_run(stage: Stage) -> AsyncIterator[Run]:
-    """The stage with its policy, source, judge and trackers, where its newest checkpoint left it; all are closed at the end."""
+    """The stage with its policy, source, judge and trackers, where its newest checkpoint left it; closed at the end."""
     settings = stage.settings
     folder = StageFolder(settings)
     folder.open()
@@ -175,5 +176,3 @@ def _stopping_on_signals(run: Run) -> Iterator[None]:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
-
-

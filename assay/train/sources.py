@@ -1,4 +1,4 @@
-"""Where samples come from: a dataset of demonstrations, or rollouts of the policy. Which step it is decides what they serve."""
+"""Where samples come from: a dataset of demonstrations, or rollouts of the policy. The step's number decides what they serve."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Seen:
 
 
 class Source(Protocol):
-    """Gives the samples of a step. It keeps no position: the step number decides, so that a resumed run draws the same."""
+    """Gives the samples of a step. It keeps no position: the step decides, so a resumed run draws the same."""
 
     temperature: float
     """Softmax temperature under which the samples were drawn."""
@@ -67,14 +67,19 @@ class DatasetSource:
 
     async def next(self, step: int) -> Seen:
         """The next `dataset.batch` demonstrations."""
-        return Seen(draw(self.samples, self.settings.dataset.batch, step, derive(self.settings.seed, self.settings.stage, "data")))
+        return Seen(
+            draw(
+                self.samples, self.settings.dataset.batch, step, derive(self.settings.seed, self.settings.stage, "data")
+            )
+        )
 
 
 class RolloutSource:
     """Completions of the policy itself, judged and scored."""
 
     def __init__(
-        self, settings: RunSettings, tasks: Sequence[Task], chat: Chat, engine: Engine, judge: Judge, reward: RewardFunction
+        self, settings: RunSettings, tasks: Sequence[Task], chat: Chat, engine: Engine, judge: Judge,
+        reward: RewardFunction,
     ) -> None:  # fmt: skip
         self.settings = settings
         self.tasks = [Prompted(task, chat.prompt(task)) for task in tasks]

@@ -1,4 +1,4 @@
-"""A plan's stages one after another: each is checked before anything runs, and goes on from the weights of the one before."""
+"""A plan's stages one after another: all are checked before any runs; each goes on from the one before."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Outcome:
 def run_plan(plan: Plan, *, fresh: bool = False, announce: Callable[[str], None]) -> Outcome:
     """Run every stage of the plan; one that is finished already is passed over, one that was cut off goes on.
 
-    `fresh` removes what the run's folder holds. Raises UserError before anything is written when settings, tasks or models
-    cannot be used.
+    `fresh` removes what the run's folder holds. Raises UserError before anything is written when settings, tasks or
+    models cannot be used.
     """
     stages = [prepare(settings, plan.source.parent) for settings in plan.stages]
     run_folder = StageFolder(plan.stages[0]).run

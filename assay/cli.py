@@ -1,0 +1,205 @@
+"""The command line: assay train, eval, grade, doctor, list. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.errors import AssayError, MachineError, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from assay.evaluate.report import Evaluation
+
+app = typer.Typer(
+    name="assay",
+    help="Make code models better at passing real tests.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def main() -> None:
+    """Run the command line. Exit codes: 0 done, 2 the user can mend it, 3 the machine failed."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        app()
+    except AssayError as error:
+        sys.stderr.write(f"assay: {error}\n")
+        sys.exit(2 if isinstance(error, UserError) else 3)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+@app.command(context_settings=PASS_ON)
+def train(
+    context: typer.Context,
+    config: Annotated[Path, typer.Argument(help="Settings in TOML: recipes/demo.toml")],
+    fresh: Annotated[bool, typer.Option("--fresh", help="Remove what the run's folder holds and start over.")] = False,
+) -> None:
+    """Train: one stage or a sequence, as CONFIG says; any setting may be given as --table.key value.
+
+    A run that was cut off goes on where its newest checkpoint left it.
+    """
+    from assay.config.load import load_plan
+
+    plan = load_plan(config, context.args)
+    _quiet_transformers()
+    from assay.train.stages import run_plan
+
+    console = _console()
+    outcome = run_plan(plan, fresh=fresh, announce=console.print)
+    if outcome.evaluations:
+        _show(outcome.evaluations, console)
+    console.print(f"\nmodel    {outcome.model}\nreport   {outcome.folder / 'report.md'}", highlight=False)
+    for picture in sorted(outcome.folder.glob("*.png")):
+        console.print(f"plot     {picture}", highlight=False)
+    if not outcome.finished:
+        console.print(f"stopped as asked; `assay train {config}` goes on", highlight=False)
+
+
+@app.command("eval")
+def evaluate(
+    model: Annotated[str, typer.Option(help="A model directory (full or adapter) or a hub name.")],
+    tasks: Annotated[str, typer.Option(help="A task set: humaneval, mbpp:test, drills:test, a .jsonl file.")],
+    samples: Annotated[int, typer.Option(min=1, help="Completions per task.")] = 8,
+    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 1.0,
+    top_p: Annotated[float, typer.Option(min=0.01, max=1, help="Nucleus sampling; 1 is off.")] = 1.0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest completion in tokens.")] = 512,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
+    seed: Annotated[int, typer.Option(help="Of sampling.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Folder of the report; default runs/eval-MODEL-TASKS.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Evaluate a model: sample, judge, and report pass@k with intervals, lengths and verdicts."""
+    from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
+
+    policy = PolicySettings(model=model, device=device)
+    settings = EvaluateSettings(
+        tasks=tasks, limit=limit, samples=samples, temperature=temperature, top_p=top_p, max_tokens=max_tokens
+    )
+    _quiet_transformers()
+    from assay.train.measure import measure
+
+    name = Path(model.rstrip("/")).name
+    folder = out or Path("runs") / f"eval-{name}-{tasks.replace('/', '-').replace(':', '-')}"
+    console = _console(stderr=as_json)
+    found = measure(name, policy, settings, JudgeSettings(), seed, folder)
+    if as_json:
+        sys.stdout.write(json.dumps(asdict(found)) + "\n")
+    else:
+        _show([found], console)
+        console.print(f"\nreport   {folder / 'report.md'}\nsamples  {folder / 'samples.jsonl'}", highlight=False)
+
+
+@app.command()
+def grade(
+    tasks: Annotated[str, typer.Option(help="The task set the samples answer: humaneval, mbpp, a .jsonl file.")],
+    samples: Annotated[Path, typer.Option(help='Rows {"task_id", "completion"} or {"task_id", "solution"}.')],
+    slots: Annotated[int | None, typer.Option(min=1, help="Programs judged at once; default: the processors.")] = None,
+    cpu_seconds: Annotated[float, typer.Option(min=0.05, help="CPU time of one program.")] = 4.0,
+    memory_mb: Annotated[int, typer.Option(min=32, help="Memory of one program in MiB.")] = 512,
+    allow_weak: Annotated[bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Judge completions from a file; writes FILE.verdicts.jsonl beside it."""
+    from assay.evaluate import grade as grading
+    from assay.sandbox.limits import Limits
+    from assay.tasks import load
+
+    limits = Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
+    graded = grading.grade(samples, load(tasks), limits=limits, slots=slots, allow_weak=allow_weak)
+    if as_json:
+        sys.stdout.write(json.dumps(asdict(graded)) + "\n")
+        return
+    console = _console()
+    low, high = graded.interval.low, graded.interval.high
+    console.print(
+        f"pass@1   {graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {graded.tasks} tasks",
+        highlight=False,
+        markup=False,
+    )
+    counts = ", ".join(f"{name} {count}" for name, count in sorted(graded.verdicts.items(), key=lambda pair: -pair[1]))
+    console.print(f"verdicts {counts}\nrows     {graded.file}", highlight=False)
+    if lost := graded.verdicts.get("infra"):
+        raise MachineError(
+            f"{lost} of {graded.samples} samples were lost to the machine; they are marked infra, grade them again"
+        )
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
+    """Show which isolation this machine allows, found by trying; tools, versions and GPU."""
+    from assay import doctor as examination
+
+    report = examination.report()
+    if as_json:
+        sys.stdout.write(json.dumps(examination.as_dict(report)) + "\n")
+    else:
+        _console().print(examination.render(report))
+
+
+@app.command("list")
+def list_plugins(
+    kind: Annotated[str | None, typer.Argument(help="Only this kind: algorithms, rewards, tasks.")] = None,
+) -> None:
+    """List every plug-in with its first line of help."""
+    from rich.table import Table
+
+    from assay.algorithms import algorithms
+    from assay.errors import SettingsError
+    from assay.registry import Registry, suggest
+    from assay.rewards import rewards
+    from assay.tasks import task_sets
+
+    kinds: dict[str, Registry[Any]] = {"algorithms": algorithms, "rewards": rewards, "tasks": task_sets}
+    if kind is not None and kind not in kinds:
+        raise SettingsError(f"unknown kind {kind!r}; {suggest(kind, list(kinds))}")
+    shown = Table(box=None, header_style="bold", pad_edge=False)
+    for title in ("kind", "name", "what it is"):
+        shown.add_column(title)
+    for title, registry in kinds.items():
+        if kind in (None, title):
+            for name in registry:
+                shown.add_row(title, name, registry.summary(name))
+    _console().print(shown)
+
+
+def _console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr)
+
+
+def _show(evaluations: Sequence[Evaluation], console: Console) -> None:
+    from assay.evaluate.report import table
+
+    console.print()
+    console.print(table(evaluations))
+
+
+def _quiet_transformers() -> None:
+    import warnings
+
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    warnings.filterwarnings("ignore", module="transformers")
+
+
+if __name__ == "__main__":
+    main()

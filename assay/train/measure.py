@@ -1,0 +1,54 @@
+"""Measures a model that lies on disk or on the hub: what `assay eval` does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
+from assay.engines.torch import TorchEngine
+from assay.evaluate.benchmark import evaluate
+from assay.evaluate.report import Evaluation, read_report, write_report
+from assay.files import write_atomically
+from assay.policy.load import load_policy
+from assay.rollout.group import Collected, Prompted
+from assay.tasks import load
+from assay.train.run import open_judge
+
+
+def measure(
+    name: str, model: PolicySettings, settings: EvaluateSettings, judge: JudgeSettings, seed: int, folder: Path
+) -> Evaluation:  # fmt: skip
+    """Evaluate `model` and write report.json, report.md and samples.jsonl (rows that `assay grade` reads) to `folder`.
+
+    Raises UserError for tasks or a model that cannot be used, before anything is written.
+    """
+    tasks = load(settings.tasks, limit=settings.limit)
+    policy = load_policy(model)
+
+    async def run() -> tuple[Evaluation, Collected]:
+        asked = [Prompted(task, policy.chat.prompt(task)) for task in tasks]
+        async with open_judge(judge) as open_one:
+            return await evaluate(name, asked, settings, TorchEngine(policy), open_one, seed)
+
+    found, made = asyncio.run(run())
+    others = [one for one in read_report(folder) if one.name != name]
+    write_report(folder, [*others, found])
+    write_atomically(folder / "samples.jsonl", "".join(_sample_rows(made)))
+    return found
+
+
+def _sample_rows(made: Collected) -> list[str]:
+    return [
+        json.dumps(
+            {
+                "task_id": rollout.task.id,
+                "solution": rollout.turns[-1].program or "",
+                "reply": rollout.turns[-1].completion.text,
+                "verdict": str(rollout.turns[-1].execution.verdict),
+            }
+        )
+        + "\n"
+        for rollout in made.rollouts
+    ]

@@ -1,0 +1,135 @@
+"""Settings files: bases, stages, overrides, and mistakes answered in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from assay.config.load import dump, load_plan, parse_overrides
+from assay.errors import SettingsError
+
+MINIMAL = """
+steps = 3
+algorithm.name = "grpo"
+optimizer.lr = 1e-3
+tasks.train = "drills:train"
+"""
+
+
+def write(folder: Path, text: str, name: str = "run.toml") -> Path:
+    file = folder / name
+    file.write_text(text)
+    return file
+
+
+def test_a_file_without_stages_is_one_stage_named_after_its_algorithm(tmp_path: Path) -> None:
+    plan = load_plan(write(tmp_path, MINIMAL))
+    assert [settings.stage for settings in plan.stages] == ["grpo"]
+    assert plan.starts_anew == (True,)
+
+
+def test_stages_share_the_common_tables_and_go_on_from_one_another(tmp_path: Path) -> None:
+    text = (
+        MINIMAL + '[stages.sft]\nalgorithm.name = "sft"\nsteps = 9\n[stages.grpo]\n[stages.again.policy]\nmodel = "x"\n'
+    )
+    plan = load_plan(write(tmp_path, text))
+    assert [(s.stage, s.steps, s.algorithm["name"]) for s in plan.stages] == [
+        ("sft", 9, "sft"), ("grpo", 3, "grpo"), ("again", 3, "grpo"),
+    ]  # fmt: skip
+    assert plan.starts_anew == (True, False, True)
+
+
+def test_a_file_takes_over_what_its_base_says_and_changes_what_it_says_itself(tmp_path: Path) -> None:
+    write(tmp_path, MINIMAL + "seed = 4\n[rollout]\ngroup = 2\nmax_tokens = 7\n", "base.toml")
+    (tmp_path / "deeper").mkdir()
+    file = write(tmp_path / "deeper", 'base = "../base.toml"\n[rollout]\ngroup = 16\n')
+    settings = load_plan(file).stages[0]
+    assert (settings.seed, settings.rollout.group, settings.rollout.max_tokens) == (4, 16, 7)
+
+
+def test_a_file_that_is_its_own_base_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, 'base = "b.toml"', "a.toml")
+    with pytest.raises(SettingsError, match="its own base"):
+        load_plan(write(tmp_path, 'base = "a.toml"', "b.toml"))
+
+
+def test_overrides_reach_every_stage_or_the_one_they_name(tmp_path: Path) -> None:
+    file = write(tmp_path, MINIMAL + "[stages.a]\nsteps = 5\n[stages.b]\n")
+    words = ["--steps", "7", "--stages.b.steps=8", "--policy.lora.rank", "4", "--name", "mine"]
+    plan = load_plan(file, words)
+    assert [settings.steps for settings in plan.stages] == [7, 8]
+    assert [settings.policy.lora.rank for settings in plan.stages if settings.policy.lora] == [4, 4]
+    assert plan.stages[0].name == "mine"
+
+
+def test_override_values_are_toml_or_else_plain_text() -> None:
+    found = parse_overrides(["--a.b", "1e-4", "--a.c=true", "--d", "drills:train", "--e", "[1, 2]"])
+    assert found == {"a": {"b": 1e-4, "c": True}, "d": "drills:train", "e": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--steps"], "lacks its value"),
+        (["steps"], "unexpected argument 'steps'"),
+        (["--a", "1", "--a.b", "2"], "contradicts"),
+    ],
+)
+def test_malformed_overrides_are_refused(words: list[str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        parse_overrides(words)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("optimizer.lrr = 1", "unknown setting 'optimizer.lrr'; did you mean 'optimizer.lr'?"),
+        ("policy.lora.rnk = 1", "did you mean 'policy.lora.rank'?"),
+        ("evaluate.task = 'x'\nevaluate.tasks = 'y'", "did you mean 'evaluate.tasks'?"),
+        ("stepz = 1", "did you mean 'steps'?"),
+        ("rollout.group = 0", "'rollout.group' = 0: input should be greater than 0"),
+        ("policy.dtype = 'float8'", "'policy.dtype' = 'float8'"),
+        ("epochs = 2", "give either `steps` or `epochs`"),
+        ("name = '../x'", "'name' = '../x'"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_file_and_a_hint(tmp_path: Path, line: str, message: str) -> None:
+    file = write(tmp_path, line + "\n" + MINIMAL)
+    with pytest.raises(SettingsError) as caught:
+        load_plan(file)
+    assert message in str(caught.value)
+    assert str(file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_setting_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"setting 'optimizer' is missing"):
+        load_plan(write(tmp_path, 'steps = 1\nalgorithm.name = "sft"\ntasks.train = "x"'))
+
+
+def test_a_missing_file_and_broken_toml_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"gone\.toml not found"):
+        load_plan(tmp_path / "gone.toml")
+    with pytest.raises(SettingsError, match="cannot be read as TOML"):
+        load_plan(write(tmp_path, "a = "))
+
+
+def test_an_override_of_a_stage_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path, MINIMAL + "[stages.sft]\n")
+    with pytest.raises(SettingsError, match="did you mean 'sft'"):
+        load_plan(file, ["--stages.sftt.steps", "1"])
+
+
+def test_the_resolved_settings_read_back_as_they_were(tmp_path: Path) -> None:
+    settings = load_plan(write(tmp_path, MINIMAL + "[policy.lora]\nrank = 2\n[rewards.length]\nalpha = 0.5\n")).stages[
+        0
+    ]
+    again = load_plan(write(tmp_path, dump(settings), "again.toml")).stages[0]
+    assert again == settings
+
+
+def test_settings_cannot_be_changed_once_read(tmp_path: Path) -> None:
+    settings = load_plan(write(tmp_path, MINIMAL)).stages[0]
+    with pytest.raises(ValueError, match="frozen"):
+        settings.seed = 3  # type: ignore[misc]

@@ -1,0 +1,119 @@
+"""The in-process engine: its log-probabilities are the learner's, and it is reproducible."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import torch
+
+from assay.engines import torch as engine_file
+from assay.engines.base import Request, Sampling, Written
+from assay.engines.torch import TorchEngine, _nucleus
+from assay.policy.forward import token_logprobs
+from assay.policy.load import Policy
+from tests.policies import TASKS, tiny_policy
+
+
+def write(policy: Policy, requests: list[Request], sampling: Sampling, seed: int = 1) -> list[Written]:
+    async def all_of_it() -> list[Written]:
+        engine = TorchEngine(policy)
+        await engine.load(policy, 7)
+        return [written async for written in engine.generate(requests, sampling, seed)]
+
+    return asyncio.run(all_of_it())
+
+
+def requests_for(policy: Policy, count: int, stop: tuple[str, ...] = ()) -> list[Request]:
+    return [Request(policy.chat.prompt(task), count, stop) for task in TASKS[:4]] + [Request((5,), count, stop)]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
+def test_log_probabilities_equal_the_learners(tmp_path: Path, temperature: float) -> None:
+    policy = tiny_policy(tmp_path)
+    requests = requests_for(policy, 6)
+    for written in write(policy, requests, Sampling(24, temperature)):
+        prompt, completion = requests[written.request].prompt, written.completion
+        tokens = torch.tensor([prompt + completion.tokens])
+        mask = torch.zeros_like(tokens, dtype=torch.bool)
+        mask[:, len(prompt) :] = True
+        expected, _ = token_logprobs(policy.model, tokens, torch.ones_like(mask), mask, temperature or 1.0)
+        assert torch.allclose(expected[mask], torch.tensor(completion.logprobs), atol=1e-4)
+
+
+def test_every_request_gets_its_completions_with_version_and_end(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    found = write(policy, requests_for(policy, 3), Sampling(5))
+    assert sorted((w.request, w.member) for w in found) == [(r, m) for r in range(5) for m in range(3)]
+    for written in found:
+        completion = written.completion
+        ended_by_token = completion.tokens[-1] in policy.chat.stop_tokens
+        assert completion.version == 7
+        assert completion.ended == ("stop" if ended_by_token else "length")
+        assert len(completion.tokens) == 5 or ended_by_token
+        assert len(completion.logprobs) == len(completion.tokens)
+
+
+def test_equal_seeds_write_the_same_and_other_seeds_something_else(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    first, same, other = (write(policy, requests_for(policy, 4), Sampling(12), seed) for seed in (1, 1, 2))
+    assert first == same
+    assert {w.completion.tokens for w in first} != {w.completion.tokens for w in other}
+
+
+def test_more_completions_than_fit_at_once_are_written_in_rounds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tiny_policy(tmp_path)
+    monkeypatch.setattr(engine_file, "ROWS", 8)
+    found = write(policy, requests_for(policy, 6), Sampling(4))
+    assert len({(w.request, w.member) for w in found}) == 30
+
+
+def test_greedy_decoding_takes_the_likeliest_token_each_time(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    prompt = policy.chat.prompt(TASKS[0])
+    (written,) = write(policy, [Request(prompt, 1)], Sampling(6, temperature=0.0))
+    tokens = list(prompt)
+    for token in written.completion.tokens:
+        assert token == policy.model(torch.tensor([tokens])).logits[0, -1].argmax().item()
+        tokens.append(token)
+
+
+def test_a_stop_string_ends_a_completion_and_is_cut_from_its_text(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    plain = write(policy, requests_for(policy, 4), Sampling(30))
+    text = "".join(w.completion.text for w in plain)
+    word = next(
+        text[n : n + 2] for n in range(20, len(text)) if text[n : n + 2].isascii() and text[n : n + 2].isalnum()
+    )
+    stopped = write(policy, requests_for(policy, 4, (word,)), Sampling(30))
+    assert all(word not in w.completion.text for w in stopped)
+    hit = [w for w in stopped if word in policy.chat.text(w.completion.tokens)]
+    assert hit
+    assert all(w.completion.ended == "stop" for w in hit)
+
+
+def test_sampled_frequencies_follow_the_policy(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    prompt = policy.chat.prompt(TASKS[0])
+    found = write(policy, [Request(prompt, 2000)], Sampling(1))
+    with torch.no_grad():
+        probabilities = torch.softmax(policy.model(torch.tensor([prompt])).logits[0, -1], -1)
+    counts = torch.bincount(torch.tensor([w.completion.tokens[0] for w in found]), minlength=len(probabilities))
+    top = probabilities.topk(20).indices
+    expected = probabilities[top] * 2000
+    assert ((counts[top] - expected).abs() < 5 * expected.sqrt() + 1).all()
+
+
+def test_the_nucleus_is_the_smallest_set_that_reaches_top_p() -> None:
+    logprobs = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.3, 0.5]]).log()
+    assert _nucleus(logprobs, 0.8).isfinite().tolist() == [[True, True, False, False], [False, False, True, True]]
+    assert _nucleus(logprobs, 0.81).isfinite().sum(-1).tolist() == [3, 3]
+
+
+def test_a_failure_in_the_decoding_thread_reaches_the_caller(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    with pytest.raises(IndexError):
+        write(policy, [Request((10**6,), 1)], Sampling(4))

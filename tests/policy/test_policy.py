@@ -1,0 +1,167 @@
+"""Loading, tokens and masks, log-probabilities and saving, on small Llama and Qwen2 checkpoints made here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from assay.config.sections import LoraSettings, PolicySettings, TinySettings
+from assay.errors import ModelError, SettingsError
+from assay.policy.forward import token_logprobs
+from assay.policy.load import Policy, load_policy, pick_device
+from assay.policy.save import save_policy
+from assay.policy.tiny import make_tiny
+from assay.types import Check, Task
+from tests.policies import TASKS, tiny_policy
+
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+
+
+def checkpoint(folder: Path, kind: str, template: str | None = None) -> Path:
+    """A random model of the given architecture with the tiny tokenizer, in Hugging Face format."""
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+    tokenizer = AutoTokenizer.from_pretrained(make_tiny(folder / "tiny", TASKS, TinySettings(vocabulary=300), 0))
+    if template:
+        tokenizer.chat_template = template
+    shape: dict[str, Any] = {
+        "vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": None,
+    }  # fmt: skip
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(**shape)) if kind == "llama" else Qwen2ForCausalLM(Qwen2Config(**shape))
+    model.save_pretrained(folder / kind)
+    tokenizer.save_pretrained(folder / kind)
+    return folder / kind
+
+
+def logits_of(policy: Policy) -> torch.Tensor:
+    policy.model.eval()
+    with torch.no_grad():
+        return policy.model(torch.arange(20).unsqueeze(0)).logits  # type: ignore[no-any-return]
+
+
+def test_the_tiny_policy_has_heads_that_vllm_can_serve_and_round_trips_its_tasks(tmp_path: Path) -> None:
+    policy = load_policy(
+        PolicySettings(model=str(make_tiny(tmp_path / "tiny", TASKS, TinySettings(), 0)), device="cpu")
+    )
+    config = policy.model.config
+    assert config.hidden_size // config.num_attention_heads >= 32
+    assert 0.5e6 < sum(p.numel() for p in policy.trainable.values()) < 2e6
+    for task in TASKS:
+        assert policy.chat.text(policy.chat.tokenizer(task.reference)["input_ids"]) == task.reference
+
+
+def test_the_tiny_policy_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
+    made = [
+        make_tiny(tmp_path / name, TASKS, TinySettings(vocabulary=300), seed)
+        for name, seed in (("a", 1), ("b", 1), ("c", 2))
+    ]
+    a, b, c = (logits_of(load_policy(PolicySettings(model=str(folder)))) for folder in made)
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+
+
+def test_a_width_that_does_not_divide_into_heads_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"policy\.tiny\.width = 100"):
+        make_tiny(tmp_path / "x", TASKS, TinySettings(width=100, heads=3), 0)
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+@pytest.mark.parametrize("lora", [None, LoraSettings(rank=4)])
+def test_a_checkpoint_is_loaded_saved_and_loaded_again_by_transformers(
+    tmp_path: Path, kind: str, lora: LoraSettings | None
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    policy = load_policy(PolicySettings(model=str(checkpoint(tmp_path, kind)), lora=lora, device="cpu"))
+    for parameter in policy.trainable.values():
+        parameter.data.add_(0.01)
+    save_policy(policy, tmp_path / "saved")
+    again = load_policy(PolicySettings(model=str(tmp_path / "saved"), device="cpu"))
+    assert torch.equal(logits_of(again), logits_of(policy))
+    assert again.trainable.keys() == policy.trainable.keys()
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "saved").eval()
+    with torch.no_grad():
+        assert torch.equal(theirs(torch.arange(20).unsqueeze(0)).logits, logits_of(policy))
+
+
+def test_log_probabilities_are_those_of_the_plain_forward_pass_and_zero_elsewhere(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    tokens = torch.tensor([[5, 6, 7, 8], [9, 10, 0, 0]])
+    attention = torch.tensor([[True] * 4, [True, True, False, False]])
+    mask = torch.tensor([[False, False, True, True], [False, True, False, False]])
+    logprobs, entropy = token_logprobs(policy.model, tokens, attention, mask, temperature=0.7)
+    plain = torch.log_softmax(policy.model(tokens[:1]).logits[0] / 0.7, -1)
+    short = torch.log_softmax(policy.model(tokens[1:, :2]).logits[0] / 0.7, -1)
+    assert logprobs[0].tolist() == pytest.approx([0, 0, plain[1, 7].item(), plain[2, 8].item()], abs=1e-5)
+    assert logprobs[1].tolist() == pytest.approx([0, short[0, 10].item(), 0, 0], abs=1e-5)
+    assert entropy[0, 2].item() == pytest.approx(-(plain[1].exp() * plain[1]).sum().item(), abs=1e-4)
+    assert entropy[0, 1].item() == 0
+
+
+def test_a_base_models_prompt_is_the_stub_and_its_dialogue_masks_the_prompt_only(tmp_path: Path) -> None:
+    chat = tiny_policy(tmp_path).chat
+    task = TASKS[3]
+    (sample,) = chat.dialogues(task)
+    trained = [token for token, on in zip(sample.tokens, sample.mask, strict=True) if on]
+    assert chat.tokenizer.decode(chat.prompt(task)) == task.prompt
+    assert sample.tokens[: len(chat.prompt(task))] == chat.prompt(task)
+    assert chat.text(trained) == task.reference
+    assert trained[-1] == chat.tokenizer.eos_token_id
+
+
+def test_a_stub_task_is_learned_from_the_body_with_its_indentation(tmp_path: Path) -> None:
+    chat = tiny_policy(tmp_path).chat
+    stub = "def g(x):\n"
+    task = Task("s", stub, (Check("assert g(1) == 1"),), "g", stub=stub, reference=stub + "    return x\n")
+    (sample,) = chat.dialogues(task)
+    assert chat.text([t for t, on in zip(sample.tokens, sample.mask, strict=True) if on]) == "    return x\n"
+
+
+def test_a_chat_model_is_asked_through_its_template_and_learns_a_fenced_program(tmp_path: Path) -> None:
+    policy = load_policy(PolicySettings(model=str(checkpoint(tmp_path, "llama", TEMPLATE)), device="cpu"))
+    text = policy.chat.tokenizer.decode(policy.chat.prompt(TASKS[0]))
+    assert text.startswith("<user>")
+    assert text.endswith("<assistant>")
+    (sample,) = policy.chat.dialogues(TASKS[0])
+    answer = policy.chat.text([t for t, on in zip(sample.tokens, sample.mask, strict=True) if on])
+    assert answer == f"```python\n{(TASKS[0].reference or '').rstrip()}\n```"
+
+
+def test_demonstrations_take_the_place_of_the_reference(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    chat = tiny_policy(tmp_path).chat
+    task = replace(TASKS[0], demonstrations=("one\n", "two\n"))
+    assert [chat.text(s.tokens)[-4:] for s in chat.dialogues(task)] == ["one\n", "two\n"]
+
+
+def test_a_model_that_cannot_be_used_is_named_in_one_line_with_what_to_do(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    bare = checkpoint(tmp_path, "llama")
+    for file in bare.glob("token*"):
+        file.unlink()
+    for name, message in [
+        (str(tmp_path / "gone"), "does not exist"),
+        (str(empty), r"holds no config\.json"),
+        (str(bare), "holds no tokenizer"),
+        ("nobody/no-such-model", "hub name it needs the network"),
+    ]:
+        with pytest.raises(ModelError, match=message) as caught:
+            load_policy(PolicySettings(model=name))
+        assert "\n" not in str(caught.value)
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    with pytest.raises(SettingsError, match="is not a device"):
+        pick_device("gpu0")
+    if not torch.cuda.is_available():
+        with pytest.raises(SettingsError, match="finds no GPU"):
+            pick_device("cuda")
