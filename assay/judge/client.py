@@ -204,12 +204,13 @@ def judge_all(
     slots: int | None = None,
     stop_early: bool = True,
     progress: Callable[[int, Execution], None] | None = None,
+    allow_weak: bool = False,
 ) -> list[Execution]:
     """Judge many programs and wait for all; `progress(index, execution)` is called as each ends. Raises as Judge does."""
 
     async def all_of_them() -> list[Execution]:
         found: dict[int, Execution] = {}
-        async with Judge(limits, slots, stop_early) as judge:
+        async with Judge(limits, slots, stop_early, allow_weak) as judge:
             async for index, execution in judge.stream(jobs):
                 found[index] = execution
                 if progress is not None:

@@ -26,6 +26,7 @@ def main() -> None:
     job = json.loads(control.receive())
     wire = Wire(socket.socket(fileno=LEAF_FD), int(job["reply_mb"] * MIB))
     control.send(json.dumps(report(job, Connection(wire))).encode())
+    control.stream.recv(1)  # until we are killed: were we to end first, the candidate would see it and end too
 
 
 @dataclass(frozen=True, slots=True)
