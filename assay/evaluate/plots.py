@@ -44,19 +44,19 @@ class Curve:
     values: tuple[float, ...]
 
 
-def learning_curve(metrics_files: Mapping[str, Path], file: Path) -> None:
+def learning_curve(metrics_files: Mapping[str, Path], file: Path) -> bool:
     """Draw pass rate, completion length and loss against the step into `file`, one stage after another.
 
     `metrics_files` maps the stages, in order, to their metrics.jsonl; the kind of picture is the suffix of `file`. The
     loss is drawn where there is no pass rate, because the loss of a policy gradient measures nothing by itself.
 
-    Raises DataError when there is no number to draw.
+    Returns whether there was anything to draw; else no file is made. Raises DataError for a file that cannot be read.
     """
     rows = {stage: _rows(path) for stage, path in metrics_files.items()}
     curves = {stage: _curves(rows[stage]) for stage in rows}
     panels = [panel for panel in (PASS_RATE, LENGTH, LOSS) if any(panel in found for found in curves.values())]
     if not panels:
-        raise DataError(f"no numbers to draw in {', '.join(map(str, metrics_files.values()))}; train some steps first")
+        return False
     figure, grid = _figure(width=7.5, height=0.8 + 1.9 * len(panels), rows=len(panels))
     begin = 0.0
     for (stage, found), colour in zip(curves.items(), cycle(COLOURS)):
@@ -75,15 +75,14 @@ def learning_curve(metrics_files: Mapping[str, Path], file: Path) -> None:
     grid[-1].set_xlabel("step")
     grid[-1].set_xlim(0, begin)
     _save(figure, file)
+    return True
 
 
 def stages(evaluations: Sequence[Evaluation], file: Path) -> None:
     """Draw pass@1 with its 95 % interval, and the mean completion length, of each evaluation side by side into `file`.
 
-    Raises DataError without evaluations.
+    There must be an evaluation at least.
     """
-    if not evaluations:
-        raise DataError("no evaluation to draw; evaluate first")
     figure, (passes, lengths) = _figure(width=max(4.2, 1.5 + 1.3 * len(evaluations)), height=5.6, rows=2)
     places = range(len(evaluations))
     sets = list(dict.fromkeys(one.tasks_spec for one in evaluations))
