@@ -1,0 +1,43 @@
+"""metrics.jsonl: one line of numbers each time a step is tracked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from math import inf, isfinite
+from pathlib import Path
+
+from assay.files import write_atomically
+from assay.types import Metrics, Rollout
+
+
+class JsonlTracker:
+    """Appends `{"step": 12, "reward/mean": 0.5, ...}`, readable at once; a number that is not finite is null."""
+
+    def __init__(self, folder: Path, *, start_step: int) -> None:
+        """Go on after `start_step`: later lines, and half a line left by a kill, are cut away."""
+        file = folder / "metrics.jsonl"
+        if file.exists():
+            kept = [line for line in file.read_text().splitlines() if _step(line) <= start_step]
+            write_atomically(file, "".join(f"{line}\n" for line in kept))
+        self._stream = file.open("a", encoding="utf-8")
+
+    def track(self, step: int, metrics: Metrics) -> None:
+        """Append one line."""
+        numbers = {name: float(value) if isfinite(value) else None for name, value in metrics.items()}
+        self._stream.write(json.dumps({"step": step} | numbers) + "\n")
+        self._stream.flush()
+
+    def rollouts(self, step: int, rollouts: Sequence[Rollout]) -> None:
+        """Nothing: rollouts are no numbers."""
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+
+def _step(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return inf

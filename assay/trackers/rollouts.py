@@ -1,0 +1,113 @@
+"""rollouts/step_000012.parquet: every completion of a step with its program, verdict and reward."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from assay.files import remove_leftovers, replacing
+from assay.types import Metrics, Rollout, Turn
+
+
+class RolloutTracker:
+    """Writes one file for each step; a row is one turn, or a rollout that failed before its first."""
+
+    def __init__(self, folder: Path, *, start_step: int) -> None:
+        """Go on after `start_step`: files of later steps, and what a killed writer left, are removed."""
+        self._folder = folder / "rollouts"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(self._folder)
+        for file in self._folder.glob("step_*.parquet"):
+            if int(file.stem.removeprefix("step_")) > start_step:
+                file.unlink()
+
+    def track(self, step: int, metrics: Metrics) -> None:
+        """Nothing: numbers are no rollouts."""
+
+    def rollouts(self, step: int, rollouts: Sequence[Rollout]) -> None:
+        """Write the step's file."""
+        from pyarrow import Table, parquet
+
+        table = Table.from_pylist(list(_rows(step, rollouts)), schema=_schema())
+        with replacing(self._folder / f"step_{step:06d}.parquet") as partial:
+            parquet.write_table(table, partial, compression="zstd")
+
+    def close(self) -> None:
+        """Nothing: every file is complete."""
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    text, number, whole = pa.string(), pa.float64(), pa.int32()
+    return pa.schema(
+        {
+            "step": whole,
+            "task_id": text,
+            "group": whole,  # the task's place in the step
+            "index": whole,  # the rollout's place in its group
+            "turn": whole,
+            "prompt": text,  # the task's; null after the first turn
+            "completion": text,
+            "program": text,
+            "verdict": text,
+            "passed": whole,
+            "total": whole,
+            "detail": text,
+            "output": text,
+            "reward": number,
+            "parts": pa.map_(text, number),
+            "tokens": pa.list_(whole),
+            "logprobs": pa.list_(pa.float32()),
+            "ended": text,
+            "version": whole,
+            "cpu_seconds": number,
+            "failure": text,
+        }
+    )
+
+
+def _rows(step: int, rollouts: Sequence[Rollout]) -> Iterator[dict[str, Any]]:
+    groups: dict[str, int] = {}
+    sizes = Counter[str]()
+    for rollout in rollouts:
+        task, score = rollout.task, rollout.score
+        common = {
+            "step": step,
+            "task_id": _clean(task.id),
+            "group": groups.setdefault(task.id, len(groups)),
+            "index": sizes[task.id],
+            "reward": score.total if score else None,
+            "parts": list(score.parts.items()) if score else None,
+            "failure": _clean(rollout.failure),
+        }
+        sizes[task.id] += 1
+        turns = [_turn(turn) for turn in rollout.turns] or [{}]
+        for number, turn in enumerate(turns):
+            prompt = _clean(task.prompt) if number == 0 else None
+            yield common | {"turn": number, "prompt": prompt} | turn
+
+
+def _turn(turn: Turn) -> dict[str, Any]:
+    completion, execution = turn.completion, turn.execution
+    return {
+        "completion": _clean(completion.text),
+        "program": _clean(turn.program),
+        "verdict": str(execution.verdict),
+        "passed": execution.passed,
+        "total": execution.total,
+        "detail": _clean(execution.detail),
+        "output": _clean(execution.output),
+        "tokens": completion.tokens,
+        "logprobs": completion.logprobs,
+        "ended": completion.ended,
+        "version": completion.version,
+        "cpu_seconds": execution.cpu_seconds,
+    }
+
+
+def _clean(text: str | None) -> str | None:
+    """What a candidate printed may hold lone surrogates, which Parquet's UTF-8 cannot."""
+    return text if text is None else text.encode("utf-8", "replace").decode()

@@ -1,0 +1,90 @@
+"""What a person sees of a run, in a terminal and in a log file."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from assay.trackers.console import BarTracker, LineTracker, open_console
+
+STEP = {
+    "reward/mean": 0.5,
+    "reward/pass_rate": 0.4126,
+    "rollout/length": 118.4,
+    "loss": 0.03125,
+    "time/rollout": 3.14,
+    "time/judge": 0.42,
+    "time/learn": 1.25,
+}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def lines(total: int, clock: Clock) -> tuple[io.StringIO, LineTracker]:
+    stream = io.StringIO()
+    return stream, LineTracker(Console(file=stream), run="demo/grpo", total_steps=total, clock=clock)
+
+
+def test_a_line_holds_the_numbers_that_matter_and_is_never_wrapped_or_styled() -> None:
+    stream, tracker = lines(200, Clock())
+    tracker.track(12, STEP)
+    assert stream.getvalue() == (
+        "demo/grpo step 12/200  pass 41.3%  tokens 118  loss 0.0312  rollout 3.1 s  judge 0.4 s  learn 1.2 s\n"
+    )
+
+
+def test_a_fast_run_prints_its_first_step_and_each_tenth_of_the_way() -> None:
+    stream, tracker = lines(200, Clock())
+    for step in range(1, 201):
+        tracker.track(step, STEP)
+    steps = [int(line.split()[2].split("/")[0]) for line in stream.getvalue().splitlines()]
+    assert steps == [1, 20, 40, 60, 80, 100, 120, 140, 160, 180, 200]
+
+
+def test_a_slow_run_prints_every_five_seconds() -> None:
+    clock = Clock()
+    stream, tracker = lines(10_000, clock)
+    for step in range(1, 31):
+        clock.now += 1.0
+        tracker.track(step, STEP)
+    steps = [int(line.split()[2].split("/")[0]) for line in stream.getvalue().splitlines()]
+    assert steps == [1, 6, 11, 16, 21, 26]
+
+
+def test_every_evaluation_is_printed_and_delays_no_other_line() -> None:
+    stream, tracker = lines(100, Clock())
+    tracker.track(0, {"evaluate/pass@1": 0.25, "evaluate/length": 90.0})
+    tracker.track(1, {"loss": 1.0})
+    tracker.track(2, {"loss": 1.0})
+    tracker.track(2, {"evaluate/pass@1": 0.5})
+    assert stream.getvalue().splitlines() == [
+        "demo/grpo step 0/100  evaluation: pass@1 25.0%  tokens 90",
+        "demo/grpo step 1/100  loss 1",
+        "demo/grpo step 2/100  evaluation: pass@1 50.0%",
+    ]
+
+
+def test_a_terminal_shows_a_bar_that_starts_where_the_run_was_resumed() -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=160, legacy_windows=False)
+    tracker = BarTracker(console, run="demo/[grpo]", start_step=40, total_steps=200)
+    tracker.track(41, STEP)
+    tracker.track(41, {"evaluate/pass@1": 0.5})
+    tracker.close()
+    shown = stream.getvalue()
+    assert "demo/[grpo]" in shown
+    assert "40/200" in shown
+    assert "41/200" in shown
+    assert "pass 41.3%  tokens 118" in shown
+    assert "step 41  evaluation: pass@1 50.0%" in shown
+
+
+def test_without_a_terminal_the_console_prints_lines() -> None:
+    assert isinstance(open_console(run="demo/sft", start_step=0, total_steps=10), LineTracker)

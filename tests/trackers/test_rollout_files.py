@@ -1,0 +1,89 @@
+"""Rollouts come back from their Parquet file as they were tracked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyarrow import parquet
+
+from assay.trackers.rollouts import RolloutTracker
+from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
+
+
+def task(name: str) -> Task:
+    return Task(id=name, prompt=f"write {name}", checks=(Check("assert f(1) == 2"),), entry_point="f")
+
+
+def turn(text: str, verdict: Verdict, *, output: str = "") -> Turn:
+    written = Completion(text, (7, 8, 9), (-0.5, -0.25, -1.0), "stop", version=3)
+    execution = Execution(verdict, passed=1, total=2, detail="check 2", output=output, cpu_seconds=0.125)
+    return Turn(prompt_tokens=(1, 2), completion=written, program="def f(x): ...", execution=execution)
+
+
+def judged(name: str, reward: float, *turns: Turn) -> Rollout:
+    return Rollout(task=task(name), turns=turns, score=Score(reward, {"tests": reward - 0.25, "length": 0.25}))
+
+
+def test_a_rollout_comes_back_with_its_text_numbers_verdict_and_parts(tmp_path: Path) -> None:
+    tracker = RolloutTracker(tmp_path, start_step=0)
+    tracker.rollouts(12, [judged("a", 0.75, turn("answer", Verdict.WRONG, output="é\n"))])
+    [row] = parquet.read_table(tmp_path / "rollouts" / "step_000012.parquet").to_pylist()
+    assert row == {
+        "step": 12,
+        "task_id": "a",
+        "group": 0,
+        "index": 0,
+        "turn": 0,
+        "prompt": "write a",
+        "completion": "answer",
+        "program": "def f(x): ...",
+        "verdict": "wrong",
+        "passed": 1,
+        "total": 2,
+        "detail": "check 2",
+        "output": "é\n",
+        "reward": 0.75,
+        "parts": [("tests", 0.5), ("length", 0.25)],
+        "tokens": [7, 8, 9],
+        "logprobs": [-0.5, -0.25, -1.0],
+        "ended": "stop",
+        "version": 3,
+        "cpu_seconds": 0.125,
+        "failure": None,
+    }
+
+
+def test_rollouts_are_numbered_by_group_place_and_turn(tmp_path: Path) -> None:
+    wrong, right = turn("first", Verdict.WRONG), turn("second", Verdict.PASS)
+    rollouts = [judged("a", 1.0, wrong, right), judged("a", 0.5, wrong), judged("b", 0.5, wrong)]
+    RolloutTracker(tmp_path, start_step=0).rollouts(1, rollouts)
+    rows = parquet.read_table(tmp_path / "rollouts" / "step_000001.parquet").to_pylist()
+    assert [(row["task_id"], row["group"], row["index"], row["turn"], row["prompt"]) for row in rows] == [
+        ("a", 0, 0, 0, "write a"),
+        ("a", 0, 0, 1, None),
+        ("a", 0, 1, 0, "write a"),
+        ("b", 1, 0, 0, "write b"),
+    ]
+
+
+def test_a_rollout_lost_to_the_machine_is_one_row_without_a_reward(tmp_path: Path) -> None:
+    lost = Rollout(task=task("a"), turns=(), score=None, failure="the judge died")
+    RolloutTracker(tmp_path, start_step=0).rollouts(1, [lost])
+    [row] = parquet.read_table(tmp_path / "rollouts" / "step_000001.parquet").to_pylist()
+    assert (row["failure"], row["reward"], row["parts"], row["verdict"]) == ("the judge died", None, None, None)
+
+
+def test_output_that_is_not_unicode_loses_one_character_and_not_the_file(tmp_path: Path) -> None:
+    RolloutTracker(tmp_path, start_step=0).rollouts(1, [judged("a", 1.0, turn("x", Verdict.PASS, output="a\ud800b"))])
+    [row] = parquet.read_table(tmp_path / "rollouts" / "step_000001.parquet").to_pylist()
+    assert row["output"] == "a?b"
+
+
+def test_a_resumed_run_keeps_the_steps_up_to_its_checkpoint(tmp_path: Path) -> None:
+    first = RolloutTracker(tmp_path, start_step=0)
+    for step in (1, 2, 3):
+        first.rollouts(step, [judged("a", 1.0, turn("x", Verdict.PASS))])
+    (tmp_path / "rollouts" / ".step_000004.parquet.0badcafe.partial").write_bytes(b"half")
+    RolloutTracker(tmp_path, start_step=2)
+    names = sorted(file.name for file in (tmp_path / "rollouts").iterdir())
+    assert names == ["step_000001.parquet", "step_000002.parquet"]
