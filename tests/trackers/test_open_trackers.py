@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import logging
@@ -86,6 +87,13 @@ def test_the_default_trackers_write_numbers_and_rollouts(tmp_path: Path, capsys:
 def test_an_unknown_name_is_refused_with_the_nearest_known_one(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"unknown tracker 'jsonlines'.*did you mean 'jsonl'"):
         opened(("jsonlines",), tmp_path)
+
+
+@pytest.mark.filterwarnings("error::ResourceWarning")
+def test_a_refusal_closes_the_trackers_that_were_opened_before_it(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError):
+        opened(("jsonl", "nosuch"), tmp_path)
+    gc.collect()
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
