@@ -49,8 +49,10 @@ class Fenced:
 class Block:
     """A top-level statement with its decorators, clauses and whatever is indented below it."""
 
+    start: int
+    """Where it begins in the text it is from."""
     text: str
-    """From its first character to the end of its last line of code."""
+    """From there to the end of its last line of code."""
     name: str
     """The function, class or variable that it defines; empty for anything else."""
     defines: bool
@@ -136,7 +138,7 @@ def _python(task: Task, reply: str) -> str | None:
     blocks = fenced_blocks(reply)
     bare = _before_fences(reply) if blocks else reply
     for block in reversed(blocks):
-        if block.closed and _defines(block.code, entry):
+        if block.closed and _first(_blocks(block.code), entry):
             return _after_prelude(task.stub, block.code, entry)
     for code in (bare, *(block.code for block in reversed(blocks) if not block.closed)):
         if trimmed := _trimmed(_from_first_statement(code), entry):
@@ -164,7 +166,8 @@ def _continued(stub: str, reply: str, entry: str) -> str | None:
 
 def _after_prelude(stub: str, code: str, entry: str) -> str:
     """`code` below the stub's imports and helpers; a `from __future__` that opens the code stays first."""
-    prelude = "\n".join(block.text for block in _blocks_before(stub, entry))
+    definition = _first(_blocks(stub), entry)
+    prelude = stub[: definition.start if definition else len(stub)].strip("\n")
     if not prelude:
         return code
     future = re.match(r"\s*(?:from __future__ import [^\n]*\n)*", code)
@@ -172,31 +175,26 @@ def _after_prelude(stub: str, code: str, entry: str) -> str:
     return f"{code[:end].lstrip()}{prelude}\n\n\n{code[end:]}"
 
 
-def _blocks_before(text: str, entry: str) -> list[Block]:
-    blocks = _blocks(text)
-    at = next((n for n, block in enumerate(blocks) if block.name == entry), len(blocks))
-    return blocks[:at]
-
-
-def _defines(code: str, entry: str) -> bool:
-    return any(block.name == entry for block in _blocks(code))
+def _first(blocks: list[Block], name: str) -> Block | None:
+    return next((block for block in blocks if name and block.name == name), None)
 
 
 def _trimmed(text: str, entry: str) -> str | None:
     """The statements up to the first definition of `entry`, and the later definitions they use; None without one."""
     blocks = _blocks(text)
-    before = _blocks_before(text, entry)
-    if not entry or len(before) == len(blocks):
+    definition = _first(blocks, entry)
+    if definition is None:
         return None
-    kept = [n for n, block in enumerate(before) if STATEMENT.match(block.text)] + [len(before)]
+    before = [block for block in blocks if block.start < definition.start]
     known = {entry, *(block.name for block in before)}
-    later: dict[str, int] = {}
-    for n, block in enumerate(blocks):
-        if n > len(before) and block.defines and block.name not in known:
-            later.setdefault(block.name, n)
-    for n in kept:  # grows while it is read: what is kept may use more
-        kept.extend(later.pop(name) for name in _names(blocks[n].text) & later.keys())
-    return "\n\n\n".join(blocks[n].text for n in sorted(kept)) + "\n"
+    later: dict[str, Block] = {}
+    for block in blocks[len(before) + 1 :]:
+        if block.defines and block.name not in known:
+            later.setdefault(block.name, block)
+    kept = [block for block in before if STATEMENT.match(block.text)] + [definition]
+    for block in kept:  # grows while it is read: what is kept may use more
+        kept.extend(later.pop(name) for name in _names(block.text) & later.keys())
+    return "\n\n\n".join(block.text for block in sorted(kept, key=lambda block: block.start)) + "\n"
 
 
 def _names(code: str) -> set[str]:
@@ -243,14 +241,14 @@ def _blocks(text: str) -> list[Block]:
         else:
             spans.append((start, end))
         decorated = line.startswith("@") or (decorated and line[0].isspace())
-    return [_block(text[start:end]) for start, end in spans]
+    return [_block(start, text[start:end].rstrip("\n")) for start, end in spans]
 
 
-def _block(text: str) -> Block:
+def _block(start: int, text: str) -> Block:
     head = next((line for line in text.split("\n") if DEFINITION.match(line)), "") if text.startswith("@") else text
     definition, assignment = DEFINITION.match(head), ASSIGNMENT.match(text)
     named = definition or assignment
-    return Block(text, named[1] if named else "", defines=definition is not None)
+    return Block(start, text, named[1] if named else "", defines=definition is not None)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,190 @@
+"""Specs, files of the user's, bad rows, and a hub that cannot be reached."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.errors import DataError, SettingsError
+from assay.tasks import load, task_sets
+from assay.tasks.rows import Origin, public_rows
+from assay.types import Check
+
+ROW: dict[str, Any] = {"id": "a/1", "prompt": "Add one.", "tests": ["assert inc(1) == 2"], "entry_point": "inc"}
+
+
+def write(file: Path, *rows: object) -> str:
+    text = "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows) + "\n"
+    file.write_bytes(gzip.compress(text.encode()) if file.suffix == ".gz" else text.encode())
+    return str(file)
+
+
+def without(name: str) -> dict[str, Any]:
+    return {key: value for key, value in ROW.items() if key != name}
+
+
+def test_the_sets_are_found_by_their_files() -> None:
+    assert {"drills", "humaneval", "jsonl", "mbpp", "mbpp_sanitized"} <= set(task_sets)
+    assert task_sets.summary("drills").startswith("Generated one-function problems")
+
+
+@pytest.mark.parametrize(
+    ("spec", "hint"),
+    [
+        ("humanevall", "did you mean 'humaneval'?"),
+        ("mbpp:tset", "unknown split 'tset' of mbpp; did you mean 'test'?"),
+        ("drills:long", "did you mean 'longer'?"),
+        ("humaneval:train", "did you mean 'train131'?"),
+        ("jsonl", "jsonl:PATH"),
+    ],
+)
+def test_an_unknown_set_or_split_gets_a_hint(spec: str, hint: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(spec)
+    assert hint in str(caught.value)
+
+
+def test_a_limit_keeps_the_first_tasks_and_must_be_positive(tmp_path: Path) -> None:
+    file = write(tmp_path / "my.jsonl", ROW, {**ROW, "id": "a/2"}, "not read")
+    assert [task.id for task in load(file, limit=2)] == ["a/1", "a/2"]
+    with pytest.raises(SettingsError, match="at least 1"):
+        load(file, limit=0)
+
+
+@pytest.mark.parametrize("name", ["my.jsonl", "my.jsonl.gz"])
+@pytest.mark.parametrize("prefix", ["", "jsonl:"])
+def test_rows_of_your_own_load_from_a_file(tmp_path: Path, name: str, prefix: str) -> None:
+    row = {
+        **ROW,
+        "reference": "def inc(n):\r\n    return n + 1\r\n",
+        "demonstrations": ["def inc(n): return n"],
+        "setup": "k = 1",
+    }
+    (task,) = load(prefix + write(tmp_path / name, row, ""))
+    assert (task.id, task.prompt, task.entry_point, task.setup) == ("a/1", "Add one.", "inc", "k = 1")
+    assert task.checks == (Check("assert inc(1) == 2"),)
+    assert task.reference == "def inc(n):\n    return n + 1\n"
+    assert task.demonstrations == ("def inc(n): return n",)
+    assert task.stub == ""
+
+
+def test_the_entry_point_may_be_left_to_the_reference(tmp_path: Path) -> None:
+    row = {**without("entry_point"), "tests": ["assert len(inc([1])) == 1"], "reference": "def inc(n):\n    return n\n"}
+    assert load(write(tmp_path / "my.jsonl", row))[0].entry_point == "inc"
+
+
+def test_a_stub_gives_setup_and_completes_the_reference(tmp_path: Path) -> None:
+    stub = "import math\n\n\n@staticmethod\ndef inc(n):\n    '''Add one.'''\n"
+    (task,) = load(write(tmp_path / "my.jsonl", {**ROW, "prompt": stub, "canonical_solution": "    return n + 1\n"}))
+    assert task.stub == stub
+    assert task.setup == "import math\n"
+    assert task.reference == stub + "    return n + 1\n"
+
+
+def test_a_test_function_is_called_once(tmp_path: Path) -> None:
+    test = "def check(candidate):\n    assert candidate(1) == 2\n"
+    file = write(
+        tmp_path / "my.jsonl",
+        {**without("tests"), "test": test},
+        {**without("tests"), "id": "a/2", "test": test + "check(inc)\n"},
+        {**without("tests"), "id": "a/3", "test": "assert inc(1) == 2"},
+    )
+    sources = [task.checks[0].source for task in load(file)]
+    assert sources == [test + "\n\ncheck(inc)", test + "check(inc)\n", "assert inc(1) == 2"]
+
+
+def test_files_in_humanevals_and_mbpps_format_load_like_the_sets(data: Path) -> None:
+    humaneval, mbpp = data / "humaneval/HumanEval.jsonl.gz", data / "mbpp/mbpp.jsonl.gz"
+    sanitized = data / "mbpp/sanitized-mbpp.json.gz"
+    assert load(f"humaneval:{humaneval}") == load("humaneval")
+    assert load(f"jsonl:{mbpp}") == load(f"mbpp:{mbpp}") == load("mbpp:all")
+    assert load(str(sanitized)) == load("mbpp_sanitized:all")
+    for own, published in zip(load(str(humaneval)), load("humaneval"), strict=True):
+        assert (own.id, own.stub, own.setup, own.reference) == (
+            published.id, published.stub, published.setup, published.reference,
+        )  # fmt: skip
+        assert own.checks == published.checks
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ("{", "no valid JSON"),
+        ("[1]", "a row is a JSON object, not a list"),
+        (without("id"), "neither 'task_id' nor 'id'"),
+        (without("prompt"), "'prompt' is missing"),
+        (without("tests"), "give either 'tests'"),
+        ({**ROW, "test": "assert True"}, "give either 'tests'"),
+        ({**ROW, "tests": []}, "has no tests"),
+        ({**ROW, "tests": [" "]}, "has no tests"),
+        ({**ROW, "tests": "assert inc(1) == 2"}, "'tests' is a str (assert inc(1) == 2); make it a list of strings"),
+        ({**ROW, "tests": ["assert inc(1) =="]}, "'tests' is no valid Python"),
+        (without("entry_point"), "'entry_point' is missing"),
+        ({**ROW, "entry_point": 3}, "'entry_point' is a int (3); make it a string"),
+        ({**ROW, "stub": "def inc(:"}, "'stub' is no valid Python"),
+        ({"task_id": 1, "text": "t", "code": "def f(): 0", "test_list": []}, "'test_list' is empty"),
+        ({"task_id": 1, "text": "t", "code": "def f(): 0", "test_list": ["assert g()"]}, "calls no function"),
+        ({"task_id": 1, "code": "def f(): 0", "test_list": ["assert f()"]}, "'prompt' is missing"),
+    ],
+)
+def test_a_bad_row_is_blamed_with_file_line_and_remedy(tmp_path: Path, row: object, why: str) -> None:
+    file = write(tmp_path / "my.jsonl", {**ROW, "id": "good"}, "", row)
+    with pytest.raises(DataError) as caught:
+        load(file)
+    message = str(caught.value)
+    assert message.startswith(f"{file}, line 3: ")
+    assert why in message
+    assert "\n" not in message
+
+
+def test_files_that_are_missing_empty_or_broken_are_named(tmp_path: Path) -> None:
+    for name, content, why in (
+        ("none.jsonl", None, "does not exist"),
+        ("empty.jsonl", b"\n", "holds no tasks"),
+        ("torn.jsonl.gz", gzip.compress(b"{}" * 99)[:-9], "cannot be read"),
+        ("latin.jsonl", b"\xff\xfe\xfa", "cannot be read"),
+        ("object.json", b"{}", "is no array of rows"),
+    ):
+        file = tmp_path / name
+        if content is not None:
+            file.write_bytes(content)
+        with pytest.raises(DataError) as caught:
+            load(str(file))
+        assert str(file) in str(caught.value)
+        assert why in str(caught.value)
+
+
+def test_an_id_may_not_occur_twice(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="row 2: the id 'a/1' occurs twice"):
+        load(write(tmp_path / "my.jsonl", ROW, ROW))
+
+
+def test_a_public_set_that_is_nowhere_says_where_it_was_sought(tmp_path: Path) -> None:
+    code = "import assay.tasks as t, assay.errors as e\ntry: t.load('mbpp')\nexcept e.DataError as error: print(error)"
+    environment = {"HF_HUB_OFFLINE": "1", "ASSAY_DATA": str(tmp_path), "HF_HOME": str(tmp_path), "PATH": ""}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.count("\n") == 1
+    assert done.stdout.startswith("google-research-datasets/mbpp cannot be had from the hub (")
+    assert f"{tmp_path / 'mbpp/mbpp.jsonl.gz'} does not exist; go online, or set ASSAY_DATA" in done.stdout
+
+
+def test_rows_from_the_hubs_client_are_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASSAY_DATA", raising=False)
+    (tmp_path / "set").mkdir()
+    write(tmp_path / "set" / "test.jsonl", {"task_id": "x", "n": 1}, {"task_id": "y", "n": 2})
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    rows = list(public_rows(Origin(file="absent", hub=str(tmp_path / "set"))))
+    assert [dict(row.fields) for row in rows] == [{"task_id": "x", "n": 1}, {"task_id": "y", "n": 2}]
+    assert rows[1].where == f"{tmp_path / 'set'}, test row 2"
+
+
+def test_a_data_folder_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match="is no folder"):
+        load("humaneval")

@@ -1,0 +1,206 @@
+"""Programs cut from replies: chat models' blocks, base models' run-on text, and everything broken in between."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from assay.extract import Fenced, cut, fenced_blocks, program
+from assay.types import Check, Task
+
+STUB = 'import math\n\n\ndef half(n):\n    return n / 2\n\n\ndef f(n):\n    """Area."""\n'
+PRELUDE = "import math\n\n\ndef half(n):\n    return n / 2\n\n\n"
+
+
+def task(stub: str = "", entry_point: str = "f", language: str = "python") -> Task:
+    return Task("t", stub or "f", (Check("assert f(1)"),), entry_point, language=language, stub=stub)
+
+
+STUBBED, PLAIN = task(STUB), task()
+ONE = "def f(n):\n    return 1\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        ("    return 1\n", "    return 1\n"),
+        ("    return 1", "    return 1\n"),
+        ("    return 1\n\n\ndef other(n):\n    return 2\n", "    return 1\n"),
+        ("    return 1\n\nprint(f(3))\nassert f(3) == 4\n", "    return 1\n"),
+        ("    return 1\n\nif __name__ == '__main__':\n    f(1)\n", "    return 1\n"),
+        ("    return 1\n\nThis isn't code; it's (prose\n", "    return 1\n"),
+        ("    return 1\n# end\n    # of it\n\n", "    return 1\n"),
+        ("# first\n    x = 1\n# then\n    return x\n", "# first\n    x = 1\n# then\n    return x\n"),
+        (
+            "    def g():\n        return 1\n\n    return g()\nx = 1\n",
+            "    def g():\n        return 1\n\n    return g()\n",
+        ),
+        ('    s = """\ndef f():\nx\n"""\n    return s\nx\n', '    s = """\ndef f():\nx\n"""\n    return s\n'),
+        ("    s = '''it's\n\\'''\nx'''\n    return s\nx\n", "    s = '''it's\n\\'''\nx'''\n    return s\n"),
+        ("    return (\n1 +\n2)\nx\n", "    return (\n1 +\n2)\n"),
+        ("    return 1 + \\\n2\nx\n", "    return 1 + \\\n2\n"),
+        ("    return '(' # ]['\nx\n", "    return '(' # ]['\n"),
+        ("\treturn 1\nx\n", "\treturn 1\n"),
+        ("    x = (1,\n\ndef other():\n    pass\n", "    x = (1,\n"),
+        ("    return 1\n\n@cache\ndef other(n):\n    return 2\n", "    return 1\n"),
+        ("def other(n):\n    return 2\n", ""),
+        ("# only a comment\n\n", ""),
+        ("", ""),
+    ],
+)
+def test_a_body_ends_at_the_next_top_level_statement(body: str, kept: str) -> None:
+    assert cut(body) == kept
+
+
+def test_a_body_keeps_the_later_helpers_that_it_uses() -> None:
+    helper, deeper = "def helper(n):\n    return deeper(n)", "@cache\ndef deeper(n):\n    return 1"
+    unused = "def unused(n):\n    return 'helper'"
+    found = cut(
+        f"    return helper(n)  # unused\n\n{deeper}\n\n{unused}\n\nprint(1)\n{helper}\n\ndef helper(n):\n    pass\n"
+    )
+    assert found == f"    return helper(n)  # unused\n\n\n{deeper}\n\n\n{helper}\n"
+
+
+def test_a_name_inside_a_plain_string_is_no_use_but_in_an_f_string_it_is() -> None:
+    helper = "\n\n\ndef helper():\n    return 1\n"
+    assert cut(f"    return 'helper()'{helper}") == "    return 'helper()'\n"
+    assert cut(f"    return f'{{helper()}}'{helper}") == f"    return f'{{helper()}}'{helper}"
+
+
+@pytest.mark.parametrize(
+    ("reply", "after_stub"),
+    [
+        ("    return half(n)\n", "    return half(n)\n"),
+        ("    return 1\n\n\ndef f(n):\n    return 2\n", "    return 1\n"),
+        ("    return f(n - 1)\n\n\ndef f(n):\n    return 2\n", "    return f(n - 1)\n"),
+        ("    return half(n)\n\n\ndef half(n):\n    return 2\n", "    return half(n)\n"),
+        ("    return 1\n```\n\nAnother way:\n```python\ndef f(n):\n    return 2\n```\n", "    return 1\n"),
+        ("\n    # think\n    return 1\nExplanation: it's 1.", "\n    # think\n    return 1\n"),
+        ("    return 1\r\n\r\nprint(1)\r\n", "    return 1\n"),
+        ("```python\n    return 1\n```", "    return 1\n"),
+    ],
+)
+def test_a_continued_stub_comes_back_whole_and_cut(reply: str, after_stub: str) -> None:
+    assert squeezed(program(STUBBED, reply)) == squeezed(STUB + after_stub)
+
+
+def squeezed(text: str | None) -> list[str]:
+    """Lines that are not blank: how far statements stand apart is nobody's concern."""
+    assert text is not None
+    return [line for line in text.split("\n") if line.strip()]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"```python\n{ONE}```",
+        f"Sure! Here's (the code:\n\n```python\n{ONE}```\n\nIt returns 1, doesn't it?\n```\n1\n```",
+        f"```\nx = 2\n```\nthen\n```py\n{ONE}```\nrun it:\n```bash\npython f.py\n```",
+        f"```python\ndef f(n):\n    return 2\n```\nBetter:\n```python\n{ONE}```",
+        f"1. So:\n   ```python\n   {ONE[:-1].replace(chr(10), chr(10) + '   ')}\n   ```\n",
+        f"Here: ```python\n{ONE.rstrip()}```",
+        f"````python\n{ONE}````",
+        f"```Python title='a'\n{ONE}```".replace("\n", "\r\n"),
+        f"<think>\n```python\ndef f(n):\n    return 2\n```\n</think>\n```python\n{ONE}```",
+        f"```python\n{ONE}",
+        f"```python\n{ONE}\nprint(f(1))\nassert f(1) == (2",
+        f"```python\nimport os\n```python\n{ONE}```",
+        ONE,
+        f"{ONE}\nprint(f(1))\n",
+        f"Here's the function:\n{ONE}\nThis returns (one.\n",
+        f"{ONE}```\nWhat it does:\n```\nnothing\n",
+        f"{ONE}\n\ndef f(n):\n    return 2\n",
+        f'{ONE}\n"""\nWrite another function.\nassert g(1) == 2\n"""\ndef g(n):\n    return 2\n',
+    ],
+)
+@pytest.mark.parametrize("asked", [PLAIN, STUBBED], ids=["plain", "stub"])
+def test_the_definition_of_the_entry_point_is_found(asked: Task, reply: str) -> None:
+    found = program(asked, reply)
+    assert found == (PRELUDE + ONE if asked.stub else ONE)
+
+
+def test_a_closed_block_is_taken_as_it_stands() -> None:
+    code = '"""A module."""\n\nimport os\n\n\ndef f(n):\n    return 1\n\n\nassert f(1) == 1\n'
+    assert program(PLAIN, f"```python\n{code}```") == code
+
+
+def test_a_fence_inside_a_docstring_does_not_end_the_block() -> None:
+    code = 'def f(n):\n    """\n    ```\n    f(1)\n    ```\n    """\n    return 1\n'
+    assert program(PLAIN, f"```python\n{code}```") == code
+    assert fenced_blocks(f"```python\n{code}```") == [Fenced(code, closed=True)]
+
+
+def test_a_future_import_stays_above_the_stubs_prelude() -> None:
+    found = program(STUBBED, f"```python\nfrom __future__ import annotations\n\n{ONE}```")
+    assert found == f"from __future__ import annotations\n{PRELUDE}\n{ONE}"
+    compile(found, "f", "exec")
+
+
+def test_what_stands_above_the_entry_point_is_kept_unless_it_is_prose() -> None:
+    code = "import math\nfrom a import b\nK = {\n    1: 2,\n}\ntry:\n    import c\nexcept ImportError:\n    c = None\n"
+    decorated = f"@cache\n{ONE}"
+    reply = f"My answer:\n\n{code}\nNow the function, which isn't hard\n{decorated}\nDone.\n"
+    assert squeezed(program(PLAIN, reply)) == squeezed(code + decorated)
+
+
+def test_the_entry_point_may_be_a_class_a_method_or_a_variable() -> None:
+    code = "class Solution:\n    def add(self, a):\n        return a\n"
+    assert program(task(entry_point="Solution().add"), f"{code}\nprint(Solution())\n") == code
+    assert program(task(), "f = lambda n: 1\nf(2)\n") == "f = lambda n: 1\n"
+    assert program(task(), "async def f(n):\n    return 1\n") == "async def f(n):\n    return 1\n"
+
+
+@pytest.mark.parametrize("asked", [PLAIN, STUBBED], ids=["plain", "stub"])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "  \n\n",
+        "I can't do that.",
+        "<think>\n```python\ndef f(n):\n    return 1\n```\n",
+        "```python\n```",
+        "def g(n):\n  pass\n",
+        "# nothing\n",
+    ],
+)
+def test_a_reply_without_the_entry_point_is_no_code(asked: Task, reply: str) -> None:
+    assert program(asked, reply) is None
+
+
+def test_a_stub_that_breaks_off_inside_a_line_is_continued() -> None:
+    asked = task("def f(n):\n    return")
+    assert program(asked, " 1\nprint(2)\n") == "def f(n):\n    return 1\n"
+    assert program(asked, ONE) == ONE
+
+
+def test_a_chat_models_leading_space_does_not_make_prose_a_body() -> None:
+    assert program(STUBBED, f" Sure:\n```python\n{ONE}```") == PRELUDE + ONE
+
+
+def test_without_an_entry_point_the_statements_before_the_prose_are_the_program() -> None:
+    script = "import sys\nn = int(input())\nfor k in range(n):\n    print(k)\n"
+    assert program(task(entry_point=""), f"This reads n.\n{script}That is all.\nx = 1\n") == script
+    assert program(task(entry_point=""), f"```python\n{script}```") == script
+
+
+def test_other_languages_are_taken_from_the_last_closed_block() -> None:
+    rust = task(language="rust")
+    assert program(rust, "```rust\nfn f() {}\n```\nor\n```rust\nfn f() { 1 }\n```") == "fn f() { 1 }\n"
+    assert program(rust, "fn f() {}") == "fn f() {}"
+    assert program(task("fn f() {\n", language="rust"), "    1\n}") == "fn f() {\n    1\n}"
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    ["(" * 50_000, '"' * 50_001, "'\\" * 25_000, "def f(n):\n" + " " * 50_000 + "x", "```" * 20_000, "\n" * 50_000,
+     "x = 1\n" * 8_000, "def g():\n  f\n" * 5_000, "```python\n" * 5_000, "if " * 20_000, "a." * 25_000,
+     "a, " * 20_000, "f(" * 25_000, "f(n): " * 8_000, "def f " * 8_000, "`` " * 20_000, "import a, " * 5_000],
+)  # fmt: skip
+def test_hostile_text_is_read_in_linear_time(bomb: str) -> None:
+    start = time.process_time()
+    for asked in (PLAIN, STUBBED, task(entry_point="")):
+        program(asked, bomb)
+        program(asked, f"    x = 1\n{bomb}")
+        program(asked, f"```python\n{bomb}")
+    assert time.process_time() - start < 5
