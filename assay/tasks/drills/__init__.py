@@ -28,10 +28,12 @@ from assay.tasks.drills.composition import (
 from assay.tasks.drills.operations import FAMILIES
 from assay.types import Check, Task
 
+Style = Callable[[Composition], str]
+
 SEED = 2026
 WRONG_SHARE = 0.3
 """Of the demonstrations: those with one thing wrong."""
-STYLES: dict[Callable[[Composition], str], float] = {short: 0.1, steps: 0.3, loop: 0.3, commented: 0.3}
+STYLES: dict[Style, float] = {short: 0.1, steps: 0.3, loop: 0.3, commented: 0.3}
 """The demonstrations' styles and how often each is drawn."""
 DEMONSTRATIONS = 2
 HELD_OUT_SHARE = 0.18
@@ -40,7 +42,7 @@ DOUBLES, LONGER = 50, 100
 """Compositions of two filters, and of two maps, in `train`; compositions in `longer`."""
 CHECKS, VISIBLE = 5, 2
 """Per task; a visible one may be shown to the model when it failed."""
-TRIAL_INPUTS = 12
+TRIAL_INPUTS = 16
 
 
 @task_set
@@ -88,9 +90,12 @@ def _sample(draw: random.Random, size: int, drills: Iterable[Composition]) -> li
 
 
 def _is_meaningful(drill: Composition) -> bool:
-    """Whether every stage matters on some input: taking absolute values of positive numbers would not."""
-    inputs = _trial_inputs(drill, random.Random(SEED))
-    return all(any(_differ(drill, miss, given) for given in inputs) for miss in lacking_a_stage(drill))
+    """Whether every stage matters on some input (absolute values of positive numbers would not), and inputs do."""
+    empty, _, *inputs = _trial_inputs(drill, random.Random(SEED))
+    empty_handed = sum(run(drill, given) == run(drill, empty) for given in inputs)
+    return 2 * empty_handed <= len(inputs) and all(
+        any(_differ(drill, miss, given) for given in inputs) for miss in lacking_a_stage(drill)
+    )
 
 
 def _trial_inputs(drill: Composition, draw: random.Random) -> list[Any]:

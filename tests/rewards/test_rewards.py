@@ -1,0 +1,131 @@
+"""Reward terms by hand, their weighted sum, and settings that do not fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import pytest
+
+from assay.errors import SettingsError, UserError
+from assay.rewards import build, rewards
+from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
+
+TASK = Task("t/1", "p", (Check("assert f(1)"),), "f")
+
+
+def rollout(
+    verdict: Verdict = Verdict.PASS,
+    passed: int = 4,
+    total: int = 4,
+    tokens: int = 50,
+    text: str = "def f(n): return n",
+    program: str | None = "def f(n): return n",
+    ended: Literal["stop", "length"] = "stop",
+) -> Rollout:
+    completion = Completion(text, (1,) * tokens, (0.0,) * tokens, ended, 0)
+    return Rollout(TASK, (Turn((1, 2), completion, program, Execution(verdict, passed, total)),), None)
+
+
+RIGHT = rollout()
+HALF = rollout(Verdict.WRONG, passed=3)
+EMPTY = rollout(Verdict.NO_CODE, passed=0, total=0, program=None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "right", "half", "empty"),
+    [
+        ({"tests": {}}, 1.0, 0.0, 0.0),
+        ({"tests": {"mode": "fraction"}}, 1.0, 0.75, 0.0),
+        ({"tests": {"mode": "fraction", "perfect_bonus": 2}}, 3.0, 0.75, 0.0),
+        ({"tests": {"perfect_bonus": 0.5, "weight": 2}}, 3.0, 0.0, 0.0),
+        ({"length": {}}, -0.005, 0.0, 0.0),
+        ({"length": {"alpha": 0.2}}, -0.1, 0.0, 0.0),
+        ({"length": {"alpha": 0.2, "on_failure": True}}, -0.1, -0.1, -0.1),
+        ({"format": {}}, 1.0, 1.0, 0.0),
+        ({"format": {"fenced": True}}, 0.0, 0.0, 0.0),
+    ],
+)
+def test_each_term_has_the_value_worked_out_by_hand(
+    settings: dict[str, dict[str, Any]], right: float, half: float, empty: float
+) -> None:
+    score = build(settings)
+    assert [score(one).total for one in (RIGHT, HALF, EMPTY)] == pytest.approx([right, half, empty])
+
+
+def test_parts_are_the_weighted_terms_and_add_up_to_the_total() -> None:
+    score = build({"tests": {}, "length": {"weight": 2.0, "alpha": 0.2}, "format": {"weight": 0.25}})(RIGHT)
+    assert score.parts == pytest.approx({"tests": 1.0, "length": -0.2, "format": 0.25})
+    assert score.total == pytest.approx(1.05)
+    assert score.total == sum(score.parts.values())
+
+
+def test_a_program_that_broke_the_walls_rules_gets_nothing_for_the_checks_it_passed() -> None:
+    assert build({"tests": {"mode": "fraction"}})(rollout(Verdict.FORBIDDEN, passed=3)).total == 0.0
+
+
+def test_only_the_last_turn_is_judged_but_every_turns_tokens_are_paid_for() -> None:
+    two = Rollout(TASK, (HALF.turns[0], RIGHT.turns[0]), None)
+    assert build({"tests": {}})(two).total == 1.0
+    assert build({"length": {"alpha": 1.0}})(two).total == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "ended", "plain", "fenced"),
+    [
+        ("```python\ndef f(n): return n\n```", "stop", 1.0, 1.0),
+        ("So:\n```python\ndef f(n): return n\n```\nDone.", "stop", 1.0, 1.0),
+        ("```python\ndef f(n): return n\n```", "length", 0.0, 0.0),
+        ("```python\ndef f(n): return n\n", "stop", 1.0, 0.0),
+        ("```\nx\n```\n```python\ndef f(n): return n\n```", "stop", 1.0, 0.0),
+    ],
+)
+def test_format_asks_for_an_end_a_program_and_one_closed_block(
+    text: str, ended: Literal["stop", "length"], plain: float, fenced: float
+) -> None:
+    one = rollout(Verdict.WRONG, text=text, ended=ended)
+    assert build({"format": {}})(one).total == plain
+    assert build({"format": {"fenced": True}})(one).total == fenced
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "`rewards` is empty"),
+        ({"test": {}}, "unknown reward 'test'; did you mean 'tests'?"),
+        ({"tests": {"mod": "all"}}, "unknown setting 'rewards.tests.mod'; did you mean 'mode'?"),
+        ({"tests": {"mode": "some"}}, "rewards.tests.mode = 'some' does not fit; it takes 'all' or 'fraction'"),
+        ({"length": {"alpha": "0.1"}}, "rewards.length.alpha = '0.1' does not fit; it takes a finite number"),
+        ({"length": {"alpha": True}}, "it takes a finite number"),
+        ({"length": {"alpha": float("nan")}}, "it takes a finite number"),
+        ({"length": {"on_failure": 1}}, "it takes true or false"),
+        ({"tests": {"weight": None}}, "rewards.tests.weight = None does not fit; it takes a finite number"),
+        ({"tests": {"rollout": 1}}, "unknown setting 'rewards.tests.rollout'"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings: dict[str, dict[str, Any]], message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        build(settings)
+    assert message in str(caught.value)
+
+
+def test_a_rollout_that_the_machine_failed_is_never_scored() -> None:
+    score = build({"tests": {}})
+    for failed in (replace(RIGHT, failure="the engine died"), rollout(Verdict.INFRA)):
+        with pytest.raises(ValueError, match="t/1"):
+            score(failed)
+
+
+def test_a_term_that_is_no_number_names_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(rollout: Rollout, *, size: int = 1) -> float:
+        return float("nan") * size
+
+    monkeypatch.setitem(rewards._items, "broken", broken)
+    with pytest.raises(UserError, match="reward 'broken' is nan for task t/1"):
+        build({"broken": {"size": 2}})(RIGHT)
+    with pytest.raises(SettingsError, match="it takes a whole number"):
+        build({"broken": {"size": 1.5}})
+
+
+def test_a_score_holds_no_more_than_its_terms() -> None:
+    assert build({"tests": {}})(HALF) == Score(total=0.0, parts={"tests": 0.0})
