@@ -25,9 +25,9 @@ def standardised(rewards: Tensor, floor: float = 1e-4) -> Tensor:
 def group_centred(rewards: Tensor, groups: Tensor, scale: Scale = "group", floor: float = 1e-4) -> Tensor:
     """Rewards less their group's mean, over the group's or the batch's standard deviation, or as they are.
 
-    GRPO (arXiv:2402.03300, section 4.1.2) divides by the group's; Dr. GRPO (arXiv:2503.20783) by nothing. `rewards` [N],
-    `groups` [N] int64 ids from 0. A group whose rewards differ by less than `floor` gets exactly 0, so that rounding
-    is never amplified.
+    GRPO (arXiv:2402.03300, section 4.1.2) divides by the group's; Dr. GRPO (arXiv:2503.20783) by nothing. `rewards`
+    [N], `groups` [N] int64 ids from 0. A group whose rewards differ by less than `floor` gets exactly 0: rounding is never
+    amplified.
     """
     count = int(groups.max()) + 1
     sizes = torch.zeros(count).index_add_(0, groups, torch.ones_like(rewards))

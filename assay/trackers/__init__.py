@@ -17,7 +17,7 @@ from assay.trackers.tensorboard import TensorboardTracker
 from assay.trackers.wandb import WandbTracker
 from assay.types import Metrics, Rollout
 
-__all__ = ["NAMES", "Tracker", "Trackers", "open_trackers"]
+__all__ = ["NAMES", "Tracker", "Trackers", "check_names", "open_trackers"]
 
 NAMES = ("console", "jsonl", "rollouts", "tensorboard", "wandb")
 
@@ -53,12 +53,20 @@ class Trackers:
                 self._broken.add(name)
 
 
+def check_names(names: Sequence[str]) -> None:
+    """Raises SettingsError for a name that is no tracker's."""
+    for name in names:
+        if name not in NAMES:
+            raise SettingsError(f"unknown tracker {name!r} in `trackers`; {suggest(name, list(NAMES))}")
+
+
 def open_trackers(names: Sequence[str], folder: Path, *, run: str, start_step: int, total_steps: int) -> Trackers:
     """Open the named trackers on a run's folder; what they hold beyond `start_step`, the last step done, is cut away.
 
     Raises SettingsError for an unknown name, a package that is not installed, or a folder that cannot be written to;
     then none stays open.
     """
+    check_names(names)
     trackers: dict[str, Tracker] = {}
     with ExitStack() as opened:
         for name in names:
@@ -81,6 +89,5 @@ def _open(name: str, folder: Path, *, run: str, start_step: int, total_steps: in
             return RolloutTracker(folder, start_step=start_step)
         case "tensorboard":
             return TensorboardTracker(folder, start_step=start_step)
-        case "wandb":
+        case _:
             return WandbTracker(folder, run=run, start_step=start_step)
-    raise SettingsError(f"unknown tracker {name!r} in `trackers`; {suggest(name, list(NAMES))}")

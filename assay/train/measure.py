@@ -33,8 +33,7 @@ def measure(
             return await evaluate(name, asked, settings, TorchEngine(policy), open_one, seed)
 
     found, made = asyncio.run(run())
-    others = [one for one in read_report(folder) if one.name != name]
-    write_report(folder, [*others, found])
+    write_report(folder, [*read_report(folder), found])
     write_atomically(folder / "samples.jsonl", "".join(_sample_rows(made)))
     return found
 

@@ -16,7 +16,7 @@ from assay.config.sections import JudgeSettings, RunSettings
 from assay.engines.base import Engine
 from assay.engines.torch import TorchEngine
 from assay.evaluate.benchmark import evaluate
-from assay.evaluate.report import Evaluation, read_report, write_report
+from assay.evaluate.report import read_report, write_report
 from assay.judge import Judge
 from assay.maths.seeds import derive
 from assay.policy.chat import Chat
@@ -109,14 +109,8 @@ class Run:
         assert self.tracker is not None
         await self.engine.load(self.learner.policy, version)
         found, _ = await evaluate(name, self.held_out, settings, self.engine, self.judge, derive(seed, "evaluate"))
-        add_to_report(self.folder, found)
+        write_report(self.folder.run, [*read_report(self.folder.run), found])
         self.tracker.track(version, {"evaluate/pass@1": found.pass_at[1], "evaluate/length": found.mean_length})
-
-
-def add_to_report(folder: StageFolder, found: Evaluation) -> None:
-    """Put an evaluation in the run's report, in place of an older one of that name."""
-    others = [evaluation for evaluation in read_report(folder.run) if evaluation.name != found.name]
-    write_report(folder.run, [*others, found])
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Where samples come from: a dataset of demonstrations, or rollouts of the policy. The step's number decides what they serve."""
+"""Where samples come from: demonstrations, or rollouts of the policy. The step's number decides what they serve."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from assay.policy.tiny import make_tiny
 from assay.types import Check, Task
 from tests.policies import TASKS, tiny_policy
 
-TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+SAID = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+TEMPLATE = SAID + "{% if add_generation_prompt %}<assistant>{% endif %}"
 
 
 def checkpoint(folder: Path, kind: str, template: str | None = None) -> Path:
