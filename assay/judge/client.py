@@ -18,7 +18,7 @@ from assay.errors import DataError, SandboxError
 from assay.judge.profiles import LADDER, PLAIN, Profile
 from assay.judge.slot import cores
 from assay.sandbox.limits import Limits
-from assay.sandbox.walls import probe
+from assay.sandbox.probe import probe
 from assay.types import Execution, Task, Verdict
 
 LENGTH = struct.Struct("!I")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import sys
 from typing import Any
 
@@ -20,7 +19,7 @@ def pack(value: Any) -> dict[str, Any]:
     """An array or scalar; a subclass collapses to a plain array."""
     numpy = sys.modules["numpy"]
     plain = numpy.array(value, copy=True, subok=False)
-    data = base64.b85encode(plain.tobytes()).decode()
+    data = plain.tobytes().hex()
     return {"numpy": [plain.dtype.str, list(plain.shape), data, issubclass(type(value), numpy.generic)]}
 
 
@@ -32,5 +31,5 @@ def rebuild(parts: list[Any]) -> Any:
     dtype = numpy.dtype(str(text))
     if dtype.kind not in KINDS:
         raise ValueError(text)
-    made = numpy.frombuffer(base64.b85decode(data), dtype=dtype).reshape([int(side) for side in shape]).copy()
+    made = numpy.frombuffer(bytes.fromhex(data), dtype=dtype).reshape([int(side) for side in shape]).copy()
     return made[()] if scalar else made

@@ -5,8 +5,7 @@ from __future__ import annotations
 import builtins
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from assay.judge.boundary import ClosedError, OversizedError, UnaskedError, Wire
 from assay.judge.codec import CodecError, Json, Packer, TooLargeError, Unpacker, dumps, loads
@@ -21,8 +20,7 @@ class Gone(BaseException):  # noqa: N818
     """The candidate failed for good. Not an Exception, so that few checks catch it; swallowed, the failure still stands."""
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
+class Broken(NamedTuple):
     """How the candidate failed for good: `gone`, `forbidden`, `output`, `memory`, `compile`, `no_code` or `error`."""
 
     how: str

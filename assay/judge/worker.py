@@ -9,9 +9,7 @@ import builtins
 import gc
 import json
 import socket
-import traceback
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from assay.judge.boundary import CONTROL_FD, LEAF_FD, MIB, Wire
 from assay.judge.proxy import Connection, Gone, Proxy
@@ -29,8 +27,7 @@ def main() -> None:
     control.stream.recv(1)  # until we are killed: were we to end first, the candidate would see it and end too
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """How one check ended: `held`, `wrong`, or a way in which the candidate failed."""
 
     how: str
@@ -66,11 +63,14 @@ class LazyBuiltins(dict[str, Any]):
     """Built-in names, then the candidate's: asked only for what neither the data set nor Python defines."""
 
     def __init__(self, connection: Connection) -> None:
-        super().__init__(vars(builtins))
+        super().__init__()
         self._connection = connection
 
     def __missing__(self, name: str) -> Any:
-        return self._connection.name(name)
+        if not hasattr(builtins, name):
+            return self._connection.name(name)
+        self[name] = value = getattr(builtins, name)
+        return value
 
 
 def namespace_for(connection: Connection) -> dict[str, Any]:
@@ -100,8 +100,12 @@ def described(error: BaseException, source: str, filename: str) -> str:
     """One line: the exception and the line of the check that raised it."""
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error}"[:DETAIL]
-    numbers = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == filename]
+    number, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == filename:
+            number = trace.tb_lineno
+        trace = trace.tb_next
     lines = source.splitlines()
-    line = lines[numbers[-1] - 1].strip() if numbers and numbers[-1] and numbers[-1] <= len(lines) else ""
+    line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
     text = ": ".join(part for part in (type(error).__name__, str(error)) if part)
     return f"{text} at `{line}`"[:DETAIL] if line else text[:DETAIL]

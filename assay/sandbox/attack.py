@@ -102,7 +102,7 @@ def main() -> None:
     refused: dict[str, str] = {}
     try:
         walls.enclose_family(slot=0, required=False)
-        walls.enclose_leaf(os.getppid(), Limits(), cpu_seconds=10, memory_mb=256)
+        walls.LeafWalls(Limits(), cpu_seconds=10, memory_mb=256).enclose(os.getppid())
     except OSError as error:
         refused["walls"] = str(error)
     stood, failed = attacked(attacks)

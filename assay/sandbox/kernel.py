@@ -12,6 +12,7 @@ CLOSE_RANGE = 436
 SIGKILL = 9
 
 libc = ctypes.CDLL(None, use_errno=True)
+_with_gil = ctypes.PyDLL(None)
 
 
 def checked(result: int, what: str) -> int:
@@ -29,7 +30,7 @@ def syscall(what: str, number: int, *arguments: object) -> int:
 
 def prctl(option: int, a: int = 0, b: object = 0) -> int:
     """prctl(2). Raises OSError."""
-    return checked(libc.prctl(option, ctypes.c_ulong(a), b, 0, 0), f"prctl {option}")
+    return checked(libc.prctl(option, ctypes.c_ulong(a), b, 0, 0), "prctl")
 
 
 def die_with_parent(parent: int) -> None:
@@ -58,6 +59,14 @@ def drop_capabilities() -> None:
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     nothing = (ctypes.c_uint32 * 6)()
     checked(libc.capset(header, nothing), "capset")
+
+
+def fork() -> int:
+    """fork(2) without Python's hooks: for a process of one thread, whose children never return from their role.
+
+    The hooks of os.fork touch two hundred pages where `threading` is loaded, and give `random` a fresh seed.
+    """
+    return checked(_with_gil.fork(), "fork")
 
 
 def close_from(first: int) -> None:

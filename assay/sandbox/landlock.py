@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from pathlib import Path
 
 from assay.sandbox.kernel import libc, syscall
 
@@ -24,7 +23,7 @@ def abi() -> int:
     return max(0, int(libc.syscall(CREATE_RULESET, None, 0, 1)))
 
 
-def restrict(readable: list[Path], listable: list[Path]) -> None:
+def restrict(readable: list[str], listable: list[str]) -> None:
     """Allow reading below `readable`, listing names below `listable`, and nothing else. Paths that are absent are skipped.
 
     Inherited by every child. Needs no-new-privileges. Raises OSError.
@@ -44,13 +43,13 @@ def restrict(readable: list[Path], listable: list[Path]) -> None:
         os.close(ruleset)
 
 
-def _allow(ruleset: int, path: Path, rights: int) -> None:
+def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         beneath = os.open(path, O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, PermissionError, NotADirectoryError):
         return
     try:
-        given = rights if path.is_dir() else rights & ~READ_DIR
+        given = rights if os.path.isdir(path) else rights & ~READ_DIR
         rule = struct.pack("=Qi", given, beneath)
         syscall("landlock_add_rule", ADD_RULE, ruleset, 1, ctypes.c_char_p(rule), 0)
     finally:

