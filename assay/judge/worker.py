@@ -63,7 +63,7 @@ class LazyBuiltins(dict[str, Any]):
     """Built-in names, then the candidate's: asked only for what neither the data set nor Python defines."""
 
     def __init__(self, connection: Connection) -> None:
-        super().__init__()
+        super().__init__(__import__=builtins.__import__)  # which the import statement looks up past __missing__
         self._connection = connection
 
     def __missing__(self, name: str) -> Any:
