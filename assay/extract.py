@@ -24,6 +24,7 @@ LEXEME = re.compile(
 )
 DEFINITION = re.compile(r"(?:async[ \t]+)?(?:def|class)[ \t]+(\w+)")
 ASSIGNMENT = re.compile(r"(\w+)[ \t]*(?::[^=\n]+)?=(?!=)")
+HOLLOW = re.compile(r"[rRuU]?[\"']|(?:pass|\.\.\.)$")
 CLAUSE = re.compile(r"(?:else|elif|except|finally)\b")
 STATEMENT = re.compile(
     r"""(?:async[ \t]+)?def[ \t]+\w+[ \t]*[(\[]|class[ \t]+\w+[ \t]*[:(\[]|@\w
@@ -63,8 +64,9 @@ def program(task: Task, reply: str) -> str | None:
     """The program to be judged, or None when the reply holds none.
 
     A reply that goes on inside the stub's function completes the stub. Otherwise, in this order: the last closed code
-    block that defines the entry point; bare code, or an unclosed block, that does; the last closed block; any block.
-    Bare code and unclosed blocks are cut after the entry point's definition, save for the later definitions it uses.
+    block that defines the entry point; bare code, or an unclosed block, that does; a block that goes on
+    inside the stub's function; the last closed block; any block. Bare code and unclosed blocks are cut after the entry
+    point's definition, save for the later definitions it uses.
     """
     reply = _answer(reply.replace("\r\n", "\n").replace("\r", "\n"))
     found = _python(task, reply) if task.language == "python" else _last_block(reply) or task.stub + reply
@@ -143,10 +145,10 @@ def _python(task: Task, reply: str) -> str | None:
     for code in (bare, *(block.code for block in reversed(blocks) if not block.closed)):
         if trimmed := _trimmed(_from_first_statement(code), entry):
             return _after_prelude(task.stub, trimmed, entry)
-    last = _last_block(reply)
-    if last is None:
+    if not blocks:
         return None if entry else _statements(bare)
-    return _continued(task.stub, last, entry) if task.stub and _continues(task.stub, last) else last
+    bodies = [block.code for block in blocks if task.stub and _continues(task.stub, block.code)]
+    return _continued(task.stub, bodies[-1], entry) if bodies else _last_block(reply)
 
 
 def _continues(stub: str, reply: str) -> bool:
@@ -176,7 +178,15 @@ def _after_prelude(stub: str, code: str, entry: str) -> str:
 
 
 def _first(blocks: list[Block], name: str) -> Block | None:
-    return next((block for block in blocks if name and block.name == name), None)
+    """The first definition of `name` that has a body, or else the first: models repeat a stub before they answer."""
+    found = [block for block in blocks if name and block.name == name]
+    return next((block for block in found if not _is_hollow(block)), found[0] if found else None)
+
+
+def _is_hollow(block: Block) -> bool:
+    lines = [block.text[start:end].strip() for start, end in _logical_lines(block.text)]
+    head = next((n for n, line in enumerate(lines) if DEFINITION.match(line)), len(lines))
+    return all(HOLLOW.match(line) for line in lines[head + 1 :]) and lines[head:] != [] and lines[head].endswith(":")
 
 
 def _trimmed(text: str, entry: str) -> str | None:
@@ -185,16 +195,27 @@ def _trimmed(text: str, entry: str) -> str | None:
     definition = _first(blocks, entry)
     if definition is None:
         return None
-    before = [block for block in blocks if block.start < definition.start]
-    known = {entry, *(block.name for block in before)}
+    before = [block for block in blocks if block.start < definition.start and STATEMENT.match(block.text)]
+    known = {entry, *(block.name for block in before if not _is_hollow(block))}
     later: dict[str, Block] = {}
-    for block in blocks[len(before) + 1 :]:
-        if block.defines and block.name not in known:
+    for block in blocks:
+        if block.start > definition.start and block.defines and block.name not in known:
             later.setdefault(block.name, block)
-    kept = [block for block in before if STATEMENT.match(block.text)] + [definition]
+    kept = [*before, definition]
     for block in kept:  # grows while it is read: what is kept may use more
         kept.extend(later.pop(name) for name in _names(block.text) & later.keys())
-    return "\n\n\n".join(block.text for block in sorted(kept, key=lambda block: block.start)) + "\n"
+    return _spliced(text, blocks, {block.start for block in kept})
+
+
+def _spliced(text: str, blocks: list[Block], kept: set[int]) -> str:
+    """The blocks that start at `kept`; what stood between two neighbours stays."""
+    pieces: list[str] = []
+    end = None
+    for block in blocks:
+        if block.start in kept:
+            pieces += [text[end : block.start] if end else "\n\n\n", block.text]
+        end = block.start + len(block.text) if block.start in kept else None
+    return "".join(pieces[1:]) + "\n"
 
 
 def _names(code: str) -> set[str]:

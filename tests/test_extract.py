@@ -59,7 +59,7 @@ def test_a_body_keeps_the_later_helpers_that_it_uses() -> None:
     found = cut(
         f"    return helper(n)  # unused\n\n{deeper}\n\n{unused}\n\nprint(1)\n{helper}\n\ndef helper(n):\n    pass\n"
     )
-    assert found == f"    return helper(n)  # unused\n\n\n{deeper}\n\n\n{helper}\n"
+    assert found == f"    return helper(n)  # unused\n\n{deeper}\n\n\n{helper}\n"
 
 
 def test_a_name_inside_a_plain_string_is_no_use_but_in_an_f_string_it_is() -> None:
@@ -142,6 +142,16 @@ def test_what_stands_above_the_entry_point_is_kept_unless_it_is_prose() -> None:
     decorated = f"@cache\n{ONE}"
     reply = f"My answer:\n\n{code}\nNow the function, which isn't hard\n{decorated}\nDone.\n"
     assert squeezed(program(PLAIN, reply)) == squeezed(code + decorated)
+
+
+def test_a_repeated_stub_is_no_answer_but_what_follows_it_is() -> None:
+    hollow = 'def f(n):\n    """Area."""\n'
+    assert program(PLAIN, f"{hollow}{ONE}") == hollow + ONE
+    assert program(STUBBED, f"{hollow}\n{ONE}\ndef f(n):\n    return 2\n") == f"{PRELUDE}{hollow}\n{ONE}"
+    helper = "def half(n):\n    return n / 2\n"
+    reply = f'def half(n):\n    """Half."""\n{hollow}    return half(n)\n\n{helper}'
+    assert program(PLAIN, reply) == reply
+    assert program(PLAIN, hollow) == hollow
 
 
 def test_the_entry_point_may_be_a_class_a_method_or_a_variable() -> None:

@@ -7,6 +7,7 @@ from assay.types import Check, Message, Task
 
 STUB = 'def f(n):\n    """Add one."""\n'
 STUBBED = Task("t", STUB, (Check("assert f(1)"),), "f", stub=STUB)
+REQUEST = "Solve this task in Python. Answer with one ```python code block."
 DESCRIBED = Task("t", "Add one.", (Check("assert inc(1) == 2"),), "inc")
 
 
@@ -20,11 +21,7 @@ def test_a_stub_is_shown_in_a_code_block() -> None:
 
 
 def test_a_description_is_shown_as_it_is_with_the_functions_name_where_it_lacks_it() -> None:
-    assert messages(DESCRIBED) == (
-        Message(
-            "user", "Solve this task in Python. Answer with one ```python code block. It defines `inc`.\n\nAdd one."
-        ),
-    )
+    assert messages(DESCRIBED) == (Message("user", f"{REQUEST} It defines `inc`.\n\nAdd one."),)
     named = Task("t", "Write inc(n): add one.", DESCRIBED.checks, "inc")
     assert "It defines" not in messages(named)[0].content
 
