@@ -23,7 +23,7 @@ Metrics = dict[str, float]
 class Verdict(StrEnum):
     """What became of a program, by cause."""
 
-    PASS = "pass"  # noqa: S105
+    PASS = "pass"
     """Every check ran to its end and held; the candidate stayed alive and inside its limits."""
     WRONG = "wrong"
     """The program ran, and a check did not hold."""
@@ -50,7 +50,7 @@ class Check:
     """One thing a right program must satisfy."""
 
     source: str
-    """Python that is run by the test worker; it sees the entry point as a proxy and raises where the program is wrong."""
+    """Python that is run by the test worker; it sees the entry point as a proxy and raises where it is wrong."""
     hidden: bool = True
     """Whether the model may not see it."""
 
@@ -76,7 +76,7 @@ class Task:
     reference: str | None = None
     """A whole program that passes."""
     demonstrations: tuple[str, ...] = ()
-    """Completions to learn from; may be wordy or wrong, as real data are. Without any, SFT learns from the reference."""
+    """Completions to learn from; may be wordy or wrong. Without any, SFT learns from the reference."""
     stop: tuple[str, ...] = ()
     """Strings at which generation ends; not part of the completion."""
 
@@ -207,6 +207,6 @@ class Batch:
     advantages: Tensor
     """[B, T] float32 (or zeros)."""
     old_logprobs: Tensor | None = None
-    """[B, T] of the policy before its first gradient step on this batch; None with a single step (they are the current ones)."""
+    """[B, T] of the policy before its first gradient step on this batch; None with a single step (the current ones)."""
     reference_logprobs: Tensor | None = None
     """[B, T] of the reference policy; None unless the algorithm asks."""

@@ -1,0 +1,92 @@
+"""Save, kill, resume: the run goes on with the same numbers to the bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.recipes import TINY, assay, command, write
+
+EVERY_STEP = TINY.replace("[judge]", "[save]\nevery = 1\nkeep = 2\n[judge]")
+
+
+def numbers(folder: Path, stage: str) -> list[dict[str, float]]:
+    """The numbers of every step that do not depend on the clock."""
+    lines = (folder / "runs" / "small" / stage / "metrics.jsonl").read_text().splitlines()
+    return [{key: value for key, value in json.loads(line).items() if not key.startswith("time/")} for line in lines]
+
+
+def weights(folder: Path, stage: str) -> bytes:
+    return sorted((folder / "runs" / "small" / stage / "checkpoints").iterdir())[-1].joinpath("model.safetensors").read_bytes()
+
+
+def kill_when(folder: Path, present: Path, sign: signal.Signals) -> int:
+    """Start training in `folder`, send `sign` as soon as `present` exists; the exit code."""
+    running = subprocess.Popen(
+        command("train", "small.toml"), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ
+    )
+    deadline = time.monotonic() + 120
+    while not (folder / present).exists() and running.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    running.send_signal(sign)
+    return running.wait(timeout=120)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    write(folder, EVERY_STEP)
+    done = assay("train", "small.toml", folder=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_a_run_killed_twice_ends_with_the_same_numbers_and_weights_to_the_bit(tmp_path: Path, undisturbed: Path) -> None:
+    write(tmp_path, EVERY_STEP)
+    stages = Path("runs/small")
+    assert kill_when(tmp_path, stages / "sft/checkpoints/step_000002", signal.SIGKILL) == -signal.SIGKILL
+    assert kill_when(tmp_path, stages / "grpo/checkpoints/step_000001", signal.SIGKILL) == -signal.SIGKILL
+    done = assay("train", "small.toml", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for stage in ("sft", "grpo"):
+        assert numbers(tmp_path, stage) == numbers(undisturbed, stage)
+        assert weights(tmp_path, stage) == weights(undisturbed, stage)
+
+
+def test_a_run_asked_to_stop_finishes_its_step_saves_and_exits_well(tmp_path: Path, undisturbed: Path) -> None:
+    write(tmp_path, EVERY_STEP.replace("every = 1", "every = 0"))
+    assert kill_when(tmp_path, Path("runs/small/grpo/rollouts/step_000001.parquet"), signal.SIGTERM) == 0
+    saved = sorted((tmp_path / "runs/small/grpo/checkpoints").iterdir())
+    assert [path.name for path in saved] in (["step_000001"], ["step_000002"])
+    assert assay("train", "small.toml", folder=tmp_path).returncode == 0
+    assert numbers(tmp_path, "grpo") == numbers(undisturbed, "grpo")
+    assert weights(tmp_path, "grpo") == weights(undisturbed, "grpo")
+
+
+def test_a_finished_run_is_not_run_again(undisturbed: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*.safetensors")}
+    assert assay("train", "small.toml", folder=undisturbed).returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*.safetensors")} == before
+
+
+def test_the_run_folder_holds_settings_numbers_rollouts_and_models_that_transformers_loads(undisturbed: Path) -> None:
+    from pyarrow import parquet
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    stage = undisturbed / "runs/small/grpo"
+    assert 'name = "grpo"' in (stage / "config.toml").read_text()
+    assert [row["step"] for row in numbers(undisturbed, "grpo")] == [1, 2, 3]
+    rows = parquet.read_table(stage / "rollouts/step_000003.parquet").to_pylist()
+    assert len(rows) == 16
+    assert {row["verdict"] for row in rows} <= {"pass", "wrong", "error", "compile", "no_code", "timeout", "memory"}
+    newest = sorted((stage / "checkpoints").iterdir())
+    assert [path.name for path in newest] == ["step_000002", "step_000003"]
+    model = AutoModelForCausalLM.from_pretrained(newest[-1])
+    assert model.config.architectures == ["LlamaForCausalLM"]
+    assert AutoTokenizer.from_pretrained(newest[-1]).eos_token_id == model.config.eos_token_id
