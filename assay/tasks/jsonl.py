@@ -26,26 +26,26 @@ def task_of(row: Row) -> Task:
 
     assay's own fields: `task_id` or `id`; `prompt`; `tests` (a list of Python, each item one check) or `test` (a
     `def check(candidate)`, or a script); `entry_point`, unless the tests call a function that the reference defines;
-    and, as wanted, `reference` or `canonical_solution`, `stub`, `setup`, `demonstrations`, `language`.
+    and, as wanted, `reference` (a whole program) or `canonical_solution` (what completes the stub), `stub` (code to be
+    completed; the prompt when that defines the entry point), `setup`, `demonstrations`, `language`.
     Raises DataError when a field is missing or malformed.
     """
     if "test_list" in row.fields:
         return mbpp.task_of(row)
-    prompt, solution = row.text("prompt"), _reference(row)
-    entry_point = _entry_point(row, solution)
+    prompt, language, entry_point = row.text("prompt"), row.text("language", default="python"), _entry_point(row)
     stub = row.text("stub", default="") or (prompt if _defines(prompt, entry_point) else "")
     setup = row.text("setup", default="")
-    if stub and not setup:
+    if stub and not setup and language == "python":
         setup = without(stub, parsed(stub, row, "stub" if "stub" in row.fields else "prompt"), entry_point)
     return Task(
         id=_id(row),
         prompt=prompt,
         checks=tuple(Check(source) for source in _checks(row, entry_point)),
         entry_point=entry_point,
-        language=row.text("language", default="python"),
+        language=language,
         stub=stub,
         setup=setup,
-        reference=stub + solution if solution and stub and not _defines(solution, entry_point) else solution or None,
+        reference=_reference(row, stub, entry_point),
         demonstrations=row.texts("demonstrations"),
     )
 
@@ -73,15 +73,18 @@ def _checks(row: Row, entry_point: str) -> Iterator[str]:
         yield f"{source}\n\ncheck({entry_point})" if defines(tree, "check") and not calls_itself else source
 
 
-def _reference(row: Row) -> str:
-    return row.text("reference", default="") or row.text("canonical_solution", default="")
+def _reference(row: Row, stub: str, entry_point: str) -> str | None:
+    solution = row.text("canonical_solution", default="")
+    whole = row.text("reference", default="") or (solution if _defines(solution, entry_point) else "")
+    return whole or (stub + solution if solution else None)
 
 
-def _entry_point(row: Row, reference: str) -> str:
+def _entry_point(row: Row) -> str:
     if row.fields.get("entry_point") is not None:
         return row.text("entry_point")
     tests = [parsed(test, row, "tests") for test in _tests(row)]
-    found = called(tests, parsed(reference, row, "reference"))
+    field = "reference" if "reference" in row.fields else "canonical_solution"
+    found = called(tests, parsed(row.text(field, default=""), row, field))
     if found is None:
         raise row.wrong("'entry_point' is missing; add the name of the function that the tests call")
     return found

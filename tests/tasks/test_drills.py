@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from assay.judge import Job, judge_all
 from assay.tasks import drills as drills_set
 from assay.tasks import load
 from assay.tasks.drills import composition
@@ -93,6 +94,13 @@ def test_stages_compose_with_parentheses_only_where_needed() -> None:
 @pytest.mark.parametrize("split", SPLITS)
 def test_every_reference_passes_its_checks(split: str) -> None:
     assert [task.id for task in tasks(split) if not passes(task, str(task.reference))] == []
+
+
+def test_references_pass_before_the_judge() -> None:
+    some = [task for split in SPLITS for task in tasks(split)[:100]]
+    executions = judge_all([Job(task, task.reference) for task in some])
+    assert [(task.id, done.detail) for task, done in zip(some, executions, strict=True) if done.verdict != "pass"] == []
+    assert {done.passed for done in executions} == {5}
 
 
 @pytest.mark.parametrize("style", list(drills_set.STYLES), ids=lambda style: style.__name__)
