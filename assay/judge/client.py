@@ -206,7 +206,7 @@ def judge_all(
     progress: Callable[[int, Execution], None] | None = None,
     allow_weak: bool = False,
 ) -> list[Execution]:
-    """Judge many programs and wait for all; `progress(index, execution)` is called as each ends. Raises as Judge does."""
+    """Judge many programs and wait for all; `progress(index, execution)` is called as each ends. Raises like Judge."""
 
     async def all_of_them() -> list[Execution]:
         found: dict[int, Execution] = {}

@@ -1,8 +1,8 @@
 """Values across the wall: data of exact built-in types in, data of exact built-in types out; never pickle, never eval.
 
-JSON carries what it can as itself (None, bool, int, finite float, str, list); everything else is an object with one key, its
-tag: `(1, 2)` is `{"tuple": [1, 2]}`. Instances of subclasses collapse to their base by the base's own methods. The sender
-may be hostile: it is the reader that can only build these types, and refuses everything else.
+JSON carries what it can as itself (None, bool, int, finite float, str, list); the rest is an object with one key, its
+tag: `(1, 2)` is `{"tuple": [1, 2]}`. Instances of subclasses collapse to their base by the base's own methods. The
+sender may be hostile: it is the reader that can only build these types, and refuses everything else.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from assay.judge import numpy_values
 
 DEPTH, NODES, ITEMS = 200, 1_000_000, 100_000
 INT_BITS = 13_000
-"""From here on an int travels as hexadecimal: decimal text takes quadratic time, and Python refuses over 4,300 digits."""
+"""Larger ints travel as hexadecimal: decimal text takes quadratic time, and Python refuses over 4,300 digits."""
 
 Json = Any
 BARE = frozenset((type(None), bool, int, str))
 BARE_OR_FLOAT = BARE | {float}
 ITERATORS = frozenset(
-    type(made) for made in (
-        iter([]), iter(()), iter({}), iter({}.values()), iter({}.items()), iter(set()), iter(""), iter(b""), iter(range(0)),
+    type(made) for made in [
+        *map(iter, ([], (), {}, {}.values(), {}.items(), set(), "", b"", range(0))),
         reversed([]), map(len, ()), filter(None, ()), zip(), enumerate(()), (None for _ in ()), islice((), 0),
-    )
+    ]
 )  # fmt: skip
 BUILTINS: dict[str, Any] = {
     made.__name__: made
@@ -178,7 +178,7 @@ class Unpacker:
             return self._value(data, DEPTH)
         except CodecError:
             raise
-        except Exception as error:  # constructors of built-in types given hostile parts: whatever they raise
+        except Exception as error:  # noqa: BLE001  constructors of built-in types given hostile parts: whatever they raise
             raise CodecError(f"malformed value: {type(error).__name__}") from None
 
     def _value(self, data: Json, depth: int) -> Any:
@@ -208,7 +208,7 @@ class Unpacker:
 
 
 def rebuilt_set(parts: list[Any]) -> set[Any]:
-    """A set that iterates in the sender's order: the table's size and the order of insertion decide, so both are matched.
+    """A set that iterates in the sender's order, which the table's size and the order of insertion decide.
 
     A set grown one by one has a larger table than one merged from another set; small ints then iterate differently.
     """

@@ -1,4 +1,4 @@
-"""numpy's scalars and arrays as data type, shape and bytes; numpy itself is imported only where such a value arrives."""
+"""numpy's scalars and arrays as data type, shape and bytes; numpy is imported only where such a value arrives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ KINDS = "biufcSU"
 """Kinds of data type that may cross: bool, int, unsigned, float, complex, bytes, str; never objects."""
 
 
-def is_value(value: object) -> bool:
+def is_value(value: Any) -> bool:
     """Whether it is an array or scalar that may cross. False where numpy was never imported."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and issubclass(type(value), (numpy.ndarray, numpy.generic)) and value.dtype.kind in KINDS
@@ -25,7 +25,7 @@ def pack(value: Any) -> dict[str, Any]:
 
 def rebuild(parts: list[Any]) -> Any:
     """The array or scalar. Raises ValueError for a data type that may not cross."""
-    import numpy  # noqa: PLC0415
+    import numpy
 
     text, shape, data, scalar = parts
     dtype = numpy.dtype(str(text))

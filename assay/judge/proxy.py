@@ -16,8 +16,8 @@ NEVER_RAISED = frozenset(
 """Exceptions that would look like the check's own, or steer its loops, cross as RuntimeError."""
 
 
-class Gone(BaseException):  # noqa: N818
-    """The candidate failed for good. Not an Exception, so that few checks catch it; swallowed, the failure still stands."""
+class Gone(BaseException):
+    """The candidate failed for good. No Exception, so that few checks catch it; swallowed, the failure still stands."""
 
 
 class Broken(NamedTuple):
@@ -94,7 +94,7 @@ class Connection:
             self.loading = False
             try:
                 (has_entry_point,) = self._parts(self._answer(), 1)
-            except Exception as error:  # whatever the program raised while it was loaded ends all
+            except Exception as error:  # noqa: BLE001  whatever the program raised while it was loaded ends all
                 raise self.fail("error", str(error.args[0])) from None
             if has_entry_point is not True:
                 raise self.fail("no_code", "the program does not define the entry point")
@@ -203,6 +203,7 @@ class Proxy:
         self.__name__ = name
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Call it."""
         return self._connection.call(self.__name__, arguments, named)
 
 
@@ -234,6 +235,7 @@ class Remote:
         _connection(self).data("set", number_of(self), name, _connection(self).packer.pack(value))
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Call the object."""
         return _connection(self).call(number_of(self), arguments, named)
 
     def __iter__(self) -> Iterator[Any]:

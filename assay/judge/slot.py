@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, field
 from assay.judge.channel import Channel
 from assay.judge.verdict import Evidence
 from assay.sandbox import kernel
+from assay.sandbox.allowed import allowed
 from assay.sandbox.limits import Limits
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TZ": "UTC",
@@ -106,7 +107,7 @@ class Slot:
 
     def __init__(self, number: int, limits: Limits, required: bool) -> None:
         self.number = number
-        self.settings = {"slot": number, "required": required, "limits": asdict(limits)}
+        self.settings = {"required": required, "limits": asdict(limits), **asdict(allowed(number))}
         self.ready: deque[Pair] = deque()
         self.ending: dict[int, Run] = {}
         self.run: Run | None = None

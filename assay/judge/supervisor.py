@@ -1,6 +1,6 @@
 """Keeps the slots busy and the time; the one who pronounces. Started by exec, one loop, no threads, no foreign code.
 
-It forwards jobs unread, never decodes a candidate's value, and ends every process it has started when the trainer hangs up.
+It forwards jobs unread, never decodes a candidate's value, and ends every process it started when the trainer hangs up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from assay.judge.channel import Channel
 from assay.judge.slot import Request, Run, Slot, cores, cpu_seconds, kill
@@ -165,7 +165,7 @@ class Supervisor:
         request.avoid = slot
         self.waiting.appendleft(request)
 
-    def pronounce(self, request: Request, execution: dict[str, object]) -> None:
+    def pronounce(self, request: Request, execution: Mapping[str, object]) -> None:
         """Tell the trainer."""
         self.trainer.send(json.dumps({"number": request.number, "execution": execution}).encode())
 

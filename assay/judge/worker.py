@@ -35,7 +35,7 @@ class Ended(NamedTuple):
 
 
 def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
-    """`checks`: [how, detail] of each that was run; `broken`: how the candidate ended all, or null; `setup`: its error."""
+    """`checks`: [how, detail] of each that was run; `broken`: how the candidate ended it; `setup`: an error."""
     ended: list[Ended] = []
     fault = ""
     try:
@@ -79,7 +79,7 @@ def namespace_for(connection: Connection) -> dict[str, Any]:
 
 
 def set_up(job: dict[str, Any], namespace: dict[str, Any], connection: Connection) -> str:
-    """Run the data set's own code, then bind the entry point over whatever that defined; returns the code's error, if any."""
+    """Run the data set's own code, then bind the entry point over whatever that defined; returns the code's error."""
     ended = run(job["setup"], "<setup>", namespace, connection)
     namespace[job["entry_point"]] = Proxy(connection, job["entry_point"])
     return ended.detail if ended.how == "wrong" else ""
@@ -89,7 +89,7 @@ def run(source: str, filename: str, namespace: dict[str, Any], connection: Conne
     """Run one piece of the data set's code. A failure that it swallows still stands in `connection.broken`."""
     try:
         exec(compile(source, filename, "exec", dont_inherit=True), namespace)
-    except BaseException as error:  # the data set's code: whatever it raises says that the check does not hold
+    except BaseException as error:  # noqa: BLE001  the data set's code: whatever it raises says that the check does not hold
         if error is connection.raised:
             return Ended("error", str(error.args[0]))
         return Ended("wrong", described(error, source, filename))

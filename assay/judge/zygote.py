@@ -1,4 +1,4 @@
-"""A warm process that forks candidates and test workers in pairs; run as a program by the supervisor. Holds no secrets."""
+"""A warm process that forks candidates and test workers in pairs, run as a program; it holds no secrets."""
 
 from __future__ import annotations
 

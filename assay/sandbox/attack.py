@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from assay.sandbox import kernel, walls
+from assay.sandbox.allowed import allowed
 from assay.sandbox.limits import Limits
 
 
@@ -38,7 +39,7 @@ def read_own_package() -> None:
 
 def write_temporary() -> None:
     """Make a file."""
-    Path(f"/tmp/assay-probe-{os.getpid()}").write_text("")  # noqa: S108
+    Path(f"/tmp/assay-probe-{os.getpid()}").write_text("")
 
 
 def connect() -> None:
@@ -96,12 +97,12 @@ def attacked(attacks: dict[str, Callable[[], None]]) -> tuple[list[str], dict[st
 
 def main() -> None:
     """Wall in, attack, report."""
-    attacks = dict(ATTACKS)
+    attacks, reach = dict(ATTACKS), allowed(slot=0)
     if os.getuid() == 0:
         attacks["another user"] = be_root
     refused: dict[str, str] = {}
     try:
-        walls.enclose_family(slot=0, required=False)
+        walls.enclose_family(reach.user, list(reach.readable), list(reach.listable), required=False)
         walls.LeafWalls(Limits(), cpu_seconds=10, memory_mb=256).enclose(os.getppid())
     except OSError as error:
         refused["walls"] = str(error)

@@ -1,4 +1,4 @@
-"""Linux calls that the standard library lacks, by ctypes: prctl, capabilities, closing descriptors, process CPU clocks."""
+"""Linux calls that the standard library lacks, by ctypes: prctl, capabilities, a bare fork, process CPU clocks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def syscall(what: str, number: int, *arguments: object) -> int:
 
 
 def prctl(option: int, a: int = 0, b: object = 0) -> int:
-    """prctl(2). Raises OSError."""
+    """One option of the process, by prctl. Raises OSError."""
     return checked(libc.prctl(option, ctypes.c_ulong(a), b, 0, 0), "prctl")
 
 
@@ -62,7 +62,7 @@ def drop_capabilities() -> None:
 
 
 def fork() -> int:
-    """fork(2) without Python's hooks: for a process of one thread, whose children never return from their role.
+    """Fork without Python's hooks: for a process of one thread, whose children never return from their role.
 
     The hooks of os.fork touch two hundred pages where `threading` is loaded, and give `random` a fresh seed.
     """

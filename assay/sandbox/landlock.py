@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import stat
 import struct
 
 from assay.sandbox.kernel import libc, syscall
@@ -24,7 +25,7 @@ def abi() -> int:
 
 
 def restrict(readable: list[str], listable: list[str]) -> None:
-    """Allow reading below `readable`, listing names below `listable`, and nothing else. Paths that are absent are skipped.
+    """Allow reading below `readable`, listing names below `listable`, and nothing else; absent paths are skipped.
 
     Inherited by every child. Needs no-new-privileges. Raises OSError.
     """
@@ -49,7 +50,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     except (FileNotFoundError, PermissionError, NotADirectoryError):
         return
     try:
-        given = rights if os.path.isdir(path) else rights & ~READ_DIR
+        given = rights if stat.S_ISDIR(os.fstat(beneath).st_mode) else rights & ~READ_DIR
         rule = struct.pack("=Qi", given, beneath)
         syscall("landlock_add_rule", ADD_RULE, ruleset, 1, ctypes.c_char_p(rule), 0)
     finally:

@@ -1,7 +1,7 @@
-"""System call filters: one for the whole family of a zygote, a small one more for its leaves ("threads yes, processes no").
+"""System call filters: one for the family of a zygote, one more for its leaves ("threads yes, processes no").
 
-The family's filter is inherited by fork, so that it is built and loaded once. Refused calls answer EPERM; calls newer than
-the table answer ENOSYS, so that a new kernel opens no new door.
+The family's filter is inherited by fork, so that it is built and loaded once. Refused calls answer EPERM; calls newer
+than the table answer ENOSYS, so that a new kernel opens no new door.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ PASS_ON: Instruction = (RETURN, 0, 0, ALLOW)
 
 
 def column() -> tuple[int, int]:
-    """The audit number of this machine's architecture and its column in the tables. Raises OSError where it has none."""
+    """The architecture's audit number and its column in the tables. Raises OSError where it has none."""
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no system call table for {machine}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import resource
-import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from assay.sandbox import kernel, landlock, seccomp
@@ -17,44 +17,17 @@ from assay.sandbox import kernel, landlock, seccomp
 if TYPE_CHECKING:
     from assay.sandbox.limits import Limits
 
-PACKAGES = ("numpy", "scipy", "pandas", "sympy", "mpmath", "networkx", "sortedcontainers", "dateutil", "pytz", "six.py")
-"""Third-party packages that a program may import where installed; no other file of site-packages can be read."""
-LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo",
-             "/dev/null", "/dev/urandom")  # fmt: skip
-UNREAD = ("site-packages", "dist-packages", "test")
-FIRST_USER = 60_000
 MIB = 1024 * 1024
 
 
-def library_folders() -> list[str]:
-    """Where the standard library lies; site-packages may be inside, and is left out by `readable`."""
-    found = {os.path.realpath(os.path.dirname(module.__file__ or "")) for module in (os, resource)}
-    return [folder.removesuffix("/lib-dynload") for folder in found]
-
-
-def package_folders() -> list[str]:
-    """The folders on the path that hold third-party packages: their names may be listed."""
-    return [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
-
-
-def readable() -> list[str]:
-    """Everything that a program may read: the standard library, shared libraries, and the PACKAGES."""
-    paths = list(LIBRARIES)
-    for folder in library_folders():
-        paths += [f"{folder}/{name}" for name in os.listdir(folder) if name not in UNREAD]
-    for folder in package_folders():
-        paths += [f"{folder}/{name}" for package in PACKAGES for name in (package, f"{package}.libs")]
-    return paths
-
-
-def enclose_family(slot: int, required: bool = True) -> None:
-    """Wall in this process and all it will fork. With `required`, raises OSError where a wall cannot be had."""
+def enclose_family(user: int | None, readable: list[str], listable: list[str], required: bool = True) -> None:
+    """Wall in this process and all it will fork; see Allowed. With `required`, raises OSError where a wall fails."""
     kernel.forgo_privileges()
     for which, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_MEMLOCK, 0), (resource.RLIMIT_FSIZE, MIB)):
         resource.setrlimit(which, (value, value))
-    walls = (
-        lambda: become_nobody(FIRST_USER + slot),
-        lambda: landlock.restrict(readable(), [*package_folders(), *library_folders()]),
+    walls: tuple[Callable[[], None], ...] = (
+        lambda: become(user),
+        lambda: landlock.restrict(readable, listable),
         kernel.drop_capabilities,
         lambda: seccomp.Filter(seccomp.family_filter()).load(),
     )
@@ -67,24 +40,12 @@ def enclose_family(slot: int, required: bool = True) -> None:
     kernel.hide()
 
 
-def become_nobody(user: int) -> None:
-    """As root, become `user`, unless it could then not read the interpreter; as anyone else, stay who we are."""
-    if os.getuid() == 0 and interpreter_is_open_to_all():
+def become(user: int | None) -> None:
+    """Change to `user` for good, without any groups; nothing where it is None."""
+    if user is not None:
         os.setgroups([])
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
-
-
-def interpreter_is_open_to_all() -> bool:
-    """Whether another user could import from the standard library: every folder above it lets others through."""
-    for folder in library_folders():
-        while os.stat(folder).st_mode & 0o001:
-            if folder == "/":
-                break
-            folder = os.path.dirname(folder)
-        else:
-            return False
-    return True
 
 
 class LeafWalls:

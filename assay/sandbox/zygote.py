@@ -47,13 +47,13 @@ class Role(NamedTuple):
 
 
 def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None]) -> None:
-    """Fork pairs until the supervisor hangs up. The first message is the settings: `slot`, `required`, `limits`."""
+    """Fork pairs until the supervisor hangs up. The first message is the settings: limits, required, and Allowed."""
     parent = os.getppid()
     control = socket.socket(fileno=control_fd)
     settings = json.loads(control.recv(MESSAGE))
     limits = cast("Limits", SimpleNamespace(**settings["limits"]))
     try:
-        walls.enclose_family(settings["slot"], settings["required"])
+        walls.enclose_family(*(settings[name] for name in ("user", "readable", "listable", "required")))
     except OSError as error:
         control.send(json.dumps(["failed", str(error)]).encode())
         return

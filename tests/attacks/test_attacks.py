@@ -1,0 +1,63 @@
+"""No attack passes, each gets a verdict that says what happened, and the machine is as it was."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from assay.errors import DataError
+from assay.judge import Job, judge_all
+from assay.sandbox.limits import Limits
+from assay.tasks import load
+from assay.types import Execution, Task
+from tests.attacks.programs import ATTACKS, LEAK, Attack, source_of
+
+REPOSITORY = Path(__file__).parent.parent.parent
+VICTIMS = ("HumanEval/2", "HumanEval/8", "HumanEval/53")
+"""Tests that compare floats by distance, tuples, and ints."""
+LIMITS = Limits(cpu_seconds=0.5, wall_seconds=2.5, memory_mb=256)
+
+
+@pytest.fixture(scope="module")
+def victims() -> list[Task]:
+    try:
+        return [task for task in load("humaneval") if task.id in VICTIMS]
+    except DataError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def executions(victims: list[Task]) -> dict[str, list[Execution]]:
+    places = {"data": os.environ["ASSAY_DATA"], "repository": str(REPOSITORY), "home": str(Path.home())}
+    jobs = [Job(task, source_of(attack, task.entry_point, **places)) for attack in ATTACKS for task in victims]
+    done = judge_all(jobs, LIMITS, stop_early=False)
+    count = len(victims)
+    return {attack.name: done[at * count : (at + 1) * count] for at, attack in enumerate(ATTACKS)}
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_an_attack_never_passes_and_is_named_for_what_it_did(
+    attack: Attack, executions: dict[str, list[Execution]]
+) -> None:
+    for execution in executions[attack.name]:
+        assert str(execution.verdict) in attack.verdicts.split(), execution
+        assert execution.passed == 0
+        assert LEAK not in execution.output
+
+
+def test_the_machine_is_as_it_was(executions: dict[str, list[Execution]]) -> None:
+    assert executions
+    for path in ("/tmp/assay-attack", "/dev/shm/assay-attack", "sitecustomize.py", "/sitecustomize.py"):
+        assert not Path(path).exists()
+    assert Path("/etc/hostname").stat().st_mode & 0o022 == 0
+
+
+def test_the_honest_wrong_program_fails_where_the_attacks_do(victims: list[Task]) -> None:
+    jobs = [Job(task, f"def {task.entry_point}(*args): return None") for task in victims]
+    assert {str(execution.verdict) for execution in judge_all(jobs, LIMITS)} == {"wrong"}
+
+
+def test_there_are_attacks_enough() -> None:
+    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) >= 60

@@ -1,0 +1,30 @@
+"""Small tasks and programs for the judge's tests."""
+
+from __future__ import annotations
+
+from assay.judge import Job
+from assay.types import Check, Task
+
+ADD = Task(
+    id="add",
+    prompt="Add two values.",
+    checks=(Check("assert add(1, 2) == 3"), Check("assert add([1], [2]) == [1, 2]"), Check("assert add(0, 0) == 0")),
+    entry_point="add",
+    reference="def add(a, b): return a + b",
+)
+RIGHT = "def add(a, b): return a + b"
+
+
+def add(program: str | None) -> Job:
+    return Job(ADD, program)
+
+
+def task(entry_point: str, *checks: str, setup: str = "", reference: str | None = None) -> Task:
+    return Task(
+        id=entry_point,
+        prompt="",
+        checks=tuple(map(Check, checks)),
+        entry_point=entry_point,
+        setup=setup,
+        reference=reference,
+    )

@@ -1,0 +1,140 @@
+"""Each verdict, by a program that deserves it, and what stands beside it."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.errors import DataError, SettingsError
+from assay.judge import Job, judge_all
+from assay.sandbox.limits import Limits
+from assay.types import Execution, Verdict
+from tests.judge.jobs import ADD, RIGHT, add, task
+
+QUICK = Limits(cpu_seconds=0.4, wall_seconds=2.0, memory_mb=128)
+CASES: dict[str, tuple[str | None, Verdict, str]] = {
+    "right": (RIGHT, Verdict.PASS, ""),
+    "a right program that prints": (f"print('hello')\n{RIGHT}", Verdict.PASS, ""),
+    "a wrong value": ("def add(a, b): return 3", Verdict.WRONG, "add([1], [2]) == [1, 2]"),
+    "a value of the wrong type": ("def add(a, b): return str(a + b)", Verdict.WRONG, "add(1, 2)"),
+    "an exception in the call": ("def add(a, b): return 1 / 0", Verdict.ERROR, "ZeroDivisionError: division by zero"),
+    "an exception while imported": ("raise KeyError('k')", Verdict.ERROR, "KeyError: 'k'"),
+    "an import that is not there": ("import no_such_module", Verdict.ERROR, "No module named 'no_such_module'"),
+    "too few parameters": ("def add(a): return a", Verdict.ERROR, "takes 1 positional argument"),
+    "an early exit": ("import os\ndef add(a, b): os._exit(0)", Verdict.ERROR, "exited with status 0"),
+    "a crash": ("import ctypes\ndef add(a, b): ctypes.string_at(0)", Verdict.ERROR, "killed by SIGSEGV"),
+    "a loop": ("def add(a, b):\n    while True: pass", Verdict.TIMEOUT, "0.4 s of CPU time"),
+    "a sleep": ("import time\ndef add(a, b): time.sleep(60)", Verdict.TIMEOUT, "more than 2 s"),
+    "too much memory": ("def add(a, b): return bytes(10**9)", Verdict.MEMORY, "MemoryError"),
+    "too much text": ("def add(a, b):\n    while True: print('x' * 9999)", Verdict.OUTPUT, "printed more than 10 MiB"),
+    "too large a value": ("def add(a, b): return 'x' * 20_000_000", Verdict.OUTPUT, "MiB"),
+    "a syntax error": ("def add(a, b) return", Verdict.COMPILE, "SyntaxError: expected ':'"),
+    "a null byte": ("def add(a, b):\x00", Verdict.COMPILE, "null bytes"),
+    "an unasked reply": ("import os\nos.write(3, b'\\0\\0\\0\\2[]')\ndef add(a, b): pass", Verdict.FORBIDDEN, "reply"),
+    "no entry point": ("def ad(a, b): return a + b", Verdict.NO_CODE, "entry point"),
+    "an empty program": ("", Verdict.NO_CODE, "entry point"),
+    "no program": (None, Verdict.NO_CODE, "no program"),
+}
+
+
+@pytest.fixture(scope="module")
+def executions() -> dict[str, Execution]:
+    return dict(zip(CASES, judge_all([add(program) for program, _, _ in CASES.values()], QUICK), strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_program_gets_the_verdict_it_deserves_and_the_reason(name: str, executions: dict[str, Execution]) -> None:
+    _, verdict, detail = CASES[name]
+    assert executions[name].verdict is verdict, executions[name]
+    assert detail in executions[name].detail
+    assert executions[name].total == 3
+
+
+def test_what_it_printed_and_used_stands_beside_the_verdict(executions: dict[str, Execution]) -> None:
+    printing = executions["a right program that prints"]
+    assert printing.output == "hello\n"
+    assert 0 < printing.cpu_seconds < 0.4
+    assert 1 < printing.memory_mb < 128
+    assert 0 < printing.wall_seconds < 2
+    assert 0.35 < executions["a loop"].cpu_seconds < 0.7
+    assert len(executions["too much text"].output) == 64 * 1024
+
+
+def test_the_first_check_that_fails_ends_the_job_unless_every_check_is_wanted() -> None:
+    job = add("def add(a, b): return b and [1, 2][:a]")
+    early, full = judge_all([job]), judge_all([job], stop_early=False)
+    assert (early[0].verdict, early[0].passed, early[0].total) == (Verdict.WRONG, 0, 3)
+    assert (full[0].verdict, full[0].passed, full[0].total) == (Verdict.WRONG, 1, 3)
+
+
+def test_checks_that_held_before_a_loop_are_counted() -> None:
+    execution = judge_all([add("def add(a, b):\n    while a == [1]: pass\n    return a + b")], QUICK, stop_early=False)[
+        0
+    ]
+    assert (execution.verdict, execution.passed) == (Verdict.TIMEOUT, 1)
+
+
+def test_a_check_that_swallows_everything_cannot_hide_a_death() -> None:
+    hiding = task("f", "try:\n    f()\nexcept BaseException:\n    pass")
+    assert judge_all([Job(hiding, "import os\ndef f(): os._exit(0)")])[0].verdict is Verdict.ERROR
+    assert judge_all([Job(hiding, "def f(): raise SystemExit")])[0].verdict is Verdict.ERROR
+    assert judge_all([Job(hiding, "def f(): 1/0")])[0].verdict is Verdict.PASS
+
+
+def test_a_check_may_expect_an_exception_by_its_built_in_class() -> None:
+    expecting = task(
+        "f", "try:\n    f(-1)\n    assert False\nexcept ValueError as error:\n    assert 'low' in str(error)"
+    )
+    programs = [
+        "def f(n): raise ValueError('too low')",
+        "class Low(ValueError): pass\ndef f(n): raise Low('too low')",
+        "def f(n): raise TypeError('too low')",
+        "def f(n): return 0",
+    ]
+    verdicts = [execution.verdict for execution in judge_all([Job(expecting, program) for program in programs])]
+    assert verdicts == [Verdict.PASS, Verdict.PASS, Verdict.ERROR, Verdict.WRONG]
+
+
+def test_a_program_that_dies_after_its_last_call_does_not_pass() -> None:
+    dying = "import os, threading\ndef add(a, b):\n    if a == 0: threading.Timer(0.02, os._exit, (0,)).start()\n    return a + b"
+    slow = task("add", "add(0, 0)", "import time; time.sleep(0.3)")
+    assert judge_all([Job(slow, dying)])[0].verdict is Verdict.ERROR
+
+
+def test_the_main_block_does_not_run() -> None:
+    assert judge_all([add(f"{RIGHT}\nif __name__ == '__main__':\n    1/0")])[0].verdict is Verdict.PASS
+
+
+def test_setup_that_fails_is_no_fault_of_the_program() -> None:
+    broken = task("f", "assert f() == 1", setup="import no_such_module")
+    execution = judge_all([Job(broken, "def f(): return 1")])[0]
+    assert execution.verdict is Verdict.INFRA
+    assert "setup" in execution.detail
+
+
+def test_the_entry_point_is_the_candidates_even_where_setup_has_one() -> None:
+    shadowed = task("f", "assert f() == help_()", setup="def f(): return 0\ndef help_(): return 2")
+    programs = ["def f(): return 2", "def f(): return 0\ndef help_(): return 0"]
+    verdicts = [execution.verdict for execution in judge_all([Job(shadowed, program) for program in programs])]
+    assert verdicts == [Verdict.PASS, Verdict.WRONG]
+
+
+def test_a_task_without_checks_is_refused() -> None:
+    with pytest.raises(DataError, match="no checks"):
+        judge_all([Job(task("f"), "def f(): pass")])
+
+
+def test_a_limit_that_is_not_positive_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"limits\.memory_mb is 0"):
+        Limits(memory_mb=0)
+
+
+def test_numpy_values_cross_as_numpy_values() -> None:
+    pytest.importorskip("numpy")
+    job = Job(
+        task(
+            "f", "import numpy as np\nassert f(np.array([1.5, 2])).dtype == np.float64 and (f(np.ones(2)) == 2).all()"
+        ),
+        "import numpy\ndef f(a): return a * numpy.float64(2)",
+    )
+    assert judge_all([job])[0].verdict is Verdict.PASS
+    assert ADD.checks
