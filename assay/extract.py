@@ -64,9 +64,9 @@ def program(task: Task, reply: str) -> str | None:
     """The program to be judged, or None when the reply holds none.
 
     A reply that goes on inside the stub's function completes the stub. Otherwise, in this order: the last closed code
-    block that defines the entry point; bare code, or an unclosed block, that does; a block that goes on
-    inside the stub's function; the last closed block; any block. Bare code and unclosed blocks are cut after the entry
-    point's definition, save for the later definitions it uses.
+    block that defines the entry point; bare code, or an unclosed block, that does; a block that goes on inside the
+    stub's function; the last closed block; any block. A completed stub, bare code and unclosed blocks are cut after the
+    entry point's definition, save for the later definitions it uses.
     """
     reply = _answer(reply.replace("\r\n", "\n").replace("\r", "\n"))
     found = _python(task, reply) if task.language == "python" else _last_block(reply) or task.stub + reply
@@ -90,7 +90,7 @@ def fenced_blocks(reply: str) -> list[Fenced]:
     open_fence, margin = "", 0
     for line in reply.split("\n"):
         fence = FENCE.match(line)
-        if not open_fence and fence and not (fence["before"].strip() and fence["rest"].strip()):
+        if not open_fence and fence and _opens(fence):
             open_fence, margin, lines = fence["fence"], len(line) - len(line.lstrip()), []
         elif open_fence and fence and _closes(fence, open_fence, margin):
             if fence["before"].strip():
@@ -105,6 +105,10 @@ def fenced_blocks(reply: str) -> list[Fenced]:
     if open_fence:
         blocks.append(Fenced(_code(lines), closed=False))
     return blocks
+
+
+def _opens(fence: re.Match[str]) -> bool:
+    return not (fence["before"].strip() and fence["rest"].strip())  # else it is prose about fences
 
 
 def _closes(fence: re.Match[str], opened: str, margin: int) -> bool:
@@ -136,7 +140,7 @@ def _last_block(reply: str) -> str | None:
 def _python(task: Task, reply: str) -> str | None:
     entry = re.split(r"\W", task.entry_point, maxsplit=1)[0]
     if task.stub and _continues(task.stub, reply):
-        return _continued(task.stub, reply, entry)
+        return _trimmed(task.stub + reply, entry)
     blocks = fenced_blocks(reply)
     bare = _before_fences(reply) if blocks else reply
     for block in reversed(blocks):
@@ -148,7 +152,7 @@ def _python(task: Task, reply: str) -> str | None:
     if not blocks:
         return None if entry else _statements(bare)
     bodies = [block.code for block in blocks if task.stub and _continues(task.stub, block.code)]
-    return _continued(task.stub, bodies[-1], entry) if bodies else _last_block(reply)
+    return _trimmed(task.stub + bodies[-1], entry) if bodies else _last_block(reply)
 
 
 def _continues(stub: str, reply: str) -> bool:
@@ -159,11 +163,6 @@ def _continues(stub: str, reply: str) -> bool:
     first = next(lines, "")
     one_space = first.startswith(" ") and not first.startswith("  ")  # a tokenizer's, before a chat model's prose
     return first[:1].isspace() and not FENCE.match(first) and not (one_space and "```" in reply)
-
-
-def _continued(stub: str, reply: str, entry: str) -> str | None:
-    kept = _trimmed(stub + reply, entry)
-    return kept if kept != _trimmed(stub, entry) else None
 
 
 def _after_prelude(stub: str, code: str, entry: str) -> str:
@@ -246,7 +245,7 @@ def _from_first_statement(text: str) -> str:
 
 def _before_fences(reply: str) -> str:
     lines = reply.split("\n")
-    first = next(n for n, line in enumerate(lines) if FENCE.match(line))
+    first = next(n for n, line in enumerate(lines) if (fence := FENCE.match(line)) and _opens(fence))
     return "\n".join(lines[:first])
 
 

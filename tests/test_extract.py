@@ -101,6 +101,7 @@ def squeezed(text: str | None) -> list[str]:
         f"1. So:\n   ```python\n   {ONE[:-1].replace(chr(10), chr(10) + '   ')}\n   ```\n",
         f"Here: ```python\n{ONE.rstrip()}```",
         f"````python\n{ONE}````",
+        f"A ``` stands before code.\n{ONE}```\nThat is all.",
         f"```Python title='a'\n{ONE}```".replace("\n", "\r\n"),
         f"<think>\n```python\ndef f(n):\n    return 2\n```\n</think>\n```python\n{ONE}```",
         f"```python\n{ONE}",
@@ -129,6 +130,11 @@ def test_a_fence_inside_a_docstring_does_not_end_the_block() -> None:
     code = 'def f(n):\n    """\n    ```\n    f(1)\n    ```\n    """\n    return 1\n'
     assert program(PLAIN, f"```python\n{code}```") == code
     assert fenced_blocks(f"```python\n{code}```") == [Fenced(code, closed=True)]
+
+
+def test_a_longer_fence_may_hold_shorter_ones() -> None:
+    code = "def f(n):\n    return '''\n```\n'''\n"
+    assert program(PLAIN, f"````python\n{code}````\n") == code
 
 
 def test_a_future_import_stays_above_the_stubs_prelude() -> None:

@@ -77,6 +77,8 @@ def test_rows_of_your_own_load_from_a_file(tmp_path: Path, name: str, prefix: st
 def test_the_entry_point_may_be_left_to_the_reference(tmp_path: Path) -> None:
     row = {**without("entry_point"), "tests": ["assert len(inc([1])) == 1"], "reference": "def inc(n):\n    return n\n"}
     assert load(write(tmp_path / "my.jsonl", row))[0].entry_point == "inc"
+    boxed = {**row, "tests": ["assert Box(inc(1)).n == 1"], "reference": f"class Box:\n    pass\n{row['reference']}"}
+    assert load(write(tmp_path / "my.jsonl", boxed))[0].entry_point == "inc"
 
 
 def test_a_stub_gives_setup_and_completes_the_reference(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_humanevals_shuffled_splits_cover_it_once(data: Path) -> None:
     train, test = load("humaneval:train131"), load("humaneval:test33")
     assert (len(train), len(test)) == (131, 33)
     assert len({task.id for task in train + test}) == 164
-    assert [task.id for task in train] != sorted(task.id for task in train)
+    assert [task.id for task in train[:3]] == ["HumanEval/61", "HumanEval/104", "HumanEval/105"]
 
 
 @pytest.mark.parametrize(
