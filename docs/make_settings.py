@@ -1,0 +1,82 @@
+"""Writes settings.md from the settings' own docstrings: `python docs/make_settings.py`; a test keeps it true."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from assay.algorithms import algorithms
+from assay.config.sections import RunSettings
+from assay.rewards import rewards
+
+HEAD = """# Settings
+
+A run is described by one TOML file. `base = "other.toml"` starts from another file; a table `[stages.NAME]` makes a stage
+that takes over everything common and changes what it says itself; stages run in the order they stand, each from the weights the
+one before ended with, unless it names its own `policy.model`. On the command line `--table.key value` changes every
+stage, `--stages.NAME.table.key value` one. An unknown key is refused. The resolved settings lie in the run's folder as
+`config.toml`.
+
+This page is written by `python docs/make_settings.py`.
+"""
+
+
+def render() -> str:
+    """The page."""
+    parts = [HEAD]
+    for title, section in _sections(RunSettings, ""):
+        intro = (section.__doc__ or "").strip().splitlines()[0]
+        name = f"`[{title}]`" if title else "At the top"
+        rows = [_row(key, field) for key, field in section.model_fields.items() if key != "stage"]
+        parts.append(f"\n## {name}\n\n{intro}\n\n| key | default | what it is |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n")
+    parts.append("\n## `[algorithm]`\n\n`name`, and the settings of that algorithm.\n")
+    for name in algorithms:
+        fields = algorithms[name].settings.model_fields
+        rows = [_row(key, field) for key, field in fields.items()] or ["| | | no settings of its own |"]
+        summary = algorithms.summary(name)
+        parts.append(f"\n### `{name}`\n\n{summary}\n\n| key | default | what it is |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n")
+    parts.append("\n## `[rewards.NAME]`\n\nEach term has `weight` (default 1.0) and its own parameters; the reward is their weighted sum.\n\n")
+    parts.append("| term | parameters | what it is |\n| --- | --- | --- |\n")
+    parts += [f"| `{name}` | {_parameters(rewards[name])} | {rewards.summary(name)} |\n" for name in rewards]
+    return "".join(parts)
+
+
+def _sections(section: type[BaseModel], title: str) -> list[tuple[str, type[BaseModel]]]:
+    found: list[tuple[str, type[BaseModel]]] = [(title, section)]
+    for key, field in section.model_fields.items():
+        inner = _section_of(field)
+        if inner:
+            found += _sections(inner, f"{title}.{key}" if title else key)
+    return found
+
+
+def _section_of(field: FieldInfo) -> type[BaseModel] | None:
+    options = [field.annotation, *get_args(field.annotation)]
+    return next((one for one in options if isinstance(one, type) and issubclass(one, BaseModel)), None)
+
+
+def _row(key: str, field: FieldInfo) -> str:
+    if _section_of(field):
+        default = "a table" if not field.is_required() else "required"
+    else:
+        default = "required" if field.is_required() else f"`{_shown(field.get_default(call_default_factory=True))}`"
+    return f"| `{key}` | {default} | {field.description or ''} |"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return str(list(value)).replace("'", '"')
+    return {True: "true", False: "false", None: "none"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
+
+
+def _parameters(term: Any) -> str:
+    found = [p for p in inspect.signature(term).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    return ", ".join(f"`{p.name} = {p.default!r}`" for p in found) or "none"
+
+
+if __name__ == "__main__":
+    (Path(__file__).parent / "settings.md").write_text(render())

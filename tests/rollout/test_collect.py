@@ -1,0 +1,105 @@
+"""Rollouts by a scripted engine and a real judge: who is judged, what is scored, what is left out."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from assay import rewards
+from assay.engines.base import Request, Sampling
+from assay.engines.scripted import ScriptedEngine
+from assay.judge import Judge
+from assay.rollout.group import Collected, Prompted, collect
+from assay.rollout.samples import describe, to_samples
+from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
+
+ADD = Task("add", "Add.", (Check("assert f(1, 2) == 3"), Check("assert f(1, 1) == 2")), "f")
+NEG = Task("neg", "Negate.", (Check("assert f(2) == -2"),), "f")
+ANSWERS = {
+    (0, 0): "def f(a, b):\n    return a + b\n",
+    (0, 1): "def f(a, b):\n    return 3\n",
+    (1, 0): "I cannot do that.",
+    (1, 1): "def f(x):\n    return -x\n",
+}
+PROMPTS = {(1, 2): 0, (3,): 1}
+
+
+def gather() -> Collected:
+    def script(request: Request, member: int) -> str:
+        return ANSWERS[PROMPTS[request.prompt], member]
+
+    async def run() -> Collected:
+        engine = ScriptedEngine(script, lambda text: [ord(letter) for letter in text])
+        await engine.load(None, 5)
+        reward = rewards.build({"tests": {"mode": "fraction"}, "length": {"alpha": 1.0}})
+        async with Judge(stop_early=False) as judge:
+            asked = [Prompted(ADD, (1, 2)), Prompted(NEG, (3,))]
+            return await collect(asked, 2, engine, judge, reward, Sampling(1000), seed=0)
+
+    return asyncio.run(run())
+
+
+def test_groups_come_in_the_order_of_tasks_with_verdicts_and_scores() -> None:
+    made = gather()
+    verdicts = [[r.turns[0].execution.verdict for r in group] for group in made.groups]
+    assert verdicts == [[Verdict.PASS, Verdict.WRONG], [Verdict.NO_CODE, Verdict.PASS]]
+    length = len(ANSWERS[0, 0])
+    totals = [r.score.total for r in made.rollouts if r.score]
+    assert totals == pytest.approx([1 - length / 100, 0.5, 0.0, 1 - len(ANSWERS[1, 1]) / 100])
+
+
+def test_samples_hold_prompt_and_completion_with_the_mask_on_the_completion() -> None:
+    samples = to_samples(gather().groups)
+    assert [sample.group for sample in samples] == ["0/add", "0/add", "1/neg", "1/neg"]
+    first = samples[0]
+    assert first.tokens[:2] == (1, 2)
+    assert first.mask == (False, False) + (True,) * len(ANSWERS[0, 0])
+    assert len(first.logprobs) == len(first.tokens)
+    assert first.version == 5
+
+
+def rollout(task: Task, total: float | None, verdict: Verdict = Verdict.WRONG, tokens: int = 4) -> Rollout:
+    completion = Completion("x", (7,) * tokens, (-1.0,) * tokens, "length" if tokens > 4 else "stop", 1)
+    turn = Turn((1,), completion, "x", Execution(verdict))
+    if total is None:
+        return Rollout(task, (turn,), None, failure="the machine")
+    return Rollout(task, (turn,), Score(total, {"tests": total}))
+
+
+def test_what_the_machine_failed_is_counted_and_left_out_of_every_mean() -> None:
+    groups = [
+        [rollout(ADD, 1.0, Verdict.PASS), rollout(ADD, None, Verdict.INFRA), rollout(ADD, 0.0, tokens=10)],
+        [rollout(NEG, 0.0), rollout(NEG, 0.0)],
+    ]
+    assert len(to_samples(groups)) == 4
+    assert describe(groups) == pytest.approx(
+        {
+            "rollout/failed": 1.0, "reward/tests": 0.25, "reward/mean": 0.25, "reward/pass_rate": 0.25,
+            "rollout/length": (4 + 10 + 4 + 4) / 4, "rollout/truncated": 0.25, "rollout/groups_used": 0.5,
+            "verdict/pass": 0.25, "verdict/wrong": 0.75,
+        }
+    )  # fmt: skip
+
+
+def test_a_step_that_the_machine_failed_altogether_has_no_reward_rather_than_zero() -> None:
+    assert describe([[rollout(ADD, None, Verdict.INFRA)]]) == {"rollout/failed": 1.0}
+
+
+def test_the_same_task_twice_in_a_step_makes_two_groups() -> None:
+    groups = [[rollout(ADD, 1.0)], [rollout(replace(ADD), 0.0)]]
+    assert [sample.group for sample in to_samples(groups)] == ["0/add", "1/add"]
+
+
+def test_a_failing_engine_stops_the_collection() -> None:
+    def script(request: Request, member: int) -> str:
+        raise ValueError("no words")
+
+    async def run() -> None:
+        async with Judge() as judge:
+            engine = ScriptedEngine(script, lambda text: [0])
+            await collect([Prompted(ADD, (1, 2))], 2, engine, judge, rewards.build({"tests": {}}), Sampling(4), seed=0)
+
+    with pytest.raises((ValueError, ExceptionGroup)):
+        asyncio.run(run())

@@ -1,0 +1,72 @@
+"""The documents say what is there: settings, commands, links, snippets."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from assay.config.load import load_plan
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "bench").glob("*.md")])
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_page_of_settings_is_the_one_that_the_settings_themselves_write() -> None:
+    spec = importlib.util.spec_from_file_location("make_settings", ROOT / "docs" / "make_settings.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (ROOT / "docs" / "settings.md").read_text() == module.render(), "run `python docs/make_settings.py`"
+
+
+def test_every_setting_has_help() -> None:
+    for line in (ROOT / "docs" / "settings.md").read_text().splitlines():
+        if line.startswith("| `"):
+            assert not line.endswith("|  |"), line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_files_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_readme_names_every_command_and_only_commands_that_exist() -> None:
+    from assay.cli import app
+
+    commands = {info.name or info.callback.__name__ for info in app.registered_commands if info.callback}
+    shown = set(re.findall(r"^(?:\$ )?(?:\.venv/bin/)?assay (\w+)", README, flags=re.MULTILINE))
+    assert shown == commands
+
+
+def test_the_readmes_make_targets_exist() -> None:
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert set(re.findall(r"^(?:\$ )?make (\w+)", README, flags=re.MULTILINE)) <= targets
+
+
+def test_the_readmes_tree_shows_folders_and_files_that_exist() -> None:
+    tree = README.split("```\nassay/\n")[1].split("```")[0]
+    names = re.findall(r"^  (\S+)", tree, flags=re.MULTILINE)
+    assert len(names) > 10
+    for name in names:
+        assert (ROOT / "assay" / name).exists(), name
+    shown = {name.rstrip("/") for name in names}
+    real = {path.name for path in (ROOT / "assay").iterdir() if not path.name.startswith("__")}
+    assert shown == real
+
+
+@pytest.mark.parametrize("recipe", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.name)
+def test_every_recipe_is_a_valid_plan(recipe: Path) -> None:
+    assert load_plan(recipe).stages
+
+
+def test_settings_shown_in_the_documents_are_valid_toml() -> None:
+    for page in PAGES:
+        for block in re.findall(r"```toml\n(.*?)```", page.read_text(), flags=re.DOTALL):
+            tomllib.loads(block)
