@@ -83,18 +83,17 @@ class Candidate:
     def call(self, target: str | int, packed: list[Json], named: dict[str, Json]) -> list[Json]:
         """Call a name of the module, or an object by its number; answers value, which argument it is, mutations."""
         called: Any = getattr(self.module, target) if isinstance(target, str) else self.handles[target]
+        sent = [dumps(data) for data in packed] if self.mutates else []
         arguments = [self.unpacker.value(data) for data in packed]
         named = {name: self.unpacker.value(data) for name, data in named.items()}
         value = called(*arguments, **named)
         same = next((at for at, argument in enumerate(arguments) if argument is value), None)
-        return ["value", self.packer.pack(value), same, self.mutations(arguments, packed)]
+        return ["value", self.packer.pack(value), same, self.mutations(arguments, sent)]
 
-    def mutations(self, arguments: list[Any], packed: list[Json]) -> list[Json]:
-        """The new value of each argument that the call changed, by its index; nothing unless the task needs it."""
-        if not self.mutates:
-            return []
-        now = [self.packer.pack(argument) for argument in arguments]
-        return [[at, new] for at, (new, old) in enumerate(zip(now, packed, strict=True)) if new != old]
+    def mutations(self, arguments: list[Any], sent: list[str]) -> list[Json]:
+        """The new value of each argument that is no longer what was `sent`, by its index."""
+        now = [self.packer.pack(argument) for argument, _ in zip(arguments, sent, strict=False)]
+        return [[at, new] for at, (new, old) in enumerate(zip(now, sent, strict=True)) if dumps(new) != old]
 
     def name(self, name: str) -> list[Json]:
         """A global of the program: data as data, what can be called as a function of that name."""

@@ -124,6 +124,7 @@ class Judge:
         finally:
             for task in under_way:
                 task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _execute(self, task: Task, program: str, profile: Profile) -> Execution:
         if self._broken:

@@ -45,9 +45,10 @@ def probe() -> Isolation:
 
 def graded(stood: list[str], failed: dict[str, str], root: bool) -> Isolation:
     """The tier that walls amount to: `stood` when attacked, or `failed` with a reason."""
-    if {"processes", "other processes"} & failed.keys():
+    files = {"reading files", "writing files"}
+    if failed.keys() - files - {"another user"}:
         tier = "E"
-    elif {"reading files", "writing files"} & failed.keys():
+    elif failed.keys() & files:
         tier = "D"
     else:
         tier = "B" if root and "another user" in stood else "C"

@@ -115,7 +115,7 @@ for name in list(sys.modules):
     for attribute in ('dumps', 'loads', 'pack'):
         if hasattr(module, attribute): setattr(module, attribute, lambda *a, **k: '[2,"value",true,null,[]]')
 ANSWER return None"""),
-    Attack("replace the streams", "wrong", "import sys\nsys.stdout = sys.stderr = sys.stdin = None\nANSWER return None"),
+    Attack("replace the streams", "wrong", "import sys\nsys.stdout = sys.stderr = sys.stdin = 1\nANSWER return None"),
     Attack("poison modules", "wrong error", "import sys\nsys.modules.clear()\nANSWER return None"),
     # forging the channel
     Attack("print the marker", "wrong", """

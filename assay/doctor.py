@@ -1,0 +1,84 @@
+"""What this machine offers: isolation found by trying, versions, tools, accelerators. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from assay.judge.slot import cores
+from assay.sandbox.probe import Isolation, probe
+
+PACKAGES = ("assay", "torch", "transformers", "peft", "datasets", "vllm")
+TOOLS = ("iverilog", "yosys", "g++", "node", "java", "go", "rustc", "nvidia-smi")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One examination of the machine."""
+
+    isolation: Isolation
+    """What the walls are, each attacked in a child."""
+    python: str
+    system: str
+    """Kernel and architecture."""
+    cores: int
+    """Cores this process may use: the judge's slots unless set."""
+    memory_gb: float
+    packages: dict[str, str | None]
+    """Versions; None where a package is absent."""
+    tools: dict[str, str | None]
+    """Where other languages' tools lie; None where absent."""
+    accelerators: int
+    """NVIDIA devices."""
+
+
+def report() -> Report:
+    """Examine the machine; takes well under a second."""
+    return Report(
+        isolation=probe(),
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        cores=cores(),
+        memory_gb=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        packages={name: version(name) for name in PACKAGES},
+        tools={name: shutil.which(name) for name in TOOLS},
+        accelerators=len(list(Path("/dev").glob("nvidia[0-9]*"))),
+    )
+
+
+def version(package: str) -> str | None:
+    """The version of an installed package, without importing it."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def as_dict(found: Report) -> dict[str, Any]:
+    """The report as plain data."""
+    return asdict(found) | {"sound": found.isolation.sound}
+
+
+def render(found: Report) -> Table:
+    """The report as a table of two columns."""
+    walls = found.isolation
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_row("isolation", f"tier {walls.tier}, {'sound' if walls.sound else 'NOT sound'}")
+    table.add_row("walls that stood", ", ".join(walls.enforced) or "none")
+    for gap in walls.missing:
+        table.add_row("missing", gap)
+    if walls.advice:
+        table.add_row("advice", walls.advice)
+    table.add_row("python", found.python)
+    table.add_row("system", f"{found.system}, {found.cores} cores, {found.memory_gb:g} GB")
+    table.add_row("accelerators", str(found.accelerators))
+    for name, value in {**found.packages, **found.tools}.items():
+        table.add_row(name, value or "absent")
+    return table

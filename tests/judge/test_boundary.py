@@ -1,0 +1,111 @@
+"""Across the wall as in one process: identity, mutation, order, names; and what only some tasks may do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from assay.judge import Job, Judge, judge_all
+from assay.types import Execution, Task, Verdict
+from tests.judge.jobs import RIGHT, add, task
+
+
+def verdict_of(task: Task, program: str) -> Verdict:
+    return judge_all([Job(task, program)])[0].verdict
+
+
+def test_a_returned_argument_is_the_callers_object() -> None:
+    assert verdict_of(task("f", "x = [1]\nassert f(0, x) is x"), "def f(a, b): return b") is Verdict.PASS
+
+
+def test_a_returned_argument_that_was_changed_is_returned_changed_and_the_callers_stays() -> None:
+    sorting = task("f", "x = [2, 1]\nassert f(x) == [1, 2]\nassert x == [2, 1]")
+    assert verdict_of(sorting, "def f(x):\n    x.sort()\n    return x") is Verdict.PASS
+
+
+def test_arguments_change_in_the_caller_only_where_the_reference_needs_it() -> None:
+    check = "x = [3, 1]\nf(x)\nassert x == [1, 3]"
+    in_place = "def f(x): x.sort()"
+    assert verdict_of(task("f", check, reference=in_place), in_place) is Verdict.PASS
+    assert verdict_of(task("f", check), in_place) is Verdict.WRONG
+    unneeded = task("f", "x = [3, 1]\nassert f(x) == sorted(x)", reference="def f(x): return sorted(x)")
+    assert verdict_of(unneeded, "def f(x):\n    x.clear()\n    return []") is Verdict.WRONG
+
+
+def test_objects_are_reached_into_only_where_the_reference_needs_it() -> None:
+    check = "n = Node(1)\nn.right = Node(2)\nassert f(n) == 3 and n.right.value == 2"
+    tree = "class Node:\n    def __init__(self, value): self.value, self.right = value, None\n"
+    total = tree + "def f(n): return n.value + n.right.value"
+    assert verdict_of(task("f", check, reference=total), total) is Verdict.PASS
+    assert verdict_of(task("f", check, reference=total), tree + "def f(n): return n.value") is Verdict.WRONG
+    assert verdict_of(task("f", check), total) is Verdict.WRONG
+
+
+def test_a_program_that_passes_plainly_passes_whatever_the_reference_needs() -> None:
+    mutating = task("f", "x = [2, 1]\nassert f(x) in (None, [1, 2])", reference="def f(x): x.sort()")
+    assert verdict_of(mutating, "def f(x): return sorted(x)") is Verdict.PASS
+
+
+def test_a_sets_order_is_the_same_on_both_sides() -> None:
+    check = task("f", "s = {12, 13, 14, 15, 16}\nassert f(s) == tuple(s) and list(f(s)) != sorted(s)")
+    assert verdict_of(check, "def f(s): return tuple(s)") is Verdict.PASS
+
+
+def test_names_that_nobody_else_defines_are_the_candidates() -> None:
+    using = task("f", "assert helper(2) == 4 and LIMIT == 7 and f() == len('abc')")
+    program = "LIMIT = 7\ndef helper(n): return n * 2\ndef len(x): return 0\ndef f(): return 3"
+    assert verdict_of(using, program) is Verdict.PASS
+    assert verdict_of(using, "def f(): return 3") is Verdict.WRONG
+
+
+def test_an_entry_point_may_have_a_built_in_name() -> None:
+    assert verdict_of(task("sum", "assert sum(10, 15) == 6"), "def sum(a, b): return 6") is Verdict.PASS
+
+
+def test_a_type_may_be_an_argument() -> None:
+    assert verdict_of(task("f", "assert f((1, 'a'), int) == ['a']"), FILTER) is Verdict.PASS
+
+
+FILTER = "def f(items, kind): return [item for item in items if not isinstance(item, kind)]"
+
+
+def test_checks_share_one_namespace_and_the_candidate_keeps_its_state() -> None:
+    counting = task("f", "first = f()", "assert f() == first + 1")
+    assert verdict_of(counting, "n = 0\ndef f():\n    global n\n    n += 1\n    return n") is Verdict.PASS
+
+
+def test_random_numbers_and_hashes_are_the_same_in_every_run() -> None:
+    printing = "import random\nprint(random.random(), hash('a'))\n" + RIGHT
+    outputs = {execution.output for execution in judge_all([add(printing)] * 6)}
+    assert len(outputs) == 1
+
+
+def test_executions_stream_with_their_index_and_many_at_once() -> None:
+    async def collected() -> dict[int, Execution]:
+        async with Judge(slots=2) as judge:
+            programs = [RIGHT if at % 3 else "def add(a, b): return 0" for at in range(12)]
+            return {index: execution async for index, execution in judge.stream(map(add, programs))}
+
+    found = asyncio.run(collected())
+    assert sorted(found) == list(range(12))
+    assert {at for at, execution in found.items() if execution.verdict is Verdict.WRONG} == {0, 3, 6, 9}
+
+
+def test_a_cancelled_job_frees_its_slot() -> None:
+    async def cancelled() -> Execution:
+        async with Judge(slots=1) as judge:
+            sleeper = asyncio.create_task(judge.run(add("import time\ntime.sleep(100)")))
+            await asyncio.sleep(0.5)
+            sleeper.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sleeper
+            return await asyncio.wait_for(judge.run(add(RIGHT)), 5)
+
+    assert asyncio.run(cancelled()).verdict is Verdict.PASS
+
+
+def test_progress_is_told_of_every_execution() -> None:
+    seen: list[tuple[int, str]] = []
+    judge_all([add(RIGHT), add(None)], progress=lambda index, execution: seen.append((index, str(execution.verdict))))
+    assert sorted(seen) == [(0, "pass"), (1, "no_code")]

@@ -1,0 +1,182 @@
+"""Any process may be killed at any moment: a right verdict or a clear error follows, and nothing is left running."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from assay.errors import SandboxError
+from assay.judge import Job, Judge, judge_all
+from assay.judge import client as client_module
+from assay.sandbox.limits import Limits
+from assay.sandbox.probe import Isolation
+from assay.types import Execution, Verdict
+from tests.judge.jobs import RIGHT, add, task
+
+SLOW = f"import time\ntime.sleep(0.7)\n{RIGHT}"
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for child in children(pid):
+            found += [child, *descendants(child)]
+    return found
+
+
+def alive(pids: list[int]) -> list[int]:
+    def runs(pid: int) -> bool:
+        with contextlib.suppress(OSError):
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return False
+
+    return [pid for pid in pids if runs(pid)]
+
+
+def gone(pids: list[int], seconds: float = 3.0) -> bool:
+    end = time.monotonic() + seconds
+    while alive(pids) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not alive(pids)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+
+
+async def running(judge: Judge) -> tuple[int, int, int]:
+    """Zygote, leaf and worker of the one slot's execution: the pair forked first, once the next pair waits too."""
+    await until(lambda: [len(children(zygote)) for zygote in children(judge._process.pid)] == [4])
+    (zygote,) = children(judge._process.pid)
+    leaf, worker = sorted(children(zygote))[:2]
+    return zygote, leaf, worker
+
+
+async def judged_while_killing(which: int, times: int = 1) -> Execution:
+    """Judge a slow program in one slot, and kill one of its processes while it runs, in each of `times` attempts."""
+    async with Judge(slots=1) as judge:
+        job = asyncio.create_task(judge.run(add(SLOW)))
+        for _ in range(times):
+            pid = (await running(judge))[which]
+            await asyncio.sleep(0.1)
+            os.kill(pid, signal.SIGKILL)
+            await until(lambda pid=pid: not alive([pid]))
+        return await asyncio.wait_for(job, 10)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["zygote", "leaf", "worker"])
+def test_a_job_whose_process_is_killed_is_judged_again(which: int) -> None:
+    assert asyncio.run(judged_while_killing(which)).verdict is Verdict.PASS
+
+
+def test_a_program_that_is_killed_twice_is_taken_to_have_died() -> None:
+    execution = asyncio.run(judged_while_killing(1, times=2))
+    assert (execution.verdict, execution.detail) == (Verdict.ERROR, "killed by SIGKILL")
+
+
+def test_a_worker_that_dies_twice_is_the_machines_failure() -> None:
+    assert asyncio.run(judged_while_killing(2, times=2)).verdict is Verdict.INFRA
+
+
+def test_the_supervisors_death_is_a_clear_error_and_ends_everything() -> None:
+    async def bereft() -> list[int]:
+        async with Judge(slots=2) as judge:
+            job = asyncio.create_task(judge.run(add(SLOW)))
+            await until(lambda: len(descendants(judge._process.pid)) >= 2 * 3)
+            pids = descendants(judge._process.pid)
+            judge._process.kill()
+            with pytest.raises(SandboxError, match="supervisor died"):
+                await asyncio.wait_for(job, 5)
+            with pytest.raises(SandboxError, match="supervisor died"):
+                await judge.run(add(RIGHT))
+            return pids
+
+    assert gone(asyncio.run(bereft()))
+
+
+def test_nothing_runs_after_the_judge_is_closed() -> None:
+    async def closed() -> list[int]:
+        async with Judge(slots=2) as judge:
+            await judge.run(add(RIGHT))
+            stuck = asyncio.create_task(judge.run(add("while True: pass")))
+            await asyncio.sleep(0.1)
+            pids = [judge._process.pid, *descendants(judge._process.pid)]
+            stuck.cancel()
+            await asyncio.wait([stuck])
+            return pids
+
+    assert not alive(asyncio.run(closed()))
+
+
+TRAINER = """
+import asyncio, sys
+from assay.judge import Judge
+from tests.judge.jobs import add
+async def main():
+    async with Judge(slots=2) as judge:
+        await asyncio.gather(*(judge.run(add("")) for _ in range(8)))
+        jobs = [asyncio.create_task(judge.run(add("while True: pass"))) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        print(judge._process.pid, flush=True)
+        await asyncio.gather(*jobs)
+asyncio.run(main())
+"""
+
+
+def test_nothing_runs_after_the_trainer_is_killed() -> None:
+    trainer = subprocess.Popen([sys.executable, "-c", TRAINER], stdout=subprocess.PIPE, text=True)
+    assert trainer.stdout is not None
+    supervisor = int(trainer.stdout.readline())
+    pids = [supervisor, *descendants(supervisor)]
+    assert len(pids) >= 1 + 2 + 2
+    trainer.kill()
+    trainer.wait()
+    trainer.stdout.close()
+    assert gone(pids)
+
+
+def test_many_failures_of_the_machine_in_a_row_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "ROW", 3)
+    broken = task("f", "assert f()", setup="import no_such_module")
+    with pytest.raises(SandboxError, match="3 times in a row"):
+        judge_all([Job(broken, f"def f(): return {at}") for at in range(3)])
+
+
+def test_weak_isolation_is_refused_unless_it_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        client_module, "probe", lambda: Isolation("D", (), ("reading files: no landlock",), "use Linux")
+    )
+    with pytest.raises(SandboxError, match=r"tier D .* use Linux; see `assay doctor`"):
+        judge_all([add(RIGHT)])
+    assert judge_all([add(RIGHT)], allow_weak=True)[0].verdict is Verdict.PASS
+
+
+def test_many_hostile_programs_leave_no_process_and_no_growth() -> None:
+    async def battered() -> tuple[int, int]:
+        async with Judge(Limits(cpu_seconds=0.2, wall_seconds=1), slots=2) as judge:
+            await judge.run(add(RIGHT))
+            before = len(descendants(judge._process.pid))
+            hostile = ["import os\nos._exit(0)", "def add(a, b): return [0] * 10**6", "import threading\nexit()"] * 20
+            async for _ in judge.stream(map(add, hostile)):
+                pass
+            await asyncio.sleep(0.2)
+            return before, len(descendants(judge._process.pid))
+
+    before, after = asyncio.run(battered())
+    assert after <= before + 2
