@@ -70,3 +70,34 @@ def test_settings_shown_in_the_documents_are_valid_toml() -> None:
     for page in PAGES:
         for block in re.findall(r"```toml\n(.*?)```", page.read_text(), flags=re.DOTALL):
             tomllib.loads(block)
+
+
+def python_blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_the_loop_in_the_readme_is_the_loop() -> None:
+    (shown,) = [block for block in python_blocks() if block.startswith("for step in")]
+    loop = (ROOT / "assay" / "train" / "loop.py").read_text()
+    assert "".join(f"    {line}\n" for line in shown.splitlines()) in loop
+
+
+def test_the_plug_ins_in_the_readme_register_and_build(tmp_path: Path) -> None:
+    from assay import rewards
+    from assay.algorithms import algorithms
+    from assay.registry import load_plugins
+
+    blocks = [block for block in python_blocks() if not block.startswith("for step in")]
+    for number, block in enumerate(blocks):
+        (tmp_path / f"readme_{number}.py").write_text(block)
+    load_plugins(tuple(f"readme_{number}.py" for number in range(len(blocks))), tmp_path)
+    assert algorithms["unclipped"].build({"name": "unclipped"}).learns_from == "rollouts"
+    assert rewards.build({"short_answer": {"tokens": 200, "weight": 0.1}})
+
+
+def test_the_readmes_row_of_a_task_loads(tmp_path: Path) -> None:
+    from assay.tasks import load
+
+    (row,) = re.findall(r"```json\n(.*?)```", README, flags=re.DOTALL)
+    (tmp_path / "mine.jsonl").write_text(row)
+    assert load(str(tmp_path / "mine.jsonl"))[0].id == "add"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Literal
 
 import torch
@@ -156,17 +156,18 @@ def make_source(stage: Stage, chat: Chat, engine: Engine, judge: Judge) -> Sourc
 
 @contextmanager
 def _stopping_on_signals(run: Run) -> Iterator[None]:
-    """The first SIGINT or SIGTERM lets the step finish; a second SIGINT interrupts at once."""
-    loop = asyncio.get_running_loop()
+    """The first SIGINT or SIGTERM lets the step finish; a second one ends the process at once."""
+    wanted = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in wanted}
 
-    def stop(number: signal.Signals) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
         run.stopping = True
-        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop, number)
+    for number in wanted:
+        signal.signal(number, stop)
     try:
         yield
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+        for number in wanted:
+            signal.signal(number, before[number])

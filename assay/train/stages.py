@@ -86,7 +86,7 @@ async def _run_stage(stage: Stage, announce: Callable[[str], None]) -> bool:
         where = f"step {run.done} of {run.steps}" if run.done else f"{run.steps} steps"
         announce(f"{stage.settings.stage}: {where}, {len(stage.tasks)} tasks, {size / 1e6:.2f}M trained parameters")
         await train(run)
-        return run.done == run.steps
+        return run.done == run.steps and not run.stopping
 
 
 def _with_start(settings: RunSettings, stage: Stage, run_folder: Path, previous: Path | None) -> RunSettings:

@@ -90,3 +90,10 @@ def test_the_run_folder_holds_settings_numbers_rollouts_and_models_that_transfor
     model = AutoModelForCausalLM.from_pretrained(newest[-1])
     assert model.config.architectures == ["LlamaForCausalLM"]
     assert AutoTokenizer.from_pretrained(newest[-1]).eos_token_id == model.config.eos_token_id
+
+
+def test_a_stage_without_rollouts_stops_as_well_when_asked_and_the_next_is_not_begun(tmp_path: Path) -> None:
+    write(tmp_path, EVERY_STEP.replace("[stages.sft]\nsteps = 4", "[stages.sft]\nsteps = 4000"))
+    assert kill_when(tmp_path, Path("runs/small/sft/checkpoints/step_000002"), signal.SIGTERM) == 0
+    assert sorted((tmp_path / "runs/small/sft/checkpoints").iterdir())[-1].name < "step_000100"
+    assert not (tmp_path / "runs/small/grpo").exists()
