@@ -9,8 +9,8 @@ HEADER = struct.Struct("!I")
 CHUNK = 65_536
 MIB = 1024 * 1024
 
-LEAF_FD, CONTROL_FD = 3, 4
-"""Where a leaf and a worker find their common socket, and a worker its socket to the supervisor."""
+ROLE_FD = 3
+"""Where a leaf finds its socket to the worker, and a worker its own to the supervisor."""
 
 
 class ClosedError(Exception):

@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from assay.judge.boundary import LEAF_FD, MIB, ClosedError, Wire
+from assay.judge.boundary import MIB, ROLE_FD, ClosedError, Wire
 from assay.judge.codec import Json, Packer, TooLargeError, Unpacker, dumps, loads
 
 MODULE = "candidate"
@@ -23,7 +23,7 @@ def main() -> None:
     """Serve one worker until it hangs up."""
     gc.enable()
     with contextlib.suppress(ClosedError):
-        Candidate(Wire(socket.socket(fileno=LEAF_FD), REQUEST_MB * MIB)).serve()
+        Candidate(Wire(socket.socket(fileno=ROLE_FD), REQUEST_MB * MIB)).serve()
 
 
 class Candidate:

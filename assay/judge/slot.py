@@ -1,8 +1,7 @@
-"""One place to run a program: a zygote, a pair that waits, and at most one execution at a time."""
+"""One place to run a program: a zygote, leaves and workers that wait, and at most one execution at a time."""
 
 from __future__ import annotations
 
-import array
 import contextlib
 import json
 import os
@@ -14,6 +13,7 @@ import sys
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from assay.judge.channel import Channel
 from assay.judge.verdict import Evidence
@@ -24,6 +24,10 @@ from assay.sandbox.limits import Limits
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TZ": "UTC",
                "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # fmt: skip
 MESSAGE = 65_536
+WORKER_JOBS = 200
+"""Jobs after which a worker is replaced, clean or not."""
+LEAVES = 4
+"""Leaves that are forked together."""
 DEATH_SECONDS = 0.05
 """How long a leaf that has hung up may take to be seen dead."""
 
@@ -39,40 +43,59 @@ class Request:
 
 
 @dataclass(slots=True)
-class Pair:
-    """A leaf and a worker that wait for a job."""
+class Leaf:
+    """A candidate's process that waits for its program."""
 
-    leaf: int
-    worker: int
-    control: Channel
+    pid: int
+    wire: int
+    """The worker's end of the leaf's socket, until a worker has it."""
     printed: int
-    leaf_pidfd: int
-    worker_pidfd: int
+    pidfd: int
 
-    def kill(self) -> None:
-        """End both, at once."""
-        for pidfd in (self.leaf_pidfd, self.worker_pidfd):
-            kill(pidfd)
+    def close(self) -> None:
+        """Let go of every descriptor."""
+        for descriptor in (self.wire, self.printed, self.pidfd):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+@dataclass(slots=True)
+class Worker:
+    """A test worker; it takes one job after another for as long as no job left a trace in it."""
+
+    pid: int
+    control: Channel
+    pidfd: int
+    jobs: int = 0
+
+    def give(self, leaf: Leaf, payload: bytes) -> None:
+        """Hand it a candidate and a job."""
+        self.jobs += 1
+        with contextlib.suppress(OSError):  # a worker that is gone is noticed by reading
+            socket.send_fds(self.control.stream, [b"."], [leaf.wire])
+        os.close(leaf.wire)
+        leaf.wire = -1
+        self.control.send(payload)
 
     def close(self) -> None:
         """Let go of every descriptor."""
         self.control.stream.close()
-        for descriptor in (self.printed, self.leaf_pidfd, self.worker_pidfd):
-            os.close(descriptor)
+        os.close(self.pidfd)
 
 
 @dataclass(slots=True)
 class Run:
-    """One execution, from the job's start until its pair is reaped."""
+    """One execution, from the job's start until its leaf is reaped."""
 
     request: Request
-    pair: Pair
+    leaf: Leaf
+    worker: Worker
     started: float
     deadline: float
     next_look: float
     stopped: str = ""
     alive: bool = False
-    report: bytes | None = None
+    report: dict[str, Any] | None = None
     wall_seconds: float = 0.0
     printed: bytearray = field(default_factory=bytearray)
     printed_bytes: int = 0
@@ -80,7 +103,7 @@ class Run:
     def read_printed(self, keep: int) -> bool:
         """Take what the candidate printed, keeping the first `keep` bytes. False at its end."""
         try:
-            chunk = os.read(self.pair.printed, MESSAGE)
+            chunk = os.read(self.leaf.printed, MESSAGE)
         except BlockingIOError:
             return True
         self.printed += chunk[: max(0, keep - len(self.printed))]
@@ -90,25 +113,32 @@ class Run:
     def leaf_is_dead(self, patience: float) -> bool:
         """Whether the leaf has ended, waiting up to `patience` seconds for it."""
         poll = select.poll()
-        poll.register(self.pair.leaf_pidfd, select.POLLIN)
+        poll.register(self.leaf.pidfd, select.POLLIN)
         return bool(poll.poll(patience * 1000))
 
+    @property
+    def clean(self) -> bool:
+        """Whether the worker is as it was before."""
+        return self.report is not None and bool(self.report["clean"]) and not self.stopped
+
     def evidence(self, status: int, cpu_seconds: float, memory_mb: float) -> Evidence:
-        """All that is known, once the pair is reaped."""
-        report = json.loads(self.report) if self.report is not None else None
+        """All that is known, once the leaf is reaped."""
         return Evidence(
-            report, self.stopped, self.alive, status, cpu_seconds, memory_mb, self.wall_seconds,
+            self.report, self.stopped, self.alive, status, cpu_seconds, memory_mb, self.wall_seconds,
             bytes(self.printed), self.request.attempt,
         )  # fmt: skip
 
 
 class Slot:
-    """A zygote with its pairs. `died` is set when the zygote has gone; `failure` when it never came up."""
+    """A zygote with its leaves and workers. `failure` says why the zygote never came up."""
 
     def __init__(self, number: int, limits: Limits, required: bool) -> None:
         self.number = number
-        self.settings = {"required": required, "limits": asdict(limits), **asdict(allowed(number))}
-        self.ready: deque[Pair] = deque()
+        core = sorted(os.sched_getaffinity(0))[number % cores()]
+        self.settings = {"required": required, "core": core, "limits": asdict(limits), **asdict(allowed(number))}
+        self.coming = 0
+        self.leaves: deque[Leaf] = deque()
+        self.workers: deque[Worker] = deque()
         self.ending: dict[int, Run] = {}
         self.run: Run | None = None
         self.failure = ""
@@ -118,7 +148,7 @@ class Slot:
     @property
     def free(self) -> bool:
         """Whether a job could start at once."""
-        return self.run is None and bool(self.ready)
+        return self.run is None and bool(self.leaves) and bool(self.workers)
 
     def _start(self) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -129,37 +159,53 @@ class Slot:
         )  # fmt: skip
         theirs.close()
         self._say(self.settings)
-        self.spawn()
-
-    def spawn(self) -> None:
-        """Ask for one more pair."""
-        self._say(["spawn"])
+        self._say(["worker"])
+        self._say(["worker"])
+        self._stock()
 
     def begin(self, request: Request, limits: Limits) -> Run:
-        """Start a job on the pair that waits, and ask for the next pair meanwhile."""
-        pair = self.ready.popleft()
+        """Start a job on a leaf that waits, and ask for the next leaf meanwhile."""
         now = time.monotonic()
-        self.run = Run(request, pair, now, now + limits.wall_seconds, now + limits.cpu_seconds / cores())
-        pair.control.send(request.payload)
-        self.spawn()
+        leaf, worker = self.leaves.popleft(), self.workers[0]
+        self.run = Run(request, leaf, worker, now, now + limits.wall_seconds, now + limits.cpu_seconds / cores())
+        worker.give(leaf, request.payload)
+        self._stock()
         return self.run
 
+    def _stock(self) -> None:
+        """Ask for leaves when few wait."""
+        if len(self.leaves) + self.coming <= LEAVES // 4:
+            self.coming += LEAVES
+            self._say(["leaf", LEAVES])
+
     def end(self) -> None:
-        """Kill the pair of the execution and have it reaped."""
+        """Kill the leaf of the execution and have it reaped; the worker too, unless it is as good as new."""
         run = self.run
         if run is None:
             return
-        run.alive = not run.leaf_is_dead(DEATH_SECONDS if run.report is not None and b'"gone"' in run.report else 0)
+        hung_up = run.report is not None and run.report["broken"] is not None and run.report["broken"][0] == "gone"
+        run.alive = not run.leaf_is_dead(DEATH_SECONDS if hung_up else 0)
         run.wall_seconds = time.monotonic() - run.started
-        run.pair.kill()
-        self.ending[run.pair.leaf] = run
+        kill(run.leaf.pidfd)
+        ended = [run.leaf.pid]
+        if not run.clean or run.worker.jobs >= WORKER_JOBS:
+            ended.append(self._dismissed(run.worker))
+        self.ending[run.leaf.pid] = run
         self.run = None
-        self._say(["reap", [run.pair.leaf, run.pair.worker]])
+        self._say(["reap", ended])
 
-    def messages(self) -> list[tuple[str, list[object]]]:
-        """What the zygote has said: `ready`, `failed`, `pair` (taken in here) or `reaped`; `died` when it is gone."""
+    def _dismissed(self, worker: Worker) -> int:
+        """End a worker and ask for another; its pid, which is to be reaped."""
+        self.workers.remove(worker)
+        kill(worker.pidfd)
+        worker.close()
+        self._say(["worker"])
+        return worker.pid
+
+    def messages(self) -> list[tuple[str, list[Any]]]:
+        """What the zygote has said: `ready`, `failed`, `leaf` and `worker` (taken in here), `reaped`, or `died`."""
         try:
-            data, rights, _, _ = self.control.recvmsg(MESSAGE, 256, socket.MSG_DONTWAIT)
+            data, descriptors, _, _ = socket.recv_fds(self.control, MESSAGE, 3, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return []
         except OSError:
@@ -168,33 +214,27 @@ class Slot:
             return [("died", [])]
         self.asked = 0.0
         kind, *parts = json.loads(data)
-        if kind == "pair":
-            self._take(parts, rights)
+        if kind == "leaf":
+            wire, printed, pidfd = descriptors
+            self.coming -= 1
+            os.set_blocking(printed, False)
+            self.leaves.append(Leaf(parts[0], wire, printed, pidfd))
+        elif kind == "worker":
+            control, pidfd = descriptors
+            self.workers.append(Worker(parts[0], Channel(socket.socket(fileno=control)), pidfd))
         return [(kind, parts)]
-
-    def kill(self) -> None:
-        """End the zygote and every pair of it."""
-        runs = [*self.ending.values(), *([self.run] if self.run else [])]
-        for pair in [*self.ready, *(run.pair for run in runs)]:
-            pair.kill()
-        self.process.kill()
 
     def close(self) -> list[Run]:
         """Kill all and let go of everything; the executions that were under way."""
-        self.kill()
         runs = [*self.ending.values(), *([self.run] if self.run else [])]
-        for pair in [*self.ready, *(run.pair for run in runs)]:
-            pair.close()
+        processes: list[Leaf | Worker] = [*self.leaves, *self.workers, *(run.leaf for run in runs)]
+        for process in processes:
+            kill(process.pidfd)
+            process.close()
+        self.process.kill()
         self.control.close()
         self.process.wait()
         return runs
-
-    def _take(self, pids: list[int], rights: list[tuple[int, int, bytes]]) -> None:
-        descriptors = array.array("i", rights[0][2]).tolist()
-        control, printed, leaf_pidfd, worker_pidfd = descriptors
-        os.set_blocking(printed, False)
-        channel = Channel(socket.socket(fileno=control))
-        self.ready.append(Pair(pids[0], pids[1], channel, printed, leaf_pidfd, worker_pidfd))
 
     def _say(self, message: object) -> None:
         self.asked = self.asked or time.monotonic()
@@ -216,6 +256,6 @@ def cores() -> int:
 def cpu_seconds(run: Run) -> float:
     """CPU seconds of the leaf so far; 0 where it is gone."""
     try:
-        return kernel.cpu_seconds_of(run.pair.leaf)
+        return kernel.cpu_seconds_of(run.leaf.pid)
     except OSError:
         return 0.0

@@ -15,6 +15,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from assay.judge.channel import Channel
 from assay.judge.slot import Request, Run, Slot, cores, cpu_seconds, kill
@@ -68,7 +69,7 @@ class Supervisor:
         self.trainer.flush()
         for slot in self.slots:
             if slot.run:
-                slot.run.pair.control.flush()
+                slot.run.worker.control.flush()
 
     def from_trainer(self) -> None:
         """New jobs, and jobs that nobody waits for any more (an empty payload)."""
@@ -99,23 +100,23 @@ class Supervisor:
     def begin(self, slot: Slot, request: Request) -> None:
         """Start one job and listen to its worker and its prints."""
         run = slot.begin(request, self.limits)
-        self.selector.register(run.pair.control.stream, selectors.EVENT_READ, lambda: self.from_worker(slot, run))
-        self.selector.register(run.pair.printed, selectors.EVENT_READ, lambda: self.from_leaf(run))
+        self.selector.register(run.worker.control.stream, selectors.EVENT_READ, lambda: self.from_worker(slot, run))
+        self.selector.register(run.leaf.printed, selectors.EVENT_READ, lambda: self.from_leaf(run))
 
     def from_worker(self, slot: Slot, run: Run) -> None:
         """The report, or the worker's death."""
         if slot.run is not run:
             return
-        frames = run.pair.control.receive()
+        frames = run.worker.control.receive()
         if frames:
-            run.report = frames[0]
-        if frames or not run.pair.control.open:
+            run.report = json.loads(frames[0])
+        if frames or not run.worker.control.open:
             self.finish(slot)
 
     def from_leaf(self, run: Run) -> None:
         """What the candidate printed; too much of it ends the candidate."""
         if not run.read_printed(self.limits.output_kb * 1024):
-            self.ignore(run.pair.printed)
+            self.ignore(run.leaf.printed)
         if run.printed_bytes > self.limits.printed_mb * MIB:
             self.stop(run, "printed")
 
@@ -124,21 +125,21 @@ class Supervisor:
         if not run.stopped:
             run.stopped = why
             run.deadline = time.monotonic() + GRACE_SECONDS
-            kill(run.pair.leaf_pidfd)
+            kill(run.leaf.pidfd)
 
     def finish(self, slot: Slot) -> None:
-        """The execution is over: take the last prints, kill the pair, have it reaped."""
+        """The execution is over: take the last prints, kill the leaf, have it reaped."""
         run = slot.run
         if run is not None:
-            self.ignore(run.pair.control.stream)
-            self.ignore(run.pair.printed)
+            self.ignore(run.worker.control.stream)
+            self.ignore(run.leaf.printed)
             run.read_printed(self.limits.output_kb * 1024)
             slot.end()
 
     def from_zygote(self, slot: Slot) -> None:
-        """Pairs, the reaped, and the zygote's own end."""
+        """New processes, the reaped, and the zygote's own end."""
         for kind, parts in slot.messages():
-            if kind == "pair":
+            if kind == "leaf":
                 self.false_starts = 0
             elif kind == "reaped":
                 self.conclude(slot, parts)
@@ -147,13 +148,12 @@ class Supervisor:
             elif kind == "died":
                 self.replace(slot)
 
-    def conclude(self, slot: Slot, parts: list[object]) -> None:
-        """A pair is reaped: pronounce, or try once more where the machine failed."""
-        leaf, _ = parts
-        assert isinstance(leaf, list)
-        run = slot.ending.pop(int(leaf[0]))
-        run.pair.close()
-        execution = decide(run.evidence(int(leaf[1]), leaf[2], leaf[3]), self.limits)
+    def conclude(self, slot: Slot, parts: list[Any]) -> None:
+        """A leaf is reaped: pronounce, or try once more where the machine failed."""
+        pid, status, cpu, memory = parts[0]
+        run = slot.ending.pop(pid)
+        run.leaf.close()
+        execution = decide(run.evidence(status, cpu, memory), self.limits)
         if execution.verdict is Verdict.INFRA and run.request.attempt + 1 < ATTEMPTS:
             self.again(run.request, slot)
             return
@@ -173,8 +173,8 @@ class Supervisor:
         """A zygote is gone: its jobs are tried again elsewhere, and a new one takes its place."""
         self.false_starts += 1
         for run in [slot.run] if slot.run else []:
-            self.ignore(run.pair.control.stream)
-            self.ignore(run.pair.printed)
+            self.ignore(run.worker.control.stream)
+            self.ignore(run.leaf.printed)
         self.ignore(slot.control)
         for run in slot.close():
             if run.request.attempt + 1 < ATTEMPTS:
@@ -211,7 +211,7 @@ class Supervisor:
 
     def patience(self) -> float:
         """Seconds until the next thing that time alone brings about."""
-        if self.trainer.pending or any(slot.run and slot.run.pair.control.pending for slot in self.slots):
+        if self.trainer.pending or any(slot.run and slot.run.worker.control.pending for slot in self.slots):
             return 0.001
         due = [min(slot.run.deadline, slot.run.next_look) for slot in self.slots if slot.run and not slot.run.stopped]
         due += [slot.run.deadline for slot in self.slots if slot.run and slot.run.stopped]

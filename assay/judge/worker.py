@@ -9,22 +9,37 @@ import builtins
 import gc
 import json
 import socket
+from functools import lru_cache
+from itertools import starmap
+from types import CodeType
 from typing import Any, NamedTuple
 
-from assay.judge.boundary import CONTROL_FD, LEAF_FD, MIB, Wire
+from assay.judge.boundary import MIB, ROLE_FD, Wire
 from assay.judge.proxy import Connection, Gone, Proxy
+from assay.judge.purity import leaves_no_trace
 
 DETAIL = 400
+Piece = tuple[str, str]
+"""Source of the data set's, and the name it has in tracebacks."""
+HARMLESS_ENDS = ("gone", "compile", "no_code", "error")
+"""After any other failure of the candidate's, a worker that has read its replies is not used again."""
 
 
 def main() -> None:
-    """Judge one program: read the job, run it, write the report."""
+    """Judge programs, one after another: take a candidate's socket and a job, run it, write the report."""
     gc.enable()
-    control = Wire(socket.socket(fileno=CONTROL_FD), 1 << 31)
-    job = json.loads(control.receive())
-    wire = Wire(socket.socket(fileno=LEAF_FD), int(job["reply_mb"] * MIB))
-    control.send(json.dumps(report(job, Connection(wire))).encode())
-    control.stream.recv(1)  # until we are killed: were we to end first, the candidate would see it and end too
+    control = socket.socket(fileno=ROLE_FD)
+    orders, held = Wire(control, 1 << 31), None
+    while True:
+        _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        if held is not None:
+            held.close()  # only now: its end would have ended the last candidate, which must live to pass
+        if not descriptors:
+            return
+        job = json.loads(orders.receive())
+        held = socket.socket(fileno=descriptors[0])
+        connection = Connection(Wire(held, int(job["reply_mb"] * MIB)))
+        orders.send(json.dumps(report(job, connection)).encode())
 
 
 class Ended(NamedTuple):
@@ -35,15 +50,17 @@ class Ended(NamedTuple):
 
 
 def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
-    """`checks`: [how, detail] of each that was run; `broken`: how the candidate ended it; `setup`: an error."""
+    """`checks`: [how, detail] of each that ran; `broken`: how the candidate ended it; `setup`: an error; `clean`."""
     ended: list[Ended] = []
     fault = ""
+    checks = [(source, f"<check {number}>") for number, source in enumerate(job["checks"])]
+    setup = (job["setup"], "<setup>")
     try:
         connection.load(job["program"], job["entry_point"], job["mutates"], job["handles"])
         namespace = namespace_for(connection)
-        fault = set_up(job, namespace, connection)
-        for number, source in enumerate([] if fault else job["checks"]):
-            ended.append(run(source, f"<check {number}>", namespace, connection))
+        fault = set_up(setup, job["entry_point"], namespace, connection)
+        for check in [] if fault else checks:
+            ended.append(run(check, namespace, connection))
             if connection.broken or (job["stop_early"] and ended[-1].how != "held"):
                 break
         connection.finish()
@@ -56,6 +73,7 @@ def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
         "checks": [[end.how, end.detail] for end in ended],
         "broken": [broken.how, broken.detail] if broken else None,
         "setup": fault,
+        "clean": (broken is None or broken.how in HARMLESS_ENDS) and all(starmap(pure, [setup, *checks])),
     }
 
 
@@ -78,22 +96,36 @@ def namespace_for(connection: Connection) -> dict[str, Any]:
     return {"__name__": "checks", "__builtins__": LazyBuiltins(connection)}
 
 
-def set_up(job: dict[str, Any], namespace: dict[str, Any], connection: Connection) -> str:
+def set_up(setup: Piece, entry_point: str, namespace: dict[str, Any], connection: Connection) -> str:
     """Run the data set's own code, then bind the entry point over whatever that defined; returns the code's error."""
-    ended = run(job["setup"], "<setup>", namespace, connection)
-    namespace[job["entry_point"]] = Proxy(connection, job["entry_point"])
+    ended = run(setup, namespace, connection)
+    namespace[entry_point] = Proxy(connection, entry_point)
     return ended.detail if ended.how == "wrong" else ""
 
 
-def run(source: str, filename: str, namespace: dict[str, Any], connection: Connection) -> Ended:
+def run(piece: Piece, namespace: dict[str, Any], connection: Connection) -> Ended:
     """Run one piece of the data set's code. A failure that it swallows still stands in `connection.broken`."""
     try:
-        exec(compile(source, filename, "exec", dont_inherit=True), namespace)
+        exec(compiled(*piece), namespace)
     except BaseException as error:  # noqa: BLE001  the data set's code: whatever it raises says that the check does not hold
         if error is connection.raised:
             return Ended("error", str(error.args[0]))
-        return Ended("wrong", described(error, source, filename))
+        return Ended("wrong", described(error, *piece))
     return Ended("held")
+
+
+@lru_cache(maxsize=64)
+def compiled(source: str, filename: str) -> CodeType:
+    """The code of one piece; kept, since the rollouts of a group share it. Raises SyntaxError."""
+    return compile(source, filename, "exec", dont_inherit=True)
+
+
+def pure(source: str, filename: str) -> bool:
+    """Whether this process is as it was before the piece was run."""
+    try:
+        return leaves_no_trace(compiled(source, filename))
+    except (SyntaxError, ValueError):
+        return True
 
 
 def described(error: BaseException, source: str, filename: str) -> str:

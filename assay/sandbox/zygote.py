@@ -1,12 +1,12 @@
-"""Forks pairs on command: a leaf for untrusted code and a worker that talks to it. Never runs either's code itself.
+"""Forks leaves, for untrusted code, and workers, that talk to them; never runs the code of either itself.
 
-The supervisor writes `["spawn"]` or `["reap", [pid, ...]]`; a pair is answered with pids and four descriptors (the
-worker's control socket, what the leaf prints, and a pidfd of each), a reaping with what each process used.
+The supervisor writes `["leaf", count]`, `["worker"]` or `["reap", [pid, ...]]`. A leaf is answered with its pid and
+three descriptors: the other end of its socket, what it prints, a pidfd; a worker with its pid, its control socket and a
+pidfd; a reaping with what each process used.
 """
 
 from __future__ import annotations
 
-import array
 import gc
 import json
 import os
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from assay.sandbox.limits import Limits
 
 MESSAGE = 65_536
-WORKER_MEMORY_MB = 1024
-FIRST_FD, SPARE_FD = 3, 100
+WORKER_MEMORY_MB, WORKER_CPU_SECONDS = 1024, 100_000
+ROLE_FD = 3
 SPARE_CPU = 2
 """Whole seconds that RLIMIT_CPU leaves over the limit; the supervisor's timer is the exact one."""
 
@@ -34,12 +34,11 @@ class Role(NamedTuple):
     walls: walls.LeafWalls
     work: Callable[[], None]
 
-    def take(self, descriptors: list[int], parent: int) -> NoReturn:
-        """Turn this fork into the role, holding `descriptors` as 3 and on and nothing else; never returns."""
+    def take(self, descriptor: int, parent: int) -> NoReturn:
+        """Turn this fork into the role, left with `descriptor` and the standard streams; never returns."""
         try:
-            for at, descriptor in enumerate([os.dup2(old, SPARE_FD + at) for at, old in enumerate(descriptors)]):
-                os.dup2(descriptor, FIRST_FD + at)
-            kernel.close_from(FIRST_FD + len(descriptors))
+            os.dup2(descriptor, ROLE_FD)
+            kernel.close_from(ROLE_FD + 1)
             self.walls.enclose(parent)
             self.work()
         finally:
@@ -47,10 +46,11 @@ class Role(NamedTuple):
 
 
 def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None]) -> None:
-    """Fork pairs until the supervisor hangs up. The first message is the settings: limits, required, and Allowed."""
+    """Fork until the supervisor hangs up. The first message is the settings: limits, required, core, and Allowed."""
     parent = os.getppid()
     control = socket.socket(fileno=control_fd)
     settings = json.loads(control.recv(MESSAGE))
+    os.sched_setaffinity(0, {settings["core"]})
     limits = cast("Limits", SimpleNamespace(**settings["limits"]))
     try:
         walls.enclose_family(*(settings[name] for name in ("user", "readable", "listable", "required")))
@@ -58,9 +58,9 @@ def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None])
         control.send(json.dumps(["failed", str(error)]).encode())
         return
     kernel.die_with_parent(parent)
-    cpu, wall = int(limits.cpu_seconds) + SPARE_CPU, int(limits.wall_seconds) + SPARE_CPU
-    leaf_role = Role(walls.LeafWalls(limits, cpu_seconds=cpu, memory_mb=limits.memory_mb), leaf)
-    worker_role = Role(walls.LeafWalls(limits, cpu_seconds=wall, memory_mb=WORKER_MEMORY_MB), worker)
+    cpu_seconds = int(limits.cpu_seconds) + SPARE_CPU
+    leaf_role = Role(walls.LeafWalls(limits, cpu_seconds=cpu_seconds, memory_mb=limits.memory_mb), leaf)
+    worker_role = Role(walls.LeafWalls(limits, cpu_seconds=WORKER_CPU_SECONDS, memory_mb=WORKER_MEMORY_MB), worker)
     random.seed(0)
     gc.collect()
     gc.freeze()
@@ -68,8 +68,10 @@ def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None])
     control.send(b'["ready"]')
     while message := control.recv(MESSAGE):
         command, *parts = json.loads(message)
-        if command == "spawn":
-            spawn(control, leaf_role, worker_role)
+        if command == "leaf":
+            fork_leaves(control, leaf_role, parts[0])
+        elif command == "worker":
+            fork_worker(control, worker_role)
         else:
             control.send(json.dumps(["reaped", *map(reaped, parts[0])]).encode())
 
@@ -80,24 +82,39 @@ def reaped(pid: int) -> list[float]:
     return [pid, status, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]
 
 
-def spawn(control: socket.socket, leaf: Role, worker: Role) -> None:
-    """Fork one pair and hand its descriptors to the supervisor."""
-    leaf_end, worker_end = socket.socketpair()
-    control_end, worker_control = socket.socketpair()
-    printed, prints = os.pipe()
+def fork_leaves(control: socket.socket, leaf: Role, count: int) -> None:
+    """Fork leaves and hand their descriptors to the supervisor.
+
+    The forks follow on each other at once: each makes this process copy every page that it touches until the next.
+    """
+    ends = [(*socket.socketpair(), *os.pipe()) for _ in range(count)]
+    mine, pids = os.getpid(), []
+    for inside, _, _, prints in ends:
+        pid = kernel.fork()
+        if pid == 0:
+            os.dup2(prints, 1)
+            os.dup2(prints, 2)
+            leaf.take(inside.fileno(), mine)
+        pids.append(pid)
+    for pid, (inside, outside, printed, prints) in zip(pids, ends, strict=True):
+        os.close(prints)
+        inside.close()
+        hand_over(control, ["leaf", pid], [outside.detach(), printed, os.pidfd_open(pid)])
+
+
+def fork_worker(control: socket.socket, worker: Role) -> None:
+    """Fork one worker and hand its descriptors to the supervisor."""
+    inside, outside = socket.socketpair()
     mine = os.getpid()
-    leaf_pid = kernel.fork()
-    if leaf_pid == 0:
-        os.dup2(prints, 1)
-        os.dup2(prints, 2)
-        leaf.take([leaf_end.fileno()], mine)
-    worker_pid = kernel.fork()
-    if worker_pid == 0:
-        worker.take([worker_end.fileno(), worker_control.fileno()], mine)
-    handed = [control_end.detach(), printed, os.pidfd_open(leaf_pid), os.pidfd_open(worker_pid)]
-    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", handed))]
-    control.sendmsg([json.dumps(["pair", leaf_pid, worker_pid]).encode()], rights)
-    for descriptor in (*handed, prints):
+    pid = kernel.fork()
+    if pid == 0:
+        worker.take(inside.fileno(), mine)
+    inside.close()
+    hand_over(control, ["worker", pid], [outside.detach(), os.pidfd_open(pid)])
+
+
+def hand_over(control: socket.socket, message: list[object], descriptors: list[int]) -> None:
+    """Send descriptors, and keep none of them."""
+    socket.send_fds(control, [json.dumps(message).encode()], descriptors)
+    for descriptor in descriptors:
         os.close(descriptor)
-    for end in (leaf_end, worker_end, worker_control):
-        end.close()
