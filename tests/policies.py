@@ -30,6 +30,25 @@ def tiny_policy(folder: Path, **changes: Any) -> Policy:
     return load_policy(PolicySettings(model=str(made), device="cpu", **changes))
 
 
+def checkpoint(folder: Path, kind: str, template: str | None = None) -> Path:
+    """A random model of the given architecture with the tiny tokenizer, in Hugging Face format."""
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+    tokenizer = AutoTokenizer.from_pretrained(make_tiny(folder / "tiny", TASKS, TinySettings(vocabulary=300), 0))
+    if template:
+        tokenizer.chat_template = template
+    shape: dict[str, Any] = {
+        "vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "eos_token_id": tokenizer.eos_token_id,
+        "bos_token_id": None,
+    }  # fmt: skip
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(**shape)) if kind == "llama" else Qwen2ForCausalLM(Qwen2Config(**shape))
+    model.save_pretrained(folder / kind)
+    tokenizer.save_pretrained(folder / kind)
+    return folder / kind
+
+
 def run_settings(**changes: Any) -> RunSettings:
     given = {
         "steps": 4,

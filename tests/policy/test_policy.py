@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,29 +14,10 @@ from assay.policy.load import Policy, load_policy, pick_device
 from assay.policy.save import save_policy
 from assay.policy.tiny import make_tiny
 from assay.types import Check, Task
-from tests.policies import TASKS, tiny_policy
+from tests.policies import TASKS, checkpoint, tiny_policy
 
 SAID = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 TEMPLATE = SAID + "{% if add_generation_prompt %}<assistant>{% endif %}"
-
-
-def checkpoint(folder: Path, kind: str, template: str | None = None) -> Path:
-    """A random model of the given architecture with the tiny tokenizer, in Hugging Face format."""
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
-
-    tokenizer = AutoTokenizer.from_pretrained(make_tiny(folder / "tiny", TASKS, TinySettings(vocabulary=300), 0))
-    if template:
-        tokenizer.chat_template = template
-    shape: dict[str, Any] = {
-        "vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
-        "num_attention_heads": 2, "num_key_value_heads": 1, "eos_token_id": tokenizer.eos_token_id,
-        "bos_token_id": None,
-    }  # fmt: skip
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(**shape)) if kind == "llama" else Qwen2ForCausalLM(Qwen2Config(**shape))
-    model.save_pretrained(folder / kind)
-    tokenizer.save_pretrained(folder / kind)
-    return folder / kind
 
 
 def logits_of(policy: Policy) -> torch.Tensor:

@@ -1,0 +1,22 @@
+"""Holds the demo's report to what the README promises: room between the stages, and shorter programs at the end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+found = {one["name"]: one for one in json.loads(Path("runs/demo/report.json").read_text())["evaluations"]}
+base, sft, rl = (found[name] for name in ("base", "sft", "grpo"))
+rate = {name: one["pass_at"]["1"] for name, one in found.items()}
+promises = {
+    "base passes less than 5 %": rate["base"] < 0.05,
+    "SFT passes 30 to 60 %": 0.3 <= rate["sft"] <= 0.6,
+    "RL passes at least 25 points more than SFT": rate["grpo"] >= rate["sft"] + 0.25,
+    "their intervals do not touch": sft["interval"]["high"] < rl["interval"]["low"],
+    "RL's completions are at least 20 % shorter than SFT's": rl["mean_length"] <= 0.8 * sft["mean_length"],
+}
+for promise, kept in promises.items():
+    sys.stdout.write(f"{'kept  ' if kept else 'BROKEN'}  {promise}\n")
+sys.stdout.write(f"{rate}, tokens {sft['mean_length']:.1f} to {rl['mean_length']:.1f}\n")
+sys.exit(0 if all(promises.values()) else 1)

@@ -1,0 +1,101 @@
+"""Every algorithm makes the tiny policy better at drills: one table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from assay.config.load import load_plan
+from assay.train.stages import run_plan
+from tests.end_to_end.recipes import write
+
+SETTINGS = """
+name = "up"
+trackers = ["jsonl"]
+plugins = ["easy.py"]
+[tasks]
+train = "easy"
+[policy.tiny]
+vocabulary = 320
+width = 64
+layers = 2
+heads = 2
+[rollout]
+tasks_per_step = 24
+group = 8
+max_tokens = 40
+[stages.sft]
+steps = 120
+algorithm.name = "sft"
+dataset.batch = 32
+optimizer = { lr = 6e-3, schedule = "linear", warmup = 5 }
+"""
+EASY = '''
+"""Drills of few stages with short answers, half of them wrong: learnable in seconds, and with room to improve."""
+from dataclasses import replace
+from assay.tasks import load, task_set
+
+@task_set
+def easy(split="train"):
+    drills = [task for task in load("drills:train") if len(task.reference) < 60][:24]
+    for task, other in zip(drills, drills[1:] + drills[:1]):
+        yield replace(task, demonstrations=(task.reference, other.reference))
+'''
+RL = """
+[stages.rl]
+steps = {steps}
+algorithm = {{ {algorithm} }}
+optimizer = {{ lr = {lr} }}
+"""
+TABLE = {
+    "grpo": ('name = "grpo"', 20, 5e-4),
+    "grpo, two epochs near the reference": ('name = "grpo", epochs = 2, kl = 0.01, scale = "batch"', 14, 5e-4),
+    "reinforce": ('name = "reinforce"', 20, 5e-4),
+    "reinforce, standardised": ('name = "reinforce", baseline = "batch_std"', 20, 5e-4),
+}
+
+
+def numbers(folder: Path, stage: str, name: str) -> list[float]:
+    lines = (folder / "runs/up" / stage / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)[name] for line in lines]
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy that imitates demonstrations of which half are wrong."""
+    folder = tmp_path_factory.mktemp("taught")
+    (folder / "easy.py").write_text(EASY)
+    file = write(folder, SETTINGS)
+    run_plan(load_plan(file, ["--folder", str(folder / "runs")]), announce=lambda line: None)
+    return folder
+
+
+def test_sft_makes_the_demonstrations_likely(taught: Path) -> None:
+    losses = numbers(taught, "sft", "loss")
+    assert fmean(losses[-5:]) < 0.35 * losses[0]
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_the_reward_goes_up(taught: Path, tmp_path: Path, name: str) -> None:
+    algorithm, steps, rate = TABLE[name]
+    model = max((taught / "runs/up/sft/checkpoints").iterdir())
+    (tmp_path / "easy.py").write_text(EASY)
+    text = SETTINGS.split("[stages.sft]")[0] + RL.format(steps=steps, algorithm=algorithm, lr=rate)
+    file = write(tmp_path, text)
+    words = ["--folder", str(tmp_path / "runs"), "--policy.model", str(model)]
+    run_plan(load_plan(file, words), announce=lambda line: None)
+    rates = numbers(tmp_path, "rl", "reward/pass_rate")
+    assert rates[0] < 0.7, "there is room"
+    assert fmean(rates[-4:]) > fmean(rates[:3]) + 0.1, f"{name}: {rates}"
+
+
+def test_every_registered_algorithm_is_in_the_table() -> None:
+    from assay.algorithms import algorithms
+
+    bundled: list[Callable[..., object]] = [algorithms[name].make for name in algorithms]
+    own = {make.__name__ for make in bundled if make.__module__.startswith("assay.algorithms")}
+    assert own - {"sft"} == {settings.split('"')[1] for settings, _, _ in TABLE.values()}
