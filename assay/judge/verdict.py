@@ -78,6 +78,8 @@ def judged(seen: Evidence, limits: Limits) -> tuple[Verdict, str]:
     for how, detail in seen.report["checks"]:
         if how != "held":
             return FAILURES[how], detail
+    if not seen.report["checks"]:
+        return Verdict.INFRA, "no check was run"
     return (Verdict.PASS, "") if seen.alive else (Verdict.ERROR, "died before the verdict")
 
 

@@ -98,8 +98,9 @@ def test_a_worker_that_dies_twice_is_the_machines_failure() -> None:
 def test_the_supervisors_death_is_a_clear_error_and_ends_everything() -> None:
     async def bereft() -> list[int]:
         async with Judge(slots=2) as judge:
-            job = asyncio.create_task(judge.run(add(SLOW)))
+            job = asyncio.create_task(judge.run(add("while True: pass")))
             await until(lambda: len(descendants(judge._process.pid)) >= 2 * 3)
+            await asyncio.sleep(0.1)
             pids = descendants(judge._process.pid)
             judge._process.kill()
             with pytest.raises(SandboxError, match="supervisor died"):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from assay.errors import DataError, SettingsError
 from assay.judge import Job, judge_all
+from assay.judge.verdict import Evidence, decide
 from assay.sandbox.limits import Limits
 from assay.types import Execution, Verdict
 from tests.judge.jobs import ADD, RIGHT, add, task
@@ -92,6 +96,46 @@ def test_a_check_may_expect_an_exception_by_its_built_in_class() -> None:
     ]
     verdicts = [execution.verdict for execution in judge_all([Job(expecting, program) for program in programs])]
     assert verdicts == [Verdict.PASS, Verdict.PASS, Verdict.ERROR, Verdict.WRONG]
+
+
+def test_a_program_cannot_raise_what_a_check_raises_itself() -> None:
+    expecting = task("f", "try:\n    f()\nexcept (AssertionError, NameError, StopIteration):\n    pass")
+    programs = [f"def f(): raise {name}" for name in ("AssertionError", "NameError", "StopIteration")]
+    assert {seen.verdict for seen in judge_all([Job(expecting, program) for program in programs])} == {Verdict.ERROR}
+
+
+def test_a_right_program_that_says_something_unasked_at_the_end_does_not_pass() -> None:
+    late = "import os, threading\ndef add(a, b): threading.Timer(0.02, os.write, (3, b'\\0\\0\\0\\2[]')).start()"
+    slow = task("add", "add(0, 0)", "import time; time.sleep(0.3)")
+    assert judge_all([Job(slow, late)])[0].verdict is Verdict.FORBIDDEN
+
+
+HELD = {"checks": [["held", ""]], "broken": None, "setup": "", "clean": True}
+EVIDENCE = Evidence(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", 0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [
+        ({}, Verdict.PASS),
+        ({"alive": False}, Verdict.ERROR),
+        ({"stopped": "cpu"}, Verdict.TIMEOUT),
+        ({"stopped": "wall"}, Verdict.TIMEOUT),
+        ({"stopped": "printed"}, Verdict.OUTPUT),
+        ({"cpu_seconds": 6.0}, Verdict.TIMEOUT),
+        ({"report": None}, Verdict.INFRA),
+        ({"report": {**HELD, "checks": []}}, Verdict.INFRA),
+        ({"report": {**HELD, "broken": ["forbidden", "x"]}}, Verdict.FORBIDDEN),
+        ({"report": {**HELD, "broken": ["gone", ""]}}, Verdict.FORBIDDEN),
+        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False}, Verdict.INFRA),
+        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "attempt": 1}, Verdict.ERROR),
+        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "memory_mb": 500.0}, Verdict.MEMORY),
+        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "status": 11}, Verdict.ERROR),
+        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "status": 24}, Verdict.TIMEOUT),
+    ],
+)
+def test_the_evidence_decides(changed: dict[str, Any], verdict: Verdict) -> None:
+    assert decide(replace(EVIDENCE, **changed), Limits()).verdict is verdict
 
 
 def test_a_program_that_dies_after_its_last_call_does_not_pass() -> None:
