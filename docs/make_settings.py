@@ -15,11 +15,11 @@ from assay.rewards import rewards
 
 HEAD = """# Settings
 
-A run is described by one TOML file. `base = "other.toml"` starts from another file; a table `[stages.NAME]` makes a stage
-that takes over everything common and changes what it says itself; stages run in the order they stand, each from the weights the
-one before ended with, unless it names its own `policy.model`. On the command line `--table.key value` changes every
-stage, `--stages.NAME.table.key value` one. An unknown key is refused. The resolved settings lie in the run's folder as
-`config.toml`.
+A run is described by one TOML file. `base = "other.toml"` starts from another file; a table `[stages.NAME]` makes a
+stage that takes over everything common and changes what it says itself; stages run in the order they stand, each from
+the weights the one before ended with, unless it names its own `policy.model`. On the command line
+`--table.key value` changes every stage, `--stages.NAME.table.key value` one. An unknown key is refused. The resolved
+settings lie in the run's folder as `config.toml`.
 
 This page is written by `python docs/make_settings.py`.
 """
@@ -32,14 +32,22 @@ def render() -> str:
         intro = (section.__doc__ or "").strip().splitlines()[0]
         name = f"`[{title}]`" if title else "At the top"
         rows = [_row(key, field) for key, field in section.model_fields.items() if key != "stage"]
-        parts.append(f"\n## {name}\n\n{intro}\n\n| key | default | what it is |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n")
+        parts.append(
+            f"\n## {name}\n\n{intro}\n\n| key | default | what it is |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
+        )
     parts.append("\n## `[algorithm]`\n\n`name`, and the settings of that algorithm.\n")
     for name in algorithms:
         fields = algorithms[name].settings.model_fields
         rows = [_row(key, field) for key, field in fields.items()] or ["| | | no settings of its own |"]
         summary = algorithms.summary(name)
-        parts.append(f"\n### `{name}`\n\n{summary}\n\n| key | default | what it is |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n")
-    parts.append("\n## `[rewards.NAME]`\n\nEach term has `weight` (default 1.0) and its own parameters; the reward is their weighted sum.\n\n")
+        parts.append(
+            f"\n### `{name}`\n\n{summary}\n\n| key | default | what it is |\n| --- | --- | --- |\n"
+            + "\n".join(rows)
+            + "\n"
+        )
+    parts.append(
+        "\n## `[rewards.NAME]`\n\nEach term has `weight` (1.0) and its own parameters; the reward is their weighted sum.\n\n"
+    )
     parts.append("| term | parameters | what it is |\n| --- | --- | --- |\n")
     parts += [f"| `{name}` | {_parameters(rewards[name])} | {rewards.summary(name)} |\n" for name in rewards]
     return "".join(parts)
@@ -70,7 +78,11 @@ def _row(key: str, field: FieldInfo) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, tuple):
         return str(list(value)).replace("'", '"')
-    return {True: "true", False: "false", None: "none"}.get(value, str(value)) if isinstance(value, bool | None) else str(value)
+    return (
+        {True: "true", False: "false", None: "none"}.get(value, str(value))
+        if isinstance(value, bool | None)
+        else str(value)
+    )
 
 
 def _parameters(term: Any) -> str:

@@ -26,8 +26,8 @@ def group_centred(rewards: Tensor, groups: Tensor, scale: Scale = "group", floor
     """Rewards less their group's mean, over the group's or the batch's standard deviation, or as they are.
 
     GRPO (arXiv:2402.03300, section 4.1.2) divides by the group's; Dr. GRPO (arXiv:2503.20783) by nothing. `rewards`
-    [N], `groups` [N] int64 ids from 0. A group whose rewards differ by less than `floor` gets exactly 0: rounding is never
-    amplified.
+    [N], `groups` [N] int64 ids from 0. A group whose rewards differ by less than `floor` gets exactly 0: rounding is
+    never amplified.
     """
     count = int(groups.max()) + 1
     sizes = torch.zeros(count).index_add_(0, groups, torch.ones_like(rewards))

@@ -15,7 +15,8 @@ from tests.end_to_end.recipes import TINY, assay, write
 from tests.policies import TASKS
 
 ROWS = [
-    {"id": "add", "prompt": "Add.", "entry_point": "add", "tests": ["assert add(1, 2) == 3"], "reference": "def add(a, b):\n    return a + b\n"},
+    {"id": "add", "prompt": "Add.", "entry_point": "add", "tests": ["assert add(1, 2) == 3"],
+     "reference": "def add(a, b):\n    return a + b\n"},
     {"id": "neg", "prompt": "Negate.", "entry_point": "neg", "tests": ["assert neg(2) == -2", "assert neg(0) == 0"]},
 ]  # fmt: skip
 
@@ -28,7 +29,9 @@ def write_rows(file: Path, rows: list[dict[str, object]]) -> Path:
 @pytest.mark.parametrize("words", [[], ["train"], ["eval"], ["grade"], ["doctor"], ["list"]])
 def test_help_answers_in_under_a_second_without_loading_torch(words: list[str]) -> None:
     code = f"import sys; sys.argv = ['assay', *{words!r}, '--help']\nfrom assay.cli import main\n"
-    code += "try:\n    main()\nexcept SystemExit:\n    pass\nprint('torch' in sys.modules or 'transformers' in sys.modules)"
+    code += (
+        "try:\n    main()\nexcept SystemExit:\n    pass\nprint('torch' in sys.modules or 'transformers' in sys.modules)"
+    )
     start = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     took = time.monotonic() - start
@@ -80,15 +83,17 @@ GRADE = ("grade", "--tasks", "tasks.jsonl", "--samples")
     ("words", "files", "message"),
     [
         (["train", "gone.toml"], {}, "settings file gone.toml not found"),
-        (["train", "a.toml"], {"a.toml": TINY + "\n[optimizer]\nlrr = 1\n"}, "unknown setting 'optimizer.lrr'; did you mean 'optimizer.lr'?"),
+        (["train", "a.toml"], {"a.toml": TINY + "\n[optimizer]\nlrr = 1\n"},
+         "unknown setting 'optimizer.lrr'; did you mean 'optimizer.lr'?"),
         (["train", "a.toml", "--steps"], {"a.toml": TINY}, "--steps lacks its value"),
         (["train", "a.toml", "--stages.grpo.algorithm.name", "gpro"], {"a.toml": TINY}, "did you mean 'grpo'?"),
         (["train", "a.toml", "--tasks.train", "drils"], {"a.toml": TINY}, "did you mean 'drills'?"),
         (["train", "a.toml", "--rewards.lenght.alpha", "1"], {"a.toml": TINY}, "did you mean 'length'?"),
         (["train", "a.toml", "--rewards.tests.mod", "all"], {"a.toml": TINY}, "did you mean"),
         (["train", "a.toml", "--trackers", '["consol"]'], {"a.toml": TINY}, "did you mean 'console'?"),
-        (["train", "a.toml", "--policy.model", "./nothing"], {"a.toml": TINY}, "model directory './nothing' does not exist"),
-        (["train", "a.toml", "--policy.model", "./bare"], {"a.toml": TINY, "bare/config.json": "{}"}, "holds no tokenizer"),
+        (["train", "a.toml", "--policy.model", "./nothing"], {"a.toml": TINY}, "'./nothing' does not exist"),
+        (["train", "a.toml", "--policy.model", "./bare"], {"a.toml": TINY, "bare/config.json": "{}"},
+         "holds no tokenizer"),
         (["train", "a.toml", "--tasks.train", "empty.jsonl"], {"a.toml": TINY, "empty.jsonl": ""}, "holds no tasks"),
         (["train", "a.toml", "--tasks.train", "t.jsonl"],
          {"a.toml": TINY, "t.jsonl": '{"id": "x", "prompt": "p", "entry_point": "f", "tests": []}\n'}, "tests"),
@@ -121,7 +126,20 @@ def test_bad_input_gets_one_clear_line_exit_code_2_and_writes_nothing(
 
 def test_eval_measures_a_model_directory_and_its_samples_can_be_graded_again(tmp_path: Path) -> None:
     make_tiny(tmp_path / "model", TASKS, write_settings(), 0)
-    words = ("eval", "--model", "model", "--tasks", "drills:test", "--samples", "2", "--limit", "3", "--max-tokens", "20", "--json")
+    words = (
+        "eval",
+        "--model",
+        "model",
+        "--tasks",
+        "drills:test",
+        "--samples",
+        "2",
+        "--limit",
+        "3",
+        "--max-tokens",
+        "20",
+        "--json",
+    )
     done = assay(*words, "--out", "out", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["pass_at"]["1"] == 0.0
@@ -137,7 +155,9 @@ def write_settings():  # type: ignore[no-untyped-def]
 
 
 def test_a_run_that_exists_with_other_settings_is_not_overwritten(tmp_path: Path) -> None:
-    file = write(tmp_path, TINY.replace("[stages.grpo]", "[stages.sft.save]\nevery = 2\n[stages.grpo]").split("[stages.grpo]")[0])
+    file = write(
+        tmp_path, TINY.replace("[stages.grpo]", "[stages.sft.save]\nevery = 2\n[stages.grpo]").split("[stages.grpo]")[0]
+    )
     assert assay("train", file, "--steps", "1", folder=tmp_path).returncode == 0
     refused = assay("train", file, "--steps", "1", "--seed", "5", folder=tmp_path)
     assert refused.returncode == 2

@@ -23,7 +23,11 @@ def numbers(folder: Path, stage: str) -> list[dict[str, float]]:
 
 
 def weights(folder: Path, stage: str) -> bytes:
-    return sorted((folder / "runs" / "small" / stage / "checkpoints").iterdir())[-1].joinpath("model.safetensors").read_bytes()
+    return (
+        sorted((folder / "runs" / "small" / stage / "checkpoints").iterdir())[-1]
+        .joinpath("model.safetensors")
+        .read_bytes()
+    )
 
 
 def kill_when(folder: Path, present: Path, sign: signal.Signals) -> int:
@@ -47,7 +51,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_run_killed_twice_ends_with_the_same_numbers_and_weights_to_the_bit(tmp_path: Path, undisturbed: Path) -> None:
+def test_a_run_killed_twice_ends_with_the_same_numbers_and_weights_to_the_bit(
+    tmp_path: Path, undisturbed: Path
+) -> None:
     write(tmp_path, EVERY_STEP)
     stages = Path("runs/small")
     assert kill_when(tmp_path, stages / "sft/checkpoints/step_000002", signal.SIGKILL) == -signal.SIGKILL

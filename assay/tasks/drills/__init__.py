@@ -33,7 +33,7 @@ Style = Callable[[Composition], str]
 SEED = 2026
 WRONG_SHARE = 0.3
 """Of the demonstrations: those with one thing wrong."""
-STYLES: dict[Style, float] = {short: 0.2, steps: 0.2, loop: 0.2, commented: 0.4}
+STYLES: dict[Style, float] = {short: 0.35, steps: 0.15, loop: 0.15, commented: 0.35}
 """The demonstrations' styles and how often each is drawn."""
 DEMONSTRATIONS = 2
 HELD_OUT_SHARE = 0.18
