@@ -1,7 +1,7 @@
 """Every error that assay raises on purpose, by whose fault it is.
 
 AssayError
-├── UserError            the user's: one line says what, where and what to do; exit code 2
+├── UserError            the user's: a line says what, where and what to do; exit code 2
 │   ├── SettingsError    an unknown or impossible setting
 │   ├── DataError        a missing file, a malformed row, a task without tests
 │   └── ModelError       a model directory that cannot be used

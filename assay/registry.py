@@ -96,7 +96,7 @@ def load_plugins(paths: tuple[str, ...], beside: Path) -> None:
 
 
 def decorator(registry: Registry[T]) -> Callable[[T], T]:
-    """What registers a function under its own name: `reward = decorator(rewards)`, then `@reward` above a function."""
+    """A decorator that adds a function under its own name: `reward = decorator(rewards)`."""
 
     def register(item: T) -> T:
         return registry.add(getattr(item, "__name__", str(item)), item)

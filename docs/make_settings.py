@@ -46,7 +46,7 @@ def render() -> str:
             + "\n"
         )
     parts.append(
-        "\n## `[rewards.NAME]`\n\nEach term has `weight` (1.0) and its own parameters; the reward is their weighted sum.\n\n"
+        "\n## `[rewards.NAME]`\n\nA term has `weight` (1.0) and parameters; the reward is the weighted sum.\n\n"
     )
     parts.append("| term | parameters | what it is |\n| --- | --- | --- |\n")
     parts += [f"| `{name}` | {_parameters(rewards[name])} | {rewards.summary(name)} |\n" for name in rewards]

@@ -14,7 +14,7 @@ def token_logprobs(
     """Log p(token t | tokens before t) in fp32, where `mask` is true, and the entropy of that distribution in nats.
 
     `tokens` [B, T] int64, right-padded; `attention` [B, T] and `mask` [B, T] bool, mask[:, 0] false. Both results are
-    [B, T] float32 and 0 outside the mask. `temperature` divides the logits, as sampling does. The entropy has no gradient.
+    [B, T] float32 and 0 outside the mask. `temperature` divides the logits. The entropy has no gradient.
     """
     logits = model(input_ids=tokens, attention_mask=attention.long(), use_cache=False).logits
     wanted = mask[:, 1:]
