@@ -5,7 +5,7 @@ AssayError
 │   ├── SettingsError    an unknown or impossible setting
 │   ├── DataError        a missing file, a malformed row, a task without tests
 │   └── ModelError       a model directory that cannot be used
-└── MachineError         the machine's: retried, then dropped and counted, never scored 0; exit code 3 when it ends a run
+├── UserError            the user's: one line says what, where and what to do; exit code 2
     ├── SandboxError     the judge could not be started or kept alive
     └── TrainingError    a loss or gradient that is not a number
 """

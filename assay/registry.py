@@ -96,7 +96,7 @@ def load_plugins(paths: tuple[str, ...], beside: Path) -> None:
 
 
 def decorator(registry: Registry[T]) -> Callable[[T], T]:
-    """A decorator that adds a function under its own name: `reward = decorator(rewards)`."""
+    """What a plug-in folder offers as its decorator: it registers a function under the function's own name."""
 
     def register(item: T) -> T:
         return registry.add(getattr(item, "__name__", str(item)), item)
