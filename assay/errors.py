@@ -1,11 +1,11 @@
 """Every error that assay raises on purpose, by whose fault it is.
 
 AssayError
-├── UserError            the user's: a line says what, where and what to do; exit code 2
+├── UserError            the user's: one line says what, where and what to do; exit code 2
 │   ├── SettingsError    an unknown or impossible setting
 │   ├── DataError        a missing file, a malformed row, a task without tests
 │   └── ModelError       a model directory that cannot be used
-├── UserError            the user's: one line says what, where and what to do; exit code 2
+└── MachineError         the machine's: retried, then dropped and counted, never scored 0; exit code 3
     ├── SandboxError     the judge could not be started or kept alive
     └── TrainingError    a loss or gradient that is not a number
 """
