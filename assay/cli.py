@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -42,6 +43,9 @@ def main() -> None:
     except AssayError as error:
         sys.stderr.write(f"assay: {error}\n")
         sys.exit(2 if isinstance(error, UserError) else 3)
+    except (FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
+        sys.stderr.write(f"assay: {error.strerror}: {error.filename}; choose another path\n")
+        sys.exit(2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -67,9 +71,11 @@ def train(
     outcome = run_plan(plan, fresh=fresh, announce=console.print)
     if outcome.evaluations:
         _show(outcome.evaluations, console)
-    console.print(f"\nmodel    {outcome.model}\nreport   {outcome.folder / 'report.md'}", highlight=False)
-    for picture in sorted(outcome.folder.glob("*.png")):
-        console.print(f"plot     {picture}", highlight=False)
+    console.print(f"\nmodel    {outcome.model}", highlight=False)
+    for file in sorted(
+        [*outcome.folder.glob("report.md"), *outcome.folder.glob("*.png")], key=lambda path: path.suffix
+    ):
+        console.print(f"{'report' if file.suffix == '.md' else 'plot':<8} {file}", highlight=False)
     if not outcome.finished:
         console.print(f"stopped as asked; `assay train {config}` goes on", highlight=False)
 
@@ -85,23 +91,27 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
     seed: Annotated[int, typer.Option(help="Of sampling.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Folder of the report; default runs/eval-MODEL-TASKS.")] = None,
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    out: Annotated[Path | None, typer.Option(help="Folder of the report; default below runs/.")] = None,
+    allow_weak: Annotated[bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Evaluate a model: sample, judge, and report pass@k with intervals, lengths and verdicts."""
     from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
 
-    policy = PolicySettings(model=model, device=device)
+    if dtype not in ("float32", "bfloat16"):
+        raise typer.BadParameter(f"{dtype!r} is neither float32 nor bfloat16", param_hint="--dtype")
+    policy = PolicySettings(model=model, device=device, dtype="bfloat16" if dtype == "bfloat16" else "float32")
     settings = EvaluateSettings(
         tasks=tasks, limit=limit, samples=samples, temperature=temperature, top_p=top_p, max_tokens=max_tokens
     )
     _quiet_transformers()
     from assay.train.measure import measure
 
-    name = Path(model.rstrip("/")).name
-    folder = out or Path("runs") / f"eval-{name}-{tasks.replace('/', '-').replace(':', '-')}"
+    name = model.strip("./")
+    folder = out or Path("runs") / "-".join(["eval", *re.findall(r"[\w.]+", f"{name} {tasks} t{temperature:g}")])
     console = _console(stderr=as_json)
-    found = measure(name, policy, settings, JudgeSettings(), seed, folder)
+    found = measure(name, policy, settings, JudgeSettings(allow_weak_isolation=allow_weak), seed, folder)
     if as_json:
         sys.stdout.write(json.dumps(asdict(found)) + "\n")
     else:

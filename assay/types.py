@@ -188,8 +188,6 @@ class Sample:
     """Samples that compete with one another share it: one task in one step."""
     version: int = 0
     """The version of the weights that wrote it."""
-    truncated: bool = False
-    """Whether the token limit ended it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,8 @@ def per_completion(advantages: Callable[[Tensor, Tensor], Tensor]) -> Credit:
     """
 
     def credit(samples: Sequence[Sample]) -> list[Sample]:
+        if not samples:
+            return []
         ids = {group: number for number, group in enumerate(dict.fromkeys(sample.group for sample in samples))}
         rewards = torch.tensor([sample.reward for sample in samples], dtype=torch.float32)
         groups = torch.tensor([ids[sample.group] for sample in samples], dtype=torch.int64)

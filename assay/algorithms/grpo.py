@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
@@ -16,9 +18,11 @@ from assay.algorithms.base import (
     per_completion,
 )
 from assay.maths.advantages import Scale, group_centred
-from assay.maths.divergences import k3
+from assay.maths.divergences import k1, k2, k3
 from assay.maths.losses import clipped, clipped_surrogate
 from assay.types import Batch
+
+ESTIMATORS = {"k1": k1, "k2": k2, "k3": k3}
 
 
 class Settings(AlgorithmSettings):
@@ -33,7 +37,9 @@ class Settings(AlgorithmSettings):
     clip_high: PositiveFloat = 0.28
     """Ratios over 1 + clip_high are clipped."""
     kl: float = Field(0.0, ge=0)
-    """Weight of the divergence (k3) from the policy as it was at the start of the stage."""
+    """Weight of the divergence from the policy as it was at the start of the stage."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """How the divergence is estimated; k3 is unbiased and never negative."""
     epochs: PositiveInt = 1
     """Gradient steps on each batch."""
 
@@ -52,7 +58,7 @@ def grpo(settings: Settings) -> Algorithm:
     def near_reference(logprobs: Tensor, batch: Batch) -> tuple[Tensor, Numbers]:
         loss, numbers = surrogate(logprobs, batch)
         assert batch.reference_logprobs is not None
-        divergence = k3(logprobs, batch.reference_logprobs)
+        divergence = ESTIMATORS[settings.kl_estimator](logprobs, batch.reference_logprobs)
         return loss + settings.kl * divergence, {**numbers, "kl": divergence.detach()}
 
     return Algorithm(

@@ -6,6 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
+NAME = r"^\w[\w.\-]*$"
+"""Names of runs and stages are names of folders."""
+
 
 class Section(BaseModel):
     """A table of settings: immutable, and an unknown key is refused."""
@@ -76,7 +79,7 @@ class RolloutSettings(Section):
     """How completions are sampled for RL."""
 
     tasks_per_step: PositiveInt = 32
-    """Distinct tasks in one step."""
+    """Tasks in one step."""
     group: PositiveInt = 8
     """Completions of each task."""
     max_tokens: PositiveInt = 512
@@ -84,7 +87,7 @@ class RolloutSettings(Section):
     temperature: PositiveFloat = 1.0
     """Softmax temperature of sampling; the learner uses the same."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Nucleus sampling; 1 turns it off."""
+    """Nucleus sampling; 1 turns it off. Below 1 rollouts are slightly off-policy: the learner knows no nucleus."""
 
 
 class OptimizerSettings(Section):
@@ -161,9 +164,9 @@ class SaveSettings(Section):
 class RunSettings(Section):
     """One stage of training, completely described."""
 
-    name: str = Field("run", pattern=r"^[\w.\-]+$")
+    name: str = Field("run", pattern=NAME)
     """Name of the run: its folder is `folder`/`name`."""
-    stage: str = ""
+    stage: str = Field("", pattern=NAME)
     """Name of this stage within the run; its folder lies in the run's. Set by `[stages.NAME]`."""
     folder: str = "runs"
     """Where runs are kept."""
@@ -206,4 +209,6 @@ class RunSettings(Section):
             raise ValueError("give either `steps` or `epochs`")
         if not isinstance(self.algorithm.get("name"), str):
             raise ValueError("`algorithm.name` is missing: see `assay list`")
+        if self.stage == "base":
+            raise ValueError("a stage cannot be called `base`: the report calls the untrained policy that")
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,10 @@ def grade(
     Raises DataError for a file or row that cannot be used, before anything is judged.
     """
     jobs = read_samples(samples, tasks)
+    if not os.access(samples.parent, os.W_OK):
+        raise DataError(
+            f"{samples.parent} cannot be written to, and the verdicts go there; copy {samples.name} elsewhere"
+        )
     executions = judge_all(jobs, limits=limits, slots=slots, stop_early=False, allow_weak=allow_weak, progress=progress)
     file = samples.with_name(f"{samples.name}.verdicts.jsonl")
     rows = [_row(job, execution) for job, execution in zip(jobs, executions, strict=True)]

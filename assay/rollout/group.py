@@ -44,16 +44,24 @@ async def collect(
 ) -> Collected:  # fmt: skip
     """`count` judged rollouts of each task.
 
-    Raises whatever the engine or the judge raise; what runs is cancelled then.
+    Raises what the engine, the judge or the reward raised first; what runs is cancelled then.
     """
     requests = [Request(one.prompt, count, one.task.stop) for one in asked]
     pending: dict[tuple[int, int], asyncio.Task[Rollout]] = {}
     start = time.perf_counter()
-    async with asyncio.TaskGroup() as running:
-        async for written in engine.generate(requests, sampling, seed):
-            one = asked[written.request]
-            work = attempt(one.task, one.prompt, written.completion, judge, reward)
-            pending[written.request, written.member] = running.create_task(work)
-        generated = time.perf_counter()
+    try:
+        async with asyncio.TaskGroup() as running:
+            async for written in engine.generate(requests, sampling, seed):
+                one = asked[written.request]
+                work = attempt(one.task, one.prompt, written.completion, judge, reward)
+                pending[written.request, written.member] = running.create_task(work)
+            generated = time.perf_counter()
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
     groups = [[pending[place, member].result() for member in range(count)] for place in range(len(asked))]
     return Collected(groups, generated - start, time.perf_counter() - generated)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

@@ -31,7 +31,6 @@ def _sample(rollout: Rollout, number: int, group: str) -> Sample:
         reward=rollout.score.total if rollout.score else 0.0,
         group=group,
         version=completion.version,
-        truncated=completion.ended == "length",
     )
 
 

@@ -35,9 +35,9 @@ class Trackers:
         """Hand the numbers of a step to every tracker."""
         self._each(lambda tracker: tracker.track(step, metrics))
 
-    def rollouts(self, step: int, rollouts: Sequence[Rollout]) -> None:
+    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
         """Hand the rollouts of a step to every tracker."""
-        self._each(lambda tracker: tracker.rollouts(step, rollouts))
+        self._each(lambda tracker: tracker.rollouts(step, groups))
 
     def close(self) -> None:
         """Close every tracker."""

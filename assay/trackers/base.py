@@ -14,8 +14,8 @@ class Tracker(Protocol):
     def track(self, step: int, metrics: Metrics) -> None:
         """Take the numbers of a step, or some of them."""
 
-    def rollouts(self, step: int, rollouts: Sequence[Rollout]) -> None:
-        """Take the rollouts of a step, all of them at once."""
+    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
+        """Take the rollouts of a step, all of them at once, group after group."""
 
     def close(self) -> None:
         """Write what is still held back; nothing is tracked afterwards."""

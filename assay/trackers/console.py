@@ -61,7 +61,7 @@ class BarTracker:
             self._progress.update(self._bar, completed=step)
             self._newest.plain = _numbers(metrics)
 
-    def rollouts(self, step: int, rollouts: Sequence[Rollout]) -> None:
+    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
         """Nothing: too many to show."""
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class LineTracker:
         line = f"{self._run} step {step}/{self._total}  {_numbers(metrics)}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def rollouts(self, step: int, rollouts: Sequence[Rollout]) -> None:
+    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
         """Nothing: too many to show."""
 
     def close(self) -> None:

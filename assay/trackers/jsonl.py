@@ -28,7 +28,7 @@ class JsonlTracker:
         self._stream.write(json.dumps({"step": step} | numbers) + "\n")
         self._stream.flush()
 
-    def rollouts(self, step: int, rollouts: Sequence[Rollout]) -> None:
+    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
         """Nothing: rollouts are no numbers."""
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,11 @@ class RolloutTracker:
     def track(self, step: int, metrics: Metrics) -> None:
         """Nothing: numbers are no rollouts."""
 
-    def rollouts(self, step: int, rollouts: Sequence[Rollout]) -> None:
+    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
         """Write the step's file."""
         from pyarrow import Table, parquet
 
-        table = Table.from_pylist(list(_rows(step, rollouts)), schema=_schema())
+        table = Table.from_pylist(list(_rows(step, groups)), schema=_schema())
         with replacing(self._folder / f"step_{step:06d}.parquet") as partial:
             parquet.write_table(table, partial, compression="zstd")
 
@@ -69,25 +68,23 @@ def _schema() -> Any:
     )
 
 
-def _rows(step: int, rollouts: Sequence[Rollout]) -> Iterator[dict[str, Any]]:
-    groups: dict[str, int] = {}
-    sizes = Counter[str]()
-    for rollout in rollouts:
-        task, score = rollout.task, rollout.score
-        common = {
-            "step": step,
-            "task_id": _clean(task.id),
-            "group": groups.setdefault(task.id, len(groups)),
-            "index": sizes[task.id],
-            "reward": score.total if score else None,
-            "parts": list(score.parts.items()) if score else None,
-            "failure": _clean(rollout.failure),
-        }
-        sizes[task.id] += 1
-        turns = [_turn(turn) for turn in rollout.turns] or [{}]
-        for number, turn in enumerate(turns):
-            prompt = _clean(task.prompt) if number == 0 else None
-            yield common | {"turn": number, "prompt": prompt} | turn
+def _rows(step: int, groups: Sequence[Sequence[Rollout]]) -> Iterator[dict[str, Any]]:
+    for place, group in enumerate(groups):
+        for index, rollout in enumerate(group):
+            score = rollout.score
+            common = {
+                "step": step,
+                "task_id": _clean(rollout.task.id),
+                "group": place,
+                "index": index,
+                "reward": score.total if score else None,
+                "parts": list(score.parts.items()) if score else None,
+                "failure": _clean(rollout.failure),
+            }
+            turns = [_turn(turn) for turn in rollout.turns] or [{}]
+            for number, turn in enumerate(turns):
+                prompt = _clean(rollout.task.prompt) if number == 0 else None
+                yield common | {"turn": number, "prompt": prompt} | turn
 
 
 def _turn(turn: Turn) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class TensorboardTracker:
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
 
-    def rollouts(self, step: int, rollouts: Sequence[Rollout]) -> None:
+    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
         """Nothing: rollouts are no numbers."""
 
     def close(self) -> None:

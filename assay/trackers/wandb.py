@@ -33,7 +33,7 @@ class WandbTracker:
         """Log the numbers under their step."""
         self._run.log(dict(metrics), step=step)
 
-    def rollouts(self, step: int, rollouts: Sequence[Rollout]) -> None:
+    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
         """Nothing: rollouts stay on this machine."""
 
     def close(self) -> None:

@@ -6,8 +6,10 @@ import json
 import re
 import shutil
 import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from assay.config.load import dump
 from assay.config.sections import RunSettings
@@ -17,8 +19,10 @@ from assay.policy.load import load_policy
 from assay.policy.save import save_policy
 from assay.train.learner import Learner
 
-MAY_CHANGE = ("steps", "epochs", "evaluate", "save", "trackers", "judge", "learner", "folder")
+MAY_CHANGE = ("evaluate", "save", "trackers", "learner", "judge.slots", "judge.allow_weak_isolation")
 """Settings that may differ when a run goes on: they do not alter what a step does."""
+LENGTH = ("steps", "epochs")
+"""Settings that may differ under a constant schedule only: the others' rates depend on the length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +41,40 @@ class StageFolder:
         self.settings = settings
         self.run = Path(settings.folder) / settings.name
         self.path = self.run / settings.stage
+        self.saved = self.path / "config.toml"
         self.checkpoints = self.path / "checkpoints"
 
+    def check(self) -> None:
+        """Raises SettingsError when the folder holds what other settings have learned."""
+        if self.saved.is_file() and self.latest():
+            old = _flat(tomllib.loads(self.saved.read_text(encoding="utf-8")))
+            new = _flat(tomllib.loads(dump(self.settings)))
+            free = (*MAY_CHANGE, *(LENGTH if self.settings.optimizer.schedule == "constant" else ()))
+            changed = sorted(
+                key for key in old.keys() | new.keys() if old.get(key) != new.get(key) and not _within(key, free)
+            )
+            if changed:
+                raise SettingsError(
+                    f"{self.path} was made with other settings ({', '.join(changed)}): "
+                    "choose another --name, or start over with --fresh"
+                )
+
     def open(self) -> None:
-        """Make the folder, or take it up again. Raises SettingsError when it was made with other settings."""
-        saved = self.path / "config.toml"
-        if saved.is_file():
-            self._refuse_other_settings(tomllib.loads(saved.read_text(encoding="utf-8")))
-            remove_leftovers(self.path)
-            remove_leftovers(self.checkpoints)
-        write_atomically(saved, dump(self.settings))
+        """Make the folder, or take it up again, with the settings that hold from now on."""
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(self.path)
+        remove_leftovers(self.checkpoints)
+        write_atomically(self.saved, dump(self.settings))
+
+    @property
+    def evaluated(self) -> int | None:
+        """Steps done at the newest evaluation; None before the first."""
+        file = self.path / "evaluated.json"
+        return int(json.loads(file.read_text())["step"]) if file.is_file() else None
+
+    @evaluated.setter
+    def evaluated(self, done: int) -> None:
+        write_atomically(self.path / "evaluated.json", json.dumps({"step": done}))
 
     def latest(self) -> Checkpoint | None:
         """The newest checkpoint, if any."""
@@ -60,17 +88,17 @@ class StageFolder:
             state = partial / "assay"
             state.mkdir()
             learner.optimizer.save(state / "optimizer.safetensors")
-            (state / "state.json").write_text(json.dumps({"step": step, "seed": self.settings.seed}))
         for old in sorted(self._all(), key=lambda one: one.step)[: -self.settings.save.keep]:
             shutil.rmtree(old.folder)
         return checkpoint
 
-    def restore(self, learner: Learner, checkpoint: Checkpoint) -> None:
-        """Put the checkpoint's weights and the optimizer's state into the learner."""
-        saved = load_policy(self.settings.policy.model_copy(update={"model": str(checkpoint.folder)}))
+    def restore(self, learner: Learner, checkpoint: Checkpoint) -> int:
+        """Put the checkpoint's weights and the optimizer's state into the learner; the steps done."""
+        saved = load_policy(self.settings.policy.model_copy(update={"model": str(checkpoint.folder), "device": "cpu"}))
         for name, parameter in learner.policy.trainable.items():
             parameter.data.copy_(saved.trainable[name].data)
         learner.optimizer.load(checkpoint.folder / "assay" / "optimizer.safetensors")
+        return checkpoint.step
 
     def _all(self) -> list[Checkpoint]:
         if not self.checkpoints.is_dir():
@@ -81,13 +109,13 @@ class StageFolder:
             if re.fullmatch(r"step_\d{6,}", path.name)
         ]
 
-    def _refuse_other_settings(self, old: dict[str, object]) -> None:
-        new = tomllib.loads(dump(self.settings))
-        changed = sorted(
-            key for key in old.keys() | new.keys() if key not in MAY_CHANGE and old.get(key) != new.get(key)
-        )
-        if changed:
-            raise SettingsError(
-                f"{self.path} was made with other settings ({', '.join(changed)}): "
-                "choose another --name, or start over with --fresh"
-            )
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _within(key: str, tables: Sequence[str]) -> bool:
+    return any(key == table or key.startswith(f"{table}.") for table in tables)

@@ -80,7 +80,7 @@ class Learner:
             loss = masked_sum(losses, batch.mask) / tokens
             if not math.isfinite(loss.item()):
                 raise TrainingError(
-                    f"step {step}: the loss is {loss.item()}; lower optimizer.lr, or look at this step's rollouts"
+                    f"step {step + 1}: the loss is {loss.item()}; lower optimizer.lr, or look at this step's rollouts"
                 )
             loss.backward()  # type: ignore[no-untyped-call]
             sums["loss"] += loss.item()
@@ -89,7 +89,7 @@ class Learner:
         norm = self.optimizer.step(step)
         if not math.isfinite(norm):
             raise TrainingError(
-                f"step {step}: the gradient's norm is {norm}; lower optimizer.lr, or look at this step's rollouts"
+                f"step {step + 1}: the gradient's norm is {norm}; lower optimizer.lr, or look at this step's rollouts"
             )
         learned = sum(int(batch.mask.sum()) for batch in batches)
         means = {name: value / learned for name, value in sums.items() if name != "loss"}

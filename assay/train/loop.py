@@ -10,13 +10,14 @@ async def train(run: Run) -> None:
 
     Raises MachineError when the judge or the numbers give out; what was saved stays.
     """
-    await run.measure_base()
+    await run.catch_up()
     for step in run.remaining_steps():
         await run.source.publish(run.learner.policy, step)
         seen = await run.source.next(step)
+        run.record(step, seen)
         learned = run.learner.step(seen.samples, step)
         run.track(step, seen, learned)
-        if run.is_due("evaluate", step):
-            await run.evaluate(step)
         if run.is_due("save", step):
             run.save(step)
+        if run.is_due("evaluate", step):
+            await run.evaluate(step)

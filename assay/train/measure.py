@@ -26,6 +26,7 @@ def measure(
     """
     tasks = load(settings.tasks, limit=settings.limit)
     policy = load_policy(model)
+    folder.mkdir(parents=True, exist_ok=True)
 
     async def run() -> tuple[Evaluation, Collected]:
         asked = [Prompted(task, policy.chat.prompt(task)) for task in tasks]

@@ -24,7 +24,7 @@ from assay.policy.load import load_policy
 from assay.rollout.attempt import RewardFunction
 from assay.rollout.group import Prompted
 from assay.sandbox.limits import Limits
-from assay.trackers import Tracker, open_trackers
+from assay.trackers import Trackers, open_trackers
 from assay.train.folder import StageFolder
 from assay.train.learner import Learner
 from assay.train.sources import DatasetSource, RolloutSource, Seen, Source
@@ -47,25 +47,25 @@ class Stage:
     """To be measured on; empty without `evaluate`."""
 
 
+@dataclass(slots=True)
 class Run:
     """A stage in progress."""
 
-    def __init__(
-        self, stage: Stage, folder: StageFolder, learner: Learner, source: Source, engine: Engine, judge: Judge,
-        steps: int,
-    ) -> None:  # fmt: skip
-        self.stage = stage
-        self.folder = folder
-        self.learner = learner
-        self.source = source
-        self.engine = engine
-        self.judge = judge
-        self.steps = steps
-        self.done = 0
-        self.stopping = False
-        self.tracker: Tracker | None = None
-        chat = learner.policy.chat
-        self.held_out = [Prompted(task, chat.prompt(task)) for task in stage.held_out]
+    stage: Stage
+    folder: StageFolder
+    learner: Learner
+    source: Source
+    engine: Engine
+    judge: Judge
+    tracker: Trackers
+    held_out: list[Prompted]
+    """What it is measured on; empty without `evaluate`."""
+    steps: int
+    """Length of the stage."""
+    done: int
+    """Steps done."""
+    stopping: bool = False
+    """Whether it was asked to stop after the step under way."""
 
     def remaining_steps(self) -> Iterator[int]:
         """Step numbers from where the run stands; ends early when the run is asked to stop."""
@@ -80,19 +80,24 @@ class Run:
         last = step + 1 == self.steps or (what == "save" and self.stopping)
         return last or (every > 0 and (step + 1) % every == 0)
 
-    def track(self, step: int, seen: Seen, learned: Metrics) -> None:
-        """Hand the numbers and rollouts of a step to the trackers."""
-        assert self.tracker is not None
-        self.tracker.track(step + 1, seen.metrics | learned)
+    def record(self, step: int, seen: Seen) -> None:
+        """Hand a step's rollouts to the trackers before anything is learned from them."""
         if seen.groups:
-            self.tracker.rollouts(step + 1, [rollout for group in seen.groups for rollout in group])
+            self.tracker.rollouts(step + 1, seen.groups)
 
-    async def measure_base(self) -> None:
-        """Evaluate the untrained policy, where the settings ask for it and it was not done before."""
+    def track(self, step: int, seen: Seen, learned: Metrics) -> None:
+        """Hand the numbers of a step to the trackers."""
+        self.tracker.track(step + 1, seen.metrics | learned)
+
+    async def catch_up(self) -> None:
+        """Make the evaluations that were due before and are missing: of the untrained policy, or of the checkpoint."""
         settings = self.stage.settings.evaluate
-        known = {evaluation.name for evaluation in read_report(self.folder.run)}
-        if settings and settings.before and self.done == 0 and BASE not in known:
+        if settings is None or self.folder.evaluated == self.done:
+            return
+        if self.done == 0 and settings.before:
             await self._evaluate(BASE, 0)
+        elif self.done > 0 and self.is_due("evaluate", self.done - 1):
+            await self.evaluate(self.done - 1)
 
     async def evaluate(self, step: int) -> None:
         """Evaluate the policy as it is after step `step`; the stage's line in the report is its newest evaluation."""
@@ -103,38 +108,40 @@ class Run:
         """Write a checkpoint."""
         self.folder.save(self.learner, step + 1)
 
-    async def _evaluate(self, name: str, version: int) -> None:
+    async def _evaluate(self, name: str, done: int) -> None:
         settings, seed = self.stage.settings.evaluate, self.stage.settings.seed
         assert settings is not None
-        assert self.tracker is not None
-        await self.engine.load(self.learner.policy, version)
+        await self.engine.load(self.learner.policy, done)
         found, _ = await evaluate(name, self.held_out, settings, self.engine, self.judge, derive(seed, "evaluate"))
         write_report(self.folder.run, [*read_report(self.folder.run), found])
-        self.tracker.track(version, {"evaluate/pass@1": found.pass_at[1], "evaluate/length": found.mean_length})
+        self.tracker.track(done, {"evaluate/pass@1": found.pass_at[1], "evaluate/length": found.mean_length})
+        self.folder.evaluated = done
 
 
 @asynccontextmanager
 async def open_run(stage: Stage) -> AsyncIterator[Run]:
-    """The stage with its policy, source, judge and trackers, where its newest checkpoint left it; closed at the end."""
+    """The stage with its policy, source, judge and trackers, where its newest checkpoint left it; closed at the end.
+
+    Raises UserError before the stage's folder is touched when something cannot be used.
+    """
     settings = stage.settings
     folder = StageFolder(settings)
-    folder.open()
+    checkpoint = folder.latest()
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
     policy = load_policy(settings.policy)
     engine = TorchEngine(policy)
+    held_out = [Prompted(task, policy.chat.prompt(task)) for task in stage.held_out]
     async with AsyncExitStack() as closing:
         judge = await closing.enter_async_context(open_judge(settings.judge))
         source = make_source(stage, policy.chat, engine, judge)
         steps = settings.steps or max(1, round((settings.epochs or 1) * source.steps_per_epoch))
         learner = Learner(settings, stage.algorithm, policy, steps, source.temperature)
-        run = Run(stage, folder, learner, source, engine, judge, steps)
-        checkpoint = folder.latest()
-        if checkpoint:
-            folder.restore(learner, checkpoint)
-            run.done = checkpoint.step
+        done = folder.restore(learner, checkpoint) if checkpoint else 0
+        folder.open()
         name = f"{settings.name}/{settings.stage}"
-        run.tracker = open_trackers(settings.trackers, folder.path, run=name, start_step=run.done, total_steps=steps)
-        closing.callback(run.tracker.close)
+        tracker = open_trackers(settings.trackers, folder.path, run=name, start_step=done, total_steps=steps)
+        closing.callback(tracker.close)
+        run = Run(stage, folder, learner, source, engine, judge, tracker, held_out, steps, done)
         closing.enter_context(_stopping_on_signals(run))
         yield run
 

@@ -12,7 +12,7 @@ from assay import rewards
 from assay.algorithms import algorithms
 from assay.config.load import Plan
 from assay.config.sections import RunSettings
-from assay.errors import DataError
+from assay.errors import DataError, SettingsError
 from assay.evaluate import plots
 from assay.evaluate.report import Evaluation, read_report
 from assay.maths.seeds import derive
@@ -48,13 +48,14 @@ def run_plan(plan: Plan, *, fresh: bool = False, announce: Callable[[str], None]
     """
     stages = [prepare(settings, plan.source.parent) for settings in plan.stages]
     run_folder = StageFolder(plan.stages[0]).run
-    if fresh and run_folder.is_dir():
-        shutil.rmtree(run_folder)
+    if fresh:
+        _remove(run_folder)
     previous: Path | None = None
     finished = True
     for stage, anew in zip(stages, plan.starts_anew, strict=True):
-        settings = _with_start(stage.settings, stage, run_folder, None if anew else previous)
+        settings = _with_start(stage, None if anew else previous)
         folder = StageFolder(settings)
+        folder.check()
         finished = asyncio.run(_run_stage(replace(stage, settings=settings), announce))
         checkpoint = folder.latest()
         previous = checkpoint.folder if checkpoint else None
@@ -84,16 +85,27 @@ async def _run_stage(stage: Stage, announce: Callable[[str], None]) -> bool:
     async with open_run(stage) as run:
         size = sum(parameter.numel() for parameter in run.learner.policy.trainable.values())
         where = f"step {run.done} of {run.steps}" if run.done else f"{run.steps} steps"
+        where = "finished" if run.done >= run.steps else where
         announce(f"{stage.settings.stage}: {where}, {len(stage.tasks)} tasks, {size / 1e6:.2f}M trained parameters")
         await train(run)
-        return run.done == run.steps and not run.stopping
+        return run.done >= run.steps and not run.stopping
 
 
-def _with_start(settings: RunSettings, stage: Stage, run_folder: Path, previous: Path | None) -> RunSettings:
+def _remove(run_folder: Path) -> None:
+    """Remove a run; only a run: a folder of anything else is left alone."""
+    if not run_folder.exists():
+        return
+    if not any(run_folder.glob("*/config.toml")):
+        raise SettingsError(f"--fresh would remove {run_folder}, which holds no run; choose another --name")
+    shutil.rmtree(run_folder)
+
+
+def _with_start(stage: Stage, previous: Path | None) -> RunSettings:
+    settings = stage.settings
     model = str(previous) if previous else settings.policy.model
     if model == "tiny":
-        seed = derive(settings.seed, "tiny")
-        model = str(make_tiny(run_folder / "base", stage.tasks, settings.policy.tiny, seed))
+        start = StageFolder(settings).path / "start"
+        model = str(make_tiny(start, stage.tasks, settings.policy.tiny, derive(settings.seed, "tiny")))
     return settings.model_copy(update={"policy": settings.policy.model_copy(update={"model": model})})
 
 

@@ -106,6 +106,11 @@ GRADE = ("grade", "--tasks", "tasks.jsonl", "--samples")
         (["eval", "--model", "./bare", "--tasks", "drills:test"], {"bare/config.json": "{}"}, "holds no tokenizer"),
         (["eval", "--model", "./bare", "--tasks", "drills:tset"], {"bare/config.json": "{}"}, "did you mean 'test'?"),
         (["list", "reward"], {}, "did you mean 'rewards'?"),
+        (["train", "a.toml", "--folder", "afile"], {"a.toml": TINY, "afile": ""}, "afile"),
+        (["train", "a.toml", "--name", ".."], {"a.toml": TINY}, "'name' = '..'"),
+        (["train", "a.toml", "--fresh", "--folder", ".", "--name", "mine"], {"a.toml": TINY, "mine/x": ""},
+         "holds no run"),
+        (["train", "a.toml", "--policy.model", "nobody/none"], {"a.toml": TINY}, "needs the network"),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_clear_line_exit_code_2_and_writes_nothing(

@@ -10,6 +10,7 @@ import pytest
 from assay import rewards
 from assay.engines.base import Request, Sampling
 from assay.engines.scripted import ScriptedEngine
+from assay.errors import SettingsError
 from assay.judge import Judge
 from assay.rollout.group import Collected, Prompted, collect
 from assay.rollout.samples import describe, to_samples
@@ -101,5 +102,18 @@ def test_a_failing_engine_stops_the_collection() -> None:
             engine = ScriptedEngine(script, lambda text: [0])
             await collect([Prompted(ADD, (1, 2))], 2, engine, judge, rewards.build({"tests": {}}), Sampling(4), seed=0)
 
-    with pytest.raises((ValueError, ExceptionGroup)):
+    with pytest.raises(ValueError, match="no words"):
+        asyncio.run(run())
+
+
+def test_what_a_reward_raises_is_raised_as_it_is() -> None:
+    def refuse(rollout: Rollout) -> Score:
+        raise SettingsError("reward 'x' is broken")
+
+    async def run() -> None:
+        async with Judge() as judge:
+            engine = ScriptedEngine(lambda request, member: ANSWERS[0, 0], lambda text: [0])
+            await collect([Prompted(ADD, (1, 2))], 2, engine, judge, refuse, Sampling(4), seed=0)
+
+    with pytest.raises(SettingsError, match="'x' is broken"):
         asyncio.run(run())

@@ -26,7 +26,7 @@ def judged(name: str, reward: float, *turns: Turn) -> Rollout:
 
 def test_a_rollout_comes_back_with_its_text_numbers_verdict_and_parts(tmp_path: Path) -> None:
     tracker = RolloutTracker(tmp_path, start_step=0)
-    tracker.rollouts(12, [judged("a", 0.75, turn("answer", Verdict.WRONG, output="é\n"))])
+    tracker.rollouts(12, [[judged("a", 0.75, turn("answer", Verdict.WRONG, output="é\n"))]])
     [row] = parquet.read_table(tmp_path / "rollouts" / "step_000012.parquet").to_pylist()
     assert row == {
         "step": 12,
@@ -55,26 +55,31 @@ def test_a_rollout_comes_back_with_its_text_numbers_verdict_and_parts(tmp_path: 
 
 def test_rollouts_are_numbered_by_group_place_and_turn(tmp_path: Path) -> None:
     wrong, right = turn("first", Verdict.WRONG), turn("second", Verdict.PASS)
-    rollouts = [judged("a", 1.0, wrong, right), judged("a", 0.5, wrong), judged("b", 0.5, wrong)]
-    RolloutTracker(tmp_path, start_step=0).rollouts(1, rollouts)
+    groups = [
+        [judged("a", 1.0, wrong, right), judged("a", 0.5, wrong)],
+        [judged("b", 0.5, wrong)],
+        [judged("a", 0.0, wrong)],
+    ]
+    RolloutTracker(tmp_path, start_step=0).rollouts(1, groups)
     rows = parquet.read_table(tmp_path / "rollouts" / "step_000001.parquet").to_pylist()
     assert [(row["task_id"], row["group"], row["index"], row["turn"], row["prompt"]) for row in rows] == [
         ("a", 0, 0, 0, "write a"),
         ("a", 0, 0, 1, None),
         ("a", 0, 1, 0, "write a"),
         ("b", 1, 0, 0, "write b"),
+        ("a", 2, 0, 0, "write a"),
     ]
 
 
 def test_a_rollout_lost_to_the_machine_is_one_row_without_a_reward(tmp_path: Path) -> None:
     lost = Rollout(task=task("a"), turns=(), score=None, failure="the judge died")
-    RolloutTracker(tmp_path, start_step=0).rollouts(1, [lost])
+    RolloutTracker(tmp_path, start_step=0).rollouts(1, [[lost]])
     [row] = parquet.read_table(tmp_path / "rollouts" / "step_000001.parquet").to_pylist()
     assert (row["failure"], row["reward"], row["parts"], row["verdict"]) == ("the judge died", None, None, None)
 
 
 def test_output_that_is_not_unicode_loses_one_character_and_not_the_file(tmp_path: Path) -> None:
-    RolloutTracker(tmp_path, start_step=0).rollouts(1, [judged("a", 1.0, turn("x", Verdict.PASS, output="a\ud800b"))])
+    RolloutTracker(tmp_path, start_step=0).rollouts(1, [[judged("a", 1.0, turn("x", Verdict.PASS, output="a\ud800b"))]])
     [row] = parquet.read_table(tmp_path / "rollouts" / "step_000001.parquet").to_pylist()
     assert row["output"] == "a?b"
 
@@ -82,7 +87,7 @@ def test_output_that_is_not_unicode_loses_one_character_and_not_the_file(tmp_pat
 def test_a_resumed_run_keeps_the_steps_up_to_its_checkpoint(tmp_path: Path) -> None:
     first = RolloutTracker(tmp_path, start_step=0)
     for step in (1, 2, 3):
-        first.rollouts(step, [judged("a", 1.0, turn("x", Verdict.PASS))])
+        first.rollouts(step, [[judged("a", 1.0, turn("x", Verdict.PASS))]])
     (tmp_path / "rollouts" / ".step_000004.parquet.0badcafe.partial").write_bytes(b"half")
     RolloutTracker(tmp_path, start_step=2)
     names = sorted(file.name for file in (tmp_path / "rollouts").iterdir())

@@ -93,7 +93,7 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_change(tmp_path: Pat
     learner = make(tmp_path)
     before = weights(learner)
     broken = [replace(sample, reward=float("inf") if n == 0 else 0.0) for n, sample in enumerate(random_samples(4))]
-    with pytest.raises(TrainingError, match="step 3: the loss is nan"):
+    with pytest.raises(TrainingError, match="step 4: the loss is nan"):
         learner.step(broken, 3)
     assert torch.equal(weights(learner), before)
 
@@ -146,3 +146,10 @@ def test_a_batch_pads_on_the_right_and_masks_the_padding() -> None:
     assert batch.mask.tolist() == [[False, True, True], [False, True, False]]
     assert batch.logprobs.tolist() == [[0, -1, -2], [0, 0, 0]]
     assert batch.advantages.tolist() == [[0, 3, 3], [0, 0, 0]]
+
+
+def test_a_step_that_lost_every_rollout_to_the_machine_changes_nothing(tmp_path: Path) -> None:
+    learner = make(tmp_path)
+    before = weights(learner)
+    assert learner.step([], 0)["learn/tokens"] == 0.0
+    assert torch.equal(weights(learner), before)
