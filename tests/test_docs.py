@@ -92,7 +92,7 @@ def test_the_plug_ins_in_the_readme_register_and_build(tmp_path: Path) -> None:
         (tmp_path / f"readme_{number}.py").write_text(block)
     load_plugins(tuple(f"readme_{number}.py" for number in range(len(blocks))), tmp_path)
     assert algorithms["unclipped"].build({"name": "unclipped"}).learns_from == "rollouts"
-    assert rewards.build({"short_answer": {"tokens": 200, "weight": 0.1}})
+    assert callable(rewards.build({"short_answer": {"tokens": 200, "weight": 0.1}}))
 
 
 def test_the_readmes_row_of_a_task_loads(tmp_path: Path) -> None:

@@ -11,21 +11,31 @@ from assay.errors import DataError
 from assay.judge import Job, judge_all
 from assay.sandbox.limits import Limits
 from assay.tasks import load
-from assay.types import Execution, Task
+from assay.types import Check, Execution, Task
 from tests.attacks.programs import ATTACKS, LEAK, Attack, source_of
 
 REPOSITORY = Path(__file__).parent.parent.parent
-VICTIMS = ("HumanEval/2", "HumanEval/8", "HumanEval/53")
+HUMANEVAL = ("HumanEval/2", "HumanEval/8", "HumanEval/53")
 """Tests that compare floats by distance, tuples, and ints."""
+OWN = {
+    "truncate": "assert abs(candidate(3.5) - 0.5) < 1e-6\n    assert abs(candidate(1.33) - 0.33) < 1e-6",
+    "sum_product": "assert candidate([]) == (0, 1)\n    assert candidate([3, 5, 7]) == (15, 105)",
+    "add": "assert candidate(2, 3) == 5\n    assert candidate(5, 7) == 12",
+}
+"""The same shapes for a machine that has no data."""
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=2.5, memory_mb=256)
 
 
 @pytest.fixture(scope="module")
 def victims() -> list[Task]:
+    own = [
+        Task(name, "", (Check(f"METADATA = {{}}\ndef check(candidate):\n    {body}\ncheck({name})"),), name)
+        for name, body in OWN.items()
+    ]
     try:
-        return [task for task in load("humaneval") if task.id in VICTIMS]
-    except DataError as error:
-        pytest.skip(str(error))
+        return own + [task for task in load("humaneval") if task.id in HUMANEVAL]
+    except DataError:
+        return own
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from assay.config.sections import TinySettings
 from assay.policy.tiny import make_tiny
 from tests.end_to_end.recipes import TINY, assay, write
 from tests.policies import TASKS
@@ -21,7 +25,7 @@ ROWS = [
 ]  # fmt: skip
 
 
-def write_rows(file: Path, rows: list[dict[str, object]]) -> Path:
+def write_rows(file: Path, rows: Sequence[Mapping[str, object]]) -> Path:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
 
@@ -130,7 +134,7 @@ def test_bad_input_gets_one_clear_line_exit_code_2_and_writes_nothing(
 
 
 def test_eval_measures_a_model_directory_and_its_samples_can_be_graded_again(tmp_path: Path) -> None:
-    make_tiny(tmp_path / "model", TASKS, write_settings(), 0)
+    make_tiny(tmp_path / "model", TASKS, TinySettings(vocabulary=300, width=64, layers=1, heads=2), 0)
     words = (
         "eval",
         "--model",
@@ -153,12 +157,6 @@ def test_eval_measures_a_model_directory_and_its_samples_can_be_graded_again(tmp
     assert json.loads(again.stdout)["samples"] == 6
 
 
-def write_settings():  # type: ignore[no-untyped-def]
-    from assay.config.sections import TinySettings
-
-    return TinySettings(vocabulary=300, width=64, layers=1, heads=2)
-
-
 def test_a_run_that_exists_with_other_settings_is_not_overwritten(tmp_path: Path) -> None:
     file = write(
         tmp_path, TINY.replace("[stages.grpo]", "[stages.sft.save]\nevery = 2\n[stages.grpo]").split("[stages.grpo]")[0]
@@ -173,3 +171,19 @@ def test_a_run_that_exists_with_other_settings_is_not_overwritten(tmp_path: Path
     steps = [json.loads(line)["step"] for line in (tmp_path / "runs/small/sft/metrics.jsonl").read_text().splitlines()]
     assert steps == [1, 2]
     assert assay("train", file, "--steps", "1", "--seed", "5", "--fresh", folder=tmp_path).returncode == 0
+
+
+def test_grade_agrees_with_the_recorded_verdict_on_every_completion_of_gpt_4(tmp_path: Path) -> None:
+    data = Path(os.environ["ASSAY_DATA"]) / "llm_samples" / "samples.jsonl.gz"
+    if not data.is_file():
+        pytest.skip(f"{data} is absent")
+    with gzip.open(data, "rt") as lines:
+        recorded = [row for row in map(json.loads, lines) if row["set"] == "reflexion/simple_gpt-4"]
+    keys = {"body": "completion", "program": "solution"}
+    rows = [{"task_id": row["task_id"], keys[row["code_kind"]]: row["code"]} for row in recorded]
+    samples = write_rows(tmp_path / "gpt4.jsonl", rows)
+    done = assay("grade", "--tasks", "humaneval", "--samples", samples, "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    verdicts = [json.loads(line) for line in (tmp_path / "gpt4.jsonl.verdicts.jsonl").read_text().splitlines()]
+    assert [row["passed"] for row in verdicts] == [row["passed"] for row in recorded]
+    assert json.loads(done.stdout)["pass_at_1"] == pytest.approx(134 / 164)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from assay.maths.estimates import pass_interval
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def metrics(file: Path, *rows: dict[str, float | None]) -> Path:
+def metrics(file: Path, *rows: Mapping[str, float | None]) -> Path:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ async def judged_while_killing(which: str, times: int = 1) -> Execution:
         for pid in victims:
             await asyncio.sleep(0.2)
             os.kill(pid, signal.SIGKILL)
-            await until(lambda pid=pid: not alive([pid]))
+            await until(partial(gone, [pid], 0.0))
         return await asyncio.wait_for(job, 10)
 
 

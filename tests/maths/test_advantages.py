@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import pytest
 import torch
 
-from assay.maths.advantages import centred, group_centred, standardised
+from assay.maths.advantages import Scale, centred, group_centred, standardised
 from assay.maths.schedules import factor
 from assay.maths.seeds import derive
 
@@ -42,10 +43,10 @@ def test_batch_scale_divides_every_group_by_the_same_deviation() -> None:
     )
 
 
-@pytest.mark.parametrize("scale", ["group", "batch", "none"])
-def test_equal_rewards_give_exactly_no_advantage_even_where_they_do_not_round(scale: str) -> None:
+@pytest.mark.parametrize("scale", get_args(Scale))
+def test_equal_rewards_give_exactly_no_advantage_even_where_they_do_not_round(scale: Scale) -> None:
     rewards = torch.tensor([0.35] * 4 + [0.1, 0.9, 0.1, 0.9])
-    assert group_centred(rewards, GROUPS, scale)[:4].tolist() == [0.0] * 4  # type: ignore[arg-type]
+    assert group_centred(rewards, GROUPS, scale)[:4].tolist() == [0.0] * 4
 
 
 def test_equal_rewards_of_a_batch_are_not_blown_up_by_rounding() -> None:
@@ -54,8 +55,8 @@ def test_equal_rewards_of_a_batch_are_not_blown_up_by_rounding() -> None:
 
 def test_advantages_of_every_group_add_up_to_nothing() -> None:
     rewards = torch.rand(8, generator=torch.Generator().manual_seed(0))
-    for scale in ("none", "group", "batch"):
-        assert group_centred(rewards, GROUPS, scale)[:4].sum().item() == pytest.approx(0, abs=1e-6)  # type: ignore[arg-type]
+    for scale in get_args(Scale):
+        assert group_centred(rewards, GROUPS, scale)[:4].sum().item() == pytest.approx(0, abs=1e-6)
 
 
 def test_the_rate_rises_over_the_warm_up_then_follows_its_schedule() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -38,7 +39,7 @@ def test_clipped_marks_where_the_clip_stops_the_gradient() -> None:
     old = torch.zeros(1, 5, dtype=torch.float64)
     assert clipped(ratios.log(), old, advantages, 0.2, 0.28).tolist() == [[1.0, 0.0, 0.0, 1.0, 0.0]]
     logprobs = ratios.log().requires_grad_()
-    clipped_surrogate(logprobs, old, advantages, 0.2, 0.28).sum().backward()
+    clipped_surrogate(logprobs, old, advantages, 0.2, 0.28).sum().backward()  # type: ignore[no-untyped-call]
     assert logprobs.grad is not None
     assert (logprobs.grad == 0).tolist() == [[True, False, False, True, False]]
 
@@ -46,12 +47,13 @@ def test_clipped_marks_where_the_clip_stops_the_gradient() -> None:
 def test_on_policy_the_clipped_surrogate_has_reinforces_gradient() -> None:
     advantages = row(0.7, -1.3, 0.0)
     gradients = []
-    for loss in (
+    losses: list[Callable[[torch.Tensor], torch.Tensor]] = [
         lambda lp: clipped_surrogate(lp, lp.detach(), advantages, 0.2, 0.28),
         lambda lp: policy_gradient(lp, advantages),
-    ):
+    ]
+    for loss in losses:
         logprobs = row(-1.0, -2.0, -0.5).requires_grad_()
-        loss(logprobs).sum().backward()
+        loss(logprobs).sum().backward()  # type: ignore[no-untyped-call]
         gradients.append(logprobs.grad)
     assert torch.equal(*gradients)  # type: ignore[arg-type]
 
@@ -81,7 +83,7 @@ def test_what_is_masked_may_be_nan_or_infinite_and_leaks_nothing() -> None:
     values = torch.tensor([1.0, float("nan"), float("inf"), 3.0], requires_grad=True)
     mask = torch.tensor([True, False, False, True])
     total = masked_sum(values, mask)
-    total.backward()
+    total.backward()  # type: ignore[no-untyped-call]
     assert total.item() == 4.0
     assert values.grad is not None
     assert values.grad.tolist() == [1.0, 0.0, 0.0, 1.0]

@@ -22,7 +22,7 @@ class Full:
     def track(self, step: int, metrics: Metrics) -> None:
         raise OSError("no space left")
 
-    def rollouts(self, step: int, rollouts: Sequence[Rollout]) -> None:
+    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
         raise OSError("no space left")
 
     def close(self) -> None:
@@ -38,8 +38,8 @@ class Kept:
     def track(self, step: int, metrics: Metrics) -> None:
         self.seen.append((step, metrics))
 
-    def rollouts(self, step: int, rollouts: Sequence[Rollout]) -> None:
-        self.seen.append((step, rollouts))
+    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
+        self.seen.append((step, groups))
 
     def close(self) -> None:
         self.seen.append("closed")
