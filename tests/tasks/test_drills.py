@@ -164,7 +164,7 @@ def test_demonstrations_are_wordier_than_the_references_and_all_is_short() -> No
 
     reference = sum(tokens(task.reference) for task in train) / len(train)
     wordy = sum(tokens(text) for task in train for text in task.demonstrations) / (2 * len(train))
-    assert 1.6 <= wordy / reference <= 2.2
+    assert 1.5 <= wordy / reference <= 2.2
     assert 20 <= reference <= 30
     assert max(tokens(task.prompt) for split in SPLITS for task in tasks(split)) <= 40
     assert max(tokens(text) for task in train for text in task.demonstrations) <= 96
