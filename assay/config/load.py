@@ -6,12 +6,12 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
-from assay.config.sections import RunSettings
+from assay.config.sections import RunSettings, Section
 from assay.errors import SettingsError
 from assay.registry import suggest
 
@@ -33,18 +33,21 @@ class Plan:
 def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
     """The stages of a settings file, with `--table.key value` applied to each (`--stages.sft.steps 5`: to one).
 
-    Raises SettingsError for a missing file, malformed TOML, an unknown key or a value out of range.
+    Raises SettingsError for a missing file, malformed TOML, an unknown key, a value out of range or one where a
+    table belongs.
     """
     common = _read(path, ())
     changes = parse_overrides(overrides)
+    _require_tables(changes, f"{path} with overrides")
     own_stages = changes.pop("stages", {})
-    stages = common.pop("stages", None)
-    tables = stages if stages is not None else {str(common.get("algorithm", {}).get("name", "train")): {}}
-    if not isinstance(tables, dict) or not tables:
-        raise SettingsError(f"{path}: `stages` must hold tables such as [stages.sft]")
+    tables = common.pop("stages", None)
+    if tables is None:
+        tables = {str(common.get("algorithm", {}).get("name", "train")): {}}
+    if not tables:
+        raise SettingsError(f"{path}: `stages` is empty; write tables such as [stages.sft]")
     for name in own_stages:
         if name not in tables:
-            raise SettingsError(f"unknown stage {name!r} in --stages.{name}; {suggest(name, list(tables))}")
+            raise SettingsError(f"unknown stage {name!r} in overrides of {path}; {suggest(name, list(tables))}")
     plan: list[RunSettings] = []
     anew: list[bool] = []
     for name, own in tables.items():
@@ -59,7 +62,8 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
 def parse_overrides(words: Sequence[str]) -> Table:
     """`["--optimizer.lr", "1e-4", "--seed=3"]` as a nested table; values are TOML, or else plain text.
 
-    Raises SettingsError for a word that is not `--table.key` or lacks its value.
+    Keys are taken as they are written: names such as `stages.my-stage` are the user's. Raises SettingsError for a word
+    that is not `--table.key`, lacks its value or contradicts one before it.
     """
     table: Table = {}
     rest = list(words)
@@ -70,14 +74,16 @@ def parse_overrides(words: Sequence[str]) -> Table:
         key, equals, value = word[2:].partition("=")
         if not equals:
             if not rest:
-                raise SettingsError(f"--{key} lacks its value")
+                raise SettingsError(f"{word!r} lacks its value")
             value = rest.pop(0)
         inner = table
-        *parents, last = key.replace("-", "_").split(".")
+        *parents, last = key.split(".")
         for parent in parents:
             inner = inner.setdefault(parent, {})
             if not isinstance(inner, dict):
-                raise SettingsError(f"--{key} contradicts an earlier override of {parent!r}")
+                raise SettingsError(f"{word!r} contradicts an earlier override of {parent!r}")
+        if isinstance(inner.get(last), dict):
+            raise SettingsError(f"{word!r} contradicts an earlier override within {last!r}")
         inner[last] = _value(value)
     return table
 
@@ -96,27 +102,75 @@ def dump(settings: BaseModel) -> str:
     return tomli_w.dumps(_without_none(settings.model_dump(mode="json")))
 
 
-def _read(path: Path, seen: tuple[Path, ...]) -> Table:
-    if path.resolve() in seen:
-        raise SettingsError(f"{path} is its own base; mend `base`")
+def _read(path: Path, askers: tuple[Path, ...]) -> Table:
+    """The table of a file over its base's. `askers` are the files that led here, each naming the next as its base."""
+    named = f"{askers[-1]}: base {str(path)!r}" if askers else f"settings file {path}"
     try:
+        if path.resolve() in [file.resolve() for file in askers]:
+            raise SettingsError(f"{path} is its own base; mend `base`")
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError):
-        raise SettingsError(f"settings file {path} not found") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise SettingsError(f"{path} cannot be read as TOML: {error}") from None
+    except FileNotFoundError:
+        raise SettingsError(f"{named} not found; write the path of a TOML file") from None
+    except IsADirectoryError:
+        raise SettingsError(f"{named} is a folder; write the path of a TOML file") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{named} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle, tables nested too deep
+        raise SettingsError(f"{named} cannot be read as TOML: {error}; mend the file") from None
+    _require_tables(table, str(path))
     base = table.pop("base", None)
     if base is None:
         return table
     if not isinstance(base, str):
-        raise SettingsError(f"{path}: `base` must be a path in quotes")
-    return merge(_read(path.parent / base, (*seen, path.resolve())), table)
+        raise SettingsError(f'{path}: `base` = {base!r} must be a path in quotes, such as base = "other.toml"')
+    return merge(_read(path.parent / base, (*askers, path)), table)
+
+
+def _require_tables(given: Table, where: str) -> None:
+    """Raises SettingsError when `given`, read from `where`, has a plain value at the place of a table."""
+    stages = given.get("stages", {})
+    if not isinstance(stages, dict):
+        raise SettingsError(f"{where}: setting 'stages' = {stages!r} is no table; write tables such as [stages.sft]")
+    _require_table({key: value for key, value in given.items() if key != "stages"}, RunSettings, "", where)
+    for name, own in stages.items():
+        _require_table(own, RunSettings, f"stages.{name}", where)
+
+
+def _require_table(value: object, kind: Any, name: str, where: str) -> None:
+    section = _section_of(kind)
+    if section is None and get_origin(kind) is not dict:
+        return
+    if not isinstance(value, dict):
+        example = f"{name}.{_example(kind, name)}"
+        raise SettingsError(f"{where}: setting {name!r} = {value!r} is no table; write its keys, such as {example!r}")
+    for key, inner in value.items():
+        place = f"{name}.{key}" if name else key
+        if section is None:
+            _require_table(inner, get_args(kind)[1], place, where)
+        elif key in section.model_fields:
+            _require_table(inner, section.model_fields[key].annotation, place, where)
+
+
+def _example(kind: Any, name: str) -> str:
+    section = _section_of(kind)
+    if section is RunSettings:
+        return "algorithm.name"
+    if section is not None:
+        return next(iter(section.model_fields))
+    if get_origin(get_args(kind)[1]) is dict:
+        return "tests.weight"
+    return "name" if name.endswith("algorithm") else "weight"
+
+
+def _section_of(annotation: Any) -> type[Section] | None:
+    options = (annotation, *get_args(annotation))
+    return next((option for option in options if isinstance(option, type) and issubclass(option, Section)), None)
 
 
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # a whole number of thousands of digits; brackets nested too deep
         return text
 
 
@@ -141,11 +195,9 @@ def _explain(place: list[str], kind: str, message: str, value: object) -> str:
 
 
 def _did_you_mean(place: list[str]) -> str:
-    section: type[BaseModel] = RunSettings
+    section: type[Section] = RunSettings
     for part in place[:-1]:
-        annotation = section.model_fields[part].annotation
-        options = [annotation, *get_args(annotation)]
-        section = next(o for o in options if isinstance(o, type) and issubclass(o, BaseModel))
+        section = _section_of(section.model_fields[part].annotation) or section
     prefix = ".".join(place[:-1])
     return suggest(".".join(place), [f"{prefix}.{name}" if prefix else name for name in section.model_fields])
 
