@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator
@@ -20,7 +22,7 @@ T = TypeVar("T")
 def suggest(name: str, known: list[str]) -> str:
     """A clause that offers the nearest known name, or lists them all: `did you mean 'grpo'?`."""
     close = get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(known))}"
+    return f"did you mean {close[0]!r}?" if close else " ".join(f"known: {', '.join(sorted(known))}".split())
 
 
 class Registry(Generic[T]):
@@ -78,7 +80,7 @@ def load_plugins(paths: tuple[str, ...], beside: Path) -> None:
     """
     for path in paths:
         file = (beside / path).resolve()
-        name = f"assay_plugin_{file.stem}"
+        name = f"assay_plugin_{file.stem}_{hashlib.sha256(os.fsencode(file)).hexdigest()[:12]}"
         if not file.is_file():
             raise SettingsError(f"plug-in {path!r} not found at {file}; mend `plugins` in the settings")
         if name in sys.modules:
@@ -92,7 +94,12 @@ def load_plugins(paths: tuple[str, ...], beside: Path) -> None:
             spec.loader.exec_module(module)
         except Exception as error:  # a plug-in is the user's code: whatever it raises is theirs to mend
             del sys.modules[name]
-            raise SettingsError(f"plug-in {path!r} does not import: {type(error).__name__}: {error}") from error
+            raise SettingsError(f"plug-in {path!r} does not import: {one_line(error)}") from error
+
+
+def one_line(error: Exception) -> str:
+    """The error's class and message on a single line: `ZeroDivisionError: division by zero`."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def decorator(registry: Registry[T]) -> Callable[[T], T]:

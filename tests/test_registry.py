@@ -9,6 +9,7 @@ import pytest
 from assay.algorithms import algorithms
 from assay.errors import SettingsError
 from assay.registry import Registry, load_plugins, suggest
+from assay.rewards import rewards
 
 
 def test_a_typo_gets_the_nearest_name() -> None:
@@ -41,7 +42,23 @@ def test_a_plug_in_file_of_the_users_registers_itself(tmp_path: Path) -> None:
     assert algorithms.summary("my_own") == "My own way to learn."
 
 
-@pytest.mark.parametrize(("text", "message"), [(None, "not found"), ("1 / 0", "ZeroDivisionError")])
+def test_two_plug_in_files_of_the_same_name_in_different_folders_are_both_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewards, "_items", {name: rewards[name] for name in rewards})
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(
+            f"from assay.rewards import reward\n@reward\ndef of_{folder}(rollout):\n    return 1.0\n"
+        )
+    load_plugins(("one/mine.py", "two/mine.py", "one/../two/mine.py"), tmp_path)
+    assert {"of_one", "of_two"} <= set(rewards)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "not found"), ("1 / 0", "ZeroDivisionError"), ("raise ValueError('a\\nb')", "ValueError: a b$")],
+)
 def test_a_plug_in_that_is_missing_or_broken_is_named(tmp_path: Path, text: str | None, message: str) -> None:
     if text:
         (tmp_path / "broken.py").write_text(text)
