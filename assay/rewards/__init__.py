@@ -6,14 +6,22 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from reprlib import repr as shortened
+from types import SimpleNamespace, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import PydanticUserError, TypeAdapter
+from pydantic_core import to_json
 
 from assay.errors import SettingsError, UserError
-from assay.registry import Registry, decorator, suggest
+from assay.registry import Registry, decorator, one_line, suggest
 from assay.types import Rollout, Score, Verdict
 
 rewards: Registry[Callable[..., float]] = Registry("reward", "assay.rewards")
 reward = decorator(rewards)
+
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +38,15 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Callable[[Rollout], Scor
     """The weighted sum of the terms in `settings`: `{"tests": {"mode": "fraction"}, "length": {"weight": 0.5}}`.
 
     Each term has a `weight` (1 unless given) and the keyword parameters of its function. The score's parts are the
-    weighted terms by name. Raises SettingsError for an unknown term or parameter, a wrong value, or no term at all.
+    weighted terms by name. Raises SettingsError for an unknown term or parameter, a wrong value, a parameter without a
+    default that is not given, or no term at all.
     """
     if not settings:
         raise SettingsError("`rewards` is empty; name at least one term, such as tests = {}")
     terms = [_term(name, given) for name, given in settings.items()]
 
     def score(rollout: Rollout) -> Score:
-        """Raises UserError when a term is not a finite number, ValueError for a rollout that the machine failed."""
+        """Raises UserError for a term that raises or is no finite number, ValueError where the machine failed."""
         if rollout.failure is not None or any(turn.execution.verdict is Verdict.INFRA for turn in rollout.turns):
             raise ValueError(f"{rollout.task.id}: the machine failed this rollout; it is dropped, never scored")
         parts = {term.name: term.weight * _value(term, rollout) for term in terms}
@@ -47,41 +56,83 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Callable[[Rollout], Scor
 
 
 def _value(term: Term, rollout: Rollout) -> float:
-    value = term.function(rollout, **term.parameters)
-    if not math.isfinite(value):
-        raise UserError(f"reward {term.name!r} is {value} for task {rollout.task.id}; it must be a finite number")
-    return float(value)
+    try:
+        value = term.function(rollout, **term.parameters)
+    except Exception as error:  # a reward is the user's code: whatever it raises is theirs to mend
+        raised = f"reward {term.name!r} raised {one_line(error)}"
+        raise UserError(f"{raised} (task {rollout.task.id}); mend it") from error
+    try:
+        if math.isfinite(value):
+            return float(value)
+    except Exception as error:  # it may be anything, and turn itself into a number in any way
+        raise UserError(_no_number(term, value, rollout)) from error
+    raise UserError(_no_number(term, value, rollout))
+
+
+def _no_number(term: Term, value: object, rollout: Rollout) -> str:
+    returned = " ".join(shortened(value).split())
+    return f"reward {term.name!r} returned {returned} (task {rollout.task.id}); it must return a finite number"
 
 
 def _term(name: str, given: Mapping[str, Any]) -> Term:
     function = rewards[name]
-    hints = get_type_hints(function)
-    known = list(inspect.signature(function).parameters)[1:]
-    kinds = {"weight": float, **{parameter: hints.get(parameter, Any) for parameter in known}}
-    for parameter, value in given.items():
-        where = f"rewards.{name}.{parameter}"
-        if parameter not in kinds:
-            raise SettingsError(f"unknown setting {where!r}; {suggest(parameter, list(kinds))}")
-        if not _fits(value, kinds[parameter]):
-            raise SettingsError(f"{where} = {value!r} does not fit; it takes {_described(kinds[parameter])}")
-    parameters = {key: value for key, value in given.items() if key != "weight"}
-    return Term(name, function, parameters, weight=float(given.get("weight", 1.0)))
+    own = list(inspect.signature(function).parameters.values())[1:]
+    by_name = {parameter.name: parameter for parameter in own if parameter.kind in NAMED}
+    if "weight" in by_name:
+        raise SettingsError(f"reward {name!r} has a parameter `weight`, which every term has already; rename it")
+    for key in given:
+        if key not in ("weight", *by_name):
+            raise SettingsError(f"unknown setting 'rewards.{name}.{key}'; {suggest(key, ['weight', *by_name])}")
+    for parameter in own:
+        required = parameter.default is parameter.empty and parameter.kind not in VARIADIC
+        if required and parameter.name not in given:
+            raise SettingsError(f"rewards.{name}.{parameter.name} has no default; write it below [rewards.{name}]")
+    values = {
+        key: _fitted(value, _kind(name, function, by_name[key]), f"rewards.{name}.{key}")
+        for key, value in given.items()
+        if key != "weight"
+    }
+    return Term(name, function, values, weight=_fitted(given.get("weight", 1.0), float, f"rewards.{name}.weight"))
 
 
-def _fits(value: object, kind: Any) -> bool:
+def _kind(name: str, function: Callable[..., float], parameter: inspect.Parameter) -> Any:
+    """The parameter's annotation, resolved alone: others may name what is imported for type checkers only."""
+    if parameter.annotation is parameter.empty:
+        return Any
+    alone: Any = SimpleNamespace(__annotations__={"it": parameter.annotation})
+    try:
+        return get_type_hints(alone, getattr(inspect.unwrap(function), "__globals__", {}))["it"]
+    except Exception as error:  # an annotation is the user's code: whatever it raises is theirs to mend
+        where = f"reward {name!r}: the annotation of {parameter.name!r}"
+        raise SettingsError(
+            f"{where} cannot be used ({one_line(error)}); write a type that is there at run time"
+        ) from error
+
+
+def _fitted(value: object, kind: Any, where: str) -> Any:
+    """`value`, as TOML holds it, as what `kind` asks for: an array becomes a tuple, a string a path; 1 is not true."""
     if kind is Any:
-        return True
-    if get_origin(kind) is Literal:
-        return value in get_args(kind)
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, get_origin(kind) or kind)
+        return value
+    try:
+        adapter = TypeAdapter(kind)
+    except PydanticUserError as error:
+        raise SettingsError(
+            f"{where} cannot be set: {kind!r} is no type that TOML holds; annotate it otherwise"
+        ) from error
+    try:
+        fitted = adapter.validate_json(to_json(value), strict=True)
+        fits = not isinstance(fitted, float) or math.isfinite(fitted)
+    except ValueError:
+        fits = False
+    if not fits:
+        raise SettingsError(f"{where} = {value!r} does not fit; it takes {_described(kind)}")
+    return fitted
 
 
 def _described(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(repr(value) for value in get_args(kind))
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(_described(option) for option in get_args(kind) if option is not type(None))
     words = {float: "a finite number", int: "a whole number", bool: "true or false", str: "a string"}
-    return words.get(kind, str(kind))
+    return words.get(kind, inspect.formatannotation(kind))

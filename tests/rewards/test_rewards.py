@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 
 from assay.errors import SettingsError, UserError
+from assay.registry import load_plugins
 from assay.rewards import build, rewards
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
 
@@ -121,7 +124,7 @@ def test_a_term_that_is_no_number_names_itself(monkeypatch: pytest.MonkeyPatch) 
         return float("nan") * size
 
     monkeypatch.setitem(rewards._items, "broken", broken)
-    with pytest.raises(UserError, match="reward 'broken' is nan for task t/1"):
+    with pytest.raises(UserError, match=r"reward 'broken' returned nan \(task t/1\)"):
         build({"broken": {"size": 2}})(RIGHT)
     with pytest.raises(SettingsError, match="it takes a whole number"):
         build({"broken": {"size": 1.5}})
@@ -129,3 +132,112 @@ def test_a_term_that_is_no_number_names_itself(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_score_holds_no_more_than_its_terms() -> None:
     assert build({"tests": {}})(HALF) == Score(total=0.0, parts={"tests": 0.0})
+
+
+def add_rewards(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rewards, "_items", {name: rewards[name] for name in rewards})
+    (folder / "mine.py").write_text(text)
+    load_plugins(("mine.py",), folder)
+
+
+TYPED = """
+from __future__ import annotations
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional
+from assay.rewards import reward
+if TYPE_CHECKING:
+    from decimal import Decimal
+    from assay.types import Rollout as R
+
+@reward
+def typed(
+    rollout: R, *, old: Optional[int] = None, new: int | None = None, many: tuple[float, ...] = (), file: Path = Path(),
+    few: list[int] = [], hidden: Decimal = None, foreign: Path.cwd = None, free=None,
+) -> R:
+    assert isinstance(many, tuple) and isinstance(file, Path)
+    return (old or 0) + (new or 0) + sum(many) + len(file.parts) + sum(few)
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "total"),
+    [({}, 0.0), ({"old": 3}, 3.0), ({"new": 4}, 4.0), ({"many": [1, 0.5]}, 1.5), ({"file": "a/b"}, 2.0),
+     ({"few": [1, 2]}, 3.0), ({"free": {"any": "thing"}}, 0.0)],
+)  # fmt: skip
+def test_parameters_take_what_their_annotations_say_whatever_else_is_for_type_checkers_only(
+    given: dict[str, Any], total: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_rewards(TYPED, tmp_path, monkeypatch)
+    assert build({"typed": given})(RIGHT).total == total
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"old": True}, "rewards.typed.old = True does not fit; it takes a whole number"),
+        ({"new": "3"}, "rewards.typed.new = '3' does not fit; it takes a whole number"),
+        ({"new": 1.0}, "rewards.typed.new = 1.0 does not fit"),
+        ({"few": [1, True]}, "rewards.typed.few = [1, True] does not fit; it takes list[int]"),
+        ({"hidden": 1}, "reward 'typed': the annotation of 'hidden' cannot be used (NameError: name 'Decimal'"),
+        ({"foreign": 1}, "rewards.typed.foreign"),
+    ],
+)
+def test_values_that_their_annotations_refuse_are_settings_errors(
+    given: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_rewards(TYPED, tmp_path, monkeypatch)
+    with pytest.raises(SettingsError) as caught:
+        build({"typed": given})
+    assert message in str(caught.value)
+
+
+def test_a_parameter_without_a_default_must_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    def needy(rollout: Rollout, *, size: int, **others: object) -> float:
+        return float(size)
+
+    monkeypatch.setitem(rewards._items, "needy", needy)
+    with pytest.raises(SettingsError, match=r"rewards\.needy\.size has no default; write it below \[rewards\.needy\]"):
+        build({"needy": {"weight": 2}})
+    assert build({"needy": {"size": 3, "weight": 2}})(RIGHT).total == 6.0
+
+
+def test_a_parameter_named_as_every_terms_weight_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def heavy(rollout: Rollout, *, weight: float) -> float:
+        return weight
+
+    monkeypatch.setitem(rewards._items, "heavy", heavy)
+    with pytest.raises(SettingsError, match="reward 'heavy' has a parameter `weight`"):
+        build({"heavy": {"weight": 2}})
+
+
+def test_whatever_a_term_raises_is_one_line_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def short_answer(rollout: Rollout) -> float:
+        raise LookupError("first\nsecond")
+
+    monkeypatch.setitem(rewards._items, "short_answer", short_answer)
+    with pytest.raises(UserError) as caught:
+        build({"short_answer": {}})(RIGHT)
+    assert str(caught.value) == "reward 'short_answer' raised LookupError: first second (task t/1); mend it"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "None"), ("1.5", "'1.5'"), (float("inf"), "inf"),
+     pytest.param(10**400, "1000", id="too large"), ([1.0], "[1.0]"), (1j, "1j"),
+     (np.zeros((2, 1)), "array([[0.], [0.]])"), (np.float64("nan"), "np.float64(nan)")],
+)  # fmt: skip
+def test_a_term_that_returns_no_finite_number_is_one_line_that_names_it(
+    value: object, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(rewards._items, "odd", lambda rollout: value)
+    with pytest.raises(UserError) as caught:
+        build({"odd": {}})(RIGHT)
+    assert str(caught.value).startswith(f"reward 'odd' returned {shown}")
+    assert str(caught.value).endswith("(task t/1); it must return a finite number")
+
+
+@pytest.mark.parametrize("value", [True, 1, np.float32(1.0), np.array(1)])
+def test_a_term_may_return_anything_that_is_a_number(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(rewards._items, "one", lambda rollout: value)
+    assert build({"one": {}})(RIGHT).parts == {"one": 1.0}
