@@ -1,0 +1,59 @@
+"""Installing with make: a virtual environment that could not be made, and one that was made by half."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+
+WITHOUT_VENV = """#!/bin/sh
+[ "$1" = -c ] && exit 0
+mkdir -p .venv/bin && cp "$0" .venv/bin/python
+echo "The virtual environment was not created successfully because ensurepip is not available." >&2
+exit 1
+"""
+WITH_VENV = """#!/bin/sh
+[ "$1" = -c ] && exit 0
+[ "$2" = pip ] && exit 0
+[ "$3" = --clear ] && rm -rf .venv
+mkdir -p .venv/bin && cp "$0" .venv/bin/python && cp "$0" .venv/bin/pip
+"""
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def make(folder: Path, target: str, python: str) -> subprocess.CompletedProcess[str]:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, folder)
+    interpreter = folder / "python"
+    interpreter.write_text(python)
+    interpreter.chmod(0o755)
+    words = ["make", target, f"PYTHON={interpreter}"]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_without_python3_venv_the_package_is_named_and_once_it_is_there_make_starts_over(tmp_path: Path) -> None:
+    failed = make(tmp_path, "install", WITHOUT_VENV)
+    assert failed.returncode != 0
+    assert "apt install python3-venv" in failed.stderr
+    assert (tmp_path / ".venv" / "bin" / "python").exists()
+    assert make(tmp_path, "install", WITH_VENV).returncode == 0
+    assert (tmp_path / ".venv" / "installed").exists()
+
+
+def test_an_environment_that_is_there_is_kept(tmp_path: Path) -> None:
+    assert make(tmp_path, "install", WITH_VENV).returncode == 0
+    (tmp_path / ".venv" / "mine").touch()
+    (tmp_path / ".venv" / "installed").unlink()
+    assert make(tmp_path, "install", WITH_VENV).returncode == 0
+    assert (tmp_path / ".venv" / "mine").exists()
+
+
+def test_bench_runs_every_measurement() -> None:
+    shown = subprocess.run(["make", "-n", "bench"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for file in (ROOT / "bench").glob("*.py"):
+        assert f"bench/{file.name}" in shown
