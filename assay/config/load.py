@@ -74,7 +74,7 @@ def parse_overrides(words: Sequence[str]) -> Table:
         key, equals, value = word[2:].partition("=")
         if not equals:
             if not rest:
-                raise SettingsError(f"{word!r} lacks its value")
+                raise SettingsError(f"{' '.join(word.split())} lacks its value")
             value = rest.pop(0)
         inner = table
         *parents, last = key.split(".")
