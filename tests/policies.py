@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,16 @@ def tiny_policy(folder: Path, **changes: Any) -> Policy:
     return load_policy(PolicySettings(model=str(made), device="cpu", **changes))
 
 
-def checkpoint(folder: Path, kind: str, template: str | None = None) -> Path:
-    """A random model of the given architecture with the tiny tokenizer, in Hugging Face format."""
-    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+def checkpoint(
+    folder: Path, kind: str, template: str | None = None, *, tokenizer: Any = None, special: tuple[str, ...] = ()
+) -> Path:
+    """A random model of the given architecture in Hugging Face format, by default with the tiny tokenizer."""
+    import transformers
 
-    tokenizer = AutoTokenizer.from_pretrained(make_tiny(folder / "tiny", TASKS, TinySettings(vocabulary=300), 0))
+    if tokenizer is None:
+        made = make_tiny(folder / "tiny", TASKS, TinySettings(vocabulary=300), 0)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(made)
+    tokenizer.add_tokens(list(special), special_tokens=True)
     if template:
         tokenizer.chat_template = template
     shape: dict[str, Any] = {
@@ -42,11 +48,35 @@ def checkpoint(folder: Path, kind: str, template: str | None = None) -> Path:
         "num_attention_heads": 2, "num_key_value_heads": 1, "eos_token_id": tokenizer.eos_token_id,
         "bos_token_id": None,
     }  # fmt: skip
+    name = {"llama": "Llama", "qwen2": "Qwen2", "gemma2": "Gemma2", "gpt2": "GPT2"}[kind]
+    head = "LMHeadModel" if kind == "gpt2" else "ForCausalLM"
     torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(**shape)) if kind == "llama" else Qwen2ForCausalLM(Qwen2Config(**shape))
+    model = getattr(transformers, name + head)(getattr(transformers, f"{name}Config")(**shape))
     model.save_pretrained(folder / kind)
     tokenizer.save_pretrained(folder / kind)
     return folder / kind
+
+
+def change_json(file: Path, **changes: Any) -> None:
+    """Set keys of a JSON file."""
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def sentencepiece_style() -> Any:
+    """A tokenizer as Llama 2's: a space before every text, one space off every text that is decoded."""
+    from tokenizers import Tokenizer, decoders, models, normalizers
+    from transformers import PreTrainedTokenizerFast
+
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *map(chr, range(33, 127))]
+    pieces += ["\u2581", "\u2581" * 2, "\u2581" * 4, "\n", "\n\n", "xs"]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    merges = [("\u2581", "\u2581"), ("\u2581" * 2, "\u2581" * 2), ("\n", "\n"), ("x", "s")]
+    bpe = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    bpe.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    bpe.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
 def run_settings(**changes: Any) -> RunSettings:

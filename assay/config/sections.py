@@ -48,15 +48,24 @@ class PolicySettings(Section):
     model: str = "tiny"
     """`tiny`, a Hugging Face model directory (full or adapter), or a hub name."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the weights; learning in pure bfloat16 loses small updates."""
+    """Type of the weights; learning in pure bfloat16 loses small updates, but adapters are always float32."""
     device: str = "auto"
     """`auto` takes a GPU when there is one; else `cpu`, `cuda`, `cuda:1`."""
     trust_remote_code: bool = False
     """Whether a hub model may run its own Python code in this process."""
+    chat: Literal["auto", "template", "text"] = "auto"
+    """How it is asked: by its chat `template`, or with `text` to continue; `auto` takes a template if there is one."""
     lora: LoraSettings | None = None
-    """Train adapters instead of all weights."""
+    """Train adapters instead of all weights; a model that is an adapter already keeps its rank and alpha."""
     tiny: TinySettings = TinySettings()
     """Shape of the tiny policy, when `model` is `tiny`."""
+
+
+class EngineSettings(Section):
+    """How completions are written."""
+
+    tokens: PositiveInt = 65_536
+    """Tokens of prompts and completions held in the cache at once; lower it when memory runs out."""
 
 
 class TaskSettings(Section):

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from assay import prompts
+from assay.errors import SettingsError
+from assay.policy.tokenizer import ANCHOR, decode_within, encode, encode_within
 from assay.types import Sample, Task
+
+PROBE = "an answer"
+"""Said by the assistant to see how the chat template ends its turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Encodes for one tokenizer: through its chat template where it has one, else as plain text."""
+    """Encodes for one tokenizer: through its chat template, or as plain text."""
 
     tokenizer: Any
     """A transformers tokenizer with an end-of-sequence token."""
     stop_tokens: frozenset[int]
     """Token ids that end a completion."""
+    end_token: int
+    """The one of them that a dialogue ends with."""
+    speaks: bool
+    """Whether prompts go through the chat template."""
+    anchor: tuple[int, ...]
+    """What stands before the tokens that are decoded."""
 
     def prompt(self, task: Task) -> tuple[int, ...]:
         """[P] token ids that an engine continues."""
         return self._encode_prompt(self._prompt_text(task))
 
+    def stop(self, task: Task) -> tuple[str, ...]:
+        """Strings that end a completion. A model that chats ends its turns itself, and may write them in a fence."""
+        return () if self.speaks else task.stop
+
     def text(self, tokens: Sequence[int]) -> str:
-        """The text of completion tokens, a final stop token left out."""
-        own = list(tokens[:-1]) if tokens and tokens[-1] in self.stop_tokens else list(tokens)
-        return str(self.tokenizer.decode(own, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        """The text of completion tokens with every space of it, a final stop token left out."""
+        own = tokens[:-1] if tokens and tokens[-1] in self.stop_tokens else tokens
+        return decode_within(self.tokenizer, self.anchor, own)
 
     def dialogues(self, task: Task) -> list[Sample]:
         """A sample for each demonstration of the task, or for its reference when it has none; prompts masked.
@@ -37,38 +53,54 @@ class Chat:
         prompt = self._encode_prompt(text)
         samples = []
         for answer in self._answers(task):
-            both = tuple(self._encode(text + answer, special=not self._speaks))
-            if both[: len(prompt)] == prompt:
-                completion = both[len(prompt) :]
-            else:
-                completion = tuple(self._encode(answer, special=False))
-            if not completion or completion[-1] != self.tokenizer.eos_token_id:
-                completion = (*completion, self.tokenizer.eos_token_id)
+            both = encode(self.tokenizer, text + answer, special=not self.speaks)
+            cuts = both[: len(prompt)] == prompt
+            completion = both[len(prompt) :] if cuts else encode_within(self.tokenizer, answer)
+            if not completion or completion[-1] != self.end_token:
+                completion = (*completion, self.end_token)
             mask = (False,) * len(prompt) + (True,) * len(completion)
             samples.append(Sample(tokens=prompt + completion, mask=mask, group=task.id))
         return samples
 
-    @property
-    def _speaks(self) -> bool:
-        return bool(getattr(self.tokenizer, "chat_template", None))
-
     def _prompt_text(self, task: Task) -> str:
-        if not self._speaks:
+        if not self.speaks:
             return prompts.text(task)
         messages = [{"role": message.role, "content": message.content} for message in prompts.messages(task)]
         return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
     def _encode_prompt(self, text: str) -> tuple[int, ...]:
-        tokens = self._encode(text, special=not self._speaks)
-        while len(tokens) > 1 and tokens[-1] == self.tokenizer.eos_token_id and not self._speaks:
+        tokens = encode(self.tokenizer, text, special=not self.speaks)
+        while len(tokens) > 1 and tokens[-1] == self.tokenizer.eos_token_id and not self.speaks:
             tokens = tokens[:-1]
-        return tuple(tokens)
-
-    def _encode(self, text: str, *, special: bool) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=special)["input_ids"])
+        return tokens
 
     def _answers(self, task: Task) -> list[str]:
         own = task.demonstrations or ((task.reference.removeprefix(task.stub),) if task.reference else ())
-        if not self._speaks:
+        if not self.speaks:
             return list(own)
         return [answer if "```" in answer else f"```python\n{task.stub}{answer.rstrip()}\n```" for answer in own]
+
+
+def open_chat(tokenizer: Any, mode: Literal["auto", "template", "text"], stop_tokens: Iterable[int]) -> Chat:
+    """A Chat that stops at `stop_tokens` and at the tokenizer's own; `auto` takes the chat template where there is one.
+
+    Raises SettingsError for `template` without one.
+    """
+    has_template = bool(getattr(tokenizer, "chat_template", None))
+    if mode == "template" and not has_template:
+        raise SettingsError("setting 'policy.chat' = 'template', but the tokenizer has no chat template; use 'text'")
+    speaks = has_template and mode != "text"
+    how = "through its chat template" if speaks else "as plain text to continue"
+    logging.getLogger(__name__).info("policy.chat = %r: the model is prompted %s", mode, how)
+    end = _end_of_turn(tokenizer) if speaks else tokenizer.eos_token_id
+    stops = frozenset({*stop_tokens, tokenizer.eos_token_id, end})
+    return Chat(tokenizer, stops, end, speaks, encode(tokenizer, ANCHOR))
+
+
+def _end_of_turn(tokenizer: Any) -> int:
+    """The special token with which the chat template ends the assistant's turn; the end of sequence without one."""
+    said = [{"role": "user", "content": "?"}, {"role": "assistant", "content": PROBE}]
+    after = str(tokenizer.apply_chat_template(said, tokenize=False)).rpartition(PROBE)[2].strip()
+    first = encode(tokenizer, after)[:1] if after else ()
+    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return first[0] if first and first[0] in special else int(tokenizer.eos_token_id)

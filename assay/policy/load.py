@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,9 @@ from typing import Any
 import torch
 
 from assay.config.sections import LoraSettings, PolicySettings
-from assay.errors import ModelError, SettingsError
-from assay.policy.chat import Chat
+from assay.errors import AssayError, MachineError, ModelError, SettingsError
+from assay.policy.chat import Chat, open_chat
+from assay.policy.tokenizer import first_line, load_tokenizer
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "spiece.model")
 
@@ -34,6 +37,13 @@ class Policy:
         """The parameters that learning changes, by name."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
+    @property
+    def context(self) -> int | None:
+        """The longest sequence in tokens that the model was made for; None where its configuration does not say."""
+        config = self.model.config.get_text_config()
+        found = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+        return int(found) if found else None
+
 
 def pick_device(name: str) -> torch.device:
     """`auto` is the first GPU or else the CPU. Raises SettingsError for a device this machine lacks."""
@@ -53,30 +63,23 @@ def pick_device(name: str) -> torch.device:
 def load_policy(settings: PolicySettings) -> Policy:
     """The policy that `settings.model` names, ready to learn.
 
-    A directory with an adapter goes on training that adapter. Raises ModelError without a usable model or tokenizer.
+    A directory with an adapter goes on training that adapter. Raises ModelError without a usable model or tokenizer,
+    SettingsError for settings that do not fit it, MachineError when the device has no room for it.
     """
     base = check_model(settings.model)
-    from transformers import AutoModelForCausalLM
-
     device = pick_device(settings.device)
-    tokenizer = _tokenizer(settings.model, settings.trust_remote_code)
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            base, dtype=getattr(torch, settings.dtype), trust_remote_code=settings.trust_remote_code
-        )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ModelError(f"model {base!r} cannot be loaded: {_first_line(error)}") from error
-    model = _with_adapter(model, settings).to(device)
-    stops = {tokenizer.eos_token_id}
+    tokenizer = load_tokenizer(settings.model, settings.trust_remote_code)
+    with _loading(settings, device):
+        model = _with_adapter(_full_model(base, settings), settings).to(device)
     own = model.generation_config.eos_token_id
-    stops |= set(own) if isinstance(own, list) else {own} - {None}
+    chat = open_chat(tokenizer, settings.chat, own if isinstance(own, list) else {own} - {None})
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     model.eval()
-    return Policy(model, Chat(tokenizer, frozenset(stops)), device, pad)
+    return Policy(model, chat, device, pad)
 
 
 def check_model(name: str) -> str:
-    """The full model behind `name`: itself, or the base of an adapter directory.
+    """The full model behind `name`: itself, or the base of an adapter directory; a directory as an absolute path.
 
     Raises ModelError for a directory that lacks its configuration or its tokenizer.
     """
@@ -92,35 +95,94 @@ def check_model(name: str) -> str:
         raise ModelError(
             f"model directory {name!r} holds no tokenizer; save one there with tokenizer.save_pretrained({name!r})"
         )
-    if "adapter_config.json" not in files:
-        return name
-    base = json.loads((folder / "adapter_config.json").read_text()).get("base_model_name_or_path")
+    if not _is_adapter(name):
+        return str(folder.resolve())
+    base = _adapter_config(folder).get("base_model_name_or_path")
     if not base:
         raise ModelError(f"adapter directory {name!r} does not say which model it adapts (base_model_name_or_path)")
-    return str(base)
+    return str(Path(base).resolve()) if Path(base).is_dir() else str(base)
 
 
-def _tokenizer(name: str, trust_remote_code: bool) -> Any:
-    from transformers import AutoTokenizer
-
+@contextmanager
+def _loading(settings: PolicySettings, device: torch.device) -> Iterator[None]:
+    """What the libraries raise, as an error of ours in one line."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, KeyError) as error:
-        where = "" if Path(name).is_dir() else " (not a directory here; as a hub name it needs the network)"
-        raise ModelError(f"no tokenizer for model {name!r}{where}: {_first_line(error)}") from error
-    if tokenizer.eos_token_id is None:
+        yield
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise MachineError(
+            f"{device} has no room for model {settings.model!r}: set policy.dtype = 'bfloat16' (with policy.lora), "
+            "choose a smaller policy.model, or end what else uses the device"
+        ) from error
+    except AssayError:
+        raise
+    except Exception as error:  # broken files and remote code raise anything
+        raise ModelError(f"model {settings.model!r} cannot be loaded: {first_line(error)}") from error
+
+
+def _full_model(base: str, settings: PolicySettings) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(
+        base, dtype=getattr(torch, settings.dtype), trust_remote_code=settings.trust_remote_code
+    )
+    try:
+        model.generation_config.validate(strict=True)
+    except ValueError:
+        # hub files hold a temperature beside do_sample = false: loading lets it pass, saving does not
+        model.generation_config.do_sample = True
+        _refuse_unsavable(model.generation_config, base)
+    return model
+
+
+def _refuse_unsavable(generation: Any, name: str) -> None:
+    try:
+        generation.validate(strict=True)
+    except ValueError as error:
+        what = " ".join(str(error).split("\n")[1:2])
         raise ModelError(
-            f"the tokenizer of {name!r} has no end-of-sequence token; set eos_token in tokenizer_config.json"
-        )
-    return tokenizer
+            f"generation_config.json of {name!r} cannot be saved again: {what}; mend or delete it"
+        ) from error
+
+
+def _is_adapter(name: str) -> bool:
+    return (Path(name) / "adapter_config.json").is_file()
+
+
+def _adapter_config(folder: Path) -> dict[str, Any]:
+    file = folder / "adapter_config.json"
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{file} is not JSON ({first_line(error)}); save the adapter again") from error
+    if not isinstance(found, dict):
+        raise ModelError(f"{file} holds no JSON object; save the adapter again")
+    return found
 
 
 def _with_adapter(model: Any, settings: PolicySettings) -> Any:
-    if (Path(settings.model) / "adapter_config.json").is_file():
-        from peft import PeftModel
-
-        return PeftModel.from_pretrained(model, settings.model, is_trainable=True)
+    if _is_adapter(settings.model):
+        return _known_adapter(model, settings)
     return model if settings.lora is None else _new_adapter(model, settings.lora)
+
+
+def _known_adapter(model: Any, settings: PolicySettings) -> Any:
+    from peft import PeftConfig, PeftModel
+
+    config = PeftConfig.from_pretrained(settings.model)
+    if settings.lora is not None:
+        _refuse_another_shape(settings.model, config, settings.lora)
+        config.lora_dropout = settings.lora.dropout
+    config.base_model_name_or_path = model.name_or_path
+    return PeftModel.from_pretrained(model, settings.model, is_trainable=True, config=config)
+
+
+def _refuse_another_shape(name: str, config: Any, lora: LoraSettings) -> None:
+    rank, alpha = getattr(config, "r", None), getattr(config, "lora_alpha", None)
+    if (rank, alpha) != (lora.rank, lora.alpha):
+        raise SettingsError(
+            f"model {name!r} is an adapter of rank {rank} and alpha {alpha} already, and stays one; "
+            f"policy.lora asks for rank {lora.rank} and alpha {lora.alpha:g}: leave policy.lora out, or make them agree"
+        )
 
 
 def _new_adapter(model: Any, lora: LoraSettings) -> Any:
@@ -134,7 +196,3 @@ def _new_adapter(model: Any, lora: LoraSettings) -> Any:
         task_type="CAUSAL_LM",
     )
     return get_peft_model(model, config)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,126 @@
+"""What is mended while loading, and what is refused in one line: broken files, no room, adapters of another shape."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from assay.config.sections import LoraSettings, PolicySettings
+from assay.errors import AssayError, MachineError, ModelError, SettingsError
+from assay.policy.load import Policy, check_model, load_policy
+from assay.policy.save import save_policy
+from tests.policies import change_json, checkpoint, tiny_policy
+
+
+def load(folder: Path | str, lora: LoraSettings | None = None, *, remote: bool = False) -> Policy:
+    return load_policy(PolicySettings(model=str(folder), lora=lora, device="cpu", trust_remote_code=remote))
+
+
+def refused(folder: Path, kind: type[AssayError], match: str, *, remote: bool = False) -> None:
+    with pytest.raises(kind, match=match) as caught:
+        load(folder, remote=remote)
+    assert "\n" not in str(caught.value)
+
+
+def adapter(folder: Path, lora: LoraSettings) -> Path:
+    policy = load(checkpoint(folder, "llama"), lora)
+    save_policy(policy, folder / "adapter")
+    return folder / "adapter"
+
+
+def test_a_temperature_without_sampling_does_not_keep_a_policy_from_being_saved(tmp_path: Path) -> None:
+    made = checkpoint(tmp_path, "llama")
+    change_json(made / "generation_config.json", do_sample=False, temperature=0.6, top_p=0.95)
+    save_policy(load(made), tmp_path / "saved")
+    again = load(tmp_path / "saved").model.generation_config
+    assert (again.do_sample, again.temperature, again.top_p) == (True, 0.6, 0.95)
+
+
+def test_a_generation_config_that_no_one_could_save_is_refused_before_training(tmp_path: Path) -> None:
+    made = checkpoint(tmp_path, "llama")
+    change_json(made / "generation_config.json", early_stopping=True, num_beams=1)
+    refused(made, ModelError, r"generation_config\.json.*early_stopping.*mend or delete")
+
+
+def test_a_truncated_weights_file_is_the_models_fault(tmp_path: Path) -> None:
+    weights = checkpoint(tmp_path, "llama") / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    refused(weights.parent, ModelError, "cannot be loaded: .*header")
+
+
+@pytest.mark.parametrize("text", ['{"peft_type": "LORA",', "[]"])
+def test_a_malformed_adapter_config_is_the_models_fault(tmp_path: Path, text: str) -> None:
+    made = adapter(tmp_path, LoraSettings(rank=4))
+    (made / "adapter_config.json").write_text(text)
+    refused(made, ModelError, r"adapter_config\.json.*JSON")
+
+
+def test_truncated_adapter_weights_are_the_models_fault(tmp_path: Path) -> None:
+    weights = adapter(tmp_path, LoraSettings(rank=4)) / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:500])
+    refused(weights.parent, ModelError, "cannot be loaded")
+
+
+def test_a_package_that_remote_code_needs_is_named(tmp_path: Path) -> None:
+    made = checkpoint(tmp_path, "llama")
+    change_json(made / "config.json", auto_map={"AutoModelForCausalLM": "modeling_own.Own"})
+    (made / "modeling_own.py").write_text("import a_package_that_is_nowhere\n\nclass Own: ...\n")
+    refused(made, ModelError, "a_package_that_is_nowhere", remote=True)
+
+
+def test_a_device_without_room_is_the_machines_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = checkpoint(tmp_path, "llama")
+
+    def full(*given: object, **named: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate 20.00 MiB")
+
+    monkeypatch.setattr(torch.nn.Module, "to", full)
+    refused(made, MachineError, r"cpu has no room for model .*policy\.dtype = 'bfloat16'")
+
+
+def test_an_adapter_goes_on_with_its_own_rank_and_alpha_or_is_refused(tmp_path: Path) -> None:
+    made = adapter(tmp_path, LoraSettings(rank=4, alpha=8))
+    for other in (LoraSettings(rank=8, alpha=8), LoraSettings(rank=4, alpha=16)):
+        with pytest.raises(SettingsError, match=r"rank 4 and alpha 8.* already.*leave policy\.lora out"):
+            load(made, other)
+    same = load(made, LoraSettings(rank=4, alpha=8, dropout=0.25))
+    assert same.trainable.keys() == load(made).trainable.keys()
+    dropouts = [module.p for module in same.model.modules() if isinstance(module, torch.nn.Dropout)]
+    assert set(dropouts) == {0.25}
+
+
+def test_an_adapter_finds_its_model_from_any_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = checkpoint(tmp_path, "llama")
+    monkeypatch.chdir(tmp_path)
+    policy = load("llama", LoraSettings(rank=4))
+    for parameter in policy.trainable.values():
+        parameter.data.add_(0.01)
+    save_policy(policy, Path("one"))
+    shutil.copytree("one", "relative")
+    change_json(Path("relative/adapter_config.json"), base_model_name_or_path="llama")
+    save_policy(load("relative"), Path("two"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    tokens = torch.arange(20).unsqueeze(0)
+    for name in ("one", "two"):
+        assert check_model(str(tmp_path / name)) == str(made)
+        with torch.no_grad():
+            assert torch.equal(load(tmp_path / name).model(tokens).logits, policy.model(tokens).logits)
+
+
+@pytest.mark.parametrize(("kind", "context"), [("llama", 2048), ("gpt2", 1024)])
+def test_the_context_is_what_the_configuration_says(tmp_path: Path, kind: str, context: int) -> None:
+    assert load(checkpoint(tmp_path, kind)).context == context
+
+
+def test_the_tiny_policys_context_is_its_setting_and_one_without_bounds_is_none(tmp_path: Path) -> None:
+    from transformers import BloomConfig, BloomForCausalLM
+
+    policy = tiny_policy(tmp_path)
+    assert policy.context == 256
+    endless = BloomForCausalLM(BloomConfig(vocab_size=300, hidden_size=16, n_layer=1, n_head=2))
+    assert replace(policy, model=endless).context is None
