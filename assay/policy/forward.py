@@ -14,11 +14,13 @@ def token_logprobs(
     """Log p(token t | tokens before t) in fp32, where `mask` is true, and the entropy of that distribution in nats.
 
     `tokens` [B, T] int64, right-padded; `attention` [B, T] and `mask` [B, T] bool, mask[:, 0] false. Both results are
-    [B, T] float32 and 0 outside the mask. `temperature` divides the logits. The entropy has no gradient.
+    [B, T] float32 and 0 outside the mask. `temperature` divides the logits. The entropy has no gradient. Logits are
+    made only of the positions that some row needs: prompts that all rows have cost none.
     """
-    logits = model(input_ids=tokens, attention_mask=attention.long(), use_cache=False).logits
     wanted = mask[:, 1:]
-    scaled = logits[:, :-1][wanted].float() / temperature
+    needed = wanted.any(dim=0).nonzero().squeeze(-1)
+    logits = model(input_ids=tokens, attention_mask=attention.long(), use_cache=False, logits_to_keep=needed).logits
+    scaled = logits[wanted[:, needed]].float() / temperature
     all_logprobs = torch.log_softmax(scaled, dim=-1)
     chosen = all_logprobs.gather(-1, tokens[:, 1:][wanted].unsqueeze(-1)).squeeze(-1)
     with torch.no_grad():

@@ -14,7 +14,7 @@ from assay.policy.load import Policy, load_policy, pick_device
 from assay.policy.save import save_policy
 from assay.policy.tiny import make_tiny
 from assay.types import Check, Task
-from tests.policies import TASKS, checkpoint, tiny_policy
+from tests.policies import TASKS, change_json, checkpoint, tiny_policy
 
 SAID = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 TEMPLATE = SAID + "{% if add_generation_prompt %}<assistant>{% endif %}"
@@ -84,6 +84,42 @@ def test_log_probabilities_are_those_of_the_plain_forward_pass_and_zero_elsewher
     assert logprobs[1].tolist() == pytest.approx([0, short[0, 10].item(), 0, 0], abs=1e-5)
     assert entropy[0, 2].item() == pytest.approx(-(plain[1].exp() * plain[1]).sum().item(), abs=1e-4)
     assert entropy[0, 1].item() == 0
+
+
+def plain_logprobs(model: torch.nn.Module, tokens: torch.Tensor, attention: torch.Tensor) -> torch.Tensor:
+    """[B, T] log-probabilities from the logits of every position."""
+    logits = model(input_ids=tokens, attention_mask=attention.long()).logits[:, :-1].float()
+    found = torch.log_softmax(logits, -1).gather(-1, tokens[:, 1:].unsqueeze(-1)).squeeze(-1)
+    return torch.nn.functional.pad(found, (1, 0))
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2"])
+def test_logits_are_made_where_they_are_needed_and_give_the_same_gradient(tmp_path: Path, kind: str) -> None:
+    made = checkpoint(tmp_path, kind)
+    if kind == "gemma2":
+        change_json(made / "config.json", final_logit_softcapping=0.5)
+    policy = load_policy(PolicySettings(model=str(made), device="cpu"))
+    policy.model.eval()
+    torch.manual_seed(3)
+    tokens = torch.randint(2, 300, (3, 12))
+    lengths = torch.tensor([12, 9, 7])
+    attention = torch.arange(12) < lengths.unsqueeze(-1)
+    mask = attention & (torch.arange(12) >= torch.tensor([[8], [5], [6]]))
+    mask[0, 9] = False
+    seen: list[int] = []
+    hook = policy.model.lm_head.register_forward_hook(lambda module, given, out: seen.append(out.shape[1]))
+    weights = torch.rand(3, 12)
+    torch.autograd.backward((token_logprobs(policy.model, tokens, attention, mask)[0] * weights).sum())
+    hook.remove()
+    assert seen == [6], "some row wants token 5, 6, 7, 8, 10 or 11; none wants another"
+    ours = {name: parameter.grad.clone() for name, parameter in policy.trainable.items() if parameter.grad is not None}
+    policy.model.zero_grad()
+    torch.autograd.backward((plain_logprobs(policy.model, tokens, attention) * weights).masked_fill(~mask, 0).sum())
+    assert ours.keys() == policy.trainable.keys()
+    for name, parameter in policy.trainable.items():
+        assert parameter.grad is not None
+        size = max(1.0, parameter.grad.abs().max().item())
+        assert torch.allclose(ours[name], parameter.grad, rtol=0, atol=1e-6 * size), name
 
 
 def test_a_base_models_prompt_is_the_stub_and_its_dialogue_masks_the_prompt_only(tmp_path: Path) -> None:
