@@ -11,12 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assay.config.sections import EngineSettings
 from assay.engines.base import Request, Sampling, Written
+from assay.errors import MachineError
 from assay.policy.load import Policy
 from assay.types import Completion
 
-ROWS = 512
-"""Completions written at once; more wait for the next round."""
+MOST_ROWS = 512
+"""Completions written at once, however short; more wait for the next round."""
 COMPACT_BELOW = 0.8
 """Share of live rows under which the finished ones are dropped from the cache."""
 STOP_WINDOW = 24
@@ -26,8 +28,9 @@ STOP_WINDOW = 24
 class TorchEngine:
     """The policy itself as engine: there are no weights to send."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, settings: EngineSettings | None = None) -> None:
         self.policy = policy
+        self.settings = settings or EngineSettings()
         self.version = 0
 
     async def load(self, policy: Policy, version: int) -> None:
@@ -36,7 +39,10 @@ class TorchEngine:
         self.version = version
 
     async def generate(self, requests: Sequence[Request], sampling: Sampling, seed: int) -> AsyncIterator[Written]:
-        """All completions, in the order they end; decoding runs in a thread so that judging goes on beside it."""
+        """All completions, in the order they end; decoding runs in a thread so that judging goes on beside it.
+
+        Raises MachineError when the device's memory runs out.
+        """
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[Written | BaseException | None] = asyncio.Queue()
         stopped = threading.Event()
@@ -66,14 +72,17 @@ class TorchEngine:
     def _decode(self, requests: Sequence[Request], sampling: Sampling, seed: int) -> Iterator[Written]:
         generator = torch.Generator(device=self.policy.device).manual_seed(seed)
         self.policy.model.eval()
-        pending: list[tuple[int, int]] = []
-        for index, request in enumerate(requests):
-            if pending and len(pending) + request.count > ROWS:
-                yield from _Round(self, requests, pending, sampling, generator).run()
-                pending = []
-            pending += [(index, member) for member in range(request.count)]
-        if pending:
-            yield from _Round(self, requests, pending, sampling, generator).run()
+        members = [(index, member) for index, request in enumerate(requests) for member in range(request.count)]
+        longest = max((len(request.prompt) for request in requests), default=0) + sampling.max_tokens
+        rows = min(MOST_ROWS, max(1, self.settings.tokens // longest))
+        try:
+            for start in range(0, len(members), rows):
+                yield from _Round(self, requests, members[start : start + rows], sampling, generator).run()
+        except torch.OutOfMemoryError as error:
+            raise MachineError(
+                f"{self.policy.device} has no room for {rows} completions of up to {longest} tokens at once: "
+                f"lower engine.tokens (now {self.settings.tokens})"
+            ) from error
 
 
 @dataclass(slots=True)

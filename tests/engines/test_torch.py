@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from assay.config.sections import EngineSettings, LoraSettings, PolicySettings
 from assay.engines import torch as engine_file
 from assay.engines.base import Request, Sampling, Written
 from assay.engines.torch import TorchEngine, _nucleus
+from assay.errors import MachineError
 from assay.policy.forward import token_logprobs
-from assay.policy.load import Policy
-from tests.policies import TASKS, tiny_policy
+from assay.policy.load import Policy, load_policy
+from tests.policies import TASKS, checkpoint, tiny_policy
 
 
-def write(policy: Policy, requests: list[Request], sampling: Sampling, seed: int = 1) -> list[Written]:
+def write(
+    policy: Policy, requests: list[Request], sampling: Sampling, seed: int = 1, settings: EngineSettings | None = None
+) -> list[Written]:
     async def all_of_it() -> list[Written]:
-        engine = TorchEngine(policy)
+        engine = TorchEngine(policy, settings)
         await engine.load(policy, 7)
         return [written async for written in engine.generate(requests, sampling, seed)]
 
@@ -29,9 +34,23 @@ def requests_for(policy: Policy, count: int, stop: tuple[str, ...] = ()) -> list
     return [Request(policy.chat.prompt(task), count, stop) for task in TASKS[:4]] + [Request((5,), count, stop)]
 
 
+def policy_of(folder: Path, kind: str) -> Policy:
+    """A policy to compare on: adapters are made to count."""
+    if kind == "tiny":
+        return tiny_policy(folder)
+    lora = LoraSettings(rank=4) if kind.endswith("lora") else None
+    made = checkpoint(folder, kind.removesuffix("+lora"))
+    policy = load_policy(PolicySettings(model=str(made), lora=lora, device="cpu"))
+    torch.manual_seed(1)
+    for parameter in policy.trainable.values():
+        parameter.data.add_(torch.randn_like(parameter) * 0.05)
+    return policy
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
-def test_log_probabilities_equal_the_learners(tmp_path: Path, temperature: float) -> None:
-    policy = tiny_policy(tmp_path)
+@pytest.mark.parametrize("kind", ["tiny", "qwen2", "llama+lora", "qwen2+lora"])
+def test_log_probabilities_equal_the_learners(tmp_path: Path, kind: str, temperature: float) -> None:
+    policy = policy_of(tmp_path, kind)
     requests = requests_for(policy, 6)
     for written in write(policy, requests, Sampling(24, temperature)):
         prompt, completion = requests[written.request].prompt, written.completion
@@ -40,6 +59,24 @@ def test_log_probabilities_equal_the_learners(tmp_path: Path, temperature: float
         mask[:, len(prompt) :] = True
         expected, _ = token_logprobs(policy.model, tokens, torch.ones_like(mask), mask, temperature or 1.0)
         assert torch.allclose(expected[mask], torch.tensor(completion.logprobs), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["tiny", "qwen2+lora"])
+def test_inside_a_nucleus_log_probabilities_are_the_learners_shared_out_over_it(tmp_path: Path, kind: str) -> None:
+    policy = policy_of(tmp_path, kind)
+    requests = requests_for(policy, 6)
+    for written in write(policy, requests, Sampling(16, 0.8, top_p=0.6)):
+        prompt, completion = requests[written.request].prompt, written.completion
+        with torch.no_grad():
+            logits = policy.model(torch.tensor([prompt + completion.tokens])).logits[0, len(prompt) - 1 : -1]
+        for row, token, found in zip(logits / 0.8, completion.tokens, completion.logprobs, strict=True):
+            probabilities = row.softmax(-1)
+            likelier = probabilities[probabilities > probabilities[token]].sum().item()
+            assert likelier < 0.6 + 1e-4, "it lies in the nucleus"
+            ordered = probabilities.sort(descending=True).values
+            size = int((ordered.cumsum(0) - ordered < 0.6).sum())
+            expected = probabilities[token] / ordered[:size].sum()
+            assert found == pytest.approx(expected.log().item(), abs=2e-3)
 
 
 def test_every_request_gets_its_completions_with_version_and_end(tmp_path: Path) -> None:
@@ -62,13 +99,45 @@ def test_equal_seeds_write_the_same_and_other_seeds_something_else(tmp_path: Pat
     assert {w.completion.tokens for w in first} != {w.completion.tokens for w in other}
 
 
-def test_more_completions_than_fit_at_once_are_written_in_rounds(
+def sizes_of_rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Filled with the number of rows of every round."""
+    sizes: list[int] = []
+    make = engine_file._Round.__init__
+
+    def counting(self: engine_file._Round, *given: Any) -> None:
+        make(self, *given)
+        sizes.append(len(self.rows))
+
+    monkeypatch.setattr(engine_file._Round, "__init__", counting)
+    return sizes
+
+
+def test_no_more_tokens_than_the_settings_allow_are_held_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = tiny_policy(tmp_path)
-    monkeypatch.setattr(engine_file, "ROWS", 8)
-    found = write(policy, requests_for(policy, 6), Sampling(4))
-    assert len({(w.request, w.member) for w in found}) == 30
+    sizes = sizes_of_rounds(monkeypatch)
+    requests = [Request((5,) * 6, 7), Request((5,), 6)]
+    found = write(policy, requests, Sampling(4), settings=EngineSettings(tokens=59))
+    assert sizes == [5, 5, 3], "59 tokens are 5 rows of 6 + 4, across the groups"
+    assert sorted((w.request, w.member) for w in found) == [(0, m) for m in range(7)] + [(1, m) for m in range(6)]
+    sizes.clear()
+    assert len(write(policy, requests, Sampling(4), settings=EngineSettings(tokens=1))) == 13
+    assert sizes == [1] * 13, "at least one row at a time"
+    sizes.clear()
+    write(policy, [Request((5,), 520)], Sampling(1))
+    assert sizes == [512, 8]
+
+
+def test_when_memory_runs_out_the_setting_to_lower_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = tiny_policy(tmp_path)
+
+    def full(*given: object, **named: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+    monkeypatch.setattr(policy.model, "forward", full)
+    with pytest.raises(MachineError, match=r"cpu has no room for 9 completions .* 11 tokens.*lower engine\.tokens"):
+        write(policy, [Request((5,), 20)], Sampling(10), settings=EngineSettings(tokens=100))
 
 
 def test_greedy_decoding_takes_the_likeliest_token_each_time(tmp_path: Path) -> None:
