@@ -201,6 +201,8 @@ class RunSettings(Section):
     """How demonstrations are served."""
     rollout: RolloutSettings = RolloutSettings()
     """How completions are sampled."""
+    engine: EngineSettings = EngineSettings()
+    """What writes the completions."""
     optimizer: OptimizerSettings
     """AdamW and its schedule."""
     learner: LearnerSettings = LearnerSettings()

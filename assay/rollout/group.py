@@ -8,17 +8,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from assay.engines.base import Engine, Request, Sampling
+from assay.errors import DataError
 from assay.judge import Judge
+from assay.policy.chat import Chat
 from assay.rollout.attempt import RewardFunction, attempt
 from assay.types import Rollout, Task
 
 
 @dataclass(frozen=True, slots=True)
 class Prompted:
-    """A task with the tokens that ask for it."""
+    """A task with the tokens that ask for it, and the strings that end an answer."""
 
     task: Task
     prompt: tuple[int, ...]
+    stop: tuple[str, ...] = ()
+
+
+def ask(tasks: Sequence[Task], chat: Chat, max_tokens: int, context: int | None) -> list[Prompted]:
+    """The tasks with their prompts. Raises DataError when one does not leave room for `max_tokens` in the context."""
+    asked = [Prompted(task, chat.prompt(task), chat.stop(task)) for task in tasks]
+    longest = max(asked, key=lambda one: len(one.prompt), default=None)
+    if longest and context and len(longest.prompt) + max_tokens > context:
+        raise DataError(
+            f"task {longest.task.id!r} has a prompt of {len(longest.prompt)} tokens: with max_tokens = {max_tokens} "
+            f"that is more than the model's context of {context}; lower max_tokens or leave the task out"
+        )
+    return asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +61,7 @@ async def collect(
 
     Raises what the engine, the judge or the reward raised first; what runs is cancelled then.
     """
-    requests = [Request(one.prompt, count, one.task.stop) for one in asked]
+    requests = [Request(one.prompt, count, one.stop) for one in asked]
     pending: dict[tuple[int, int], asyncio.Task[Rollout]] = {}
     start = time.perf_counter()
     try:

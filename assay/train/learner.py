@@ -40,17 +40,18 @@ class Learner:
     def step(self, samples: Sequence[Sample], step: int) -> Metrics:
         """Learn from all samples of one step. Losses are means over the masked tokens of the whole step.
 
-        Raises TrainingError when the loss or the gradient is not finite; the weights are those of before then.
+        Raises TrainingError when the loss or the gradient is not finite, with the weights of before that gradient step,
+        or when the device's memory runs out.
         """
         start = time.perf_counter()
         torch.manual_seed(derive(self.settings.seed, self.settings.stage, "learn", step))
         credited = self.algorithm.credit(samples)
         tokens = sum(sum(sample.mask) for sample in credited)
         useful = [sample for sample in credited if not self.algorithm.skips(sample)]
-        batches = self._prepare(useful)
-        numbers: Metrics = {"loss": 0.0}
-        for _ in range(self.algorithm.epochs if batches else 0):
-            numbers = self._epoch(batches, tokens, step)
+        try:
+            numbers = self._learn(useful, tokens, step)
+        except torch.OutOfMemoryError as error:
+            raise TrainingError(f"step {step + 1}: memory ran out; lower learner.micro_batch_tokens") from error
         return {
             "loss": numbers.pop("loss"),
             **{f"learn/{name}": value for name, value in numbers.items()},
@@ -59,6 +60,13 @@ class Learner:
             "learn/skipped": 1.0 - len(useful) / len(credited) if credited else 0.0,
             "time/learn": time.perf_counter() - start,
         }
+
+    def _learn(self, samples: Sequence[Sample], tokens: int, step: int) -> Metrics:
+        batches = self._prepare(samples)
+        numbers: Metrics = {"loss": 0.0}
+        for _ in range(self.algorithm.epochs if batches else 0):
+            numbers = self._epoch(batches, tokens, step)
+        return numbers
 
     def _prepare(self, samples: Sequence[Sample]) -> list[Batch]:
         pieces = micro_batches(samples, self.settings.learner.micro_batch_tokens)

@@ -12,7 +12,7 @@ from assay.evaluate.benchmark import evaluate
 from assay.evaluate.report import Evaluation, read_report, write_report
 from assay.files import write_atomically
 from assay.policy.load import load_policy
-from assay.rollout.group import Collected, Prompted
+from assay.rollout.group import Collected, ask
 from assay.tasks import load
 from assay.train.run import open_judge
 
@@ -26,10 +26,10 @@ def measure(
     """
     tasks = load(settings.tasks, limit=settings.limit)
     policy = load_policy(model)
+    asked = ask(tasks, policy.chat, settings.max_tokens, policy.context)
     folder.mkdir(parents=True, exist_ok=True)
 
     async def run() -> tuple[Evaluation, Collected]:
-        asked = [Prompted(task, policy.chat.prompt(task)) for task in tasks]
         async with open_judge(judge) as open_one:
             return await evaluate(name, asked, settings, TorchEngine(policy), open_one, seed)
 

@@ -19,10 +19,9 @@ from assay.evaluate.benchmark import evaluate
 from assay.evaluate.report import read_report, write_report
 from assay.judge import Judge
 from assay.maths.seeds import derive
-from assay.policy.chat import Chat
-from assay.policy.load import load_policy
+from assay.policy.load import Policy, load_policy
 from assay.rollout.attempt import RewardFunction
-from assay.rollout.group import Prompted
+from assay.rollout.group import Prompted, ask
 from assay.sandbox.limits import Limits
 from assay.trackers import Trackers, open_trackers
 from assay.train.folder import StageFolder
@@ -129,11 +128,12 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
     checkpoint = folder.latest()
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
     policy = load_policy(settings.policy)
-    engine = TorchEngine(policy)
-    held_out = [Prompted(task, policy.chat.prompt(task)) for task in stage.held_out]
+    engine = TorchEngine(policy, settings.engine)
+    longest = settings.evaluate.max_tokens if settings.evaluate else 0
+    held_out = ask(stage.held_out, policy.chat, longest, policy.context)
     async with AsyncExitStack() as closing:
         judge = await closing.enter_async_context(open_judge(settings.judge))
-        source = make_source(stage, policy.chat, engine, judge)
+        source = make_source(stage, policy, engine, judge)
         steps = settings.steps or max(1, round((settings.epochs or 1) * source.steps_per_epoch))
         learner = Learner(settings, stage.algorithm, policy, steps, source.temperature)
         done = folder.restore(learner, checkpoint) if checkpoint else 0
@@ -152,13 +152,13 @@ def open_judge(settings: JudgeSettings) -> Judge:
     return Judge(limits=limits, slots=settings.slots, stop_early=False, allow_weak=settings.allow_weak_isolation)
 
 
-def make_source(stage: Stage, chat: Chat, engine: Engine, judge: Judge) -> Source:
+def make_source(stage: Stage, policy: Policy, engine: Engine, judge: Judge) -> Source:
     """What the stage's algorithm learns from."""
     match stage.algorithm.learns_from:
         case "dialogues":
-            return DatasetSource(stage.settings, stage.tasks, chat)
+            return DatasetSource(stage.settings, stage.tasks, policy)
         case "rollouts":
-            return RolloutSource(stage.settings, stage.tasks, chat, engine, judge, stage.reward)
+            return RolloutSource(stage.settings, stage.tasks, policy, engine, judge, stage.reward)
 
 
 @contextmanager

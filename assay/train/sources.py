@@ -13,10 +13,9 @@ from assay.engines.base import Engine, Sampling
 from assay.errors import DataError
 from assay.judge import Judge
 from assay.maths.seeds import derive
-from assay.policy.chat import Chat
 from assay.policy.load import Policy
 from assay.rollout.attempt import RewardFunction
-from assay.rollout.group import Prompted, collect
+from assay.rollout.group import ask, collect
 from assay.rollout.samples import describe, to_samples
 from assay.types import Metrics, Rollout, Sample, Task
 
@@ -55,11 +54,17 @@ class DatasetSource:
 
     temperature = 1.0
 
-    def __init__(self, settings: RunSettings, tasks: Sequence[Task], chat: Chat) -> None:
+    def __init__(self, settings: RunSettings, tasks: Sequence[Task], policy: Policy) -> None:
         self.settings = settings
-        self.samples = [sample for task in tasks for sample in chat.dialogues(task)]
+        self.samples = [sample for task in tasks for sample in policy.chat.dialogues(task)]
         if not self.samples:
             raise DataError(f"{settings.tasks.train} has neither demonstrations nor references to learn from")
+        longest = max(self.samples, key=lambda sample: len(sample.tokens))
+        if policy.context and len(longest.tokens) > policy.context:
+            raise DataError(
+                f"a demonstration of task {longest.group!r} has {len(longest.tokens)} tokens with its prompt, more "
+                f"than the model's context of {policy.context}; leave it out"
+            )
         self.steps_per_epoch = len(self.samples) / settings.dataset.batch
 
     async def publish(self, policy: Policy, step: int) -> None:
@@ -78,11 +83,11 @@ class RolloutSource:
     """Completions of the policy itself, judged and scored."""
 
     def __init__(
-        self, settings: RunSettings, tasks: Sequence[Task], chat: Chat, engine: Engine, judge: Judge,
+        self, settings: RunSettings, tasks: Sequence[Task], policy: Policy, engine: Engine, judge: Judge,
         reward: RewardFunction,
     ) -> None:  # fmt: skip
         self.settings = settings
-        self.tasks = [Prompted(task, chat.prompt(task)) for task in tasks]
+        self.tasks = ask(tasks, policy.chat, settings.rollout.max_tokens, policy.context)
         self.engine = engine
         self.judge = judge
         self.reward = reward

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from assay.errors import DataError
+from assay.rollout.group import ask
 from assay.train.sources import DatasetSource, draw
 from assay.types import Check, Task
 from tests.policies import TASKS, run_settings, tiny_policy
@@ -35,7 +37,7 @@ def test_a_batch_larger_than_the_data_takes_items_again() -> None:
 
 
 def test_demonstrations_come_in_batches_of_dialogues(tmp_path: Path) -> None:
-    source = DatasetSource(run_settings(dataset={"batch": 5}), TASKS, tiny_policy(tmp_path).chat)
+    source = DatasetSource(run_settings(dataset={"batch": 5}), TASKS, tiny_policy(tmp_path))
     seen = asyncio.run(source.next(0))
     assert len(seen.samples) == 5
     assert source.steps_per_epoch == len(TASKS) / 5
@@ -45,4 +47,14 @@ def test_demonstrations_come_in_batches_of_dialogues(tmp_path: Path) -> None:
 def test_tasks_without_anything_to_learn_from_are_refused(tmp_path: Path) -> None:
     bare = [Task("x", "p", (Check("assert f() == 1"),), "f")]
     with pytest.raises(DataError, match="neither demonstrations nor references"):
-        DatasetSource(run_settings(), bare, tiny_policy(tmp_path).chat)
+        DatasetSource(run_settings(), bare, tiny_policy(tmp_path))
+
+
+def test_what_does_not_fit_into_the_models_context_is_refused_by_name(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    long = replace(TASKS[3], reference="x = 1\n" * 200)
+    with pytest.raises(DataError, match=r"demonstration of task 't/3' has \d+ tokens .* context of 256"):
+        DatasetSource(run_settings(), [*TASKS[:3], long], policy)
+    assert len(ask(TASKS, policy.chat, 200, policy.context)) == len(TASKS)
+    with pytest.raises(DataError, match=r"max_tokens = 250 .* context of 256"):
+        ask(TASKS, policy.chat, 250, policy.context)
