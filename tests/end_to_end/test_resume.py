@@ -13,7 +13,14 @@ import pytest
 
 from tests.end_to_end.recipes import TINY, assay, command, write
 
-EVERY_STEP = TINY.replace("[judge]", "[save]\nevery = 1\nkeep = 2\n[judge]")
+EVALUATE = '[stages.grpo.evaluate]\ntasks = "drills:test"\nlimit = 2\nsamples = 2\nmax_tokens = 16\nevery = 1\n'
+EVERY_STEP = TINY.replace("[judge]", "[save]\nevery = 1\nkeep = 2\n[judge]").replace(
+    'algorithm = { name = "grpo", kl = 0.01 }', 'algorithm = { name = "grpo", kl = 0.01, epochs = 2 }'
+)
+SETTINGS = {
+    "full": EVERY_STEP + EVALUATE,
+    "lora": EVERY_STEP + EVALUATE + "[policy.lora]\nrank = 4\ndropout = 0.1\n",
+}
 
 
 def numbers(folder: Path, stage: str) -> list[dict[str, float]]:
@@ -23,11 +30,10 @@ def numbers(folder: Path, stage: str) -> list[dict[str, float]]:
 
 
 def weights(folder: Path, stage: str) -> bytes:
-    return (
-        sorted((folder / "runs" / "small" / stage / "checkpoints").iterdir())[-1]
-        .joinpath("model.safetensors")
-        .read_bytes()
-    )
+    """Of the newest checkpoint, the adapter's or the model's."""
+    newest = max((folder / "runs" / "small" / stage / "checkpoints").iterdir())
+    (file,) = newest.glob("*model.safetensors")
+    return file.read_bytes()
 
 
 def kill_when(folder: Path, present: Path, sign: signal.Signals) -> int:
@@ -42,10 +48,10 @@ def kill_when(folder: Path, present: Path, sign: signal.Signals) -> int:
     return running.wait(timeout=120)
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="module", params=SETTINGS)
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
-    write(folder, EVERY_STEP)
+    write(folder, SETTINGS[request.param])
     done = assay("train", "small.toml", folder=folder)
     assert done.returncode == 0, done.stderr
     return folder
@@ -54,7 +60,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_killed_twice_ends_with_the_same_numbers_and_weights_to_the_bit(
     tmp_path: Path, undisturbed: Path
 ) -> None:
-    write(tmp_path, EVERY_STEP)
+    write(tmp_path, (undisturbed / "small.toml").read_text())
     stages = Path("runs/small")
     assert kill_when(tmp_path, stages / "sft/checkpoints/step_000002", signal.SIGKILL) == -signal.SIGKILL
     assert kill_when(tmp_path, stages / "grpo/checkpoints/step_000001", signal.SIGKILL) == -signal.SIGKILL
@@ -66,7 +72,7 @@ def test_a_run_killed_twice_ends_with_the_same_numbers_and_weights_to_the_bit(
 
 
 def test_a_run_asked_to_stop_finishes_its_step_saves_and_exits_well(tmp_path: Path, undisturbed: Path) -> None:
-    write(tmp_path, EVERY_STEP.replace("every = 1", "every = 0"))
+    write(tmp_path, (undisturbed / "small.toml").read_text().replace("[save]\nevery = 1", "[save]\nevery = 0"))
     assert kill_when(tmp_path, Path("runs/small/grpo/rollouts/step_000001.parquet"), signal.SIGTERM) == 0
     saved = sorted((tmp_path / "runs/small/grpo/checkpoints").iterdir())
     assert [path.name for path in saved] in (["step_000001"], ["step_000002"])
@@ -87,7 +93,8 @@ def test_the_run_folder_holds_settings_numbers_rollouts_and_models_that_transfor
 
     stage = undisturbed / "runs/small/grpo"
     assert 'name = "grpo"' in (stage / "config.toml").read_text()
-    assert [row["step"] for row in numbers(undisturbed, "grpo")] == [1, 2, 3]
+    assert [row["step"] for row in numbers(undisturbed, "grpo") if "loss" in row] == [1, 2, 3]
+    assert [row["step"] for row in numbers(undisturbed, "grpo") if "evaluate/pass@1" in row] == [1, 2, 3]
     rows = parquet.read_table(stage / "rollouts/step_000003.parquet").to_pylist()
     assert len(rows) == 16
     assert {row["verdict"] for row in rows} <= {"pass", "wrong", "error", "compile", "no_code", "timeout", "memory"}

@@ -16,7 +16,7 @@ from tests.end_to_end.recipes import write
 SETTINGS = """
 name = "up"
 trackers = ["jsonl"]
-plugins = ["easy.py"]
+plugins = ["{plugin}"]
 [tasks]
 train = "easy"
 [policy.tiny]
@@ -33,18 +33,7 @@ steps = 120
 algorithm.name = "sft"
 dataset.batch = 32
 optimizer = { lr = 6e-3, schedule = "linear", warmup = 5 }
-"""
-EASY = '''
-"""Drills of few stages with short answers, half of them wrong: learnable in seconds, and with room to improve."""
-from dataclasses import replace
-from assay.tasks import load, task_set
-
-@task_set
-def easy(split="train"):
-    drills = [task for task in load("drills:train") if len(task.reference) < 60][:24]
-    for task, other in zip(drills, drills[1:] + drills[:1]):
-        yield replace(task, demonstrations=(task.reference, other.reference))
-'''
+""".replace("{plugin}", str(Path(__file__).parent / "easy.py"))
 RL = """
 [stages.rl]
 steps = {steps}
@@ -68,7 +57,6 @@ def numbers(folder: Path, stage: str, name: str) -> list[float]:
 def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A policy that imitates demonstrations of which half are wrong."""
     folder = tmp_path_factory.mktemp("taught")
-    (folder / "easy.py").write_text(EASY)
     file = write(folder, SETTINGS)
     run_plan(load_plan(file, ["--folder", str(folder / "runs")]), announce=lambda line: None)
     return folder
@@ -83,7 +71,6 @@ def test_sft_makes_the_demonstrations_likely(taught: Path) -> None:
 def test_the_reward_goes_up(taught: Path, tmp_path: Path, name: str) -> None:
     algorithm, steps, rate = TABLE[name]
     model = max((taught / "runs/up/sft/checkpoints").iterdir())
-    (tmp_path / "easy.py").write_text(EASY)
     text = SETTINGS.split("[stages.sft]")[0] + RL.format(steps=steps, algorithm=algorithm, lr=rate)
     file = write(tmp_path, text)
     words = ["--folder", str(tmp_path / "runs"), "--policy.model", str(model)]
