@@ -101,3 +101,8 @@ def test_the_readmes_row_of_a_task_loads(tmp_path: Path) -> None:
     (row,) = re.findall(r"```json\n(.*?)```", README, flags=re.DOTALL)
     (tmp_path / "mine.jsonl").write_text(row)
     assert load(str(tmp_path / "mine.jsonl"))[0].id == "add"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_figure_is_left_to_be_filled_in(page: Path) -> None:
+    assert not re.findall(r"\b(?:TODO|TBD|DATE|OUTPUT|RUNS|JUDGE|THREADS|HELP)\b", page.read_text())
