@@ -27,14 +27,19 @@ class RolloutTracker:
 
     def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
         """Write the step's file."""
-        from pyarrow import Table, parquet
-
-        table = Table.from_pylist(list(_rows(step, groups)), schema=_schema())
-        with replacing(self._folder / f"step_{step:06d}.parquet") as partial:
-            parquet.write_table(table, partial, compression="zstd")
+        write_rollouts(self._folder / f"step_{step:06d}.parquet", step, groups)
 
     def close(self) -> None:
         """Nothing: every file is complete."""
+
+
+def write_rollouts(file: Path, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
+    """Write groups of rollouts as one Parquet file, whole or not at all. Raises OSError when the disk refuses."""
+    from pyarrow import Table, parquet
+
+    table = Table.from_pylist(list(_rows(step, groups)), schema=_schema())
+    with replacing(file) as partial:
+        parquet.write_table(table, partial, compression="zstd")
 
 
 def _schema() -> Any:

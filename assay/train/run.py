@@ -24,6 +24,7 @@ from assay.rollout.attempt import RewardFunction
 from assay.rollout.group import Prompted, ask
 from assay.sandbox.limits import Limits
 from assay.trackers import Trackers, open_trackers
+from assay.trackers.rollouts import write_rollouts
 from assay.train.folder import StageFolder
 from assay.train.learner import Learner
 from assay.train.sources import DatasetSource, RolloutSource, Seen, Source
@@ -111,7 +112,8 @@ class Run:
         settings, seed = self.stage.settings.evaluate, self.stage.settings.seed
         assert settings is not None
         await self.engine.load(self.learner.policy, done)
-        found, _ = await evaluate(name, self.held_out, settings, self.engine, self.judge, derive(seed, "evaluate"))
+        found, made = await evaluate(name, self.held_out, settings, self.engine, self.judge, derive(seed, "evaluate"))
+        write_rollouts(self.folder.path / "evaluations" / f"step_{done:06d}.parquet", done, made.groups)
         write_report(self.folder.run, [*read_report(self.folder.run), found])
         self.tracker.track(done, {"evaluate/pass@1": found.pass_at[1], "evaluate/length": found.mean_length})
         self.folder.evaluated = done

@@ -98,6 +98,8 @@ def test_the_run_folder_holds_settings_numbers_rollouts_and_models_that_transfor
     rows = parquet.read_table(stage / "rollouts/step_000003.parquet").to_pylist()
     assert len(rows) == 16
     assert {row["verdict"] for row in rows} <= {"pass", "wrong", "error", "compile", "no_code", "timeout", "memory"}
+    measured = parquet.read_table(stage / "evaluations/step_000003.parquet").to_pylist()
+    assert [(row["group"], row["index"]) for row in measured] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     newest = sorted((stage / "checkpoints").iterdir())
     assert [path.name for path in newest] == ["step_000002", "step_000003"]
     model = AutoModelForCausalLM.from_pretrained(newest[-1])
