@@ -36,12 +36,19 @@ class Connection:
         self.broken: Broken | None = None
         self.raised: BaseException | None = None
         self.loading = False
+        self.mutates = False
         self.remotes: dict[int, Remote] = {}
         self.packer = Packer(self._reference)
-        self.unpacker = Unpacker({"opaque": Opaque, "handle": self._remote})
+        self.unpacker = Unpacker({"opaque": Opaque})
 
     def load(self, program: str, entry_point: str, mutates: bool, handles: bool) -> None:
-        """Send the program; its answer is awaited at the first call, so that both sides prepare at once."""
+        """Send the program; its answer is awaited at the first call, so that both sides prepare at once.
+
+        The liberties are held to here as well: the other side may take those that it was not given.
+        """
+        self.mutates = mutates
+        if handles:
+            self.unpacker.foreign["handle"] = self._remote
         self._send("load", program, entry_point, mutates, handles)
         self.loading = True
 
@@ -142,6 +149,8 @@ class Connection:
         return answer[1:]
 
     def _indexed(self, mutated: Json, arguments: tuple[Any, ...]) -> Iterator[tuple[int, Json]]:
+        if mutated != [] and not self.mutates:
+            raise self.fail("forbidden", "a mutation that the task does not allow")
         for pair in mutated if type(mutated) is list else ():
             if (
                 type(pair) is not list

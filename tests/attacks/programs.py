@@ -145,6 +145,36 @@ frame = b'[' * 300000
 ANSWER os.write(3, struct.pack('!I', len(frame)) + frame[:9]); os.write(3, frame[9:]); time.sleep(9)"""),
     Attack("announce a reply of 4 GB", "output", "import os, time\nANSWER os.write(3, b'\\xff' * 4); time.sleep(9)"),
     Attack("close the channel", "forbidden error", "import os, time\nANSWER os.close(3); time.sleep(9)"),
+    # liberties that the task was not given: seen by victims that pass a variable and look at it afterwards
+    Attack("allow itself mutations, then empty the arguments", "forbidden wrong error", """
+import sys
+frame = sys._getframe()
+while frame:
+    judge = frame.f_locals.get('self')
+    if type(judge).__name__ == 'Candidate': judge.mutates = True
+    frame = frame.f_back
+ANSWER
+    for arg in args:
+        if isinstance(arg, list): arg.clear()
+    return []"""),
+    Attack("reply by hand that the arguments are empty", "forbidden", """
+import os, struct, time
+ANSWER
+    frame = b'[2,"value",[],null,[[0,[]]]]'
+    os.write(3, struct.pack('!I', len(frame)) + frame); time.sleep(9)"""),
+    Attack("allow itself handles, then answer differently each time", "forbidden", """
+import sys
+frame = sys._getframe()
+while frame:
+    judge = frame.f_locals.get('self')
+    if type(judge).__name__ == 'Candidate': judge.packer.foreign = judge.handle
+    frame = frame.f_back
+class Shifty(object):
+    total = 2
+    def __iter__(self):
+        self.total += 1
+        return iter([self.total])
+ANSWER return Shifty()"""),
     # files
     *(Attack(f"read {what}", "wrong error", f"""
 import glob, os

@@ -23,6 +23,11 @@ OWN = {
     "add": "assert candidate(2, 3) == 5\n    assert candidate(5, 7) == 12",
 }
 """The same shapes for a machine that has no data."""
+VARIABLES = {
+    "ordered": "x = [3, 1]\nassert ordered(x) == sorted(x)",
+    "sums": "found = sums(1)\nassert [sum(found), sum(found)] == [3, 4]",
+}
+"""Checks that look at what they passed, or twice at what they got; no Python value that is data passes the second."""
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=2.5, memory_mb=256)
 
 
@@ -32,6 +37,7 @@ def victims() -> list[Task]:
         Task(name, "", (Check(f"METADATA = {{}}\ndef check(candidate):\n    {body}\ncheck({name})"),), name)
         for name, body in OWN.items()
     ]
+    own += [Task(name, "", (Check(source),), name) for name, source in VARIABLES.items()]
     try:
         return own + [task for task in load("humaneval") if task.id in HUMANEVAL]
     except DataError:
