@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import socket
 import struct
 import subprocess
@@ -21,6 +22,7 @@ from assay.sandbox.limits import Limits
 from assay.sandbox.probe import probe
 from assay.types import Execution, Task, Verdict
 
+log = logging.getLogger(__name__)
 LENGTH = struct.Struct("!I")
 NUMBERED = struct.Struct("!II")
 ROW = 20
@@ -29,6 +31,8 @@ AHEAD = 4
 """Jobs per slot that `stream` has under way."""
 UNLIKE_THE_REFERENCE = (Verdict.WRONG, Verdict.ERROR)
 """Verdicts that a task's profile can change."""
+OF_THE_MOMENT = (Verdict.INFRA, Verdict.TIMEOUT, Verdict.MEMORY)
+"""Verdicts that may be the machine's state: nothing lasting is concluded from them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class Judge:
         self.stop_early = stop_early
         self.allow_weak = allow_weak
         self._waiting: dict[int, asyncio.Future[Execution]] = {}
-        self._profiles: dict[Task, asyncio.Task[Profile]] = {}
+        self._profiles: dict[Task, asyncio.Task[Profile | None]] = {}
         self._bundles: dict[tuple[Task, Profile], bytes] = {}
         self._number = 0
         self._failures = 0
@@ -157,16 +161,27 @@ class Judge:
         return self._bundles[task, profile]
 
     async def _profile(self, task: Task) -> Profile:
-        """What the task's reference needs, tried once for each task."""
+        """What the task's reference needs, tried once for each task; again later where the machine was in the way."""
         if task not in self._profiles:
             self._profiles[task] = asyncio.create_task(self._find_profile(task))
-        return await asyncio.shield(self._profiles[task])
+        trial = self._profiles[task]
+        profile = await asyncio.shield(trial)
+        if profile is None and self._profiles.get(task) is trial:
+            del self._profiles[task]
+        return profile or PLAIN
 
-    async def _find_profile(self, task: Task) -> Profile:
+    async def _find_profile(self, task: Task) -> Profile | None:
+        """The least profile with which the reference passes; None where the machine may be why it did not."""
+        found: list[Execution] = []
         for profile in (PLAIN, *LADDER):
-            execution = await self._execute(task, task.reference or "", profile)
-            if execution.verdict is Verdict.PASS:
+            found.append(await self._execute(task, task.reference or "", profile))
+            if found[-1].verdict is Verdict.PASS:
                 return profile
+            if found[-1].verdict in OF_THE_MOMENT:
+                return None
+            if found[-1].verdict not in UNLIKE_THE_REFERENCE:
+                break
+        log.warning("task %s: its own reference fails: %s", task.id, found[0].detail)
         return PLAIN
 
     def _count(self, execution: Execution) -> None:

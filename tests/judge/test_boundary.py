@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from dataclasses import replace
 
 import pytest
 
 from assay.judge import Job, Judge, judge_all
+from assay.judge.profiles import Profile
 from assay.types import Execution, Task, Verdict
 from tests.judge.jobs import RIGHT, add, task
 
@@ -40,6 +43,40 @@ def test_objects_are_reached_into_only_where_the_reference_needs_it() -> None:
     assert verdict_of(task("f", check, reference=total), total) is Verdict.PASS
     assert verdict_of(task("f", check, reference=total), tree + "def f(n): return n.value") is Verdict.WRONG
     assert verdict_of(task("f", check), total) is Verdict.WRONG
+
+
+@pytest.mark.parametrize("hiccup", [Verdict.INFRA, Verdict.TIMEOUT, Verdict.MEMORY])
+def test_a_reference_that_the_machine_failed_once_buys_no_liberty(
+    hiccup: Verdict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emptied = task("f", "x = [3, 1]\nassert f(x) == sorted(x)", reference="def f(x): return sorted(x)")
+    emptying = Job(emptied, "def f(x):\n    x.clear()\n    return []")
+    tried: list[str] = []
+    real = Judge._execute
+
+    async def failing_once(judge: Judge, of: Task, program: str, profile: Profile) -> Execution:
+        execution = await real(judge, of, program, profile)
+        if program != of.reference:
+            return execution
+        tried.append(program)
+        return replace(execution, verdict=hiccup) if len(tried) == 1 else execution
+
+    async def judged_three_times() -> list[Verdict]:
+        async with Judge(slots=1) as judge:
+            return [(await judge.run(emptying)).verdict for _ in range(3)]
+
+    monkeypatch.setattr(Judge, "_execute", failing_once)
+    assert asyncio.run(judged_three_times()) == [Verdict.WRONG] * 3
+    assert len(tried) == 2  # once in vain, once plainly: that is kept
+
+
+def test_a_reference_that_fails_its_own_checks_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    broken = task("f", "assert f() == 2", reference="def f(): return 1")
+    with caplog.at_level(logging.WARNING, "assay.judge"):
+        judge_all([Job(broken, "def f(): return 3")] * 3)
+    assert [record.getMessage() for record in caplog.records] == [
+        "task f: its own reference fails: AssertionError at `assert f() == 2`"
+    ]
 
 
 def test_a_program_that_passes_plainly_passes_whatever_the_reference_needs() -> None:
