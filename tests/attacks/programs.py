@@ -240,6 +240,18 @@ ANSWER resource.setrlimit(resource.RLIMIT_DATA, (-1, -1))"""),
     Attack("memory at once", "memory", "ANSWER return bytearray(10**11)"),
     Attack("memory bit by bit", "memory", "ANSWER\n    hoard = []\n    while True: hoard.append(bytearray(10**7))"),
     Attack("memory that is not counted", "error", "import mmap\nANSWER return mmap.mmap(-1, 1 << 34)"),
+    Attack("memory that counts as a stack", "error", """
+import mmap
+ANSWER
+    hoard = []
+    while True:
+        hoard.append(mmap.mmap(-1, 1 << 26, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100, prot=3))
+        for at in range(0, 1 << 26, 4096): hoard[-1][at] = 1"""),
+    Attack("page tables without end", "error", """
+import mmap
+ANSWER
+    hoard = []
+    while True: hoard.append(mmap.mmap(-1, 1 << 34, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=1))"""),
     Attack("print without end", "output", "ANSWER\n    while True: print('x' * 100000)"),
     Attack("write errors without end", "output timeout", """
 import os

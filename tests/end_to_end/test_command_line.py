@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.cli import main
 from assay.config.sections import TinySettings
 from assay.policy.tiny import make_tiny
 from tests.end_to_end.recipes import TINY, assay, write
@@ -118,19 +119,36 @@ GRADE = ("grade", "--tasks", "tasks.jsonl", "--samples")
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_clear_line_exit_code_2_and_writes_nothing(
-    tmp_path: Path, words: list[str], files: dict[str, str], message: str
+    tmp_path: Path,
+    words: list[str],
+    files: dict[str, str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     write_rows(tmp_path / "tasks.jsonl", ROWS)
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     before = sorted(tmp_path.rglob("*"))
-    done = assay(*words, folder=tmp_path)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert message in done.stderr
-    assert done.stderr.startswith("assay: ")
-    assert done.stderr.count("\n") == 1
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["assay", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2, said
+    assert message in said
+    assert said.startswith("assay: ")
+    assert said.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_refusal_reaches_the_shell(tmp_path: Path) -> None:
+    done = assay("train", "gone.toml", folder=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "assay: settings file gone.toml not found; write the path of a TOML file\n",
+    )
 
 
 def test_eval_measures_a_model_directory_and_its_samples_can_be_graded_again(tmp_path: Path) -> None:

@@ -124,6 +124,8 @@ EVIDENCE = Evidence(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", 0)
         ({"stopped": "printed"}, Verdict.OUTPUT),
         ({"cpu_seconds": 6.0}, Verdict.TIMEOUT),
         ({"report": None}, Verdict.INFRA),
+        ({"memory_mb": 512 + 64 + 512.0}, Verdict.PASS),
+        ({"memory_mb": 512 + 64 + 513.0}, Verdict.MEMORY),
         ({"report": {**HELD, "checks": []}}, Verdict.INFRA),
         ({"report": {**HELD, "broken": ["forbidden", "x"]}}, Verdict.FORBIDDEN),
         ({"report": {**HELD, "broken": ["gone", ""]}}, Verdict.FORBIDDEN),
@@ -142,6 +144,17 @@ def test_a_program_that_dies_after_its_last_call_does_not_pass() -> None:
     dying = "import os, threading\ndef add(a, b): threading.Timer(0.02, os._exit, (0,)).start()"
     slow = task("add", "add(0, 0)", "import time; time.sleep(0.3)")
     assert judge_all([Job(slow, dying)])[0].verdict is Verdict.ERROR
+
+
+def test_what_right_programs_do_with_the_machine_is_allowed() -> None:
+    doing = task("f", "assert f(20) == 190")
+    programs = [
+        "import os\ndef f(n):\n    with open(os.devnull, 'w') as null: print('x', file=null)\n    return 190",
+        "from concurrent.futures import ThreadPoolExecutor\nimport threading\ndef f(n):\n"
+        "    barrier = threading.Barrier(n)\n    def g(i):\n        barrier.wait()\n        return i\n"
+        "    with ThreadPoolExecutor(n) as pool: return sum(pool.map(g, range(n)))",
+    ]
+    assert [seen.verdict for seen in judge_all([Job(doing, program) for program in programs])] == [Verdict.PASS] * 2
 
 
 def test_the_main_block_does_not_run() -> None:

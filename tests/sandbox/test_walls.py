@@ -118,6 +118,29 @@ def test_calls_that_widen_the_kernel_are_refused_and_threads_are_not() -> None:
     assert found["threads"] == 4
 
 
+THREADS = """
+import json, os, sys, threading
+from assay.sandbox import walls
+from assay.sandbox.limits import Limits
+become, reach = json.loads(sys.argv[1])
+walls.enclose_family(reach["user"], reach["readable"], reach["listable"])
+walls.LeafWalls(Limits(), cpu_seconds=9, memory_mb=256, own_user=True).enclose(os.getppid())
+threading.stack_size(32768)
+done, started = threading.Event(), 0
+try:
+    for started in range(1000): threading.Thread(target=done.wait, daemon=True).start()
+except RuntimeError:
+    pass
+done.set()
+print(json.dumps({"threads": started}))
+"""
+
+
+@needs_root
+def test_a_user_of_its_own_has_so_many_threads_and_no_more() -> None:
+    assert 100 < enclosed(replace(allowed(0), user=60_999), code=THREADS)["threads"] < 256
+
+
 def test_no_test_nor_data_of_ours_may_be_read() -> None:
     reach = allowed(0)
     for path in reach.readable:
