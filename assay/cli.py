@@ -71,13 +71,13 @@ def train(
     outcome = run_plan(plan, fresh=fresh, announce=console.print)
     if outcome.evaluations:
         _show(outcome.evaluations, console)
-    console.print(f"\nmodel    {outcome.model}", highlight=False)
+    console.print(f"\nmodel    {outcome.model}", highlight=False, soft_wrap=True)
     for file in sorted(
         [*outcome.folder.glob("report.md"), *outcome.folder.glob("*.png")], key=lambda path: path.suffix
     ):
-        console.print(f"{'report' if file.suffix == '.md' else 'plot':<8} {file}", highlight=False)
+        console.print(f"{'report' if file.suffix == '.md' else 'plot':<8} {file}", highlight=False, soft_wrap=True)
     if not outcome.finished:
-        console.print(f"stopped as asked; `assay train {config}` goes on", highlight=False)
+        console.print(f"stopped as asked; `assay train {config}` goes on", highlight=False, soft_wrap=True)
 
 
 @app.command("eval")
@@ -108,15 +108,18 @@ def evaluate(
     _quiet_transformers()
     from assay.train.measure import measure
 
-    name = model.strip("./")
-    folder = out or Path("runs") / "-".join(["eval", *re.findall(r"[\w.]+", f"{name} {tasks} t{temperature:g}")])
+    name = "/".join([part for part in Path(model).parts if part != "checkpoints"][-2:])
+    place = re.findall(r"[\w.]+", f"{model.strip('./')} {tasks} t{temperature:g}")
+    folder = out or Path("runs") / "-".join(["eval", *place])
     console = _console(stderr=as_json)
     found = measure(name, policy, settings, JudgeSettings(allow_weak_isolation=allow_weak), seed, folder)
     if as_json:
         sys.stdout.write(json.dumps(asdict(found)) + "\n")
     else:
         _show([found], console)
-        console.print(f"\nreport   {folder / 'report.md'}\nsamples  {folder / 'samples.jsonl'}", highlight=False)
+        console.print(
+            f"\nreport   {folder / 'report.md'}\nsamples  {folder / 'samples.jsonl'}", highlight=False, soft_wrap=True
+        )
 
 
 @app.command()
@@ -147,7 +150,7 @@ def grade(
         markup=False,
     )
     counts = ", ".join(f"{name} {count}" for name, count in sorted(graded.verdicts.items(), key=lambda pair: -pair[1]))
-    console.print(f"verdicts {counts}\nrows     {graded.file}", highlight=False)
+    console.print(f"verdicts {counts}\nrows     {graded.file}", highlight=False, soft_wrap=True)
     if lost := graded.verdicts.get("infra"):
         raise MachineError(
             f"{lost} of {graded.samples} samples were lost to the machine; they are marked infra, grade them again"

@@ -21,6 +21,8 @@ FAILURES = {
 }
 NEARLY = 0.8
 """A leaf killed by nobody we know, with this share of its memory in use, ran out of memory."""
+LIBRARIES_MB = 512
+"""Memory in use beyond the limits that files of libraries may account for; more got around RLIMIT_DATA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ def judged(seen: Evidence, limits: Limits) -> tuple[Verdict, str]:
         return Verdict.TIMEOUT, f"used more than {limits.cpu_seconds:g} s of CPU time"
     if seen.stopped == "wall":
         return Verdict.TIMEOUT, f"took more than {limits.wall_seconds:g} s"
+    if seen.memory_mb > limits.memory_mb + limits.stack_mb + LIBRARIES_MB:
+        return Verdict.MEMORY, f"had {seen.memory_mb:.0f} MiB in use"
     if seen.report is None:
         return Verdict.INFRA, "the test worker died"
     if seen.report["setup"]:

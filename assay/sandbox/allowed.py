@@ -11,7 +11,7 @@ from pathlib import Path
 PACKAGES = ("numpy", "scipy", "pandas", "sympy", "mpmath", "networkx", "sortedcontainers", "dateutil", "pytz", "six.py")
 """Third-party packages that a program may import where installed; no other file of site-packages can be read."""
 LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo",
-             "/dev/null", "/dev/urandom")  # fmt: skip
+             "/dev/urandom")  # fmt: skip
 UNREAD = ("site-packages", "dist-packages", "test")
 FIRST_USER = 60_000
 

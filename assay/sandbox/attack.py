@@ -14,6 +14,7 @@ from pathlib import Path
 from assay.sandbox import kernel, walls
 from assay.sandbox.allowed import allowed
 from assay.sandbox.limits import Limits
+from assay.sandbox.seccomp import MAP_GROWSDOWN
 
 
 def fork() -> None:
@@ -57,6 +58,16 @@ def share_memory() -> None:
     mmap.mmap(-1, 4096).close()
 
 
+def grow_stacks() -> None:
+    """Map memory that counts as a stack."""
+    mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_GROWSDOWN).close()
+
+
+def fill_page_tables() -> None:
+    """Map far more than there is, to be read only: its page tables are no limit's concern."""
+    mmap.mmap(-1, 100 * 1024 * walls.MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ).close()
+
+
 def hold_too_much() -> None:
     """Take more memory than allowed."""
     ctypes.create_string_buffer(512 * walls.MIB)
@@ -77,6 +88,8 @@ ATTACKS: dict[str, Callable[[], None]] = {
     "writing files": write_temporary,
     "network": connect,
     "shared memory": share_memory,
+    "stacks": grow_stacks,
+    "page tables": fill_page_tables,
     "memory": hold_too_much,
 }
 

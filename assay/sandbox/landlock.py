@@ -12,6 +12,8 @@ from assay.sandbox.kernel import libc, syscall
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 EXECUTE, READ_FILE, READ_DIR = 1 << 0, 1 << 2, 1 << 3
 READ = EXECUTE | READ_FILE | READ_DIR
+WRITE_FILE, TRUNCATE = 1 << 1, 1 << 14
+NULL = "/dev/null"
 O_PATH = 0x200000
 
 FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
@@ -25,7 +27,9 @@ def abi() -> int:
 
 
 def restrict(readable: list[str], listable: list[str]) -> None:
-    """Allow reading below `readable`, listing names below `listable`, and nothing else; absent paths are skipped.
+    """Allow reading below `readable`, listing names below `listable`, /dev/null, and nothing else.
+
+    Absent paths are skipped.
 
     Inherited by every child. Needs no-new-privileges. Raises OSError.
     """
@@ -36,7 +40,11 @@ def restrict(readable: list[str], listable: list[str]) -> None:
     attributes = struct.pack("=QQQ", files, network, scopes)[: 8 if version < TCP_ABI else 16 if version < 6 else 24]
     ruleset = syscall("landlock_create_ruleset", CREATE_RULESET, ctypes.c_char_p(attributes), len(attributes), 0)
     try:
-        for rights, paths in ((READ, readable), (READ_DIR, listable)):
+        for rights, paths in (
+            (READ, readable),
+            (READ_DIR, listable),
+            ((READ_FILE | WRITE_FILE | TRUNCATE) & files, [NULL]),
+        ):
             for path in paths:
                 _allow(ruleset, path, rights)
         syscall("landlock_restrict_self", RESTRICT_SELF, ruleset, 0)

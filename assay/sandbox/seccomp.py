@@ -61,6 +61,7 @@ CLONE, CLONE3, PRCTL, TGKILL = (56, 220), (435, 435), (157, 167), (234, 131)
 PRLIMIT, MMAP, FCNTL, IOCTL = (302, 261), (9, 222), (72, 25), (16, 29)
 
 CLONE_THREAD, PR_SET_NAME, MAP_SHARED_ANONYMOUS = 0x10000, 15, 0x21
+MAP_GROWSDOWN = 0x100  # counted as stack, of which a process may have many: RLIMIT_DATA does not see it
 REFUSED_FCNTL = (6, 7, 8, 10, 15, 37, 38, 1024, 1026)  # locks, owners of signals, leases
 REFUSED_IOCTL = (0x5412, 0x8901, 0x8902, 0x5452)  # TIOCSTI, owners of signals, FIOASYNC
 
@@ -113,7 +114,8 @@ def family_filter() -> list[Instruction]:
         (LOAD, 0, 0, NR), (GREATER, 0, 1, NEWEST_KNOWN), UNKNOWN,
         *_refuse([both[at] for both in NUMBERS.values() if both[at] >= 0]),
         *_only_for(PRLIMIT[at], [_argument(0), (EQUAL, 0, 1, 0), PASS_ON, REFUSE]),
-        *_only_for(MMAP[at], [_argument(3), (AND, 0, 0, MAP_SHARED_ANONYMOUS),
+        *_only_for(MMAP[at], [_argument(3), (ANY_BIT, 0, 1, MAP_GROWSDOWN), REFUSE,
+                              (AND, 0, 0, MAP_SHARED_ANONYMOUS),
                               (EQUAL, 0, 1, MAP_SHARED_ANONYMOUS), REFUSE, PASS_ON]),
         *_only_for(FCNTL[at], _refuse_values(1, REFUSED_FCNTL)),
         *_only_for(IOCTL[at], _refuse_values(1, REFUSED_IOCTL)),

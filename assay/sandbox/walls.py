@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from assay.sandbox.limits import Limits
 
 MIB = 1024 * 1024
+ADDRESS_SPACE_MB = 16 * 1024
+"""Address space beyond the memory: libraries and threads reserve much, and page tables for all of it stay small."""
+THREADS = 256
+"""Threads of a user that is the family's own."""
 
 
 def enclose_family(user: int | None, readable: list[str], listable: list[str], required: bool = True) -> None:
@@ -51,14 +55,17 @@ def become(user: int | None) -> None:
 class LeafWalls:
     """The walls of a leaf, prepared once by the zygote: limits, then no more processes."""
 
-    def __init__(self, limits: Limits, *, cpu_seconds: int, memory_mb: int) -> None:
+    def __init__(self, limits: Limits, *, cpu_seconds: int, memory_mb: int, own_user: bool = False) -> None:
         hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
         stack = limits.stack_mb * MIB if hard == resource.RLIM_INFINITY else min(hard, limits.stack_mb * MIB)
+        space = (ADDRESS_SPACE_MB + memory_mb) * MIB
         self.limits = (
             (resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1)),
             (resource.RLIMIT_DATA, (memory_mb * MIB, memory_mb * MIB)),
             (resource.RLIMIT_NOFILE, (limits.open_files, limits.open_files)),
             (resource.RLIMIT_STACK, (stack, stack)),
+            (resource.RLIMIT_AS, (space, space)),
+            *([(resource.RLIMIT_NPROC, (THREADS, THREADS))] if own_user else []),
         )
         self.filter = seccomp.Filter(seccomp.leaf_filter())
 

@@ -59,7 +59,9 @@ def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None])
         return
     kernel.die_with_parent(parent)
     cpu_seconds = int(limits.cpu_seconds) + SPARE_CPU
-    leaf_role = Role(walls.LeafWalls(limits, cpu_seconds=cpu_seconds, memory_mb=limits.memory_mb), leaf)
+    alone = settings["user"] is not None
+    leaf_walls = walls.LeafWalls(limits, cpu_seconds=cpu_seconds, memory_mb=limits.memory_mb, own_user=alone)
+    leaf_role = Role(leaf_walls, leaf)
     worker_role = Role(walls.LeafWalls(limits, cpu_seconds=WORKER_CPU_SECONDS, memory_mb=WORKER_MEMORY_MB), worker)
     random.seed(0)
     gc.collect()
