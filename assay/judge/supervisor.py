@@ -58,8 +58,9 @@ class Supervisor:
         """Until the trainer hangs up."""
         while self.trainer.open:
             for key, _ in self.selector.select(self.patience()):
-                act: Callable[[], None] = key.data
-                act()
+                if self.listens(key):
+                    act: Callable[[], None] = key.data
+                    act()
             self.keep_time()
             self.assign()
             self.write()
@@ -188,6 +189,13 @@ class Supervisor:
             self.trainer.open = False
         else:
             self.slots[self.slots.index(slot)] = self.opened(slot.number)
+
+    def listens(self, key: selectors.SelectorKey) -> bool:
+        """Whether an event still counts: what came before it in the same round may have closed its source."""
+        try:
+            return self.selector.get_key(key.fileobj) is key
+        except (KeyError, ValueError):
+            return False
 
     def ignore(self, source: int | socket.socket) -> None:
         """Listen no more; harmless where nobody listened."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import selectors
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from assay.errors import SandboxError
 from assay.judge import Job, Judge, judge_all
 from assay.judge import client as client_module
 from assay.judge.slot import LEAVES
+from assay.judge.supervisor import Supervisor
 from assay.sandbox.limits import Limits
 from assay.sandbox.probe import Isolation
 from assay.types import Execution, Verdict
@@ -180,3 +182,18 @@ def test_many_hostile_programs_leave_no_process_behind() -> None:
             return len(descendants(judge._process.pid))
 
     assert asyncio.run(battered()) <= 2 * (1 + 2 + LEAVES + LEAVES // 4)
+
+
+def test_an_event_whose_source_was_closed_earlier_in_the_same_round_is_passed_over() -> None:
+    supervisor = Supervisor.__new__(Supervisor)
+    supervisor.selector = selectors.DefaultSelector()
+    reader, writer = os.pipe()
+    stale = supervisor.selector.register(reader, selectors.EVENT_READ, "the old job")
+    assert supervisor.listens(stale)
+    supervisor.ignore(reader)
+    assert not supervisor.listens(stale)
+    fresh = supervisor.selector.register(reader, selectors.EVENT_READ, "the next job, on the same descriptor")
+    assert not supervisor.listens(stale)
+    assert supervisor.listens(fresh)
+    for descriptor in (reader, writer):
+        os.close(descriptor)
