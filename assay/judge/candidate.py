@@ -8,14 +8,14 @@ import gc
 import socket
 import sys
 import types
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 from assay.judge.boundary import MIB, ROLE_FD, ClosedError, Wire
-from assay.judge.codec import Json, Packer, TooLargeError, Unpacker, dumps, loads
+from assay.judge.codec import BARE, Json, Packer, TooLargeError, Unpacker, dumps, is_iterator, loads
 
 MODULE = "candidate"
-SHOWN = 300
+SHOWN = 4000
 REQUEST_MB = 256
 
 
@@ -35,7 +35,8 @@ class Candidate:
         self.handles: list[object] = []
         self.mutates = False
         self.packer = Packer(self.opaque)
-        self.unpacker = Unpacker({"handle": self.handles.__getitem__})
+        known = {"handle": self.handles.__getitem__, "function": lambda name: getattr(self.module, name)}
+        self.unpacker = Unpacker(known, nodes=sys.maxsize)  # requests come from the trusted side
         self.requests: dict[str, Callable[..., list[Json]]] = {
             "load": self.load,
             "call": self.call,
@@ -87,7 +88,7 @@ class Candidate:
         arguments = [self.unpacker.value(data) for data in packed]
         named = {name: self.unpacker.value(data) for name, data in named.items()}
         value = called(*arguments, **named)
-        same = next((at for at, argument in enumerate(arguments) if argument is value), None)
+        same = next((at for at, it in enumerate(arguments) if it is value and not is_iterator(value)), None)
         return ["value", self.packer.pack(value), same, self.mutations(arguments, sent)]
 
     def mutations(self, arguments: list[Any], sent: list[str]) -> list[Json]:
@@ -121,7 +122,9 @@ class Candidate:
         return ["value", str(self.handles[number]), None, []]
 
     def opaque(self, value: object) -> Json:
-        """Stands for an object that is no data: nothing but its type's name crosses."""
+        """Stands for an object that is no data: what it yields crosses, or nothing but its type's name."""
+        if is_iterator(value):
+            return self.packer.snapshot(cast("Iterator[Any]", value))
         return {"opaque": type(value).__name__}
 
     def handle(self, value: object) -> Json:
@@ -138,13 +141,24 @@ def frame(*parts: Json) -> bytes:
 
 
 def raised(error: BaseException) -> list[Json]:
-    """An exception as names of its built-in classes, nearest first, and its text."""
-    names = [base.__name__ for base in type(error).__mro__ if getattr(builtins, base.__name__, None) is base]
-    return ["raised", names, f"{type(error).__name__}: {shown(error)}"]
+    """An exception as names of its built-in classes, nearest first, what to make it of, its type's name, its text."""
+    bases = [base for base in type(error).__mro__ if getattr(builtins, base.__name__, None) is base]
+    text = shown(error)
+    made_of = arguments(error, bases[0] if bases else Exception, text)
+    return ["raised", [base.__name__ for base in bases], made_of, f"{type(error).__name__}", text]
+
+
+def arguments(error: BaseException, base: type[BaseException], text: str) -> list[Json]:
+    """What a `base` of the same `text` is made of: the arguments of `error` if they are plain data, or the text."""
+    with contextlib.suppress(Exception):  # `args` may be the program's own code, or an int too long to be shown
+        made_of = list(error.args)
+        if all(type(part) in BARE for part in made_of) and str(base(*made_of)) == text:
+            return made_of
+    return [text]
 
 
 def shown(error: BaseException) -> str:
-    """The exception's text, which is the program's to write, cut to a line's length."""
+    """The exception's text, which is the program's to write, cut to a page's length."""
     try:
         return str(error)[:SHOWN]
     except Exception:  # noqa: BLE001  its __str__ is the program's code

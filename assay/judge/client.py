@@ -18,6 +18,7 @@ from typing import Any
 from assay.errors import DataError, SandboxError
 from assay.judge.profiles import LADDER, PLAIN, Profile
 from assay.judge.slot import cores
+from assay.judge.verdict import WALL
 from assay.sandbox.limits import Limits
 from assay.sandbox.probe import probe
 from assay.types import Execution, Task, Verdict
@@ -185,6 +186,8 @@ class Judge:
         return PLAIN
 
     def _count(self, execution: Execution) -> None:
+        if execution.detail.startswith(WALL):
+            return
         self._failures = self._failures + 1 if execution.verdict is Verdict.INFRA else 0
         if self._failures >= ROW:
             raise SandboxError(f"the machine failed {ROW} times in a row, at last: {execution.detail}")

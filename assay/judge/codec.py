@@ -27,12 +27,11 @@ INT_BITS = 13_000
 Json = Any
 BARE = frozenset((type(None), bool, int, str))
 BARE_OR_FLOAT = BARE | {float}
-ITERATORS = frozenset(
-    type(made) for made in [
-        *map(iter, ([], (), {}, {}.values(), {}.items(), set(), "", b"", range(0))),
-        reversed([]), map(len, ()), filter(None, ()), zip(), enumerate(()), (None for _ in ()), islice((), 0),
-    ]
-)  # fmt: skip
+UNHASHABLE = frozenset(
+    ("set", "dict", "bytearray", "deque", "Counter", "OrderedDict", "defaultdict", "array", "keys", "values", "items")
+)
+KEYED = {"set": 1, "frozenset": 1, "keys": 1, "dict": 2}
+"""Tags whose parts are keys, or of which every second one is."""
 BUILTINS: dict[str, Any] = {
     made.__name__: made
     for made in (int, float, str, bool, list, tuple, dict, set, frozenset, bytes, bytearray, complex, object, type,
@@ -55,10 +54,14 @@ def refuse(value: object) -> Json:
 
 
 class Packer:
-    """Turns values into JSON text; `foreign` turns a value of no known type into a tagged object."""
+    """Turns values into JSON text; `foreign` turns a value of no known type into a tagged object.
 
-    def __init__(self, foreign: Callable[[object], Json] = refuse) -> None:
+    An iterator is used up: its items cross, up to `items` of them.
+    """
+
+    def __init__(self, foreign: Callable[[object], Json] = refuse, items: int = ITEMS) -> None:
         self.foreign = foreign
+        self.items = items
 
     def text(self, value: object) -> str:
         """The JSON text of one value. Raises CodecError."""
@@ -79,8 +82,24 @@ class Packer:
             return self._items(value, depth - 1)
         if kind in PACKED:
             tag, parts = PACKED[kind]
-            return {tag: self.pack(parts(value), depth - 1)}
+            taken = parts(value)
+            packed = self.pack(taken, depth - 1)
+            return {tag: self._keys(tag, packed, taken) if tag in KEYED and packed is not taken else packed}
         return self._unusual(value, kind, depth)
+
+    def snapshot(self, iterator: Iterator[Any], depth: int = DEPTH) -> Json:
+        """What an iterator yields from here on. Raises TooLargeError for more than may cross."""
+        items = list(islice(iterator, self.items + 1))
+        if len(items) > self.items:
+            raise TooLargeError(f"an iterator yields more than {self.items} items")
+        return {"iterator": self._items(items, depth - 1)}
+
+    def _keys(self, tag: str, packed: list[Json], taken: list[Any]) -> list[Json]:
+        """Keys that collapse to what cannot be a key, an instance of a hashable kind of dict say, are foreign."""
+        for at in range(0, len(packed), KEYED[tag]):
+            if unhashable(packed[at]):
+                packed[at] = self.foreign(taken[at])
+        return packed
 
     def _items(self, values: list[Any], depth: int) -> list[Json]:
         kinds = set(map(type, values))
@@ -93,11 +112,8 @@ class Packer:
         return values
 
     def _unusual(self, value: Any, kind: type, depth: int) -> Json:
-        if kind in ITERATORS:
-            items = list(islice(value, ITEMS + 1))
-            if len(items) > ITEMS:
-                raise TooLargeError(f"an iterator yields more than {ITEMS} items")
-            return {"iterator": self._items(items, depth - 1)}
+        if kind.__module__ in ("builtins", "itertools") and is_iterator(value):
+            return self.snapshot(value, depth)
         if id(value) in BUILTIN_NAMES:
             return {"builtin": BUILTIN_NAMES[id(value)]}
         if numpy_values.is_value(value):
@@ -106,6 +122,19 @@ class Packer:
             if issubclass(kind, base):
                 return self.pack(collapse(value), depth - 1)
         return self.foreign(value)
+
+
+def is_iterator(value: object) -> bool:
+    """Whether it is one by its type."""
+    return hasattr(type(value), "__next__")
+
+
+def unhashable(packed: Json) -> bool:
+    """Whether packed data is of a value that can be no key."""
+    if type(packed) is not dict:
+        return type(packed) is list
+    ((tag, parts),) = packed.items()
+    return tag in UNHASHABLE or (tag == "tuple" and any(map(unhashable, parts)))
 
 
 PACKED: dict[type, tuple[str, Callable[[Any], Any]]] = {
@@ -167,13 +196,13 @@ def loads(text: bytes) -> Json:
 class Unpacker:
     """Rebuilds values from JSON data; `foreign` builds what carries a tag of its own (opaque objects, handles)."""
 
-    def __init__(self, foreign: dict[str, Callable[[Json], Any]] | None = None) -> None:
+    def __init__(self, foreign: dict[str, Callable[[Json], Any]] | None = None, nodes: int = NODES) -> None:
         self.foreign = foreign or {}
-        self.left = NODES
+        self.nodes = self.left = nodes
 
     def value(self, data: Json) -> Any:
         """One value. Raises CodecError, and TooLargeError over the caps."""
-        self.left = NODES
+        self.left = self.nodes
         try:
             return self._value(data, DEPTH)
         except CodecError:
@@ -201,7 +230,7 @@ class Unpacker:
     def _items(self, items: list[Json], depth: int) -> list[Any]:
         self.left -= len(items)
         if self.left < 0:
-            raise TooLargeError(f"a value has more than {NODES} parts")
+            raise TooLargeError(f"a value has more than {self.nodes} parts")
         if set(map(type, items)) <= BARE_OR_FLOAT:
             return items
         return [self._value(item, depth) for item in items]

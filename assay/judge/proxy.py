@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from assay.judge.boundary import ClosedError, OversizedError, UnaskedError, Wire
-from assay.judge.codec import CodecError, Json, Packer, TooLargeError, Unpacker, dumps, loads
+from assay.judge.codec import (
+    BARE_OR_FLOAT,
+    CodecError,
+    Json,
+    Packer,
+    TooLargeError,
+    Unpacker,
+    dumps,
+    loads,
+)
 
 NEVER_RAISED = frozenset(
     {"AssertionError", "NameError", "UnboundLocalError", "StopIteration", "StopAsyncIteration", "ExceptionGroup"}
 )
 """Exceptions that would look like the check's own, or steer its loops, cross as RuntimeError."""
+TEST_ITEMS = 5_000_000
+"""How many items of an iterator a check may pass."""
 
 
 class Gone(BaseException):
@@ -21,7 +33,10 @@ class Gone(BaseException):
 
 
 class Broken(NamedTuple):
-    """How the candidate failed for good: `gone`, `forbidden`, `output`, `memory`, `compile`, `no_code` or `error`."""
+    """How it failed for good: `gone`, `forbidden`, `output`, `memory`, `compile`, `no_code`, `wrong` or `error`.
+
+    Or `wall`, where the check itself passes what cannot cross.
+    """
 
     how: str
     detail: str
@@ -35,10 +50,12 @@ class Connection:
         self.number = 0
         self.broken: Broken | None = None
         self.raised: BaseException | None = None
+        self.shown = ""
+        self.absent = ""
         self.loading = False
         self.mutates = False
         self.remotes: dict[int, Remote] = {}
-        self.packer = Packer(self._reference)
+        self.packer = Packer(self._reference, TEST_ITEMS)
         self.unpacker = Unpacker({"opaque": Opaque})
 
     def load(self, program: str, entry_point: str, mutates: bool, handles: bool) -> None:
@@ -80,6 +97,7 @@ class Connection:
         """A global of the candidate's. Raises NameError where it has none."""
         answer = self.request("name", name)
         if answer == ["absent"]:
+            self.absent = self.absent or name
             raise NameError(f"name {name!r} is not defined")
         if answer == ["function", name]:
             return Proxy(self, name)
@@ -88,6 +106,11 @@ class Connection:
     def data(self, kind: str, *parts: Json) -> Any:
         """A request whose answer is a value."""
         return self._value(self._parts(self.request(kind, *parts), 3)[0])
+
+    @property
+    def asked(self) -> bool:
+        """Whether anything was asked of the candidate since it was sent its program."""
+        return self.number > 1 or self.broken is not None
 
     def fail(self, how: str, detail: str) -> Gone:
         """Note a failure for good; the first one stands."""
@@ -101,8 +124,8 @@ class Connection:
             self.loading = False
             try:
                 (has_entry_point,) = self._parts(self._answer(), 1)
-            except Exception as error:  # noqa: BLE001  whatever the program raised while it was loaded ends all
-                raise self.fail("error", str(error.args[0])) from None
+            except Exception:  # noqa: BLE001  whatever the program raised while it was loaded ends all
+                raise self.fail("error", self.shown) from None
             if has_entry_point is not True:
                 raise self.fail("no_code", "the program does not define the entry point")
 
@@ -139,7 +162,9 @@ class Connection:
         if how:
             raise self.fail(how, text)
         if kind == "raised":
-            self.raised = exception(answer[1] if len(answer) == 3 else [], text)
+            names, arguments, name = answer[1:4] if len(answer) == 5 else ([], [], "Exception")
+            self.shown = f"{str(name)[:100]}: {text}"
+            self.raised = exception(names, arguments, self.shown)
             raise self.raised
         return answer
 
@@ -172,7 +197,11 @@ class Connection:
     def _reference(self, value: object) -> Json:
         if isinstance(value, Remote):
             return {"handle": number_of(value)}
-        raise CodecError(f"a {type(value).__name__} cannot be sent to the candidate")
+        if isinstance(value, Proxy):
+            return {"function": value.__name__}
+        if isinstance(value, Opaque):  # what the candidate returned before: no fault of the check's
+            raise CodecError(f"{value!r} cannot be sent back")
+        raise self.fail("wall", f"it passes a {type(value).__name__}")
 
     def _remote(self, parts: Json) -> Remote:
         number, name = parts
@@ -181,12 +210,15 @@ class Connection:
         return self.remotes.setdefault(number, Remote(self, number, name))
 
 
-def exception(names: Json, text: str) -> Exception:
-    """The nearest built-in exception among `names`; RuntimeError where there is none that may cross."""
+def exception(names: Json, arguments: Json, text: str) -> Exception:
+    """The nearest built-in exception among `names`; RuntimeError(text) where there is none that may cross."""
+    if type(arguments) is not list or not all(type(part) in BARE_OR_FLOAT for part in arguments):
+        arguments = [text]
     for name in names if type(names) is list else ():
         found = getattr(builtins, name, None) if type(name) is str and name not in NEVER_RAISED else None
         if isinstance(found, type) and issubclass(found, Exception) and not issubclass(found, UnicodeError):
-            return found(text)
+            with contextlib.suppress(TypeError, ValueError):  # the arguments are whatever the candidate wrote
+                return found(*arguments)
     return RuntimeError(text)
 
 

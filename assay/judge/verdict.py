@@ -19,6 +19,8 @@ FAILURES = {
     "error": Verdict.ERROR,
     "wrong": Verdict.WRONG,
 }
+WALL = "the check cannot be run across the wall: "
+"""Begins the detail of an INFRA that is the task's doing: no sign of a machine that fails."""
 NEARLY = 0.8
 """A leaf killed by nobody we know, with this share of its memory in use, ran out of memory."""
 LIBRARIES_MB = 512
@@ -78,6 +80,8 @@ def judged(seen: Evidence, limits: Limits) -> tuple[Verdict, str]:
         return Verdict.INFRA, f"the task's setup fails: {seen.report['setup']}"
     if seen.report["broken"]:
         how, detail = seen.report["broken"]
+        if how == "wall":
+            return Verdict.INFRA, WALL + detail
         return died(seen, limits, signal_number) if how == "gone" else (FAILURES[how], detail)
     for how, detail in seen.report["checks"]:
         if how != "held":

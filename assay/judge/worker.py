@@ -97,10 +97,15 @@ def namespace_for(connection: Connection) -> dict[str, Any]:
 
 
 def set_up(setup: Piece, entry_point: str, namespace: dict[str, Any], connection: Connection) -> str:
-    """Run the data set's own code, then bind the entry point over whatever that defined; returns the code's error."""
+    """Run the data set's own code, then bind the entry point over whatever that defined; returns the code's error.
+
+    Raises Gone where the code fails after it has asked the candidate for something: that is no fault of the code's.
+    """
     ended = run(setup, namespace, connection)
+    if ended.how != "held" and connection.asked:
+        raise connection.fail("no_code" if connection.absent else ended.how, ended.detail)
     namespace[entry_point] = Proxy(connection, entry_point)
-    return ended.detail if ended.how == "wrong" else ""
+    return ended.detail
 
 
 def run(piece: Piece, namespace: dict[str, Any], connection: Connection) -> Ended:
@@ -109,7 +114,7 @@ def run(piece: Piece, namespace: dict[str, Any], connection: Connection) -> Ende
         exec(compiled(*piece), namespace)
     except BaseException as error:  # noqa: BLE001  the data set's code: whatever it raises says that the check does not hold
         if error is connection.raised:
-            return Ended("error", str(error.args[0]))
+            return Ended("error", connection.shown)
         return Ended("wrong", described(error, *piece))
     return Ended("held")
 

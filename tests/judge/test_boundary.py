@@ -22,6 +22,29 @@ def test_a_returned_argument_is_the_callers_object() -> None:
     assert verdict_of(task("f", "x = [1]\nassert f(0, x) is x"), "def f(a, b): return b") is Verdict.PASS
 
 
+def test_a_returned_iterator_yields_what_is_left_of_it() -> None:
+    assert verdict_of(task("f", "assert list(f(iter([1, 2])))== [1, 2]"), "def f(x): return x") is Verdict.PASS
+    assert verdict_of(task("f", "assert list(f(iter([1, 2])))== [2]"), "def f(x): next(x); return x") is Verdict.PASS
+
+
+def test_an_object_that_yields_arrives_as_what_it_yields() -> None:
+    counting = "class C:\n    n = 0\n    def __iter__(self): return self\n    def __next__(self):\n"
+    counting += "        self.n += 1\n        if self.n > 3: raise StopIteration\n        return self.n\n"
+    assert verdict_of(task("f", "assert list(f()) == [1, 2, 3]"), counting + "def f(): return C()") is Verdict.PASS
+
+
+def test_what_a_check_passes_may_be_larger_than_what_a_program_returns() -> None:
+    counted = "def f(x): return sum(1 for _ in x)"
+    assert verdict_of(task("f", "assert f([(), 1] * 600_000) == 1_200_000"), counted) is Verdict.PASS
+    assert verdict_of(task("f", "assert f(iter(range(200_000))) == 200_000"), counted) is Verdict.PASS
+
+
+def test_a_function_of_the_programs_may_be_passed_back_to_it() -> None:
+    applying = task("f", "assert f(double, [1]) == [2]")
+    program = "def double(x): return 2 * x\ndef f(g, x): return list(map(g, x))"
+    assert verdict_of(applying, program) is Verdict.PASS
+
+
 def test_a_returned_argument_that_was_changed_is_returned_changed_and_the_callers_stays() -> None:
     sorting = task("f", "x = [2, 1]\nassert f(x) == [1, 2]\nassert x == [2, 1]")
     assert verdict_of(sorting, "def f(x):\n    x.sort()\n    return x") is Verdict.PASS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import datetime
 import enum
+import itertools
 import math
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from decimal import Decimal
@@ -79,6 +80,26 @@ def test_views_and_iterators_cross_as_such() -> None:
     assert list(crossed({"a": 1}.items())) == [("a", 1)]
     assert list(crossed(x * x for x in range(3))) == [0, 1, 4]
     assert next(crossed(iter([7]))) == 7
+
+
+def test_every_iterator_of_pythons_own_crosses_as_its_items() -> None:
+    assert list(crossed(itertools.chain([1], [2]))) == [1, 2]
+    assert list(crossed(itertools.permutations([1, 2]))) == [(1, 2), (2, 1)]
+    assert list(crossed(map(str, [1, 2]))) == ["1", "2"]
+    assert next(crossed(iter("\xe9"))) == "\xe9"
+
+
+class Hashable(dict[str, int]):
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 1
+
+
+def test_a_key_that_collapses_to_no_key_crosses_as_foreign() -> None:
+    packer = Packer(lambda value: {"opaque": type(value).__name__})
+    key = Hashable(a=1)
+    assert packer.pack({key})["set"][1] == {"opaque": "Hashable"}
+    assert packer.pack({(key, 1): key})["dict"] == [{"opaque": "tuple"}, {"dict": ["a", 1]}]
+    assert packer.pack([key]) == [{"dict": ["a", 1]}]
 
 
 class Liar(float):

@@ -98,6 +98,26 @@ def test_a_check_may_expect_an_exception_by_its_built_in_class() -> None:
     assert verdicts == [Verdict.PASS, Verdict.PASS, Verdict.ERROR, Verdict.WRONG]
 
 
+@pytest.mark.parametrize(
+    ("program", "held"),
+    [
+        ("raise ValueError('too low')", "type(e) is ValueError and str(e) == 'too low' and e.args == ('too low',)"),
+        ("raise KeyError('k')", "type(e) is KeyError and e.args == ('k',)"),
+        ("raise KeyError(('k', 1))", "type(e) is KeyError and 'k' in str(e)"),
+        ("raise FileNotFoundError(2, 'no', 'f')", "str(e) == \"[Errno 2] no: 'f'\""),
+        ("raise ValueError(10**5000)", "type(e) is ValueError"),
+        ("raise ValueError(float('nan'))", "str(e) == 'nan'"),
+        ("raise Low(7)", "type(e) is ValueError and str(e) == 'low: 7'"),
+        ("raise AssertionError('x')", "type(e) is Exception and str(e) == 'x'"),
+    ],
+)
+def test_an_exception_arrives_with_its_own_text_and_arguments(program: str, held: str) -> None:
+    low = "class Low(ValueError):\n    def __str__(self): return f'low: {self.args[0]}'\n"
+    check = f"try:\n    f()\nexcept Exception as error:\n    e = error\nassert {held}"
+    execution = judge_all([Job(task("f", check), f"{low}def f(): {program}")])[0]
+    assert execution.verdict is Verdict.PASS, execution
+
+
 def test_a_program_cannot_raise_what_a_check_raises_itself() -> None:
     expecting = task("f", "try:\n    f()\nexcept (AssertionError, NameError, StopIteration):\n    pass")
     programs = [f"def f(): raise {name}" for name in ("AssertionError", "NameError", "StopIteration")]
@@ -166,6 +186,43 @@ def test_setup_that_fails_is_no_fault_of_the_program() -> None:
     execution = judge_all([Job(broken, "def f(): return 1")])[0]
     assert execution.verdict is Verdict.INFRA
     assert "setup" in execution.detail
+
+
+@pytest.mark.parametrize(
+    ("program", "verdict"),
+    [
+        ("def f(x): return x", Verdict.PASS),
+        ("def f(x) return x", Verdict.COMPILE),
+        ("def g(x): return x", Verdict.NO_CODE),
+        ("1 / 0", Verdict.ERROR),
+        ("import os\nos._exit(0)", Verdict.ERROR),
+        ("import os, time\nos.close(3)\ntime.sleep(9)", Verdict.FORBIDDEN),
+        ("def f(x): raise ValueError", Verdict.ERROR),
+        ("def f(x): return 2", Verdict.WRONG),
+    ],
+)
+def test_a_program_cannot_blame_the_setup_for_its_own_failure(program: str, verdict: Verdict) -> None:
+    asking = task("f", "assert candidate(1) == 1", setup="candidate = f\nassert f(1) == 1")
+    assert judge_all([Job(asking, program)])[0].verdict is verdict
+
+
+def test_a_program_cannot_lay_the_setups_names_open_by_failing_in_it() -> None:
+    early = task("f", "assert f(2) == expected", setup="first = f(1)\nexpected = 4")
+    failing = "expected = 0\ndef f(x):\n    if x == 1: raise ValueError\n    return 0"
+    assert judge_all([Job(early, failing)])[0].verdict is Verdict.ERROR
+
+
+def test_a_check_that_passes_what_cannot_cross_is_no_fault_of_the_program_nor_of_the_machine() -> None:
+    passing = task("f", "assert f(lambda x: x + 1, [1]) == [2]")
+    executions = judge_all([Job(passing, "def f(g, x): return list(map(g, x))")] * 21)
+    assert {execution.verdict for execution in executions} == {Verdict.INFRA}
+    assert executions[0].detail == "the check cannot be run across the wall: it passes a function"
+
+
+def test_what_the_program_returned_and_cannot_be_sent_back_is_its_own_fault() -> None:
+    round_trip = task("f", "assert g(f(1)) == 1")
+    program = "class A: pass\ndef f(x): return A()\ndef g(x): return 1"
+    assert judge_all([Job(round_trip, program)])[0].verdict is Verdict.WRONG
 
 
 def test_the_entry_point_is_the_candidates_even_where_setup_has_one() -> None:
