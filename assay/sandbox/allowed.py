@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGES = ("numpy", "scipy", "pandas", "sympy", "mpmath", "networkx", "sortedcontainers", "dateutil", "pytz", "six.py")
-"""Third-party packages that a program may import where installed; no other file of site-packages can be read."""
+"""Third-party packages that a program may import where installed: all of site-packages that can be read.
+
+But where the system keeps packages below LIBRARIES, as Debian's Python in /usr/lib/python3/dist-packages, all can be.
+"""
 LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo",
              "/dev/urandom")  # fmt: skip
 UNREAD = ("site-packages", "dist-packages", "test")

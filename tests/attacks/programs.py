@@ -247,11 +247,9 @@ ANSWER
     while True:
         hoard.append(mmap.mmap(-1, 1 << 26, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100, prot=3))
         for at in range(0, 1 << 26, 4096): hoard[-1][at] = 1"""),
-    Attack("page tables without end", "error", """
+    Attack("page tables for 100 GiB", "error", """
 import mmap
-ANSWER
-    hoard = []
-    while True: hoard.append(mmap.mmap(-1, 1 << 34, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=1))"""),
+ANSWER return mmap.mmap(-1, 100 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=1)"""),
     Attack("print without end", "output", "ANSWER\n    while True: print('x' * 100000)"),
     Attack("write errors without end", "output timeout", """
 import os
