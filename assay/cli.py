@@ -9,7 +9,7 @@ import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -91,7 +91,7 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
     seed: Annotated[int, typer.Option(help="Of sampling.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Type of the weights.")] = "float32",
     out: Annotated[Path | None, typer.Option(help="Folder of the report; default below runs/.")] = None,
     allow_weak: Annotated[bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
@@ -99,9 +99,7 @@ def evaluate(
     """Evaluate a model: sample, judge, and report pass@k with intervals, lengths and verdicts."""
     from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
 
-    if dtype not in ("float32", "bfloat16"):
-        raise typer.BadParameter(f"{dtype!r} is neither float32 nor bfloat16", param_hint="--dtype")
-    policy = PolicySettings(model=model, device=device, dtype="bfloat16" if dtype == "bfloat16" else "float32")
+    policy = PolicySettings(model=model, device=device, dtype=dtype)
     settings = EvaluateSettings(
         tasks=tasks, limit=limit, samples=samples, temperature=temperature, top_p=top_p, max_tokens=max_tokens
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from assay.algorithms import algorithms
+from assay.config.load import section_of
 from assay.config.sections import RunSettings
 from assay.rewards import rewards
 
@@ -56,19 +57,14 @@ def render() -> str:
 def _sections(section: type[BaseModel], title: str) -> list[tuple[str, type[BaseModel]]]:
     found: list[tuple[str, type[BaseModel]]] = [(title, section)]
     for key, field in section.model_fields.items():
-        inner = _section_of(field)
+        inner = section_of(field.annotation)
         if inner:
             found += _sections(inner, f"{title}.{key}" if title else key)
     return found
 
 
-def _section_of(field: FieldInfo) -> type[BaseModel] | None:
-    options = [field.annotation, *get_args(field.annotation)]
-    return next((one for one in options if isinstance(one, type) and issubclass(one, BaseModel)), None)
-
-
 def _row(key: str, field: FieldInfo) -> str:
-    if _section_of(field):
+    if section_of(field.annotation):
         default = "a table" if not field.is_required() else "required"
     else:
         default = "required" if field.is_required() else f"`{_shown(field.get_default(call_default_factory=True))}`"

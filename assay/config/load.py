@@ -137,7 +137,7 @@ def _require_tables(given: Table, where: str) -> None:
 
 
 def _require_table(value: object, kind: Any, name: str, where: str) -> None:
-    section = _section_of(kind)
+    section = section_of(kind)
     if section is None and get_origin(kind) is not dict:
         return
     if not isinstance(value, dict):
@@ -152,7 +152,7 @@ def _require_table(value: object, kind: Any, name: str, where: str) -> None:
 
 
 def _example(kind: Any, name: str) -> str:
-    section = _section_of(kind)
+    section = section_of(kind)
     if section is RunSettings:
         return "algorithm.name"
     if section is not None:
@@ -162,7 +162,8 @@ def _example(kind: Any, name: str) -> str:
     return "name" if name.endswith("algorithm") else "weight"
 
 
-def _section_of(annotation: Any) -> type[Section] | None:
+def section_of(annotation: Any) -> type[Section] | None:
+    """The table that a setting's annotation stands for, optional or not; None for a plain value."""
     options = (annotation, *get_args(annotation))
     return next((option for option in options if isinstance(option, type) and issubclass(option, Section)), None)
 
@@ -197,7 +198,7 @@ def _explain(place: list[str], kind: str, message: str, value: object) -> str:
 def _did_you_mean(place: list[str]) -> str:
     section: type[Section] = RunSettings
     for part in place[:-1]:
-        section = _section_of(section.model_fields[part].annotation) or section
+        section = section_of(section.model_fields[part].annotation) or section
     prefix = ".".join(place[:-1])
     return suggest(".".join(place), [f"{prefix}.{name}" if prefix else name for name in section.model_fields])
 

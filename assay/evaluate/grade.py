@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,7 @@ class Graded:
     """Where the verdict of each row was written."""
 
 
-def grade(
-    samples: Path, tasks: Sequence[Task], *, limits: Limits, slots: int | None, allow_weak: bool,
-    progress: Callable[[int, Execution], None] | None = None,
-) -> Graded:  # fmt: skip
+def grade(samples: Path, tasks: Sequence[Task], *, limits: Limits, slots: int | None, allow_weak: bool) -> Graded:
     """Judge every row of `samples` and write FILE.verdicts.jsonl beside it, whole or not at all.
 
     A row is {"task_id", "completion"} for what follows the task's stub, or {"task_id", "solution"} for a whole program.
@@ -52,7 +49,7 @@ def grade(
         raise DataError(
             f"{samples.parent} cannot be written to, and the verdicts go there; copy {samples.name} elsewhere"
         )
-    executions = judge_all(jobs, limits=limits, slots=slots, stop_early=False, allow_weak=allow_weak, progress=progress)
+    executions = judge_all(jobs, limits=limits, slots=slots, stop_early=False, allow_weak=allow_weak)
     file = samples.with_name(f"{samples.name}.verdicts.jsonl")
     rows = [_row(job, execution) for job, execution in zip(jobs, executions, strict=True)]
     write_atomically(file, "".join(json.dumps(row) + "\n" for row in rows))

@@ -1,4 +1,4 @@
-"""A stage's folder: settings, checkpoints, resume and the wish to stop. Everything in it is whole or absent."""
+"""A stage's folder: settings, checkpoints and where the run stands. Everything in it is whole or absent."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from assay import rewards
 from assay.algorithms import algorithms
 from assay.config.load import Plan
 from assay.config.sections import RunSettings
-from assay.errors import DataError, SettingsError
+from assay.errors import SettingsError
 from assay.evaluate import plots
 from assay.evaluate.report import Evaluation, read_report
 from assay.maths.seeds import derive
@@ -76,8 +76,6 @@ def prepare(settings: RunSettings, beside: Path) -> Stage:
         check_model(settings.policy.model)
     tasks = load(settings.tasks.train, limit=settings.tasks.limit)
     held_out = load(settings.evaluate.tasks, limit=settings.evaluate.limit) if settings.evaluate else []
-    if not tasks:
-        raise DataError(f"{settings.tasks.train} holds no tasks")
     return Stage(settings, algorithm, reward, tasks, held_out)
 
 
