@@ -45,8 +45,10 @@ def test_batch_scale_divides_every_group_by_the_same_deviation() -> None:
 
 @pytest.mark.parametrize("scale", get_args(Scale))
 def test_equal_rewards_give_exactly_no_advantage_even_where_they_do_not_round(scale: Scale) -> None:
-    rewards = torch.tensor([0.35] * 4 + [0.1, 0.9, 0.1, 0.9])
-    assert group_centred(rewards, GROUPS, scale)[:4].tolist() == [0.0] * 4
+    rewards, groups = torch.tensor([0.35] * 7 + [0.1, 0.9]), torch.tensor([0] * 7 + [1] * 2)
+    assert (rewards[:7] - rewards[:7].sum() / 7).abs().max() > 0, "the mean of seven does not come out even"
+    assert group_centred(rewards, groups, scale)[:7].tolist() == [0.0] * 7
+    assert group_centred(rewards, groups, scale)[7:].abs().min() > 0.3
 
 
 def test_equal_rewards_of_a_batch_are_not_blown_up_by_rounding() -> None:
