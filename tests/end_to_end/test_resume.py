@@ -107,6 +107,16 @@ def test_the_run_folder_holds_settings_numbers_rollouts_and_models_that_transfor
     assert AutoTokenizer.from_pretrained(newest[-1]).eos_token_id == model.config.eos_token_id
 
 
+def test_an_evaluation_that_was_due_and_is_missing_is_made_up_for(undisturbed: Path) -> None:
+    run = undisturbed / "runs/small"
+    (made,) = json.loads((run / "report.json").read_text())["evaluations"]
+    (run / "report.json").unlink()
+    (run / "grpo/evaluated.json").unlink()
+    assert assay("train", "small.toml", folder=undisturbed).returncode == 0
+    (again,) = json.loads((run / "report.json").read_text())["evaluations"]
+    assert again | {"seconds": 0} == made | {"seconds": 0}
+
+
 def test_a_stage_without_rollouts_stops_as_well_when_asked_and_the_next_is_not_begun(tmp_path: Path) -> None:
     write(tmp_path, EVERY_STEP.replace("[stages.sft]\nsteps = 4", "[stages.sft]\nsteps = 4000"))
     assert kill_when(tmp_path, Path("runs/small/sft/checkpoints/step_000002"), signal.SIGTERM) == 0
