@@ -21,7 +21,7 @@ from assay.judge.slot import cores
 from assay.judge.verdict import WALL
 from assay.sandbox.limits import Limits
 from assay.sandbox.probe import probe
-from assay.types import Execution, Task, Verdict
+from assay.types import Check, Execution, Task, Verdict
 
 log = logging.getLogger(__name__)
 LENGTH = struct.Struct("!I")
@@ -153,7 +153,7 @@ class Judge:
             fields = {
                 "entry_point": task.entry_point,
                 "setup": task.setup,
-                "checks": [check.source for check in task.checks],
+                "checks": [check.source for check in task.checks if isinstance(check, Check)],
                 "stop_early": self.stop_early,
                 "reply_mb": self.limits.reply_mb,
                 **asdict(profile),
