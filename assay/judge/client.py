@@ -17,8 +17,8 @@ from assay.judge.exchanges import Exchanges
 from assay.judge.line import Line
 from assay.judge.memory import Memory
 from assay.judge.profiles import LADDER, PLAIN, Profile, stretch
-from assay.judge.slot import cores
 from assay.judge.verdict import WALL
+from assay.sandbox.cores import cores
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.probe import probe
 from assay.types import Exchange, Execution, Task, Verdict

@@ -146,7 +146,8 @@ class Slot:
     def __init__(self, number: int, zygote: str, limits: Limits, required: bool) -> None:
         self.number = number
         self.zygote = zygote
-        core = sorted(os.sched_getaffinity(0))[number % cores()]
+        mine = sorted(os.sched_getaffinity(0))
+        core = mine[number % len(mine)]
         self.settings = {
             "required": required,
             "core": core,
@@ -184,7 +185,7 @@ class Slot:
         """Start a job on a leaf that waits, and ask for the next leaf meanwhile."""
         now, limits = time.monotonic(), request.limits
         leaf, worker = self.leaves.popleft(), self.workers[0]
-        self.run = Run(request, leaf, worker, now, now + limits.wall_seconds, now + limits.cpu_seconds / cores())
+        self.run = Run(request, leaf, worker, now, now + limits.wall_seconds, now + limits.cpu_seconds)
         worker.give(leaf, request.order)
         self._stock()
         return self.run
@@ -274,11 +275,6 @@ def kill(pidfd: int) -> None:
     """SIGKILL by descriptor, so that no other process can be hit."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def cpu_seconds(run: Run) -> float:

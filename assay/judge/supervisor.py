@@ -19,7 +19,7 @@ from typing import Any
 
 from assay.judge.channel import Channel
 from assay.judge.orders import unpacked
-from assay.judge.slot import Request, Run, Slot, cores, cpu_seconds, kill
+from assay.judge.slot import Request, Run, Slot, cpu_seconds, kill
 from assay.judge.verdict import decide
 from assay.sandbox import kernel
 from assay.sandbox.limits import MIB, Limits
@@ -233,7 +233,7 @@ class Supervisor:
                 self.finish(slot) if run.stopped else self.stop(run, "wall")
             elif run and now >= run.next_look and not run.stopped:
                 left = run.request.limits.cpu_seconds - cpu_seconds(run)
-                run.next_look = now + max(0.002, left / cores())
+                run.next_look = now + max(0.002, left)
                 if left <= 0:
                     self.stop(run, "cpu")
             if slot.asked and now > slot.asked + ZYGOTE_SECONDS:
