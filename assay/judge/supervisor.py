@@ -6,7 +6,6 @@ It forwards jobs unread, never decodes a candidate's value, and ends every proce
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import selectors
@@ -24,7 +23,7 @@ from assay.judge.verdict import decide
 from assay.sandbox import kernel
 from assay.sandbox.limits import MIB, Limits
 from assay.sandbox.zygote import many_files
-from assay.types import Verdict
+from assay.types import Execution, Verdict
 
 GRACE_SECONDS = 1.0
 """What a worker gets to report once its candidate was stopped."""
@@ -179,7 +178,7 @@ class Supervisor:
         if execution.verdict is Verdict.INFRA and run.request.attempt + 1 < ATTEMPTS:
             self.again(run.request, slot)
             return
-        self.pronounce(run.request, dataclasses.asdict(execution))
+        self.pronounce(run.request, {name: getattr(execution, name) for name in Execution.__slots__})
 
     def again(self, request: Request, slot: Slot) -> None:
         """Put a job that the machine failed first in the line."""
