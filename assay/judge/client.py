@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import socket
@@ -16,9 +15,10 @@ from types import TracebackType
 from typing import Any
 
 from assay.errors import DataError, SandboxError
+from assay.judge.breaker import Breaker
 from assay.judge.profiles import LADDER, PLAIN, Profile
 from assay.judge.slot import cores
-from assay.judge.verdict import WALL
+from assay.judge.verdict import THE_TASKS_DOING
 from assay.sandbox.limits import Limits
 from assay.sandbox.probe import probe
 from assay.types import Execution, Task, Verdict
@@ -26,8 +26,10 @@ from assay.types import Execution, Task, Verdict
 log = logging.getLogger(__name__)
 LENGTH = struct.Struct("!I")
 NUMBERED = struct.Struct("!II")
-ROW = 20
-"""Failures of the machine in a row after which the judge gives up."""
+SUPERVISOR = ("-I", "-m", "assay.judge.supervisor")
+LOOK_SECONDS = 10.0
+LOOKS = 6
+"""Looks in a row that find no answer of the supervisor's, after which it is ended."""
 AHEAD = 4
 """Jobs per slot that `stream` has under way."""
 UNLIKE_THE_REFERENCE = (Verdict.WRONG, Verdict.ERROR)
@@ -48,8 +50,8 @@ class Job:
 class Judge:
     """Judges programs in walled processes; an async context manager.
 
-    Raises SandboxError where the walls are not sound (unless `allow_weak`), where the supervisor dies, and after 20
-    failures of the machine in a row. `slots` programs run at once: the available cores unless given.
+    Raises SandboxError where the walls are not sound (unless `allow_weak`), where the supervisor dies or hangs, and
+    where the machine fails too often (see Breaker). `slots` programs run at once: the available cores unless given.
     """
 
     def __init__(
@@ -61,42 +63,38 @@ class Judge:
         self.allow_weak = allow_weak
         self._waiting: dict[int, asyncio.Future[Execution]] = {}
         self._profiles: dict[Task, asyncio.Task[Profile | None]] = {}
+        self._reported: set[Task] = set()
         self._bundles: dict[tuple[Task, Profile], bytes] = {}
         self._number = 0
-        self._failures = 0
+        self._breaker = Breaker()
+        self._heard = False
         self._broken = "the judge is not started; use `async with Judge() as judge`"
 
     async def __aenter__(self) -> Judge:
         isolation = await asyncio.to_thread(probe)
         if not (isolation.sound or self.allow_weak):
             raise SandboxError(f"isolation is tier {isolation.tier} here: {isolation.advice}; see `assay doctor`")
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-I", "-m", "assay.judge.supervisor", str(theirs.fileno())]
-        self._process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            start_new_session=True, cwd="/",
-        )  # fmt: skip
-        theirs.close()
+        ours, self._process = started()
         reader, self._writer = await asyncio.open_connection(sock=ours)
         settings = {"limits": asdict(self.limits), "slots": self.slots, "required": isolation.sound}
         frame = json.dumps(settings).encode()
         self._writer.write(LENGTH.pack(len(frame)) + frame)
         self._broken = ""
-        self._listener = asyncio.create_task(self._listen(reader))
+        self._tasks = [asyncio.create_task(self._listen(reader)), asyncio.create_task(self._watch())]
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._fail("the judge is closed")
-        for profile in self._profiles.values():
-            profile.cancel()
-        self._listener.cancel()
+        for task in (*self._profiles.values(), *self._tasks):
+            task.cancel()
         self._writer.close()
         try:
             await asyncio.to_thread(self._process.wait, 10)
         except subprocess.TimeoutExpired:
             self._process.kill()
+            self._process.wait()
 
     async def run(self, job: Job) -> Execution:
         """Judge one program. Raises DataError for a task without checks, SandboxError when the judge is broken."""
@@ -110,7 +108,7 @@ class Judge:
             profile = await self._profile(job.task)
             if profile is not PLAIN:
                 execution = await self._execute(job.task, job.program, profile)
-        self._count(execution)
+        self._count(job.task, execution)
         return replace(execution, total=total)
 
     async def stream(self, jobs: Iterable[Job]) -> AsyncIterator[tuple[int, Execution]]:
@@ -185,31 +183,66 @@ class Judge:
         log.warning("task %s: its own reference fails: %s", task.id, found[0].detail)
         return PLAIN
 
-    def _count(self, execution: Execution) -> None:
-        if execution.detail.startswith(WALL):
-            return
-        self._failures = self._failures + 1 if execution.verdict is Verdict.INFRA else 0
-        if self._failures >= ROW:
-            raise SandboxError(f"the machine failed {ROW} times in a row, at last: {execution.detail}")
+    def _count(self, task: Task, execution: Execution) -> None:
+        if not execution.detail.startswith(THE_TASKS_DOING):
+            self._breaker.note(execution.detail if execution.verdict is Verdict.INFRA else "")
+        elif task not in self._reported:
+            self._reported.add(task)
+            log.warning("task %s cannot be judged: %s", task.id, execution.detail)
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        try:
             while True:
                 (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-                frame = json.loads(await reader.readexactly(length))
-                if "fatal" in frame:
-                    self._fail(f"the sandbox does not start: {frame['fatal']}")
-                    return
-                future = self._waiting.get(frame["number"])
-                if future is not None and not future.done():
-                    future.set_result(execution_of(frame["execution"]))
-        self._fail("the judge's supervisor died")
+                self._hear(json.loads(await reader.readexactly(length)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:  # whatever ends this task: nobody may wait for it any longer
+            self._fail("the judge's supervisor died")
+
+    def _hear(self, frame: dict[str, Any]) -> None:
+        self._heard = True
+        if "fatal" in frame:
+            self._fail(f"the sandbox fails: {frame['fatal']}")
+        elif "number" in frame:
+            future = self._waiting.get(frame["number"])
+            if future is not None and not future.done():
+                future.set_result(execution_of(frame["execution"]))
+
+    async def _watch(self) -> None:
+        """End a supervisor that stays silent; counted in looks, since the loop of the trainer may stand still too."""
+        silent = 0
+        while silent < LOOKS:
+            self._heard = False
+            self._writer.write(NUMBERED.pack(4, 0))
+            await asyncio.sleep(LOOK_SECONDS)
+            silent = 0 if self._heard else silent + 1
+        self._fail("the judge's supervisor hangs")
+        self._process.kill()
 
     def _fail(self, why: str) -> None:
         self._broken = self._broken or why
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(SandboxError(why))
+
+
+def started() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """A supervisor that waits for its settings, and our end of its socket. Raises SandboxError."""
+    try:
+        ours, theirs = socket.socketpair()
+    except OSError as error:
+        raise SandboxError(f"the judge cannot be started: {error}") from None
+    with theirs:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, *SUPERVISOR, str(theirs.fileno())], pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True, cwd="/",
+            )  # fmt: skip
+        except OSError as error:
+            ours.close()
+            raise SandboxError(f"the judge cannot be started: {error}") from None
+    return ours, process
 
 
 def execution_of(fields: dict[str, Any]) -> Execution:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -13,6 +14,7 @@ import sys
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from assay.judge.channel import Channel
@@ -34,12 +36,15 @@ DEATH_SECONDS = 0.05
 
 @dataclass(slots=True)
 class Request:
-    """One job as the trainer sent it, and how often it was tried."""
+    """One job as the trainer sent it, and what became of it so far."""
 
     number: int
     payload: bytes
     attempt: int = 0
     avoid: Slot | None = None
+    failure: str = ""
+    """How the machine failed the last attempt."""
+    cancelled: bool = False
 
 
 @dataclass(slots=True)
@@ -110,6 +115,10 @@ class Run:
         self.printed_bytes += len(chunk)
         return bool(chunk)
 
+    def is_frozen(self) -> bool:
+        """Whether someone has stopped one of its processes by a signal; a leaf cannot do that itself."""
+        return any(is_stopped(process.pid) for process in (self.leaf, self.worker))
+
     def leaf_is_dead(self, patience: float) -> bool:
         """Whether the leaf has ended, waiting up to `patience` seconds for it."""
         poll = select.poll()
@@ -125,7 +134,7 @@ class Run:
         """All that is known, once the leaf is reaped."""
         return Evidence(
             self.report, self.stopped, self.alive, status, cpu_seconds, memory_mb, self.wall_seconds,
-            bytes(self.printed), self.request.attempt,
+            bytes(self.printed), self.request.failure,
         )  # fmt: skip
 
 
@@ -143,6 +152,7 @@ class Slot:
         self.run: Run | None = None
         self.failure = ""
         self.asked = 0.0
+        self.owed = 0
         self._start()
 
     @property
@@ -163,6 +173,11 @@ class Slot:
         self._say(["worker"])
         self._stock()
 
+    @property
+    def runs(self) -> list[Run]:
+        """The executions that have begun and are not concluded."""
+        return [*self.ending.values(), *([self.run] if self.run else [])]
+
     def begin(self, request: Request, limits: Limits) -> Run:
         """Start a job on a leaf that waits, and ask for the next leaf meanwhile."""
         now = time.monotonic()
@@ -176,7 +191,7 @@ class Slot:
         """Ask for leaves when few wait."""
         if len(self.leaves) + self.coming <= LEAVES // 4:
             self.coming += LEAVES
-            self._say(["leaf", LEAVES])
+            self._say(["leaf", LEAVES], answers=LEAVES)
 
     def end(self) -> None:
         """Kill the leaf of the execution and have it reaped; the worker too, unless it is as good as new."""
@@ -203,16 +218,22 @@ class Slot:
         return worker.pid
 
     def messages(self) -> list[tuple[str, list[Any]]]:
-        """What the zygote has said: `ready`, `failed`, `leaf` and `worker` (taken in here), `reaped`, or `died`."""
+        """What the zygote has said: `ready`, `failed`, `leaf` and `worker` (taken in here), `reaped`, or `died`.
+
+        Raises OSError where this process may open no more descriptors.
+        """
         try:
-            data, descriptors, _, _ = socket.recv_fds(self.control, MESSAGE, 3, socket.MSG_DONTWAIT)
+            data, descriptors, flags, _ = socket.recv_fds(self.control, MESSAGE, 3, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return []
         except OSError:
             return [("died", [])]
         if not data:
             return [("died", [])]
-        self.asked = 0.0
+        if flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        self.owed -= 1
+        self.asked = time.monotonic() if self.owed else 0.0
         kind, *parts = json.loads(data)
         if kind == "leaf":
             wire, printed, pidfd = descriptors
@@ -226,7 +247,7 @@ class Slot:
 
     def close(self) -> list[Run]:
         """Kill all and let go of everything; the executions that were under way."""
-        runs = [*self.ending.values(), *([self.run] if self.run else [])]
+        runs = self.runs
         processes: list[Leaf | Worker] = [*self.leaves, *self.workers, *(run.leaf for run in runs)]
         for process in processes:
             kill(process.pidfd)
@@ -236,7 +257,8 @@ class Slot:
         self.process.wait()
         return runs
 
-    def _say(self, message: object) -> None:
+    def _say(self, message: object, answers: int = 1) -> None:
+        self.owed += answers
         self.asked = self.asked or time.monotonic()
         with contextlib.suppress(OSError):  # a zygote that is gone is noticed by reading
             self.control.send(json.dumps(message).encode())
@@ -246,6 +268,21 @@ def kill(pidfd: int) -> None:
     """SIGKILL by descriptor, so that no other process can be hit."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped the process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].startswith(b"T")
+    except OSError:
+        return False
+
+
+def kill_children() -> None:
+    """SIGKILL to every child that this process has, or has inherited."""
+    with contextlib.suppress(OSError):
+        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def cores() -> int:

@@ -19,6 +19,7 @@ import pytest
 from assay.errors import SandboxError
 from assay.judge import Job, Judge, judge_all
 from assay.judge import client as client_module
+from assay.judge.breaker import Breaker
 from assay.judge.slot import LEAVES
 from assay.judge.supervisor import Supervisor
 from assay.sandbox.limits import Limits
@@ -156,11 +157,23 @@ def test_nothing_runs_after_the_trainer_is_killed() -> None:
     assert gone(pids)
 
 
-def test_many_failures_of_the_machine_in_a_row_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "ROW", 3)
+def test_many_failures_of_the_machine_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "Breaker", partial(Breaker, tolerated=2))
+    deadly = task("f", "import os", "os._exit(0)")
+    with pytest.raises(SandboxError, match="failed 3 of the last 3 programs, at last: the test worker died"):
+        judge_all([Job(deadly, f"def f(): return {at}") for at in range(3)])
+
+
+def test_a_task_whose_own_setup_fails_is_no_sign_of_a_bad_machine_and_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client_module, "Breaker", partial(Breaker, tolerated=0))
     broken = task("f", "assert f()", setup="import no_such_module")
-    with pytest.raises(SandboxError, match="3 times in a row"):
-        judge_all([Job(broken, f"def f(): return {at}") for at in range(3)])
+    executions = judge_all([Job(broken, f"def f(): return {at}") for at in range(3)])
+    assert [seen.verdict for seen in executions] == [Verdict.INFRA] * 3
+    assert [record.message.startswith("task f cannot be judged: the task's setup") for record in caplog.records] == [
+        True
+    ]
 
 
 def test_weak_isolation_is_refused_unless_it_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
