@@ -226,6 +226,8 @@ class Slot:
             data, descriptors, flags, _ = socket.recv_fds(self.control, MESSAGE, 3, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return []
+        except ConnectionResetError:  # it ended with orders unread; what it said before that is still to be read
+            return self.messages()
         except OSError:
             return [("died", [])]
         if not data:
@@ -252,6 +254,9 @@ class Slot:
         for process in processes:
             kill(process.pidfd)
             process.close()
+        for held in (self.leaves, self.workers, self.ending):
+            held.clear()
+        self.run = None
         self.process.kill()
         self.control.close()
         self.process.wait()

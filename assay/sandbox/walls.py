@@ -7,7 +7,6 @@ sparing with imports: every page and mapping of a zygote is paid for at each for
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 from collections.abc import Callable
@@ -78,7 +77,7 @@ class LeafWalls:
                 name = next(
                     name for name in dir(resource) if name[:7] == "RLIMIT_" and getattr(resource, name) == which
                 )
-                raise OSError(errno.EPERM, f"the hard limit {name} is {most} here, but the judge needs {wanted}")
+                raise OSError(f"the hard limit {name} is {most} here, but the judge needs {wanted}")
         self.filter = seccomp.Filter(seccomp.leaf_filter())
 
     def enclose(self, parent: int) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MESSAGE = 65_536
 WORKER_MEMORY_MB, WORKER_CPU_SECONDS = 1024, 100_000
 ROLE_FD = 3
-PAUSES = (0.01, 0.1, 0.5, 2.0)
+PAUSES = (0.02, 0.1, 0.4)
 """Seconds between attempts to fork."""
 SPARE_CPU = 2
 """Whole seconds that RLIMIT_CPU leaves over the limit; the supervisor's timer is the exact one."""
@@ -58,6 +58,7 @@ def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None])
     control = socket.socket(fileno=control_fd)
     settings = json.loads(control.recv(MESSAGE))
     os.sched_setaffinity(0, {settings["core"]})
+    kernel.die_first()
     limits = cast("Limits", SimpleNamespace(**settings["limits"]))
     cpu_seconds = int(limits.cpu_seconds) + SPARE_CPU
     alone = settings["user"] is not None

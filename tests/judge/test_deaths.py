@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import selectors
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -26,43 +22,9 @@ from assay.sandbox.limits import Limits
 from assay.sandbox.probe import Isolation
 from assay.types import Execution, Verdict
 from tests.judge.jobs import RIGHT, add, task
+from tests.judge.processes import alive, children, descendants, gone, until
 
 SLOW = f"import time\ntime.sleep(0.7)\n{RIGHT}"
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def descendants(pid: int) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for child in children(pid):
-            found += [child, *descendants(child)]
-    return found
-
-
-def alive(pids: list[int]) -> list[int]:
-    def runs(pid: int) -> bool:
-        with contextlib.suppress(OSError):
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        return False
-
-    return [pid for pid in pids if runs(pid)]
-
-
-def gone(pids: list[int], seconds: float = 3.0) -> bool:
-    end = time.monotonic() + seconds
-    while alive(pids) and time.monotonic() < end:
-        time.sleep(0.02)
-    return not alive(pids)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
 
 
 async def processes(judge: Judge) -> dict[str, list[int]]:
