@@ -82,6 +82,11 @@ class Worker:
         leaf.wire = -1
         self.control.send(payload)
 
+    def answers(self) -> bool:
+        """Whether it has not hung up, as it does first of all when it dies."""
+        self.control.receive()
+        return self.control.open
+
     def close(self) -> None:
         """Let go of every descriptor."""
         self.control.stream.close()
@@ -99,6 +104,8 @@ class Run:
     deadline: float
     next_look: float
     stopped: str = ""
+    starved: float = 0.0
+    """Seconds without a core that the deadline makes up for."""
     alive: bool = False
     report: dict[str, Any] | None = None
     wall_seconds: float = 0.0
@@ -114,6 +121,15 @@ class Run:
         self.printed += chunk[: max(0, keep - len(self.printed))]
         self.printed_bytes += len(chunk)
         return bool(chunk)
+
+    def make_up(self) -> bool:
+        """Put the deadline off by the time that the leaf was ready and had no core; False where that is none."""
+        starved = starved_seconds(self.leaf.pid)
+        late = starved - self.starved > 0.01
+        if late:
+            self.deadline += starved - self.starved
+            self.starved = starved
+        return late
 
     def is_frozen(self) -> bool:
         """Whether someone has stopped one of its processes by a signal; a leaf cannot do that itself."""
@@ -200,6 +216,8 @@ class Slot:
             return
         hung_up = run.report is not None and run.report["broken"] is not None and run.report["broken"][0] == "gone"
         run.alive = not run.leaf_is_dead(DEATH_SECONDS if hung_up else 0)
+        if not run.alive and not hung_up and not run.worker.answers():
+            run.report = None  # which died of the worker's end
         run.wall_seconds = time.monotonic() - run.started
         kill(run.leaf.pidfd)
         ended = [run.leaf.pid]
@@ -273,6 +291,14 @@ def kill(pidfd: int) -> None:
     """SIGKILL by descriptor, so that no other process can be hit."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def starved_seconds(pid: int) -> float:
+    """Seconds that the main thread of a process waited for a core; 0 where the kernel does not tell."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def is_stopped(pid: int) -> bool:

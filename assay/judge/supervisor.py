@@ -234,6 +234,8 @@ class Supervisor:
 
     def overdue(self, slot: Slot, run: Run) -> None:
         """The wall time is up, or the worker's time to report after the leaf was stopped."""
+        if not run.stopped and run.make_up():
+            return
         if run.is_frozen():
             run.stopped = "frozen"
         if run.stopped:

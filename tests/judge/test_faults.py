@@ -37,7 +37,7 @@ MIXED = [
     (LOOP, Verdict.TIMEOUT),
     ("def add(a, b): return [0] * 10**9", Verdict.MEMORY),
     ("import time\ntime.sleep(60)", Verdict.TIMEOUT),
-    ("def add(a, b): return 'x' * 10**8", Verdict.OUTPUT),
+    ("def add(a, b): return 'x' * 2 * 10**7", Verdict.OUTPUT),
     (f"print('x' * 1000)\n{RIGHT}", Verdict.PASS),
 ]
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=2.5)
@@ -119,6 +119,23 @@ def test_a_job_whose_process_is_stopped_is_judged_again(kind: str, monkeypatch: 
             return await asyncio.wait_for(job, 20)
 
     assert asyncio.run(stopped()).verdict is Verdict.PASS
+
+
+def test_a_leaf_that_dies_of_its_workers_death_after_the_report_is_no_error() -> None:
+    async def bereft() -> Execution:
+        async with Judge(slots=1) as judge:
+            await until(lambda: len(victims(judge, "leaf")) == LEAVES)
+            leaf, worker = min(victims(judge, "leaf")), min(victims(judge, "worker"))
+            job = asyncio.create_task(judge.run(add(f"import time\ntime.sleep(0.4)\n{RIGHT}")))
+            await asyncio.sleep(0.2)
+            judge._process.send_signal(signal.SIGSTOP)
+            await asyncio.sleep(0.8)
+            os.kill(worker, signal.SIGKILL)
+            assert gone([leaf])
+            judge._process.send_signal(signal.SIGCONT)
+            return await asyncio.wait_for(job, 10)
+
+    assert asyncio.run(bereft()).verdict is Verdict.PASS
 
 
 def test_a_supervisor_that_stands_still_for_a_while_loses_nothing() -> None:
@@ -305,10 +322,13 @@ def group(controller: str, *limits: str) -> Iterator[tuple[Path, Path]]:
         folder.rmdir()
 
 
-def move(pids: list[int], members: Path) -> None:
-    for pid in pids:
+def all_moved(pids: list[int], members: Path) -> bool:
+    """Whether all of them were in the group already."""
+    outside = set(map(str, pids)) - set(members.read_text().split())
+    for pid in outside:
         with contextlib.suppress(ProcessLookupError):
-            members.write_text(str(pid))
+            members.write_text(pid)
+    return not outside
 
 
 def test_a_trainer_without_descriptors_starts_a_judge_or_says_why_not() -> None:
@@ -387,7 +407,7 @@ def test_zygotes_that_cannot_fork_wait_for_room_or_are_replaced(seconds: float) 
     async def crowded(members: Path, most: Path) -> str:
         async with Judge(LIMITS, slots=2) as judge:
             await judge.run(add(RIGHT))
-            move(victims(judge, "zygote"), members)
+            await until(lambda: all_moved(victims(judge, "zygote"), members))
             most.write_text("1")
             asyncio.get_running_loop().call_later(seconds, most.write_text, "max")
             return await verdicts_or_error(judge)
@@ -400,7 +420,7 @@ def test_a_machine_without_room_for_another_process_is_a_clear_error() -> None:
     async def crowded(members: Path, most: Path) -> str:
         async with Judge(LIMITS, slots=2) as judge:
             await judge.run(add(RIGHT))
-            move([judge._process.pid, *descendants(judge._process.pid)], members)
+            await until(lambda: all_moved([judge._process.pid, *descendants(judge._process.pid)], members))
             most.write_text("1")
             return await verdicts_or_error(judge)
 
@@ -439,7 +459,7 @@ def test_where_memory_runs_out_the_program_that_took_it_dies() -> None:
     async def short(members: Path, most: Path) -> list[Execution]:
         async with Judge(slots=2) as judge:
             await judge.run(add(RIGHT))
-            move([judge._process.pid, *descendants(judge._process.pid)], members)
+            await until(lambda: all_moved([judge._process.pid, *descendants(judge._process.pid)], members))
             most.write_text(str(200 << 20))
             return await asyncio.wait_for(asyncio.gather(*(judge.run(add(program)) for program in programs)), 60)
 
@@ -460,13 +480,26 @@ def test_programs_die_before_the_trainer_where_memory_runs_out() -> None:
     assert asyncio.run(scores()) == {"1000"}
 
 
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """Three processes that take time on every core."""
+    processes = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in range(3 * len(os.sched_getaffinity(0)))]
+    yield
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_program_is_not_charged_for_the_time_that_it_waits_for_a_core() -> None:
+    """It needs 0.5 s, and has less than 0.25 s in each second."""
+    working = f"import time\nwhile time.process_time() < 0.5: pass\n{RIGHT}"
+    execution = judge_all([add(working)], Limits(wall_seconds=1))[0]
+    assert execution.verdict is Verdict.PASS
+
+
+@pytest.mark.usefixtures("busy")
 def test_a_hundred_jobs_are_judged_while_the_machine_is_busy() -> None:
-    busy = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in range(2 * len(os.sched_getaffinity(0)))]
-    try:
-        jobs = [*MIXED[:4], MIXED[-1]] * 20
-        executions = judge_all([add(program) for program, _ in jobs], slots=4)
-        assert [execution.verdict for execution in executions] == [verdict for _, verdict in jobs]
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
+    jobs = [*MIXED[:4], MIXED[-1]] * 20
+    executions = judge_all([add(program) for program, _ in jobs], slots=4)
+    assert [execution.verdict for execution in executions] == [verdict for _, verdict in jobs]
