@@ -6,6 +6,7 @@ import asyncio
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 from functools import partial
@@ -16,7 +17,7 @@ from assay.errors import SandboxError
 from assay.judge import Job, Judge, judge_all
 from assay.judge import client as client_module
 from assay.judge.breaker import Breaker
-from assay.judge.slot import LEAVES
+from assay.judge.slot import LEAVES, Slot
 from assay.judge.supervisor import Supervisor
 from assay.sandbox.limits import Limits
 from assay.sandbox.probe import Isolation
@@ -157,6 +158,23 @@ def test_many_hostile_programs_leave_no_process_behind() -> None:
             return len(descendants(judge._process.pid))
 
     assert asyncio.run(battered()) <= 2 * (1 + 2 + LEAVES + LEAVES // 4)
+
+
+def test_a_zygote_is_waited_for_until_it_has_answered_everything() -> None:
+    slot = Slot.__new__(Slot)
+    slot.asked, slot.owed = 0.0, 0
+    slot.control, zygote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with slot.control, zygote:
+        slot._say(["leaf", 2], answers=2)
+        slot._say(["reap", [1]])
+        for _ in range(2):
+            assert slot.asked
+            zygote.send(b'["reaped"]')
+            assert slot.messages() == [("reaped", [])]
+        assert slot.asked
+        zygote.send(b'["reaped"]')
+        assert slot.messages()
+        assert not slot.asked
 
 
 def test_an_event_whose_source_was_closed_earlier_in_the_same_round_is_passed_over() -> None:

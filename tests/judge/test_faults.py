@@ -402,6 +402,16 @@ def test_zygotes_that_cannot_open_descriptors_are_replaced() -> None:
     assert asyncio.run(starved()) == "right"
 
 
+def test_a_program_whose_walls_cannot_be_put_up_is_not_blamed() -> None:
+    async def half_walled() -> list[Execution]:
+        async with Judge(slots=2) as judge:
+            await judge.run(add(RIGHT))
+            resource.prlimit(victims(judge, "zygote")[0], resource.RLIMIT_NOFILE, (31, 31))
+            return await asyncio.gather(*(judge.run(add(RIGHT)) for _ in range(20)))
+
+    assert {execution.verdict for execution in asyncio.run(half_walled())} == {Verdict.PASS}
+
+
 @pytest.mark.parametrize("seconds", [0.2, 60])
 def test_zygotes_that_cannot_fork_wait_for_room_or_are_replaced(seconds: float) -> None:
     async def crowded(members: Path, most: Path) -> str:
