@@ -9,7 +9,7 @@ import pytest
 
 from assay.errors import DataError, SettingsError
 from assay.judge import Job, judge_all
-from assay.judge.verdict import Evidence, decide
+from assay.judge.verdict import KILLED, Evidence, decide
 from assay.sandbox.limits import Limits
 from assay.types import Execution, Verdict
 from tests.judge.jobs import ADD, RIGHT, add, task
@@ -131,14 +131,16 @@ def test_a_right_program_that_says_something_unasked_at_the_end_does_not_pass() 
 
 
 HELD = {"checks": [["held", ""]], "broken": None, "setup": "", "clean": True, "exits": False}
-EVIDENCE = Evidence(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", 0)
+EVIDENCE = Evidence(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", "")
 
 
 @pytest.mark.parametrize(
     ("changed", "verdict"),
     [
         ({}, Verdict.PASS),
-        ({"alive": False}, Verdict.ERROR),
+        ({"alive": False}, Verdict.INFRA),
+        ({"alive": False, "status": 0}, Verdict.ERROR),
+        ({"stopped": "frozen", "report": None}, Verdict.INFRA),
         ({"stopped": "cpu"}, Verdict.TIMEOUT),
         ({"stopped": "wall"}, Verdict.TIMEOUT),
         ({"stopped": "printed"}, Verdict.OUTPUT),
@@ -150,7 +152,9 @@ EVIDENCE = Evidence(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", 0)
         ({"report": {**HELD, "broken": ["forbidden", "x"]}}, Verdict.FORBIDDEN),
         ({"report": {**HELD, "broken": ["gone", ""]}}, Verdict.FORBIDDEN),
         ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False}, Verdict.INFRA),
-        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "attempt": 1}, Verdict.ERROR),
+        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "before": KILLED}, Verdict.ERROR),
+        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "before": "the zygote died"}, Verdict.INFRA),
+        ({"report": {**HELD, "broken": ["gone", ""]}, "status": 0}, Verdict.ERROR),
         ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "memory_mb": 500.0}, Verdict.MEMORY),
         ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "status": 11}, Verdict.ERROR),
         ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "status": 24}, Verdict.TIMEOUT),
