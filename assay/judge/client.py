@@ -16,12 +16,13 @@ from types import TracebackType
 from typing import Any
 
 from assay.errors import DataError, SandboxError
+from assay.judge.expected import completed, fields_of
 from assay.judge.profiles import LADDER, PLAIN, Profile
 from assay.judge.slot import cores
 from assay.judge.verdict import WALL
 from assay.sandbox.limits import Limits
 from assay.sandbox.probe import probe
-from assay.types import Check, Execution, Task, Verdict
+from assay.types import Call, Exchange, Execution, Task, Verdict
 
 log = logging.getLogger(__name__)
 LENGTH = struct.Struct("!I")
@@ -59,7 +60,8 @@ class Judge:
         self.slots = slots or cores()
         self.stop_early = stop_early
         self.allow_weak = allow_weak
-        self._waiting: dict[int, asyncio.Future[Execution]] = {}
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._completions: dict[Task, asyncio.Task[Task]] = {}
         self._profiles: dict[Task, asyncio.Task[Profile | None]] = {}
         self._bundles: dict[tuple[Task, Profile], bytes] = {}
         self._number = 0
@@ -89,8 +91,8 @@ class Judge:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._fail("the judge is closed")
-        for profile in self._profiles.values():
-            profile.cancel()
+        for trial in (*self._profiles.values(), *self._completions.values()):
+            trial.cancel()
         self._listener.cancel()
         self._writer.close()
         try:
@@ -105,11 +107,12 @@ class Judge:
         total = len(job.task.checks)
         if job.program is None:
             return Execution(Verdict.NO_CODE, total=total, detail="the completion holds no program")
-        execution = await self._execute(job.task, job.program, PLAIN)
-        if execution.verdict in UNLIKE_THE_REFERENCE and job.task.reference is not None:
-            profile = await self._profile(job.task)
+        task = await self._completed(job.task)
+        execution = await self._execute(task, job.program, PLAIN)
+        if execution.verdict in UNLIKE_THE_REFERENCE and task.reference is not None:
+            profile = await self._profile(task)
             if profile is not PLAIN:
-                execution = await self._execute(job.task, job.program, profile)
+                execution = await self._execute(task, job.program, profile)
         self._count(execution)
         return replace(execution, total=total)
 
@@ -132,11 +135,32 @@ class Judge:
             await asyncio.gather(*under_way, return_exceptions=True)
 
     async def _execute(self, task: Task, program: str, profile: Profile) -> Execution:
+        return execution_of((await self._sent(program, self._bundle(task, profile)))["execution"])
+
+    async def _completed(self, task: Task) -> Task:
+        """The task with the right answers that it leaves to its reference, which is asked once for each task."""
+        if not any(isinstance(check, Call) for check in task.checks):
+            return task
+        if task not in self._completions:
+            self._completions[task] = asyncio.create_task(completed(task, self._answers))
+        filling = self._completions[task]
+        try:
+            return await asyncio.shield(filling)
+        except SandboxError:
+            self._completions.pop(task, None)
+            raise
+
+    async def _answers(self, task: Task) -> tuple[Execution, list[str]]:
+        frame = await self._sent(task.reference or "", bundled(task, PLAIN, self.limits.reply_mb, stop_early=True))
+        return execution_of(frame["execution"]), frame["answers"]
+
+    async def _sent(self, program: str, bundle: bytes) -> dict[str, Any]:
+        """What the supervisor says of one job."""
         if self._broken:
             raise SandboxError(self._broken)
         self._number = number = self._number % 0xFFFFFFFF + 1
-        payload = b'{"program":' + json.dumps(program).encode() + b"," + self._bundle(task, profile)
-        future: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
+        payload = b'{"program":' + json.dumps(program).encode() + b"," + bundle
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         self._writer.write(NUMBERED.pack(len(payload) + 4, number) + payload)
         try:
@@ -150,15 +174,7 @@ class Judge:
     def _bundle(self, task: Task, profile: Profile) -> bytes:
         """The task's side of a job, as the inside of a JSON object; kept, since a group of rollouts shares it."""
         if (task, profile) not in self._bundles:
-            fields = {
-                "entry_point": task.entry_point,
-                "setup": task.setup,
-                "checks": [check.source for check in task.checks if isinstance(check, Check)],
-                "stop_early": self.stop_early,
-                "reply_mb": self.limits.reply_mb,
-                **asdict(profile),
-            }
-            self._bundles[task, profile] = json.dumps(fields).encode()[1:]
+            self._bundles[task, profile] = bundled(task, profile, self.limits.reply_mb, self.stop_early)
         return self._bundles[task, profile]
 
     async def _profile(self, task: Task) -> Profile:
@@ -202,7 +218,7 @@ class Judge:
                     return
                 future = self._waiting.get(frame["number"])
                 if future is not None and not future.done():
-                    future.set_result(execution_of(frame["execution"]))
+                    future.set_result(frame)
         self._fail("the judge's supervisor died")
 
     def _fail(self, why: str) -> None:
@@ -210,6 +226,20 @@ class Judge:
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(SandboxError(why))
+
+
+def bundled(task: Task, profile: Profile, reply_mb: float, stop_early: bool) -> bytes:
+    """The task's side of a job, as the inside of a JSON object."""
+    fields = {
+        "entry_point": task.entry_point,
+        "setup": task.setup,
+        "checks": [fields_of(check) for check in task.checks if not isinstance(check, Exchange)],
+        "checker": task.checker,
+        "stop_early": stop_early,
+        "reply_mb": reply_mb,
+        **asdict(profile),
+    }
+    return json.dumps(fields).encode()[1:]
 
 
 def execution_of(fields: dict[str, Any]) -> Execution:

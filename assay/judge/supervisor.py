@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from assay.judge.channel import Channel
@@ -158,7 +158,7 @@ class Supervisor:
         if execution.verdict is Verdict.INFRA and run.request.attempt + 1 < ATTEMPTS:
             self.again(run.request, slot)
             return
-        self.pronounce(run.request, dataclasses.asdict(execution))
+        self.pronounce(run.request, dataclasses.asdict(execution), run.report["answers"] if run.report else ())
 
     def again(self, request: Request, slot: Slot) -> None:
         """Put a job that the machine failed first in the line."""
@@ -166,9 +166,10 @@ class Supervisor:
         request.avoid = slot
         self.waiting.appendleft(request)
 
-    def pronounce(self, request: Request, execution: Mapping[str, object]) -> None:
-        """Tell the trainer."""
-        self.trainer.send(json.dumps({"number": request.number, "execution": execution}).encode())
+    def pronounce(self, request: Request, execution: Mapping[str, object], answers: Sequence[str] = ()) -> None:
+        """Tell the trainer, which may have sought answers of a reference's."""
+        frame = {"number": request.number, "execution": execution, "answers": answers}
+        self.trainer.send(json.dumps(frame).encode())
 
     def replace(self, slot: Slot) -> None:
         """A zygote is gone: its jobs are tried again elsewhere, and a new one takes its place."""
