@@ -109,6 +109,7 @@ def main() -> None:
     parser.add_argument("--beside", help="a folder that holds the evalplus package")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--every", type=int, default=1, help="take only every so-many-th task")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -119,7 +120,8 @@ def main() -> None:
     from assay.tasks import load
     from assay.tasks.evalplus import HUMANEVAL, LEFT_OUT, MBPP
 
-    references = {task.id: str(task.reference) for name in ("humanevalplus", "mbppplus") for task in load(name)}
+    tasks = [*load("humanevalplus"), *load("mbppplus")][:: options.every]
+    references = {task.id: str(task.reference) for task in tasks}
     with tempfile.TemporaryDirectory() as work:
         for name, origin in (("humanevalplus", HUMANEVAL), ("mbppplus", MBPP)):
             data = gzip.decompress((Path(os.environ["ASSAY_DATA"]) / origin.file).read_bytes())

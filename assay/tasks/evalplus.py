@@ -65,7 +65,7 @@ def mbpp_task_of(row: Row) -> Task:
     Raises DataError when a field is missing or malformed.
     """
     if "base_input" not in row.fields:
-        shown = Row({**row.fields, "test_list": row.texts("test_list")[:1]}, row.where)
+        shown = Row({**row.fields, "test_list": list(row.texts("test_list")[:1])}, row.where)
         task = mbpp.task_of(shown)
         return replace(task, id=task.id.replace("MBPP", "Mbpp"), checks=(Check(row.text("test")),))
     entry_point = row.text("entry_point")
