@@ -107,7 +107,14 @@ class Judge:
         total = len(job.task.checks)
         if job.program is None:
             return Execution(Verdict.NO_CODE, total=total, detail="the completion holds no program")
-        task = await self._completed(job.task)
+        try:
+            task = await self._completed(job.task)
+        except SandboxError as error:
+            if self._broken:
+                raise
+            execution = Execution(Verdict.INFRA, total=total, detail=str(error))
+            self._count(execution)
+            return execution
         execution = await self._execute(task, job.program, PLAIN)
         if execution.verdict in UNLIKE_THE_REFERENCE and task.reference is not None:
             profile = await self._profile(task)

@@ -235,6 +235,12 @@ def test_a_task_that_cannot_be_judged_is_an_error_in_one_line(asked: Task, why: 
     assert not cache.exists()
 
 
+def test_a_reference_that_could_not_be_asked_is_no_zero() -> None:
+    (execution,) = judged(task(Call("[3]"), reference=HALVE, setup="1 / 0"), HALVE)
+    assert execution.verdict is Verdict.INFRA
+    assert "its reference could not be asked: the task's setup fails: ZeroDivisionError" in execution.detail
+
+
 def test_answers_that_are_no_data_are_a_checkers_to_judge() -> None:
     checker = "def check(arguments, value, expected): return (value is None) == (expected is None)"
     match = "import re\ndef f(s): return re.match('a', s)"
