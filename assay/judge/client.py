@@ -13,11 +13,13 @@ from types import TracebackType
 from assay.errors import DataError, SandboxError
 from assay.judge.archive import Archive
 from assay.judge.breaker import Breaker
-from assay.judge.bundle import Bundle, bundle_of
+from assay.judge.bundle import Bundle
 from assay.judge.exchanges import Exchanges
 from assay.judge.line import Line
 from assay.judge.memory import Memory
-from assay.judge.profiles import LADDER, PLAIN, Profile, stretch
+from assay.judge.profiles import PLAIN, Profile
+from assay.judge.references import References
+from assay.judge.tally import Tally
 from assay.judge.verdict import THE_TASKS_DOING
 from assay.sandbox.cores import cores
 from assay.sandbox.limits import LONGEST, Limits
@@ -63,10 +65,11 @@ class Judge:
         self._archive = archive
         self._memory = Memory()
         self._line = Line()
-        self._exchanges = Exchanges(self._line, stop_early)
-        self._profiles: dict[Task, asyncio.Task[Profile | None]] = {}
-        self._reported: set[Task] = set()
-        self._bundles: dict[Task, Bundle] = {}
+        self._tally = Tally()
+        self._exchanges = Exchanges(self._line, self._tally, stop_early)
+        self._references = References(self._execute, self._answers, self.limits.cpu_seconds)
+        self._reported: set[str] = set()
+        self._bundles: dict[int, tuple[Task, Bundle]] = {}
         self._breaker = Breaker()
 
     async def __aenter__(self) -> Judge:
@@ -81,8 +84,7 @@ class Judge:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for profile in self._profiles.values():
-            profile.cancel()
+        self._references.close()
         await self._line.close()
         if self._memory.archive is not None:
             self._memory.archive.close()
@@ -131,55 +133,45 @@ class Judge:
 
     async def _judged(self, task: Task, program: str) -> Execution:
         """Judge one program plainly, and where that is unlike the task's reference, with what that needs."""
-        execution = await self._execute(task, program, PLAIN)
-        if execution.verdict in UNLIKE_THE_REFERENCE and task.reference is not None:
-            profile = await self._profile(task)
-            if profile is None:
-                return replace(execution, verdict=Verdict.INFRA, detail="the machine failed the task's reference")
-            if profile != PLAIN:
-                execution = await self._execute(task, program, profile)
+        key = self._bundle(task).digest
+        try:
+            task = await self._references.completed(key, task)
+            execution = await self._execute(task, program, PLAIN)
+            if execution.verdict in UNLIKE_THE_REFERENCE and task.reference is not None:
+                profile = await self._references.profile(key, task)
+                if profile != PLAIN:
+                    execution = await self._execute(task, program, profile)
+        except SandboxError as error:
+            if self._line.broken:
+                raise
+            return Execution(Verdict.INFRA, detail=str(error))
         return execution
 
     async def _execute(self, task: Task, program: str, profile: Profile) -> Execution:
         bundle = self._bundle(task)
         if bundle.exchanges:
             return await self._exchanges.run(bundle, program, profile)
-        return await self._line.execute(bundle.order(program, profile))
+        if not (self.stop_early and bundle.movable):
+            return await self._line.execute(bundle.order(program, profile))
+        order = self._tally.order(bundle.digest, len(task.checks))
+        execution = await self._line.execute(bundle.order(program, profile, order))
+        if execution.passed < len(order) and execution.verdict is not Verdict.INFRA:
+            self._tally.note(bundle.digest, order[execution.passed])
+        return execution
+
+    async def _answers(self, task: Task) -> tuple[Execution, list[str]]:
+        return await self._line.answers(self._bundle(task).order(task.reference or "", Profile(stretch=LONGEST)))
 
     def _bundle(self, task: Task) -> Bundle:
-        if task not in self._bundles:
-            self._bundles[task] = bundle_of(task, self.limits, self.stop_early)
-        return self._bundles[task]
-
-    async def _profile(self, task: Task) -> Profile | None:
-        """What the task's reference needs, tried once for each task; None, until asked again, if the machine failed."""
-        if task not in self._profiles:
-            self._profiles[task] = asyncio.create_task(self._find_profile(task))
-        trial = self._profiles[task]
-        profile = await asyncio.shield(trial)
-        if profile is None and self._profiles.get(task) is trial:
-            del self._profiles[task]
-        return profile
-
-    async def _find_profile(self, task: Task) -> Profile | None:
-        """The least profile with which the reference passes, PLAIN if none; None where the machine failed."""
-        found: list[Execution] = []
-        for profile in LADDER:
-            found.append(await self._execute(task, task.reference or "", replace(profile, stretch=float(LONGEST))))
-            if found[-1].verdict is Verdict.PASS:
-                return replace(profile, stretch=stretch(found[-1].cpu_seconds, self.limits.cpu_seconds))
-            if found[-1].verdict is Verdict.INFRA:
-                return None
-            if found[-1].verdict not in (Verdict.WRONG, Verdict.ERROR):
-                break
-        log.warning("task %s: its own reference fails: %s", task.id, found[0].detail)
-        return PLAIN
+        if id(task) not in self._bundles:
+            self._bundles[id(task)] = task, Bundle(task, self.limits, self.stop_early)
+        return self._bundles[id(task)][1]
 
     def _count(self, task: Task, execution: Execution) -> None:
         if not execution.detail.startswith(THE_TASKS_DOING):
             self._breaker.note(execution.detail if execution.verdict is Verdict.INFRA else "")
-        elif task not in self._reported:
-            self._reported.add(task)
+        elif task.id not in self._reported:
+            self._reported.add(task.id)
             log.warning("task %s cannot be judged: %s", task.id, execution.detail)
 
 

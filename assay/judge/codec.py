@@ -21,7 +21,7 @@ from typing import Any
 from assay.judge import numpy_values
 
 DEPTH, NODES, ITEMS = 200, 1_000_000, 100_000
-INT_BITS = 13_000
+INT_BITS, INT_DIGITS = 13_000, 1_000_000
 """Larger ints travel as hexadecimal: decimal text takes quadratic time, and Python refuses over 4,300 digits."""
 
 Json = Any
@@ -262,8 +262,8 @@ def _float(text: str) -> float:
 
 
 def _int(text: str) -> int:
-    if len(text) > 100_000:
-        raise TooLargeError("an int has more than 100,000 hexadecimal digits")
+    if len(text) > INT_DIGITS:
+        raise TooLargeError(f"an int has more than {INT_DIGITS} hexadecimal digits")
     return int(text, 16)
 
 

@@ -32,6 +32,7 @@ def report(job: dict[str, Any], wire: Wire, stdin: int) -> dict[str, Any]:
         "setup": "",
         "clean": job["checker"] in CHECKERS,
         "exits": broken is None,
+        "answers": [],
         "output": output[: job["output_kb"] * 1024].decode("utf-8", "replace"),
     }
 

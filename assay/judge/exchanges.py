@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
 from assay.judge.bundle import Bundle
 from assay.judge.line import Line
 from assay.judge.profiles import Profile
+from assay.judge.tally import Tally
 from assay.types import Execution, Verdict
 
 
 class Exchanges:
     """Has programs run once for each exchange of their task; with `stop_early`, until one fails."""
 
-    def __init__(self, line: Line, stop_early: bool) -> None:
+    def __init__(self, line: Line, tally: Tally, stop_early: bool) -> None:
         self._line = line
+        self._tally = tally
         self._stop_early = stop_early
-        self._failed: dict[bytes, Counter[int]] = {}
 
     async def run(self, bundle: Bundle, program: str, profile: Profile) -> Execution:
         """Judge one program. Raises SandboxError."""
-        failed = self._failed.setdefault(bundle.digest, Counter())
-        order = sorted(range(len(bundle.exchanges)), key=lambda at: -failed[at])
 
         async def one(at: int) -> Execution:
             exchange = bundle.exchanges[at]
             return await self._line.execute(bundle.exchange(program, profile, exchange.stdin, exchange.stdout))
 
-        found: dict[int, Execution] = {}
+        order = self._tally.order(bundle.digest, len(bundle.exchanges))
         if not self._stop_early:
-            found = dict(enumerate(await asyncio.gather(*map(one, range(len(order))))))
-        for at in order if self._stop_early else []:
+            return whole(dict(zip(order, await asyncio.gather(*map(one, order)), strict=True)))
+        found: dict[int, Execution] = {}
+        for at in order:
             found[at] = await one(at)
             if found[at].verdict is not Verdict.PASS:
-                failed[at] += found[at].verdict is not Verdict.INFRA
+                if found[at].verdict is not Verdict.INFRA:
+                    self._tally.note(bundle.digest, at)
                 break
         return whole(found)
 

@@ -28,10 +28,10 @@ class Line:
     """A supervisor's other end. `start` before, `close` after use."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, asyncio.Future[Execution]] = {}
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._number = 0
         self._heard = False
-        self._broken = "the judge is not started; use `async with Judge() as judge`"
+        self.broken = "the judge is not started; use `async with Judge() as judge`"
 
     async def start(self, limits: Limits, slots: int, required: bool) -> None:
         """Start a supervisor; with `required`, every wall must stand. Raises SandboxError."""
@@ -39,15 +39,23 @@ class Line:
         reader, self._writer = await asyncio.open_connection(sock=ours)
         frame = json.dumps({"limits": asdict(limits), "slots": slots, "required": required}).encode()
         self._writer.write(LENGTH.pack(len(frame)) + frame)
-        self._broken = ""
+        self.broken = ""
         self._tasks = [asyncio.create_task(self._listen(reader)), asyncio.create_task(self._watch())]
 
     async def execute(self, order: Order) -> Execution:
         """Have one job done; cancelled, it is dropped wherever it is. Raises SandboxError when the line is broken."""
-        if self._broken:
-            raise SandboxError(self._broken)
+        return execution_of((await self._sent(order))["execution"])
+
+    async def answers(self, order: Order) -> tuple[Execution, list[str]]:
+        """As `execute`, and what the program answered to the calls whose right value is sought."""
+        frame = await self._sent(order)
+        return execution_of(frame["execution"]), frame["answers"]
+
+    async def _sent(self, order: Order) -> dict[str, Any]:
+        if self.broken:
+            raise SandboxError(self.broken)
         self._number = number = self._number % 0xFFFFFFFF + 1
-        future: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         frame = order.packed()
         self._writer.write(NUMBERED.pack(len(frame) + 4, number) + frame)
@@ -88,7 +96,7 @@ class Line:
         elif "number" in frame:
             future = self._waiting.get(frame["number"])
             if future is not None and not future.done():
-                future.set_result(execution_of(frame["execution"]))
+                future.set_result(frame)
 
     async def _watch(self) -> None:
         """End a supervisor that stays silent; counted in looks, since the loop of the trainer may stand still too."""
@@ -102,7 +110,7 @@ class Line:
         self._process.kill()
 
     def _fail(self, why: str) -> None:
-        self._broken = self._broken or why
+        self.broken = self.broken or why
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(SandboxError(why))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from assay.judge.boundary import ClosedError, OversizedError, UnaskedError, Wire
@@ -87,11 +87,17 @@ class Connection:
         named = {name: self.packer.pack(value) for name, value in named.items()}
         value, same, mutated = self._parts(self.request("call", target, packed, named), 3)
         for at, new in self._indexed(mutated, arguments):
-            write_back(arguments[at], self._value(new))
+            write_back(arguments[at], self.value(new))
             packed[at] = new
         if type(same) is int and 0 <= same < len(arguments) and value == packed[same]:
             return arguments[same]
-        return self._value(value)
+        return self.value(value)
+
+    def ask(self, target: str, arguments: list[Json]) -> Json:
+        """Call the candidate with packed arguments that nobody looks at afterwards; its answer, packed as it came."""
+        value, _, mutated = self._parts(self.request("call", target, arguments, {}), 3)
+        deque(self._indexed(mutated, arguments), maxlen=0)
+        return value
 
     def name(self, name: str) -> Any:
         """A global of the candidate's. Raises NameError where it has none."""
@@ -101,11 +107,20 @@ class Connection:
             raise NameError(f"name {name!r} is not defined")
         if answer == ["function", name]:
             return Proxy(self, name)
-        return self._value(self._parts(answer, 3)[0])
+        return self.value(self._parts(answer, 3)[0])
 
     def data(self, kind: str, *parts: Json) -> Any:
         """A request whose answer is a value."""
-        return self._value(self._parts(self.request(kind, *parts), 3)[0])
+        return self.value(self._parts(self.request(kind, *parts), 3)[0])
+
+    def value(self, data: Json) -> Any:
+        """A value as the candidate packed it. Raises Gone for one that is too large or malformed."""
+        try:
+            return self.unpacker.value(data)
+        except (TooLargeError, MemoryError) as error:
+            raise self.fail("output", str(error)) from None
+        except CodecError as error:
+            raise self.fail("forbidden", str(error)) from None
 
     @property
     def asked(self) -> bool:
@@ -173,7 +188,7 @@ class Connection:
             raise self.fail("forbidden", "a reply of the wrong shape")
         return answer[1:]
 
-    def _indexed(self, mutated: Json, arguments: tuple[Any, ...]) -> Iterator[tuple[int, Json]]:
+    def _indexed(self, mutated: Json, arguments: Sequence[Any]) -> Iterator[tuple[int, Json]]:
         if mutated != [] and not self.mutates:
             raise self.fail("forbidden", "a mutation that the task does not allow")
         for pair in mutated if type(mutated) is list else ():
@@ -185,14 +200,6 @@ class Connection:
             ):
                 raise self.fail("forbidden", "a mutation of nothing that was sent")
             yield pair[0], pair[1]
-
-    def _value(self, data: Json) -> Any:
-        try:
-            return self.unpacker.value(data)
-        except (TooLargeError, MemoryError) as error:
-            raise self.fail("output", str(error)) from None
-        except CodecError as error:
-            raise self.fail("forbidden", str(error)) from None
 
     def _reference(self, value: object) -> Json:
         if isinstance(value, Remote):

@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from assay.judge.channel import Channel
@@ -185,7 +185,8 @@ class Supervisor:
         if execution.verdict is Verdict.INFRA and run.request.attempt + 1 < ATTEMPTS:
             self.again(run.request, slot, execution.detail)
             return
-        self.pronounce(run.request, {name: getattr(execution, name) for name in Execution.__slots__})
+        answers = run.report["answers"] if run.report else []
+        self.pronounce(run.request, {name: getattr(execution, name) for name in Execution.__slots__}, answers)
 
     def again(self, request: Request, slot: Slot, failure: str) -> None:
         """Put a job that the machine failed first in the line, unless nobody waits for it any more."""
@@ -196,10 +197,11 @@ class Supervisor:
             self.waiting[request.number] = request
             self.waiting.move_to_end(request.number, last=False)
 
-    def pronounce(self, request: Request, execution: Mapping[str, object]) -> None:
-        """Tell the trainer, if it still waits."""
+    def pronounce(self, request: Request, execution: Mapping[str, object], answers: Sequence[str] = ()) -> None:
+        """Tell the trainer, if it still waits; it may have sought answers of a reference's."""
         if not request.cancelled:
-            self.trainer.send(json.dumps({"number": request.number, "execution": execution}).encode())
+            frame = {"number": request.number, "execution": execution, "answers": answers}
+            self.trainer.send(json.dumps(frame).encode())
 
     def replace(self, slot: Slot) -> None:
         """A zygote is gone: its jobs are tried again elsewhere, and a new one takes its place."""

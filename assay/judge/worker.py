@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 
 from assay.judge import exchange
 from assay.judge.boundary import MIB, ROLE_FD, ClosedError, Wire
+from assay.judge.calls import Caller
 from assay.judge.proxy import Broken, Connection, Gone, Proxy
 from assay.judge.purity import leaves_no_trace
 
 DETAIL = 400
+CHECKER = "<checker>"
 Piece = tuple[str, str]
 """Source of the data set's, and the name it has in tracebacks."""
 HARMLESS_ENDS = ("gone", "compile", "no_code", "error")
@@ -57,24 +59,32 @@ class Ended(NamedTuple):
 
 
 def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
-    """`checks`: [how, detail] of each that ran; `broken`: how the candidate ended it; `setup`: an error; `clean`."""
+    """`checks`: [how, detail] of each that ran; `broken`: how the candidate ended it; `setup`: an error; `clean`.
+
+    `answers`: those to the calls whose right value is sought.
+    """
     ended: list[Ended] = []
     fault = ""
-    checks = [(source, f"<check {number}>") for number, source in enumerate(job["checks"])]
-    setup = (job["setup"], "<setup>")
+    setup, checker = (job["setup"], "<setup>"), (job["checker"], CHECKER)
+    caller = Caller(connection, job["entry_point"])
     try:
         connection.wire.begin()
         connection.load(job["program"], job["entry_point"], job["mutates"], job["handles"])
         namespace = namespace_for(connection)
-        fault = set_up(setup, job["entry_point"], namespace, connection)
-        for check in [] if fault else checks:
-            ended.append(run(check, namespace, connection))
+        fault = set_up(setup, job["entry_point"], namespace, connection) or equip(caller, checker)
+        for number in [] if fault else job["order"]:
+            check = job["checks"][number]
+            if type(check) is str:
+                ended.append(run((check, f"<check {number}>"), namespace, connection))
+            else:
+                ended.append(call(check, number, caller, checker))
             if connection.broken or (job["stop_early"] and ended[-1].how != "held"):
                 break
         connection.finish()
     except (Gone, ClosedError):
         connection.broken = connection.broken or Broken("gone", "the candidate is gone")
     broken = connection.broken
+    checks = [(check, f"<check {number}>") for number, check in enumerate(job["checks"]) if type(check) is str]
     if broken and ended and ended[-1].how != "held":
         ended.pop()
     return {
@@ -82,7 +92,8 @@ def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
         "broken": [broken.how, broken.detail] if broken else None,
         "setup": fault,
         "exits": False,
-        "clean": (broken is None or broken.how in HARMLESS_ENDS) and all(starmap(pure, [setup, *checks])),
+        "answers": caller.answers,
+        "clean": (broken is None or broken.how in HARMLESS_ENDS) and all(starmap(pure, [setup, checker, *checks])),
     }
 
 
@@ -126,6 +137,28 @@ def run(piece: Piece, namespace: dict[str, Any], connection: Connection) -> Ende
             return Ended("error", connection.shown)
         return Ended("wrong", described(error, *piece))
     return Ended("held")
+
+
+def equip(caller: Caller, checker: Piece) -> str:
+    """Give the caller the data set's own `check`, if any, which sees no name but Python's; returns its code's error."""
+    namespace: dict[str, Any] = {"__name__": "checker"}
+    try:
+        exec(compiled(*checker), namespace)
+        caller.checker = namespace["check"] if checker[0] else None
+    except Exception as error:  # noqa: BLE001  the data set's code
+        return described(error, *checker)
+    return ""
+
+
+def call(made: list[Any], number: int, caller: Caller, checker: Piece) -> Ended:
+    """Make one call: [arguments, [expected] or None, tolerance]. An answer that the checker cannot take is wrong."""
+    try:
+        fault = caller.fault(*made)
+    except BaseException as error:  # noqa: BLE001  the program's error, or the data set's checker's
+        raised = error is caller.connection.raised
+        fault = caller.connection.shown if raised else described(error, *checker)
+        return Ended("error" if raised else "wrong", f"{fault} at {caller.described(number, made[0])}"[:DETAIL])
+    return Ended("wrong", f"{caller.described(number, made[0])} {fault}"[:DETAIL]) if fault else Ended("held")
 
 
 @lru_cache(maxsize=64)

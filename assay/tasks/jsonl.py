@@ -8,11 +8,14 @@ from pathlib import Path
 
 from assay.errors import SettingsError
 from assay.judge.checkers import CHECKERS
+from assay.judge.codec import Packer
 from assay.tasks import mbpp, task_set
 from assay.tasks.python_source import called, defines, parsed, without
 from assay.tasks.rows import Row, file_rows
 from assay.tasks.stdio import exchanges
-from assay.types import Check, Task
+from assay.types import Call, Check, Task
+
+TOLERANCE = 1e-6
 
 
 @task_set
@@ -30,6 +33,9 @@ def task_of(row: Row) -> Task:
     `def check(candidate)`, or a script); `entry_point`, unless the tests call a function that the reference defines;
     and, as wanted, `reference` (a whole program) or `canonical_solution` (what completes the stub), `stub` (code to be
     completed; the prompt when that defines the entry point), `setup`, `demonstrations`, `language`.
+    Instead of tests, or beside them: `inputs`, a list of argument lists for the entry point, each with its right value
+    in the list `expected`; without that, the reference's answer is right. Floats in it may differ by `tolerance` (1e-6
+    unless given), or `checker`, Python that defines `check(arguments, value, expected)`, decides.
     A program that reads and prints has `exchanges`, a list of objects with `stdin` and `stdout`, instead of tests, and,
     as wanted, a `checker`: exact, lines (the default), tokens, floats, unordered, or Python that defines
     `check(stdin, output, expected)`. Raises DataError when a field is missing or malformed.
@@ -43,15 +49,17 @@ def task_of(row: Row) -> Task:
     setup = row.text("setup", default="")
     if stub and not setup and language == "python":
         setup = without(stub, parsed(stub, row, "stub" if "stub" in row.fields else "prompt"), entry_point)
+    checks: list[Check | Call] = [Check(source) for source in _checks(row, entry_point)]
     return Task(
         id=_id(row),
         prompt=prompt,
-        checks=tuple(Check(source) for source in _checks(row, entry_point)),
+        checks=(*checks, *_calls(row)),
         entry_point=entry_point,
         language=language,
         stub=stub,
         setup=setup,
         reference=_reference(row, stub, entry_point),
+        checker=_checker(row),
         demonstrations=row.texts("demonstrations"),
     )
 
@@ -85,6 +93,8 @@ def _id(row: Row) -> str:
 
 
 def _tests(row: Row) -> tuple[str, ...]:
+    if "inputs" in row.fields and not {"tests", "test"} & row.fields.keys():
+        return ()
     if ("tests" in row.fields) == ("test" in row.fields):
         raise row.wrong("give either 'tests', a list of asserts, or 'test', a `def check(candidate)`")
     tests = row.texts("tests") if "tests" in row.fields else (row.text("test"),)
@@ -98,6 +108,32 @@ def _checks(row: Row, entry_point: str) -> Iterator[str]:
         tree = parsed(source, row, "tests" if "tests" in row.fields else "test")
         calls_itself = re.search(r"^check\(", source, re.MULTILINE)
         yield f"{source}\n\ncheck({entry_point})" if defines(tree, "check") and not calls_itself else source
+
+
+def _calls(row: Row) -> Iterator[Call]:
+    """The calls of a row with `inputs`."""
+    if "inputs" not in row.fields:
+        return
+    inputs, tolerance = row.fields["inputs"], row.fields.get("tolerance", TOLERANCE)
+    if not isinstance(inputs, list) or not inputs or not all(isinstance(arguments, list) for arguments in inputs):
+        raise row.wrong("'inputs' is no list of argument lists; write [[1, 2]] for f(1, 2)")
+    if type(tolerance) not in (int, float) or not tolerance >= 0:
+        raise row.wrong(f"'tolerance' is {tolerance!r}; make it a number, 0 or above")
+    expected = row.fields.get("expected")
+    if expected is None and not ("reference" in row.fields or "canonical_solution" in row.fields):
+        raise row.wrong("'inputs' have neither 'expected' nor a 'reference' to ask; add one of them")
+    if expected is not None and not (isinstance(expected, list) and len(expected) == len(inputs)):
+        raise row.wrong(f"'expected' is no list of {len(inputs)} values, one for each of 'inputs'")
+    values = [None] * len(inputs) if expected is None else [Packer().text(value) for value in expected]
+    for arguments, value in zip(inputs, values, strict=True):
+        yield Call(Packer().text(arguments), value, tolerance)
+
+
+def _checker(row: Row) -> str:
+    source = row.text("checker", default="")
+    if source and not defines(parsed(source, row, "checker"), "check"):
+        raise row.wrong("'checker' defines no function 'check(arguments, value, expected)'")
+    return source
 
 
 def _reference(row: Row, stub: str, entry_point: str) -> str | None:

@@ -11,7 +11,7 @@ import pytest
 
 from assay.judge import Job, Judge
 from assay.judge.archive import Archive
-from assay.judge.bundle import bundle_of
+from assay.judge.bundle import Bundle
 from assay.judge.memory import Memory
 from assay.sandbox.limits import Limits
 from assay.types import Check, Exchange, Execution, Task, Verdict
@@ -92,20 +92,20 @@ def test_the_same_program_is_run_once_and_another_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        bundle_of(replace(INC, checks=(Check("assert f(1) == 3"),)), Limits(), True),
-        bundle_of(replace(INC, setup="import math"), Limits(), True),
-        bundle_of(replace(INC, entry_point="g"), Limits(), True),
-        bundle_of(replace(INC, reference=RIGHT), Limits(), True),
-        bundle_of(replace(INC, checks=(Exchange("", ""),)), Limits(), True),
-        bundle_of(INC, Limits(cpu_seconds=1), True),
-        bundle_of(INC, Limits(), False),
+        Bundle(replace(INC, checks=(Check("assert f(1) == 3"),)), Limits(), True),
+        Bundle(replace(INC, setup="import math"), Limits(), True),
+        Bundle(replace(INC, entry_point="g"), Limits(), True),
+        Bundle(replace(INC, reference=RIGHT), Limits(), True),
+        Bundle(replace(INC, checks=(Exchange("", ""),)), Limits(), True),
+        Bundle(INC, Limits(cpu_seconds=1), True),
+        Bundle(INC, Limits(), False),
     ],
 )
-def test_whatever_decides_a_verdict_is_part_of_its_key(changed: object) -> None:
-    usual = bundle_of(INC, Limits(), True)
-    assert usual.key(RIGHT) == bundle_of(replace(INC, prompt="x", id="y"), Limits(), True).key(RIGHT)
+def test_whatever_decides_a_verdict_is_part_of_its_key(changed: Bundle) -> None:
+    usual = Bundle(INC, Limits(), True)
+    assert usual.key(RIGHT) == Bundle(replace(INC, prompt="x", id="y"), Limits(), True).key(RIGHT)
     assert usual.key(RIGHT) != usual.key(WRONG)
-    assert changed.key(RIGHT) != usual.key(RIGHT)  # type: ignore[attr-defined]
+    assert changed.key(RIGHT) != usual.key(RIGHT)
 
 
 def test_two_judges_share_an_archive(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from assay.errors import DataError, SettingsError
 from assay.tasks import load, task_sets
 from assay.tasks.rows import Origin, public_rows
-from assay.types import Check
+from assay.types import Call, Check
 from tests.tasks import sources
 
 ROW: dict[str, Any] = {"id": "a/1", "prompt": "Add one.", "tests": ["assert inc(1) == 2"], "entry_point": "inc"}
@@ -128,9 +128,42 @@ def test_files_in_humanevals_and_mbpps_format_load_like_the_sets(data: Path) -> 
         assert own.checks == published.checks
 
 
+def test_rows_may_have_inputs_with_expected_values_or_a_reference_to_ask(tmp_path: Path) -> None:
+    checker = "def check(arguments, value, expected): return True"
+    asked = {**without("tests"), "inputs": [[1], [{"a": None}]]}
+    file = write(
+        tmp_path / "my.jsonl",
+        {**asked, "expected": [2.5, None], "tolerance": 0, "checker": checker},
+        {**asked, "id": "a/2", "reference": "def inc(n): return n"},
+        {**asked, "id": "a/3", "expected": [[1], "x"], "tests": ["assert inc(1)"]},
+    )
+    given, left, both = load(file)
+    assert given.checks == (Call("[1]", "2.5", 0), Call('[{"dict":["a",null]}]', "null", 0))
+    assert given.checker == checker
+    assert left.checks == (Call("[1]", None, 1e-6), Call('[{"dict":["a",null]}]', None, 1e-6))
+    assert both.checks == (
+        Check("assert inc(1)"), Call("[1]", "[1]", 1e-6), Call('[{"dict":["a",null]}]', '"x"', 1e-6)
+    )  # fmt: skip
+
+
+CALLS = {**without("tests"), "inputs": [[1]], "expected": [2]}
+
+
 @pytest.mark.parametrize(
     ("row", "why"),
     [
+        ({**CALLS, "inputs": []}, "'inputs' is no list of argument lists"),
+        ({**CALLS, "inputs": [1]}, "'inputs' is no list of argument lists"),
+        ({**CALLS, "inputs": "[1]"}, "'inputs' is no list of argument lists"),
+        ({**CALLS, "expected": [2, 3]}, "'expected' is no list of 1 values"),
+        ({**CALLS, "expected": 2}, "'expected' is no list of 1 values"),
+        ({**CALLS, "expected": None}, "neither 'expected' nor a 'reference'"),
+        ({**CALLS, "tolerance": "0.1"}, "'tolerance' is '0.1'"),
+        ({**CALLS, "tolerance": -1}, "'tolerance' is -1"),
+        ({**CALLS, "tolerance": True}, "'tolerance' is True"),
+        ({**CALLS, "checker": "check = 1 +"}, "'checker' is no valid Python"),
+        ({**CALLS, "checker": "def chek(a, v, e): return True"}, "'checker' defines no function 'check"),
+        ({**CALLS, "entry_point": None}, "'entry_point' is missing"),
         ("{", "no valid JSON"),
         ("[1]", "a row is a JSON object, not a list"),
         (without("id"), "neither 'task_id' nor 'id'"),

@@ -1,0 +1,73 @@
+"""What the judge learns by running a task's own reference, once for each task: right answers, liberties, time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from assay.errors import SandboxError
+from assay.judge.expected import Answers, completed
+from assay.judge.profiles import LADDER, PLAIN, Profile, stretch
+from assay.sandbox.limits import LONGEST
+from assay.types import Call, Execution, Task, Verdict
+
+log = logging.getLogger(__name__)
+Execute = Callable[[Task, str, Profile], Awaitable[Execution]]
+
+
+class References:
+    """Runs references by `execute`, and by `answers` for what they answer; a task is known by a key of bytes."""
+
+    def __init__(self, execute: Execute, answers: Answers, cpu_seconds: float) -> None:
+        self._execute = execute
+        self._answers = answers
+        self._cpu_seconds = cpu_seconds
+        self._trials: dict[tuple[bytes, str], asyncio.Task[Any]] = {}
+
+    async def completed(self, key: bytes, task: Task) -> Task:
+        """The task with the right answers that it leaves to its reference.
+
+        Raises DataError where that has none, SandboxError where the machine failed.
+        """
+        if not any(isinstance(check, Call) for check in task.checks):
+            return task
+        done: Task = await self._once((key, "answers"), lambda: completed(task, self._answers))
+        return done
+
+    async def profile(self, key: bytes, task: Task) -> Profile:
+        """The least profile with which the reference passes, PLAIN if none. Raises SandboxError."""
+        found: Profile = await self._once((key, "profile"), lambda: self._find_profile(task))
+        return found
+
+    def close(self) -> None:
+        """Wait for no trial any more."""
+        for trial in self._trials.values():
+            trial.cancel()
+
+    async def _once(self, key: tuple[bytes, str], make: Callable[[], Awaitable[Any]]) -> Any:
+        """What `make` finds, made once for all who ask; made again after the machine has failed it."""
+        if key not in self._trials:
+            self._trials[key] = asyncio.ensure_future(make())
+        trial = self._trials[key]
+        try:
+            return await asyncio.shield(trial)
+        except SandboxError:
+            if self._trials.get(key) is trial:
+                del self._trials[key]
+            raise
+
+    async def _find_profile(self, task: Task) -> Profile:
+        found: list[Execution] = []
+        for profile in LADDER:
+            found.append(await self._execute(task, task.reference or "", replace(profile, stretch=float(LONGEST))))
+            if found[-1].verdict is Verdict.PASS:
+                return replace(profile, stretch=stretch(found[-1].cpu_seconds, self._cpu_seconds))
+            if found[-1].verdict is Verdict.INFRA:
+                raise SandboxError(f"the task's reference could not be tried: {found[-1].detail}")
+            if found[-1].verdict not in (Verdict.WRONG, Verdict.ERROR):
+                break
+        log.warning("task %s: its own reference fails: %s", task.id, found[0].detail)
+        return PLAIN

@@ -1,0 +1,191 @@
+"""EvalPlus: HumanEval's and MBPP's tasks with far more inputs, answered by their references (arXiv:2305.01210)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from assay.judge.codec import Packer
+from assay.tasks import humaneval, is_file, mbpp, require_split, task_set
+from assay.tasks.python_source import parsed, without
+from assay.tasks.rows import Origin, Row, file_rows, public_rows
+from assay.types import Call, Check, Task
+
+HUMANEVAL = Origin(file="humanevalplus/HumanEvalPlus.jsonl.gz", hub="evalplus/humanevalplus")
+MBPP = Origin(file="mbppplus/MbppPlus.jsonl.gz", hub="evalplus/mbppplus")
+TOLERANCE = 1e-6
+"""EvalPlus's for floats, where a task names none."""
+
+
+@task_set
+def humanevalplus(split: str = "test") -> Iterator[Task]:
+    """HumanEval+: HumanEval's 164 tasks with 757 inputs each on average (arXiv:2305.01210)."""
+    return map(humaneval_task_of, _rows("humanevalplus", HUMANEVAL, split))
+
+
+@task_set
+def mbppplus(split: str = "test") -> Iterator[Task]:
+    """MBPP+: 378 of MBPP's tasks, mended, with 109 inputs each on average (arXiv:2305.01210)."""
+    return map(mbpp_task_of, _rows("mbppplus", MBPP, split))
+
+
+def _rows(name: str, origin: Origin, split: str) -> Iterator[Row]:
+    if is_file(split):
+        return file_rows(Path(split))
+    require_split(name, split, ("test",))
+    return public_rows(origin)
+
+
+def humaneval_task_of(row: Row) -> Task:
+    """A row of HumanEval+: as released, with base_input, plus_input and atol, or as on the hub, with a test's source.
+
+    Raises DataError when a field is missing or malformed.
+    """
+    if "base_input" not in row.fields:
+        return humaneval.task_of(row)
+    prompt, entry_point = row.text("prompt"), row.text("entry_point")
+    return Task(
+        id=row.text("task_id"),
+        prompt=prompt,
+        checks=_calls(row),
+        entry_point=entry_point,
+        stub=prompt,
+        setup=without(prompt, parsed(prompt, row, "prompt"), entry_point),
+        reference=prompt + row.text("canonical_solution"),
+        checker=CHECKERS.get(entry_point, ""),
+        stop=humaneval.STOP,
+    )
+
+
+def mbpp_task_of(row: Row) -> Task:
+    """A row of MBPP+: as released, with base_input, plus_input and atol, or as on the hub, with a test's source.
+
+    Raises DataError when a field is missing or malformed.
+    """
+    if "base_input" not in row.fields:
+        shown = Row({**row.fields, "test_list": list(row.texts("test_list")[:1])}, row.where)
+        task = mbpp.task_of(shown)
+        return replace(task, id=task.id.replace("MBPP", "Mbpp"), checks=(Check(row.text("test")),))
+    entry_point = row.text("entry_point")
+    return Task(
+        id=row.text("task_id"),
+        prompt=row.text("prompt"),
+        checks=_calls(row),
+        entry_point=entry_point,
+        reference=row.text("canonical_solution"),
+        checker=CHECKERS.get(entry_point, ""),
+        stop=mbpp.STOP,
+    )
+
+
+def _calls(row: Row) -> tuple[Call, ...]:
+    """The base inputs, then the others, but for those that are left out."""
+    identity, atol = row.text("task_id"), row.fields.get("atol")
+    if not isinstance(atol, int | float):
+        raise row.wrong("'atol' is no number; add the tolerance, or 0")
+    inputs: list[Any] = []
+    for field in ("base_input", "plus_input"):
+        found = row.fields.get(field)
+        if not isinstance(found, list) and found != {}:
+            raise row.wrong(f"{field!r} is no list; make it a list of lists of arguments")
+        inputs += found
+    convert = CONVERSIONS.get(identity, list)
+    try:
+        packed = [Packer().text(convert(arguments)) for arguments in inputs]
+    except (TypeError, ValueError, IndexError, AttributeError) as error:
+        raise row.wrong(f"an input is not what {identity} takes ({error}); mend it") from error
+    left_out = LEFT_OUT.get(identity, ())
+    return tuple(Call(text, None, atol or TOLERANCE) for at, text in enumerate(packed) if at not in left_out)
+
+
+LEFT_OUT: dict[str, tuple[int, ...]] = {
+    "HumanEval/15": (*range(101, 107), *range(110, 113), *range(117, 121), *range(125, 129), *range(133, 137)),
+    "HumanEval/100": (114,),
+    "HumanEval/130": (108, *range(111, 117), *range(122, 125)),
+    "Mbpp/255": (88, 89, 93, 99, 103),
+    "Mbpp/599": (4, 9, 12, 16, 18, 19, *range(21, 25), 26, 35, 37, 42, 53, 73),
+    "Mbpp/630": (83, 88),
+}
+"""Inputs whose right answers take over a MiB (up to 900), or a second of the reference's CPU time: 55 of 165,268."""
+
+Convert = Callable[[list[Any]], list[Any]]
+
+
+def _deep(value: Any) -> Any:
+    return tuple(map(_deep, value)) if isinstance(value, list) else value
+
+
+def _sets(values: list[Any]) -> list[Any]:
+    return [set(value) if isinstance(value, list) and value else {} for value in values]
+
+
+KINDS: tuple[tuple[Convert, tuple[int, ...]], ...] = (
+    (
+        lambda inputs: [tuple(one) for one in inputs],
+        (2, 116, 132, 143, 222, 261, 273, 394, 399, 421, 424, 429, 470, 560, 579, 596, 616, 630, 726, 740, 744, 809),
+    ),
+    (
+        lambda inputs: [[tuple(part) for part in one] for one in inputs],
+        (63, 64, 70, 94, 120, 237, 272, 299, 400, 409, 417, 438, 473, 614, 780),
+    ),
+    (lambda inputs: [tuple(tuple(part) for part in one) for one in inputs], (259, 401, 445)),
+    (lambda inputs: [[tuple(part) for part in inputs[0]], *inputs[1:]], (75, 413, 444, 753)),
+    (lambda inputs: [tuple(inputs[0]), *inputs[1:]], (250, 307, 405, 446, 617, 720, 763, 808)),
+    (lambda inputs: [inputs[0], tuple(inputs[1])], (106, 750)),
+    (lambda inputs: [_deep(one) for one in inputs], (580, 615, 791)),
+    (lambda inputs: [tuple(tuple(one) if isinstance(one, list) else one for one in inputs[0])], (278,)),
+    (lambda inputs: [_sets(inputs[0])], (115,)),
+    (lambda inputs: [{key: tuple(value) for key, value in inputs[0].items()}, *inputs[1:]], (722,)),
+    (lambda inputs: [float(inputs[0]), complex(inputs[1])], (124,)),
+    (lambda inputs: [complex(inputs[0])], (252,)),
+)
+"""What JSON could not carry, by the numbers of MBPP's tasks."""
+CONVERSIONS = {f"Mbpp/{number}": convert for convert, numbers in KINDS for number in numbers}
+
+AS_SETS = """
+def check(arguments, value, expected):
+    return set(value) == set(expected)
+"""
+NOT_NONE = """
+def check(arguments, value, expected):
+    return (value if isinstance(value, bool) else value is not None) == (expected is not None)
+"""
+CHECKERS = {
+    "find_zero": """
+import math
+
+def check(arguments, value, expected):
+    return abs(sum(factor * math.pow(value, power) for power, factor in enumerate(arguments[0]))) <= 1e-4
+""",
+    "are_equivalent": """
+def check(arguments, value, expected):
+    return True
+""",
+    "sum_div": """
+def check(arguments, value, expected):
+    return value == expected or value == 0
+""",
+    "surface_Area": """
+import math
+
+def check(arguments, value, expected):
+    base, height = arguments
+    slant = math.sqrt((base / 2) ** 2 + height**2)
+    return value == expected or value == round(base**2 + 2 * base * slant)
+""",
+    "digit_distance_nums": """
+def check(arguments, value, expected):
+    one, two = map(str, arguments)
+    width = max(len(one), len(two))
+    pairs = zip(one.zfill(width), two.zfill(width))
+    return value == expected or value == sum(abs(int(a) - int(b)) for a, b in pairs)
+""",
+    **dict.fromkeys(
+        ("similar_elements", "find_char_long", "common_in_nested_lists", "extract_singly", "larg_nnum",
+         "intersection_array", "find_dissimilar", "Diff"), AS_SETS,
+    ),
+    **dict.fromkeys(("check_str", "text_match_three", "text_starta_endb"), NOT_NONE),
+}  # fmt: skip
+"""EvalPlus's special oracles, by entry point: tasks with several right answers, or with answers that are no data."""
