@@ -44,9 +44,7 @@ class Job:
 
 
 class Judge:
-    """Judges programs in walled processes; an async context manager.
-
-    Its processes die with the thread that enters it.
+    """Judges programs in walled processes; an async context manager. Its processes die with the thread that entered.
 
     Raises SandboxError where the walls are not sound (unless `allow_weak`), where the supervisor dies or hangs, and
     where the machine fails too often (see Breaker). `slots` programs run at once: the available cores unless given. A
