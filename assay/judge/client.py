@@ -78,7 +78,7 @@ class Judge:
         )  # fmt: skip
         theirs.close()
         reader, self._writer = await asyncio.open_connection(sock=ours)
-        settings = {"limits": asdict(self.limits), "slots": self.slots, "required": isolation.sound}
+        settings = {"limits": asdict(self.limits), "slots": self.slots, "required": isolation.walls}
         frame = json.dumps(settings).encode()
         self._writer.write(LENGTH.pack(len(frame)) + frame)
         self._broken = ""

@@ -16,10 +16,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from assay.judge.channel import Channel
-from assay.judge.verdict import Evidence
-from assay.sandbox import kernel
+from assay.judge.verdict import LIBRARIES_MB, Evidence
+from assay.sandbox import cgroups, kernel
 from assay.sandbox.allowed import allowed
-from assay.sandbox.limits import Limits
+from assay.sandbox.limits import MIB, Limits
+from assay.sandbox.zygote import WORKER_MEMORY_MB
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TZ": "UTC",
                "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # fmt: skip
@@ -28,6 +29,8 @@ WORKER_JOBS = 200
 """Jobs after which a worker is replaced, clean or not."""
 LEAVES = 4
 """Leaves that are forked together."""
+PROCESSES = 512
+"""Threads that all processes of a slot may have."""
 DEATH_SECONDS = 0.05
 """How long a leaf that has hung up may take to be seen dead."""
 
@@ -95,6 +98,7 @@ class Run:
     next_look: float
     stopped: str = ""
     alive: bool = False
+    starved: bool = False
     report: dict[str, Any] | None = None
     wall_seconds: float = 0.0
     printed: bytearray = field(default_factory=bytearray)
@@ -125,17 +129,20 @@ class Run:
         """All that is known, once the leaf is reaped."""
         return Evidence(
             self.report, self.stopped, self.alive, status, cpu_seconds, memory_mb, self.wall_seconds,
-            bytes(self.printed), self.request.attempt,
+            bytes(self.printed), self.request.attempt, self.starved,
         )  # fmt: skip
 
 
 class Slot:
     """A zygote with its leaves and workers. `failure` says why the zygote never came up."""
 
-    def __init__(self, number: int, limits: Limits, required: bool) -> None:
+    def __init__(self, number: int, limits: Limits, required: list[str]) -> None:
         self.number = number
         core = sorted(os.sched_getaffinity(0))[number % cores()]
-        self.settings = {"required": required, "core": core, "limits": asdict(limits), **asdict(allowed(number))}
+        reach = asdict(allowed(number))
+        memory_mb = limits.memory_mb + limits.stack_mb + WORKER_MEMORY_MB + LIBRARIES_MB
+        self.group = cgroups.make(str(number), memory_mb * MIB, PROCESSES) if "group" in required else None
+        self.settings = {"required": required, "core": core, "limits": asdict(limits), "reach": reach}
         self.coming = 0
         self.leaves: deque[Leaf] = deque()
         self.workers: deque[Worker] = deque()
@@ -158,6 +165,9 @@ class Slot:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         theirs.close()
+        if self.group is not None:
+            with contextlib.suppress(ProcessLookupError):  # a zygote that is gone is noticed by reading
+                self.group.add(self.process.pid)
         self._say(self.settings)
         self._say(["worker"])
         self._say(["worker"])
@@ -185,6 +195,7 @@ class Slot:
             return
         hung_up = run.report is not None and run.report["broken"] is not None and run.report["broken"][0] == "gone"
         run.alive = not run.leaf_is_dead(DEATH_SECONDS if hung_up else 0)
+        run.starved = not (run.alive and run.report) and self.group is not None and self.group.killed()
         run.wall_seconds = time.monotonic() - run.started
         kill(run.leaf.pidfd)
         ended = [run.leaf.pid]
@@ -256,6 +267,6 @@ def cores() -> int:
 def cpu_seconds(run: Run) -> float:
     """CPU seconds of the leaf so far; 0 where it is gone."""
     try:
-        return kernel.cpu_seconds_of(run.leaf.pid)
+        return kernel.cpu_seconds_of(run.leaf.pidfd)
     except OSError:
         return 0.0

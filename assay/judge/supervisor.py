@@ -20,7 +20,7 @@ from typing import Any
 from assay.judge.channel import Channel
 from assay.judge.slot import Request, Run, Slot, cores, cpu_seconds, kill
 from assay.judge.verdict import decide
-from assay.sandbox import kernel
+from assay.sandbox import cgroups, kernel
 from assay.sandbox.limits import MIB, Limits
 from assay.types import Verdict
 
@@ -38,7 +38,7 @@ NUMBER = 4
 class Supervisor:
     """The loop. `trainer` brings jobs and takes executions."""
 
-    def __init__(self, trainer: Channel, limits: Limits, slots: int, required: bool) -> None:
+    def __init__(self, trainer: Channel, limits: Limits, slots: int, required: list[str]) -> None:
         self.trainer = trainer
         self.limits = limits
         self.required = required
@@ -232,12 +232,16 @@ class Supervisor:
         with contextlib.suppress(ChildProcessError):
             while True:
                 os.wait()
+        for slot in self.slots:
+            if slot.group is not None:
+                slot.group.remove()
 
 
 def main() -> None:
     """Serve the trainer on the inherited descriptor; its first frame is the settings."""
     kernel.hide()
     kernel.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    cgroups.remove_leftovers()
     stream = socket.socket(fileno=int(sys.argv[1]))
     length = int.from_bytes(stream.recv(4, socket.MSG_WAITALL), "big")
     settings = json.loads(stream.recv(length, socket.MSG_WAITALL))

@@ -45,6 +45,8 @@ class Evidence:
     printed: bytes
     attempt: int
     """0 for the first, 1 after a failure of the machine."""
+    starved: bool = False
+    """Whether the kernel has just killed in the slot's group for want of memory."""
 
 
 def decide(seen: Evidence, limits: Limits) -> Execution:
@@ -100,7 +102,7 @@ def died(seen: Evidence, limits: Limits, signal_number: int) -> tuple[Verdict, s
     name = signal.Signals(signal_number).name
     if signal_number != signal.SIGKILL:
         return Verdict.ERROR, f"killed by {name}"
-    if seen.memory_mb >= NEARLY * limits.memory_mb:
+    if seen.starved or seen.memory_mb >= NEARLY * limits.memory_mb:
         return Verdict.MEMORY, f"killed with {seen.memory_mb:.0f} MiB in use"
     # a leaf cannot send itself SIGKILL, so the machine did; twice in a row is taken for the program's doing
     return (Verdict.INFRA if seen.attempt == 0 else Verdict.ERROR), "killed by SIGKILL"

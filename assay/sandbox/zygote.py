@@ -16,9 +16,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, cast
 
-from assay.sandbox import kernel, walls
+from assay.sandbox import kernel, namespaces, walls
 
 if TYPE_CHECKING:
+    from assay.sandbox.allowed import Allowed
     from assay.sandbox.limits import Limits
 
 MESSAGE = 65_536
@@ -46,20 +47,21 @@ class Role(NamedTuple):
 
 
 def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None]) -> None:
-    """Fork until the supervisor hangs up. The first message is the settings: limits, required, core, and Allowed."""
+    """Fork until the supervisor hangs up. The first message is the settings: limits, required walls, core, reach."""
     parent = os.getppid()
     control = socket.socket(fileno=control_fd)
     settings = json.loads(control.recv(MESSAGE))
     os.sched_setaffinity(0, {settings["core"]})
     limits = cast("Limits", SimpleNamespace(**settings["limits"]))
+    reach = cast("Allowed", SimpleNamespace(**settings["reach"]))
     try:
-        walls.enclose_family(*(settings[name] for name in ("user", "readable", "listable", "required")))
+        walls.enclose_family(reach, settings["required"])
     except OSError as error:
         control.send(json.dumps(["failed", str(error)]).encode())
         return
-    kernel.die_with_parent(parent)
+    kernel.die_with_parent(namespaces.OUTSIDE if "namespaces" in settings["required"] else parent)
     cpu_seconds = int(limits.cpu_seconds) + SPARE_CPU
-    alone = settings["user"] is not None
+    alone = os.getuid() == reach.user
     leaf_walls = walls.LeafWalls(limits, cpu_seconds=cpu_seconds, memory_mb=limits.memory_mb, own_user=alone)
     leaf_role = Role(leaf_walls, leaf)
     worker_role = Role(walls.LeafWalls(limits, cpu_seconds=WORKER_CPU_SECONDS, memory_mb=WORKER_MEMORY_MB), worker)
