@@ -13,6 +13,7 @@ import sys
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from assay.judge.channel import Channel
@@ -267,6 +268,12 @@ def cores() -> int:
 def cpu_seconds(run: Run) -> float:
     """CPU seconds of the leaf so far; 0 where it is gone."""
     try:
-        return kernel.cpu_seconds_of(run.leaf.pidfd)
+        return kernel.cpu_seconds_of(pid_of(run.leaf.pidfd))
     except OSError:
         return 0.0
+
+
+def pid_of(pidfd: int) -> int:
+    """The pid as seen from here, which is another one than the zygote's in a namespace. Raises OSError."""
+    lines = Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines()
+    return next(int(line.removeprefix("Pid:")) for line in lines if line.startswith("Pid:"))

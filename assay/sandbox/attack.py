@@ -88,7 +88,7 @@ def speak_to_host() -> None:
 
 def look_at_file() -> None:
     """Learn whether a file outside the allow-list exists, its size and its times."""
-    os.stat(__file__)
+    Path(__file__).stat()
 
 
 def see_processes() -> None:
@@ -181,15 +181,15 @@ def tried(wall: Callable[[], None]) -> str:
     if child == 0:
         try:
             wall()
+            os.write(writer, b".")
         except OSError as error:
             os.write(writer, str(error).encode())
-            os._exit(1)
         os._exit(0)
     os.close(writer)
-    with open(reader) as said:
-        why = said.read()
-    failed = os.waitpid(child, 0)[1] != 0
-    return why or ("it does not end well" if failed else "")
+    said = os.read(reader, walls.MIB).decode()
+    os.close(reader)
+    os.waitpid(child, 0)
+    return "" if said == "." else said or "it ends the process"
 
 
 def main() -> None:

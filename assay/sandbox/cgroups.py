@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.sandbox.kernel import started
-
-PREFIX = "assay"
+NAME = re.compile(r"assay-(\d+)-(\d+)-\w+")
+"""A group's name: the pid and the start of the process that made it, and what it is for."""
 PROCESSES = "cgroup.procs"
 LIMITS = {
     "memory.limit_in_bytes": "memory", "memory.memsw.limit_in_bytes": "memory",  # version 1
@@ -57,7 +57,8 @@ class Group:
 
 def make(name: str, memory: int, processes: int) -> Group:
     """A group for this process's children, found by its name or made. Raises OSError where none can be had."""
-    group = Group(tuple(parent / f"{PREFIX}-{os.getpid()}-{started(os.getpid())}-{name}" for parent in parents()))
+    name = f"assay-{os.getpid()}-{started(os.getpid())}-{name}"
+    group = Group(tuple(parent / name for parent in parents()))
     try:
         for folder in group.folders:
             folder.mkdir(exist_ok=True)
@@ -73,9 +74,9 @@ def remove_leftovers() -> None:
     """Remove the groups of processes that have ended without doing so."""
     with contextlib.suppress(OSError):
         for parent in parents():
-            for folder in parent.glob(f"{PREFIX}-*-*-*"):
-                pid, birth = folder.name.split("-")[1:3]
-                if str(started(int(pid))) != birth:
+            for folder in parent.glob("assay-*"):
+                name = NAME.fullmatch(folder.name)
+                if name and started(int(name[1])) != int(name[2]):
                     Group((folder,)).remove()
 
 
@@ -93,6 +94,11 @@ def parents() -> tuple[Path, ...]:
         if {"memory", "pids"} <= handed_down:
             return (folder,)
     raise FileNotFoundError("no control group here limits memory and processes")
+
+
+def started(pid: int) -> int:
+    """When a process began, in ticks since the machine did; 0 where there is none. A pid alone may be used again."""
+    return next((int(line.rpartition(")")[2].split()[19]) for line in lines_of(Path(f"/proc/{pid}/stat"))), 0)
 
 
 def hierarchies() -> dict[str, Path]:

@@ -75,17 +75,6 @@ def close_from(first: int) -> None:
         os.closerange(first, 4096)  # kernels before 5.9
 
 
-def cpu_seconds_of(pidfd: int) -> float:
+def cpu_seconds_of(pid: int) -> float:
     """CPU seconds that a living process (or zombie) has used, over all its threads. Raises OSError when it is gone."""
-    with open(f"/proc/self/fdinfo/{pidfd}") as file:  # its pid as seen from here: it may be in a namespace
-        pid = next(int(line[4:]) for line in file if line.startswith("Pid:"))
     return time.clock_gettime((~pid << 3) | 2)
-
-
-def started(pid: int) -> int:
-    """When a process began, in ticks since the machine did; 0 where there is none. A pid alone may be used again."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return int(file.read().rpartition(")")[2].split()[19])
-    except OSError:
-        return 0

@@ -95,7 +95,7 @@ def show(path: str) -> None:
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, options: bytes = b"") -> None:
-    """mount(2). Raises OSError."""
+    """Mount as the system call does. Raises OSError."""
     done = libc.mount(source.encode(), target.encode(), kind.encode() if kind else None, flags, options)
     checked(done, f"mount {source} at {target}")
 

@@ -20,7 +20,7 @@ class Isolation:
     """What the walls are on this machine, found by trying."""
 
     tier: str
-    """A to E; A, B and C are sound (A hides all else, B has a user of its own), D lets programs read files, E hardly holds."""
+    """A to E; A, B and C are sound, and A hides all else; D lets programs read files, E hardly holds."""
     enforced: tuple[str, ...]
     """Walls that stood when attacked."""
     missing: tuple[str, ...]
@@ -48,7 +48,7 @@ def probe() -> Isolation:
 
 
 def graded(walls: Collection[str], stood: list[str], failed: dict[str, str]) -> Isolation:
-    """The tier of `walls` that were put up: attacks `stood` or got through; `failed` has these and other walls, and why."""
+    """The tier of `walls` that were put up, of which some `stood` when attacked; what `failed`, with the reasons."""
     if failed.keys() - FILES - HARMLESS:
         tier = "E"
     elif failed.keys() & FILES:

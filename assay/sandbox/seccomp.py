@@ -60,7 +60,7 @@ LEAF_NUMBERS = {
 }  # fmt: skip
 CLONE, CLONE3, PRCTL, TGKILL = (56, 220), (435, 435), (157, 167), (234, 131)
 PRLIMIT, MMAP, FCNTL, IOCTL = (302, 261), (9, 222), (72, 25), (16, 29)
-SOCKETPAIR, SOCK_STREAM, SOCK_TYPES = (53, 199), 1, 0xF
+SOCKETPAIR, STREAM, SOCKET_TYPES = (53, 199), 1, 0xF
 """Pairs of datagrams could send to any named socket of the host, which landlock does not guard."""
 
 CLONE_THREAD, PR_SET_NAME, MAP_SHARED_ANONYMOUS = 0x10000, 15, 0x21
@@ -120,7 +120,7 @@ def family_filter() -> list[Instruction]:
         *_only_for(MMAP[at], [_argument(3), (ANY_BIT, 0, 1, MAP_GROWSDOWN), REFUSE,
                               (AND, 0, 0, MAP_SHARED_ANONYMOUS),
                               (EQUAL, 0, 1, MAP_SHARED_ANONYMOUS), REFUSE, PASS_ON]),
-        *_only_for(SOCKETPAIR[at], [_argument(1), (AND, 0, 0, SOCK_TYPES), (EQUAL, 0, 1, SOCK_STREAM), PASS_ON, REFUSE]),
+        *_only_for(SOCKETPAIR[at], [_argument(1), (AND, 0, 0, SOCKET_TYPES), (EQUAL, 0, 1, STREAM), PASS_ON, REFUSE]),
         *_only_for(FCNTL[at], _refuse_values(1, REFUSED_FCNTL)),
         *_only_for(IOCTL[at], _refuse_values(1, REFUSED_IOCTL)),
         PASS_ON,
