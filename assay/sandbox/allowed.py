@@ -56,7 +56,7 @@ def allowed(slot: int) -> Allowed:
         readable=(*LIBRARIES, *modules, *packages),
         listable=(str(library), *folders),
         shown=(*LIBRARIES, NULL, str(library), named),
-        covered=(*(f"{library}/{name}" for name in UNREAD), *folders, SYSTEM_PACKAGES),
+        covered=(*(f"{place}/{name}" for place in {str(library), named} for name in UNREAD), *folders, SYSTEM_PACKAGES),
         packages=packages,
         library=str(library),
         user=FIRST_USER + slot if os.getuid() == 0 else None,

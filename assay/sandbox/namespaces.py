@@ -82,8 +82,8 @@ def show(path: str) -> None:
     if not os.path.exists(path) or os.path.lexists(inside):
         return
     os.makedirs(os.path.dirname(inside), exist_ok=True)
-    if os.path.islink(path):
-        os.symlink(os.readlink(path), inside)
+    if os.path.islink(path) and os.path.exists(ROOT + os.path.realpath(path)):
+        os.symlink(os.path.realpath(path), inside)
         return
     device = path.startswith("/dev/")
     if os.path.isdir(path):

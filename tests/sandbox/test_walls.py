@@ -105,6 +105,7 @@ def say_hello():
     ours.sendto(b"", os.environ["ABSTRACT"])
 print(json.dumps({
     "file": got_through(lambda: os.stat("/etc/passwd")),
+    "file of the old root": got_through(lambda: os.stat("/../etc/passwd")),
     "own package": got_through(lambda: os.stat(attack.__file__)),
     "test of the standard library": got_through(lambda: os.stat(reach.library + "/test/support/__init__.py")),
     "processes": got_through(attack.see_processes),
