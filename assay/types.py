@@ -56,6 +56,28 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the entry point, and the value that is right."""
+
+    arguments: str
+    """A list of the arguments in the judge's JSON (judge/codec.py): plain JSON where they are plain."""
+    expected: str | None = None
+    """The right value, in the same; None for what the task's reference answers."""
+    tolerance: float = 0.0
+    """Absolute, for floats anywhere in the value."""
+    hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One run of a whole program: what it reads, and what it must print."""
+
+    stdin: str
+    stdout: str
+    hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One problem with its tests."""
 
@@ -63,10 +85,10 @@ class Task:
     """Unique within its set: `HumanEval/0`."""
     prompt: str
     """What the model is shown: a stub to complete, or a description."""
-    checks: tuple[Check, ...]
-    """At least one."""
+    checks: tuple[Check | Call, ...] | tuple[Exchange, ...]
+    """At least one; a program that reads and prints has exchanges, a function checks or calls."""
     entry_point: str
-    """The name that the checks call."""
+    """The name that the checks call; empty for a program that reads and prints."""
     language: str = "python"
     """A language of sandbox/languages."""
     stub: str = ""
@@ -75,6 +97,9 @@ class Task:
     """Data-set code bound in the test worker before the checks: imports, helpers, constants; never the candidate's."""
     reference: str | None = None
     """A whole program that passes."""
+    checker: str = ""
+    """What decides about calls and exchanges: a name of judge/checkers.py, or Python that defines `check`; the usual
+    one where empty."""
     demonstrations: tuple[str, ...] = ()
     """Completions to learn from; may be wordy or wrong. Without any, SFT learns from the reference."""
     stop: tuple[str, ...] = ()
@@ -118,6 +143,8 @@ class Execution:
     """One line for people: the exception, the limit, the failing check. Up to 500 characters."""
     output: str = ""
     """What the candidate printed, truncated."""
+    stderr: str = ""
+    """What a program that reads and prints wrote to its standard error, truncated; a function's is in `output`."""
     cpu_seconds: float = 0.0
     """CPU time of the candidate."""
     wall_seconds: float = 0.0

@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 
 from assay.judge import Job, Judge, client
-from assay.judge.zygote import WARM
+from assay.judge.zygote import PLAIN
 from assay.sandbox import cgroups, kernel, walls
 from assay.sandbox.allowed import allowed
 from assay.sandbox.limits import MIB, Limits
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
     possible = probe().walls
-    for name in (*WARM, "assay.judge.candidate", "assay.judge.worker"):
+    for name in (*PLAIN, "assay.judge.candidate", "assay.judge.worker"):
         importlib.import_module(name)
     print(f"tier {probe().tier}; {rounds * FORKS} forks of each kind\n", flush=True)
     forks(rounds, possible)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.judge.channel import Channel
+from assay.judge.orders import ZYGOTES, Order
 from assay.judge.verdict import LIBRARIES_MB, Evidence
 from assay.sandbox import cgroups, kernel
 from assay.sandbox.allowed import allowed
@@ -30,6 +32,7 @@ WORKER_JOBS = 200
 """Jobs after which a worker is replaced, clean or not."""
 LEAVES = 4
 """Leaves that are forked together."""
+SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 PROCESSES = 512
 """Threads that all processes of a slot may have."""
 DEATH_SECONDS = 0.05
@@ -41,7 +44,8 @@ class Request:
     """One job as the trainer sent it, and how often it was tried."""
 
     number: int
-    payload: bytes
+    order: Order
+    limits: Limits
     attempt: int = 0
     avoid: Slot | None = None
 
@@ -72,14 +76,18 @@ class Worker:
     pidfd: int
     jobs: int = 0
 
-    def give(self, leaf: Leaf, payload: bytes) -> None:
+    def give(self, leaf: Leaf, order: Order) -> None:
         """Hand it a candidate and a job."""
         self.jobs += 1
-        with contextlib.suppress(OSError):  # a worker that is gone is noticed by reading
-            socket.send_fds(self.control.stream, [b"."], [leaf.wire])
-        os.close(leaf.wire)
+        descriptors = [leaf.wire] if order.stdin is None else [leaf.wire, memory_file(order.stdin)]
+        try:
+            socket.send_fds(self.control.stream, [b"."], descriptors)
+        except OSError:
+            kill(self.pidfd)  # the machine's failure, seen by the worker's silence
         leaf.wire = -1
-        self.control.send(payload)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.control.send(order.payload)
 
     def close(self) -> None:
         """Let go of every descriptor."""
@@ -135,15 +143,24 @@ class Run:
 
 
 class Slot:
-    """A zygote with its leaves and workers. `failure` says why the zygote never came up."""
+    """A zygote of one kind with its leaves and workers. `failure` says why the zygote never came up.
 
-    def __init__(self, number: int, limits: Limits, required: list[str]) -> None:
+    Slots of one number share a core and take turns.
+    """
+
+    def __init__(self, number: int, zygote: str, limits: Limits, required: list[str]) -> None:
         self.number = number
-        core = sorted(os.sched_getaffinity(0))[number % cores()]
-        reach = asdict(allowed(number))
+        self.zygote = zygote
+        mine = sorted(os.sched_getaffinity(0))
+        core = mine[number % len(mine)]
         memory_mb = limits.memory_mb + limits.stack_mb + WORKER_MEMORY_MB + LIBRARIES_MB
-        self.group = cgroups.make(str(number), memory_mb * MIB, PROCESSES) if "group" in required else None
-        self.settings = {"required": required, "core": core, "limits": asdict(limits), "reach": reach}
+        self.group = cgroups.make(f"{zygote}{number}", memory_mb * MIB, PROCESSES) if "group" in required else None
+        self.settings = {
+            "required": required,
+            "core": core,
+            "limits": asdict(limits),
+            "reach": asdict(allowed(number * len(ZYGOTES) + ZYGOTES.index(zygote))),
+        }
         self.coming = 0
         self.leaves: deque[Leaf] = deque()
         self.workers: deque[Worker] = deque()
@@ -160,7 +177,7 @@ class Slot:
 
     def _start(self) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-P", "-s", "-B", "-m", "assay.judge.zygote", str(theirs.fileno())]
+        command = [sys.executable, "-P", "-s", "-B", "-m", "assay.judge.zygote", str(theirs.fileno()), self.zygote]
         self.process = subprocess.Popen(
             command, env=ENVIRONMENT, cwd="/", pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -174,12 +191,12 @@ class Slot:
         self._say(["worker"])
         self._stock()
 
-    def begin(self, request: Request, limits: Limits) -> Run:
+    def begin(self, request: Request) -> Run:
         """Start a job on a leaf that waits, and ask for the next leaf meanwhile."""
-        now = time.monotonic()
+        now, limits = time.monotonic(), request.limits
         leaf, worker = self.leaves.popleft(), self.workers[0]
-        self.run = Run(request, leaf, worker, now, now + limits.wall_seconds, now + limits.cpu_seconds / cores())
-        worker.give(leaf, request.payload)
+        self.run = Run(request, leaf, worker, now, now + limits.wall_seconds, now + limits.cpu_seconds)
+        worker.give(leaf, request.order)
         self._stock()
         return self.run
 
@@ -254,15 +271,21 @@ class Slot:
             self.control.send(json.dumps(message).encode())
 
 
+def memory_file(data: bytes) -> int:
+    """A descriptor that reads `data`, and that nobody can write to."""
+    file = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]
+    os.lseek(file, 0, os.SEEK_SET)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
+    return file
+
+
 def kill(pidfd: int) -> None:
     """SIGKILL by descriptor, so that no other process can be hit."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-
-
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def cpu_seconds(run: Run) -> float:

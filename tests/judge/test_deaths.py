@@ -72,12 +72,12 @@ async def processes(judge: Judge) -> dict[str, list[int]]:
     outside = "namespaces" in probe().walls
 
     def zygotes() -> list[int]:
-        started = children(judge._process.pid)
+        started = children(judge._line._process.pid)
         return [inner for outer in started for inner in children(outer)] if outside else started
 
     await until(lambda: [len(children(zygote)) for zygote in zygotes()] == [2 + LEAVES])
     forked = sorted(children(zygotes()[0]))
-    started = children(judge._process.pid)
+    started = children(judge._line._process.pid)
     return {"started": started, "zygote": zygotes(), "worker": forked[:2], "leaf": forked[2:]}
 
 
@@ -111,10 +111,10 @@ def test_the_supervisors_death_is_a_clear_error_and_ends_everything() -> None:
     async def bereft() -> list[int]:
         async with Judge(slots=2) as judge:
             job = asyncio.create_task(judge.run(add("while True: pass")))
-            await until(lambda: len(descendants(judge._process.pid)) >= 2 * 3)
+            await until(lambda: len(descendants(judge._line._process.pid)) >= 2 * 3)
             await asyncio.sleep(0.1)
-            pids = descendants(judge._process.pid)
-            judge._process.kill()
+            pids = descendants(judge._line._process.pid)
+            judge._line._process.kill()
             with pytest.raises(SandboxError, match="supervisor died"):
                 await asyncio.wait_for(job, 5)
             with pytest.raises(SandboxError, match="supervisor died"):
@@ -130,7 +130,7 @@ def test_nothing_runs_after_the_judge_is_closed() -> None:
             await judge.run(add(RIGHT))
             stuck = asyncio.create_task(judge.run(add("while True: pass")))
             await asyncio.sleep(0.1)
-            pids = [judge._process.pid, *descendants(judge._process.pid)]
+            pids = [judge._line._process.pid, *descendants(judge._line._process.pid)]
             stuck.cancel()
             await asyncio.wait([stuck])
             return pids
@@ -147,7 +147,7 @@ async def main():
         await asyncio.gather(*(judge.run(add("")) for _ in range(8)))
         jobs = [asyncio.create_task(judge.run(add("while True: pass"))) for _ in range(2)]
         await asyncio.sleep(0.1)
-        print(judge._process.pid, flush=True)
+        print(judge._line._process.pid, flush=True)
         await asyncio.gather(*jobs)
 asyncio.run(main())
 """
@@ -188,7 +188,7 @@ def test_many_hostile_programs_leave_no_process_behind() -> None:
             async for _ in judge.stream(map(add, hostile)):
                 pass
             await asyncio.sleep(0.2)
-            return len(descendants(judge._process.pid))
+            return len(descendants(judge._line._process.pid))
 
     assert asyncio.run(battered()) <= 2 * (2 + 2 + LEAVES + LEAVES // 4)
 

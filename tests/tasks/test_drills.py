@@ -24,6 +24,7 @@ from assay.tasks.drills.operations import (
     NUMBER_MAPS,
 )
 from assay.types import Task
+from tests.tasks import sources
 
 SPLITS = ("train", "test", "longer")
 
@@ -38,8 +39,8 @@ def passes(task: Task, program: str) -> bool:
     names: dict[str, object] = {}
     exec(program, names)
     try:
-        for check in task.checks:
-            exec(check.source, names)
+        for source in sources(task):
+            exec(source, names)
     except AssertionError:
         return False
     return True
@@ -137,7 +138,7 @@ def test_checks_cover_the_empty_input_and_a_single_element() -> None:
         for task in tasks(split):
             assert len(task.checks) == 5
             assert [check.hidden for check in task.checks] == [False, False, True, True, True]
-            assert task.checks[3].source.startswith(("assert f([]) ==", "assert f('') =="))
+            assert sources(task)[3].startswith(("assert f([]) ==", "assert f('') =="))
 
 
 def test_demonstrations_are_wrong_at_about_the_intended_rate() -> None:

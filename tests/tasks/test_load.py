@@ -15,6 +15,7 @@ from assay.errors import DataError, SettingsError
 from assay.tasks import load, task_sets
 from assay.tasks.rows import Origin, public_rows
 from assay.types import Check
+from tests.tasks import sources
 
 ROW: dict[str, Any] = {"id": "a/1", "prompt": "Add one.", "tests": ["assert inc(1) == 2"], "entry_point": "inc"}
 
@@ -110,8 +111,8 @@ def test_a_test_function_is_called_once(tmp_path: Path) -> None:
         {**without("tests"), "id": "a/2", "test": test + "check(inc)\n"},
         {**without("tests"), "id": "a/3", "test": "assert inc(1) == 2"},
     )
-    sources = [task.checks[0].source for task in load(file)]
-    assert sources == [test + "\n\ncheck(inc)", test + "check(inc)\n", "assert inc(1) == 2"]
+    found = [sources(task) for task in load(file)]
+    assert found == [[test + "\n\ncheck(inc)"], [test + "check(inc)\n"], ["assert inc(1) == 2"]]
 
 
 def test_files_in_humanevals_and_mbpps_format_load_like_the_sets(data: Path) -> None:

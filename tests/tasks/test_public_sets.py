@@ -8,6 +8,7 @@ import pytest
 
 from assay.tasks import load
 from assay.types import Check, Task
+from tests.tasks import sources
 
 
 def runs(task: Task) -> bool:
@@ -16,8 +17,8 @@ def runs(task: Task) -> bool:
     exec(f"{task.setup}\n{task.reference}", names) if not task.setup.startswith("root") else exec(
         f"{task.reference}\n{task.setup}", names
     )
-    for check in task.checks:
-        exec(check.source, names)
+    for source in sources(task):
+        exec(source, names)
     return True
 
 
@@ -34,7 +35,7 @@ def test_a_humaneval_task_is_a_stub_with_one_hidden_check(data: Path) -> None:
     assert first.stub.endswith('    """\n')
     assert len(first.checks) == 1
     assert first.checks[0].hidden
-    assert first.checks[0].source.endswith("\n\ncheck(has_close_elements)")
+    assert sources(first)[0].endswith("\n\ncheck(has_close_elements)")
     assert first.setup == "from typing import List\n"
     assert (first.reference or "").startswith(first.stub)
 
