@@ -71,7 +71,8 @@ def render(found: Report) -> Table:
     walls = found.isolation
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_row("isolation", f"tier {walls.tier}, {'sound' if walls.sound else 'NOT sound'}")
-    table.add_row("walls that stood", ", ".join(walls.enforced) or "none")
+    table.add_row("walls", ", ".join(walls.walls) or "none")
+    table.add_row("attacks that failed", ", ".join(walls.enforced) or "none")
     for gap in walls.missing:
         table.add_row("missing", gap)
     if walls.advice:

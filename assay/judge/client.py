@@ -74,7 +74,7 @@ class Judge:
         isolation = await asyncio.to_thread(probe)
         if not (isolation.sound or self.allow_weak):
             raise SandboxError(f"isolation is tier {isolation.tier} here: {isolation.advice}; see `assay doctor`")
-        await self._line.start(self.limits, self.slots, isolation.sound)
+        await self._line.start(self.limits, self.slots, isolation.walls)
         if self._archive is not None:
             self._memory.archive = Archive(self._archive)
         return self

@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
@@ -33,11 +34,11 @@ class Line:
         self._heard = False
         self.broken = "the judge is not started; use `async with Judge() as judge`"
 
-    async def start(self, limits: Limits, slots: int, required: bool) -> None:
-        """Start a supervisor; with `required`, every wall must stand. Raises SandboxError."""
+    async def start(self, limits: Limits, slots: int, required: Collection[str]) -> None:
+        """Start a supervisor; the `required` walls must stand. Raises SandboxError."""
         ours, self._process = started()
         reader, self._writer = await asyncio.open_connection(sock=ours)
-        frame = json.dumps({"limits": asdict(limits), "slots": slots, "required": required}).encode()
+        frame = json.dumps({"limits": asdict(limits), "slots": slots, "required": list(required)}).encode()
         self._writer.write(LENGTH.pack(len(frame)) + frame)
         self.broken = ""
         self._tasks = [asyncio.create_task(self._listen(reader)), asyncio.create_task(self._watch())]

@@ -20,10 +20,11 @@ from typing import Any
 
 from assay.judge.channel import Channel
 from assay.judge.orders import ZYGOTES, Order
-from assay.judge.verdict import Evidence
-from assay.sandbox import kernel
+from assay.judge.verdict import LIBRARIES_MB, Evidence
+from assay.sandbox import cgroups, kernel
 from assay.sandbox.allowed import allowed
-from assay.sandbox.limits import Limits
+from assay.sandbox.limits import MIB, Limits
+from assay.sandbox.zygote import WORKER_MEMORY_MB
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TZ": "UTC",
                "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # fmt: skip
@@ -33,6 +34,8 @@ WORKER_JOBS = 200
 LEAVES = 4
 """Leaves that are forked together."""
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+PROCESSES = 512
+"""Threads that all processes of a slot may have."""
 DEATH_SECONDS = 0.05
 """How long a leaf that has hung up may take to be seen dead."""
 
@@ -115,6 +118,7 @@ class Run:
     starved: float = 0.0
     """Seconds without a core that the deadline makes up for."""
     alive: bool = False
+    killed_for_memory: bool = False
     report: dict[str, Any] | None = None
     wall_seconds: float = 0.0
     printed: bytearray = field(default_factory=bytearray)
@@ -132,7 +136,7 @@ class Run:
 
     def make_up(self) -> bool:
         """Put the deadline off by the time that the leaf was ready and had no core; False where that is none."""
-        starved = starved_seconds(self.leaf.pid)
+        starved = starved_seconds(pid_of(self.leaf.pidfd))
         late = starved - self.starved > 0.01
         if late:
             self.deadline += starved - self.starved
@@ -141,7 +145,7 @@ class Run:
 
     def is_frozen(self) -> bool:
         """Whether someone has stopped one of its processes by a signal; a leaf cannot do that itself."""
-        return any(is_stopped(process.pid) for process in (self.leaf, self.worker))
+        return any(is_stopped(pid_of(process.pidfd)) for process in (self.leaf, self.worker))
 
     def leaf_is_dead(self, patience: float) -> bool:
         """Whether the leaf has ended, waiting up to `patience` seconds for it."""
@@ -158,7 +162,7 @@ class Run:
         """All that is known, once the leaf is reaped."""
         return Evidence(
             self.report, self.stopped, self.alive, status, cpu_seconds, memory_mb, self.wall_seconds,
-            bytes(self.printed), self.request.failure,
+            bytes(self.printed), self.request.failure, self.killed_for_memory,
         )  # fmt: skip
 
 
@@ -168,16 +172,18 @@ class Slot:
     Slots of one number share a core and take turns.
     """
 
-    def __init__(self, number: int, zygote: str, limits: Limits, required: bool) -> None:
+    def __init__(self, number: int, zygote: str, limits: Limits, required: list[str]) -> None:
         self.number = number
         self.zygote = zygote
         mine = sorted(os.sched_getaffinity(0))
         core = mine[number % len(mine)]
+        memory_mb = limits.memory_mb + limits.stack_mb + WORKER_MEMORY_MB + LIBRARIES_MB
+        self.group = cgroups.make(f"{zygote}{number}", memory_mb * MIB, PROCESSES) if "group" in required else None
         self.settings = {
             "required": required,
             "core": core,
             "limits": asdict(limits),
-            **asdict(allowed(number * len(ZYGOTES) + ZYGOTES.index(zygote))),
+            "reach": asdict(allowed(number * len(ZYGOTES) + ZYGOTES.index(zygote))),
         }
         self.coming = 0
         self.leaves: deque[Leaf] = deque()
@@ -202,6 +208,9 @@ class Slot:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         theirs.close()
+        if self.group is not None:
+            with contextlib.suppress(ProcessLookupError):  # a zygote that is gone is noticed by reading
+                self.group.add(self.process.pid)
         self._say(self.settings)
         self._say(["worker"])
         self._say(["worker"])
@@ -234,6 +243,7 @@ class Slot:
             return
         hung_up = run.report is not None and run.report["broken"] is not None and run.report["broken"][0] == "gone"
         run.alive = not run.leaf_is_dead(DEATH_SECONDS if hung_up else 0)
+        run.killed_for_memory = not (run.alive and run.report) and self.group is not None and self.group.killed()
         if not run.alive and not hung_up and not run.worker.answers():
             run.report = None  # which died of the worker's end
         run.wall_seconds = time.monotonic() - run.started
@@ -348,6 +358,12 @@ def kill_children() -> None:
 def cpu_seconds(run: Run) -> float:
     """CPU seconds of the leaf so far; 0 where it is gone."""
     try:
-        return kernel.cpu_seconds_of(run.leaf.pid)
+        return kernel.cpu_seconds_of(pid_of(run.leaf.pidfd))
     except OSError:
         return 0.0
+
+
+def pid_of(pidfd: int) -> int:
+    """The pid as seen from here, which is another one than the zygote's in a namespace. Raises OSError."""
+    lines = Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines()
+    return next(int(line.removeprefix("Pid:")) for line in lines if line.startswith("Pid:"))

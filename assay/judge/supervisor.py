@@ -20,7 +20,7 @@ from assay.judge.channel import Channel
 from assay.judge.orders import unpacked
 from assay.judge.slot import Request, Run, Slot, cpu_seconds, kill, kill_children
 from assay.judge.verdict import decide
-from assay.sandbox import kernel
+from assay.sandbox import cgroups, kernel
 from assay.sandbox.limits import MIB, Limits
 from assay.sandbox.zygote import many_files
 from assay.types import Execution, Verdict
@@ -42,7 +42,7 @@ NUMBER = 4
 class Supervisor:
     """The loop. `trainer` brings jobs and takes executions."""
 
-    def __init__(self, trainer: Channel, limits: Limits, slots: int, required: bool) -> None:
+    def __init__(self, trainer: Channel, limits: Limits, slots: int, required: list[str]) -> None:
         self.trainer = trainer
         self.limits = limits
         self.required = required
@@ -281,6 +281,9 @@ class Supervisor:
             while True:
                 kill_children()
                 os.wait()
+        for slot in self.slots:
+            if slot.group is not None:
+                slot.group.remove()
 
 
 def main() -> None:
@@ -289,6 +292,7 @@ def main() -> None:
     kernel.die_with_parent(os.getppid())
     kernel.prctl(PR_SET_CHILD_SUBREAPER, 1)
     many_files()
+    cgroups.remove_leftovers()
     stream = socket.socket(fileno=int(sys.argv[1]))
     length = int.from_bytes(stream.recv(4, socket.MSG_WAITALL), "big")
     settings = json.loads(stream.recv(length, socket.MSG_WAITALL))

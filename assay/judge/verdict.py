@@ -48,6 +48,8 @@ class Evidence:
     printed: bytes
     before: str
     """How the machine failed the attempt before this one; empty for the first."""
+    killed_for_memory: bool = False
+    """Whether the kernel has just killed in the slot's group for want of memory."""
 
 
 def decide(seen: Evidence, limits: Limits) -> Execution:
@@ -113,7 +115,7 @@ def died(seen: Evidence, limits: Limits, signal_number: int) -> tuple[Verdict, s
     name = signal.Signals(signal_number).name
     if signal_number != signal.SIGKILL:
         return Verdict.ERROR, f"killed by {name}"
-    if seen.memory_mb >= NEARLY * limits.memory_mb:
+    if seen.killed_for_memory or seen.memory_mb >= NEARLY * limits.memory_mb:
         return Verdict.MEMORY, f"killed with {seen.memory_mb:.0f} MiB in use"
     # a leaf cannot send itself SIGKILL, so the machine did; twice in a row is taken for the program's doing
     return (Verdict.ERROR if seen.before == KILLED else Verdict.INFRA), KILLED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import mmap
 import os
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from assay.sandbox import kernel, walls
+from assay.sandbox import cgroups, kernel, walls
 from assay.sandbox.allowed import allowed
 from assay.sandbox.limits import Limits
 from assay.sandbox.seccomp import MAP_GROWSDOWN
@@ -73,11 +74,33 @@ def hold_too_much() -> None:
     ctypes.create_string_buffer(512 * walls.MIB)
 
 
-def be_root() -> None:
-    """Be the user we started as, when that is root."""
-    if os.getuid() != 0:
-        raise PermissionError
+def mount() -> None:
+    """Change what lies where."""
+    kernel.checked(kernel.libc.mount(b"none", b"/usr", b"tmpfs", 0, None), "mount")
 
+
+def speak_to_host() -> None:
+    """Send a message to a socket of the host that has a name but no file."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with ours, theirs:
+        ours.sendto(b"", SERVER)
+
+
+def look_at_file() -> None:
+    """Learn whether a file outside the allow-list exists, its size and its times."""
+    Path(__file__).stat()
+
+
+def see_processes() -> None:
+    """Learn whether processes of the host exist."""
+    for pid in {1, PARENT} - {os.getpid()}:
+        os.getsid(pid)
+
+
+PARENT = os.getppid()
+SERVER = f"\0assay-{os.getpid()}"
+"""Where whoever attacks has had a socket of the host listen."""
+GROUP_MB, GROUP_PROCESSES, PIPES = 32, 16, 60
 
 ATTACKS: dict[str, Callable[[], None]] = {
     "processes": fork,
@@ -91,7 +114,11 @@ ATTACKS: dict[str, Callable[[], None]] = {
     "stacks": grow_stacks,
     "page tables": fill_page_tables,
     "memory": hold_too_much,
+    "mounting": mount,
+    "sockets of the host": speak_to_host,
 }
+HIDING: dict[str, Callable[[], None]] = {"looking at files": look_at_file, "seeing processes": see_processes}
+"""What only namespaces stop; it gives away names, sizes and times, and no contents."""
 
 
 def attacked(attacks: dict[str, Callable[[], None]]) -> tuple[list[str], dict[str, str]]:
@@ -108,21 +135,84 @@ def attacked(attacks: dict[str, Callable[[], None]]) -> tuple[list[str], dict[st
     return stood, failed
 
 
-def main() -> None:
-    """Wall in, attack, report."""
-    attacks, reach = dict(ATTACKS), allowed(slot=0)
-    if os.getuid() == 0:
-        attacks["another user"] = be_root
-    refused: dict[str, str] = {}
+def overrun_group() -> None:
+    """Put a child into a control group and have it outgrow that. Raises OSError where it could, or there is none."""
+    group = cgroups.make("probe", GROUP_MB * walls.MIB, GROUP_PROCESSES)
     try:
-        walls.enclose_family(reach.user, list(reach.readable), list(reach.listable), required=False)
+        go, goes = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.read(go, 1)
+            multiply()
+            fill_pipes()
+            os._exit(0)
+        group.add(child)
+        os.write(goes, b".")
+        status = os.waitpid(child, 0)[1]
+        if not os.WIFSIGNALED(status) or not group.killed():
+            raise PermissionError("a program outgrew it")
+    finally:
+        group.remove()
+
+
+def multiply() -> None:
+    """Leave more processes behind than the group may have; never returns where that works."""
+    try:
+        for _ in range(2 * GROUP_PROCESSES):
+            if os.fork() == 0:
+                os._exit(0)
+    except BlockingIOError:
+        return
+    os._exit(1)
+
+
+def fill_pipes() -> None:
+    """Put more into pipes than the group may have, which no limit of the process counts."""
+    for _ in range(PIPES):
+        _, full = os.pipe()
+        fcntl.fcntl(full, fcntl.F_SETPIPE_SZ, walls.MIB)
+        os.write(full, bytes(walls.MIB))
+
+
+def tried(wall: Callable[[], None]) -> str:
+    """Why a wall cannot be put up, found in a child; empty where it can."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            wall()
+            os.write(writer, b".")
+        except OSError as error:
+            os.write(writer, str(error).encode())
+        os._exit(0)
+    os.close(writer)
+    said = os.read(reader, walls.MIB).decode()
+    os.close(reader)
+    os.waitpid(child, 0)
+    return "" if said == "." else said or "it ends the process"
+
+
+def main() -> None:
+    """Put up each wall that can be had, attack, report."""
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    server.bind(SERVER)
+    walls.limit_family()
+    reach, up = allowed(slot=0), []
+    refused = {"group": why} if (why := tried(overrun_group)) else {}
+    for name, wall in walls.family(reach).items():
+        if why := tried(wall):
+            refused[name] = why
+        else:
+            wall()
+            up.append(name)
+    try:
+        kernel.hide()
         walls.LeafWalls(Limits(), cpu_seconds=10, memory_mb=256).enclose(os.getppid())
     except OSError as error:
-        refused["walls"] = str(error)
-    stood, failed = attacked(attacks)
-    if "another user" in failed:
-        failed["another user"] = "the interpreter lies in a folder that other users cannot enter"
-    sys.stdout.write(json.dumps({"stood": stood, "failed": failed | refused}))
+        refused["limits"] = str(error)
+    stood, failed = attacked(ATTACKS | HIDING)
+    up += [] if "group" in refused else ["group"]
+    sys.stdout.write(json.dumps({"walls": up, "stood": stood, "failed": failed | refused}))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import ctypes
 import os
 import stat
 import struct
+from collections.abc import Sequence
 
 from assay.sandbox.kernel import libc, syscall
 
@@ -26,7 +27,7 @@ def abi() -> int:
     return max(0, int(libc.syscall(CREATE_RULESET, None, 0, 1)))
 
 
-def restrict(readable: list[str], listable: list[str]) -> None:
+def restrict(readable: Sequence[str], listable: Sequence[str]) -> None:
     """Allow reading below `readable`, listing names below `listable`, /dev/null, and nothing else.
 
     Absent paths are skipped.
@@ -43,7 +44,7 @@ def restrict(readable: list[str], listable: list[str]) -> None:
         for rights, paths in (
             (READ, readable),
             (READ_DIR, listable),
-            ((READ_FILE | WRITE_FILE | TRUNCATE) & files, [NULL]),
+            ((READ_FILE | WRITE_FILE | TRUNCATE) & files, (NULL,)),
         ):
             for path in paths:
                 _allow(ruleset, path, rights)

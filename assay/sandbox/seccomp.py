@@ -40,7 +40,8 @@ NUMBERS: dict[str, tuple[int, int]] = {
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "shmat": (30, 196),
     "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191), "semtimedop": (220, 192),
     "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187), "mq_open": (240, 180),
-    "mq_unlink": (241, 181), "mq_notify": (244, 184), "socket": (41, 198), "flock": (73, 32),
+    "mq_unlink": (241, 181), "mq_notify": (244, 184), "socket": (41, 198), "connect": (42, 203),
+    "bind": (49, 200), "flock": (73, 32),
     # files' metadata, which landlock does not guard
     "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, -1),
     "fchown": (93, 55), "lchown": (94, -1), "fchownat": (260, 54), "setxattr": (188, 5), "lsetxattr": (189, 6),
@@ -59,6 +60,8 @@ LEAF_NUMBERS = {
 }  # fmt: skip
 CLONE, CLONE3, PRCTL, TGKILL = (56, 220), (435, 435), (157, 167), (234, 131)
 PRLIMIT, MMAP, FCNTL, IOCTL = (302, 261), (9, 222), (72, 25), (16, 29)
+SOCKETPAIR, STREAM, SOCKET_TYPES = (53, 199), 1, 0xF
+"""Pairs of datagrams could send to any named socket of the host, which landlock does not guard."""
 
 CLONE_THREAD, PR_SET_NAME, MAP_SHARED_ANONYMOUS = 0x10000, 15, 0x21
 MAP_GROWSDOWN = 0x100  # counted as stack, of which a process may have many: RLIMIT_DATA does not see it
@@ -117,6 +120,7 @@ def family_filter() -> list[Instruction]:
         *_only_for(MMAP[at], [_argument(3), (ANY_BIT, 0, 1, MAP_GROWSDOWN), REFUSE,
                               (AND, 0, 0, MAP_SHARED_ANONYMOUS),
                               (EQUAL, 0, 1, MAP_SHARED_ANONYMOUS), REFUSE, PASS_ON]),
+        *_only_for(SOCKETPAIR[at], [_argument(1), (AND, 0, 0, SOCKET_TYPES), (EQUAL, 0, 1, STREAM), PASS_ON, REFUSE]),
         *_only_for(FCNTL[at], _refuse_values(1, REFUSED_FCNTL)),
         *_only_for(IOCTL[at], _refuse_values(1, REFUSED_IOCTL)),
         PASS_ON,

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
-from assay.sandbox import kernel, landlock, seccomp
+from assay.sandbox import kernel, landlock, namespaces, seccomp
 
 if TYPE_CHECKING:
+    from assay.sandbox.allowed import Allowed
     from assay.sandbox.limits import Limits
 
 MIB = 1024 * 1024
@@ -24,32 +26,44 @@ THREADS = 256
 """Threads of a user that is the family's own."""
 
 
-def enclose_family(user: int | None, readable: list[str], listable: list[str], required: bool = True) -> None:
-    """Wall in this process and all it will fork; see Allowed. With `required`, raises OSError where a wall fails."""
-    kernel.forgo_privileges()
-    for which, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_MEMLOCK, 0), (resource.RLIMIT_FSIZE, MIB)):
-        resource.setrlimit(which, (value, value))
-    walls: tuple[Callable[[], None], ...] = (
-        lambda: become(user),
-        lambda: landlock.restrict(readable, listable),
-        kernel.drop_capabilities,
-        lambda: seccomp.Filter(seccomp.family_filter()).load(),
-    )
-    for wall in walls:
-        try:
+def family(reach: Allowed) -> dict[str, Callable[[], None]]:
+    """The walls of a family by name, in the order in which they go up; each raises OSError where it cannot be had."""
+    walls: dict[str, Callable[[], None]] = {"namespaces": partial(namespaces.enter, reach)}
+    if reach.user is not None:
+        walls["user"] = partial(become, reach.user, reach.library)
+    return walls | {
+        "landlock": partial(landlock.restrict, reach.readable, reach.listable),
+        "capabilities": kernel.drop_capabilities,
+        "seccomp": lambda: seccomp.Filter(seccomp.family_filter()).load(),
+    }
+
+
+def enclose_family(reach: Allowed, required: Collection[str]) -> None:
+    """Put up the `required` walls around this process and all it will fork. Raises OSError where one fails."""
+    limit_family()
+    for name, wall in family(reach).items():
+        if name in required:
             wall()
-        except OSError:
-            if required:
-                raise
     kernel.hide()
 
 
-def become(user: int | None) -> None:
-    """Change to `user` for good, without any groups; nothing where it is None."""
-    if user is not None:
-        os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
+def limit_family() -> None:
+    """No new privileges, no core files, no files that grow."""
+    kernel.forgo_privileges()
+    for which, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_MEMLOCK, 0), (resource.RLIMIT_FSIZE, MIB)):
+        resource.setrlimit(which, (value, value))
+
+
+def become(user: int, library: str) -> None:
+    """Change to `user` for good, without any groups. Raises PermissionError where it could not get to `library`."""
+    folder = library
+    while folder != "/":
+        if not os.stat(folder).st_mode & 0o001:
+            raise PermissionError(f"the interpreter lies below {folder}, which other users cannot enter")
+        folder = os.path.dirname(folder)
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
 
 
 def at_most(which: int, wanted: int) -> int:

@@ -19,9 +19,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, cast
 
-from assay.sandbox import kernel, walls
+from assay.sandbox import kernel, namespaces, walls
 
 if TYPE_CHECKING:
+    from assay.sandbox.allowed import Allowed
     from assay.sandbox.limits import Limits
 
 MESSAGE = 65_536
@@ -54,7 +55,7 @@ class Role(NamedTuple):
 
 
 def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None]) -> None:
-    """Fork until the supervisor hangs up. The first message is the settings: limits, required, core, and Allowed."""
+    """Fork until the supervisor hangs up. The first message is the settings: limits, required walls, core, reach."""
     parent = os.getppid()
     control = socket.socket(fileno=control_fd)
     settings = json.loads(control.recv(MESSAGE))
@@ -62,11 +63,12 @@ def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None])
     kernel.die_first()
     limits = cast("Limits", SimpleNamespace(**settings["limits"]))
     room = cast("Limits", SimpleNamespace(**{**settings["limits"], "open_files": many_files()}))
+    reach = cast("Allowed", SimpleNamespace(**settings["reach"]))
     cpu_seconds = int(limits.cpu_seconds * LONGEST) + SPARE_CPU
-    alone = settings["user"] is not None
     try:
-        walls.enclose_family(*(settings[name] for name in ("user", "readable", "listable", "required")))
-        kernel.die_with_parent(parent)
+        walls.enclose_family(reach, settings["required"])
+        kernel.die_with_parent(namespaces.OUTSIDE if "namespaces" in settings["required"] else parent)
+        alone = os.getuid() == reach.user
         leaf_walls = walls.LeafWalls(limits, cpu_seconds=cpu_seconds, memory_mb=limits.memory_mb, own_user=alone)
         worker_walls = walls.LeafWalls(room, cpu_seconds=WORKER_CPU_SECONDS, memory_mb=WORKER_MEMORY_MB)
         random.seed(0)

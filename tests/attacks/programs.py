@@ -223,6 +223,16 @@ ANSWER
     while True: threading.Thread(target=time.sleep, args=(99,), daemon=True).start()"""),
     Attack("network", "error", "import socket\nANSWER socket.create_connection(('127.0.0.1', 80), 1)"),
     Attack("unix socket", "error", "import socket\nANSWER socket.socket(socket.AF_UNIX)"),
+    Attack("a message to a named socket", "error", """
+import socket
+ANSWER
+    ours, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ours.sendto(b'', '/dev/log'); print('LEAKED')"""),
+    Attack("a pair that takes another name", "error", """
+import socket
+ANSWER
+    ours, _ = socket.socketpair()
+    ours.bind(chr(0) + 'assay-attack'); print('LEAKED')"""),
     # limits
     Attack("loop", "timeout", "ANSWER\n    while True: pass"),
     Attack("loop while imported", "timeout", "while True: pass"),

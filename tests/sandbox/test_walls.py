@@ -4,35 +4,48 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from assay.sandbox import probe as probe_module
+from assay.sandbox import walls
 from assay.sandbox.allowed import Allowed, allowed
-from assay.sandbox.attack import ATTACKS
-from assay.sandbox.probe import graded, probe
+from assay.sandbox.attack import ATTACKS, HIDING
+from assay.sandbox.probe import advice, graded, probe
 
-ENCLOSED = """
+PRELUDE = """
 import json, os, sys
-from assay.sandbox import attack, walls
+from types import SimpleNamespace
+from assay.sandbox import attack, kernel, walls
 from assay.sandbox.limits import Limits
-become, reach = json.loads(sys.argv[1])
+become, reach, required = json.loads(sys.argv[1])
+reach = SimpleNamespace(**reach)
 if become:
     os.setgroups([]); os.setresgid(become, become, become); os.setresuid(become, become, become)
-walls.enclose_family(reach["user"], reach["readable"], reach["listable"])
+"""
+ENCLOSED = """
+walls.enclose_family(reach, required)
 walls.LeafWalls(Limits(), cpu_seconds=9, memory_mb=256).enclose(os.getppid())
 stood, failed = attack.attacked(attack.ATTACKS)
 import decimal, wave
 print(json.dumps({"failed": failed, "stood": stood, "user": os.getuid(), "groups": os.getgroups()}))
 """
+WITHOUT_NAMESPACES = ("landlock", "capabilities", "seccomp")
+"""What must stand on its own, as on a machine that allows no more."""
 
 
-def enclosed(reach: Allowed, become: int | None = None, code: str = ENCLOSED) -> dict[str, Any]:
-    asked = json.dumps([become, {"user": reach.user, "readable": reach.readable, "listable": reach.listable}])
-    done = subprocess.run([sys.executable, "-c", code, asked], capture_output=True, text=True, check=False)
+def enclosed(
+    reach: Allowed, required: Sequence[str] = WITHOUT_NAMESPACES, become: int | None = None, code: str = ENCLOSED
+) -> dict[str, Any]:
+    asked = json.dumps([become, asdict(reach), required])
+    done = subprocess.run([sys.executable, "-c", PRELUDE + code, asked], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -42,52 +55,120 @@ def test_every_wall_stands_on_this_machine() -> None:
     found = probe()
     assert found.tier in "ABC"
     assert set(ATTACKS) <= set(found.enforced)
+    assert set(HIDING) <= set(found.enforced) or found.tier != "A"
 
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become someone else")
+needs_namespaces = pytest.mark.skipif("namespaces" not in probe().walls, reason="this machine allows no namespaces")
 
 
-def test_the_walls_stand_as_we_are_and_the_standard_library_can_be_imported() -> None:
-    found = enclosed(replace(allowed(0), user=None))
+def test_the_walls_stand_without_namespaces_and_the_standard_library_can_be_imported() -> None:
+    found = enclosed(allowed(0))
     assert found["failed"] == {}
     assert set(found["stood"]) == set(ATTACKS)
+    assert found["user"] == os.getuid()
 
 
 @needs_root
-@pytest.mark.parametrize("become", [65_534, None], ids=["an ordinary user", "a user of its own"])
-def test_the_walls_stand_as_somebody_else(become: int | None) -> None:
+def test_the_walls_stand_for_an_ordinary_user() -> None:
     code = ENCLOSED.replace("import decimal, wave\n", "")  # this interpreter's folder may be closed to others
-    found = enclosed(replace(allowed(0), user=None if become else 60_000), become, code)
+    found = enclosed(allowed(0), become=65_534, code=code)
     assert found["failed"] == {}
-    assert found["user"] == (become or 60_000)
-    assert found["groups"] == []
+    assert (found["user"], found["groups"]) == (65_534, [])
+
+
+@needs_root
+@needs_namespaces
+def test_in_a_root_of_its_own_root_becomes_somebody_else_whatever_folder_the_interpreter_lies_in() -> None:
+    found = enclosed(allowed(7), ("namespaces", "user", *WITHOUT_NAMESPACES))
+    assert found["failed"] == {}
+    assert (found["user"], found["groups"]) == (60_007, [])
+
+
+@needs_root
+def test_a_user_that_could_not_get_to_the_interpreter_is_not_taken(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "lib").mkdir()
+    with pytest.raises(PermissionError, match=f"below {tmp_path}, which other users cannot enter"):
+        walls.become(60_000, str(tmp_path / "lib"))
+
+
+ALONE = """
+walls.enclose_family(reach, required)
+import socket
+def got_through(attack):
+    try: attack()
+    except OSError: return False
+    return True
+def say_hello():
+    ours, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ours.sendto(b"", os.environ["ABSTRACT"])
+print(json.dumps({
+    "file": got_through(lambda: os.stat("/etc/passwd")),
+    "file of the old root": got_through(lambda: os.stat("/../etc/passwd")),
+    "own package": got_through(lambda: os.stat(attack.__file__)),
+    "test of the standard library": got_through(lambda: os.stat(reach.library + "/test/support/__init__.py")),
+    "processes": got_through(attack.see_processes),
+    "loopback": got_through(lambda: socket.create_connection(("127.0.0.1", int(os.environ["PORT"]))).close()),
+    "abstract socket": got_through(say_hello),
+    "writing": got_through(lambda: os.open(os.__file__, os.O_WRONLY)),
+    "host name": os.uname().nodename == os.environ["NAME"],
+}))
+"""
+
+
+@needs_namespaces
+def test_namespaces_alone_hide_files_processes_and_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as named:
+        named.bind(f"\0assay-test-{os.getpid()}")
+        monkeypatch.setenv("PORT", str(server.getsockname()[1]))
+        monkeypatch.setenv("NAME", os.uname().nodename)
+        code = ALONE.replace('os.environ["ABSTRACT"]', repr(named.getsockname()))
+        outside = enclosed(allowed(0), (), code=code)
+        assert outside.pop("writing") == (os.getuid() == 0)
+        assert set(outside.values()) == {True}
+        assert set(enclosed(allowed(0), ("namespaces",), code=code).values()) == {False}
+
+
+HELLO = """
+walls.enclose_family(reach, required)
+import socket
+try:
+    ours, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    ours.sendto(b"", os.environ["SOCKET"])
+    sent = True
+except OSError:
+    sent = False
+print(json.dumps({"sent": sent}))
+"""
+
+
+def test_no_message_reaches_a_socket_that_lies_in_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SOCKET", str(tmp_path / "log"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
+        log.bind(str(tmp_path / "log"))
+        assert enclosed(allowed(0), (), code=HELLO)["sent"]
+        assert not enclosed(allowed(0), code=HELLO)["sent"]
 
 
 STATUS = """
-import json, os, sys
-from assay.sandbox import walls
-become, reach = json.loads(sys.argv[1])
 before = open("/proc/self/status").read()
 status = os.open("/proc/self/status", os.O_RDONLY)
-walls.enclose_family(reach["user"], reach["readable"], reach["listable"])
+walls.enclose_family(reach, required)
 lines = os.pread(status, 9999, 0).decode().splitlines()
 print(json.dumps(dict(line.split(":\\t", 1) for line in lines if ":\\t" in line)))
 """
 
 
 def test_capabilities_are_gone_for_good() -> None:
-    status = enclosed(replace(allowed(0), user=None), code=STATUS)
+    status = enclosed(allowed(0), code=STATUS)
     assert {int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
     assert status["NoNewPrivs"].strip() == "1"
     assert status["Seccomp"].strip() == "2"
 
 
 BEYOND = """
-import json, os, sys
-from assay.sandbox import kernel, walls
-from assay.sandbox.limits import Limits
-become, reach = json.loads(sys.argv[1])
-walls.enclose_family(reach["user"], reach["readable"], reach["listable"])
+walls.enclose_family(reach, required)
 walls.LeafWalls(Limits(), cpu_seconds=9, memory_mb=256).enclose(os.getppid())
 libc, found = kernel.libc, {}
 import ctypes, threading
@@ -113,17 +194,14 @@ print(json.dumps({"calls": found, "threads": len(done)}))
 
 
 def test_calls_that_widen_the_kernel_are_refused_and_threads_are_not() -> None:
-    found = enclosed(replace(allowed(0), user=None), code=BEYOND)
+    found = enclosed(allowed(0), code=BEYOND)
     assert set(found["calls"].values()) == {-1}
     assert found["threads"] == 4
 
 
 THREADS = """
-import json, os, sys, threading
-from assay.sandbox import walls
-from assay.sandbox.limits import Limits
-become, reach = json.loads(sys.argv[1])
-walls.enclose_family(reach["user"], reach["readable"], reach["listable"])
+import threading
+walls.enclose_family(reach, required)
 walls.LeafWalls(Limits(), cpu_seconds=9, memory_mb=256, own_user=True).enclose(os.getppid())
 threading.stack_size(32768)
 done, started = threading.Event(), 0
@@ -138,7 +216,8 @@ print(json.dumps({"threads": started}))
 
 @needs_root
 def test_a_user_of_its_own_has_so_many_threads_and_no_more() -> None:
-    assert 100 < enclosed(replace(allowed(0), user=60_999), code=THREADS)["threads"] < 256
+    required = ("user",) if "namespaces" not in probe().walls else ("namespaces", "user")
+    assert 100 < enclosed(allowed(939), (*required, *WITHOUT_NAMESPACES), code=THREADS)["threads"] < 256
 
 
 def test_no_test_nor_data_of_ours_may_be_read() -> None:
@@ -149,23 +228,36 @@ def test_no_test_nor_data_of_ours_may_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failed", "tier"),
+    ("walls", "failed", "tier"),
     [
-        ([], "C"),
-        (["another user"], "C"),
-        (["network"], "E"),
-        (["reading files"], "D"),
-        (["writing files"], "D"),
-        (["processes", "reading files"], "E"),
-        (["other processes"], "E"),
+        (["namespaces", "user"], [], "A"),
+        (["namespaces"], ["user", "group", "landlock"], "A"),
+        (["user"], ["namespaces", "looking at files", "seeing processes"], "B"),
+        ([], ["namespaces", "user", "looking at files", "seeing processes"], "C"),
+        (["namespaces"], ["network"], "E"),
+        (["user"], ["reading files"], "D"),
+        ([], ["writing files", "landlock"], "D"),
+        (["user"], ["processes", "reading files"], "E"),
+        ([], ["other processes"], "E"),
+        ([], ["limits"], "E"),
     ],
 )
-def test_the_tier_is_the_weakest_wall(failed: list[str], tier: str) -> None:
-    found = graded([], dict.fromkeys(failed, "got through"), root=False)
+def test_the_tier_is_the_weakest_wall(walls: list[str], failed: list[str], tier: str) -> None:
+    found = graded(walls, [], dict.fromkeys(failed, "got through"))
     assert found.tier == tier
-    assert found.sound == (tier == "C")
-    assert bool(found.advice) == (tier != "C")
+    assert found.sound == (tier in "ABC")
+    assert found.walls == tuple(walls)
+    assert bool(found.advice) or tier in "ABC"
 
 
-def test_root_with_a_user_of_its_own_is_a_tier_better() -> None:
-    assert graded(["another user"], {}, root=True).tier == "B"
+def test_the_advice_is_the_one_setting_that_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"/proc/sys/user/max_user_namespaces": "0", "/proc/self/status": "NoNewPrivs:\t0\nSeccomp:\t2\n"}
+    monkeypatch.setattr(probe_module, "setting", lambda file: files.get(file, ""))
+    assert advice("C", ["namespaces"]) == "for tier A: sudo sysctl user.max_user_namespaces=10000"
+    files["/proc/sys/kernel/apparmor_restrict_unprivileged_userns"] = "1"
+    assert "apparmor_restrict_unprivileged_userns=0" in advice("C", ["namespaces"])
+    files.clear()
+    assert advice("C", ["namespaces"]) == ""
+    files["/proc/self/status"] = "NoNewPrivs:\t0\nSeccomp:\t2\n"
+    assert "docker run --security-opt seccomp=unconfined" in advice("B", ["namespaces"])
+    assert advice("A", []) == ""

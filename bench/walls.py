@@ -1,0 +1,172 @@
+"""What each wall costs: CPU time of a fork that ends at once, and what a zygote pays once; interleaved, medians.
+
+    python bench/walls.py
+
+A family's walls are put up once and inherited, so each family is a process of its own that forks on demand. All have
+imported what a zygote has, since a fork's cost grows with the pages of its parent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from assay.judge import Job, Judge, client
+from assay.judge.zygote import PLAIN
+from assay.sandbox import cgroups, kernel, walls
+from assay.sandbox.allowed import allowed
+from assay.sandbox.limits import MIB, Limits
+from assay.sandbox.probe import probe
+from assay.types import Check, Task
+
+FORKS = 20
+"""Forks in a row of one family, before the next one's turn."""
+FAMILIES = {
+    "no walls": [],
+    "landlock": ["landlock"],
+    "landlock, seccomp": ["landlock", "capabilities", "seccomp"],
+    "namespaces": ["namespaces"],
+    "all walls": ["namespaces", "user", "landlock", "capabilities", "seccomp"],
+}
+
+
+def leaf_steps() -> dict[str, Callable[[], None]]:
+    """What a fork may do before it ends, each more than the one before."""
+    leaf = walls.LeafWalls(Limits(), cpu_seconds=6, memory_mb=512)
+    limits_only = walls.LeafWalls(Limits(), cpu_seconds=6, memory_mb=512)
+    limits_only.filter.load = lambda: None  # type: ignore[method-assign]
+
+    def bare() -> None:
+        pass
+
+    def limited() -> None:
+        limits_only.enclose(os.getppid())
+
+    def full() -> None:
+        kernel.forgo_privileges()
+        leaf.enclose(os.getppid())
+
+    return {"fork and exit": bare, "with the leaf's limits": limited, "with the leaf's limits and filter": full}
+
+
+def milliseconds(step: Callable[[], None]) -> float:
+    """CPU time of one fork that takes `step` and ends, its parent's included."""
+    begun = time.process_time()
+    pid = kernel.fork()
+    if pid == 0:
+        try:
+            step()
+        finally:
+            os._exit(0)
+    _, _, child = os.wait4(pid, 0)
+    return (time.process_time() - begun + child.ru_utime + child.ru_stime) * 1000
+
+
+def measured(required: list[str]) -> tuple[float, dict[str, list[float]]]:
+    """A family of its own: what its walls cost, in wall time, and its forks."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            steps, reach = leaf_steps(), allowed(0)
+            begun = time.perf_counter()
+            walls.enclose_family(reach, required)
+            once = (time.perf_counter() - begun) * 1000
+            times: dict[str, list[float]] = {name: [] for name in steps}
+            for _ in range(FORKS):
+                for name, step in steps.items():
+                    times[name].append(milliseconds(step))
+            os.write(writer, json.dumps([once, times]).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as answer:
+        once, times = json.load(answer)
+    os.waitpid(child, 0)
+    return once, times
+
+
+def forks(rounds: int, possible: tuple[str, ...]) -> None:
+    """Forks of every family, and the families' own walls."""
+    forked: dict[tuple[str, str], list[float]] = {}
+    put_up: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for family, required in FAMILIES.items():
+            once, times = measured([wall for wall in required if wall in possible])
+            put_up.setdefault(family, []).append(once)
+            for step, values in times.items():
+                forked.setdefault((family, step), []).extend(values)
+    print(f"{'CPU ms; in a family with':26} {'a fork':36}    median      least")
+    for (family, step), values in forked.items():
+        print(f"{family:26} {step:36} {statistics.median(values):9.2f}  {min(values):9.2f}")
+    print("\nms, once for each zygote:")
+    for family, values in put_up.items():
+        print(f"{'walls of a family with ' + family:63} {statistics.median(values):9.2f}  {min(values):9.2f}")
+
+
+def groups(rounds: int) -> None:
+    """A control group made, given a process, and removed."""
+    times = []
+    for number in range(rounds):
+        child = os.fork()
+        if child == 0:
+            time.sleep(0.2)
+            os._exit(0)
+        begun = time.perf_counter()
+        group = cgroups.make(f"bench{number}", 512 * MIB, 64)
+        group.add(child)
+        times.append((time.perf_counter() - begun) * 1000)
+        os.waitpid(child, 0)
+        group.remove()
+    print(f"{'a control group made and a process put into it':63} {statistics.median(times):9.2f}  {min(times):9.2f}")
+
+
+TASK = Task("one", "", (Check("assert one() == 1"),), "one")
+
+
+async def first_verdict() -> float:
+    begun = time.perf_counter()
+    async with Judge(slots=1) as judge:
+        await judge.run(Job(TASK, "def one(): return 1"))
+        return (time.perf_counter() - begun) * 1000
+
+
+def starts(rounds: int) -> None:
+    """From nothing to the first verdict, with and without the walls that a zygote puts up once."""
+    found = probe()
+    without = tuple(wall for wall in found.walls if wall not in ("namespaces", "user", "group"))
+    kinds = {"with all walls": found, "without namespaces and control group": replace(found, walls=without)}
+    times: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(rounds):
+        for name, isolation in kinds.items():
+            vars(client)["probe"] = partial(replace, isolation)
+            times[name].append(asyncio.run(first_verdict()))
+    print("\nms, from nothing to the first verdict of a judge of one slot:")
+    for name, values in times.items():
+        print(f"{name:63} {statistics.median(values):9.2f}  {min(values):9.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    rounds = parser.parse_args().rounds
+    possible = probe().walls
+    for name in (*PLAIN, "assay.judge.candidate", "assay.judge.worker"):
+        importlib.import_module(name)
+    print(f"tier {probe().tier}; {rounds * FORKS} forks of each kind\n", flush=True)
+    forks(rounds, possible)
+    if "group" in possible:
+        groups(rounds)
+    starts(rounds)
+
+
+if __name__ == "__main__":
+    main()

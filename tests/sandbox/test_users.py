@@ -1,0 +1,131 @@
+"""The judge and its walls as root and as an ordinary user, where namespaces are allowed and where they are not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.sandbox.attack import ATTACKS, HIDING
+from tests.test_architecture import PACKAGE
+
+NOBODY = 65_534
+SYSTEM_PYTHON = "/usr/bin/python3"
+NEEDED = ("__init__.py", "errors.py", "types.py", "judge", "sandbox")
+"""All of the package that judging takes; nothing of it needs a third-party package."""
+
+JUDGED = """
+import json, sys
+from dataclasses import asdict
+from assay.sandbox import kernel, seccomp
+from assay.sandbox.limits import Limits
+if sys.argv[1] == "refused":
+    kernel.forgo_privileges()
+    unshare = seccomp.NUMBERS["unshare"][seccomp.column()[1]]
+    seccomp.Filter([(seccomp.LOAD, 0, 0, seccomp.NR), *seccomp._refuse([unshare]), seccomp.PASS_ON]).load()
+from assay.judge import Job, judge_all
+from assay.sandbox.probe import probe
+from assay.types import Check, Task
+task = Task("add", "", (Check("assert add(1, 2) == 3"),), "add")
+programs = {
+    "pass": "import decimal, wave, sqlite3\\ndef add(a, b): return a + b",
+    "wrong": "def add(a, b): return a - b",
+    "timeout": "def add(a, b):\\n    while True: pass",
+    "memory": "def add(a, b): return len(b'x' * 2**30)",
+    "error": "import os\\nwhile True: os.fork()",
+    "compile": "def add(",
+}
+done = judge_all([Job(task, program) for program in programs.values()], Limits(cpu_seconds=1), slots=2)
+verdicts = {name: [str(seen.verdict), seen.detail] for name, seen in zip(programs, done)}
+spun = done[list(programs).index("timeout")].cpu_seconds
+print(json.dumps({"probe": asdict(probe()), "verdicts": verdicts, "spun": spun}))
+"""
+
+
+@pytest.fixture(scope="module")
+def python_for_all() -> Iterator[str]:
+    """An interpreter that an ordinary user may run, to which the judge is installed in a folder open to all."""
+    open_to_all = all(step.stat().st_mode & 0o001 for step in Path(sysconfig.get_path("stdlib")).resolve().parents)
+    base = sys.executable if open_to_all else SYSTEM_PYTHON
+    version = subprocess.run(
+        [base, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True, text=True
+    )
+    if version.stdout.strip() != "True":
+        pytest.skip("no interpreter of Python 3.11 or newer that an ordinary user may run")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        subprocess.run([base, "-m", "venv", "--without-pip", folder], check=True)
+        (packages,) = Path(folder).glob("lib/python3*/site-packages")
+        (packages / "assay").mkdir()
+        for name in NEEDED:
+            if (PACKAGE / name).is_dir():
+                shutil.copytree(PACKAGE / name, packages / "assay" / name)
+            else:
+                shutil.copy(PACKAGE / name, packages / "assay" / name)
+        yield f"{folder}/bin/python"
+
+
+def judged(python: str, namespaces: str, user: int | None) -> dict[str, Any]:
+    identity: dict[str, Any] = {"user": user, "group": user, "extra_groups": []} if user is not None else {}
+    done = subprocess.run(
+        [python, "-I", "-c", JUDGED, namespaces],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        env={},
+        **identity,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def assert_judged(found: dict[str, Any]) -> None:
+    assert {name: how for name, (how, _) in found["verdicts"].items()} == {name: name for name in found["verdicts"]}
+    assert 1 <= found["spun"] < 2.5, "not the supervisor's eye on its CPU time ended the program, but RLIMIT_CPU"
+
+
+def allows_namespaces(user: int) -> bool:
+    command = ["unshare", "--user", "--map-current-user", "--mount", "--net", "true"]
+    return (
+        subprocess.run(command, user=user, group=user, extra_groups=[], capture_output=True, check=False).returncode
+        == 0
+    )
+
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become someone else")
+
+
+@needs_root
+@pytest.mark.parametrize("namespaces", ["allowed", "refused"])
+@pytest.mark.parametrize("user", [None, NOBODY], ids=["root", "nobody"])
+def test_the_judge_is_sound(python_for_all: str, user: int | None, namespaces: str) -> None:
+    found = judged(python_for_all, namespaces, user)
+    probe = found["probe"]
+    if namespaces == "allowed" and allows_namespaces(NOBODY if user else 0):
+        assert probe["tier"] == "A"
+        assert set(ATTACKS | HIDING) <= set(probe["enforced"])
+    else:
+        assert probe["tier"] == ("C" if user else "B")
+        assert "docker run --security-opt" in probe["advice"] or namespaces == "allowed"
+    assert set(ATTACKS) <= set(probe["enforced"])
+    assert_judged(found)
+
+
+@needs_root
+@pytest.mark.parametrize("namespaces", ["allowed", "refused"])
+def test_the_judge_is_sound_with_an_interpreter_that_only_root_can_get_to(namespaces: str) -> None:
+    found = judged(sys.executable, namespaces, None)
+    assert found["probe"]["tier"] in "ABC"
+    assert set(ATTACKS) <= set(found["probe"]["enforced"])
+    assert_judged(found)
