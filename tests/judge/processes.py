@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from assay.sandbox.probe import probe
+
 
 def children(pid: int) -> list[int]:
     found: list[int] = []
@@ -22,6 +24,12 @@ def descendants(pid: int) -> list[int]:
     for child in children(pid):
         found += [child, *descendants(child)]
     return found
+
+
+def zygotes(supervisor: int) -> list[int]:
+    """Where a zygote has namespaces of its own, someone waits for it outside of them."""
+    started = children(supervisor)
+    return [inner for outer in started for inner in children(outer)] if "namespaces" in probe().walls else started
 
 
 def alive(pids: list[int]) -> list[int]:

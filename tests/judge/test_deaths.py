@@ -20,29 +20,21 @@ from assay.judge.breaker import Breaker
 from assay.judge.slot import LEAVES, Slot
 from assay.judge.supervisor import Supervisor
 from assay.sandbox.limits import Limits
-from assay.sandbox.probe import Isolation, probe
+from assay.sandbox.probe import Isolation
 from assay.types import Execution, Verdict
 from tests.judge.jobs import RIGHT, add, task
-from tests.judge.processes import alive, children, descendants, gone, until
+from tests.judge.processes import alive, children, descendants, gone, until, zygotes
 
 SLOW = f"import time\ntime.sleep(0.7)\n{RIGHT}"
 
 
 async def processes(judge: Judge) -> dict[str, list[int]]:
-    """Of the one slot, in the order in which they will be used: a zygote forks two workers, then its leaves.
-
-    Where the zygote has namespaces of its own, someone waits for it outside of them.
-    """
-    outside = "namespaces" in probe().walls
-
-    def zygotes() -> list[int]:
-        started = children(judge._line._process.pid)
-        return [inner for outer in started for inner in children(outer)] if outside else started
-
-    await until(lambda: [len(children(zygote)) for zygote in zygotes()] == [2 + LEAVES])
-    forked = sorted(children(zygotes()[0]))
-    started = children(judge._line._process.pid)
-    return {"started": started, "zygote": zygotes(), "worker": forked[:2], "leaf": forked[2:]}
+    """Of the one slot, in the order in which they will be used: a zygote forks two workers, then its leaves."""
+    supervisor = judge._line._process.pid
+    await until(lambda: [len(children(zygote)) for zygote in zygotes(supervisor)] == [2 + LEAVES])
+    (zygote,) = zygotes(supervisor)
+    forked = sorted(children(zygote))
+    return {"started": children(supervisor), "zygote": [zygote], "worker": forked[:2], "leaf": forked[2:]}
 
 
 async def judged_while_killing(which: str, times: int = 1) -> Execution:

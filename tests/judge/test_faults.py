@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -25,7 +26,7 @@ from assay.sandbox.limits import Limits
 from assay.sandbox.probe import probe
 from assay.types import Execution, Verdict
 from tests.judge.jobs import RIGHT, add
-from tests.judge.processes import alive, children, descendants, gone, until
+from tests.judge.processes import alive, children, descendants, gone, until, zygotes
 
 LOOP = "while True: pass"
 MIXED = [
@@ -59,15 +60,16 @@ def nothing_is_left() -> Iterator[None]:
 
 def is_worker(pid: int) -> bool:
     """Its CPU time is hardly limited; a leaf's is."""
-    return resource.prlimit(pid, resource.RLIMIT_CPU)[0] > 1000
+    limits = Path(f"/proc/{pid}/limits").read_text()
+    return int(re.search(r"Max cpu time +(\d+)", limits)[1]) > 1000  # type: ignore[index]
 
 
 def victims(judge: Judge, kind: str) -> list[int]:
-    zygotes = [zygote for zygote in children(judge._line._process.pid) if children(zygote)]
+    found = [zygote for zygote in zygotes(judge._line._process.pid) if children(zygote)]
     if kind == "zygote":
-        return zygotes
-    forked = [child for zygote in zygotes for child in children(zygote)]
-    with contextlib.suppress(ProcessLookupError):
+        return found
+    forked = [child for zygote in found for child in children(zygote)]
+    with contextlib.suppress(OSError):
         return [pid for pid in forked if is_worker(pid) == (kind == "worker")]
     return []
 
