@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "assay"
 FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
-    "types", "errors", "registry", "files", "config", "maths", "sandbox", "judge", "tasks", "prompts", "extract",
+    "types", "errors", "registry", "files", "config", "maths", "sandbox", "judge", "tasks", "check", "prompts", "extract",
     "rewards", "environments", "policy", "engines", "rollout", "algorithms", "evaluate", "trackers", "train",
     "doctor", "cli",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from assay.errors import SettingsError
-from assay.tasks import mbpp, task_set
+from assay.tasks import exact, mbpp, task_set
 from assay.tasks.python_source import called, defines, parsed, without
 from assay.tasks.rows import Row, file_rows
 from assay.types import Check, Task
@@ -22,7 +22,7 @@ def jsonl(file: str = "") -> Iterator[Task]:
 
 
 def task_of(row: Row) -> Task:
-    """A row in any of the three formats.
+    """A row in any of the three formats, or an exact one (exact.py).
 
     assay's own fields: `task_id` or `id`; `prompt`; `tests` (a list of Python, each item one check) or `test` (a
     `def check(candidate)`, or a script); `entry_point`, unless the tests call a function that the reference defines;
@@ -30,6 +30,8 @@ def task_of(row: Row) -> Task:
     completed; the prompt when that defines the entry point), `setup`, `demonstrations`, `language`.
     Raises DataError when a field is missing or malformed.
     """
+    if row.fields.get("format") == exact.FORMAT:
+        return exact.task_of(row)
     if "test_list" in row.fields:
         return mbpp.task_of(row)
     prompt, language, entry_point = row.text("prompt"), row.text("language", default="python"), _entry_point(row)
