@@ -80,19 +80,22 @@ def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], dict[str, Find
     return list(tasks.values()), unusable
 
 
-def require_writable(spec: str, *files: Path | None) -> None:
-    """Refuse, before anything is judged, what could not be written or would overwrite the tasks themselves."""
+def require_writable(spec: str, output: Path | None, report: Path | None) -> None:
+    """Refuse, before anything is judged, what could not be written or read back, or would overwrite the tasks.
+
+    Raises SettingsError.
+    """
+    if output is not None and output.suffix != ".jsonl":
+        raise SettingsError(f"{output} is no name that tasks are read from; end it in .jsonl")
+    files = [file for file in (output, report) if file is not None]
     for file in files:
-        if file is None:
-            continue
         folder = next(parent for parent in file.absolute().parents if parent.exists())
         if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
             raise SettingsError(f"{file} cannot be written; choose another path")
         if file.resolve() == Path(spec.removeprefix("jsonl:")).resolve():
             raise SettingsError(f"{file} holds the tasks that are checked; choose another path")
-    named = [file.resolve() for file in files if file is not None]
-    if len(set(named)) < len(named):
-        raise SettingsError(f"{files[0]} is given for the report and for the tasks; give two paths")
+    if output is not None and report is not None and output.resolve() == report.resolve():
+        raise SettingsError(f"{output} is given for the tasks and for the report; give two paths")
 
 
 def write_tasks(file: Path, checked: Sequence[Checked]) -> None:

@@ -74,7 +74,7 @@ def _proofs(task: Task) -> dict[str, str]:
 
 def _of_proofs(seen: Seen, limits: Limits) -> Iterable[Finding]:
     runs = [seen[name] for name in ("reference", "again") if name in seen]
-    failed = [run for run in runs if run.verdict is not Verdict.PASS]
+    failed = [run for run in runs if run.verdict not in (Verdict.PASS, Verdict.INFRA)]
     slowest = max((run.cpu_seconds for run in runs), default=0.0)
     if failed:
         said = f"{failed[0].verdict}: {failed[0].detail}; {failed[0].passed} of {failed[0].total} checks hold"
