@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from assay.check.attacks import RAISE, aimed, attacks_on, lazy_on
 from assay.check.findings import Finding, Flaw
-from assay.judge import Job, judge_all
+from assay.errors import DataError
+from assay.judge import Job, Judge
+from assay.judge.client import AHEAD
 from assay.sandbox.limits import Limits
 from assay.types import Execution, Task, Verdict
 
@@ -35,19 +38,31 @@ class Bench:
     def run(self, what: str, tasks: Sequence[Task], programs: Sequence[dict[str, str]], stop_early: bool) -> list[Seen]:
         """Judge the named programs of each task."""
         named = [(number, name, source) for number, own in enumerate(programs) for name, source in own.items()]
-        jobs = [Job(tasks[number], source) for number, _, source in named]
+        seen: list[Seen] = [{} for _ in tasks]
         ended = 0
 
-        def progress(index: int, execution: Execution) -> None:
-            nonlocal ended
-            ended += 1
-            self.announce(what, ended, len(jobs))
+        async def all_of_them() -> None:
+            async with Judge(self.limits, self.slots, stop_early, self.allow_weak) as judge:
+                gate = asyncio.Semaphore(AHEAD * judge.slots)
+                await asyncio.gather(*(one(judge, gate, *program) for program in named))
 
-        executions = judge_all(jobs, self.limits, self.slots, stop_early, progress, self.allow_weak)
-        seen: list[Seen] = [{} for _ in tasks]
-        for (number, name, _), execution in zip(named, executions, strict=True):
-            seen[number][name] = execution
+        async def one(judge: Judge, gate: asyncio.Semaphore, number: int, name: str, source: str) -> None:
+            nonlocal ended
+            async with gate:
+                seen[number][name] = await _judged(judge, Job(tasks[number], source))
+            ended += 1
+            self.announce(what, ended, len(named))
+
+        asyncio.run(all_of_them())
         return seen
+
+
+async def _judged(judge: Judge, job: Job) -> Execution:
+    """The execution; INFRA where the judge refuses the task, which must not keep others from being checked."""
+    try:
+        return await judge.run(job)
+    except DataError as error:
+        return Execution(Verdict.INFRA, detail=str(error).removeprefix(f"task {job.task.id!r}: "))
 
 
 def try_out(tasks: Sequence[Task], bench: Bench) -> list[list[Finding]]:
