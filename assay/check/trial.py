@@ -62,7 +62,7 @@ async def _judged(judge: Judge, job: Job) -> Execution:
     try:
         return await judge.run(job)
     except DataError as error:
-        return Execution(Verdict.INFRA, detail=str(error).removeprefix(f"task {job.task.id!r}: "))
+        return Execution(Verdict.INFRA, detail=str(error))
 
 
 def try_out(tasks: Sequence[Task], bench: Bench) -> list[list[Finding]]:

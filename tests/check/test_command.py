@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from assay.check.findings import Flaw
 from assay.check.report import Checked, check
-from assay.check.trial import Bench
+from assay.check.trial import Bench, try_out
 from assay.cli import main
 from assay.sandbox.limits import Limits
 from assay.tasks import load
@@ -61,6 +62,8 @@ def test_strict_drops_for_every_finding_and_ends_with_1_and_keep_drops_for_none_
     done = assay(*words, "--strict", "--keep", "constant_passes", "--keep", "unproven", "--keep", "duplicate",
                  folder=tmp_path)  # fmt: skip
     assert (done.returncode, json.loads(done.stdout)["kept"]) == (0, 3)
+    assert json.loads(assay(*words, folder=tmp_path).stdout)["kept"] == 2
+    assert json.loads(assay(*words, "--keep", "constant_passes", folder=tmp_path).stdout)["kept"] == 3
 
 
 def test_the_first_rows_only_where_that_is_asked(tmp_path: Path) -> None:
@@ -132,3 +135,12 @@ def test_bad_input_gets_one_clear_line_exit_code_2_and_writes_nothing(
     assert (ended.value.code, said.count("\n")) == (2, 1), said
     assert message in said
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_task_that_the_judge_refuses_keeps_no_other_from_being_checked() -> None:
+    sound = task_of(Row(row("sound"), ""))
+    refused, fine = try_out([replace(sound, id="refused", checks=()), sound], BENCH)
+    assert [(finding.flaw, finding.detail) for finding in refused] == [
+        (Flaw.UNJUDGED, "task 'refused' has no checks: nothing could be wrong with any program")
+    ]
+    assert fine == []
