@@ -1,4 +1,4 @@
-"""The command line: assay train, eval, grade, doctor, list. Heavy imports wait until a command needs them."""
+"""The command line: assay train, eval, grade, check, doctor, list. Heavy imports wait until a command needs them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from assay.errors import AssayError, MachineError, UserError
+from assay.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,7 @@ PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 2 the user can mend it, 3 the machine failed."""
+    """Run the command line. Exit codes: 0 done, 1 a strict check dropped tasks, 2 the user's fault, 3 the machine's."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # spinning threads stall beside the judge: ten times slower
@@ -153,6 +154,52 @@ def grade(
         raise MachineError(
             f"{lost} of {graded.samples} samples were lost to the machine; they are marked infra, grade them again"
         )
+
+
+@app.command("check")
+def check_tasks(
+    tasks: Annotated[str, typer.Argument(help="A task set: humaneval, mbpp:train, drills:test, a .jsonl file.")],
+    output: Annotated[Path | None, typer.Option(help="Write the sound tasks to this .jsonl file.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write what was found to this file, as JSON.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Every finding drops a task; exit 1 when one did.")] = False,
+    keep: Annotated[list[str] | None, typer.Option(help="A finding that drops no task: constant_passes.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Programs judged at once; default: the processors.")] = None,
+    cpu_seconds: Annotated[float, typer.Option(min=0.05, help="CPU time of one program.")] = 4.0,
+    memory_mb: Annotated[int, typer.Option(min=32, help="Memory of one program in MiB.")] = 512,
+    allow_weak: Annotated[bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Prove tasks before training: references pass, and lazy programs and attacks do not."""
+    from rich.progress import Progress
+
+    from assay.check import report as checking
+    from assay.check.trial import Bench
+    from assay.sandbox.limits import Limits
+
+    checking.require_writable(tasks, output, report)
+    logging.getLogger("assay.judge").setLevel(logging.ERROR)  # of references that fail the report tells
+    console = _console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        line = bar.add_task("", total=None)
+        bench = Bench(
+            Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb), slots, allow_weak,
+            lambda what, ended, total: bar.update(line, description=what, completed=ended, total=total),
+        )  # fmt: skip
+        checked = checking.check(tasks, limit, bench, keep or (), strict)
+    found = checking.as_dict(tasks, checked)
+    if report is not None:
+        write_atomically(report, json.dumps(found, indent=1) + "\n")
+    if output is not None:
+        checking.write_tasks(output, checked)
+    if as_json:
+        sys.stdout.write(json.dumps(found) + "\n")
+    else:
+        console = _console()
+        console.print(checking.table(checked))
+        console.print(f"\nkept {found['kept']} of {len(checked)} tasks", highlight=False)
+    if strict and found["kept"] < len(checked):
+        raise typer.Exit(1)
 
 
 @app.command()

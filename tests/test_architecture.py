@@ -12,8 +12,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "assay"
 FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
-    "types", "errors", "registry", "files", "config", "maths", "sandbox", "judge", "tasks", "prompts", "extract",
-    "rewards", "environments", "policy", "engines", "rollout", "algorithms", "evaluate", "trackers", "train",
+    "types", "errors", "registry", "files", "config", "maths", "sandbox", "judge", "tasks", "check", "prompts",
+    "extract", "rewards", "environments", "policy", "engines", "rollout", "algorithms", "evaluate", "trackers", "train",
     "doctor", "cli",
 ]  # fmt: skip
 TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train")

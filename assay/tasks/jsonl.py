@@ -9,7 +9,7 @@ from pathlib import Path
 from assay.errors import SettingsError
 from assay.judge.checkers import CHECKERS
 from assay.judge.codec import Packer
-from assay.tasks import mbpp, task_set
+from assay.tasks import exact, mbpp, task_set
 from assay.tasks.python_source import called, defines, parsed, without
 from assay.tasks.rows import Row, file_rows
 from assay.tasks.stdio import exchanges
@@ -27,7 +27,7 @@ def jsonl(file: str = "") -> Iterator[Task]:
 
 
 def task_of(row: Row) -> Task:
-    """A row in any of the three formats.
+    """A row in any of the three formats, or an exact one (exact.py).
 
     assay's own fields: `task_id` or `id`; `prompt`; `tests` (a list of Python, each item one check) or `test` (a
     `def check(candidate)`, or a script); `entry_point`, unless the tests call a function that the reference defines;
@@ -40,6 +40,8 @@ def task_of(row: Row) -> Task:
     as wanted, a `checker`: exact, lines (the default), tokens, floats, unordered, or Python that defines
     `check(stdin, output, expected)`. Raises DataError when a field is missing or malformed.
     """
+    if row.fields.get("format") == exact.FORMAT:
+        return exact.task_of(row)
     if "test_list" in row.fields:
         return mbpp.task_of(row)
     if "exchanges" in row.fields:

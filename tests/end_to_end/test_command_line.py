@@ -31,7 +31,7 @@ def write_rows(file: Path, rows: Sequence[Mapping[str, object]]) -> Path:
     return file
 
 
-@pytest.mark.parametrize("words", [[], ["train"], ["eval"], ["grade"], ["doctor"], ["list"]])
+@pytest.mark.parametrize("words", [[], ["train"], ["eval"], ["grade"], ["check"], ["doctor"], ["list"]])
 def test_help_answers_in_under_a_second_without_loading_torch(words: list[str]) -> None:
     code = f"import sys; sys.argv = ['assay', *{words!r}, '--help']\nfrom assay.cli import main\n"
     code += (

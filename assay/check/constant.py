@@ -1,0 +1,67 @@
+"""The program that gives the first test's answer, whatever it is asked: where it passes, the tests tell too little."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+
+from assay.judge.codec import Unpacker
+from assay.types import Call, Exchange, Task
+
+NAMES = """from array import array
+from collections import Counter, OrderedDict, defaultdict, deque
+from decimal import Decimal
+from fractions import Fraction
+import datetime
+inf, nan = float("inf"), float("nan")
+"""
+"""What the `repr` of a value may use."""
+
+
+def always_the_first_answer(task: Task) -> str | None:
+    """The program, in Python; None where the first answer cannot be found without running anything."""
+    first, name = task.checks[0], task.entry_point
+    if isinstance(first, Exchange):
+        return f"import sys\nsys.stdout.write({first.stdout!r})"
+    if isinstance(first, Call):
+        return _of_call(first, task)
+    sources = (check.source for check in task.checks if not isinstance(check, Call | Exchange))
+    found = next((value for source in sources for value in _expected(source, name)), None)
+    return None if found is None else f"def {name}(*args, **kwargs):\n    return {found}"
+
+
+def _of_call(call: Call, task: Task) -> str | None:
+    """Where the expected value is the reference's, so is the answer."""
+    try:
+        value = Unpacker().value(json.loads(call.arguments if call.expected is None else call.expected))
+    except ValueError:
+        return None
+    if call.expected is not None:
+        return f"{NAMES}def {task.entry_point}(*args, **kwargs):\n    return {value!r}"
+    if task.reference is None:
+        return None
+    head = f"{task.reference}\n{NAMES}first_answer = {task.entry_point}(*{value!r})"
+    return f"{head}\ndef {task.entry_point}(*args, **kwargs):\n    return first_answer"
+
+
+def _expected(source: str, name: str) -> Iterator[str]:
+    """The expected values of a check's asserts as expressions, in their order."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    tests = [node.test for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+    for test in sorted(tests, key=lambda node: (node.lineno, node.col_offset)):
+        if _calls(test, name):
+            yield "True"
+        elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and _calls(test.operand, name):
+            yield "False"
+        elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq | ast.Is):
+            left, right = test.left, test.comparators[0]
+            if _calls(left, name) or _calls(right, name):
+                yield ast.unparse(right if _calls(left, name) else left)
+
+
+def _calls(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in (name, "candidate")

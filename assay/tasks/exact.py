@@ -1,0 +1,63 @@
+"""Tasks as rows and back, unchanged: what `assay check` writes, under `"format": "assay"`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from typing import Any
+
+from assay.registry import suggest
+from assay.tasks.rows import Row
+from assay.types import Call, Check, Exchange, Task
+
+FORMAT = "assay"
+CHECKS: dict[str, type[Any]] = {"source": Check, "arguments": Call, "stdin": Exchange}
+"""By the field that only this kind has."""
+FITS: dict[str, Callable[[Any], bool]] = {
+    "str": lambda value: isinstance(value, str),
+    "str | None": lambda value: value is None or isinstance(value, str),
+    "bool": lambda value: isinstance(value, bool),
+    "float": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "tuple[str, ...]": lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
+}
+"""Whether a JSON value is what a field is declared as in types.py."""
+
+
+def row_of(task: Task) -> dict[str, Any]:
+    """The row of which `task_of` makes an equal task."""
+    return {"format": FORMAT, **asdict(task)}
+
+
+def task_of(row: Row) -> Task:
+    """The task that a row mirrors, text as it stands. Raises DataError for a field that is missing, unknown or odd."""
+    given = {name: value for name, value in row.fields.items() if name != "format"}
+    checks = given.pop("checks", None)
+    if not isinstance(checks, list) or not all(isinstance(check, dict) for check in checks):
+        raise row.wrong("'checks' is no list of objects; make it one")
+    found = [_made(_kind(check, row), check, row) for check in checks]
+    if len({isinstance(check, Exchange) for check in found}) > 1:
+        raise row.wrong("'checks' mixes exchanges with others; a program either reads and prints or is called")
+    task: Task = _made(Task, given, row, checks=tuple(found))
+    return task
+
+
+def _kind(check: dict[str, Any], row: Row) -> type[Any]:
+    for name, kind in CHECKS.items():
+        if name in check:
+            return kind
+    raise row.wrong(f"a check has none of {', '.join(CHECKS)}; give one of them")
+
+
+def _made(kind: type[Any], given: dict[str, Any], row: Row, **built: Any) -> Any:
+    declared = {field.name: str(field.type) for field in fields(kind) if field.name not in built}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in declared:
+            raise row.wrong(f"unknown field {name!r}; {suggest(name, list(declared))}")
+        if not FITS[declared[name]](value):
+            raise row.wrong(f"{name!r} is {str(value)[:40]!r}; it must be {declared[name]}")
+        values[name] = tuple(value) if isinstance(value, list) else value
+    try:
+        return kind(**values, **built)
+    except TypeError as error:
+        raise row.wrong(f"{str(error).partition('() ')[2]}; add it") from None

@@ -1,0 +1,70 @@
+"""Tasks of calls and exchanges, judged: the sound ones pass the check, and each flaw is found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from assay.check.report import check
+from assay.tasks.exact import row_of
+from assay.types import Call, Exchange, Task
+from tests.check.test_command import BENCH, flaws
+
+DOUBLE = "def f(x):\n    return 2 * x\n"
+DOUBLED = "print(2 * int(input()))"
+CALLS = (Call("[1]", "2"), Call('["a"]', '"aa"'))
+TALKS = (Exchange("1\n", "2\n"), Exchange("3\n", "6\n"))
+
+
+def called(name: str, calls: tuple[Call, ...] = CALLS, reference: str | None = DOUBLE, prompt: str = "") -> Task:
+    return Task(name, prompt or name, calls, "f", setup=f"task = {name!r}", reference=reference)
+
+
+def talked(name: str, talks: tuple[Exchange, ...] = TALKS, reference: str = DOUBLED, prompt: str = "") -> Task:
+    return Task(name, prompt or name, talks, "", setup=f"task = {name!r}", reference=reference)
+
+
+def found(folder: Path, tasks: list[Task]) -> dict[str, set[str]]:
+    file = folder / "tasks.jsonl"
+    file.write_text("".join(json.dumps(row_of(task)) + "\n" for task in tasks))
+    return flaws(check(str(file), None, BENCH, (), strict=False))
+
+
+def test_flaws_of_calls_are_found(tmp_path: Path) -> None:
+    tasks = [
+        called("sound"),
+        called("sound by its reference", (Call("[1]"), Call("[2]"))),
+        called("wrong reference", reference="def f(x):\n    return 3 * x\n"),
+        called("constant", (Call("[1]", "2"), Call("[1.0]", "2"))),
+        called("constant by its reference", (Call("[3]"), Call("[3]"))),
+        called("echo", (Call("[0]", "0"), Call('[""]', '""'))),
+        called("nothing", (Call("[1]", "null"), Call("[2]", "null")), "def f(x):\n    return None\n"),
+        called("several", prompt="Return any of them."),
+        called("no reference", (*CALLS, Call("[4]", "8")), None),
+    ]
+    everything = found(tmp_path, tasks)
+    assert everything.pop("nothing") >= {"empty_passes", "constant_passes"}
+    assert everything == {
+        "wrong reference": {"reference_fails"},
+        "constant": {"constant_passes"},
+        "constant by its reference": {"constant_passes"},
+        "echo": {"echo_passes"},
+        "several": {"needs_checker"},
+        "no reference": {"unproven"},
+    }
+
+
+def test_flaws_of_exchanges_are_found(tmp_path: Path) -> None:
+    tasks = [
+        talked("sound"),
+        talked("wrong reference", reference="print(3 * int(input()))"),
+        talked("constant", (Exchange("1\n", "2\n"), Exchange(" 1\n", "2\n"))),
+        talked("echo", (Exchange("0\n", "0\n"), Exchange("00\n", "00\n")), "print(input())"),
+        talked("several", prompt="If there are multiple answers, print any of them."),
+    ]
+    assert found(tmp_path, tasks) == {
+        "wrong reference": {"reference_fails"},
+        "constant": {"constant_passes"},
+        "echo": {"echo_passes"},
+        "several": {"needs_checker"},
+    }
