@@ -32,6 +32,16 @@ class Wire:
         self.stream = stream
         self.limit = limit
 
+    def begin(self, *descriptors: int) -> None:
+        """Say that frames follow; what reads and prints gets its two streams with that.
+
+        Raises ClosedError, or OSError where the machine has no room for descriptors under way.
+        """
+        try:
+            socket.send_fds(self.stream, [b"."], descriptors)
+        except ConnectionError:
+            raise ClosedError from None
+
     def send(self, frame: bytes) -> None:
         """Write one frame. Raises ClosedError."""
         try:

@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+from assay.judge import script
 from assay.judge.boundary import MIB, ROLE_FD, ClosedError, Wire
 from assay.judge.codec import BARE, Json, Packer, TooLargeError, Unpacker, dumps, is_iterator, loads
 
@@ -20,10 +21,15 @@ REQUEST_MB = 256
 
 
 def main() -> None:
-    """Serve one worker until it hangs up."""
+    """Serve one worker until it hangs up: as a module, or, given its standard streams, as a script."""
     gc.enable()
+    stream = socket.socket(fileno=ROLE_FD)
+    _, streams, _, _ = socket.recv_fds(stream, 1, 2)
     with contextlib.suppress(ClosedError):
-        Candidate(Wire(socket.socket(fileno=ROLE_FD), REQUEST_MB * MIB)).serve()
+        if streams:
+            script.serve(stream, *streams)
+        else:
+            Candidate(Wire(stream, REQUEST_MB * MIB)).serve()
 
 
 class Candidate:

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import logging
-import socket
-import struct
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from assay.errors import DataError, SandboxError
-from assay.judge.profiles import LADDER, PLAIN, Profile
+from assay.judge.archive import Archive
+from assay.judge.bundle import Bundle, bundle_of
+from assay.judge.exchanges import Exchanges
+from assay.judge.line import Line
+from assay.judge.memory import Memory
+from assay.judge.profiles import LADDER, PLAIN, Profile, stretch
 from assay.judge.slot import cores
 from assay.judge.verdict import WALL
-from assay.sandbox.limits import Limits
+from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.probe import probe
-from assay.types import Check, Execution, Task, Verdict
+from assay.types import Exchange, Execution, Task, Verdict
 
 log = logging.getLogger(__name__)
-LENGTH = struct.Struct("!I")
-NUMBERED = struct.Struct("!II")
 ROW = 20
 """Failures of the machine in a row after which the judge gives up."""
 AHEAD = 4
 """Jobs per slot that `stream` has under way."""
-UNLIKE_THE_REFERENCE = (Verdict.WRONG, Verdict.ERROR)
+UNLIKE_THE_REFERENCE = (Verdict.WRONG, Verdict.ERROR, Verdict.TIMEOUT)
 """Verdicts that a task's profile can change."""
-OF_THE_MOMENT = (Verdict.INFRA, Verdict.TIMEOUT, Verdict.MEMORY)
-"""Verdicts that may be the machine's state: nothing lasting is concluded from them."""
+ANY_PROGRAM = Task(id="", prompt="", checks=(Exchange("", ""),), entry_point="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,54 +46,43 @@ class Judge:
     """Judges programs in walled processes; an async context manager.
 
     Raises SandboxError where the walls are not sound (unless `allow_weak`), where the supervisor dies, and after 20
-    failures of the machine in a row. `slots` programs run at once: the available cores unless given.
+    failures of the machine in a row. `slots` programs run at once: the available cores unless given. A program that
+    was judged before is not run again: the last verdicts are remembered, and in the file `archive`, where given, all.
     """
 
     def __init__(
-        self, limits: Limits | None = None, slots: int | None = None, stop_early: bool = True, allow_weak: bool = False
-    ) -> None:
+        self, limits: Limits | None = None, slots: int | None = None, stop_early: bool = True, allow_weak: bool = False,
+        archive: Path | None = None,
+    ) -> None:  # fmt: skip
         self.limits = limits or Limits()
         self.slots = slots or cores()
         self.stop_early = stop_early
         self.allow_weak = allow_weak
-        self._waiting: dict[int, asyncio.Future[Execution]] = {}
+        self._archive = archive
+        self._memory = Memory()
+        self._line = Line()
+        self._exchanges = Exchanges(self._line, stop_early)
         self._profiles: dict[Task, asyncio.Task[Profile | None]] = {}
-        self._bundles: dict[tuple[Task, Profile], bytes] = {}
-        self._number = 0
+        self._bundles: dict[Task, Bundle] = {}
         self._failures = 0
-        self._broken = "the judge is not started; use `async with Judge() as judge`"
 
     async def __aenter__(self) -> Judge:
         isolation = await asyncio.to_thread(probe)
         if not (isolation.sound or self.allow_weak):
             raise SandboxError(f"isolation is tier {isolation.tier} here: {isolation.advice}; see `assay doctor`")
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-I", "-m", "assay.judge.supervisor", str(theirs.fileno())]
-        self._process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            start_new_session=True, cwd="/",
-        )  # fmt: skip
-        theirs.close()
-        reader, self._writer = await asyncio.open_connection(sock=ours)
-        settings = {"limits": asdict(self.limits), "slots": self.slots, "required": isolation.sound}
-        frame = json.dumps(settings).encode()
-        self._writer.write(LENGTH.pack(len(frame)) + frame)
-        self._broken = ""
-        self._listener = asyncio.create_task(self._listen(reader))
+        await self._line.start(self.limits, self.slots, isolation.sound)
+        if self._archive is not None:
+            self._memory.archive = Archive(self._archive)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._fail("the judge is closed")
         for profile in self._profiles.values():
             profile.cancel()
-        self._listener.cancel()
-        self._writer.close()
-        try:
-            await asyncio.to_thread(self._process.wait, 10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        await self._line.close()
+        if self._memory.archive is not None:
+            self._memory.archive.close()
 
     async def run(self, job: Job) -> Execution:
         """Judge one program. Raises DataError for a task without checks, SandboxError when the judge is broken."""
@@ -105,13 +91,22 @@ class Judge:
         total = len(job.task.checks)
         if job.program is None:
             return Execution(Verdict.NO_CODE, total=total, detail="the completion holds no program")
-        execution = await self._execute(job.task, job.program, PLAIN)
-        if execution.verdict in UNLIKE_THE_REFERENCE and job.task.reference is not None:
-            profile = await self._profile(job.task)
-            if profile is not PLAIN:
-                execution = await self._execute(job.task, job.program, profile)
+        key = self._bundle(job.task).key(job.program)
+        execution = await self._memory.recall(key, partial(self._judged, job.task, job.program))
         self._count(execution)
         return replace(execution, total=total)
+
+    async def execute(self, program: str, stdin: str = "", seconds: float | None = None) -> Execution:
+        """Run a program that no task asks for: PASS where it exits with 0; `output` and `stderr` hold what it wrote.
+
+        It has `seconds` of CPU time, from the usual limit to ten times that. Raises SandboxError.
+        """
+        usual = self.limits.cpu_seconds
+        profile = Profile(stretch=min(max((seconds or usual) / usual, 1.0), LONGEST))
+        bundle = self._bundle(ANY_PROGRAM)
+        execution = await self._line.execute(bundle.exchange(program, profile, stdin, expected=None))
+        self._count(execution)
+        return execution
 
     async def stream(self, jobs: Iterable[Job]) -> AsyncIterator[tuple[int, Execution]]:
         """Judge many; yields (index, execution) in the order in which they end."""
@@ -131,56 +126,48 @@ class Judge:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
 
+    async def _judged(self, task: Task, program: str) -> Execution:
+        """Judge one program plainly, and where that is unlike the task's reference, with what that needs."""
+        execution = await self._execute(task, program, PLAIN)
+        if execution.verdict in UNLIKE_THE_REFERENCE and task.reference is not None:
+            profile = await self._profile(task)
+            if profile is None:
+                return replace(execution, verdict=Verdict.INFRA, detail="the machine failed the task's reference")
+            if profile != PLAIN:
+                execution = await self._execute(task, program, profile)
+        return execution
+
     async def _execute(self, task: Task, program: str, profile: Profile) -> Execution:
-        if self._broken:
-            raise SandboxError(self._broken)
-        self._number = number = self._number % 0xFFFFFFFF + 1
-        payload = b'{"program":' + json.dumps(program).encode() + b"," + self._bundle(task, profile)
-        future: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = future
-        self._writer.write(NUMBERED.pack(len(payload) + 4, number) + payload)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            self._writer.write(NUMBERED.pack(4, number))
-            raise
-        finally:
-            self._waiting.pop(number, None)
+        bundle = self._bundle(task)
+        if bundle.exchanges:
+            return await self._exchanges.run(bundle, program, profile)
+        return await self._line.execute(bundle.order(program, profile))
 
-    def _bundle(self, task: Task, profile: Profile) -> bytes:
-        """The task's side of a job, as the inside of a JSON object; kept, since a group of rollouts shares it."""
-        if (task, profile) not in self._bundles:
-            fields = {
-                "entry_point": task.entry_point,
-                "setup": task.setup,
-                "checks": [check.source for check in task.checks if isinstance(check, Check)],
-                "stop_early": self.stop_early,
-                "reply_mb": self.limits.reply_mb,
-                **asdict(profile),
-            }
-            self._bundles[task, profile] = json.dumps(fields).encode()[1:]
-        return self._bundles[task, profile]
+    def _bundle(self, task: Task) -> Bundle:
+        if task not in self._bundles:
+            self._bundles[task] = bundle_of(task, self.limits, self.stop_early)
+        return self._bundles[task]
 
-    async def _profile(self, task: Task) -> Profile:
-        """What the task's reference needs, tried once for each task; again later where the machine was in the way."""
+    async def _profile(self, task: Task) -> Profile | None:
+        """What the task's reference needs, tried once for each task; None, until asked again, if the machine failed."""
         if task not in self._profiles:
             self._profiles[task] = asyncio.create_task(self._find_profile(task))
         trial = self._profiles[task]
         profile = await asyncio.shield(trial)
         if profile is None and self._profiles.get(task) is trial:
             del self._profiles[task]
-        return profile or PLAIN
+        return profile
 
     async def _find_profile(self, task: Task) -> Profile | None:
-        """The least profile with which the reference passes; None where the machine may be why it did not."""
+        """The least profile with which the reference passes, PLAIN if none; None where the machine failed."""
         found: list[Execution] = []
-        for profile in (PLAIN, *LADDER):
-            found.append(await self._execute(task, task.reference or "", profile))
+        for profile in LADDER:
+            found.append(await self._execute(task, task.reference or "", replace(profile, stretch=float(LONGEST))))
             if found[-1].verdict is Verdict.PASS:
-                return profile
-            if found[-1].verdict in OF_THE_MOMENT:
+                return replace(profile, stretch=stretch(found[-1].cpu_seconds, self.limits.cpu_seconds))
+            if found[-1].verdict is Verdict.INFRA:
                 return None
-            if found[-1].verdict not in UNLIKE_THE_REFERENCE:
+            if found[-1].verdict not in (Verdict.WRONG, Verdict.ERROR):
                 break
         log.warning("task %s: its own reference fails: %s", task.id, found[0].detail)
         return PLAIN
@@ -191,30 +178,6 @@ class Judge:
         self._failures = self._failures + 1 if execution.verdict is Verdict.INFRA else 0
         if self._failures >= ROW:
             raise SandboxError(f"the machine failed {ROW} times in a row, at last: {execution.detail}")
-
-    async def _listen(self, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-                frame = json.loads(await reader.readexactly(length))
-                if "fatal" in frame:
-                    self._fail(f"the sandbox does not start: {frame['fatal']}")
-                    return
-                future = self._waiting.get(frame["number"])
-                if future is not None and not future.done():
-                    future.set_result(execution_of(frame["execution"]))
-        self._fail("the judge's supervisor died")
-
-    def _fail(self, why: str) -> None:
-        self._broken = self._broken or why
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(SandboxError(why))
-
-
-def execution_of(fields: dict[str, Any]) -> Execution:
-    """An execution as the supervisor wrote it."""
-    return Execution(**{**fields, "verdict": Verdict(fields["verdict"])})
 
 
 def judge_all(

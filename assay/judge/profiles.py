@@ -1,8 +1,13 @@
-"""What a task's tests need of the boundary beyond plain calls: found by trying the reference, least first."""
+"""What a task needs of the judge beyond plain calls and the usual time: found by trying its reference, least first."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from assay.sandbox.limits import LONGEST
+
+SLACK = 4.0
+"""A program has so many times the reference's own CPU time on this machine, where that is more than the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +18,15 @@ class Profile:
     """Arguments that a call changes are changed in the caller too."""
     handles: bool = False
     """Objects that are no data cross as handles whose attributes, items and calls are requests."""
+    stretch: float = 1.0
+    """How many times the usual time limits it has."""
 
 
 PLAIN = Profile()
-LADDER = (Profile(mutates=True), Profile(handles=True), Profile(mutates=True, handles=True))
-"""What to try, in this order, for a reference that does not pass plainly."""
+LADDER = (PLAIN, Profile(mutates=True), Profile(handles=True), Profile(mutates=True, handles=True))
+"""What to try, in this order, until the reference passes."""
+
+
+def stretch(cpu_seconds: float, limit: float) -> float:
+    """How many times `limit` a task has whose reference takes `cpu_seconds`: 1 to LONGEST."""
+    return min(float(LONGEST), max(1.0, SLACK * cpu_seconds / limit))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -16,6 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from assay.judge.channel import Channel
+from assay.judge.orders import ZYGOTES, Order
 from assay.judge.verdict import Evidence
 from assay.sandbox import kernel
 from assay.sandbox.allowed import allowed
@@ -28,6 +30,7 @@ WORKER_JOBS = 200
 """Jobs after which a worker is replaced, clean or not."""
 LEAVES = 4
 """Leaves that are forked together."""
+SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 DEATH_SECONDS = 0.05
 """How long a leaf that has hung up may take to be seen dead."""
 
@@ -37,7 +40,8 @@ class Request:
     """One job as the trainer sent it, and how often it was tried."""
 
     number: int
-    payload: bytes
+    order: Order
+    limits: Limits
     attempt: int = 0
     avoid: Slot | None = None
 
@@ -68,14 +72,18 @@ class Worker:
     pidfd: int
     jobs: int = 0
 
-    def give(self, leaf: Leaf, payload: bytes) -> None:
+    def give(self, leaf: Leaf, order: Order) -> None:
         """Hand it a candidate and a job."""
         self.jobs += 1
-        with contextlib.suppress(OSError):  # a worker that is gone is noticed by reading
-            socket.send_fds(self.control.stream, [b"."], [leaf.wire])
-        os.close(leaf.wire)
+        descriptors = [leaf.wire] if order.stdin is None else [leaf.wire, memory_file(order.stdin)]
+        try:
+            socket.send_fds(self.control.stream, [b"."], descriptors)
+        except OSError:
+            kill(self.pidfd)  # the machine's failure, seen by the worker's silence
         leaf.wire = -1
-        self.control.send(payload)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.control.send(order.payload)
 
     def close(self) -> None:
         """Let go of every descriptor."""
@@ -130,12 +138,21 @@ class Run:
 
 
 class Slot:
-    """A zygote with its leaves and workers. `failure` says why the zygote never came up."""
+    """A zygote of one kind with its leaves and workers. `failure` says why the zygote never came up.
 
-    def __init__(self, number: int, limits: Limits, required: bool) -> None:
+    Slots of one number share a core and take turns.
+    """
+
+    def __init__(self, number: int, zygote: str, limits: Limits, required: bool) -> None:
         self.number = number
+        self.zygote = zygote
         core = sorted(os.sched_getaffinity(0))[number % cores()]
-        self.settings = {"required": required, "core": core, "limits": asdict(limits), **asdict(allowed(number))}
+        self.settings = {
+            "required": required,
+            "core": core,
+            "limits": asdict(limits),
+            **asdict(allowed(number * len(ZYGOTES) + ZYGOTES.index(zygote))),
+        }
         self.coming = 0
         self.leaves: deque[Leaf] = deque()
         self.workers: deque[Worker] = deque()
@@ -152,7 +169,7 @@ class Slot:
 
     def _start(self) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-P", "-s", "-B", "-m", "assay.judge.zygote", str(theirs.fileno())]
+        command = [sys.executable, "-P", "-s", "-B", "-m", "assay.judge.zygote", str(theirs.fileno()), self.zygote]
         self.process = subprocess.Popen(
             command, env=ENVIRONMENT, cwd="/", pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -163,12 +180,12 @@ class Slot:
         self._say(["worker"])
         self._stock()
 
-    def begin(self, request: Request, limits: Limits) -> Run:
+    def begin(self, request: Request) -> Run:
         """Start a job on a leaf that waits, and ask for the next leaf meanwhile."""
-        now = time.monotonic()
+        now, limits = time.monotonic(), request.limits
         leaf, worker = self.leaves.popleft(), self.workers[0]
         self.run = Run(request, leaf, worker, now, now + limits.wall_seconds, now + limits.cpu_seconds / cores())
-        worker.give(leaf, request.payload)
+        worker.give(leaf, request.order)
         self._stock()
         return self.run
 
@@ -240,6 +257,17 @@ class Slot:
         self.asked = self.asked or time.monotonic()
         with contextlib.suppress(OSError):  # a zygote that is gone is noticed by reading
             self.control.send(json.dumps(message).encode())
+
+
+def memory_file(data: bytes) -> int:
+    """A descriptor that reads `data`, and that nobody can write to."""
+    file = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]
+    os.lseek(file, 0, os.SEEK_SET)
+    fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
+    return file
 
 
 def kill(pidfd: int) -> None:

@@ -18,10 +18,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from assay.judge.channel import Channel
+from assay.judge.orders import unpacked
 from assay.judge.slot import Request, Run, Slot, cores, cpu_seconds, kill
 from assay.judge.verdict import decide
 from assay.sandbox import kernel
 from assay.sandbox.limits import MIB, Limits
+from assay.sandbox.zygote import many_files
 from assay.types import Verdict
 
 GRACE_SECONDS = 1.0
@@ -45,12 +47,19 @@ class Supervisor:
         self.selector = selectors.DefaultSelector()
         self.waiting: deque[Request] = deque()
         self.false_starts = 0
-        self.slots = [self.opened(number) for number in range(slots)]
+        self.width = slots
+        self.slots: list[Slot] = []
+        self.open_slots("plain")
         self.selector.register(trainer.stream, selectors.EVENT_READ, self.from_trainer)
 
-    def opened(self, number: int) -> Slot:
+    def open_slots(self, zygote: str) -> None:
+        """See to it that there are slots of one kind."""
+        if not any(slot.zygote == zygote for slot in self.slots):
+            self.slots += [self.opened(number, zygote) for number in range(self.width)]
+
+    def opened(self, number: int, zygote: str) -> Slot:
         """A new slot, listened to."""
-        slot = Slot(number, self.limits, self.required)
+        slot = Slot(number, zygote, self.limits, self.required)
         self.selector.register(slot.control, selectors.EVENT_READ, lambda: self.from_zygote(slot))
         return slot
 
@@ -77,7 +86,9 @@ class Supervisor:
         for frame in self.trainer.receive():
             number, payload = int.from_bytes(frame[:NUMBER], "big"), frame[NUMBER:]
             if payload:
-                self.waiting.append(Request(number, payload))
+                order = unpacked(payload)
+                self.open_slots(order.zygote)
+                self.waiting.append(Request(number, order, self.limits.stretched(order.stretch)))
             else:
                 self.cancel(number)
 
@@ -90,17 +101,23 @@ class Supervisor:
 
     def assign(self) -> None:
         """Give jobs to free slots; one that failed goes to another slot than before, if there is one."""
+        taken = {slot.number for slot in self.slots if slot.run}
         for slot in self.slots:
-            if not slot.free or not self.waiting:
+            if slot.number in taken or not slot.free or not self.waiting:
                 continue
-            choice = next((r for r in self.waiting if r.avoid is not slot or len(self.slots) == 1), None)
+            choice = next((request for request in self.waiting if self.suits(request, slot)), None)
             if choice is not None:
+                taken.add(slot.number)
                 self.waiting.remove(choice)
                 self.begin(slot, choice)
 
+    def suits(self, request: Request, slot: Slot) -> bool:
+        """Whether a job may be done there."""
+        return slot.zygote == request.order.zygote and (request.avoid is not slot or self.width == 1)
+
     def begin(self, slot: Slot, request: Request) -> None:
         """Start one job and listen to its worker and its prints."""
-        run = slot.begin(request, self.limits)
+        run = slot.begin(request)
         self.selector.register(run.worker.control.stream, selectors.EVENT_READ, lambda: self.from_worker(slot, run))
         self.selector.register(run.leaf.printed, selectors.EVENT_READ, lambda: self.from_leaf(run))
 
@@ -111,7 +128,10 @@ class Supervisor:
         frames = run.worker.control.receive()
         if frames:
             run.report = json.loads(frames[0])
-        if frames or not run.worker.control.open:
+        if run.report is not None and run.report["exits"] and not run.leaf_is_dead(0):
+            self.ignore(run.worker.control.stream)
+            self.selector.register(run.leaf.pidfd, selectors.EVENT_READ, lambda: self.finish(slot))
+        elif frames or not run.worker.control.open:
             self.finish(slot)
 
     def from_leaf(self, run: Run) -> None:
@@ -134,6 +154,7 @@ class Supervisor:
         if run is not None:
             self.ignore(run.worker.control.stream)
             self.ignore(run.leaf.printed)
+            self.ignore(run.leaf.pidfd)
             run.read_printed(self.limits.output_kb * 1024)
             slot.end()
 
@@ -154,7 +175,7 @@ class Supervisor:
         pid, status, cpu, memory = parts[0]
         run = slot.ending.pop(pid)
         run.leaf.close()
-        execution = decide(run.evidence(status, cpu, memory), self.limits)
+        execution = decide(run.evidence(status, cpu, memory), run.request.limits)
         if execution.verdict is Verdict.INFRA and run.request.attempt + 1 < ATTEMPTS:
             self.again(run.request, slot)
             return
@@ -176,6 +197,7 @@ class Supervisor:
         for run in [slot.run] if slot.run else []:
             self.ignore(run.worker.control.stream)
             self.ignore(run.leaf.printed)
+            self.ignore(run.leaf.pidfd)
         self.ignore(slot.control)
         for run in slot.close():
             if run.request.attempt + 1 < ATTEMPTS:
@@ -188,7 +210,7 @@ class Supervisor:
             self.trainer.send(json.dumps({"fatal": reason}).encode())
             self.trainer.open = False
         else:
-            self.slots[self.slots.index(slot)] = self.opened(slot.number)
+            self.slots[self.slots.index(slot)] = self.opened(slot.number, slot.zygote)
 
     def listens(self, key: selectors.SelectorKey) -> bool:
         """Whether an event still counts: what came before it in the same round may have closed its source."""
@@ -210,7 +232,7 @@ class Supervisor:
             if run and now >= run.deadline:
                 self.finish(slot) if run.stopped else self.stop(run, "wall")
             elif run and now >= run.next_look and not run.stopped:
-                left = self.limits.cpu_seconds - cpu_seconds(run)
+                left = run.request.limits.cpu_seconds - cpu_seconds(run)
                 run.next_look = now + max(0.002, left / cores())
                 if left <= 0:
                     self.stop(run, "cpu")
@@ -237,6 +259,7 @@ class Supervisor:
 def main() -> None:
     """Serve the trainer on the inherited descriptor; its first frame is the settings."""
     kernel.hide()
+    many_files()
     kernel.prctl(PR_SET_CHILD_SUBREAPER, 1)
     stream = socket.socket(fileno=int(sys.argv[1]))
     length = int.from_bytes(stream.recv(4, socket.MSG_WAITALL), "big")

@@ -51,12 +51,15 @@ def decide(seen: Evidence, limits: Limits) -> Execution:
     """The execution; its `total` counts only checks that were run."""
     verdict, detail = judged(seen, limits)
     held, run = counted(seen)
+    written = seen.printed.decode("utf-8", "replace")
+    output = (seen.report or {}).get("output")
     return Execution(
         verdict=verdict,
         passed=held,
         total=run,
         detail=detail[:500],
-        output=seen.printed.decode("utf-8", "replace"),
+        output=written if output is None else output,
+        stderr="" if output is None else written,
         cpu_seconds=seen.cpu_seconds,
         wall_seconds=seen.wall_seconds,
         memory_mb=seen.memory_mb,
@@ -83,12 +86,14 @@ def judged(seen: Evidence, limits: Limits) -> tuple[Verdict, str]:
         if how == "wall":
             return Verdict.INFRA, WALL + detail
         return died(seen, limits, signal_number) if how == "gone" else (FAILURES[how], detail)
+    if seen.report["exits"] and seen.status != 0:
+        return died(seen, limits, signal_number)
     for how, detail in seen.report["checks"]:
         if how != "held":
             return FAILURES[how], detail
     if not seen.report["checks"]:
         return Verdict.INFRA, "no check was run"
-    return (Verdict.PASS, "") if seen.alive else (Verdict.ERROR, "died before the verdict")
+    return (Verdict.PASS, "") if seen.alive or seen.report["exits"] else (Verdict.ERROR, "died before the verdict")
 
 
 def died(seen: Evidence, limits: Limits, signal_number: int) -> tuple[Verdict, str]:
@@ -96,7 +101,8 @@ def died(seen: Evidence, limits: Limits, signal_number: int) -> tuple[Verdict, s
     if seen.alive:
         return Verdict.FORBIDDEN, "closed its channel"
     if signal_number == 0:
-        return Verdict.ERROR, f"exited with status {os.WEXITSTATUS(seen.status)}"
+        last = seen.printed.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        return Verdict.ERROR, f"exited with status {os.WEXITSTATUS(seen.status)}" + (f": {last}" if last else "")
     name = signal.Signals(signal_number).name
     if signal_number != signal.SIGKILL:
         return Verdict.ERROR, f"killed by {name}"

@@ -8,14 +8,16 @@ from __future__ import annotations
 import builtins
 import gc
 import json
+import os
 import socket
 from functools import lru_cache
 from itertools import starmap
 from types import CodeType
 from typing import Any, NamedTuple
 
-from assay.judge.boundary import MIB, ROLE_FD, Wire
-from assay.judge.proxy import Connection, Gone, Proxy
+from assay.judge import exchange
+from assay.judge.boundary import MIB, ROLE_FD, ClosedError, Wire
+from assay.judge.proxy import Broken, Connection, Gone, Proxy
 from assay.judge.purity import leaves_no_trace
 
 DETAIL = 400
@@ -31,15 +33,20 @@ def main() -> None:
     control = socket.socket(fileno=ROLE_FD)
     orders, held = Wire(control, 1 << 31), None
     while True:
-        _, descriptors, _, _ = socket.recv_fds(control, 1, 1)
+        _, descriptors, _, _ = socket.recv_fds(control, 1, 2)
         if held is not None:
             held.close()  # only now: its end would have ended the last candidate, which must live to pass
         if not descriptors:
             return
         job = json.loads(orders.receive())
         held = socket.socket(fileno=descriptors[0])
-        connection = Connection(Wire(held, int(job["reply_mb"] * MIB)))
-        orders.send(json.dumps(report(job, connection)).encode())
+        wire = Wire(held, int(job["reply_mb"] * MIB))
+        if len(descriptors) > 1:
+            found = exchange.report(job, wire, descriptors[1])
+            os.close(descriptors[1])
+        else:
+            found = report(job, Connection(wire))
+        orders.send(json.dumps(found).encode())
 
 
 class Ended(NamedTuple):
@@ -56,6 +63,7 @@ def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
     checks = [(source, f"<check {number}>") for number, source in enumerate(job["checks"])]
     setup = (job["setup"], "<setup>")
     try:
+        connection.wire.begin()
         connection.load(job["program"], job["entry_point"], job["mutates"], job["handles"])
         namespace = namespace_for(connection)
         fault = set_up(setup, job["entry_point"], namespace, connection)
@@ -64,8 +72,8 @@ def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
             if connection.broken or (job["stop_early"] and ended[-1].how != "held"):
                 break
         connection.finish()
-    except Gone:
-        pass  # the connection has noted why
+    except (Gone, ClosedError):
+        connection.broken = connection.broken or Broken("gone", "the candidate is gone")
     broken = connection.broken
     if broken and ended and ended[-1].how != "held":
         ended.pop()
@@ -73,6 +81,7 @@ def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
         "checks": [[end.how, end.detail] for end in ended],
         "broken": [broken.how, broken.detail] if broken else None,
         "setup": fault,
+        "exits": False,
         "clean": (broken is None or broken.how in HARMLESS_ENDS) and all(starmap(pure, [setup, *checks])),
     }
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 
-WARM = (
+WARM: dict[str, tuple[str, ...]] = {"numpy": ("numpy",)}
+"""What each kind of zygote imports beside PLAIN."""
+PLAIN = (
     "abc", "array", "bisect", "cmath", "collections", "copy", "datetime", "decimal", "enum", "fractions", "functools",
     "heapq", "io", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "time", "typing",
 )  # fmt: skip
@@ -18,8 +20,10 @@ def main() -> None:
     from assay.judge import candidate, worker
     from assay.sandbox.zygote import serve
 
-    for name in WARM:
+    for name in (*PLAIN, *WARM.get(sys.argv[2], ())):
         importlib.import_module(name)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
     serve(int(sys.argv[1]), leaf=candidate.main, worker=worker.main)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from assay.errors import SettingsError
 
 MIB = 1024 * 1024
+LONGEST = 10
+"""How many times the usual time a task may have whose reference is slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,10 @@ class Limits:
     """Size in MiB that one returned value may have on the wire."""
     open_files: int = 32
     """File descriptors the candidate may hold."""
+
+    def stretched(self, factor: float) -> Limits:
+        """The same with `factor` times the time."""
+        return replace(self, cpu_seconds=self.cpu_seconds * factor, wall_seconds=self.wall_seconds * factor)
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import random
+import resource
 import socket
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 MESSAGE = 65_536
 WORKER_MEMORY_MB, WORKER_CPU_SECONDS = 1024, 100_000
 ROLE_FD = 3
-SPARE_CPU = 2
-"""Whole seconds that RLIMIT_CPU leaves over the limit; the supervisor's timer is the exact one."""
+LONGEST, SPARE_CPU = 10, 2
+"""RLIMIT_CPU leaves room for the longest that a task may have (limits.LONGEST); the supervisor's timer is exact."""
 
 
 class Role(NamedTuple):
@@ -58,11 +59,12 @@ def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None])
         control.send(json.dumps(["failed", str(error)]).encode())
         return
     kernel.die_with_parent(parent)
-    cpu_seconds = int(limits.cpu_seconds) + SPARE_CPU
+    cpu_seconds = int(limits.cpu_seconds * LONGEST) + SPARE_CPU
     alone = settings["user"] is not None
     leaf_walls = walls.LeafWalls(limits, cpu_seconds=cpu_seconds, memory_mb=limits.memory_mb, own_user=alone)
     leaf_role = Role(leaf_walls, leaf)
-    worker_role = Role(walls.LeafWalls(limits, cpu_seconds=WORKER_CPU_SECONDS, memory_mb=WORKER_MEMORY_MB), worker)
+    room = cast("Limits", SimpleNamespace(**{**settings["limits"], "open_files": many_files()}))
+    worker_role = Role(walls.LeafWalls(room, cpu_seconds=WORKER_CPU_SECONDS, memory_mb=WORKER_MEMORY_MB), worker)
     random.seed(0)
     gc.collect()
     gc.freeze()
@@ -76,6 +78,13 @@ def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None])
             fork_worker(control, worker_role)
         else:
             control.send(json.dumps(["reaped", *map(reaped, parts[0])]).encode())
+
+
+def many_files() -> int:
+    """All the descriptors this process may have; the kernel holds what a user has under way to that number too."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
 
 
 def reaped(pid: int) -> list[float]:

@@ -66,8 +66,8 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def processes(judge: Judge) -> dict[str, list[int]]:
     """Of the one slot, in the order in which they will be used: a zygote forks two workers, then its leaves."""
-    await until(lambda: [len(children(zygote)) for zygote in children(judge._process.pid)] == [2 + LEAVES])
-    zygotes = children(judge._process.pid)
+    await until(lambda: [len(children(zygote)) for zygote in children(judge._line._process.pid)] == [2 + LEAVES])
+    zygotes = children(judge._line._process.pid)
     forked = sorted(children(zygotes[0]))
     return {"zygote": zygotes, "worker": forked[:2], "leaf": forked[2:]}
 
@@ -102,10 +102,10 @@ def test_the_supervisors_death_is_a_clear_error_and_ends_everything() -> None:
     async def bereft() -> list[int]:
         async with Judge(slots=2) as judge:
             job = asyncio.create_task(judge.run(add("while True: pass")))
-            await until(lambda: len(descendants(judge._process.pid)) >= 2 * 3)
+            await until(lambda: len(descendants(judge._line._process.pid)) >= 2 * 3)
             await asyncio.sleep(0.1)
-            pids = descendants(judge._process.pid)
-            judge._process.kill()
+            pids = descendants(judge._line._process.pid)
+            judge._line._process.kill()
             with pytest.raises(SandboxError, match="supervisor died"):
                 await asyncio.wait_for(job, 5)
             with pytest.raises(SandboxError, match="supervisor died"):
@@ -121,7 +121,7 @@ def test_nothing_runs_after_the_judge_is_closed() -> None:
             await judge.run(add(RIGHT))
             stuck = asyncio.create_task(judge.run(add("while True: pass")))
             await asyncio.sleep(0.1)
-            pids = [judge._process.pid, *descendants(judge._process.pid)]
+            pids = [judge._line._process.pid, *descendants(judge._line._process.pid)]
             stuck.cancel()
             await asyncio.wait([stuck])
             return pids
@@ -138,7 +138,7 @@ async def main():
         await asyncio.gather(*(judge.run(add("")) for _ in range(8)))
         jobs = [asyncio.create_task(judge.run(add("while True: pass"))) for _ in range(2)]
         await asyncio.sleep(0.1)
-        print(judge._process.pid, flush=True)
+        print(judge._line._process.pid, flush=True)
         await asyncio.gather(*jobs)
 asyncio.run(main())
 """
@@ -179,7 +179,7 @@ def test_many_hostile_programs_leave_no_process_behind() -> None:
             async for _ in judge.stream(map(add, hostile)):
                 pass
             await asyncio.sleep(0.2)
-            return len(descendants(judge._process.pid))
+            return len(descendants(judge._line._process.pid))
 
     assert asyncio.run(battered()) <= 2 * (1 + 2 + LEAVES + LEAVES // 4)
 

@@ -130,7 +130,7 @@ def test_a_right_program_that_says_something_unasked_at_the_end_does_not_pass() 
     assert judge_all([Job(slow, late)])[0].verdict is Verdict.FORBIDDEN
 
 
-HELD = {"checks": [["held", ""]], "broken": None, "setup": "", "clean": True}
+HELD = {"checks": [["held", ""]], "broken": None, "setup": "", "clean": True, "exits": False}
 EVIDENCE = Evidence(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", 0)
 
 

@@ -1,0 +1,96 @@
+"""The line to the supervisor: starts it, sends orders, takes executions, and ends every process behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import struct
+import subprocess
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from assay.errors import SandboxError
+from assay.judge.orders import Order
+from assay.sandbox.limits import Limits
+from assay.types import Execution, Verdict
+
+LENGTH = struct.Struct("!I")
+NUMBERED = struct.Struct("!II")
+
+
+class Line:
+    """A supervisor's other end. `start` before, `close` after use."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, asyncio.Future[Execution]] = {}
+        self._number = 0
+        self._broken = "the judge is not started; use `async with Judge() as judge`"
+
+    async def start(self, limits: Limits, slots: int, required: bool) -> None:
+        """Start a supervisor; with `required`, every wall must stand."""
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-I", "-m", "assay.judge.supervisor", str(theirs.fileno())]
+        self._process = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            start_new_session=True, cwd="/",
+        )  # fmt: skip
+        theirs.close()
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        frame = json.dumps({"limits": asdict(limits), "slots": slots, "required": required}).encode()
+        self._writer.write(LENGTH.pack(len(frame)) + frame)
+        self._broken = ""
+        self._listener = asyncio.create_task(self._listen(reader))
+
+    async def execute(self, order: Order) -> Execution:
+        """Have one job done; cancelled, it is dropped wherever it is. Raises SandboxError when the line is broken."""
+        if self._broken:
+            raise SandboxError(self._broken)
+        self._number = number = self._number % 0xFFFFFFFF + 1
+        future: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        frame = order.packed()
+        self._writer.write(NUMBERED.pack(len(frame) + 4, number) + frame)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._writer.write(NUMBERED.pack(4, number))
+            raise
+        finally:
+            self._waiting.pop(number, None)
+
+    async def close(self) -> None:
+        """Hang up and wait until the supervisor has ended everything."""
+        self._fail("the judge is closed")
+        self._listener.cancel()
+        self._writer.close()
+        try:
+            await asyncio.to_thread(self._process.wait, 10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+                frame = json.loads(await reader.readexactly(length))
+                if "fatal" in frame:
+                    self._fail(f"the sandbox does not start: {frame['fatal']}")
+                    return
+                future = self._waiting.get(frame["number"])
+                if future is not None and not future.done():
+                    future.set_result(execution_of(frame["execution"]))
+        self._fail("the judge's supervisor died")
+
+    def _fail(self, why: str) -> None:
+        self._broken = self._broken or why
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(SandboxError(why))
+
+
+def execution_of(fields: dict[str, Any]) -> Execution:
+    """An execution from its fields in JSON."""
+    return Execution(**{**fields, "verdict": Verdict(fields["verdict"])})

@@ -1,0 +1,67 @@
+"""The candidate's side of an exchange: runs a whole program on real descriptors, and exits as Python would."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+import types
+from types import CodeType
+from typing import NoReturn
+
+from assay.judge.boundary import MIB, Wire
+from assay.judge.codec import dumps, loads
+
+PROGRAM_MB = 256
+FLUSH_FAILED = 120
+"""CPython's status when standard output cannot be flushed."""
+
+
+def serve(stream: socket.socket, stdin: int, stdout: int) -> None:
+    """Take a program, say whether it compiles (empty, or the error), and become it. Raises ClosedError."""
+    wire = Wire(stream, PROGRAM_MB * MIB)
+    try:
+        code = compile(loads(wire.receive()), "<program>", "exec", dont_inherit=True)
+    except Exception as error:  # noqa: BLE001  the compiler raises half a dozen kinds
+        wire.send(dumps(f"{type(error).__name__}: {error}"[:MIB]).encode())
+        return
+    wire.send(dumps("").encode())
+    stream.close()
+    for descriptor, standard in ((stdin, 0), (stdout, 1)):
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
+    become(code)
+
+
+def become(code: CodeType) -> NoReturn:
+    """Run the program as `__main__`, then its threads and exit handlers to their end."""
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module
+    sys.argv = ["program.py"]
+    status = 0
+    try:
+        exec(code, module.__dict__)
+    except SystemExit as end:
+        status = status_of(end)
+    except BaseException as error:  # noqa: BLE001  the program's own code ran: whatever it raises ends it
+        trace = error.__traceback__
+        sys.excepthook(type(error), error, trace and trace.tb_next)
+        status = 1
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()
+    atexit._run_exitfuncs()
+    try:
+        if sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()
+    except Exception:  # noqa: BLE001  the program may have put any object there
+        status = FLUSH_FAILED
+    os._exit(status)
+
+
+def status_of(end: SystemExit) -> int:
+    """The exit status that Python gives to a SystemExit; what is no number is printed."""
+    if end.code is None or isinstance(end.code, int):
+        return (end.code or 0) & 0xFF
+    sys.stderr.write(f"{end.code}\n")
+    return 1
