@@ -15,7 +15,7 @@ from assay.judge.archive import Archive
 from assay.judge.bundle import Bundle, bundle_of
 from assay.judge.exchanges import Exchanges
 from assay.judge.line import Line
-from assay.judge.memory import Memory
+from assay.judge.memory import KEPT, Latest, Memory
 from assay.judge.profiles import LADDER, PLAIN, Profile, stretch
 from assay.judge.slot import cores
 from assay.judge.verdict import WALL
@@ -28,6 +28,8 @@ ROW = 20
 """Failures of the machine in a row after which the judge gives up."""
 AHEAD = 4
 """Jobs per slot that `stream` has under way."""
+BUNDLES = 512
+"""Tasks kept ready; they may be large, and a service never sees most of them again."""
 UNLIKE_THE_REFERENCE = (Verdict.WRONG, Verdict.ERROR, Verdict.TIMEOUT)
 """Verdicts that a task's profile can change."""
 ANY_PROGRAM = Task(id="", prompt="", checks=(Exchange("", ""),), entry_point="")
@@ -62,8 +64,8 @@ class Judge:
         self._memory = Memory()
         self._line = Line()
         self._exchanges = Exchanges(self._line, stop_early)
-        self._profiles: dict[Task, asyncio.Task[Profile | None]] = {}
-        self._bundles: dict[Task, Bundle] = {}
+        self._profiles: Latest[bytes, asyncio.Task[Profile | None]] = Latest(KEPT)
+        self._bundles: Latest[Task, Bundle] = Latest(BUNDLES)
         self._failures = 0
 
     async def __aenter__(self) -> Judge:
@@ -83,6 +85,11 @@ class Judge:
         await self._line.close()
         if self._memory.archive is not None:
             self._memory.archive.close()
+
+    @property
+    def broken(self) -> str:
+        """Why nothing can be judged any more; empty while all is well."""
+        return self._line.broken
 
     async def run(self, job: Job) -> Execution:
         """Judge one program. Raises DataError for a task without checks, SandboxError when the judge is broken."""
@@ -150,12 +157,13 @@ class Judge:
 
     async def _profile(self, task: Task) -> Profile | None:
         """What the task's reference needs, tried once for each task; None, until asked again, if the machine failed."""
-        if task not in self._profiles:
-            self._profiles[task] = asyncio.create_task(self._find_profile(task))
-        trial = self._profiles[task]
+        key = self._bundle(task).digest
+        if key not in self._profiles:
+            self._profiles[key] = asyncio.create_task(self._find_profile(task))
+        trial = self._profiles[key]
         profile = await asyncio.shield(trial)
-        if profile is None and self._profiles.get(task) is trial:
-            del self._profiles[task]
+        if profile is None and self._profiles.get(key) is trial:
+            del self._profiles[key]
         return profile
 
     async def _find_profile(self, task: Task) -> Profile | None:

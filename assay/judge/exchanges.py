@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from assay.judge.bundle import Bundle
 from assay.judge.line import Line
+from assay.judge.memory import KEPT, Latest
 from assay.judge.profiles import Profile
 from assay.types import Execution, Verdict
 
@@ -19,7 +20,7 @@ class Exchanges:
     def __init__(self, line: Line, stop_early: bool) -> None:
         self._line = line
         self._stop_early = stop_early
-        self._failed: dict[bytes, Counter[int]] = {}
+        self._failed: Latest[bytes, Counter[int]] = Latest(KEPT)
 
     async def run(self, bundle: Bundle, program: str, profile: Profile) -> Execution:
         """Judge one program. Raises SandboxError."""

@@ -27,7 +27,8 @@ class Line:
     def __init__(self) -> None:
         self._waiting: dict[int, asyncio.Future[Execution]] = {}
         self._number = 0
-        self._broken = "the judge is not started; use `async with Judge() as judge`"
+        self.broken = "the judge is not started; use `async with Judge() as judge`"
+        """Why nothing can be executed; empty while all is well."""
 
     async def start(self, limits: Limits, slots: int, required: bool) -> None:
         """Start a supervisor; with `required`, every wall must stand."""
@@ -41,13 +42,13 @@ class Line:
         reader, self._writer = await asyncio.open_connection(sock=ours)
         frame = json.dumps({"limits": asdict(limits), "slots": slots, "required": required}).encode()
         self._writer.write(LENGTH.pack(len(frame)) + frame)
-        self._broken = ""
+        self.broken = ""
         self._listener = asyncio.create_task(self._listen(reader))
 
     async def execute(self, order: Order) -> Execution:
         """Have one job done; cancelled, it is dropped wherever it is. Raises SandboxError when the line is broken."""
-        if self._broken:
-            raise SandboxError(self._broken)
+        if self.broken:
+            raise SandboxError(self.broken)
         self._number = number = self._number % 0xFFFFFFFF + 1
         future: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
@@ -66,10 +67,11 @@ class Line:
         self._fail("the judge is closed")
         self._listener.cancel()
         self._writer.close()
-        try:
-            await asyncio.to_thread(self._process.wait, 10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        for _ in range(1000):  # not by a thread: a judge that is closed when Python ends can have none
+            if self._process.poll() is not None:
+                return
+            await asyncio.sleep(0.01)
+        self._process.kill()
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -85,7 +87,7 @@ class Line:
         self._fail("the judge's supervisor died")
 
     def _fail(self, why: str) -> None:
-        self._broken = self._broken or why
+        self.broken = self.broken or why
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(SandboxError(why))
