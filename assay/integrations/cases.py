@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +34,21 @@ def _plain(value):
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 """
 """PRIME's rule: tuples count as lists, and an expected value may stand in a list of its own."""
+
+
+def task_of(found: object) -> Task:
+    """{"inputs", "outputs"} of a program, with "fn_name" of a function; {"assert_case": [...]}, or a list of asserts.
+
+    Raises DataError for anything else.
+    """
+    asserts = found.get("assert_case") if isinstance(found, Mapping) else found
+    if isinstance(asserts, list) and all(isinstance(one, str) for one in asserts):
+        return assert_task(asserts)
+    if not isinstance(found, Mapping) or not all(isinstance(found.get(key), list) for key in ("inputs", "outputs")):
+        raise DataError('the test cases need lists "inputs" and "outputs", or asserts in a list "assert_case"')
+    if found.get("fn_name"):
+        return function_task(str(found["fn_name"]), found["inputs"], found["outputs"])
+    return stdio_task(found["inputs"], found["outputs"])
 
 
 def stdio_task(inputs: Sequence[object], outputs: Sequence[object]) -> Task:

@@ -89,20 +89,22 @@ class Service:
 
     async def evaluate(self, request: Request) -> Response:
         """SandboxFusion: judge a completion on test cases."""
-        asked = wire.cases(await self.fields(request))
+        asked = wire.cases_of(await self.fields(request))
         with self.place():
             found = await self.unless_gone(request, self.each_case(asked))
         return answer(wire.cases_answer(asked, found))
 
     async def each_case(self, asked: wire.Cases) -> list[Execution]:
         """The executions in the order of the cases, up to the first that fails unless all are asked for."""
-        found: dict[int, Execution] = {}
-        async with contextlib.aclosing(self.judge.stream(asked.jobs)) as stream:
-            async for index, execution in stream:
-                found[index] = self.counted(execution)
-                if execution.verdict is not Verdict.PASS and not asked.all_cases:
-                    break
-        return [found[index] for index in sorted(found)]
+        if asked.all_cases:
+            all_found = {index: self.counted(execution) async for index, execution in self.judge.stream(asked.jobs)}
+            return [all_found[index] for index in range(len(all_found))]
+        found: list[Execution] = []
+        for job in asked.jobs:
+            found.append(self.counted(await self.judge.run(job)))
+            if found[-1].verdict is not Verdict.PASS:
+                break
+        return found
 
     async def health(self, request: Request) -> Response:
         """Whether it can judge, and what it has to do."""

@@ -8,9 +8,8 @@ from typing import Any
 
 from assay.errors import DataError, SandboxError
 from assay.integrations.background import score, shared
-from assay.integrations.cases import assert_task, completed, cut, function_task, stdio_task
+from assay.integrations.cases import completed, cut, task_of
 from assay.judge import Job
-from assay.types import Task
 
 
 def compute_score(
@@ -30,25 +29,13 @@ def compute_score(
     verl's and change nothing. Raises DataError for anything else, and SandboxError where the machine failed: verl
     has no way to leave a sample out, and a made-up 0 would be learned from.
     """
-    task = task_of(ground_truth)
+    try:
+        found = json.loads(ground_truth) if isinstance(ground_truth, str) else ground_truth
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{data_source}: the ground truth is no JSON: {error}") from error
+    task = task_of(found)
     (execution,) = shared(slots=slots).run([Job(task, completed(task, cut(task, solution_str)))])
     value = score(execution, fraction)
     if value is None:
         raise SandboxError(f"{data_source}: the machine could not judge a sample: {execution.detail}")
     return value
-
-
-def task_of(ground_truth: str | Mapping[str, Any] | list[str]) -> Task:
-    """The task that a ground truth stands for. Raises DataError."""
-    try:
-        found = json.loads(ground_truth) if isinstance(ground_truth, str) else ground_truth
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"the ground truth is no JSON: {error}") from error
-    asserts = found.get("assert_case") if isinstance(found, Mapping) else found
-    if isinstance(asserts, list) and all(isinstance(one, str) for one in asserts):
-        return assert_task(asserts)
-    if not isinstance(found, Mapping) or not all(isinstance(found.get(key), list) for key in ("inputs", "outputs")):
-        raise DataError('the ground truth has neither "inputs" and "outputs" nor "assert_case"; see compute_score')
-    if found.get("fn_name"):
-        return function_task(str(found["fn_name"]), found["inputs"], found["outputs"])
-    return stdio_task(found["inputs"], found["outputs"])

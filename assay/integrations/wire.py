@@ -9,7 +9,7 @@ from typing import Any
 
 from assay import extract
 from assay.errors import DataError
-from assay.integrations.cases import completed, cut, function_task, stdio_task
+from assay.integrations import cases
 from assay.judge import Job
 from assay.tasks.jsonl import task_of
 from assay.tasks.rows import Row
@@ -44,16 +44,18 @@ class Cases:
 def job(fields: Fields, where: str = "the request") -> Job:
     """{"task": {...}, "program": text}, or the task's fields beside the program; "completion" for a reply to cut.
 
-    A task is a row of assay's task files, where id and prompt may be left out. Raises DataError.
+    A task is a row of assay's task files without id and prompt, or test cases as in cases.task_of. Raises DataError.
     """
     given = fields.get("task", fields)
     if not isinstance(given, Mapping):
         raise DataError(f"{where}: 'task' is a {type(given).__name__}; make it an object")
-    row = Row({"task_id": "request", "prompt": "", **given}, where)
     if ("program" in fields) == ("completion" in fields):
         raise DataError(f"{where}: give either 'program', whole code, or 'completion', a model's reply")
-    task = task_of(row)
     text = Row(fields, where).text("program" if "program" in fields else "completion")
+    if "inputs" in given or "assert_case" in given:
+        task = cases.task_of(given)
+        return Job(task, cases.completed(task, text if "program" in fields else cases.cut(task, text)))
+    task = task_of(Row({"task_id": "request", "prompt": "", **given}, where))
     return Job(task, text if "program" in fields else extract.program(task, text))
 
 
@@ -72,14 +74,13 @@ def run(fields: Fields) -> Run:
     for name in ("files", "fetch_files", "args"):
         if fields.get(name):
             raise DataError(f"{name!r} is not empty; programs run without files and arguments here, leave it out")
-    return Run(
-        Row(fields, "the request").text("code"),
-        Row(fields, "the request").text("stdin", default=""),
-        _seconds(fields.get("run_timeout", 10)),
-    )
+    code, stdin = fields.get("code"), fields.get("stdin") or ""
+    if not isinstance(code, str) or not isinstance(stdin, str):
+        raise DataError("'code' must be a string, and so must 'stdin' if there is one")
+    return Run(code, stdin, _seconds(fields.get("run_timeout", 10)))
 
 
-def cases(fields: Fields) -> Cases:
+def cases_of(fields: Fields) -> Cases:
     """{"completion", "config": {"language", "provided_data": {"test_cases": {...}}, "extra"}}. Raises DataError."""
     config = _object(fields, "config")
     _require_python(config.get("language"))
@@ -90,12 +91,13 @@ def cases(fields: Fields) -> Cases:
         raise DataError(f"test cases of type {kind!r} are not judged here; use stdin_stdout or function_call")
     if not isinstance(inputs, list) or not isinstance(outputs, list):
         raise DataError("'input' and 'output' of 'test_cases' must be lists")
-    whole = function_task(str(name), inputs, outputs) if kind == "function_call" else stdio_task(inputs, outputs)
-    code = cut(whole, Row(fields, "the request").text("completion"))
+    called = {"fn_name": str(name)} if kind == "function_call" else {}
+    whole = cases.task_of({"inputs": inputs, "outputs": outputs, **called})
+    code = cases.cut(whole, Row(fields, "the request").text("completion"))
     return Cases(
         id=fields.get("id", 0),
         code=code or "",
-        jobs=tuple(Job(_only(whole, number), completed(whole, code)) for number in range(len(inputs))),
+        jobs=tuple(Job(_only(whole, number), cases.completed(whole, code)) for number in range(len(inputs))),
         shown=tuple(_shown(kind, name, *pair) for pair in zip(inputs, outputs, strict=True)),
         all_cases=bool((config.get("extra") or {}).get("run_all_cases")),
     )

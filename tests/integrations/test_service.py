@@ -63,6 +63,91 @@ def test_what_a_program_prints_comes_back_even_where_utf_8_cannot_carry_it(serve
     assert answer.json["verdict"] == "error"
 
 
+def run_code(server: Server, code: str, **more: object) -> Any:
+    answer = server.post("/run_code", {"code": code, "language": "python", **more})
+    assert answer.status == 200
+    return answer.json
+
+
+def test_run_code_answers_in_the_shape_of_sandbox_fusion(server: Server) -> None:
+    answer = run_code(server, "print(input()[::-1])", stdin="abc\r\n", run_timeout=5, memory_limit_MB=512, files={})
+    assert answer.pop("run_result").pop("execution_time") > 0
+    assert answer == {
+        "status": "Success", "message": "", "compile_result": None, "executor_pod_name": None, "files": {}
+    }  # fmt: skip
+    result = run_code(server, "import sys\nprint(1)\nprint(2, file=sys.stderr)\nsys.exit(3)")
+    assert result["status"] == "Failed"
+    del result["run_result"]["execution_time"]
+    assert result["run_result"] == {"status": "Finished", "return_code": 3, "stdout": "1\n", "stderr": "2\n"}
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [("def f(:", "SyntaxError"), ("1 / 0", "ZeroDivisionError"), ("x = ' ' * 2**31", "MemoryError")]
+)
+def test_a_program_that_dies_is_a_finished_run_with_its_traceback(server: Server, code: str, said: str) -> None:
+    result = run_code(server, code)
+    assert result["status"] == "Failed"
+    assert (result["run_result"]["status"], result["run_result"]["return_code"]) == ("Finished", 1)
+    assert said in result["run_result"]["stderr"]
+
+
+def test_a_program_without_end_runs_out_of_time(server: Server) -> None:
+    result = run_code(server, SPIN, run_timeout=1)
+    assert result["status"] == "Failed"
+    assert (result["run_result"]["status"], result["run_result"]["return_code"]) == ("TimeLimitExceeded", None)
+
+
+def evaluate(server: Server, completion: str, cases: object, **extra: object) -> Any:
+    config = {"language": "python", "provided_data": {"test_cases": cases}, "extra": extra}
+    answer = server.post("/common_evaluate_batch", {"completion": completion, "config": config})
+    assert answer.status == 200
+    return answer.json
+
+
+SUMS = {"type": "stdin_stdout", "input": ["1 2", "3 4", "5 6"], "output": ["3", "7", "11"], "fn_name": None}
+
+
+def test_a_completion_is_judged_on_what_its_program_prints(server: Server) -> None:
+    code = "a, b = map(int, input().split())\nprint(a + b)\n"
+    result = evaluate(server, f"```python\n{code}```", SUMS)
+    assert (result["accepted"], result["extracted_code"]) == (True, code)
+    assert [test["passed"] for test in result["tests"]] == [True, True, True]
+    assert result["tests"][1]["test_info"] == {"input": {"stdin": "3 4"}, "output": {"stdout": "7"}}
+    assert result["tests"][1]["exec_info"]["run_result"]["stdout"] == "7\n"
+
+
+def test_all_cases_are_judged_where_that_is_asked_for(server: Server) -> None:
+    wrong = "```python\nprint(3 if input() == '1 2' else 0)\n```"
+    result = evaluate(server, wrong, SUMS, run_all_cases=True)
+    assert [test["passed"] for test in result["tests"]] == [True, False, False]
+    assert result["tests"][1]["exec_info"]["status"] == "Success"
+    assert not result["accepted"]
+
+
+def test_judging_ends_with_the_first_case_that_fails_unless_all_are_asked_for(server: Server) -> None:
+    result = evaluate(server, "```python\nprint(3 if input() == '1 2' else 0)\n```", SUMS)
+    assert [test["passed"] for test in result["tests"]] == [True, False]
+    assert not result["accepted"]
+
+
+@pytest.mark.parametrize(
+    "cases", [{"input": [[1, 2], [3, 4]], "output": [[3], [7]]}, {"input": ["1\n2"], "output": ["3"]}]
+)
+@pytest.mark.parametrize(
+    "code", ["def add(a, b): return a + b", "class Solution:\n    def add(self, a: List, b): return a + b"]
+)
+def test_a_function_or_a_method_is_judged_on_what_it_returns(server: Server, code: str, cases: dict[str, Any]) -> None:
+    cases = {**cases, "type": "function_call", "fn_name": "add"}
+    assert evaluate(server, f"```python\n{code}\n```", cases)["accepted"]
+    assert not evaluate(server, f"```python\n{code} + 1\n```", cases)["accepted"]
+
+
+def test_our_own_shape_takes_test_cases_too(server: Server) -> None:
+    sums = {"inputs": SUMS["input"], "outputs": SUMS["output"]}
+    answer = server.post("/judge", {"task": sums, "program": "print(sum(map(int, input().split())))"})
+    assert (answer.json["verdict"], answer.json["passed"]) == ("pass", 3)
+
+
 REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
     ("GET", "/nowhere", None, {}, 404, "Not Found"),
     ("GET", "/judge", None, {}, 405, "Method Not Allowed"),
@@ -81,7 +166,7 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
     ("POST", "/judge/batch", {"jobs": []}, {}, 422, "at least one"),
     ("POST", "/judge/batch", {"jobs": [{"program": ""}]}, {}, 422, "job 0"),
     ("POST", "/run_code", {"code": "", "language": "cpp"}, {}, 422, "'cpp'"),
-    ("POST", "/run_code", {"language": "python"}, {}, 422, "'code' is missing"),
+    ("POST", "/run_code", {"language": "python"}, {}, 422, "'code' must be a string"),
     ("POST", "/run_code", {"code": "", "language": "python", "run_timeout": -1}, {}, 422, "run_timeout"),
     ("POST", "/run_code", {"code": "", "language": "python", "files": {"a": ""}}, {}, 422, "'files'"),
     ("POST", "/common_evaluate_batch", {"completion": ""}, {}, 422, "'config'"),
