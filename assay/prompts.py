@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from assay.types import Message, Task
+from assay.types import Exchange, Message, Task
 
 
 def messages(task: Task) -> tuple[Message, ...]:
@@ -13,7 +13,7 @@ def messages(task: Task) -> tuple[Message, ...]:
     if task.stub:
         request = f"Complete this {task.language.capitalize()} code. {answer} It holds the whole program."
         return (Message("user", f"{request}\n\n```{task.language}\n{task.stub.rstrip()}\n```"),)
-    request = f"Solve this task in {task.language.capitalize()}. {answer}{_name_of_the_function(task)}"
+    request = f"Solve this task in {task.language.capitalize()}. {answer}{_what_it_is(task)}"
     return (Message("user", f"{request}\n\n{task.prompt.rstrip()}"),)
 
 
@@ -24,7 +24,9 @@ def text(task: Task) -> str:
     return task.prompt if task.prompt.endswith("\n") else f"{task.prompt}\n"
 
 
-def _name_of_the_function(task: Task) -> str:
+def _what_it_is(task: Task) -> str:
+    if isinstance(task.checks[0], Exchange):
+        return " The program reads standard input and prints to standard output."
     if not task.entry_point or re.search(rf"\b{re.escape(task.entry_point)}\b", task.prompt):
         return ""
     return f" It defines `{task.entry_point}`."

@@ -136,6 +136,8 @@ class JudgeSettings(Section):
     """Wall time, a backstop for sleepers."""
     memory_mb: PositiveInt = 512
     """Memory of one program in MiB."""
+    archive: str | None = None
+    """A file of verdicts that outlives the run: a program that was judged before is not run again."""
     allow_weak_isolation: bool = False
     """Judge even where this machine cannot keep a candidate from the user's files (see `assay doctor`)."""
 

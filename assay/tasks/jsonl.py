@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from assay.errors import SettingsError
+from assay.judge.checkers import CHECKERS
 from assay.tasks import mbpp, task_set
 from assay.tasks.python_source import called, defines, parsed, without
 from assay.tasks.rows import Row, file_rows
+from assay.tasks.stdio import exchanges
 from assay.types import Check, Task
 
 
@@ -28,10 +30,14 @@ def task_of(row: Row) -> Task:
     `def check(candidate)`, or a script); `entry_point`, unless the tests call a function that the reference defines;
     and, as wanted, `reference` (a whole program) or `canonical_solution` (what completes the stub), `stub` (code to be
     completed; the prompt when that defines the entry point), `setup`, `demonstrations`, `language`.
-    Raises DataError when a field is missing or malformed.
+    A program that reads and prints has `exchanges`, a list of objects with `stdin` and `stdout`, instead of tests, and,
+    as wanted, a `checker`: exact, lines (the default), tokens, floats, unordered, or Python that defines
+    `check(stdin, output, expected)`. Raises DataError when a field is missing or malformed.
     """
     if "test_list" in row.fields:
         return mbpp.task_of(row)
+    if "exchanges" in row.fields:
+        return _program(row)
     prompt, language, entry_point = row.text("prompt"), row.text("language", default="python"), _entry_point(row)
     stub = row.text("stub", default="") or (prompt if _defines(prompt, entry_point) else "")
     setup = row.text("setup", default="")
@@ -46,6 +52,27 @@ def task_of(row: Row) -> Task:
         stub=stub,
         setup=setup,
         reference=_reference(row, stub, entry_point),
+        demonstrations=row.texts("demonstrations"),
+    )
+
+
+def _program(row: Row) -> Task:
+    """A task of exchanges."""
+    given = row.fields["exchanges"]
+    if not isinstance(given, list) or not all(isinstance(exchange, dict) for exchange in given):
+        raise row.wrong("'exchanges' is no list of objects; give each a 'stdin' and a 'stdout'")
+    stdin, stdout = ([exchange.get(name) for exchange in given] for name in ("stdin", "stdout"))
+    checker = row.text("checker", default="")
+    if checker and checker not in CHECKERS and not defines(parsed(checker, row, "checker"), "check"):
+        raise row.wrong(f"'checker' is neither one of {', '.join(CHECKERS)} nor Python that defines `check`")
+    return Task(
+        id=_id(row),
+        prompt=row.text("prompt"),
+        checks=exchanges(row, "exchanges", stdin, stdout),
+        entry_point="",
+        language=row.text("language", default="python"),
+        reference=row.text("reference", default="") or None,
+        checker=checker,
         demonstrations=row.texts("demonstrations"),
     )
 

@@ -6,6 +6,7 @@ import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Literal
 
@@ -151,7 +152,13 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
 def open_judge(settings: JudgeSettings) -> Judge:
     """The judge that the settings describe; every check runs, so that passed of total is exact."""
     limits = Limits(cpu_seconds=settings.cpu_seconds, wall_seconds=settings.wall_seconds, memory_mb=settings.memory_mb)
-    return Judge(limits=limits, slots=settings.slots, stop_early=False, allow_weak=settings.allow_weak_isolation)
+    return Judge(
+        limits=limits,
+        slots=settings.slots,
+        stop_early=False,
+        allow_weak=settings.allow_weak_isolation,
+        archive=Path(settings.archive) if settings.archive else None,
+    )
 
 
 def make_source(stage: Stage, policy: Policy, engine: Engine, judge: Judge) -> Source:

@@ -1,0 +1,83 @@
+"""APPS: programs that read and print, and functions, from coding sites (arXiv:2105.09938)."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from assay.judge.codec import Packer
+from assay.tasks import is_file, require_split, task_set
+from assay.tasks.rows import Origin, Row, file_rows, public_rows
+from assay.tasks.stdio import checker, exchanges, parsed_json
+from assay.types import Call, Task
+
+log = logging.getLogger(__name__)
+ORIGIN = Origin(file="apps/selected150.jsonl.gz", hub="codeparrot/apps")
+FUNCTION = re.compile(r"^def (\w+)\((.*)\):", re.MULTILINE)
+
+
+@task_set
+def apps(split: str = "all") -> Iterator[Task]:
+    """APPS (arXiv:2105.09938): MapCoder's selection of 150, or rows of the whole set. Unclear ones are left out."""
+    if not is_file(split):
+        require_split("apps", split, ("all",))
+    rows = file_rows(Path(split)) if is_file(split) else public_rows(ORIGIN)
+    seen: set[str] = set()
+    for row in rows:
+        task = task_of(row)
+        if task is None:
+            log.warning("%s: left out: its inputs are not the arguments of its function", row.where)
+        elif task.id not in seen:
+            yield task
+        seen.add(task.id if task else "")
+
+
+def task_of(row: Row) -> Task | None:
+    """A row of the hub's (`question`, `input_output`) or MapCoder's (`description`, `test_list`, `sample_io`).
+
+    None where the inputs do not say what the function is called with. Raises DataError for a malformed row.
+    """
+    if "question" in row.fields:
+        tests = parsed_json(row, "input_output") or {}
+        solutions = parsed_json(row, "solutions") or []
+        name, prompt, reference = str(row.fields.get("problem_id")), row.text("question"), next(iter(solutions), None)
+        inputs, outputs, function = tests.get("inputs", []), tests.get("outputs", []), tests.get("fn_name")
+    else:
+        cases = [*row.fields.get("sample_io", []), *row.fields.get("test_list", [])]
+        name, prompt, reference = str(row.fields.get("id")), row.text("description"), None
+        inputs, outputs = [case.get("input") for case in cases], [case.get("output") for case in cases]
+        function = FUNCTION.search(row.text("starter_code", default=""))
+    task_id, stub = f"APPS/{name}", row.text("starter_code", default="")
+    if not stub:
+        checks = exchanges(row, "tests", inputs, outputs)
+        return Task(task_id, prompt, checks, "", reference=reference, checker=checker(checks))
+    header = FUNCTION.search(stub)
+    called = _columns(inputs, header[2]) if isinstance(function, re.Match) and header else inputs
+    if called is None or header is None or len(called) != len(outputs):
+        return None
+    calls = tuple(
+        Call(Packer().text(arguments), Packer().text(output[0] if isinstance(output, list) and output else output))
+        for arguments, output in zip(called, outputs, strict=True)
+    )
+    return Task(task_id, f"{prompt.rstrip()}\n\n{stub.strip()}\n", calls, header[1], reference=reference)
+
+
+def _columns(inputs: list[Any], parameters: str) -> list[list[Any]] | None:
+    """MapCoder's inputs as arguments: a line each; a parameter whose lines are not all literals takes strings."""
+    names = [name for name in parameters.split(",") if name.strip()]
+    rows = [str(given).split("\n") for given in inputs] if len(names) > 1 else [[str(given)] for given in inputs]
+    if any(len(row) != len(names) for row in rows):
+        return None
+    columns = [_values(list(column)) for column in zip(*rows, strict=True)]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _values(lines: list[str]) -> list[Any]:
+    try:
+        return [ast.literal_eval(line) for line in lines]
+    except (ValueError, SyntaxError):
+        return lines

@@ -1,0 +1,54 @@
+"""CodeContests: competitive programming from Codeforces, CodeChef and others (arXiv:2203.07814)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from assay.tasks import is_file, require_split, task_set
+from assay.tasks.rows import Origin, Row, file_rows, public_rows
+from assay.tasks.stdio import checker, exchanges, parsed_json
+from assay.types import Task
+
+ORIGIN = Origin(file="codecontests/code_contests_20.jsonl.gz", hub="deepmind/code_contests")
+PYTHON3 = 3
+"""The number of Python 3 among the languages of `solutions`."""
+
+
+@task_set
+def code_contests(split: str = "all") -> Iterator[Task]:
+    """CodeContests: programs that read and print (arXiv:2203.07814), in DeepMind's rows or SandboxFusion's."""
+    if is_file(split):
+        yield from map(task_of, file_rows(Path(split)))
+        return
+    require_split("code_contests", split, ("all",))
+    yield from map(task_of, public_rows(ORIGIN))
+
+
+def task_of(row: Row) -> Task:
+    """A row with DeepMind's `description` and `public_tests`..., or SandboxFusion's `content` and `test`.
+
+    Raises DataError when a field is missing or malformed.
+    """
+    if "content" in row.fields:
+        cases = parsed_json(row, "test")
+        if not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases):
+            raise row.wrong("'test' is no list of cases; mend it")
+        inputs = [(case.get("input") or {}).get("stdin") for case in cases]
+        checks = exchanges(row, "test", inputs, [(case.get("output") or {}).get("stdout") for case in cases])
+        name, prompt, reference = f"CodeContests/{row.fields.get('id')}", row.text("content"), None
+    else:
+        parts = {field: row.fields.get(field) or {} for field in ("public_tests", "private_tests", "generated_tests")}
+        checks = tuple(
+            exchange
+            for field, part in parts.items()
+            for exchange in exchanges(row, field, part.get("input", []), part.get("output", []), hidden=field[1] != "u")
+        )
+        name, prompt, reference = f"CodeContests/{row.text('name')}", row.text("description"), _solution(row)
+    return Task(id=name, prompt=prompt, checks=checks, entry_point="", reference=reference, checker=checker(checks))
+
+
+def _solution(row: Row) -> str | None:
+    given = row.fields.get("solutions") or {}
+    pairs = zip(given.get("language", []), given.get("solution", []), strict=False)
+    return next((str(source) for language, source in pairs if language == PYTHON3), None)

@@ -1,0 +1,39 @@
+"""Competitive programming in NeMo Gym's rows: the format of Nemotron's coding data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from assay.tasks import is_file, require_split, task_set
+from assay.tasks.rows import Origin, Row, file_rows, public_rows
+from assay.tasks.stdio import checker, exchanges
+from assay.types import Task
+
+ORIGIN = Origin(file="nemo_gym/code_gen/example.jsonl", hub="nvidia/Nemotron-RL-coding-competitive_coding")
+
+
+@task_set
+def nemo_gym(split: str = "all") -> Iterator[Task]:
+    """Competitive programming in NeMo Gym's format: programs that read and print."""
+    if is_file(split):
+        yield from map(task_of, file_rows(Path(split)))
+        return
+    require_split("nemo_gym", split, ("all",))
+    yield from map(task_of, public_rows(ORIGIN))
+
+
+def task_of(row: Row) -> Task:
+    """A row with `responses_create_params` (the dialogue) and `verifier_metadata` (unit_tests: inputs, outputs).
+
+    Raises DataError when a field is missing or malformed.
+    """
+    asked, known = row.fields.get("responses_create_params"), row.fields.get("verifier_metadata")
+    if not isinstance(asked, dict) or not isinstance(known, dict):
+        raise row.wrong("'responses_create_params' or 'verifier_metadata' is missing; is this a row of NeMo Gym's?")
+    said = asked.get("input")
+    prompt = said if isinstance(said, str) else "\n\n".join(str(message["content"]) for message in said or [])
+    tests = known.get("unit_tests") or {}
+    checks = exchanges(row, "unit_tests", tests.get("inputs"), tests.get("outputs"))
+    name = str(row.fields.get("hash_id") or row.fields.get("id"))
+    return Task(id=name, prompt=prompt, checks=checks, entry_point="", checker=checker(checks))

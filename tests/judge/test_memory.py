@@ -1,0 +1,144 @@
+"""What was judged before is not run again."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assay.judge import Job, Judge
+from assay.judge.archive import Archive
+from assay.judge.bundle import bundle_of
+from assay.judge.memory import Memory
+from assay.sandbox.limits import Limits
+from assay.types import Check, Exchange, Execution, Task, Verdict
+
+INC = Task("inc", "", (Check("assert f(1) == 2"),), "f")
+RIGHT, WRONG = "def f(x): return x + 1", "def f(x): return x"
+PASSED = Execution(Verdict.PASS, 1, 1)
+
+
+class Counting:
+    """Answers with the given verdicts in turn, when told to, and counts how often it was asked."""
+
+    def __init__(self, *verdicts: Verdict) -> None:
+        self.verdicts = list(verdicts)
+        self.asked = 0
+        self.go = asyncio.Event()
+
+    async def __call__(self) -> Execution:
+        self.asked += 1
+        await self.go.wait()
+        return Execution(self.verdicts.pop(0))
+
+
+def test_a_verdict_is_remembered_unless_it_may_be_of_the_moment() -> None:
+    async def asked_twice(verdict: Verdict) -> int:
+        memory, judge = Memory(), Counting(verdict, verdict)
+        judge.go.set()
+        await memory.recall(b"k", judge)
+        await memory.recall(b"k", judge)
+        return judge.asked
+
+    times = {verdict: asyncio.run(asked_twice(verdict)) for verdict in Verdict}
+    assert {verdict for verdict, asked in times.items() if asked == 2} == {"infra", "timeout", "memory"}
+    assert set(times.values()) == {1, 2}
+
+
+def test_a_program_that_is_being_judged_is_judged_once_for_all_who_ask() -> None:
+    async def eight_ask() -> tuple[int, set[Verdict]]:
+        memory, judge = Memory(), Counting(Verdict.TIMEOUT)
+        asking = [asyncio.create_task(memory.recall(b"k", judge)) for _ in range(8)]
+        await asyncio.sleep(0)
+        asking[0].cancel()
+        judge.go.set()
+        verdicts = {(await task).verdict for task in asking[1:]}
+        return judge.asked, verdicts
+
+    assert asyncio.run(eight_ask()) == (1, {Verdict.TIMEOUT})
+
+
+def test_what_nobody_waits_for_any_more_is_dropped() -> None:
+    async def all_leave() -> bool:
+        memory, judge = Memory(), Counting(Verdict.PASS)
+        asking = [asyncio.create_task(memory.recall(b"k", judge)) for _ in range(3)]
+        await asyncio.sleep(0)
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        judge.go.set()
+        await asyncio.sleep(0.01)
+        return judge.verdicts == [Verdict.PASS]  # it never came to answer
+
+    assert asyncio.run(all_leave())
+
+
+def test_the_same_program_is_run_once_and_another_anew(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "verdicts.sqlite"
+
+    async def judged(task: Task, program: str) -> Execution:
+        async with Judge(slots=1, archive=file) as judge:
+            return await judge.run(Job(task, program))
+
+    first, again = asyncio.run(judged(INC, WRONG)), asyncio.run(judged(INC, WRONG))
+    assert again == first  # to the microsecond, so it was not run
+    assert asyncio.run(judged(INC, RIGHT)).verdict is Verdict.PASS
+    assert asyncio.run(judged(replace(INC, checks=(Check("assert f(1) == 1"),)), WRONG)).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        bundle_of(replace(INC, checks=(Check("assert f(1) == 3"),)), Limits(), True),
+        bundle_of(replace(INC, setup="import math"), Limits(), True),
+        bundle_of(replace(INC, entry_point="g"), Limits(), True),
+        bundle_of(replace(INC, reference=RIGHT), Limits(), True),
+        bundle_of(replace(INC, checks=(Exchange("", ""),)), Limits(), True),
+        bundle_of(INC, Limits(cpu_seconds=1), True),
+        bundle_of(INC, Limits(), False),
+    ],
+)
+def test_whatever_decides_a_verdict_is_part_of_its_key(changed: object) -> None:
+    usual = bundle_of(INC, Limits(), True)
+    assert usual.key(RIGHT) == bundle_of(replace(INC, prompt="x", id="y"), Limits(), True).key(RIGHT)
+    assert usual.key(RIGHT) != usual.key(WRONG)
+    assert changed.key(RIGHT) != usual.key(RIGHT)  # type: ignore[attr-defined]
+
+
+def test_two_judges_share_an_archive(tmp_path: Path) -> None:
+    one, other = Archive(tmp_path / "v"), Archive(tmp_path / "v")
+    one.put(b"k", replace(PASSED, detail="\udcff"))
+    assert other.get(b"k") == replace(PASSED, detail="\udcff")
+    assert other.get(b"other") is None
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("content", [b"no database at all" * 100, b""])
+def test_a_damaged_archive_is_judging_without_it(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "v"
+    file.write_bytes(content)
+    archive = Archive(file)
+    archive.put(b"k", PASSED)
+    assert archive.get(b"k") == (None if content else PASSED)
+    assert len(caplog.records) == bool(content)
+
+
+def test_a_row_that_is_no_execution_is_judged_again(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "v")
+    archive.put(b"k", PASSED)
+    with sqlite3.connect(tmp_path / "v") as other:
+        other.execute('UPDATE verdicts SET execution = \'{"verdict": "perfect"}\'')
+    assert archive.get(b"k") is None
+
+
+def test_a_folder_that_cannot_be_written_is_judging_without_an_archive(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    archive = Archive(tmp_path / "file" / "v")
+    archive.put(b"k", PASSED)
+    assert archive.get(b"k") is None

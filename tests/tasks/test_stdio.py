@@ -1,0 +1,131 @@
+"""Sets of programs that read and print."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay import extract, prompts
+from assay.errors import DataError
+from assay.judge import Job, judge_all
+from assay.tasks import load
+from assay.types import Call, Exchange, Verdict
+
+
+@pytest.fixture
+def public(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_DATA", str(data))
+
+
+def written(folder: Path, *rows: dict[str, Any]) -> str:
+    (folder / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(folder / "my.jsonl")
+
+
+def test_the_public_sets_have_their_tasks(public: None) -> None:
+    assert {name: len(load(name)) for name in ("apps", "code_contests", "nemo_gym")} == {
+        "apps": 126,
+        "code_contests": 20,
+        "nemo_gym": 5,
+    }
+
+
+def test_mapcoders_lines_are_the_functions_arguments(public: None) -> None:
+    tasks = {task.entry_point: task for task in load("apps") if isinstance(task.checks[0], Call)}
+    assert tasks["get_score"].checks[0] == Call("[[1,2,3]]", "100")
+    assert tasks["name_in_str"].checks[-1].arguments.startswith('["')  # type: ignore[union-attr]
+    assert tasks["validate_pin"].checks[0].arguments == '["1234"]'  # type: ignore[union-attr]  # others are no literals
+
+
+def test_decimal_fractions_are_compared_with_a_tolerance(public: None) -> None:
+    assert [task.id for task in load("code_contests") if task.checker == "floats"] == ["CodeContests/5"]
+
+
+CHEFBM = """
+n, m, p = map(int, input().split())
+added = {}
+for _ in range(p):
+    i, j = map(int, input().split())
+    row = added.setdefault(i, {})
+    row[j] = row.get(j, 0) + 1
+for i in range(1, n + 1):
+    row = added.get(i, {})
+    fits = all(row.get(j, 0) + j >= 0 and j + row[j] <= j + 1 + row.get(j + 1, 0) for j in row if j < m)
+    print(m + row.get(m, 0) - 1 - row.get(1, 0) if fits else -1)
+"""
+
+
+def test_a_real_contest_task_is_judged_on_all_its_tests(public: None) -> None:
+    task = load("code_contests")[1]
+    right, wrong = judge_all([Job(task, CHEFBM), Job(task, CHEFBM.replace("else -1", "else 0"))])
+    assert (right.verdict, right.passed, right.total) == (Verdict.PASS, 101, 101)
+    assert wrong.verdict is Verdict.WRONG
+
+
+OWN = {
+    "id": "sum",
+    "prompt": "Add two numbers.",
+    "exchanges": [{"stdin": "1 2", "stdout": "3"}],
+    "reference": "print(sum(map(int, input().split())))",
+}
+
+
+def test_a_file_of_ones_own_holds_exchanges(tmp_path: Path) -> None:
+    (task,) = load(written(tmp_path, {**OWN, "checker": "tokens"}))
+    assert (task.checks, task.checker, task.entry_point) == ((Exchange("1 2", "3"),), "tokens", "")
+    assert judge_all([Job(task, task.reference)])[0].verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"exchanges": 3}, "'exchanges' is no list of objects"),
+        ({"exchanges": [{"stdin": "1"}]}, "'exchanges' holds None, where a string is read or printed"),
+        ({"exchanges": []}, "no tests"),
+        ({"checker": "loose"}, "'checker' is neither one of exact, lines, tokens, floats, unordered nor Python"),
+        ({"checker": "def ("}, "'checker' is no valid Python"),
+    ],
+)
+def test_malformed_exchanges_are_refused_with_the_place(tmp_path: Path, wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(DataError, match=says) as refused:
+        load(written(tmp_path, {**OWN, **wrong}))
+    assert "my.jsonl" in str(refused.value)
+
+
+def test_deepminds_rows_bring_public_tests_and_a_solution(tmp_path: Path) -> None:
+    row = {
+        "name": "1_A",
+        "description": "Double it.",
+        "public_tests": {"input": ["1\n"], "output": ["2\n"]},
+        "private_tests": {"input": ["4\n"], "output": ["8\n"]},
+        "generated_tests": {"input": [], "output": []},
+        "solutions": {"language": [2, 3], "solution": ["int main() {}", "print(2 * int(input()))"]},
+    }
+    (task,) = load(f"code_contests:{written(tmp_path, row)}")
+    assert [check.hidden for check in task.checks] == [False, True]
+    assert judge_all([Job(task, task.reference)])[0].verdict is Verdict.PASS
+
+
+def test_the_hubs_apps_rows_bring_functions_and_programs(tmp_path: Path) -> None:
+    program = {"problem_id": 1, "question": "Add.", "solutions": json.dumps([OWN["reference"]]), "starter_code": "",
+               "input_output": json.dumps({"inputs": ["1 2\n"], "outputs": ["3\n"]})}  # fmt: skip
+    calls = json.dumps({"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]})
+    function = {
+        "problem_id": 2,
+        "question": "Add.",
+        "solutions": "",
+        "starter_code": "def add(a, b):",
+        "input_output": calls,
+    }
+    first, second = load(f"apps:{written(tmp_path, program, function)}")
+    assert (first.checks, first.reference) == ((Exchange("1 2\n", "3\n"),), OWN["reference"])
+    assert (second.checks, second.entry_point) == ((Call("[1,2]", "3"),), "add")
+
+
+def test_a_chat_model_is_told_that_a_program_reads_and_prints(tmp_path: Path) -> None:
+    (task,) = load(written(tmp_path, OWN))
+    assert "reads standard input and prints to standard output" in prompts.messages(task)[0].content
+    assert extract.program(task, "Sure:\n```python\nprint(3)\n```\nDone.") == "print(3)\n"
