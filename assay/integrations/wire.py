@@ -56,6 +56,7 @@ def job(fields: Fields, where: str = "the request") -> Job:
         task = cases.task_of(given)
         return Job(task, cases.completed(task, text if "program" in fields else cases.cut(task, text)))
     task = task_of(Row({"task_id": "request", "prompt": "", **given}, where))
+    _require_python(task.language)
     return Job(task, text if "program" in fields else extract.program(task, text))
 
 

@@ -144,8 +144,10 @@ def test_a_function_or_a_method_is_judged_on_what_it_returns(server: Server, cod
 
 def test_our_own_shape_takes_test_cases_too(server: Server) -> None:
     sums = {"inputs": SUMS["input"], "outputs": SUMS["output"]}
-    answer = server.post("/judge", {"task": sums, "program": "print(sum(map(int, input().split())))"})
-    assert (answer.json["verdict"], answer.json["passed"]) == ("pass", 3)
+    exchanges = {"exchanges": [{"stdin": "1 2", "stdout": "3.0000001"}], "checker": "floats"}
+    for task, passed in ((sums, 3), (exchanges, 1)):
+        answer = server.post("/judge", {"task": task, "program": "print(sum(map(int, input().split())))"})
+        assert (answer.json["verdict"], answer.json["passed"]) == ("pass", passed)
 
 
 REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
@@ -163,6 +165,7 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
     ("POST", "/judge", {"task": [], "program": ""}, {}, 422, "make it an object"),
     ("POST", "/judge", {"tests": [], "entry_point": "f", "program": ""}, {}, 422, "no tests"),
     ("POST", "/judge", {"tests": ["assert f("], "entry_point": "f", "program": ""}, {}, 422, "no valid Python"),
+    ("POST", "/judge", {**DOUBLE, "language": "rust", "program": ""}, {}, 422, "'rust'"),
     ("POST", "/judge/batch", {"jobs": []}, {}, 422, "at least one"),
     ("POST", "/judge/batch", {"jobs": [{"program": ""}]}, {}, 422, "job 0"),
     ("POST", "/run_code", {"code": "", "language": "cpp"}, {}, 422, "'cpp'"),
