@@ -10,6 +10,7 @@ from assay.integrations import serve, service
 
 serve.HEADER_SECONDS = 0.5
 serve.DRAIN_SECONDS = 1
+serve.STALLED_SECONDS = 1
 service.Bounds = partial(service.Bounds, body_seconds=0.5)  # type: ignore[assignment, misc]
 sys.argv = ["assay", "serve", *sys.argv[1:]]
 cli.main()

@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from email.message import Message
 from http.client import HTTPConnection
@@ -49,6 +50,12 @@ class Server:
         connection.close()
         return answer
 
+    @property
+    def running(self) -> int:
+        """Requests whose programs run."""
+        found: int = self.ask("GET", "/health").json["running"]
+        return found
+
     def post(self, path: str, body: object, headers: Mapping[str, str] | None = None) -> Answer:
         return self.ask("POST", path, body, headers)
 
@@ -74,18 +81,24 @@ def serving(*options: str, environment: Mapping[str, str] | None = None) -> Iter
             process.wait(LONG_SECONDS)
 
 
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that takes no time worth naming."""
+    given_up = time.monotonic() + LONG_SECONDS
+    while not condition():
+        assert time.monotonic() < given_up, "it never came about"
+
+
+def children(pid: int) -> set[int]:
+    """The processes that one started, and still has."""
+    found = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, IndexError):
+            if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
+                found.add(int(entry.name))
+    return found
+
+
 def descendants(pid: int) -> set[int]:
     """Every process below one."""
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, IndexError):
-            continue
-        parents.setdefault(parent, []).append(int(entry.name))
-    found: set[int] = set()
-    below = [pid]
-    while below:
-        below = [child for parent in below for child in parents.get(parent, [])]
-        found.update(below)
-    return found
+    direct = children(pid)
+    return direct.union(*map(descendants, direct))

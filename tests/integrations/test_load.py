@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.integrations.server import ROOT, serving
+from tests.integrations.server import ROOT, serving, until
 
 pytest.importorskip("starlette", reason="the service needs `pip install 'assay[serve]'`")
 
@@ -30,6 +30,5 @@ def test_under_load_every_answer_is_right_and_no_request_stays_behind() -> None:
         load = asyncio.run(module.run(server.port, requests=300, connections=16))
         assert load.wrong == []
         assert sum(load.statuses.values()) > 280
-        while server.ask("GET", "/health").json["running"]:
-            pass
+        until(lambda: server.running == 0)
         assert server.ask("GET", "/health").json["waiting"] == 0

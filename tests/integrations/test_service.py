@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,12 +16,13 @@ import pytest
 
 pytest.importorskip("starlette", reason="the service needs `pip install 'assay[serve]'`")
 
-from tests.integrations.server import LONG_SECONDS, Server, descendants, serving
+from tests.integrations.server import LONG_SECONDS, Server, children, descendants, serving, until
 
 DOUBLE: dict[str, Any] = {"tests": ["assert double(2) == 4", "assert double('a') == 'aa'"], "entry_point": "double"}
 RIGHT = "def double(x): return x + x"
 WRONG = "def double(x): return 2 * x if x == 2 else x"
 SPIN = "while True: pass"
+JSON = {"Content-Type": "application/json"}
 SUPERVISOR_ZYGOTE_AND_TWO_MORE = 4
 
 
@@ -235,8 +237,7 @@ def spin(server: Server) -> Any:
     connection = server.connection()
     task = {"tests": ["assert f()"], "entry_point": "f", "program": f"def f():\n    {SPIN}"}
     connection.request("POST", "/judge", json.dumps(task), {"Content-Type": "application/json"})
-    while server.ask("GET", "/health").json["running"] < 1:
-        pass
+    until(lambda: server.running == 1)
     return connection
 
 
@@ -254,14 +255,51 @@ def test_a_client_that_hangs_up_takes_its_program_along() -> None:
     with serving("--slots", "1", "--waiting", "1", "--cpu-seconds", "600") as server:
         spin(server).close()
         assert server.post("/judge", {"task": DOUBLE, "program": RIGHT}).json["verdict"] == "pass"
+        assert "timeout" not in server.ask("GET", "/metrics").text
+
+
+def test_a_client_that_hangs_up_on_a_batch_takes_its_programs_along() -> None:
+    jobs = [{"program": f"def double(x):\n    {SPIN}  # {number}"} for number in range(9)]
+    with serving("--slots", "1", "--cpu-seconds", "600") as server:
+        connection = server.connection()
+        connection.request("POST", "/judge/batch", json.dumps({"task": DOUBLE, "jobs": jobs}), JSON)
+        until(lambda: server.running == 1)
+        connection.close()
+        assert server.post("/judge", {"task": DOUBLE, "program": RIGHT}).json["verdict"] == "pass"
+        assert "timeout" not in server.ask("GET", "/metrics").text
+
+
+def test_a_client_that_reads_no_answer_is_hung_up_on() -> None:
+    jobs = [{"program": f"print('x' * 60_000)\n{RIGHT}  # {number}"} for number in range(400)]
+    with serving("--slots", "2", "--waiting", "0") as server, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", server.port))
+        body = json.dumps({"task": DOUBLE, "jobs": jobs}).encode()
+        head = (
+            f"POST /judge/batch HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        )
+        client.sendall(head.encode() + b"\r\n\r\n" + body)
+        until(lambda: server.running == 1)
+        until(lambda: server.running == 0)
+
+
+def test_a_service_whose_judge_is_broken_says_so() -> None:
+    with serving("--slots", "1") as server:
+        assert server.post("/judge", {"task": DOUBLE, "program": RIGHT}).status == 200
+        (supervisor,) = children(server.process.pid)
+        os.kill(supervisor, signal.SIGKILL)
+        until(lambda: server.ask("GET", "/health").status == 503)
+        assert server.ask("GET", "/health").json["ok"] is False
+        answer = server.post("/judge", {"task": DOUBLE, "program": WRONG})
+        assert (answer.status, "supervisor died" in answer.json["error"]) == (503, True)
 
 
 @pytest.mark.parametrize("number", [2, 15])
 def test_no_process_is_left_when_the_service_is_stopped_at_work(number: int) -> None:
     with serving("--slots", "1", "--cpu-seconds", "600") as server:
         busy = spin(server)
-        while len(below := descendants(server.process.pid)) < SUPERVISOR_ZYGOTE_AND_TWO_MORE:
-            pass
+        until(lambda: len(descendants(server.process.pid)) >= SUPERVISOR_ZYGOTE_AND_TWO_MORE)
+        below = descendants(server.process.pid)
         assert server.stop(number) == 0
         busy.close()
         assert not [pid for pid in below if Path(f"/proc/{pid}").exists()]
