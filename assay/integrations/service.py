@@ -244,6 +244,8 @@ def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
             HTTPException: lambda request, error: refused(error.status_code, error.detail, error.headers),
             UserError: lambda request, error: refused(422, str(error)),
             MachineError: lambda request, error: refused(503, str(error), {"Retry-After": "1"}),
+            RecursionError: lambda request, error: refused(422, "the request is nested too deeply"),
+            UnicodeEncodeError: lambda request, error: refused(422, "the request holds half a character (a surrogate)"),
             500: lambda request, error: refused(500, "the service failed; its log says why"),
         },
     )

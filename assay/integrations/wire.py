@@ -100,7 +100,7 @@ def cases_of(fields: Fields) -> Cases:
         code=code or "",
         jobs=tuple(Job(_only(whole, number), cases.completed(whole, code)) for number in range(len(inputs))),
         shown=tuple(_shown(kind, name, *pair) for pair in zip(inputs, outputs, strict=True)),
-        all_cases=bool((config.get("extra") or {}).get("run_all_cases")),
+        all_cases=bool(_object({"extra": {}, **config}, "extra").get("run_all_cases")),
     )
 
 

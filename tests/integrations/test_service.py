@@ -168,6 +168,8 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
     ("POST", "/judge", {"tests": [], "entry_point": "f", "program": ""}, {}, 422, "no tests"),
     ("POST", "/judge", {"tests": ["assert f("], "entry_point": "f", "program": ""}, {}, 422, "no valid Python"),
     ("POST", "/judge", {**DOUBLE, "language": "rust", "program": ""}, {}, 422, "'rust'"),
+    ("POST", "/judge", {"exchanges": [{"stdin": "\ud800", "stdout": ""}], "program": ""}, {}, 422, "surrogate"),
+    ("POST", "/judge", {"task": {**DOUBLE, "setup": json.loads("[" * 900 + "]" * 900)}, "program": ""}, {}, 422, ""),
     ("POST", "/judge/batch", {"jobs": []}, {}, 422, "at least one"),
     ("POST", "/judge/batch", {"jobs": [{"program": ""}]}, {}, 422, "job 0"),
     ("POST", "/run_code", {"code": "", "language": "cpp"}, {}, 422, "'cpp'"),
