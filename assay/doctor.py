@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.table import Table
 
-from assay.judge.slot import cores
+from assay.sandbox.cores import cores
 from assay.sandbox.probe import Isolation, probe
 
 PACKAGES = ("assay", "torch", "transformers", "peft", "datasets", "vllm")

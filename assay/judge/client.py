@@ -12,20 +12,19 @@ from types import TracebackType
 
 from assay.errors import DataError, SandboxError
 from assay.judge.archive import Archive
+from assay.judge.breaker import Breaker
 from assay.judge.bundle import Bundle, bundle_of
 from assay.judge.exchanges import Exchanges
 from assay.judge.line import Line
 from assay.judge.memory import KEPT, Latest, Memory
 from assay.judge.profiles import LADDER, PLAIN, Profile, stretch
-from assay.judge.slot import cores
-from assay.judge.verdict import WALL
+from assay.judge.verdict import THE_TASKS_DOING
+from assay.sandbox.cores import cores
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.probe import probe
 from assay.types import Exchange, Execution, Task, Verdict
 
 log = logging.getLogger(__name__)
-ROW = 20
-"""Failures of the machine in a row after which the judge gives up."""
 AHEAD = 4
 """Jobs per slot that `stream` has under way."""
 BUNDLES = 512
@@ -47,9 +46,12 @@ class Job:
 class Judge:
     """Judges programs in walled processes; an async context manager.
 
-    Raises SandboxError where the walls are not sound (unless `allow_weak`), where the supervisor dies, and after 20
-    failures of the machine in a row. `slots` programs run at once: the available cores unless given. A program that
-    was judged before is not run again: the last verdicts are remembered, and in the file `archive`, where given, all.
+    Its processes die with the thread that enters it.
+
+    Raises SandboxError where the walls are not sound (unless `allow_weak`), where the supervisor dies or hangs, and
+    where the machine fails too often (see Breaker). `slots` programs run at once: the available cores unless given. A
+    program that was judged before is not run again: the last verdicts are remembered, and in the file `archive`, where
+    given, all.
     """
 
     def __init__(
@@ -65,8 +67,9 @@ class Judge:
         self._line = Line()
         self._exchanges = Exchanges(self._line, stop_early)
         self._profiles: Latest[bytes, asyncio.Task[Profile | None]] = Latest(KEPT)
+        self._reported: Latest[str, None] = Latest(KEPT)
         self._bundles: Latest[Task, Bundle] = Latest(BUNDLES)
-        self._failures = 0
+        self._breaker = Breaker()
 
     async def __aenter__(self) -> Judge:
         isolation = await asyncio.to_thread(probe)
@@ -100,7 +103,7 @@ class Judge:
             return Execution(Verdict.NO_CODE, total=total, detail="the completion holds no program")
         key = self._bundle(job.task).key(job.program)
         execution = await self._memory.recall(key, partial(self._judged, job.task, job.program))
-        self._count(execution)
+        self._count(job.task, execution)
         return replace(execution, total=total)
 
     async def execute(self, program: str, stdin: str = "", seconds: float | None = None) -> Execution:
@@ -112,7 +115,7 @@ class Judge:
         profile = Profile(stretch=min(max((seconds or usual) / usual, 1.0), LONGEST))
         bundle = self._bundle(ANY_PROGRAM)
         execution = await self._line.execute(bundle.exchange(program, profile, stdin, expected=None))
-        self._count(execution)
+        self._count(ANY_PROGRAM, execution)
         return execution
 
     async def stream(self, jobs: Iterable[Job]) -> AsyncIterator[tuple[int, Execution]]:
@@ -180,12 +183,12 @@ class Judge:
         log.warning("task %s: its own reference fails: %s", task.id, found[0].detail)
         return PLAIN
 
-    def _count(self, execution: Execution) -> None:
-        if execution.detail.startswith(WALL):
-            return
-        self._failures = self._failures + 1 if execution.verdict is Verdict.INFRA else 0
-        if self._failures >= ROW:
-            raise SandboxError(f"the machine failed {ROW} times in a row, at last: {execution.detail}")
+    def _count(self, task: Task, execution: Execution) -> None:
+        if not execution.detail.startswith(THE_TASKS_DOING):
+            self._breaker.note(execution.detail if execution.verdict is Verdict.INFRA else "")
+        elif task.id not in self._reported:
+            self._reported[task.id] = None
+            log.warning("task %s cannot be judged: %s", task.id, execution.detail)
 
 
 def judge_all(

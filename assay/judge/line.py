@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import socket
 import struct
@@ -19,6 +18,10 @@ from assay.types import Execution, Verdict
 
 LENGTH = struct.Struct("!I")
 NUMBERED = struct.Struct("!II")
+SUPERVISOR = ("-I", "-m", "assay.judge.supervisor")
+LOOK_SECONDS = 10.0
+LOOKS = 6
+"""Looks in a row that find no answer of the supervisor's, after which it is ended."""
 
 
 class Line:
@@ -27,23 +30,18 @@ class Line:
     def __init__(self) -> None:
         self._waiting: dict[int, asyncio.Future[Execution]] = {}
         self._number = 0
+        self._heard = False
         self.broken = "the judge is not started; use `async with Judge() as judge`"
         """Why nothing can be executed; empty while all is well."""
 
     async def start(self, limits: Limits, slots: int, required: bool) -> None:
-        """Start a supervisor; with `required`, every wall must stand."""
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-I", "-m", "assay.judge.supervisor", str(theirs.fileno())]
-        self._process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            start_new_session=True, cwd="/",
-        )  # fmt: skip
-        theirs.close()
+        """Start a supervisor; with `required`, every wall must stand. Raises SandboxError."""
+        ours, self._process = started()
         reader, self._writer = await asyncio.open_connection(sock=ours)
         frame = json.dumps({"limits": asdict(limits), "slots": slots, "required": required}).encode()
         self._writer.write(LENGTH.pack(len(frame)) + frame)
         self.broken = ""
-        self._listener = asyncio.create_task(self._listen(reader))
+        self._tasks = [asyncio.create_task(self._listen(reader)), asyncio.create_task(self._watch())]
 
     async def execute(self, order: Order) -> Execution:
         """Have one job done; cancelled, it is dropped wherever it is. Raises SandboxError when the line is broken."""
@@ -65,32 +63,69 @@ class Line:
     async def close(self) -> None:
         """Hang up and wait until the supervisor has ended everything."""
         self._fail("the judge is closed")
-        self._listener.cancel()
+        for task in self._tasks:
+            task.cancel()
         self._writer.close()
         for _ in range(1000):  # not by a thread: a judge that is closed when Python ends can have none
             if self._process.poll() is not None:
                 return
             await asyncio.sleep(0.01)
         self._process.kill()
+        self._process.wait()
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        try:
             while True:
                 (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-                frame = json.loads(await reader.readexactly(length))
-                if "fatal" in frame:
-                    self._fail(f"the sandbox does not start: {frame['fatal']}")
-                    return
-                future = self._waiting.get(frame["number"])
-                if future is not None and not future.done():
-                    future.set_result(execution_of(frame["execution"]))
-        self._fail("the judge's supervisor died")
+                self._hear(json.loads(await reader.readexactly(length)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:  # whatever ends this task: nobody may wait for it any longer
+            self._fail("the judge's supervisor died")
+
+    def _hear(self, frame: dict[str, Any]) -> None:
+        self._heard = True
+        if "fatal" in frame:
+            self._fail(f"the sandbox fails: {frame['fatal']}")
+        elif "number" in frame:
+            future = self._waiting.get(frame["number"])
+            if future is not None and not future.done():
+                future.set_result(execution_of(frame["execution"]))
+
+    async def _watch(self) -> None:
+        """End a supervisor that stays silent; counted in looks, since the loop of the trainer may stand still too."""
+        silent = 0
+        while silent < LOOKS:
+            self._heard = False
+            self._writer.write(NUMBERED.pack(4, 0))
+            await asyncio.sleep(LOOK_SECONDS)
+            silent = 0 if self._heard else silent + 1
+        self._fail("the judge's supervisor hangs")
+        self._process.kill()
 
     def _fail(self, why: str) -> None:
         self.broken = self.broken or why
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(SandboxError(why))
+
+
+def started() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """A supervisor that waits for its settings, and our end of its socket. Raises SandboxError."""
+    try:
+        ours, theirs = socket.socketpair()
+    except OSError as error:
+        raise SandboxError(f"the judge cannot be started: {error}") from None
+    with theirs:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, *SUPERVISOR, str(theirs.fileno())], pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True, cwd="/",
+            )  # fmt: skip
+        except OSError as error:
+            ours.close()
+            raise SandboxError(f"the judge cannot be started: {error}") from None
+    return ours, process
 
 
 def execution_of(fields: dict[str, Any]) -> Execution:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -14,6 +15,7 @@ import sys
 import time
 from collections import deque
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from assay.judge.channel import Channel
@@ -37,13 +39,16 @@ DEATH_SECONDS = 0.05
 
 @dataclass(slots=True)
 class Request:
-    """One job as the trainer sent it, and how often it was tried."""
+    """One job as the trainer sent it, and what became of it so far."""
 
     number: int
     order: Order
     limits: Limits
     attempt: int = 0
     avoid: Slot | None = None
+    failure: str = ""
+    """How the machine failed the last attempt."""
+    cancelled: bool = False
 
 
 @dataclass(slots=True)
@@ -85,6 +90,11 @@ class Worker:
             os.close(descriptor)
         self.control.send(order.payload)
 
+    def answers(self) -> bool:
+        """Whether it has not hung up, as it does first of all when it dies."""
+        self.control.receive()
+        return self.control.open
+
     def close(self) -> None:
         """Let go of every descriptor."""
         self.control.stream.close()
@@ -102,6 +112,8 @@ class Run:
     deadline: float
     next_look: float
     stopped: str = ""
+    starved: float = 0.0
+    """Seconds without a core that the deadline makes up for."""
     alive: bool = False
     report: dict[str, Any] | None = None
     wall_seconds: float = 0.0
@@ -118,6 +130,19 @@ class Run:
         self.printed_bytes += len(chunk)
         return bool(chunk)
 
+    def make_up(self) -> bool:
+        """Put the deadline off by the time that the leaf was ready and had no core; False where that is none."""
+        starved = starved_seconds(self.leaf.pid)
+        late = starved - self.starved > 0.01
+        if late:
+            self.deadline += starved - self.starved
+            self.starved = starved
+        return late
+
+    def is_frozen(self) -> bool:
+        """Whether someone has stopped one of its processes by a signal; a leaf cannot do that itself."""
+        return any(is_stopped(process.pid) for process in (self.leaf, self.worker))
+
     def leaf_is_dead(self, patience: float) -> bool:
         """Whether the leaf has ended, waiting up to `patience` seconds for it."""
         poll = select.poll()
@@ -133,7 +158,7 @@ class Run:
         """All that is known, once the leaf is reaped."""
         return Evidence(
             self.report, self.stopped, self.alive, status, cpu_seconds, memory_mb, self.wall_seconds,
-            bytes(self.printed), self.request.attempt,
+            bytes(self.printed), self.request.failure,
         )  # fmt: skip
 
 
@@ -146,7 +171,8 @@ class Slot:
     def __init__(self, number: int, zygote: str, limits: Limits, required: bool) -> None:
         self.number = number
         self.zygote = zygote
-        core = sorted(os.sched_getaffinity(0))[number % cores()]
+        mine = sorted(os.sched_getaffinity(0))
+        core = mine[number % len(mine)]
         self.settings = {
             "required": required,
             "core": core,
@@ -160,6 +186,7 @@ class Slot:
         self.run: Run | None = None
         self.failure = ""
         self.asked = 0.0
+        self.owed = 0
         self._start()
 
     @property
@@ -180,11 +207,16 @@ class Slot:
         self._say(["worker"])
         self._stock()
 
+    @property
+    def runs(self) -> list[Run]:
+        """The executions that have begun and are not concluded."""
+        return [*self.ending.values(), *([self.run] if self.run else [])]
+
     def begin(self, request: Request) -> Run:
         """Start a job on a leaf that waits, and ask for the next leaf meanwhile."""
         now, limits = time.monotonic(), request.limits
         leaf, worker = self.leaves.popleft(), self.workers[0]
-        self.run = Run(request, leaf, worker, now, now + limits.wall_seconds, now + limits.cpu_seconds / cores())
+        self.run = Run(request, leaf, worker, now, now + limits.wall_seconds, now + limits.cpu_seconds)
         worker.give(leaf, request.order)
         self._stock()
         return self.run
@@ -193,7 +225,7 @@ class Slot:
         """Ask for leaves when few wait."""
         if len(self.leaves) + self.coming <= LEAVES // 4:
             self.coming += LEAVES
-            self._say(["leaf", LEAVES])
+            self._say(["leaf", LEAVES], answers=LEAVES)
 
     def end(self) -> None:
         """Kill the leaf of the execution and have it reaped; the worker too, unless it is as good as new."""
@@ -202,6 +234,8 @@ class Slot:
             return
         hung_up = run.report is not None and run.report["broken"] is not None and run.report["broken"][0] == "gone"
         run.alive = not run.leaf_is_dead(DEATH_SECONDS if hung_up else 0)
+        if not run.alive and not hung_up and not run.worker.answers():
+            run.report = None  # which died of the worker's end
         run.wall_seconds = time.monotonic() - run.started
         kill(run.leaf.pidfd)
         ended = [run.leaf.pid]
@@ -220,16 +254,24 @@ class Slot:
         return worker.pid
 
     def messages(self) -> list[tuple[str, list[Any]]]:
-        """What the zygote has said: `ready`, `failed`, `leaf` and `worker` (taken in here), `reaped`, or `died`."""
+        """What the zygote has said: `ready`, `failed`, `leaf` and `worker` (taken in here), `reaped`, or `died`.
+
+        Raises OSError where this process may open no more descriptors.
+        """
         try:
-            data, descriptors, _, _ = socket.recv_fds(self.control, MESSAGE, 3, socket.MSG_DONTWAIT)
+            data, descriptors, flags, _ = socket.recv_fds(self.control, MESSAGE, 3, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return []
+        except ConnectionResetError:  # it ended with orders unread; what it said before that is still to be read
+            return self.messages()
         except OSError:
             return [("died", [])]
         if not data:
             return [("died", [])]
-        self.asked = 0.0
+        if flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        self.owed -= 1
+        self.asked = time.monotonic() if self.owed else 0.0
         kind, *parts = json.loads(data)
         if kind == "leaf":
             wire, printed, pidfd = descriptors
@@ -243,17 +285,21 @@ class Slot:
 
     def close(self) -> list[Run]:
         """Kill all and let go of everything; the executions that were under way."""
-        runs = [*self.ending.values(), *([self.run] if self.run else [])]
+        runs = self.runs
         processes: list[Leaf | Worker] = [*self.leaves, *self.workers, *(run.leaf for run in runs)]
         for process in processes:
             kill(process.pidfd)
             process.close()
+        for held in (self.leaves, self.workers, self.ending):
+            held.clear()
+        self.run = None
         self.process.kill()
         self.control.close()
         self.process.wait()
         return runs
 
-    def _say(self, message: object) -> None:
+    def _say(self, message: object, answers: int = 1) -> None:
+        self.owed += answers
         self.asked = self.asked or time.monotonic()
         with contextlib.suppress(OSError):  # a zygote that is gone is noticed by reading
             self.control.send(json.dumps(message).encode())
@@ -276,9 +322,27 @@ def kill(pidfd: int) -> None:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0))
+def starved_seconds(pid: int) -> float:
+    """Seconds that the main thread of a process waited for a core; 0 where the kernel does not tell."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped the process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].startswith(b"T")
+    except OSError:
+        return False
+
+
+def kill_children() -> None:
+    """SIGKILL to every child that this process has, or has inherited."""
+    with contextlib.suppress(OSError):
+        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def cpu_seconds(run: Run) -> float:

@@ -6,33 +6,35 @@ It forwards jobs unread, never decodes a candidate's value, and ends every proce
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import selectors
 import socket
 import sys
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from assay.judge.channel import Channel
 from assay.judge.orders import unpacked
-from assay.judge.slot import Request, Run, Slot, cores, cpu_seconds, kill
+from assay.judge.slot import Request, Run, Slot, cpu_seconds, kill, kill_children
 from assay.judge.verdict import decide
 from assay.sandbox import kernel
 from assay.sandbox.limits import MIB, Limits
 from assay.sandbox.zygote import many_files
-from assay.types import Verdict
+from assay.types import Execution, Verdict
 
 GRACE_SECONDS = 1.0
 """What a worker gets to report once its candidate was stopped."""
 ZYGOTE_SECONDS = 30.0
 """A zygote that has not answered for so long is replaced."""
+UNREAD_BYTES = 16 * MIB
+"""Executions that the trainer has not taken yet; with more than this, no job is begun."""
 STARTS = 3
 """A zygote that dies so often before it ever answered will not come up."""
 ATTEMPTS = 2
+ZYGOTE_DIED = "the zygote died"
 PR_SET_CHILD_SUBREAPER = 36
 NUMBER = 4
 
@@ -45,7 +47,7 @@ class Supervisor:
         self.limits = limits
         self.required = required
         self.selector = selectors.DefaultSelector()
-        self.waiting: deque[Request] = deque()
+        self.waiting: OrderedDict[int, Request] = OrderedDict()
         self.false_starts = 0
         self.width = slots
         self.slots: list[Slot] = []
@@ -82,33 +84,37 @@ class Supervisor:
                 slot.run.worker.control.flush()
 
     def from_trainer(self) -> None:
-        """New jobs, and jobs that nobody waits for any more (an empty payload)."""
+        """New jobs, jobs that nobody waits for any more (an empty payload), and whether we live (number 0)."""
         for frame in self.trainer.receive():
             number, payload = int.from_bytes(frame[:NUMBER], "big"), frame[NUMBER:]
             if payload:
                 order = unpacked(payload)
                 self.open_slots(order.zygote)
-                self.waiting.append(Request(number, order, self.limits.stretched(order.stretch)))
-            else:
+                self.waiting[number] = Request(number, order, self.limits.stretched(order.stretch))
+            elif number:
                 self.cancel(number)
+            else:
+                self.trainer.send(b"{}")
 
     def cancel(self, number: int) -> None:
         """Drop a job, wherever it is."""
-        self.waiting = deque(request for request in self.waiting if request.number != number)
+        self.waiting.pop(number, None)
         for slot in self.slots:
-            if slot.run and slot.run.request.number == number:
+            for run in slot.runs:
+                run.request.cancelled |= run.request.number == number
+            if slot.run and slot.run.request.cancelled:
                 self.finish(slot)
 
     def assign(self) -> None:
         """Give jobs to free slots; one that failed goes to another slot than before, if there is one."""
         taken = {slot.number for slot in self.slots if slot.run}
         for slot in self.slots:
-            if slot.number in taken or not slot.free or not self.waiting:
+            if slot.number in taken or not slot.free or not self.waiting or self.trainer.pending > UNREAD_BYTES:
                 continue
-            choice = next((request for request in self.waiting if self.suits(request, slot)), None)
+            choice = next((request for request in self.waiting.values() if self.suits(request, slot)), None)
             if choice is not None:
                 taken.add(slot.number)
-                self.waiting.remove(choice)
+                del self.waiting[choice.number]
                 self.begin(slot, choice)
 
     def suits(self, request: Request, slot: Slot) -> bool:
@@ -177,19 +183,23 @@ class Supervisor:
         run.leaf.close()
         execution = decide(run.evidence(status, cpu, memory), run.request.limits)
         if execution.verdict is Verdict.INFRA and run.request.attempt + 1 < ATTEMPTS:
-            self.again(run.request, slot)
+            self.again(run.request, slot, execution.detail)
             return
-        self.pronounce(run.request, dataclasses.asdict(execution))
+        self.pronounce(run.request, {name: getattr(execution, name) for name in Execution.__slots__})
 
-    def again(self, request: Request, slot: Slot) -> None:
-        """Put a job that the machine failed first in the line."""
+    def again(self, request: Request, slot: Slot, failure: str) -> None:
+        """Put a job that the machine failed first in the line, unless nobody waits for it any more."""
         request.attempt += 1
         request.avoid = slot
-        self.waiting.appendleft(request)
+        request.failure = failure
+        if not request.cancelled:
+            self.waiting[request.number] = request
+            self.waiting.move_to_end(request.number, last=False)
 
     def pronounce(self, request: Request, execution: Mapping[str, object]) -> None:
-        """Tell the trainer."""
-        self.trainer.send(json.dumps({"number": request.number, "execution": execution}).encode())
+        """Tell the trainer, if it still waits."""
+        if not request.cancelled:
+            self.trainer.send(json.dumps({"number": request.number, "execution": execution}).encode())
 
     def replace(self, slot: Slot) -> None:
         """A zygote is gone: its jobs are tried again elsewhere, and a new one takes its place."""
@@ -201,16 +211,19 @@ class Supervisor:
         self.ignore(slot.control)
         for run in slot.close():
             if run.request.attempt + 1 < ATTEMPTS:
-                self.again(run.request, slot)
+                self.again(run.request, slot, ZYGOTE_DIED)
             else:
-                failed = {"verdict": Verdict.INFRA, "detail": "the zygote died"}
-                self.pronounce(run.request, failed)
+                self.pronounce(run.request, {"verdict": Verdict.INFRA, "detail": ZYGOTE_DIED})
+        self.bury()
         if self.false_starts > STARTS * len(self.slots):
-            reason = slot.failure or "zygotes die as soon as they are started"
-            self.trainer.send(json.dumps({"fatal": reason}).encode())
-            self.trainer.open = False
-        else:
-            self.slots[self.slots.index(slot)] = self.opened(slot.number, slot.zygote)
+            raise OSError(slot.failure or "zygotes die as soon as they are started")
+        self.slots[self.slots.index(slot)] = self.opened(slot.number, slot.zygote)
+
+    def bury(self) -> None:
+        """Reap what dead zygotes have left to us."""
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
     def listens(self, key: selectors.SelectorKey) -> bool:
         """Whether an event still counts: what came before it in the same round may have closed its source."""
@@ -230,14 +243,25 @@ class Supervisor:
         for slot in self.slots:
             run = slot.run
             if run and now >= run.deadline:
-                self.finish(slot) if run.stopped else self.stop(run, "wall")
+                self.overdue(slot, run)
             elif run and now >= run.next_look and not run.stopped:
                 left = run.request.limits.cpu_seconds - cpu_seconds(run)
-                run.next_look = now + max(0.002, left / cores())
+                run.next_look = now + max(0.002, left)
                 if left <= 0:
                     self.stop(run, "cpu")
             if slot.asked and now > slot.asked + ZYGOTE_SECONDS:
-                slot.process.kill()
+                self.replace(slot)
+
+    def overdue(self, slot: Slot, run: Run) -> None:
+        """The wall time is up, or the worker's time to report after the leaf was stopped."""
+        if not run.stopped and run.make_up():
+            return
+        if run.is_frozen():
+            run.stopped = "frozen"
+        if run.stopped:
+            self.finish(slot)
+        else:
+            self.stop(run, "wall")
 
     def patience(self) -> float:
         """Seconds until the next thing that time alone brings about."""
@@ -253,23 +277,27 @@ class Supervisor:
             slot.close()
         with contextlib.suppress(ChildProcessError):
             while True:
+                kill_children()
                 os.wait()
 
 
 def main() -> None:
     """Serve the trainer on the inherited descriptor; its first frame is the settings."""
     kernel.hide()
-    many_files()
+    kernel.die_with_parent(os.getppid())
     kernel.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    many_files()
     stream = socket.socket(fileno=int(sys.argv[1]))
     length = int.from_bytes(stream.recv(4, socket.MSG_WAITALL), "big")
     settings = json.loads(stream.recv(length, socket.MSG_WAITALL))
     limits = Limits(**settings["limits"])
-    supervisor = Supervisor(Channel(stream), limits, settings["slots"], settings["required"])
+    trainer = Channel(stream)
     try:
-        supervisor.loop()
-    finally:
-        supervisor.close()
+        with contextlib.closing(Supervisor(trainer, limits, settings["slots"], settings["required"])) as supervisor:
+            supervisor.loop()
+    except (OSError, MemoryError) as error:
+        stream.settimeout(GRACE_SECONDS)
+        trainer.send(json.dumps({"fatal": str(error) or type(error).__name__}).encode())
 
 
 if __name__ == "__main__":

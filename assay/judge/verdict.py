@@ -20,7 +20,10 @@ FAILURES = {
     "wrong": Verdict.WRONG,
 }
 WALL = "the check cannot be run across the wall: "
-"""Begins the detail of an INFRA that is the task's doing: no sign of a machine that fails."""
+SETUP = "the task's setup fails: "
+THE_TASKS_DOING = (WALL, SETUP)
+"""Begin the detail of an INFRA that is no sign of a machine that fails."""
+KILLED = "killed by SIGKILL"
 NEARLY = 0.8
 """A leaf killed by nobody we know, with this share of its memory in use, ran out of memory."""
 LIBRARIES_MB = 512
@@ -34,7 +37,7 @@ class Evidence:
     report: dict[str, Any] | None
     """What the worker wrote; None where it died first."""
     stopped: str
-    """Why the supervisor stopped the leaf early: `cpu`, `wall`, `printed`, or empty."""
+    """Why the supervisor ended it early: `cpu`, `wall`, `printed`, `frozen` (stopped by a signal), or empty."""
     alive: bool
     """Whether the leaf lived when the report came."""
     status: int
@@ -43,8 +46,8 @@ class Evidence:
     memory_mb: float
     wall_seconds: float
     printed: bytes
-    attempt: int
-    """0 for the first, 1 after a failure of the machine."""
+    before: str
+    """How the machine failed the attempt before this one; empty for the first."""
 
 
 def decide(seen: Evidence, limits: Limits) -> Execution:
@@ -77,10 +80,12 @@ def judged(seen: Evidence, limits: Limits) -> tuple[Verdict, str]:
         return Verdict.TIMEOUT, f"took more than {limits.wall_seconds:g} s"
     if seen.memory_mb > limits.memory_mb + limits.stack_mb + LIBRARIES_MB:
         return Verdict.MEMORY, f"had {seen.memory_mb:.0f} MiB in use"
+    if seen.stopped == "frozen":
+        return Verdict.INFRA, "a process was stopped by a signal"
     if seen.report is None:
         return Verdict.INFRA, "the test worker died"
     if seen.report["setup"]:
-        return Verdict.INFRA, f"the task's setup fails: {seen.report['setup']}"
+        return Verdict.INFRA, SETUP + seen.report["setup"]
     if seen.report["broken"]:
         how, detail = seen.report["broken"]
         if how == "wall":
@@ -93,12 +98,14 @@ def judged(seen: Evidence, limits: Limits) -> tuple[Verdict, str]:
             return FAILURES[how], detail
     if not seen.report["checks"]:
         return Verdict.INFRA, "no check was run"
-    return (Verdict.PASS, "") if seen.alive or seen.report["exits"] else (Verdict.ERROR, "died before the verdict")
+    if seen.report["exits"] or seen.alive:
+        return Verdict.PASS, ""
+    return died(seen, limits, signal_number)
 
 
 def died(seen: Evidence, limits: Limits, signal_number: int) -> tuple[Verdict, str]:
-    """The leaf hung up in the middle of things: closed its channel, exited, or was killed."""
-    if seen.alive:
+    """The leaf hung up before the verdict: closed its channel, exited, or was killed."""
+    if seen.alive and signal_number == signal.SIGKILL:  # ours: one that was on its way out keeps its own status
         return Verdict.FORBIDDEN, "closed its channel"
     if signal_number == 0:
         last = seen.printed.decode("utf-8", "replace").strip().rpartition("\n")[2]
@@ -109,7 +116,7 @@ def died(seen: Evidence, limits: Limits, signal_number: int) -> tuple[Verdict, s
     if seen.memory_mb >= NEARLY * limits.memory_mb:
         return Verdict.MEMORY, f"killed with {seen.memory_mb:.0f} MiB in use"
     # a leaf cannot send itself SIGKILL, so the machine did; twice in a row is taken for the program's doing
-    return (Verdict.INFRA if seen.attempt == 0 else Verdict.ERROR), "killed by SIGKILL"
+    return (Verdict.ERROR if seen.before == KILLED else Verdict.INFRA), KILLED
 
 
 def counted(seen: Evidence) -> tuple[int, int]:

@@ -9,7 +9,7 @@ import time
 PDEATHSIG, DUMPABLE, NO_NEW_PRIVS, SECCOMP, CAPBSET_READ, CAPBSET_DROP, CAP_AMBIENT = 1, 4, 38, 22, 23, 24, 47
 CAPABILITY_VERSION_3 = 0x20080522
 CLOSE_RANGE = 436
-SIGKILL = 9
+SIGKILL, SIGSTOP = 9, 19
 
 libc = ctypes.CDLL(None, use_errno=True)
 _with_gil = ctypes.PyDLL(None)
@@ -38,6 +38,12 @@ def die_with_parent(parent: int) -> None:
     prctl(PDEATHSIG, SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def die_first() -> None:
+    """Where memory runs out, have the kernel kill this process, and all it will fork, before any other."""
+    with open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123  pathlib is one more import of every zygote
+        score.write("1000")
 
 
 def hide() -> None:

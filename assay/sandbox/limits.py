@@ -18,7 +18,7 @@ class Limits:
     cpu_seconds: float = 4.0
     """CPU time of the candidate over all its calls, its import included: the limit that decides TIMEOUT."""
     wall_seconds: float = 20.0
-    """Wall time of the whole execution, for programs that sleep or block; generous, so that load decides nothing."""
+    """Wall time of the whole execution, for programs that sleep or block; waiting for a core is not counted."""
     memory_mb: int = 512
     """Private writable memory of the candidate in MiB (RLIMIT_DATA)."""
     stack_mb: int = 64

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+from assay.errors import SandboxError
+
 ACCEPTABLE = ("A", "B", "C")
 
 
@@ -33,12 +35,17 @@ class Isolation:
 
 @functools.cache
 def probe() -> Isolation:
-    """Try every wall in a child of its own and attack it there; the answer is kept for this process."""
+    """Try every wall in a child of its own and attack it there; the answer is kept for this process.
+
+    Raises SandboxError where no process can be started.
+    """
     command = [sys.executable, "-I", "-m", "assay.sandbox.attack"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True, cwd="/")
         found = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+    except OSError as error:
+        raise SandboxError(f"the walls cannot be tried: {error}") from None
+    except (subprocess.SubprocessError, ValueError) as error:
         return Isolation("E", (), (f"everything: the probe did not finish ({type(error).__name__})",), ADVICE["E"])
     return graded(found["stood"], found["failed"], root=os.getuid() == 0)
 

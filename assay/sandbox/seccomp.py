@@ -11,7 +11,7 @@ import errno
 import os
 import struct
 
-from assay.sandbox.kernel import SECCOMP, SIGKILL, prctl
+from assay.sandbox.kernel import SECCOMP, SIGKILL, SIGSTOP, prctl
 
 NEWEST_KNOWN = 462
 ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
@@ -124,7 +124,7 @@ def family_filter() -> list[Instruction]:
 
 
 def leaf_filter() -> list[Instruction]:
-    """Threads yes, processes no: no fork, no settings of the process, no signals to others, no SIGKILL of its own."""
+    """Threads yes, processes no; no settings of the process, no signals to others, nor its own SIGKILL or SIGSTOP."""
     _, at = column()
     return [
         (LOAD, 0, 0, NR),
@@ -133,7 +133,7 @@ def leaf_filter() -> list[Instruction]:
         *_only_for(CLONE[at], [_argument(0), (ANY_BIT, 0, 1, CLONE_THREAD), PASS_ON, REFUSE]),
         *_only_for(PRCTL[at], [_argument(0), (EQUAL, 0, 1, PR_SET_NAME), PASS_ON, REFUSE]),
         *_only_for(TGKILL[at], [_argument(0), (EQUAL, 1, 0, OWN_PID), REFUSE,
-                                _argument(2), (EQUAL, 0, 1, SIGKILL), REFUSE, PASS_ON]),
+                                *_refuse_values(2, (SIGKILL, SIGSTOP))]),
         PASS_ON,
     ]  # fmt: skip
 

@@ -52,13 +52,18 @@ def become(user: int | None) -> None:
         os.setresuid(user, user, user)
 
 
+def at_most(which: int, wanted: int) -> int:
+    """`wanted`, or the hard limit that this process has already, if that is less."""
+    hard = resource.getrlimit(which)[1]
+    return wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+
+
 class LeafWalls:
-    """The walls of a leaf, prepared once by the zygote: limits, then no more processes."""
+    """The walls of a leaf, prepared once by the zygote: limits, then no more processes. Raises OSError."""
 
     def __init__(self, limits: Limits, *, cpu_seconds: int, memory_mb: int, own_user: bool = False) -> None:
-        hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
-        stack = limits.stack_mb * MIB if hard == resource.RLIM_INFINITY else min(hard, limits.stack_mb * MIB)
-        space = (ADDRESS_SPACE_MB + memory_mb) * MIB
+        stack = at_most(resource.RLIMIT_STACK, limits.stack_mb * MIB)
+        space = at_most(resource.RLIMIT_AS, (ADDRESS_SPACE_MB + memory_mb) * MIB)
         self.limits = (
             (resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1)),
             (resource.RLIMIT_DATA, (memory_mb * MIB, memory_mb * MIB)),
@@ -67,6 +72,12 @@ class LeafWalls:
             (resource.RLIMIT_AS, (space, space)),
             *([(resource.RLIMIT_NPROC, (THREADS, THREADS))] if own_user else []),
         )
+        for which, (_, wanted) in self.limits:
+            if (most := at_most(which, wanted)) < wanted:
+                name = next(
+                    name for name in dir(resource) if name[:7] == "RLIMIT_" and getattr(resource, name) == which
+                )
+                raise OSError(f"the hard limit {name} is {most} here, but the judge needs {wanted}")
         self.filter = seccomp.Filter(seccomp.leaf_filter())
 
     def enclose(self, parent: int) -> None:

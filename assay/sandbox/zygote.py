@@ -12,7 +12,9 @@ import json
 import os
 import random
 import resource
+import signal
 import socket
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, cast
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 MESSAGE = 65_536
 WORKER_MEMORY_MB, WORKER_CPU_SECONDS = 1024, 100_000
 ROLE_FD = 3
+PAUSES = (0.02, 0.1, 0.4)
+"""Seconds between attempts to fork."""
 LONGEST, SPARE_CPU = 10, 2
 """RLIMIT_CPU leaves room for the longest that a task may have (limits.LONGEST); the supervisor's timer is exact."""
 
@@ -38,9 +42,12 @@ class Role(NamedTuple):
     def take(self, descriptor: int, parent: int) -> NoReturn:
         """Turn this fork into the role, left with `descriptor` and the standard streams; never returns."""
         try:
-            os.dup2(descriptor, ROLE_FD)
-            kernel.close_from(ROLE_FD + 1)
-            self.walls.enclose(parent)
+            try:
+                os.dup2(descriptor, ROLE_FD)
+                kernel.close_from(ROLE_FD + 1)
+                self.walls.enclose(parent)
+            except (OSError, ValueError, MemoryError):
+                signal.raise_signal(signal.SIGKILL)  # any other end would be taken for the program's
             self.work()
         finally:
             os._exit(0)  # whatever happened: a fork must never return into its parent's loop
@@ -52,30 +59,34 @@ def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None])
     control = socket.socket(fileno=control_fd)
     settings = json.loads(control.recv(MESSAGE))
     os.sched_setaffinity(0, {settings["core"]})
+    kernel.die_first()
     limits = cast("Limits", SimpleNamespace(**settings["limits"]))
-    try:
-        walls.enclose_family(*(settings[name] for name in ("user", "readable", "listable", "required")))
-    except OSError as error:
-        control.send(json.dumps(["failed", str(error)]).encode())
-        return
-    kernel.die_with_parent(parent)
+    room = cast("Limits", SimpleNamespace(**{**settings["limits"], "open_files": many_files()}))
     cpu_seconds = int(limits.cpu_seconds * LONGEST) + SPARE_CPU
     alone = settings["user"] is not None
-    leaf_walls = walls.LeafWalls(limits, cpu_seconds=cpu_seconds, memory_mb=limits.memory_mb, own_user=alone)
-    leaf_role = Role(leaf_walls, leaf)
-    room = cast("Limits", SimpleNamespace(**{**settings["limits"], "open_files": many_files()}))
-    worker_role = Role(walls.LeafWalls(room, cpu_seconds=WORKER_CPU_SECONDS, memory_mb=WORKER_MEMORY_MB), worker)
-    random.seed(0)
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    control.send(b'["ready"]')
+    try:
+        walls.enclose_family(*(settings[name] for name in ("user", "readable", "listable", "required")))
+        kernel.die_with_parent(parent)
+        leaf_walls = walls.LeafWalls(limits, cpu_seconds=cpu_seconds, memory_mb=limits.memory_mb, own_user=alone)
+        worker_walls = walls.LeafWalls(room, cpu_seconds=WORKER_CPU_SECONDS, memory_mb=WORKER_MEMORY_MB)
+        random.seed(0)
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        control.send(b'["ready"]')
+        obey(control, Role(leaf_walls, leaf), Role(worker_walls, worker))
+    except OSError as error:
+        control.send(json.dumps(["failed", str(error)]).encode())
+
+
+def obey(control: socket.socket, leaf: Role, worker: Role) -> None:
+    """Fork and reap on command. Raises OSError where the machine cannot."""
     while message := control.recv(MESSAGE):
         command, *parts = json.loads(message)
         if command == "leaf":
-            fork_leaves(control, leaf_role, parts[0])
+            fork_leaves(control, leaf, parts[0])
         elif command == "worker":
-            fork_worker(control, worker_role)
+            fork_worker(control, worker)
         else:
             control.send(json.dumps(["reaped", *map(reaped, parts[0])]).encode())
 
@@ -93,6 +104,16 @@ def reaped(pid: int) -> list[float]:
     return [pid, status, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]
 
 
+def forked() -> int:
+    """A fork; tried again for some seconds where the machine has no room for another process. Raises OSError."""
+    for pause in PAUSES:
+        try:
+            return kernel.fork()
+        except OSError:
+            time.sleep(pause)
+    return kernel.fork()
+
+
 def fork_leaves(control: socket.socket, leaf: Role, count: int) -> None:
     """Fork leaves and hand their descriptors to the supervisor.
 
@@ -101,7 +122,7 @@ def fork_leaves(control: socket.socket, leaf: Role, count: int) -> None:
     ends = [(*socket.socketpair(), *os.pipe()) for _ in range(count)]
     mine, pids = os.getpid(), []
     for inside, _, _, prints in ends:
-        pid = kernel.fork()
+        pid = forked()
         if pid == 0:
             os.dup2(prints, 1)
             os.dup2(prints, 2)
@@ -117,7 +138,7 @@ def fork_worker(control: socket.socket, worker: Role) -> None:
     """Fork one worker and hand its descriptors to the supervisor."""
     inside, outside = socket.socketpair()
     mine = os.getpid()
-    pid = kernel.fork()
+    pid = forked()
     if pid == 0:
         worker.take(inside.fileno(), mine)
     inside.close()

@@ -3,65 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from assay.errors import SandboxError
 from assay.judge import Job, Judge, judge_all
 from assay.judge import client as client_module
-from assay.judge.slot import LEAVES
+from assay.judge.breaker import Breaker
+from assay.judge.slot import LEAVES, Slot
 from assay.judge.supervisor import Supervisor
 from assay.sandbox.limits import Limits
 from assay.sandbox.probe import Isolation
 from assay.types import Execution, Verdict
 from tests.judge.jobs import RIGHT, add, task
+from tests.judge.processes import alive, children, descendants, gone, until
 
 SLOW = f"import time\ntime.sleep(0.7)\n{RIGHT}"
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def descendants(pid: int) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for child in children(pid):
-            found += [child, *descendants(child)]
-    return found
-
-
-def alive(pids: list[int]) -> list[int]:
-    def runs(pid: int) -> bool:
-        with contextlib.suppress(OSError):
-            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-        return False
-
-    return [pid for pid in pids if runs(pid)]
-
-
-def gone(pids: list[int], seconds: float = 3.0) -> bool:
-    end = time.monotonic() + seconds
-    while alive(pids) and time.monotonic() < end:
-        time.sleep(0.02)
-    return not alive(pids)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.01)
 
 
 async def processes(judge: Judge) -> dict[str, list[int]]:
@@ -156,11 +120,23 @@ def test_nothing_runs_after_the_trainer_is_killed() -> None:
     assert gone(pids)
 
 
-def test_many_failures_of_the_machine_in_a_row_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "ROW", 3)
+def test_many_failures_of_the_machine_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "Breaker", partial(Breaker, tolerated=2))
+    deadly = task("f", "import os", "os._exit(0)")
+    with pytest.raises(SandboxError, match="failed 3 of the last 3 programs, at last: the test worker died"):
+        judge_all([Job(deadly, f"def f(): return {at}") for at in range(3)])
+
+
+def test_a_task_whose_own_setup_fails_is_no_sign_of_a_bad_machine_and_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(client_module, "Breaker", partial(Breaker, tolerated=0))
     broken = task("f", "assert f()", setup="import no_such_module")
-    with pytest.raises(SandboxError, match="3 times in a row"):
-        judge_all([Job(broken, f"def f(): return {at}") for at in range(3)])
+    executions = judge_all([Job(broken, f"def f(): return {at}") for at in range(3)])
+    assert [seen.verdict for seen in executions] == [Verdict.INFRA] * 3
+    assert [record.message.startswith("task f cannot be judged: the task's setup") for record in caplog.records] == [
+        True
+    ]
 
 
 def test_weak_isolation_is_refused_unless_it_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +158,23 @@ def test_many_hostile_programs_leave_no_process_behind() -> None:
             return len(descendants(judge._line._process.pid))
 
     assert asyncio.run(battered()) <= 2 * (1 + 2 + LEAVES + LEAVES // 4)
+
+
+def test_a_zygote_is_waited_for_until_it_has_answered_everything() -> None:
+    slot = Slot.__new__(Slot)
+    slot.asked, slot.owed = 0.0, 0
+    slot.control, zygote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with slot.control, zygote:
+        slot._say(["leaf", 2], answers=2)
+        slot._say(["reap", [1]])
+        for _ in range(2):
+            assert slot.asked
+            zygote.send(b'["reaped"]')
+            assert slot.messages() == [("reaped", [])]
+        assert slot.asked
+        zygote.send(b'["reaped"]')
+        assert slot.messages()
+        assert not slot.asked
 
 
 def test_an_event_whose_source_was_closed_earlier_in_the_same_round_is_passed_over() -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from assay.errors import DataError, SettingsError
 from assay.judge import Job, judge_all
-from assay.judge.verdict import Evidence, decide
+from assay.judge.verdict import KILLED, Evidence, decide
 from assay.sandbox.limits import Limits
 from assay.types import Execution, Verdict
 from tests.judge.jobs import ADD, RIGHT, add, task
 
-QUICK = Limits(cpu_seconds=0.4, wall_seconds=2.0, memory_mb=128)
+QUICK = Limits(cpu_seconds=0.4, wall_seconds=8.0, memory_mb=128)
 CASES: dict[str, tuple[str | None, Verdict, str]] = {
     "right": (RIGHT, Verdict.PASS, ""),
     "a right program that prints": (f"print('hello')\n{RIGHT}", Verdict.PASS, ""),
@@ -27,7 +27,7 @@ CASES: dict[str, tuple[str | None, Verdict, str]] = {
     "an early exit": ("import os\ndef add(a, b): os._exit(0)", Verdict.ERROR, "exited with status 0"),
     "a crash": ("import ctypes\ndef add(a, b): ctypes.string_at(0)", Verdict.ERROR, "killed by SIGSEGV"),
     "a loop": ("def add(a, b):\n    while True: pass", Verdict.TIMEOUT, "0.4 s of CPU time"),
-    "a sleep": ("import time\ndef add(a, b): time.sleep(60)", Verdict.TIMEOUT, "more than 2 s"),
+    "a sleep": ("import time\ndef add(a, b): time.sleep(60)", Verdict.TIMEOUT, "more than 8 s"),
     "too much memory": ("def add(a, b): return bytes(10**9)", Verdict.MEMORY, "MemoryError"),
     "too much text": ("def add(a, b):\n    while True: print('x' * 9999)", Verdict.OUTPUT, "printed more than 10 MiB"),
     "too large a value": ("def add(a, b): return 'x' * 20_000_000", Verdict.OUTPUT, "MiB"),
@@ -58,8 +58,8 @@ def test_what_it_printed_and_used_stands_beside_the_verdict(executions: dict[str
     assert printing.output == "hello\n"
     assert 0 < printing.cpu_seconds < 0.4
     assert 1 < printing.memory_mb < 128
-    assert 0 < printing.wall_seconds < 2
-    assert 0.35 < executions["a loop"].cpu_seconds < 0.7
+    assert 0 < printing.wall_seconds < 8
+    assert 0.4 <= executions["a loop"].cpu_seconds < 4
     assert len(executions["too much text"].output) == 64 * 1024
 
 
@@ -131,14 +131,16 @@ def test_a_right_program_that_says_something_unasked_at_the_end_does_not_pass() 
 
 
 HELD = {"checks": [["held", ""]], "broken": None, "setup": "", "clean": True, "exits": False}
-EVIDENCE = Evidence(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", 0)
+EVIDENCE = Evidence(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", "")
 
 
 @pytest.mark.parametrize(
     ("changed", "verdict"),
     [
         ({}, Verdict.PASS),
-        ({"alive": False}, Verdict.ERROR),
+        ({"alive": False}, Verdict.INFRA),
+        ({"alive": False, "status": 0}, Verdict.ERROR),
+        ({"stopped": "frozen", "report": None}, Verdict.INFRA),
         ({"stopped": "cpu"}, Verdict.TIMEOUT),
         ({"stopped": "wall"}, Verdict.TIMEOUT),
         ({"stopped": "printed"}, Verdict.OUTPUT),
@@ -150,7 +152,9 @@ EVIDENCE = Evidence(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", 0)
         ({"report": {**HELD, "broken": ["forbidden", "x"]}}, Verdict.FORBIDDEN),
         ({"report": {**HELD, "broken": ["gone", ""]}}, Verdict.FORBIDDEN),
         ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False}, Verdict.INFRA),
-        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "attempt": 1}, Verdict.ERROR),
+        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "before": KILLED}, Verdict.ERROR),
+        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "before": "the zygote died"}, Verdict.INFRA),
+        ({"report": {**HELD, "broken": ["gone", ""]}, "status": 0}, Verdict.ERROR),
         ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "memory_mb": 500.0}, Verdict.MEMORY),
         ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "status": 11}, Verdict.ERROR),
         ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "status": 24}, Verdict.TIMEOUT),
