@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,17 @@ def test_nothing_is_left_or_said_when_python_ends() -> None:
     says, below = output_of(JUDGE_ONE + "print(*descendants(os.getpid()))")
     assert says == "True"
     assert not [pid for pid in below.split() if Path(f"/proc/{pid}").exists()]
+
+
+def verdict_in_a_child(_: int) -> str:
+    return shared(slots=1).run([add(RIGHT)])[0].verdict
+
+
+def test_a_forked_child_has_a_judge_of_its_own() -> None:
+    assert shared(slots=1).run([add(RIGHT)])[0].verdict is Verdict.PASS
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(verdict_in_a_child, range(4)) == ["pass"] * 4
+    assert shared(slots=1).run([add(RIGHT)])[0].verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(
