@@ -50,6 +50,8 @@ def test_asserts_are_run_as_they_stand(wrap: Any) -> None:
     tests = ["assert sorted(twice([1])) == [1, 1]", "assert twice([]) == []"]
     assert compute_score("kodcode", "```python\ndef twice(xs): return xs * 2\n```", wrap(tests)) == 1.0
     assert compute_score("kodcode", "```python\ndef twice(xs): return xs\n```", wrap(tests), fraction=True) == 0.5
+    cheat = "```python\ndef twice(xs): return xs\ndef sorted(xs): return xs * 2\n```"
+    assert compute_score("kodcode", cheat, wrap(tests), fraction=True) == 0.5
 
 
 @pytest.mark.parametrize(

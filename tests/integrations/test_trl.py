@@ -12,7 +12,7 @@ from assay.errors import DataError
 from assay.integrations.trl import code_reward, text_of
 from tests.policies import TASKS, checkpoint
 
-COLUMNS = {"tests": [["assert f([2, 3]) == [2]"]] * 3, "entry_point": ["f"] * 3, "setup": [None] * 3}
+COLUMNS = {"tests": [["assert f([2, 3]) == [2]"]] * 3, "entry_point": ["f"] * 3, "exchanges": [None] * 3}
 RIGHT = "def f(xs):\n    return [x for x in xs if x % 2 == 0]\n"
 WRONG = "def f(xs):\n    return xs\n"
 
