@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo test lint bench clean
+.PHONY: install demo test test-integrations lint bench clean
 .DEFAULT_GOAL := install
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -21,6 +21,10 @@ demo: install
 test: install
 	$(BIN)/python -m pytest
 
+test-integrations: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations]"
+	$(BIN)/python -m pytest tests/integrations
+
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -29,6 +33,7 @@ lint: install
 bench: install
 	$(BIN)/python bench/judge.py
 	$(BIN)/python bench/threads.py
+	$(BIN)/python bench/serve.py
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache

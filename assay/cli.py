@@ -1,4 +1,4 @@
-"""The command line: assay train, eval, grade, check, doctor, list. Heavy imports wait until a command needs them."""
+"""The command line: assay train, eval, grade, check, doctor, serve, list. Heavy imports wait until they are needed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from assay.errors import AssayError, MachineError, UserError
+from assay.errors import AssayError, MachineError, SettingsError, UserError
 from assay.files import write_atomically
 
 if TYPE_CHECKING:
@@ -212,6 +212,38 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON."
         sys.stdout.write(json.dumps(examination.as_dict(report)) + "\n")
     else:
         _console().print(examination.render(report))
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8080,
+    token_file: Annotated[Path | None, typer.Option(help="Holds the token; default: ASSAY_TOKEN.")] = None,
+    slots: Annotated[int | None, typer.Option(min=1, help="Programs judged at once; default: the processors.")] = None,
+    waiting: Annotated[int, typer.Option(min=0, help="Requests that may wait; more are answered 503.")] = 256,
+    body_mb: Annotated[float, typer.Option(min=0.001, help="Largest body of a request in MiB.")] = 8,
+    cpu_seconds: Annotated[float, typer.Option(min=0.05, help="CPU time of one program.")] = 4.0,
+    memory_mb: Annotated[int, typer.Option(min=32, help="Memory of one program in MiB.")] = 1024,
+    allow_weak: Annotated[bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")] = False,
+) -> None:
+    """Serve the judge over HTTP, in assay's shapes and SandboxFusion's, until stopped."""
+    from assay.judge import Judge
+    from assay.sandbox.limits import Limits
+
+    try:
+        from assay.integrations.serve import serve as serving
+        from assay.integrations.service import Bounds
+    except ImportError as error:
+        raise SettingsError(f"{error.name} is not installed; pip install 'assay[serve]'") from error
+    limits = Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
+    judge = Judge(limits, slots, stop_early=False, allow_weak=allow_weak)
+    bounds = Bounds(waiting=waiting, body_mb=body_mb)
+
+    def announce(address: str) -> None:
+        sys.stdout.write(f"assay serves on {address}\n")
+        sys.stdout.flush()
+
+    serving(judge, host, port, token_file, bounds, announce)
 
 
 @app.command("list")

@@ -16,7 +16,7 @@ from assay.judge.breaker import Breaker
 from assay.judge.bundle import Bundle
 from assay.judge.exchanges import Exchanges
 from assay.judge.line import Line
-from assay.judge.memory import Memory
+from assay.judge.memory import KEPT, Latest, Memory
 from assay.judge.profiles import PLAIN, Profile
 from assay.judge.references import References
 from assay.judge.tally import Tally
@@ -29,6 +29,8 @@ from assay.types import Exchange, Execution, Task, Verdict
 log = logging.getLogger(__name__)
 AHEAD = 4
 """Jobs per slot that `stream` has under way."""
+BUNDLES = 512
+"""Tasks kept ready; they may be large, and a service never sees most of them again."""
 UNLIKE_THE_REFERENCE = (Verdict.WRONG, Verdict.ERROR, Verdict.TIMEOUT)
 """Verdicts that a task's profile can change."""
 ANY_PROGRAM = Task(id="", prompt="", checks=(Exchange("", ""),), entry_point="")
@@ -66,8 +68,8 @@ class Judge:
         self._tally = Tally()
         self._exchanges = Exchanges(self._line, self._tally, stop_early)
         self._references = References(self._execute, self._answers, self.limits.cpu_seconds)
-        self._reported: set[str] = set()
-        self._bundles: dict[int, tuple[Task, Bundle]] = {}
+        self._reported: Latest[str, None] = Latest(KEPT)
+        self._bundles: Latest[int, tuple[Task, Bundle]] = Latest(BUNDLES)
         self._breaker = Breaker()
 
     async def __aenter__(self) -> Judge:
@@ -86,6 +88,11 @@ class Judge:
         await self._line.close()
         if self._memory.archive is not None:
             self._memory.archive.close()
+
+    @property
+    def broken(self) -> str:
+        """Why nothing can be judged any more; empty while all is well."""
+        return self._line.broken
 
     async def run(self, job: Job) -> Execution:
         """Judge one program. Raises DataError for a task without checks, SandboxError when the judge is broken."""
@@ -169,7 +176,7 @@ class Judge:
         if not execution.detail.startswith(THE_TASKS_DOING):
             self._breaker.note(execution.detail if execution.verdict is Verdict.INFRA else "")
         elif task.id not in self._reported:
-            self._reported.add(task.id)
+            self._reported[task.id] = None
             log.warning("task %s cannot be judged: %s", task.id, execution.detail)
 
 

@@ -33,6 +33,7 @@ class Line:
         self._number = 0
         self._heard = False
         self.broken = "the judge is not started; use `async with Judge() as judge`"
+        """Why nothing can be executed; empty while all is well."""
 
     async def start(self, limits: Limits, slots: int, required: Collection[str]) -> None:
         """Start a supervisor; the `required` walls must stand. Raises SandboxError."""
@@ -74,11 +75,12 @@ class Line:
         for task in self._tasks:
             task.cancel()
         self._writer.close()
-        try:
-            await asyncio.to_thread(self._process.wait, 10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        for _ in range(1000):  # not by a thread: a judge that is closed when Python ends can have none
+            if self._process.poll() is not None:
+                return
+            await asyncio.sleep(0.01)
+        self._process.kill()
+        self._process.wait()
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         try:

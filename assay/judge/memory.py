@@ -5,13 +5,31 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from assay.judge.archive import Archive
 from assay.types import Execution, Verdict
 
+K = TypeVar("K")
+V = TypeVar("V")
 KEPT = 20_000
+SHORT = 4096
+"""Characters that a remembered program may have printed, so that KEPT of them fit into memory."""
 OF_THE_MOMENT = (Verdict.INFRA, Verdict.TIMEOUT, Verdict.MEMORY)
 """Verdicts that may be the machine's state: nothing lasting is concluded from them."""
+
+
+class Latest(OrderedDict[K, V]):
+    """A dict that forgets what was put in first once it holds more than `most`."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        if len(self) > self._most:
+            self.popitem(last=False)
 
 
 class Memory:
@@ -19,7 +37,7 @@ class Memory:
 
     def __init__(self, archive: Archive | None = None) -> None:
         self.archive = archive
-        self._known: OrderedDict[bytes, Execution] = OrderedDict()
+        self._known: Latest[bytes, Execution] = Latest(KEPT)
         self._under_way: dict[bytes, asyncio.Task[Execution]] = {}
         self._asking: dict[bytes, int] = {}
 
@@ -51,9 +69,8 @@ class Memory:
         return found
 
     def _remember(self, key: bytes, execution: Execution) -> None:
-        self._known[key] = execution
-        if len(self._known) > KEPT:
-            self._known.popitem(last=False)
+        if len(execution.output) + len(execution.stderr) <= SHORT:
+            self._known[key] = execution
 
     def _keep(self, key: bytes, execution: Execution) -> None:
         if execution.verdict not in OF_THE_MOMENT and key not in self._known:

@@ -10,6 +10,7 @@ from typing import Any
 
 from assay.errors import SandboxError
 from assay.judge.expected import Answers, completed
+from assay.judge.memory import KEPT, Latest
 from assay.judge.profiles import LADDER, PLAIN, Profile, stretch
 from assay.sandbox.limits import LONGEST
 from assay.types import Call, Execution, Task, Verdict
@@ -25,7 +26,7 @@ class References:
         self._execute = execute
         self._answers = answers
         self._cpu_seconds = cpu_seconds
-        self._trials: dict[tuple[bytes, str], asyncio.Task[Any]] = {}
+        self._trials: Latest[tuple[bytes, str], asyncio.Task[Any]] = Latest(KEPT)
 
     async def completed(self, key: bytes, task: Task) -> Task:
         """The task with the right answers that it leaves to its reference.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+from assay.judge.memory import KEPT, Latest
+
 
 class Tally:
     """Failures by task and test. A pure object."""
 
     def __init__(self) -> None:
-        self._failed: dict[bytes, Counter[int]] = {}
+        self._failed: Latest[bytes, Counter[int]] = Latest(KEPT)
 
     def order(self, task: bytes, count: int) -> list[int]:
         """The numbers of `count` tests, those that failed most programs first, else as they stand."""
@@ -18,4 +20,4 @@ class Tally:
 
     def note(self, task: bytes, test: int) -> None:
         """Count one program that failed a test."""
-        self._failed.setdefault(task, Counter())[test] += 1
+        self._failed[task] = self._failed.get(task, Counter()) + Counter([test])

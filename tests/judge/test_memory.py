@@ -12,7 +12,7 @@ import pytest
 from assay.judge import Job, Judge
 from assay.judge.archive import Archive
 from assay.judge.bundle import Bundle
-from assay.judge.memory import Memory
+from assay.judge.memory import SHORT, Latest, Memory
 from assay.sandbox.limits import Limits
 from assay.types import Check, Exchange, Execution, Task, Verdict
 
@@ -142,3 +142,28 @@ def test_a_folder_that_cannot_be_written_is_judging_without_an_archive(tmp_path:
     archive = Archive(tmp_path / "file" / "v")
     archive.put(b"k", PASSED)
     assert archive.get(b"k") is None
+
+
+def test_of_what_is_kept_the_first_is_forgotten() -> None:
+    kept: Latest[str, int] = Latest(2)
+    kept["a"] = 1
+    kept.setdefault("b", 2)
+    kept["c"] = 3
+    assert dict(kept) == {"b": 2, "c": 3}
+
+
+def test_executions_that_printed_much_are_judged_again() -> None:
+    async def asked_twice(printed: int) -> int:
+        memory, asked = Memory(), 0
+
+        async def judge() -> Execution:
+            nonlocal asked
+            asked += 1
+            return replace(PASSED, output="x" * printed)
+
+        await memory.recall(b"key", judge)
+        await memory.recall(b"key", judge)
+        return asked
+
+    assert asyncio.run(asked_twice(SHORT)) == 1
+    assert asyncio.run(asked_twice(SHORT + 1)) == 2

@@ -1,0 +1,85 @@
+"""A judge for callers that do not await: its event loop runs in a thread of its own, until the process ends."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from assay.judge import Job, Judge
+from assay.sandbox.limits import Limits
+from assay.types import Execution, Verdict
+
+T = TypeVar("T")
+_shared: dict[tuple[int, Limits | None, int | None, bool], BackgroundJudge] = {}
+_starting = threading.Lock()
+
+
+class BackgroundJudge:
+    """`Judge` with plain calls, from any thread; its processes are started by exec, never forked from the caller.
+
+    It judges every check, so that shares of checks can be scored. Raises like `Judge`, when made and when called.
+    """
+
+    def __init__(self, limits: Limits | None = None, slots: int | None = None, allow_weak: bool = False) -> None:
+        self._judge = Judge(limits, slots, stop_early=False, allow_weak=allow_weak)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="assay-judge", daemon=True)
+        self._thread.start()
+        try:
+            self._wait(self._judge.__aenter__())
+        except BaseException:
+            self._end()
+            raise
+        atexit.register(self.close)
+
+    def run(self, jobs: Sequence[Job]) -> list[Execution]:
+        """Judge programs and wait for all; executions in the order of the jobs."""
+        return self._wait(self._all(jobs))
+
+    def close(self) -> None:
+        """End every process behind it; harmless when repeated."""
+        if not self._loop.is_closed():
+            atexit.unregister(self.close)
+            self._wait(self._judge.__aexit__(None, None, None))
+            self._end()
+
+    async def _all(self, jobs: Sequence[Job]) -> list[Execution]:
+        found = {index: execution async for index, execution in self._judge.stream(jobs)}
+        return [found[index] for index in range(len(jobs))]
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+def shared(limits: Limits | None = None, slots: int | None = None, allow_weak: bool = False) -> BackgroundJudge:
+    """The process's judge with these settings, started when first asked for; a forked child gets its own."""
+    key = (os.getpid(), limits, slots, allow_weak)
+    with _starting:
+        if key not in _shared:
+            _shared[key] = BackgroundJudge(limits, slots, allow_weak)
+        return _shared[key]
+
+
+def score(execution: Execution, fraction: bool = False) -> float | None:
+    """1 where every check holds, else 0, or the share of checks that hold; None where the machine failed."""
+    if execution.verdict is Verdict.INFRA:
+        return None
+    if execution.verdict is Verdict.PASS:
+        return 1.0
+    if not fraction or execution.verdict is Verdict.FORBIDDEN or not execution.total:
+        return 0.0
+    return execution.passed / execution.total

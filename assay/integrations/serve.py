@@ -1,0 +1,125 @@
+"""Runs the service until it is told to stop: the socket, the token, clients that dawdle, and the way out."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from assay.errors import SettingsError
+from assay.integrations.service import Bounds, build
+from assay.judge import Judge
+
+HEADER_SECONDS = 10.0
+"""Time for a client to send a request's head."""
+KEEP_ALIVE_SECONDS = 30
+"""How long a connection may stay without a request."""
+STALLED_SECONDS = 60
+"""How long a client may leave an answer unread."""
+DRAIN_SECONDS = 10
+"""What requests under way get to end when the service is told to stop; then they are cancelled."""
+SPARE = 256
+"""Connections beyond those whose requests may be judged or wait."""
+
+
+class Impatient(H11Protocol):
+    """HTTP/1.1 that hangs up on clients which do not end a request's head in time."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client is there; its time runs."""
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """A piece of a request."""
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        super().connection_lost(exc)
+        self._stop()
+
+    def _watch(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            self._stop()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def serve(
+    judge: Judge, host: str, port: int, token_file: Path | None, bounds: Bounds, announce: Callable[[str], None]
+) -> None:
+    """Serve `judge` until SIGINT or SIGTERM; port 0 takes a free one. `announce` is told the address.
+
+    Raises SettingsError for an address that cannot be had, or one beyond this machine without a token.
+    """
+    token = token_of(host, token_file)
+    with listening(host, port) as listener:
+        asyncio.run(_serve(judge, listener, token, bounds, announce))
+
+
+def token_of(host: str, file: Path | None) -> str | None:
+    """The token from the file, else from ASSAY_TOKEN. Raises SettingsError where there is none but must be one."""
+    try:
+        token = (file.read_text() if file else os.environ.get("ASSAY_TOKEN", "")).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the token file {file} cannot be read: {error}") from None
+    if file and not token:
+        raise SettingsError(f"the token file {file} is empty; write a long random word into it")
+    if not token and not is_loopback(host):
+        raise SettingsError(
+            f"{host} can be reached from other machines; give a token with --token-file or ASSAY_TOKEN, "
+            "or serve on 127.0.0.1"
+        )
+    return token or None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A bound socket. Raises SettingsError where the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=1024)
+    except (OSError, OverflowError) as error:
+        raise SettingsError(f"cannot listen on {host}, port {port}: {error}; choose another --host or --port") from None
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_SECONDS * 1000)
+    return listener
+
+
+async def _serve(
+    judge: Judge, listener: socket.socket, token: str | None, bounds: Bounds, announce: Callable[[str], None]
+) -> None:
+    async with judge:
+        config = uvicorn.Config(
+            build(judge, bounds, token), lifespan="off", http=Impatient, ws="none", loop="asyncio", log_level="error",
+            access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=DRAIN_SECONDS, limit_concurrency=judge.slots + bounds.waiting + SPARE,
+        )  # fmt: skip
+        host, port = listener.getsockname()[:2]
+        announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # uvicorn catches both, and raises them again when all is closed
+        await uvicorn.Server(config).serve(sockets=[listener])

@@ -1,0 +1,268 @@
+"""The judge over HTTP: /judge and /judge/batch in assay's shapes, the others in SandboxFusion's.
+
+Every refusal is {"error": one line}; a program's failure never is one, it is a verdict.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from assay.errors import MachineError, UserError
+from assay.integrations import wire
+from assay.integrations.metrics import Metrics
+from assay.judge import Judge
+from assay.sandbox.limits import MIB
+from assay.sandbox.probe import probe
+from assay.types import Execution, Verdict
+
+T = TypeVar("T")
+GONE = 499
+"""nginx's status for a client that hung up: it is counted, nobody reads it."""
+READ_ON = 8
+"""Times the largest body that is read all the same: to hang up on unread data would take the answer along."""
+OPEN = ("/health",)
+"""Answered without a token, so that what watches the service needs none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much of it clients may take."""
+
+    waiting: int = 256
+    """Requests that may wait for a slot; more are answered 503."""
+    body_mb: float = 8
+    """Size of a request's body in MiB; larger ones are answered 413."""
+    body_seconds: float = 10
+    """Time for a client to send a body; slower ones are answered 408."""
+
+
+class Service:
+    """The endpoints over one judge, which outlives them."""
+
+    def __init__(self, judge: Judge, bounds: Bounds) -> None:
+        self.judge = judge
+        self.bounds = bounds
+        self.metrics = Metrics()
+        self.admitted = 0
+
+    async def judge_one(self, request: Request) -> Response:
+        """One program: its execution."""
+        job = wire.job(await self.fields(request))
+        with self.place():
+            execution = await self.unless_gone(request, self.judge.run(job))
+        return answer(asdict(self.counted(execution)))
+
+    async def judge_many(self, request: Request) -> Response:
+        """Many programs: a line of JSON for each as it ends, with its index."""
+        jobs = wire.batch(await self.fields(request))
+        self.refuse_when_full()
+
+        async def lines() -> AsyncIterator[str]:
+            with self.place():
+                try:
+                    async for index, execution in self.judge.stream(jobs):
+                        yield json.dumps({"index": index, **asdict(self.counted(execution))}) + "\n"
+                except MachineError as error:
+                    yield json.dumps({"error": str(error)}) + "\n"
+
+        return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+    async def run_code(self, request: Request) -> Response:
+        """SandboxFusion: run a program on its standard input."""
+        asked = wire.run(await self.fields(request))
+        with self.place():
+            run = self.judge.execute(asked.code, asked.stdin, seconds=asked.seconds)
+            execution = await self.unless_gone(request, run)
+        return answer(wire.run_answer(self.counted(execution)))
+
+    async def evaluate(self, request: Request) -> Response:
+        """SandboxFusion: judge a completion on test cases."""
+        asked = wire.cases_of(await self.fields(request))
+        with self.place():
+            found = await self.unless_gone(request, self.each_case(asked))
+        return answer(wire.cases_answer(asked, found))
+
+    async def each_case(self, asked: wire.Cases) -> list[Execution]:
+        """The executions in the order of the cases, up to the first that fails unless all are asked for."""
+        if asked.all_cases:
+            all_found = {index: self.counted(execution) async for index, execution in self.judge.stream(asked.jobs)}
+            return [all_found[index] for index in range(len(all_found))]
+        found: list[Execution] = []
+        for job in asked.jobs:
+            found.append(self.counted(await self.judge.run(job)))
+            if found[-1].verdict is not Verdict.PASS:
+                break
+        return found
+
+    async def health(self, request: Request) -> Response:
+        """Whether it can judge, and what it has to do."""
+        broken = self.judge.broken
+        state = {"ok": not broken, "tier": probe().tier, "slots": self.judge.slots, **self.load()}
+        return answer(state | ({"error": broken} if broken else {}), 503 if broken else 200)
+
+    async def show_metrics(self, request: Request) -> Response:
+        """For Prometheus."""
+        return PlainTextResponse(self.metrics.render(**self.load()))
+
+    def load(self) -> dict[str, int]:
+        """Requests that run and that wait."""
+        running = min(self.admitted, self.judge.slots)
+        return {"running": running, "waiting": self.admitted - running}
+
+    def counted(self, execution: Execution) -> Execution:
+        """The same, counted by its verdict."""
+        self.metrics.verdicts[execution.verdict] += 1
+        return execution
+
+    def refuse_when_full(self) -> None:
+        """Raises HTTPException 503 where as many requests wait as may."""
+        if self.admitted >= self.judge.slots + self.bounds.waiting:
+            raise HTTPException(503, f"{self.bounds.waiting} requests wait already; try again", {"Retry-After": "1"})
+
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        """Room for one request while it is judged. Raises HTTPException 503 where there is none."""
+        self.refuse_when_full()
+        self.admitted += 1
+        try:
+            yield
+        finally:
+            self.admitted -= 1
+
+    async def fields(self, request: Request) -> dict[str, Any]:
+        """The request's JSON object. Raises HTTPException for a body that is no such thing, too large or too slow."""
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise HTTPException(415, "send JSON, with Content-Type: application/json")  # no web page can, unasked
+        body = await self.body(request)
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise HTTPException(400, f"the body is no valid JSON: {error}") from None
+        if not isinstance(found, dict):
+            raise HTTPException(422, f"the body is a JSON {type(found).__name__}; send an object")
+        return found
+
+    async def body(self, request: Request) -> bytearray:
+        """The body, as far as size and time allow."""
+        most, closing = int(self.bounds.body_mb * MIB), {"Connection": "close"}
+        body, size = bytearray(), 0
+        try:
+            async with asyncio.timeout(self.bounds.body_seconds):
+                async for chunk in request.stream():
+                    size += len(chunk)
+                    body += chunk if size <= most else b""
+                    if size > READ_ON * most:
+                        break
+        except TimeoutError:
+            slow = f"the body did not arrive within {self.bounds.body_seconds:g} s"
+            raise HTTPException(408, slow, closing) from None
+        except ClientDisconnect:
+            raise HTTPException(GONE, "the client hung up") from None
+        if size > most:
+            raise HTTPException(413, f"the body is larger than {self.bounds.body_mb:g} MiB", closing)
+        return body
+
+    async def unless_gone(self, request: Request, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` returns; when the client hangs up first it is cancelled. Raises HTTPException 499 then."""
+        job = asyncio.create_task(work)
+        gone = asyncio.create_task(_hung_up(request))
+        try:
+            await asyncio.wait((job, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not job.done():
+                raise HTTPException(GONE, "the client hung up")
+            return job.result()
+        finally:
+            job.cancel()
+            gone.cancel()
+            await asyncio.gather(job, gone, return_exceptions=True)
+
+
+class Front:
+    """What every request passes first: the token, then counting and timing."""
+
+    def __init__(self, app: ASGIApp, paths: frozenset[str], metrics: Metrics, token: str | None) -> None:
+        self.app = app
+        self.paths = paths
+        self.metrics = metrics
+        self.expected = None if token is None else f"Bearer {token}".encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            return
+        started, status = time.monotonic(), 500
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            if self.admits(scope):
+                await self.app(scope, receive, watched)
+            else:
+                refusal = refused(401, "this service needs its token, as `Authorization: Bearer ...`")
+                await refusal(scope, receive, watched)
+        finally:
+            path = scope["path"] if scope["path"] in self.paths else "other"
+            self.metrics.note(path, status, time.monotonic() - started)
+
+    def admits(self, scope: Scope) -> bool:
+        """Whether the request carries the token, or needs none."""
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        return self.expected is None or scope["path"] in OPEN or hmac.compare_digest(given, self.expected)
+
+
+def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
+    """The application over an open judge."""
+    service = Service(judge, bounds)
+    routes = [
+        Route("/judge", service.judge_one, methods=["POST"]),
+        Route("/judge/batch", service.judge_many, methods=["POST"]),
+        Route("/run_code", service.run_code, methods=["POST"]),
+        Route("/common_evaluate_batch", service.evaluate, methods=["POST"]),
+        Route("/health", service.health, methods=["GET"]),
+        Route("/metrics", service.show_metrics, methods=["GET"]),
+    ]
+    app = Starlette(
+        routes=routes,
+        exception_handlers={
+            HTTPException: lambda request, error: refused(error.status_code, error.detail, error.headers),
+            UserError: lambda request, error: refused(422, str(error)),
+            MachineError: lambda request, error: refused(503, str(error), {"Retry-After": "1"}),
+            RecursionError: lambda request, error: refused(422, "the request is nested too deeply"),
+            UnicodeEncodeError: lambda request, error: refused(422, "the request holds half a character (a surrogate)"),
+            500: lambda request, error: refused(500, "the service failed; its log says why"),
+        },
+    )
+    return Front(app, frozenset(route.path for route in routes), service.metrics, token)
+
+
+def answer(content: object, status: int = 200) -> Response:
+    """JSON in ASCII, since what programs print may be text that UTF-8 cannot carry."""
+    return Response(json.dumps(content), status, media_type="application/json")
+
+
+def refused(status: int, why: str, headers: Mapping[str, str] | None = None) -> Response:
+    """The answer to a request that is not served: one line of why."""
+    content = json.dumps({"error": " ".join(why.split())[:500]})
+    return Response(content, status, headers, media_type="application/json")
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,81 @@
+"""assay's task sets as a taskset of verifiers: `eval assay.integrations.verifiers --env.taskset.tasks humaneval`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from functools import cache
+
+import verifiers.v1 as vf
+
+from assay.errors import SandboxError
+from assay.extract import program
+from assay.integrations.background import score, shared
+from assay.judge import Job
+from assay.prompts import messages
+from assay.tasks import load
+from assay.types import Execution, Task
+
+__all__ = ["CodeTaskset"]
+
+
+class CodeTaskConfig(vf.TaskConfig):
+    """How completions are scored, under `--env.taskset.task`."""
+
+    fraction: bool = False
+    """The share of tests passed instead of all or nothing."""
+
+
+class CodeConfig(vf.TasksetConfig):
+    """Which tasks, under `--env.taskset`."""
+
+    tasks: str = "mbpp:train"
+    """A task set of assay's, or a file."""
+    task: CodeTaskConfig = CodeTaskConfig()
+
+
+class CodeData(vf.TaskData):
+    """One task; its tests stay with the task set and are in no trace."""
+
+    source: str
+    """The task set that `id` is of."""
+
+
+class CodeTask(vf.Task[CodeData, vf.State, CodeTaskConfig]):
+    """Scores a reply by judging the program in it."""
+
+    @vf.reward
+    async def tests(self, trace: vf.Trace) -> float:
+        """1 where the program passes every test; an error, never 0, where the machine failed."""
+        replies = trace.assistant_messages
+        task = _tasks(self.data.source)[str(self.data.id)]
+        execution = await _judged(Job(task, program(task, (replies[-1].content or "") if replies else "")))
+        value = score(execution, self.config.fraction)
+        if value is None:
+            raise SandboxError(f"{task.id}: the machine could not judge a reply: {execution.detail}")
+        return value
+
+    async def validate(self, runtime: vf.Runtime) -> bool | None:
+        """Whether the task's reference passes; None where it has none."""
+        task = _tasks(self.data.source)[str(self.data.id)]
+        return score(await _judged(Job(task, task.reference))) == 1.0 if task.reference else None
+
+
+class CodeTaskset(vf.Taskset[CodeTask, CodeConfig]):
+    """Every task of one of assay's sets."""
+
+    def load(self) -> Iterator[CodeTask]:
+        """The tasks, in the set's order."""
+        for task in _tasks(self.config.tasks).values():
+            prompt = "\n\n".join(message.content for message in messages(task))
+            yield CodeTask(CodeData(id=task.id, prompt=prompt, source=self.config.tasks), self.config.task)
+
+
+@cache
+def _tasks(source: str) -> dict[str, Task]:
+    return {task.id: task for task in load(source)}
+
+
+async def _judged(job: Job) -> Execution:
+    (execution,) = await asyncio.to_thread(lambda: shared().run([job]))
+    return execution

@@ -1,0 +1,41 @@
+"""`compute_score` for verl: `reward.custom_reward_function.path=pkg://assay.integrations.verl`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from assay.errors import DataError, SandboxError
+from assay.integrations.background import score, shared
+from assay.integrations.cases import completed, cut, task_of
+from assay.judge import Job
+
+
+def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: str | Mapping[str, Any] | list[str],
+    extra_info: Mapping[str, Any] | None = None,
+    *,
+    fraction: bool = False,
+    slots: int | None = None,
+    **others: object,
+) -> float:
+    """1 where the program in `solution_str` passes its tests, else 0, or with `fraction` the share of tests passed.
+
+    `ground_truth` is JSON, or what it stands for: {"inputs", "outputs"} of a program that reads and prints, the same
+    with "fn_name" for a function, {"assert_case": [...]} or a list of asserts. `data_source` and `extra_info` are
+    verl's and change nothing. Raises DataError for anything else, and SandboxError where the machine failed: verl
+    has no way to leave a sample out, and a made-up 0 would be learned from.
+    """
+    try:
+        found = json.loads(ground_truth) if isinstance(ground_truth, str) else ground_truth
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{data_source}: the ground truth is no JSON: {error}") from error
+    task = task_of(found)
+    (execution,) = shared(slots=slots).run([Job(task, completed(task, cut(task, solution_str)))])
+    value = score(execution, fraction)
+    if value is None:
+        raise SandboxError(f"{data_source}: the machine could not judge a sample: {execution.detail}")
+    return value

@@ -1,0 +1,83 @@
+"""The judge behind a thread, and what it is worth to trainers that do not await."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assay.integrations.background import score, shared
+from assay.types import Execution, Verdict
+from tests.judge.jobs import RIGHT, add
+
+
+def test_executions_come_in_the_order_of_the_jobs() -> None:
+    jobs = [add("def add(a, b): return a - b"), add(RIGHT), add(None)] * 4
+    found = [execution.verdict for execution in shared().run(jobs)]
+    assert found == [Verdict.WRONG, Verdict.PASS, Verdict.NO_CODE] * 4
+
+
+def test_who_asks_with_the_same_settings_shares_one_judge() -> None:
+    assert shared() is shared()
+    assert shared(slots=1) is not shared()
+
+
+JUDGE_ONE = """
+import os
+from assay.integrations.background import BackgroundJudge
+from tests.judge.jobs import RIGHT, add
+from tests.integrations.server import descendants
+judge = BackgroundJudge(slots=1)
+judge.run([add(RIGHT)])
+print(len(descendants(os.getpid())) >= 3)
+"""
+
+
+def output_of(code: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+def test_a_closed_judge_leaves_no_process() -> None:
+    closing = "judge.close()\njudge.close()\nprint(len(descendants(os.getpid())))"
+    assert output_of(JUDGE_ONE + closing) == ["True", "0"]
+
+
+def test_nothing_is_left_or_said_when_python_ends() -> None:
+    says, below = output_of(JUDGE_ONE + "print(*descendants(os.getpid()))")
+    assert says == "True"
+    assert not [pid for pid in below.split() if Path(f"/proc/{pid}").exists()]
+
+
+def verdict_in_a_child(_: int) -> str:
+    return shared(slots=1).run([add(RIGHT)])[0].verdict
+
+
+def test_a_forked_child_has_a_judge_of_its_own() -> None:
+    assert shared(slots=1).run([add(RIGHT)])[0].verdict is Verdict.PASS
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(verdict_in_a_child, range(4)) == ["pass"] * 4
+    assert shared(slots=1).run([add(RIGHT)])[0].verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("verdict", "passed", "all_or_nothing", "share"),
+    [
+        (Verdict.PASS, 4, 1.0, 1.0),
+        (Verdict.WRONG, 3, 0.0, 0.75),
+        (Verdict.TIMEOUT, 1, 0.0, 0.25),
+        (Verdict.FORBIDDEN, 3, 0.0, 0.0),
+        (Verdict.NO_CODE, 0, 0.0, 0.0),
+        (Verdict.INFRA, 3, None, None),
+    ],
+)
+def test_a_score_is_of_the_program_and_never_of_the_machine(
+    verdict: Verdict, passed: int, all_or_nothing: float | None, share: float | None
+) -> None:
+    execution = Execution(verdict, passed=passed, total=4)
+    assert score(execution) == all_or_nothing
+    assert score(execution, fraction=True) == share

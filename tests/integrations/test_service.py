@@ -1,0 +1,335 @@
+"""The judge over HTTP, asked by real clients over real sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette", reason="the service needs `pip install 'assay[serve]'`")
+
+from tests.integrations.server import LONG_SECONDS, Server, children, descendants, serving, until
+
+DOUBLE: dict[str, Any] = {"tests": ["assert double(2) == 4", "assert double('a') == 'aa'"], "entry_point": "double"}
+RIGHT = "def double(x): return x + x"
+WRONG = "def double(x): return 2 * x if x == 2 else x"
+SPIN = "while True: pass"
+JSON = {"Content-Type": "application/json"}
+SUPERVISOR_ZYGOTE_AND_TWO_MORE = 4
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with serving("--body-mb", "0.25", "--cpu-seconds", "1", "--slots", "2") as found:
+        yield found
+
+
+def test_a_program_is_judged_by_the_tests_beside_it(server: Server) -> None:
+    answer = server.post("/judge", {**DOUBLE, "program": RIGHT})
+    assert answer.status == 200
+    assert (answer.json["verdict"], answer.json["passed"], answer.json["total"]) == ("pass", 2, 2)
+
+
+def test_a_wrong_program_is_a_verdict_and_not_an_error_of_the_service(server: Server) -> None:
+    answer = server.post("/judge", {"task": DOUBLE, "program": WRONG})
+    assert answer.status == 200
+    assert (answer.json["verdict"], answer.json["passed"], answer.json["total"]) == ("wrong", 1, 2)
+
+
+def test_a_reply_is_cut_to_its_program(server: Server) -> None:
+    answer = server.post("/judge", {"task": DOUBLE, "completion": f"Sure!\n```python\n{RIGHT}\n```\nDone."})
+    assert answer.json["verdict"] == "pass"
+    assert server.post("/judge", {"task": DOUBLE, "completion": "I cannot."}).json["verdict"] == "no_code"
+
+
+def test_a_batch_answers_a_line_for_each_job(server: Server) -> None:
+    other = {"tests": ["assert one() == 1"], "entry_point": "one"}
+    jobs = [{"program": RIGHT}, {"program": WRONG}, {"task": other, "program": "def one(): return 1"}]
+    answer = server.post("/judge/batch", {"task": DOUBLE, "jobs": jobs})
+    rows = [json.loads(line) for line in answer.text.splitlines()]
+    assert {row["index"]: row["verdict"] for row in rows} == {0: "pass", 1: "wrong", 2: "pass"}
+
+
+def test_what_a_program_prints_comes_back_even_where_utf_8_cannot_carry_it(server: Server) -> None:
+    task = {"tests": ["assert f() == 1"], "entry_point": "f"}
+    answer = server.post("/judge", {**task, "program": "def f(): raise ValueError('\\ud800')"})
+    assert answer.status == 200
+    assert answer.json["verdict"] == "error"
+
+
+def run_code(server: Server, code: str, **more: object) -> Any:
+    answer = server.post("/run_code", {"code": code, "language": "python", **more})
+    assert answer.status == 200
+    return answer.json
+
+
+def test_run_code_answers_in_the_shape_of_sandbox_fusion(server: Server) -> None:
+    answer = run_code(server, "print(input()[::-1])", stdin="abc\r\n", run_timeout=5, memory_limit_MB=512, files={})
+    assert answer.pop("run_result").pop("execution_time") > 0
+    assert answer == {
+        "status": "Success", "message": "", "compile_result": None, "executor_pod_name": None, "files": {}
+    }  # fmt: skip
+    result = run_code(server, "import sys\nprint(1)\nprint(2, file=sys.stderr)\nsys.exit(3)")
+    assert result["status"] == "Failed"
+    del result["run_result"]["execution_time"]
+    assert result["run_result"] == {"status": "Finished", "return_code": 3, "stdout": "1\n", "stderr": "2\n"}
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [("def f(:", "SyntaxError"), ("1 / 0", "ZeroDivisionError"), ("x = ' ' * 2**31", "MemoryError")]
+)
+def test_a_program_that_dies_is_a_finished_run_with_its_traceback(server: Server, code: str, said: str) -> None:
+    result = run_code(server, code)
+    assert result["status"] == "Failed"
+    assert (result["run_result"]["status"], result["run_result"]["return_code"]) == ("Finished", 1)
+    assert said in result["run_result"]["stderr"]
+
+
+def test_a_program_without_end_runs_out_of_time(server: Server) -> None:
+    result = run_code(server, SPIN, run_timeout=1)
+    assert result["status"] == "Failed"
+    assert (result["run_result"]["status"], result["run_result"]["return_code"]) == ("TimeLimitExceeded", None)
+
+
+def evaluate(server: Server, completion: str, cases: object, **extra: object) -> Any:
+    config = {"language": "python", "provided_data": {"test_cases": cases}, "extra": extra}
+    answer = server.post("/common_evaluate_batch", {"completion": completion, "config": config})
+    assert answer.status == 200
+    return answer.json
+
+
+SUMS = {"type": "stdin_stdout", "input": ["1 2", "3 4", "5 6"], "output": ["3", "7", "11"], "fn_name": None}
+
+
+def test_a_completion_is_judged_on_what_its_program_prints(server: Server) -> None:
+    code = "a, b = map(int, input().split())\nprint(a + b)\n"
+    result = evaluate(server, f"```python\n{code}```", SUMS)
+    assert (result["accepted"], result["extracted_code"]) == (True, code)
+    assert [test["passed"] for test in result["tests"]] == [True, True, True]
+    assert result["tests"][1]["test_info"] == {"input": {"stdin": "3 4"}, "output": {"stdout": "7"}}
+    assert result["tests"][1]["exec_info"]["run_result"]["stdout"] == "7\n"
+
+
+def test_all_cases_are_judged_where_that_is_asked_for(server: Server) -> None:
+    wrong = "```python\nprint(3 if input() == '1 2' else 0)\n```"
+    result = evaluate(server, wrong, SUMS, run_all_cases=True)
+    assert [test["passed"] for test in result["tests"]] == [True, False, False]
+    assert result["tests"][1]["exec_info"]["status"] == "Success"
+    assert not result["accepted"]
+
+
+def test_judging_ends_with_the_first_case_that_fails_unless_all_are_asked_for(server: Server) -> None:
+    result = evaluate(server, "```python\nprint(3 if input() == '1 2' else 0)\n```", SUMS)
+    assert [test["passed"] for test in result["tests"]] == [True, False]
+    assert not result["accepted"]
+
+
+@pytest.mark.parametrize(
+    "cases", [{"input": [[1, 2], [3, 4]], "output": [[3], [7]]}, {"input": ["1\n2"], "output": ["3"]}]
+)
+@pytest.mark.parametrize(
+    "code", ["def add(a, b): return a + b", "class Solution:\n    def add(self, a: List, b): return a + b"]
+)
+def test_a_function_or_a_method_is_judged_on_what_it_returns(server: Server, code: str, cases: dict[str, Any]) -> None:
+    cases = {**cases, "type": "function_call", "fn_name": "add"}
+    assert evaluate(server, f"```python\n{code}\n```", cases)["accepted"]
+    assert not evaluate(server, f"```python\n{code} + 1\n```", cases)["accepted"]
+
+
+def test_our_own_shape_takes_test_cases_too(server: Server) -> None:
+    sums = {"inputs": SUMS["input"], "outputs": SUMS["output"]}
+    exchanges = {"exchanges": [{"stdin": "1 2", "stdout": "3.0000001"}], "checker": "floats"}
+    for task, passed in ((sums, 3), (exchanges, 1)):
+        answer = server.post("/judge", {"task": task, "program": "print(sum(map(int, input().split())))"})
+        assert (answer.json["verdict"], answer.json["passed"]) == ("pass", passed)
+
+
+REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
+    ("GET", "/nowhere", None, {}, 404, "Not Found"),
+    ("GET", "/judge", None, {}, 405, "Method Not Allowed"),
+    ("POST", "/health", {}, {}, 405, "Method Not Allowed"),
+    ("POST", "/judge", {}, {"Content-Type": "text/plain"}, 415, "application/json"),
+    ("POST", "/judge", "{", {}, 400, "no valid JSON"),
+    ("POST", "/judge", b"\xff\xfe{}", {}, 400, "no valid JSON"),
+    ("POST", "/judge", "[" * 100_000, {}, 400, "no valid JSON"),
+    ("POST", "/judge", "[]", {}, 422, "send an object"),
+    ("POST", "/judge", {**DOUBLE}, {}, 422, "'program'"),
+    ("POST", "/judge", {**DOUBLE, "program": 3}, {}, 422, "make it a string"),
+    ("POST", "/judge", {**DOUBLE, "program": "", "completion": ""}, {}, 422, "either 'program'"),
+    ("POST", "/judge", {"task": [], "program": ""}, {}, 422, "make it an object"),
+    ("POST", "/judge", {"tests": [], "entry_point": "f", "program": ""}, {}, 422, "no tests"),
+    ("POST", "/judge", {"tests": ["assert f("], "entry_point": "f", "program": ""}, {}, 422, "no valid Python"),
+    ("POST", "/judge", {**DOUBLE, "language": "rust", "program": ""}, {}, 422, "'rust'"),
+    ("POST", "/judge", {"exchanges": [{"stdin": "\ud800", "stdout": ""}], "program": ""}, {}, 422, "surrogate"),
+    ("POST", "/judge", {"task": {**DOUBLE, "setup": json.loads("[" * 900 + "]" * 900)}, "program": ""}, {}, 422, ""),
+    ("POST", "/judge/batch", {"jobs": []}, {}, 422, "at least one"),
+    ("POST", "/judge/batch", {"jobs": [{"program": ""}]}, {}, 422, "job 0"),
+    ("POST", "/run_code", {"code": "", "language": "cpp"}, {}, 422, "'cpp'"),
+    ("POST", "/run_code", {"language": "python"}, {}, 422, "'code' must be a string"),
+    ("POST", "/run_code", {"code": "", "language": "python", "run_timeout": -1}, {}, 422, "run_timeout"),
+    ("POST", "/run_code", {"code": "", "language": "python", "files": {"a": ""}}, {}, 422, "'files'"),
+    ("POST", "/common_evaluate_batch", {"completion": ""}, {}, 422, "'config'"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "headers", "status", "why"), REFUSED)
+def test_a_request_that_cannot_be_served_is_refused_with_one_line(
+    server: Server, method: str, path: str, body: object, headers: dict[str, str], status: int, why: str
+) -> None:
+    answer = server.ask(method, path, body, headers)
+    assert answer.status == status
+    assert why in answer.json["error"]
+    assert "\n" not in answer.json["error"]
+
+
+def test_a_body_beyond_the_limit_is_refused_whether_declared_or_not(server: Server) -> None:
+    large = json.dumps({**DOUBLE, "program": RIGHT + "\n#" + "x" * 300_000})
+    assert server.post("/judge", large).status == 413
+    connection = server.connection()
+    connection.request(
+        "POST", "/judge", iter([large.encode()]), {"Content-Type": "application/json"}, encode_chunked=True
+    )
+    assert connection.getresponse().status == 413
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(server: Server) -> None:
+    connection = server.connection()
+    connection.putrequest("POST", "/judge")
+    connection.putheader("Content-Type", "application/json")
+    connection.putheader("Content-Length", "100")
+    connection.endheaders(b'{"program": ')
+    assert connection.getresponse().status == 408
+
+
+def test_a_head_that_does_not_come_is_hung_up_on(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), LONG_SECONDS) as client:
+        client.sendall(b"POST /judge HTTP/1.1\r\nHost: here\r\n")
+        assert client.recv(1) == b""
+
+
+def test_one_connection_serves_many_requests(server: Server) -> None:
+    connection = server.connection()
+    for _ in range(3):
+        connection.request("GET", "/health")
+        assert json.loads(connection.getresponse().read())["ok"] is True
+
+
+def test_metrics_count_requests_and_verdicts(server: Server) -> None:
+    def count(name: str) -> float:
+        lines = server.ask("GET", "/metrics").text.splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+    names = ('assay_requests_total{path="/judge",status="200"}', 'assay_verdicts_total{verdict="wrong"}')
+    before = [count(name) for name in names]
+    server.post("/judge", {"task": DOUBLE, "program": WRONG})
+    assert [count(name) for name in names] == [number + 1 for number in before]
+    assert count("assay_request_seconds_count") == count('assay_request_seconds_bucket{le="+Inf"}') - 1
+
+
+def spin(server: Server) -> Any:
+    """A client whose program runs until it is stopped."""
+    connection = server.connection()
+    task = {"tests": ["assert f()"], "entry_point": "f", "program": f"def f():\n    {SPIN}"}
+    connection.request("POST", "/judge", json.dumps(task), {"Content-Type": "application/json"})
+    until(lambda: server.running == 1)
+    return connection
+
+
+def test_more_requests_than_may_wait_are_told_to_come_again() -> None:
+    with serving("--slots", "1", "--waiting", "0", "--cpu-seconds", "600") as server:
+        busy = spin(server)
+        answer = server.post("/judge", {"task": DOUBLE, "program": RIGHT})
+        assert answer.status == 503
+        assert int(answer.headers["Retry-After"]) > 0
+        assert server.post("/judge/batch", {"task": DOUBLE, "jobs": [{"program": RIGHT}]}).status == 503
+        busy.close()
+
+
+def test_a_client_that_hangs_up_takes_its_program_along() -> None:
+    with serving("--slots", "1", "--waiting", "1", "--cpu-seconds", "600") as server:
+        spin(server).close()
+        assert server.post("/judge", {"task": DOUBLE, "program": RIGHT}).json["verdict"] == "pass"
+        assert "timeout" not in server.ask("GET", "/metrics").text
+
+
+def test_a_client_that_hangs_up_on_a_batch_takes_its_programs_along() -> None:
+    jobs = [{"program": f"def double(x):\n    {SPIN}  # {number}"} for number in range(9)]
+    with serving("--slots", "1", "--cpu-seconds", "600") as server:
+        connection = server.connection()
+        connection.request("POST", "/judge/batch", json.dumps({"task": DOUBLE, "jobs": jobs}), JSON)
+        until(lambda: server.running == 1)
+        connection.close()
+        assert server.post("/judge", {"task": DOUBLE, "program": RIGHT}).json["verdict"] == "pass"
+        assert "timeout" not in server.ask("GET", "/metrics").text
+
+
+def test_a_client_that_reads_no_answer_is_hung_up_on() -> None:
+    jobs = [{"program": f"print('x' * 60_000)\n{RIGHT}  # {number}"} for number in range(400)]
+    with serving("--slots", "2", "--waiting", "0") as server, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", server.port))
+        body = json.dumps({"task": DOUBLE, "jobs": jobs}).encode()
+        head = (
+            f"POST /judge/batch HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        )
+        client.sendall(head.encode() + b"\r\n\r\n" + body)
+        until(lambda: server.running == 1)
+        until(lambda: server.running == 0)
+
+
+def test_a_service_whose_judge_is_broken_says_so() -> None:
+    with serving("--slots", "1") as server:
+        assert server.post("/judge", {"task": DOUBLE, "program": RIGHT}).status == 200
+        (supervisor,) = children(server.process.pid)
+        os.kill(supervisor, signal.SIGKILL)
+        until(lambda: server.ask("GET", "/health").status == 503)
+        assert server.ask("GET", "/health").json["ok"] is False
+        answer = server.post("/judge", {"task": DOUBLE, "program": WRONG})
+        assert (answer.status, "supervisor died" in answer.json["error"]) == (503, True)
+
+
+@pytest.mark.parametrize("number", [2, 15])
+def test_no_process_is_left_when_the_service_is_stopped_at_work(number: int) -> None:
+    with serving("--slots", "1", "--cpu-seconds", "600") as server:
+        busy = spin(server)
+        until(lambda: len(descendants(server.process.pid)) >= SUPERVISOR_ZYGOTE_AND_TWO_MORE)
+        below = descendants(server.process.pid)
+        assert server.stop(number) == 0
+        busy.close()
+        assert not [pid for pid in below if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_token_is_asked_of_every_request_but_the_health_check(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    with serving("--token-file", str(tmp_path / "token"), "--slots", "1") as server:
+        body = {"task": DOUBLE, "program": RIGHT}
+        assert server.post("/judge", body).status == 401
+        assert server.post("/judge", body, {"Authorization": "Bearer secrets"}).status == 401
+        assert server.post("/judge", body, {"Authorization": "Bearer secret"}).json["verdict"] == "pass"
+        assert server.ask("GET", "/metrics").status == 401
+        assert server.ask("GET", "/health").status == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_beyond_this_machine_it_does_not_serve_without_a_token(host: str) -> None:
+    command = [sys.executable, "-m", "assay.cli", "serve", "--host", host, "--port", "0"]
+    environ = {name: value for name, value in os.environ.items() if name != "ASSAY_TOKEN"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    assert done.returncode == 2
+    assert "give a token" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_said_in_one_line(server: Server) -> None:
+    command = [sys.executable, "-m", "assay.cli", "serve", "--port", str(server.port)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "choose another --host or --port" in done.stderr
