@@ -55,7 +55,7 @@ def decide(seen: Evidence, limits: Limits) -> Execution:
         verdict=verdict,
         passed=held,
         total=run,
-        detail=detail[:500],
+        detail=detail[:500].encode("utf-8", "replace").decode(),
         output=seen.printed.decode("utf-8", "replace"),
         cpu_seconds=seen.cpu_seconds,
         wall_seconds=seen.wall_seconds,
