@@ -26,7 +26,17 @@ SCALARS = (
     type(None), bool, int, float, str, bytes, bytearray, complex, range, Decimal, Fraction, type(...),
     type(NotImplemented), array.array, datetime.date, datetime.time, datetime.datetime, datetime.timedelta, Opaque,
 )  # fmt: skip
-SEQUENCES = (list, tuple, set, frozenset, deque, type({}.keys()), type({}.values()), type({}.items()), type(iter([])))
+SEQUENCES: tuple[type, ...] = (
+    list,
+    tuple,
+    set,
+    frozenset,
+    deque,
+    type({}.keys()),
+    type({}.values()),
+    type({}.items()),
+    type(iter([])),
+)
 MAPPINGS = (dict, Counter, OrderedDict, defaultdict)
 CHECKS = (
     "assert f([1], (2, 3)) == object()",

@@ -86,7 +86,7 @@ def alike(a: Any, b: Any) -> bool:
     if isinstance(a, set | frozenset):
         return bool(a == b)
     if isinstance(a, numpy.ndarray | numpy.generic):
-        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
     if isinstance(a, deque) and a.maxlen != b.maxlen:
         return False
     if isinstance(a, list | tuple | deque | type({}.keys()) | type({}.values()) | type({}.items())):
