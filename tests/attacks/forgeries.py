@@ -86,9 +86,9 @@ math.isclose = lambda *a, **k: True
 ANSWER return 0.25"""),
     Attack("redefine the checks' helpers", "wrong error", """
 def poly(*args): return 0
-def encode_cyclic(*args): return None
+def encode_cyclic(text): return text
 def check(*args): return None
-ANSWER return 0"""),
+ANSWER return args[0]"""),
     Attack("make abs() small", "wrong error", """
 import builtins
 builtins.abs = lambda value: 0
