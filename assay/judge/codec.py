@@ -11,6 +11,7 @@ import array
 import datetime
 import json
 import math
+import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -21,6 +22,8 @@ from typing import Any
 from assay.judge import numpy_values
 
 DEPTH, NODES, ITEMS = 200, 1_000_000, 100_000
+RECURSION = 20_000
+"""Levels of JSON that surely fit on a stack; the reader goes no deeper even where a check allows Python to."""
 DECIMAL_EXPONENT = 100_000
 """Of a larger one, `int()` and `round()` would make a number that no machine holds."""
 INT_BITS = 13_000
@@ -189,10 +192,16 @@ def dumps(packed: Json) -> str:
 
 def loads(text: bytes) -> Json:
     """JSON data of one frame. Raises CodecError for what is no JSON, or nested too deeply to be honest."""
+    limit = sys.getrecursionlimit()
     try:
+        if limit > RECURSION:  # a check has lifted it, and the stack would end before the nesting does
+            sys.setrecursionlimit(RECURSION)
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise CodecError(f"not a frame: {type(error).__name__}") from None
+    finally:
+        if limit > RECURSION:
+            sys.setrecursionlimit(limit)
 
 
 class Unpacker:

@@ -231,5 +231,22 @@ def test_what_a_program_says_can_be_written_to_a_file() -> None:
     execution.detail.encode()
 
 
+NESTED = """
+import os, struct, time
+def f():
+    left = struct.pack('!I', 3_000_000) + b'[' * 3_000_000
+    while left: left = left[os.write(3, left):]
+    time.sleep(9)"""
+
+
+def test_a_reply_without_an_end_of_nesting_is_the_programs_fault_whatever_the_checks_do_to_recursion() -> None:
+    lifted = task("f", "assert f()", setup="import sys\nsys.setrecursionlimit(10**6)")
+    execution = judge_all([Job(lifted, NESTED)])[0]
+    assert (execution.verdict, execution.detail) == (
+        Verdict.FORBIDDEN,
+        "a malformed reply: not a frame: RecursionError",
+    )
+
+
 def test_packed_text_is_what_loads_reads() -> None:
     assert loads(dumps(["\ud800", 1]).encode()) == ["\ud800", 1]
