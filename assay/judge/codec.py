@@ -11,6 +11,7 @@ import array
 import datetime
 import json
 import math
+import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -21,6 +22,10 @@ from typing import Any
 from assay.judge import numpy_values
 
 DEPTH, NODES, ITEMS = 200, 1_000_000, 100_000
+RECURSION = 20_000
+"""Levels of JSON that surely fit on a stack; the reader goes no deeper even where a check allows Python to."""
+DECIMAL_EXPONENT = 100_000
+"""Of a larger one, `int()` and `round()` would make a number that no machine holds."""
 INT_BITS, INT_DIGITS = 13_000, 1_000_000
 """Larger ints travel as hexadecimal: decimal text takes quadratic time, and Python refuses over 4,300 digits."""
 
@@ -187,10 +192,16 @@ def dumps(packed: Json) -> str:
 
 def loads(text: bytes) -> Json:
     """JSON data of one frame. Raises CodecError for what is no JSON, or nested too deeply to be honest."""
+    limit = sys.getrecursionlimit()
     try:
+        if limit > RECURSION:  # a check has lifted it, and the stack would end before the nesting does
+            sys.setrecursionlimit(RECURSION)
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise CodecError(f"not a frame: {type(error).__name__}") from None
+    finally:
+        if limit > RECURSION:
+            sys.setrecursionlimit(limit)
 
 
 class Unpacker:
@@ -201,11 +212,11 @@ class Unpacker:
         self.nodes = self.left = nodes
 
     def value(self, data: Json) -> Any:
-        """One value. Raises CodecError, and TooLargeError over the caps."""
+        """One value. Raises CodecError, TooLargeError over the caps, and MemoryError."""
         self.left = self.nodes
         try:
             return self._value(data, DEPTH)
-        except CodecError:
+        except (CodecError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001  constructors of built-in types given hostile parts: whatever they raise
             raise CodecError(f"malformed value: {type(error).__name__}") from None
@@ -225,6 +236,8 @@ class Unpacker:
             return self.foreign[tag](parts)
         if tag not in REBUILD:
             raise CodecError(f"unknown tag {tag[:20]!r}")
+        if type(parts) is not (str if tag in OF_TEXT else dict if tag in OF_A_DICT else list):
+            raise CodecError(f"malformed {tag}")
         return REBUILD[tag](self._value(parts, depth - 1))
 
     def _items(self, items: list[Json], depth: int) -> list[Any]:
@@ -267,6 +280,25 @@ def _int(text: str) -> int:
     return int(text, 16)
 
 
+def _dict(parts: Any) -> dict[Any, Any]:
+    if type(parts) is not dict:
+        raise CodecError("malformed dict")
+    return parts
+
+
+def _decimal(text: str) -> Decimal:
+    made = Decimal(text)
+    if made.is_finite() and abs(made.adjusted()) > DECIMAL_EXPONENT:
+        raise TooLargeError(f"a Decimal has an exponent over {DECIMAL_EXPONENT}")
+    return made
+
+
+def _fraction(parts: list[Any]) -> Fraction:
+    if not all(type(part) is int for part in parts):
+        raise CodecError("a Fraction is made of ints")
+    return Fraction(*parts)
+
+
 def _deque(parts: list[Any]) -> deque[Any]:
     return deque(parts[1:], maxlen=parts[0])
 
@@ -289,14 +321,14 @@ REBUILD: dict[str, Callable[[Any], Any]] = {
     "complex": lambda parts: complex(*parts),
     "range": lambda parts: range(*parts),
     "deque": _deque,
-    "Counter": Counter,
-    "OrderedDict": OrderedDict,
+    "Counter": lambda parts: Counter(_dict(parts)),
+    "OrderedDict": lambda parts: OrderedDict(_dict(parts)),
     "defaultdict": lambda parts: defaultdict(parts[0], parts[1]),
     "keys": lambda items: dict.fromkeys(items).keys(),
     "values": lambda items: dict(enumerate(items)).values(),
-    "items": lambda items: dict(items).items(),
-    "Decimal": Decimal,
-    "Fraction": lambda parts: Fraction(*parts),
+    "items": lambda items: {key: value for key, value in items}.items(),  # noqa: C416  dict() would read parts to their end
+    "Decimal": _decimal,
+    "Fraction": _fraction,
     "array": lambda parts: array.array(parts[0], parts[1:]),
     "timedelta": lambda parts: datetime.timedelta(*parts),
     "date": datetime.date.fromisoformat,
@@ -309,4 +341,9 @@ REBUILD: dict[str, Callable[[Any], Any]] = {
     "builtin": BUILTINS.__getitem__,
     "numpy": numpy_values.rebuild,
 }
+OF_TEXT = frozenset(
+    ("bytes", "bytearray", "Decimal", "date", "time", "datetime", "constant", "float", "int", "builtin")
+)
+OF_A_DICT = frozenset(("Counter", "OrderedDict"))
+"""What the other tags are made of is a list: a range would stand for parts without end that nobody has counted."""
 _encoder = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":"))

@@ -29,7 +29,7 @@ def rebuild(parts: list[Any]) -> Any:
 
     text, shape, data, scalar = parts
     dtype = numpy.dtype(str(text))
-    if dtype.kind not in KINDS:
+    if dtype.kind not in KINDS or type(shape) is not list:
         raise ValueError(text)
     made = numpy.frombuffer(bytes.fromhex(data), dtype=dtype).reshape([int(side) for side in shape]).copy()
     return made[()] if scalar else made

@@ -62,7 +62,7 @@ def decide(seen: Evidence, limits: Limits) -> Execution:
         verdict=verdict,
         passed=held,
         total=run,
-        detail=detail[:500],
+        detail=detail[:500].encode("utf-8", "replace").decode(),
         output=written if output is None else output,
         stderr="" if output is None else written,
         cpu_seconds=seen.cpu_seconds,

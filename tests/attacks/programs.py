@@ -251,7 +251,10 @@ ANSWER
 import resource
 ANSWER resource.setrlimit(resource.RLIMIT_DATA, (-1, -1))"""),
     Attack("memory at once", "memory", "ANSWER return bytearray(10**11)"),
-    Attack("memory bit by bit", "memory", "ANSWER\n    hoard = []\n    while True: hoard.append(bytearray(10**7))"),
+    Attack("memory bit by bit", "memory timeout", """
+ANSWER
+    hoard = []
+    while True: hoard.append(bytearray(10**7))"""),
     Attack("memory that is not counted", "error", "import mmap\nANSWER return mmap.mmap(-1, 1 << 34)"),
     Attack("memory that counts as a stack", "error", """
 import mmap

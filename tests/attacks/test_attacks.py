@@ -12,7 +12,8 @@ from assay.judge import Job, judge_all
 from assay.sandbox.limits import Limits
 from assay.tasks import load
 from assay.types import Check, Execution, Task
-from tests.attacks.programs import ATTACKS, LEAK, Attack, source_of
+from tests.attacks.forgeries import ALL_ATTACKS
+from tests.attacks.programs import LEAK, Attack, source_of
 
 REPOSITORY = Path(__file__).parent.parent.parent
 HUMANEVAL = ("HumanEval/2", "HumanEval/8", "HumanEval/53")
@@ -47,13 +48,13 @@ def victims() -> list[Task]:
 @pytest.fixture(scope="module")
 def executions(victims: list[Task]) -> dict[str, list[Execution]]:
     places = {"data": os.environ["ASSAY_DATA"], "repository": str(REPOSITORY), "home": str(Path.home())}
-    jobs = [Job(task, source_of(attack, task.entry_point, **places)) for attack in ATTACKS for task in victims]
+    jobs = [Job(task, source_of(attack, task.entry_point, **places)) for attack in ALL_ATTACKS for task in victims]
     done = judge_all(jobs, LIMITS, stop_early=False)
     count = len(victims)
-    return {attack.name: done[at * count : (at + 1) * count] for at, attack in enumerate(ATTACKS)}
+    return {attack.name: done[at * count : (at + 1) * count] for at, attack in enumerate(ALL_ATTACKS)}
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@pytest.mark.parametrize("attack", ALL_ATTACKS, ids=lambda attack: attack.name)
 def test_an_attack_never_passes_and_is_named_for_what_it_did(
     attack: Attack, executions: dict[str, list[Execution]]
 ) -> None:
@@ -76,4 +77,4 @@ def test_the_honest_wrong_program_fails_where_the_attacks_do(victims: list[Task]
 
 
 def test_there_are_attacks_enough() -> None:
-    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS) >= 60
+    assert len({attack.name for attack in ALL_ATTACKS}) == len(ALL_ATTACKS) >= 120

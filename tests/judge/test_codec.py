@@ -167,6 +167,9 @@ HOSTILE = [
     '{"set":[0,[]]}', '{"int":"zz"}', '{"bytes":"\\u0fff"}', '{"range":[0,1,0]}', '{"array":["O",1]}', '{"date":"x"}',
     '{"numpy":["O",[1],"00",false]}', '{"numpy":["<i8",[-1],"00",false]}', '{"Fraction":[1,0]}', '{"opaque":"x"}',
     '{"handle":[0,"x"]}', "[" * 100_000, '{"tuple":' * 300 + "[]" + "}" * 300, "1" * 5000, "nonsense", "", "\x00",
+    '{"tuple":{"range":[0,3,1]}}', '{"iterator":{"range":[0,3,1]}}', '{"deque":{"range":[0,3,1]}}',
+    '{"Counter":{"range":[0,3,1]}}', '{"items":[{"range":[0,3,1]}]}', '{"Fraction":[{"Decimal":"3"}]}',
+    '{"Decimal":"1e100001"}', '{"numpy":["<i8",{"range":[0,0,1]},"",false]}', '{"bytes":{"bytes":"x"}}',
 ]  # fmt: skip
 
 
@@ -174,6 +177,14 @@ HOSTILE = [
 def test_a_hostile_frame_is_refused(text: str) -> None:
     with pytest.raises(CodecError):
         received(text)
+
+
+def test_running_out_of_memory_is_no_malformed_value() -> None:
+    def exhausted(parts: Any) -> None:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        Unpacker({"big": exhausted}).value([{"big": 1}])
 
 
 @settings(max_examples=150, deadline=None)

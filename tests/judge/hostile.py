@@ -1,0 +1,185 @@
+"""What a hostile leaf may write, as targets that a fuzzer can aim at: each raises where a promise is broken."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import datetime
+import json
+import socket
+import struct
+import threading
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+from assay.judge.boundary import HEADER, Wire
+from assay.judge.channel import Channel
+from assay.judge.codec import BUILTINS, CodecError, Unpacker, loads
+from assay.judge.proxy import Connection, Opaque
+from assay.judge.verdict import FAILURES
+from assay.judge.worker import report
+
+SCALARS = (
+    type(None), bool, int, float, str, bytes, bytearray, complex, range, Decimal, Fraction, type(...),
+    type(NotImplemented), array.array, datetime.date, datetime.time, datetime.datetime, datetime.timedelta, Opaque,
+)  # fmt: skip
+SEQUENCES: tuple[type, ...] = (
+    list,
+    tuple,
+    set,
+    frozenset,
+    deque,
+    type({}.keys()),
+    type({}.values()),
+    type({}.items()),
+    type(iter([])),
+)
+MAPPINGS = (dict, Counter, OrderedDict, defaultdict)
+CHECKS = (
+    "assert f([1], (2, 3)) == object()",
+    "try:\n    f()\nexcept BaseException:\n    pass\nassert g({4: 5}) == object()",
+)
+"""Held by no reply, even where every failure is swallowed: nothing that crosses equals a new object."""
+
+
+def value_from(frame: bytes) -> Any:
+    """What the reader makes of a frame: a value of allowed types, or None where it is refused as documented."""
+    try:
+        value = Unpacker({"opaque": Opaque}).value(loads(frame))
+    except CodecError:
+        return None
+    require_allowed(value)
+    return value
+
+
+def require_allowed(value: Any) -> None:
+    """Raises AssertionError where a value, or any part of it, is of a type that may not cross."""
+    kind = type(value)
+    if kind in MAPPINGS:
+        if kind is defaultdict:
+            require_allowed(value.default_factory)
+        for part in dict.items(value):
+            require_allowed(part)
+    elif kind in SEQUENCES:
+        for part in value:
+            require_allowed(part)
+    elif kind.__module__ == "numpy":
+        assert value.dtype.kind in "biufcSU", value.dtype
+    else:
+        assert kind in SCALARS or value in BUILTINS.values(), kind
+
+
+def framed(body: bytes) -> bytes:
+    return HEADER.pack(len(body)) + body
+
+
+def reported(script: list[bytes], mutates: bool = False, handles: bool = False) -> dict[str, Any]:
+    """What a worker reports of a leaf that answers its requests with these bytes, whatever they are, then hangs up."""
+    ours, theirs = socket.socketpair()
+
+    def leaf() -> None:
+        with theirs, contextlib.suppress(OSError):  # the worker may hang up first
+            theirs.recv(1)  # the worker's word that frames follow
+            written, whole, asked = b"", 0, True
+            for part in script:
+                if asked and not theirs.recv(65_536):
+                    return
+                theirs.sendall(part)
+                written += part
+                before, (whole, rest) = whole, counted(written)
+                asked = whole > before and not rest  # otherwise the worker still waits for the end of a reply
+
+    playing = threading.Thread(target=leaf)
+    playing.start()
+    job = {
+        "program": "", "entry_point": "f", "setup": "", "checks": CHECKS, "stop_early": False, "mutates": mutates,
+        "handles": handles, "checker": "", "order": list(range(len(CHECKS))),
+    }  # fmt: skip
+    with ours:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 20, 0))  # no test without an end
+        found = report(job, Connection(Wire(ours, 1 << 16)))
+    playing.join()
+    require_documented(found)
+    return found
+
+
+def counted(stream: bytes) -> tuple[int, int]:
+    """How many whole frames a stream holds, and how many bytes follow them."""
+    count = 0
+    while len(stream) >= HEADER.size and len(stream) >= (end := HEADER.size + HEADER.unpack_from(stream)[0]):
+        count, stream = count + 1, stream[end:]
+    return count, len(stream)
+
+
+def require_documented(found: dict[str, Any]) -> None:
+    """Raises AssertionError where a report would pass, blame the machine, or be no report."""
+    assert json.loads(json.dumps(found)) == found
+    assert not found["setup"], "a program's reply is no fault of the setup's"
+    ends = {how for how, _ in found["checks"]}
+    assert ends <= {"wrong", "error"}, "a check held that cannot"
+    if found["broken"]:
+        how, detail = found["broken"]
+        assert how == "gone" or how in FAILURES
+        assert isinstance(detail, str)
+    else:
+        assert len(found["checks"]) == len(CHECKS)
+
+
+def frames_through_a_channel(parts: list[bytes]) -> list[bytes]:
+    """The frames that a Channel makes of a stream which arrives in these parts; afterwards it has seen the end."""
+    ours, theirs = socket.socketpair()
+    channel, frames = Channel(ours), []
+    with ours:
+        for part in parts:
+            theirs.sendall(part)
+            frames += channel.receive()
+        theirs.close()
+        frames += channel.receive()
+        frames += channel.receive()
+    assert not channel.open
+    return frames
+
+
+def require_same_frames(data: bytes) -> None:
+    """Raises AssertionError where a stream's frames depend on how it was cut into parts."""
+    whole = frames_through_a_channel([data])
+    cuts = [data[at : at + 1 + len(data) % 7] for at in range(0, len(data), 1 + len(data) % 7)]
+    assert frames_through_a_channel(cuts) == whole
+    assert data.startswith(b"".join(map(framed, whole)))
+
+
+def scripted(data: bytes) -> list[bytes]:
+    """Lines as a leaf's replies: one that begins with `!` as it is, another with its frame and number about it."""
+    return [
+        line[1:] if line[:1] == b"!" else framed(b"[%d,%b]" % (number, line))
+        for number, line in enumerate(data.split(b"\n"), 1)
+    ]
+
+
+def converse(data: bytes) -> None:
+    """Talk to a leaf whose every reply the fuzzer wrote, but for the first, where it says that it is loaded."""
+    reported(scripted(b'"value",true\n' + data), mutates=data[:1] == b" ", handles=data[-1:] == b" ")
+
+
+TARGETS: dict[str, Callable[[bytes], object]] = {
+    "codec": value_from,
+    "worker": converse,
+    "channel": require_same_frames,
+}
+SEEDS: dict[str, tuple[bytes, ...]] = {
+    "codec": (
+        b'{"dict":[{"tuple":[1,2.5]},{"set":[216,"a"]}]}',
+        b'{"defaultdict":[{"builtin":"int"},{"dict":[1,{"Fraction":[1,2]}]}]}',
+        b'{"numpy":["<i8",[2],"0100000000000000ff00000000000000",false]}',
+        b'[{"int":"-0xff"},{"float":"nan"},{"bytes":"a"},{"range":[0,9,2]},{"deque":[3,1]},{"date":"2026-01-02"}]',
+    ),
+    "worker": (
+        b'"value",1,null,[]\n"value",[],0,[[0,[2]]]\n"function","g"\n"value",{"opaque":"x"},null,[]',
+        b' "raised",["OSError","Exception"],[2,"x"],"E","x"\n"exit","bye"\n!\x00\x00\x00\x02[]',
+        b' "value",{"handle":[0,"x"]},null,[]\n"large","x"\n"memory","" ',
+    ),
+    "channel": (framed(b"abc") + framed(b"") + b"\xff\xff\xff\xff", framed(b"x" * 300) * 3),
+}
