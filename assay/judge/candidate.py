@@ -51,6 +51,7 @@ class Candidate:
             "set": self.set,
             "iterate": self.iterate,
             "text": self.text,
+            "truth": self.truth,
         }
 
     def serve(self) -> None:
@@ -127,11 +128,18 @@ class Candidate:
         """str() of a handed out object."""
         return ["value", str(self.handles[number]), None, []]
 
+    def truth(self, number: int) -> list[Json]:
+        """bool() of a handed out object."""
+        return ["value", bool(self.handles[number]), None, []]
+
     def opaque(self, value: object) -> Json:
-        """Stands for an object that is no data: what it yields crosses, or nothing but its type's name."""
+        """Stands for an object that is no data: what it yields crosses, or its type's name and its truth."""
         if is_iterator(value):
             return self.packer.snapshot(cast("Iterator[Any]", value))
-        return {"opaque": type(value).__name__}
+        truth = None
+        with contextlib.suppress(Exception):  # the program's own code may say so
+            truth = bool(value)
+        return {"opaque": [type(value).__name__, truth]}
 
     def handle(self, value: object) -> Json:
         """The number of an object that tests may reach into, and its type's name."""

@@ -256,16 +256,20 @@ class Proxy:
 
 
 class Opaque:
-    """An object of the candidate's that is no data: equal to nothing but itself, neither true nor false."""
+    """An object of the candidate's that is no data: equal to nothing but itself, and true or false as it said."""
 
-    def __init__(self, name: Json) -> None:
+    def __init__(self, told: Json) -> None:
+        name, truth = told if type(told) is list and len(told) == 2 else (told, None)
         self._name = str(name)[:100]
+        self._truth = truth if type(truth) is bool else None
 
     def __repr__(self) -> str:
         return f"<a {self._name} of the candidate's>"
 
     def __bool__(self) -> bool:
-        raise TypeError(f"{self!r} is no data")
+        if self._truth is None:
+            raise TypeError(f"{self!r} is no data")
+        return self._truth
 
 
 class Remote:
@@ -294,7 +298,7 @@ class Remote:
         return str(_connection(self).data("text", number_of(self)))
 
     def __bool__(self) -> bool:
-        raise TypeError("an object of the candidate's is no data")
+        return bool(_connection(self).data("truth", number_of(self)))
 
 
 def number_of(remote: Remote) -> int:

@@ -166,3 +166,16 @@ def test_progress_is_told_of_every_execution() -> None:
     seen: list[tuple[int, str]] = []
     judge_all([add(RIGHT), add(None)], progress=lambda index, execution: seen.append((index, str(execution.verdict))))
     assert sorted(seen) == [(0, "pass"), (1, "no_code")]
+
+
+def test_an_object_that_is_no_data_is_true_or_false_and_nothing_else() -> None:
+    match = "import re\ndef f(text): return re.match('a', text)"
+    checks = ("assert f('abc')", "assert not f('xyz')")
+    assert verdict_of(task("f", *checks, reference=match), match) is Verdict.PASS
+    assert verdict_of(task("f", *checks, reference=match), match.replace("'a'", "''")) is Verdict.WRONG
+    assert verdict_of(task("f", "assert f('abc') == True"), match) is Verdict.WRONG
+    assert verdict_of(task("f", "assert f('abc') is True"), match) is Verdict.WRONG
+    unsure = "class E:\n    def __bool__(self): raise KeyError\n    __eq__ = lambda *_: True\ndef f(text): return E()"
+    assert verdict_of(task("f", "assert f('abc')"), unsure) is Verdict.WRONG
+    handed = task("f", "x = f('abc')\nassert x and x.group() == 'a'", reference=match)
+    assert verdict_of(handed, match) is Verdict.PASS
