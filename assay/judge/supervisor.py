@@ -37,6 +37,7 @@ ATTEMPTS = 2
 ZYGOTE_DIED = "the zygote died"
 PR_SET_CHILD_SUBREAPER = 36
 NUMBER = 4
+REPORTED = {"checks", "broken", "setup", "clean", "exits", "answers"}
 
 
 class Supervisor:
@@ -133,7 +134,7 @@ class Supervisor:
             return
         frames = run.worker.control.receive()
         if frames:
-            run.report = json.loads(frames[0])
+            run.report = report_of(frames[0])
         if run.report is not None and run.report["exits"] and not run.leaf_is_dead(0):
             self.ignore(run.worker.control.stream)
             self.selector.register(run.leaf.pidfd, selectors.EVENT_READ, lambda: self.finish(slot))
@@ -284,6 +285,15 @@ class Supervisor:
         for slot in self.slots:
             if slot.group is not None:
                 slot.group.remove()
+
+
+def report_of(frame: bytes) -> dict[str, Any] | None:
+    """A worker's report; None, as of one that died, where a data set's code has written something else."""
+    try:
+        found = json.loads(frame)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and found.keys() >= REPORTED else None
 
 
 def main() -> None:

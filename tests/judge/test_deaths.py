@@ -191,3 +191,9 @@ def test_an_event_whose_source_was_closed_earlier_in_the_same_round_is_passed_ov
     assert supervisor.listens(fresh)
     for descriptor in (reader, writer):
         os.close(descriptor)
+
+
+def test_a_check_that_writes_rubbish_as_its_report_ends_in_infra_and_harms_no_other() -> None:
+    rubbish = "import os\nos.write(3, b'\\0\\0\\0\\2{]')"
+    executions = judge_all([Job(task("f", rubbish), "def f(): return 1"), add(RIGHT)])
+    assert [execution.verdict for execution in executions] == [Verdict.INFRA, Verdict.PASS]
