@@ -196,7 +196,7 @@ def loads(text: bytes) -> Json:
     try:
         if limit > RECURSION:  # a check has lifted it, and the stack would end before the nesting does
             sys.setrecursionlimit(RECURSION)
-        return json.loads(text, parse_constant=_no_constant)
+        return _decoder.decode(text.decode())
     except (ValueError, RecursionError) as error:
         raise CodecError(f"not a frame: {type(error).__name__}") from None
     finally:
@@ -346,4 +346,5 @@ OF_TEXT = frozenset(
 )
 OF_A_DICT = frozenset(("Counter", "OrderedDict"))
 """What the other tags are made of is a list: a range would stand for parts without end that nobody has counted."""
+_decoder = json.JSONDecoder(parse_constant=_no_constant)
 _encoder = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":"))
