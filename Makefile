@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo test test-integrations lint bench clean
+.PHONY: install demo test test-integrations lint fuzz bench clean
 .DEFAULT_GOAL := install
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -30,10 +30,20 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: install
-	$(BIN)/python bench/judge.py
-	$(BIN)/python bench/threads.py
-	$(BIN)/python bench/serve.py
+fuzz: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(VENV)/fuzz atheris==3.0.0
+	PYTHONPATH=$(VENV)/fuzz $(BIN)/python -m bench.fuzz --seconds 60
+
+# Beside other graders where BESIDE names a folder with their packages: make bench BESIDE="--beside DIR".
+bench: fuzz
+	$(BIN)/python -m bench.judge $(BESIDE)
+	$(BIN)/python -m bench.evalplus $(BESIDE)
+	$(BIN)/python -m bench.attacks $(BESIDE)
+	$(BIN)/python -m bench.verdicts
+	$(BIN)/python -m bench.hostile
+	$(BIN)/python -m bench.serve
+	$(BIN)/python -m bench.walls
+	$(BIN)/python -m bench.threads
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache

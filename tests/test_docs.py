@@ -95,12 +95,11 @@ def test_the_plug_ins_in_the_readme_register_and_build(tmp_path: Path) -> None:
     assert callable(rewards.build({"short_answer": {"tokens": 200, "weight": 0.1}}))
 
 
-def test_the_readmes_row_of_a_task_loads(tmp_path: Path) -> None:
+def test_the_readmes_rows_of_tasks_load(tmp_path: Path) -> None:
     from assay.tasks import load
 
-    (row,) = re.findall(r"```json\n(.*?)```", README, flags=re.DOTALL)
-    (tmp_path / "mine.jsonl").write_text(row)
-    assert load(str(tmp_path / "mine.jsonl"))[0].id == "add"
+    (tmp_path / "mine.jsonl").write_text("".join(re.findall(r"```json\n(.*?)```", README, flags=re.DOTALL)))
+    assert [task.id for task in load(str(tmp_path / "mine.jsonl"))] == ["add", "sum"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
