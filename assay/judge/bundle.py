@@ -49,6 +49,7 @@ class Bundle:
             "program": program,
             "mutates": profile.mutates,
             "handles": profile.handles,
+            "callbacks": profile.callbacks,
             "order": order or list(range(len(self._task.checks))),
         }
         return self._order(own, profile)

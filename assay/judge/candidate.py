@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import gc
 import socket
 import sys
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, cast
 
 from assay.judge import script
 from assay.judge.boundary import MIB, ROLE_FD, ClosedError, Wire
-from assay.judge.codec import BARE, Json, Packer, TooLargeError, Unpacker, dumps, is_iterator, loads
+from assay.judge.codec import Json, Packer, TooLargeError, Unpacker, dumps, is_iterator, loads
+from assay.judge.exceptions import exception, raised, shown
 
 MODULE = "candidate"
-SHOWN = 4000
 REQUEST_MB = 256
 
 
@@ -41,7 +41,11 @@ class Candidate:
         self.handles: list[object] = []
         self.mutates = False
         self.packer = Packer(self.opaque)
-        known = {"handle": self.handles.__getitem__, "function": lambda name: getattr(self.module, name)}
+        known = {
+            "handle": self.handles.__getitem__,
+            "function": lambda name: getattr(self.module, name),
+            "callback": lambda number: partial(self.call_back, number),
+        }
         self.unpacker = Unpacker(known, nodes=sys.maxsize)  # requests come from the trusted side
         self.requests: dict[str, Callable[..., list[Json]]] = {
             "load": self.load,
@@ -53,6 +57,7 @@ class Candidate:
             "text": self.text,
             "truth": self.truth,
         }
+        self.at = 0
 
     def serve(self) -> None:
         """Answer requests one by one; every reply carries its request's number. Ends with ClosedError."""
@@ -64,6 +69,7 @@ class Candidate:
 
     def answered(self, number: int, kind: str, parts: list[Json]) -> bytes:
         """The reply to one request: its number, its kind, and what belongs to that."""
+        self.at = number
         try:
             return frame(number, *self.requests[kind](*parts))
         except SystemExit as exit_:
@@ -132,6 +138,21 @@ class Candidate:
         """bool() of a handed out object."""
         return ["value", bool(self.handles[number]), None, []]
 
+    def call_back(self, function: int, /, *arguments: Any, **named: Any) -> Any:
+        """Call a function that the check passed; until it returns, it may ask for more itself."""
+        at = self.at
+        self.wire.send(frame(at, "callback", function, self.packer.pack(list(arguments)), self.packer.pack(named)))
+        while True:
+            kind, number, *parts = loads(self.wire.receive())
+            if kind == "returned":
+                self.at = at
+                return self.unpacker.value(parts[0])
+            if kind == "raises":
+                self.at = at
+                _, names, made_of, name, text = parts
+                raise exception(names, made_of, f"{name}: {text}")
+            self.wire.send(self.answered(number, kind, parts))
+
     def opaque(self, value: object) -> Json:
         """Stands for an object that is no data: what it yields crosses, or its type's name and its truth."""
         if is_iterator(value):
@@ -152,31 +173,6 @@ class Candidate:
 def frame(*parts: Json) -> bytes:
     """One reply on the wire."""
     return dumps(list(parts)).encode()
-
-
-def raised(error: BaseException) -> list[Json]:
-    """An exception as names of its built-in classes, nearest first, what to make it of, its type's name, its text."""
-    bases = [base for base in type(error).__mro__ if getattr(builtins, base.__name__, None) is base]
-    text = shown(error)
-    made_of = arguments(error, bases[0] if bases else Exception, text)
-    return ["raised", [base.__name__ for base in bases], made_of, f"{type(error).__name__}", text]
-
-
-def arguments(error: BaseException, base: type[BaseException], text: str) -> list[Json]:
-    """What a `base` of the same `text` is made of: the arguments of `error` if they are plain data, or the text."""
-    with contextlib.suppress(Exception):  # `args` may be the program's own code, or an int too long to be shown
-        made_of = list(error.args)
-        if all(type(part) in BARE for part in made_of) and str(base(*made_of)) == text:
-            return made_of
-    return [text]
-
-
-def shown(error: BaseException) -> str:
-    """The exception's text, which is the program's to write, cut to a page's length."""
-    try:
-        return str(error)[:SHOWN]
-    except Exception:  # noqa: BLE001  its __str__ is the program's code
-        return "(no text)"
 
 
 def flush() -> None:

@@ -20,7 +20,7 @@ from assay.judge.memory import KEPT, Latest, Memory
 from assay.judge.profiles import PLAIN, Profile
 from assay.judge.references import References
 from assay.judge.tally import Tally
-from assay.judge.verdict import THE_TASKS_DOING
+from assay.judge.verdict import THE_TASKS_DOING, WALL
 from assay.sandbox.cores import cores
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.probe import probe
@@ -142,7 +142,8 @@ class Judge:
         try:
             task = await self._references.completed(key, task)
             execution = await self._execute(task, program, PLAIN)
-            if execution.verdict in UNLIKE_THE_REFERENCE and task.reference is not None:
+            unlike = execution.verdict in UNLIKE_THE_REFERENCE or execution.detail.startswith(WALL)
+            if unlike and task.reference is not None:
                 profile = await self._references.profile(key, task)
                 if profile != PLAIN:
                     execution = await self._execute(task, program, profile)

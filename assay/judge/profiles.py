@@ -18,12 +18,19 @@ class Profile:
     """Arguments that a call changes are changed in the caller too."""
     handles: bool = False
     """Objects that are no data cross as handles whose attributes, items and calls are requests."""
+    callbacks: bool = False
+    """Functions that a test passes can be called by the program; each call is a request the other way."""
     stretch: float = 1.0
     """How many times the usual time limits it has."""
 
 
 PLAIN = Profile()
-LADDER = (PLAIN, Profile(mutates=True), Profile(handles=True), Profile(mutates=True, handles=True))
+LADDER = tuple(
+    Profile(mutates=mutates, handles=handles, callbacks=callbacks)
+    for callbacks in (False, True)
+    for handles in (False, True)
+    for mutates in (False, True)
+)
 """What to try, in this order, until the reference passes."""
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import builtins
-import contextlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from assay.judge.boundary import ClosedError, OversizedError, UnaskedError, Wire
 from assay.judge.codec import (
-    BARE_OR_FLOAT,
     CodecError,
     Json,
     Packer,
@@ -19,11 +16,8 @@ from assay.judge.codec import (
     dumps,
     loads,
 )
+from assay.judge.exceptions import exception, raised
 
-NEVER_RAISED = frozenset(
-    {"AssertionError", "NameError", "UnboundLocalError", "StopIteration", "StopAsyncIteration", "ExceptionGroup"}
-)
-"""Exceptions that would look like the check's own, or steer its loops, cross as RuntimeError."""
 TEST_ITEMS = 5_000_000
 """How many items of an iterator a check may pass."""
 
@@ -54,16 +48,18 @@ class Connection:
         self.absent = ""
         self.loading = False
         self.mutates = False
+        self.callbacks = False
+        self.functions: list[Callable[..., Any]] = []
         self.remotes: dict[int, Remote] = {}
         self.packer = Packer(self._reference, TEST_ITEMS)
         self.unpacker = Unpacker({"opaque": Opaque})
 
-    def load(self, program: str, entry_point: str, mutates: bool, handles: bool) -> None:
+    def load(self, program: str, entry_point: str, mutates: bool, handles: bool, callbacks: bool = False) -> None:
         """Send the program; its answer is awaited at the first call, so that both sides prepare at once.
 
         The liberties are held to here as well: the other side may take those that it was not given.
         """
-        self.mutates = mutates
+        self.mutates, self.callbacks = mutates, callbacks
         if handles:
             self.unpacker.foreign["handle"] = self._remote
         self._send("load", program, entry_point, mutates, handles)
@@ -79,7 +75,7 @@ class Connection:
         self._loaded()
         self._be_quiet()
         self._send(kind, *parts)
-        return self._answer()
+        return self._answer(self.number)
 
     def call(self, target: str | int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call the candidate. The argument that it returns comes back as the caller's object, unless it was changed."""
@@ -138,7 +134,7 @@ class Connection:
         if self.loading:
             self.loading = False
             try:
-                (has_entry_point,) = self._parts(self._answer(), 1)
+                (has_entry_point,) = self._parts(self._answer(self.number), 1)
             except Exception:  # noqa: BLE001  whatever the program raised while it was loaded ends all
                 raise self.fail("error", self.shown) from None
             if has_entry_point is not True:
@@ -158,7 +154,24 @@ class Connection:
         except ClosedError:
             raise self.fail("gone", "the candidate is gone") from None
 
-    def _answer(self) -> list[Json]:
+    def _answer(self, number: int) -> list[Json]:
+        """The answer to one request; before it, the candidate may call functions that the check has passed."""
+        while (answer := self._reply(number))[0] == "callback" and self.callbacks:
+            self._called_back(answer[1:])
+        return self._unless_failed(answer)
+
+    def _called_back(self, parts: list[Json]) -> None:
+        if len(parts) != 3 or type(parts[0]) is not int or not 0 <= parts[0] < len(self.functions):
+            raise self.fail("forbidden", "a call of nothing that was passed")
+        at, arguments, named = parts[0], self.value(parts[1]), self.value(parts[2])
+        if type(arguments) is not list or type(named) is not dict:
+            raise self.fail("forbidden", "a malformed call")
+        try:
+            self._send("returned", self.packer.pack(self.functions[at](*arguments, **named)))
+        except Exception as error:  # noqa: BLE001  the check's own function: what it raises goes to its caller
+            self._send("raises", *raised(error))
+
+    def _reply(self, number: int) -> list[Json]:
         try:
             frame = loads(self.wire.receive())
         except ClosedError:
@@ -167,9 +180,9 @@ class Connection:
             raise self.fail("output", str(error) or "a reply too large to read") from None
         except (UnaskedError, CodecError) as error:
             raise self.fail("forbidden", f"a malformed reply: {error}" if str(error) else "an unasked reply") from None
-        if type(frame) is not list or len(frame) < 2 or type(frame[0]) is not int or frame[0] != self.number:
+        if type(frame) is not list or len(frame) < 2 or type(frame[0]) is not int or frame[0] != number:
             raise self.fail("forbidden", "a reply to nothing that was asked")
-        return self._unless_failed(frame[1:])
+        return frame[1:]
 
     def _unless_failed(self, answer: list[Json]) -> list[Json]:
         kind, text = answer[0], str(answer[-1])[:400]
@@ -208,6 +221,9 @@ class Connection:
             return {"function": value.__name__}
         if isinstance(value, Opaque):  # what the candidate returned before: no fault of the check's
             raise CodecError(f"{value!r} cannot be sent back")
+        if self.callbacks and callable(value):
+            self.functions.append(value)
+            return {"callback": len(self.functions) - 1}
         raise self.fail("wall", f"it passes a {type(value).__name__}")
 
     def _remote(self, parts: Json) -> Remote:
@@ -215,18 +231,6 @@ class Connection:
         if type(number) is not int or type(name) is not str:
             raise CodecError("malformed handle")
         return self.remotes.setdefault(number, Remote(self, number, name))
-
-
-def exception(names: Json, arguments: Json, text: str) -> Exception:
-    """The nearest built-in exception among `names`; RuntimeError(text) where there is none that may cross."""
-    if type(arguments) is not list or not all(type(part) in BARE_OR_FLOAT for part in arguments):
-        arguments = [text]
-    for name in names if type(names) is list else ():
-        found = getattr(builtins, name, None) if type(name) is str and name not in NEVER_RAISED else None
-        if isinstance(found, type) and issubclass(found, Exception) and not issubclass(found, UnicodeError):
-            with contextlib.suppress(TypeError, ValueError):  # the arguments are whatever the candidate wrote
-                return found(*arguments)
-    return RuntimeError(text)
 
 
 def write_back(old: Any, new: Any) -> None:

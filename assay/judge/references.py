@@ -12,6 +12,7 @@ from assay.errors import SandboxError
 from assay.judge.expected import Answers, completed
 from assay.judge.memory import KEPT, Latest
 from assay.judge.profiles import LADDER, PLAIN, Profile, stretch
+from assay.judge.verdict import WALL
 from assay.sandbox.limits import LONGEST
 from assay.types import Call, Execution, Task, Verdict
 
@@ -66,9 +67,10 @@ class References:
             found.append(await self._execute(task, task.reference or "", replace(profile, stretch=float(LONGEST))))
             if found[-1].verdict is Verdict.PASS:
                 return replace(profile, stretch=stretch(found[-1].cpu_seconds, self._cpu_seconds))
-            if found[-1].verdict is Verdict.INFRA:
+            at_the_wall = found[-1].detail.startswith(WALL)
+            if found[-1].verdict is Verdict.INFRA and not at_the_wall:
                 raise SandboxError(f"the task's reference could not be tried: {found[-1].detail}")
-            if found[-1].verdict not in (Verdict.WRONG, Verdict.ERROR):
+            if found[-1].verdict not in (Verdict.WRONG, Verdict.ERROR) and not at_the_wall:
                 break
         log.warning("task %s: its own reference fails: %s", task.id, found[0].detail)
         return PLAIN

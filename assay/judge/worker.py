@@ -69,7 +69,7 @@ def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
     caller = Caller(connection, job["entry_point"])
     try:
         connection.wire.begin()
-        connection.load(job["program"], job["entry_point"], job["mutates"], job["handles"])
+        connection.load(job["program"], job["entry_point"], job["mutates"], job["handles"], job["callbacks"])
         namespace = namespace_for(connection)
         fault = set_up(setup, job["entry_point"], namespace, connection) or equip(caller, checker)
         for number in [] if fault else job["order"]:

@@ -96,7 +96,7 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
     playing.start()
     job = {
         "program": "", "entry_point": "f", "setup": "", "checks": CHECKS, "stop_early": False, "mutates": mutates,
-        "handles": handles, "checker": "", "order": list(range(len(CHECKS))),
+        "handles": handles, "callbacks": False, "checker": "", "order": list(range(len(CHECKS))),
     }  # fmt: skip
     with ours:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 20, 0))  # no test without an end

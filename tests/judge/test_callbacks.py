@@ -1,0 +1,89 @@
+"""Functions that a check passes to the program."""
+
+from __future__ import annotations
+
+import pytest
+
+from assay.judge import Job, judge_all
+from assay.types import Task, Verdict
+from tests.judge.jobs import task
+
+TWICE = "def f(g, x): return g(g(x))"
+CALLING = task("f", "assert f(lambda x: x + 3, 4) == 10", "assert f(str.upper, 'a') == 'A'", reference=TWICE)
+
+
+def verdict_of(judged: Task, program: str) -> tuple[Verdict, str]:
+    execution = judge_all([Job(judged, program)], slots=1)[0]
+    return execution.verdict, execution.detail
+
+
+def test_a_program_may_call_what_it_was_passed_where_the_reference_does() -> None:
+    assert verdict_of(CALLING, TWICE) == (Verdict.PASS, "")
+    assert verdict_of(CALLING, "def f(g, x): return g(x)")[0] is Verdict.WRONG
+
+
+def test_without_a_reference_it_is_the_checks_doing() -> None:
+    verdict, detail = verdict_of(task("f", "assert f(lambda x: x + 3, 4) == 10"), TWICE)
+    assert verdict is Verdict.INFRA
+    assert detail.endswith("it passes a function")
+
+
+@pytest.mark.parametrize(
+    ("check", "reference"),
+    [
+        ("seen = []\nf([1, 2], seen.append)\nassert seen == [2, 4]", "def f(xs, each):\n    for x in xs: each(2 * x)"),
+        ("assert f(lambda a, *, b: (a, b)) == (1, {2})", "def f(g): return g(1, b={2})"),
+        ("assert f(lambda n: f(None) + n) == 8", "def f(g): return 3 if g is None else g(5)"),
+        ("assert f({'go': lambda: 7}) == 7", "def f(d): return d['go']()"),
+        ("assert f(int, '12') == 12", "def f(g, x): return g(x)"),
+        ("def boom(): raise KeyError('k')\nassert f(boom) == 'k'",
+         "def f(g):\n    try: g()\n    except KeyError as error: return error.args[0]"),
+        ("x = [3, 1, 2]\nf(x, lambda n: -n)\nassert x == [3, 2, 1]", "def f(x, key): x.sort(key=key)"),
+    ],
+)  # fmt: skip
+def test_data_crosses_both_ways(check: str, reference: str) -> None:
+    assert verdict_of(task("f", check, reference=reference), reference) == (Verdict.PASS, "")
+
+
+def test_what_a_passed_function_raises_reaches_the_program_and_comes_back() -> None:
+    check = "def boom(): raise KeyError('k')\ntry: f(boom)\nexcept KeyError: pass\nelse: assert False"
+    calls = "def f(g): g()"
+    assert verdict_of(task("f", check, reference=calls), calls) == (Verdict.PASS, "")
+    assert verdict_of(task("f", check, reference=calls), "def f(g): pass")[0] is Verdict.WRONG
+
+
+@pytest.mark.parametrize(
+    ("name", "frame"),
+    [
+        ("nothing that was passed", '[{at}, "callback", 7, [1], {{"dict": []}}]'),
+        ("a number that is none", '[{at}, "callback", true, [1], {{"dict": []}}]'),
+        ("arguments that are no list", '[{at}, "callback", 0, "x", {{"dict": []}}]'),
+        ("too few parts", '[{at}, "callback", 0]'),
+        ("names that are no texts", '[{at}, "callback", 0, [], [1]]'),
+    ],
+)
+def test_a_call_back_of_the_programs_own_making_is_forbidden(name: str, frame: str) -> None:
+    forging = (
+        "import os, struct\ndef f(g, x):\n"
+        f"    body = '''{frame}'''.format(at=2).encode()\n"
+        "    os.write(3, struct.pack('!I', len(body)) + body)\n"
+        "    return g(g(x))"
+    )
+    assert verdict_of(CALLING, forging)[0] is Verdict.FORBIDDEN, name
+
+
+def test_a_task_that_passes_no_function_grants_no_call_back() -> None:
+    forging = (
+        'import os, struct\ndef f(x):\n    body = b\'[2, "callback", 0, [1], {"dict": []}]\'\n'
+        "    os.write(3, struct.pack('!I', len(body)) + body)\n    return x"
+    )
+    plain = task("f", "assert f(1) == 2", reference="def f(x): return x + 1")
+    assert verdict_of(plain, forging)[0] is Verdict.FORBIDDEN
+
+
+def test_calling_back_without_end_is_a_timeout() -> None:
+    from assay.sandbox.limits import Limits
+
+    endless = "def f(g, x):\n    while True: g(x)"
+    execution = judge_all([Job(CALLING, endless)], Limits(cpu_seconds=0.3, wall_seconds=3), slots=1)[0]
+    assert execution.verdict is Verdict.TIMEOUT
