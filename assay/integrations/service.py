@@ -10,10 +10,11 @@ import contextlib
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -24,7 +25,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from assay.errors import MachineError, UserError
 from assay.integrations import wire
 from assay.integrations.metrics import Metrics
-from assay.judge import Judge
+from assay.judge import Job, Judge
+from assay.judge.codec import CodecError
 from assay.sandbox.limits import MIB
 from assay.sandbox.probe import probe
 from assay.types import Execution, Verdict
@@ -83,26 +85,27 @@ class Service:
 
     async def run_code(self, request: Request) -> Response:
         """SandboxFusion: run a program on its standard input."""
-        asked = wire.run(await self.fields(request))
+        asked = wire.Run.model_validate(await self.fields(request))
         with self.place():
-            run = self.judge.execute(asked.code, asked.stdin, seconds=asked.seconds)
+            run = self.judge.execute(asked.code, asked.stdin or "", seconds=asked.run_timeout)
             execution = await self.unless_gone(request, run)
         return answer(wire.run_answer(self.counted(execution)))
 
     async def evaluate(self, request: Request) -> Response:
         """SandboxFusion: judge a completion on test cases."""
-        asked = wire.cases_of(await self.fields(request))
+        asked = wire.Cases.model_validate(await self.fields(request))
+        program, jobs = asked.program_and_jobs()
         with self.place():
-            found = await self.unless_gone(request, self.each_case(asked))
-        return answer(wire.cases_answer(asked, found))
+            found = await self.unless_gone(request, self.each_case(jobs, asked.all_cases))
+        return answer(wire.cases_answer(asked, program, found))
 
-    async def each_case(self, asked: wire.Cases) -> list[Execution]:
+    async def each_case(self, jobs: Sequence[Job], to_the_end: bool) -> list[Execution]:
         """The executions in the order of the cases, up to the first that fails unless all are asked for."""
-        if asked.all_cases:
-            all_found = {index: self.counted(execution) async for index, execution in self.judge.stream(asked.jobs)}
+        if to_the_end:
+            all_found = {index: self.counted(execution) async for index, execution in self.judge.stream(jobs)}
             return [all_found[index] for index in range(len(all_found))]
         found: list[Execution] = []
-        for job in asked.jobs:
+        for job in jobs:
             found.append(self.counted(await self.judge.run(job)))
             if found[-1].verdict is not Verdict.PASS:
                 break
@@ -243,6 +246,8 @@ def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
         exception_handlers={
             HTTPException: lambda request, error: refused(error.status_code, error.detail, error.headers),
             UserError: lambda request, error: refused(422, str(error)),
+            ValidationError: lambda request, error: refused(422, faults(error)),
+            CodecError: lambda request, error: refused(422, str(error)),
             MachineError: lambda request, error: refused(503, str(error), {"Retry-After": "1"}),
             RecursionError: lambda request, error: refused(422, "the request is nested too deeply"),
             UnicodeEncodeError: lambda request, error: refused(422, "the request holds half a character (a surrogate)"),
@@ -252,15 +257,19 @@ def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
     return Front(app, frozenset(route.path for route in routes), service.metrics, token)
 
 
-def answer(content: object, status: int = 200) -> Response:
+def answer(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """JSON in ASCII, since what programs print may be text that UTF-8 cannot carry."""
-    return Response(json.dumps(content), status, media_type="application/json")
+    return Response(json.dumps(content), status, headers, media_type="application/json")
 
 
 def refused(status: int, why: str, headers: Mapping[str, str] | None = None) -> Response:
     """The answer to a request that is not served: one line of why."""
-    content = json.dumps({"error": " ".join(why.split())[:500]})
-    return Response(content, status, headers, media_type="application/json")
+    return answer({"error": " ".join(why.split())[:500]}, status, headers)
+
+
+def faults(error: ValidationError) -> str:
+    """Each field that is wrong, and how."""
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
 
 
 async def _hung_up(request: Request) -> None:
