@@ -194,19 +194,11 @@ class Service:
             await asyncio.gather(job, gone, return_exceptions=True)
 
 
-class Front:
+def front(app: ASGIApp, paths: frozenset[str], metrics: Metrics, token: str | None) -> ASGIApp:
     """What every request passes first: the token, then counting and timing."""
+    expected = None if token is None else f"Bearer {token}".encode()
 
-    def __init__(self, app: ASGIApp, paths: frozenset[str], metrics: Metrics, token: str | None) -> None:
-        self.app = app
-        self.paths = paths
-        self.metrics = metrics
-        self.expected = None if token is None else f"Bearer {token}".encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http":
-            return
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         started, status = time.monotonic(), 500
 
         async def watched(message: Message) -> None:
@@ -214,20 +206,18 @@ class Front:
             status = message.get("status", status)
             await send(message)
 
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        path = scope["path"] if scope["path"] in paths else "other"
         try:
-            if self.admits(scope):
-                await self.app(scope, receive, watched)
+            if expected is None or path in OPEN or hmac.compare_digest(given, expected):
+                await app(scope, receive, watched)
             else:
                 refusal = refused(401, "this service needs its token, as `Authorization: Bearer ...`")
                 await refusal(scope, receive, watched)
         finally:
-            path = scope["path"] if scope["path"] in self.paths else "other"
-            self.metrics.note(path, status, time.monotonic() - started)
+            metrics.note(path, status, time.monotonic() - started)
 
-    def admits(self, scope: Scope) -> bool:
-        """Whether the request carries the token, or needs none."""
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        return self.expected is None or scope["path"] in OPEN or hmac.compare_digest(given, self.expected)
+    return serve
 
 
 def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
@@ -254,7 +244,7 @@ def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
             500: lambda request, error: refused(500, "the service failed; its log says why"),
         },
     )
-    return Front(app, frozenset(route.path for route in routes), service.metrics, token)
+    return front(app, frozenset(route.path for route in routes), service.metrics, token)
 
 
 def answer(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
