@@ -61,7 +61,7 @@ def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], list[Checked]]
     """The tasks of `spec`, and for a file of JSON lines what is wrong with each row that is no task."""
     name, colon, split = spec.partition(":")
     if not is_file(spec) or (colon and name != "jsonl"):
-        return load(spec, limit=limit), {}
+        return load(spec, limit=limit), []
     tasks: dict[str, Task] = {}
     unusable: list[Checked] = []
     for row in islice(file_rows(Path(split or spec)), limit):
