@@ -22,7 +22,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from assay.errors import MachineError, UserError
+from assay.errors import AssayError, MachineError, UserError
 from assay.integrations import wire
 from assay.integrations.metrics import Metrics
 from assay.judge import Job, Judge
@@ -78,7 +78,7 @@ class Service:
                 try:
                     async for index, execution in self.judge.stream(jobs):
                         yield json.dumps({"index": index, **asdict(self.counted(execution))}) + "\n"
-                except MachineError as error:
+                except AssayError as error:
                     yield json.dumps({"error": str(error)}) + "\n"
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")

@@ -58,6 +58,12 @@ def test_a_batch_answers_a_line_for_each_job(server: Server) -> None:
     assert {row["index"]: row["verdict"] for row in rows} == {0: "pass", 1: "wrong", 2: "pass"}
 
 
+def test_a_batch_whose_task_turns_out_unusable_ends_with_the_reason(server: Server) -> None:
+    task = {"entry_point": "f", "inputs": [[1]], "reference": "def f(x): raise ValueError"}
+    answer = server.post("/judge/batch", {"task": task, "jobs": [{"program": "def f(x): return x"}]})
+    assert "its own reference fails" in json.loads(answer.text)["error"]
+
+
 def test_what_a_program_prints_comes_back_even_where_utf_8_cannot_carry_it(server: Server) -> None:
     task = {"tests": ["assert f() == 1"], "entry_point": "f"}
     answer = server.post("/judge", {**task, "program": "def f(): raise ValueError('\\ud800')"})
