@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequenc
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from prometheus_client import generate_latest
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -119,7 +120,10 @@ class Service:
 
     async def show_metrics(self, request: Request) -> Response:
         """For Prometheus."""
-        return PlainTextResponse(self.metrics.render(**self.load()))
+        load = self.load()
+        self.metrics.running.set(load["running"])
+        self.metrics.waiting.set(load["waiting"])
+        return PlainTextResponse(generate_latest(self.metrics.registry))
 
     def load(self) -> dict[str, int]:
         """Requests that run and that wait."""
@@ -128,7 +132,7 @@ class Service:
 
     def counted(self, execution: Execution) -> Execution:
         """The same, counted by its verdict."""
-        self.metrics.verdicts[execution.verdict] += 1
+        self.metrics.verdicts.labels(execution.verdict).inc()
         return execution
 
     def refuse_when_full(self) -> None:
@@ -215,7 +219,8 @@ def front(app: ASGIApp, paths: frozenset[str], metrics: Metrics, token: str | No
                 refusal = refused(401, "this service needs its token, as `Authorization: Bearer ...`")
                 await refusal(scope, receive, watched)
         finally:
-            metrics.note(path, status, time.monotonic() - started)
+            metrics.requests.labels(path, status).inc()
+            metrics.seconds.observe(time.monotonic() - started)
 
     return serve
 
