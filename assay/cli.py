@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -17,11 +18,7 @@ from assay.errors import AssayError, MachineError, SettingsError, UserError
 from assay.files import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Console
-
-    from assay.evaluate.report import Evaluation
+    from rich.console import RenderableType
 
 app = typer.Typer(
     name="assay",
@@ -30,6 +27,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+Limit = Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")]
+Slots = Annotated[int | None, typer.Option(min=1, help="Programs judged at once; default: the processors.")]
+CpuSeconds = Annotated[float, typer.Option(min=0.05, help="CPU time of one program.")]
+MemoryMb = Annotated[int, typer.Option(min=32, help="Memory of one program in MiB.")]
+AllowWeak = Annotated[bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")]
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -68,17 +70,17 @@ def train(
     _quiet_transformers()
     from assay.train.stages import run_plan
 
-    console = _console()
-    outcome = run_plan(plan, fresh=fresh, announce=console.print)
+    outcome = run_plan(plan, fresh=fresh, announce=typer.echo)
     if outcome.evaluations:
-        _show(outcome.evaluations, console)
-    console.print(f"\nmodel    {outcome.model}", highlight=False, soft_wrap=True)
-    for file in sorted(
-        [*outcome.folder.glob("report.md"), *outcome.folder.glob("*.png")], key=lambda path: path.suffix
-    ):
-        console.print(f"{'report' if file.suffix == '.md' else 'plot':<8} {file}", highlight=False, soft_wrap=True)
+        from assay.evaluate.report import table
+
+        _show("", table(outcome.evaluations))
+    typer.echo(f"\nmodel    {outcome.model}")
+    for kind, pattern in (("report", "report.md"), ("plot", "*.png")):
+        for file in outcome.folder.glob(pattern):
+            typer.echo(f"{kind:<8} {file}")
     if not outcome.finished:
-        console.print(f"stopped as asked; `assay train {config}` goes on", highlight=False, soft_wrap=True)
+        typer.echo(f"stopped as asked; `assay train {config}` goes on")
 
 
 @app.command("eval")
@@ -89,12 +91,12 @@ def evaluate(
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 1.0,
     top_p: Annotated[float, typer.Option(min=0.01, max=1, help="Nucleus sampling; 1 is off.")] = 1.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest completion in tokens.")] = 512,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
+    limit: Limit = None,
     seed: Annotated[int, typer.Option(help="Of sampling.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Type of the weights.")] = "float32",
     out: Annotated[Path | None, typer.Option(help="Folder of the report; default below runs/.")] = None,
-    allow_weak: Annotated[bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")] = False,
+    allow_weak: AllowWeak = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Evaluate a model: sample, judge, and report pass@k with intervals, lengths and verdicts."""
@@ -105,30 +107,28 @@ def evaluate(
         tasks=tasks, limit=limit, samples=samples, temperature=temperature, top_p=top_p, max_tokens=max_tokens
     )
     _quiet_transformers()
+    from assay.evaluate.report import table
     from assay.train.measure import measure
 
     name = "/".join([part for part in Path(model).parts if part != "checkpoints"][-2:])
     place = re.findall(r"[\w.]+", f"{model.strip('./')} {tasks} t{temperature:g}")
     folder = out or Path("runs") / "-".join(["eval", *place])
-    console = _console(stderr=as_json)
     found = measure(name, policy, settings, JudgeSettings(allow_weak_isolation=allow_weak), seed, folder)
     if as_json:
-        sys.stdout.write(json.dumps(asdict(found)) + "\n")
+        typer.echo(json.dumps(asdict(found)))
     else:
-        _show([found], console)
-        console.print(
-            f"\nreport   {folder / 'report.md'}\nsamples  {folder / 'samples.jsonl'}", highlight=False, soft_wrap=True
-        )
+        _show("", table([found]))
+        typer.echo(f"\nreport   {folder / 'report.md'}\nsamples  {folder / 'samples.jsonl'}")
 
 
 @app.command()
 def grade(
     tasks: Annotated[str, typer.Option(help="The task set the samples answer: humaneval, mbpp, a .jsonl file.")],
     samples: Annotated[Path, typer.Option(help='Rows {"task_id", "completion"} or {"task_id", "solution"}.')],
-    slots: Annotated[int | None, typer.Option(min=1, help="Programs judged at once; default: the processors.")] = None,
-    cpu_seconds: Annotated[float, typer.Option(min=0.05, help="CPU time of one program.")] = 4.0,
-    memory_mb: Annotated[int, typer.Option(min=32, help="Memory of one program in MiB.")] = 512,
-    allow_weak: Annotated[bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")] = False,
+    slots: Slots = None,
+    cpu_seconds: CpuSeconds = 4.0,
+    memory_mb: MemoryMb = 512,
+    allow_weak: AllowWeak = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Judge completions from a file; writes FILE.verdicts.jsonl beside it."""
@@ -139,17 +139,12 @@ def grade(
     limits = Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
     graded = grading.grade(samples, load(tasks), limits=limits, slots=slots, allow_weak=allow_weak)
     if as_json:
-        sys.stdout.write(json.dumps(asdict(graded)) + "\n")
+        typer.echo(json.dumps(asdict(graded)))
         return
-    console = _console()
     low, high = graded.interval.low, graded.interval.high
-    console.print(
-        f"pass@1   {graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {graded.tasks} tasks",
-        highlight=False,
-        markup=False,
-    )
+    typer.echo(f"pass@1   {graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {graded.tasks} tasks")
     counts = ", ".join(f"{name} {count}" for name, count in sorted(graded.verdicts.items(), key=lambda pair: -pair[1]))
-    console.print(f"verdicts {counts}\nrows     {graded.file}", highlight=False, soft_wrap=True)
+    typer.echo(f"verdicts {counts}\nrows     {graded.file}")
     if lost := graded.verdicts.get("infra"):
         raise MachineError(
             f"{lost} of {graded.samples} samples were lost to the machine; they are marked infra, grade them again"
@@ -163,14 +158,15 @@ def check_tasks(
     report: Annotated[Path | None, typer.Option(help="Write what was found to this file, as JSON.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Every finding drops a task; exit 1 when one did.")] = False,
     keep: Annotated[list[str] | None, typer.Option(help="A finding that drops no task: constant_passes.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")] = None,
-    slots: Annotated[int | None, typer.Option(min=1, help="Programs judged at once; default: the processors.")] = None,
-    cpu_seconds: Annotated[float, typer.Option(min=0.05, help="CPU time of one program.")] = 4.0,
-    memory_mb: Annotated[int, typer.Option(min=32, help="Memory of one program in MiB.")] = 512,
-    allow_weak: Annotated[bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")] = False,
+    limit: Limit = None,
+    slots: Slots = None,
+    cpu_seconds: CpuSeconds = 4.0,
+    memory_mb: MemoryMb = 512,
+    allow_weak: AllowWeak = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Prove tasks before training: references pass, and lazy programs and attacks do not."""
+    from rich.console import Console
     from rich.progress import Progress
 
     from assay.check import report as checking
@@ -179,7 +175,7 @@ def check_tasks(
 
     checking.require_writable(tasks, output, report)
     logging.getLogger("assay.judge").setLevel(logging.ERROR)  # of references that fail the report tells
-    console = _console(stderr=True)
+    console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task("", total=None)
         bench = Bench(
@@ -193,11 +189,10 @@ def check_tasks(
     if output is not None:
         checking.write_tasks(output, checked)
     if as_json:
-        sys.stdout.write(json.dumps(found) + "\n")
+        typer.echo(json.dumps(found))
     else:
-        console = _console()
-        console.print(checking.table(checked))
-        console.print(f"\nkept {found['kept']} of {len(checked)} tasks", highlight=False)
+        _show(checking.table(checked))
+        typer.echo(f"\nkept {found['kept']} of {len(checked)} tasks")
     if strict and found["kept"] < len(checked):
         raise typer.Exit(1)
 
@@ -209,9 +204,9 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON."
 
     report = examination.report()
     if as_json:
-        sys.stdout.write(json.dumps(examination.as_dict(report)) + "\n")
+        typer.echo(json.dumps(examination.as_dict(report)))
     else:
-        _console().print(examination.render(report))
+        _show(examination.render(report))
 
 
 @app.command()
@@ -219,12 +214,12 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8080,
     token_file: Annotated[Path | None, typer.Option(help="Holds the token; default: ASSAY_TOKEN.")] = None,
-    slots: Annotated[int | None, typer.Option(min=1, help="Programs judged at once; default: the processors.")] = None,
+    slots: Slots = None,
     waiting: Annotated[int, typer.Option(min=0, help="Requests that may wait; more are answered 503.")] = 256,
     body_mb: Annotated[float, typer.Option(min=0.001, help="Largest body of a request in MiB.")] = 8,
-    cpu_seconds: Annotated[float, typer.Option(min=0.05, help="CPU time of one program.")] = 4.0,
-    memory_mb: Annotated[int, typer.Option(min=32, help="Memory of one program in MiB.")] = 1024,
-    allow_weak: Annotated[bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")] = False,
+    cpu_seconds: CpuSeconds = 4.0,
+    memory_mb: MemoryMb = 1024,
+    allow_weak: AllowWeak = False,
 ) -> None:
     """Serve the judge over HTTP, in assay's shapes and SandboxFusion's, until stopped."""
     from assay.judge import Judge
@@ -238,12 +233,7 @@ def serve(
     limits = Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
     judge = Judge(limits, slots, stop_early=False, allow_weak=allow_weak)
     bounds = Bounds(waiting=waiting, body_mb=body_mb)
-
-    def announce(address: str) -> None:
-        sys.stdout.write(f"assay serves on {address}\n")
-        sys.stdout.flush()
-
-    serving(judge, host, port, token_file, bounds, announce)
+    asyncio.run(serving(judge, host, port, token_file, bounds, announce=typer.echo))
 
 
 @app.command("list")
@@ -254,7 +244,6 @@ def list_plugins(
     from rich.table import Table
 
     from assay.algorithms import algorithms
-    from assay.errors import SettingsError
     from assay.registry import Registry, suggest
     from assay.rewards import rewards
     from assay.tasks import task_sets
@@ -262,27 +251,18 @@ def list_plugins(
     kinds: dict[str, Registry[Any]] = {"algorithms": algorithms, "rewards": rewards, "tasks": task_sets}
     if kind is not None and kind not in kinds:
         raise SettingsError(f"unknown kind {kind!r}; {suggest(kind, list(kinds))}")
-    shown = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("kind", "name", "what it is"):
-        shown.add_column(title)
+    shown = Table("kind", "name", "what it is", box=None, header_style="bold", pad_edge=False)
     for title, registry in kinds.items():
         if kind in (None, title):
             for name in registry:
                 shown.add_row(title, name, registry.summary(name))
-    _console().print(shown)
+    _show(shown)
 
 
-def _console(stderr: bool = False) -> Console:
+def _show(*shown: RenderableType) -> None:
     from rich.console import Console
 
-    return Console(stderr=stderr)
-
-
-def _show(evaluations: Sequence[Evaluation], console: Console) -> None:
-    from assay.evaluate.report import table
-
-    console.print()
-    console.print(table(evaluations))
+    Console().print(*shown)
 
 
 def _quiet_transformers() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -83,30 +83,17 @@ def allows_several_answers(task: Task) -> str:
 
 def read(tasks: Sequence[Task]) -> list[list[Finding]]:
     """What the tasks say of themselves: findings for each, without running anything."""
-    found: list[list[Finding]] = [[] for _ in tasks]
-    for task, findings in zip(tasks, found, strict=True):
-        if task.reference is None:
-            findings.append(Finding(Flaw.UNPROVEN, "has no reference"))
-        if words := allows_several_answers(task):
-            findings.append(Finding(Flaw.NEEDS_CHECKER, f'the prompt says "{words}"'))
-    for number, detail in {**_repeated(tasks, "checks", _checks), **_repeated(tasks, "prompt", _prompt)}.items():
-        found[number].append(Finding(Flaw.DUPLICATE, detail))
-    return found
-
-
-def _repeated(tasks: Sequence[Task], what: str, of: Callable[[Task], Hashable]) -> dict[int, str]:
     first: dict[Hashable, str] = {}
-    found = {}
-    for number, task in enumerate(tasks):
-        earlier = first.setdefault(of(task), task.id)
-        if earlier != task.id:
-            found[number] = f"has the {what} of {earlier}"
-    return found
+    return [list(_read(task, first)) for task in tasks]
 
 
-def _prompt(task: Task) -> Hashable:
-    return " ".join(task.prompt.split())
-
-
-def _checks(task: Task) -> Hashable:
-    return (task.entry_point, task.setup, task.checks)
+def _read(task: Task, first: dict[Hashable, str]) -> Iterator[Finding]:
+    """`first` has, by prompts and by checks, the first task with them, and gets this one's."""
+    if task.reference is None:
+        yield Finding(Flaw.UNPROVEN, "has no reference")
+    if words := allows_several_answers(task):
+        yield Finding(Flaw.NEEDS_CHECKER, f'the prompt says "{words}"')
+    prompt, checks = " ".join(task.prompt.split()), (task.entry_point, task.setup, task.checks)
+    earlier = {"prompt": first.setdefault(prompt, task.id), "checks": first.setdefault(checks, task.id)}
+    if repeated := [f"has the {what} of {name}" for what, name in earlier.items() if name != task.id]:
+        yield Finding(Flaw.DUPLICATE, repeated[0])

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from assay.check.findings import TOLD, Finding, Flaw, read
 from assay.check.trial import Bench, try_out
@@ -54,16 +54,16 @@ def check(spec: str, limit: int | None, bench: Bench, keep: Collection[str], str
         Checked(task.id, task, (*ran, *said), all(finding.flaw in fine for finding in (*ran, *said)))
         for task, said, ran in zip(tasks, read(tasks), try_out(tasks, bench), strict=True)
     ]
-    return checked + [Checked(where, None, (finding,), False) for where, finding in unusable.items()]
+    return checked + unusable
 
 
-def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], dict[str, Finding]]:
-    """The tasks of `spec`, and for a file of JSON lines what is wrong with each row that is no task, by its place."""
+def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], list[Checked]]:
+    """The tasks of `spec`, and for a file of JSON lines what is wrong with each row that is no task."""
     name, colon, split = spec.partition(":")
     if not is_file(spec) or (colon and name != "jsonl"):
-        return load(spec, limit=limit), {}
+        return load(spec, limit=limit), []
     tasks: dict[str, Task] = {}
-    unusable = {}
+    unusable: list[Checked] = []
     for row in islice(file_rows(Path(split or spec)), limit):
         try:
             task = task_of(row)
@@ -73,10 +73,12 @@ def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], dict[str, Find
                 raise row.wrong(f"the id {task.id!r} occurs twice; ids must be unique")
             tasks[task.id] = task
         except DataError as error:
-            unusable[row.where] = Finding(Flaw.UNUSABLE, str(error).removeprefix(f"{row.where}: "))
+            finding = Finding(Flaw.UNUSABLE, str(error).removeprefix(f"{row.where}: "))
+            unusable.append(Checked(row.where, None, (finding,), kept=False))
+    if not tasks and unusable:
+        raise DataError(f"{unusable[0].id}: {unusable[0].findings[0].detail}")
     if not tasks:
-        reasons = [f"{where}: {finding.detail}" for where, finding in unusable.items()]
-        raise DataError(reasons[0] if reasons else f"{spec} holds no tasks; check the file")
+        raise DataError(f"{spec} holds no tasks; check the file")
     return list(tasks.values()), unusable
 
 
@@ -92,7 +94,7 @@ def require_writable(spec: str, output: Path | None, report: Path | None) -> Non
         folder = next(parent for parent in file.absolute().parents if parent.exists())
         if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
             raise SettingsError(f"{file} cannot be written; choose another path")
-        if file.resolve() == Path(spec.removeprefix("jsonl:")).resolve():
+        if file.resolve() == Path(spec.partition(":")[2] or spec).resolve():
             raise SettingsError(f"{file} holds the tasks that are checked; choose another path")
     if output is not None and report is not None and output.resolve() == report.resolve():
         raise SettingsError(f"{output} is given for the tasks and for the report; give two paths")
@@ -110,7 +112,7 @@ def as_dict(spec: str, checked: Sequence[Checked]) -> dict[str, Any]:
         "tasks": spec,
         "checked": len(checked),
         "kept": sum(one.kept for one in checked),
-        "findings": {str(flaw): len(ids) for flaw, ids in by_flaw(checked).items()},
+        "findings": {str(flaw): len(found) for flaw, found in by_flaw(checked).items()},
         "flawed": [
             {"id": one.id, "kept": one.kept, "findings": {str(found.flaw): found.detail for found in one.findings}}
             for one in checked
@@ -119,21 +121,17 @@ def as_dict(spec: str, checked: Sequence[Checked]) -> dict[str, Any]:
     }
 
 
-def by_flaw(checked: Sequence[Checked]) -> dict[Flaw, list[str]]:
-    """The ids of the tasks that have each flaw, as far as there are any."""
-    ids = {flaw: [one.id for one in checked if flaw in [found.flaw for found in one.findings]] for flaw in Flaw}
-    return {flaw: found for flaw, found in ids.items() if found}
+def by_flaw(checked: Sequence[Checked]) -> dict[Flaw, list[Checked]]:
+    """The tasks that have each flaw, as far as there are any."""
+    having = {flaw: [one for one in checked if any(found.flaw is flaw for found in one.findings)] for flaw in Flaw}
+    return {flaw: found for flaw, found in having.items() if found}
 
 
 def table(checked: Sequence[Checked]) -> Table:
     """Findings, how many tasks have them, how many of those are kept, and the first ids."""
-    shown = Table(box=None, header_style="bold", pad_edge=False)
-    shown.add_column("finding")
-    shown.add_column("tasks", justify="right")
-    shown.add_column("kept", justify="right")
-    shown.add_column("the first of them")
-    kept = {one.id for one in checked if one.kept}
-    for flaw, ids in by_flaw(checked).items():
-        more = ", ..." if len(ids) > SHOWN else ""
-        shown.add_row(flaw, str(len(ids)), str(len(kept.intersection(ids))), ", ".join(ids[:SHOWN]) + more)
+    tasks, kept = Column("tasks", justify="right"), Column("kept", justify="right")
+    shown = Table("finding", tasks, kept, "the first of them", box=None, header_style="bold", pad_edge=False)
+    for flaw, found in by_flaw(checked).items():
+        ids = [one.id for one in found[:SHOWN]] + ["..."] * (len(found) > SHOWN)
+        shown.add_row(flaw, str(len(found)), str(sum(one.kept for one in found)), ", ".join(ids))
     return shown

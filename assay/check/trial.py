@@ -49,7 +49,10 @@ class Bench:
         async def one(judge: Judge, gate: asyncio.Semaphore, number: int, name: str, source: str) -> None:
             nonlocal ended
             async with gate:
-                seen[number][name] = await _judged(judge, Job(tasks[number], source))
+                try:
+                    seen[number][name] = await judge.run(Job(tasks[number], source))
+                except DataError as error:  # of a task that the judge refuses: others must be checked all the same
+                    seen[number][name] = Execution(Verdict.INFRA, detail=str(error))
             ended += 1
             self.announce(what, ended, len(named))
 
@@ -57,23 +60,15 @@ class Bench:
         return seen
 
 
-async def _judged(judge: Judge, job: Job) -> Execution:
-    """The execution; INFRA where the judge refuses the task, which must not keep others from being checked."""
-    try:
-        return await judge.run(job)
-    except DataError as error:
-        return Execution(Verdict.INFRA, detail=str(error))
-
-
 def try_out(tasks: Sequence[Task], bench: Bench) -> list[list[Finding]]:
     """Findings for each task. Raises SandboxError as the judge does."""
     proofs = bench.run("references", tasks, [_proofs(task) for task in tasks], stop_early=False)
-    found = [[*_of_proofs(seen, bench.limits), *_unjudged(seen.values())] for seen in proofs]
+    found = [[*_of_proofs(seen, bench.limits), *_unjudged(seen)] for seen in proofs]
     worth = [number for number, own in enumerate(found) if not any(finding.flaw in UNPROVABLE for finding in own)]
     victims = [tasks[number] for number in worth]
     attacked = bench.run("attacks", victims, [lazy_on(task) | attacks_on(task) for task in victims], stop_early=True)
     for number, seen in zip(worth, attacked, strict=True):
-        found[number] += [*_of_attacks(seen), *_unjudged(seen.values())]
+        found[number] += [*_of_attacks(seen), *_unjudged(seen)]
     return found
 
 
@@ -93,10 +88,10 @@ def _of_proofs(seen: Seen, limits: Limits) -> Iterable[Finding]:
     slowest = max((run.cpu_seconds for run in runs), default=0.0)
     if failed:
         said = f"{failed[0].verdict}: {failed[0].detail}; {failed[0].passed} of {failed[0].total} checks hold"
-        flaky = len(failed) < len(runs)
-        yield Finding(
-            Flaw.FLAKY if flaky else Flaw.REFERENCE_FAILS, f"passes once, and once not: {said}" if flaky else said
-        )
+        if len(failed) == len(runs):
+            yield Finding(Flaw.REFERENCE_FAILS, said)
+        else:
+            yield Finding(Flaw.FLAKY, f"passes once, and once not: {said}")
     elif slowest > SLOW_SHARE * limits.cpu_seconds:
         yield Finding(Flaw.SLOW_REFERENCE, f"{slowest:.2f} s of {limits.cpu_seconds:g} s")
     raised = seen["raise"]
@@ -107,16 +102,13 @@ def _of_proofs(seen: Seen, limits: Limits) -> Iterable[Finding]:
 
 
 def _of_attacks(seen: Seen) -> Iterable[Finding]:
-    passing = [name for name, execution in seen.items() if execution.verdict is Verdict.PASS]
-    for name in passing:
-        if name in LAZY:
-            yield Finding(LAZY[name], f"all {seen[name].total} checks hold")
-    if attacks := [name for name in passing if name not in LAZY]:
-        yield Finding(Flaw.ATTACK_PASSES, f"passing: {', '.join(attacks)}")
+    passing = {name: execution for name, execution in seen.items() if execution.verdict is Verdict.PASS}
+    for name, flaw in LAZY.items():
+        if name in passing:
+            yield Finding(flaw, f"all {passing.pop(name).total} checks hold")
+    if passing:
+        yield Finding(Flaw.ATTACK_PASSES, f"passing: {', '.join(passing)}")
 
 
-def _unjudged(executions: Iterable[Execution]) -> Iterable[Finding]:
-    for execution in executions:
-        if execution.verdict is Verdict.INFRA:
-            yield Finding(Flaw.UNJUDGED, execution.detail)
-            return
+def _unjudged(seen: Seen) -> list[Finding]:
+    return [Finding(Flaw.UNJUDGED, run.detail) for run in seen.values() if run.verdict is Verdict.INFRA][:1]

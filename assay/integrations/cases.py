@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import builtins
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from assay import extract
-from assay.errors import DataError
-from assay.types import Check, Exchange, Task
+from assay.tasks import jsonl
+from assay.tasks.python_source import parsed
+from assay.tasks.rows import Row
+from assay.types import Task
 
 PRELUDE = """\
 from collections import *
@@ -26,67 +28,34 @@ import bisect, collections, functools, heapq, itertools, json, math, operator, r
 """
 """What programs of these sets take to be there, as LeetCode has it."""
 AGREES = """\
-from math import inf, nan
-def _agrees(got, expected):
+def check(arguments, value, expected):
     wrapped = expected[0] if isinstance(expected, list) and expected else expected
-    return any(got == value or _plain(got) == value for value in (expected, wrapped))
-def _plain(value):
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+    return any(value == right or plain(value) == right for right in (expected, wrapped))
+def plain(value):
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 """
 """PRIME's rule: tuples count as lists, and an expected value may stand in a list of its own."""
 
 
-def task_of(found: object) -> Task:
+def task_of(found: object, where: str) -> Task:
     """{"inputs", "outputs"} of a program, with "fn_name" of a function; {"assert_case": [...]}, or a list of asserts.
 
-    Raises DataError for anything else.
+    Raises DataError for anything else, beginning with `where`.
     """
-    asserts = found.get("assert_case") if isinstance(found, Mapping) else found
+    row = Row(found if isinstance(found, Mapping) else {"assert_case": found}, where)
+    asserts, inputs, outputs = map(row.fields.get, ("assert_case", "inputs", "outputs"))
     if isinstance(asserts, list) and all(isinstance(one, str) for one in asserts):
-        return assert_task(asserts)
-    if not isinstance(found, Mapping) or not all(isinstance(found.get(key), list) for key in ("inputs", "outputs")):
-        raise DataError('the test cases need lists "inputs" and "outputs", or asserts in a list "assert_case"')
-    if found.get("fn_name"):
-        return function_task(str(found["fn_name"]), found["inputs"], found["outputs"])
-    return stdio_task(found["inputs"], found["outputs"])
-
-
-def stdio_task(inputs: Sequence[object], outputs: Sequence[object]) -> Task:
-    """A program that reads and prints; a case may be a list of lines. Raises DataError for unequal numbers or none."""
-    _require_pairs(inputs, outputs)
-    pairs = zip(map(_lines, inputs), map(_lines, outputs), strict=True)
-    return Task(id="cases", prompt="", checks=tuple(Exchange(*pair) for pair in pairs), entry_point="")
-
-
-def function_task(name: str, inputs: Sequence[object], outputs: Sequence[object]) -> Task:
-    """A function (or a method of `Solution`), called with each input: a list of arguments, or a line of JSON for each.
-
-    Raises DataError for unequal numbers, none, or text that is no JSON.
-    """
-    _require_pairs(inputs, outputs)
-    if not name.isidentifier():
-        raise DataError(f"fn_name is {name!r}; give the name of a function")
-    checks = []
-    for given, expected in zip(inputs, outputs, strict=True):
-        arguments = [_json(line) for line in given.split("\n")] if isinstance(given, str) else given
-        value = _json(expected) if isinstance(expected, str) else expected
-        if not isinstance(arguments, list):
-            raise DataError(f"an input is {arguments!r:.60}; give a list of arguments, or a line of JSON for each")
-        checks.append(Check(f"assert _agrees({name}(*{arguments!r}), {value!r})"))
-    return Task(id="cases", prompt="", checks=tuple(checks), entry_point=name, setup=AGREES)
-
-
-def assert_task(asserts: Sequence[str]) -> Task:
-    """A function that the asserts call. Raises DataError where there are none, or they call nothing."""
-    for source in asserts:
-        try:
-            tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise DataError(f"an assert is no valid Python ({error}): {source[:60]!r}") from error
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id):
-                return Task(id="cases", prompt="", checks=tuple(map(Check, asserts)), entry_point=node.func.id)
-    raise DataError("no assert calls a function of the program's; give asserts that do")
+        fields = {"tests": asserts, "entry_point": _called(asserts, row)}
+    elif not isinstance(inputs, list) or not isinstance(outputs, list):
+        raise row.wrong('the test cases need lists "inputs" and "outputs", or asserts in a list "assert_case"')
+    elif not inputs or len(inputs) != len(outputs):
+        raise row.wrong(f"{len(inputs)} inputs and {len(outputs)} outputs; give as many of each, and at least one")
+    elif name := row.fields.get("fn_name"):
+        fields = _calls(name, inputs, outputs, row)
+    else:
+        pairs = zip(map(_lines, inputs), map(_lines, outputs), strict=True)
+        fields = {"exchanges": [{"stdin": given, "stdout": printed} for given, printed in pairs]}
+    return jsonl.task_of(Row({"task_id": "cases", "prompt": "", **fields}, where))
 
 
 def cut(task: Task, reply: str) -> str | None:
@@ -104,17 +73,25 @@ def completed(task: Task, program: str | None) -> str | None:
     return f"{prelude}{program}\n{method}"
 
 
-def _require_pairs(inputs: Sequence[object], outputs: Sequence[object]) -> None:
-    if not inputs or len(inputs) != len(outputs):
-        raise DataError(f"{len(inputs)} inputs and {len(outputs)} outputs; give as many of each, and at least one")
+def _called(asserts: list[str], row: Row) -> str:
+    """The first function that the asserts call and Python does not have."""
+    for node in [node for source in asserts for node in ast.walk(parsed(source, row, "assert_case"))]:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id):
+            return node.func.id
+    raise row.wrong("no assert calls a function of the program's; give asserts that do")
+
+
+def _calls(name: object, inputs: list[Any], outputs: list[Any], row: Row) -> dict[str, Any]:
+    """A row's fields; an input may be a line of JSON for each argument, an output JSON."""
+    if not isinstance(name, str) or not name.isidentifier():
+        raise row.wrong(f"fn_name is {name!r}; give the name of a function")
+    try:
+        given = [list(map(json.loads, text.split("\n"))) if isinstance(text, str) else text for text in inputs]
+        expected = [json.loads(text) if isinstance(text, str) else text for text in outputs]
+    except (ValueError, RecursionError) as error:
+        raise row.wrong(f"an input or output is no JSON ({error}); write each argument and the result so") from None
+    return {"entry_point": name, "inputs": given, "expected": expected, "checker": AGREES}
 
 
 def _lines(text: object) -> str:
     return "\n".join(map(str, text)) if isinstance(text, list) else str(text)
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise DataError(f"{text[:60]!r} is no JSON; write each argument and the result as JSON") from None

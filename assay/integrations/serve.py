@@ -45,33 +45,34 @@ class Impatient(H11Protocol):
         super().data_received(data)
         self._watch()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
-        super().connection_lost(exc)
-        self._stop()
-
     def _watch(self) -> None:
-        if self.conn.their_state is not h11.IDLE:
-            self._stop()
-        elif self._timer is None:
-            self._timer = self.loop.call_later(HEADER_SECONDS, self.transport.close)
-
-    def _stop(self) -> None:
-        if self._timer is not None:
+        if self.conn.their_state is h11.IDLE:
+            self._timer = self._timer or self.loop.call_later(HEADER_SECONDS, self.transport.close)
+        elif self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
 
-def serve(
+async def serve(
     judge: Judge, host: str, port: int, token_file: Path | None, bounds: Bounds, announce: Callable[[str], None]
 ) -> None:
-    """Serve `judge` until SIGINT or SIGTERM; port 0 takes a free one. `announce` is told the address.
+    """Serve `judge` until SIGINT or SIGTERM; port 0 takes a free one. `announce` is told where.
 
     Raises SettingsError for an address that cannot be had, or one beyond this machine without a token.
     """
     token = token_of(host, token_file)
     with listening(host, port) as listener:
-        asyncio.run(_serve(judge, listener, token, bounds, announce))
+        async with judge:
+            config = uvicorn.Config(
+                build(judge, bounds, token), lifespan="off", http=Impatient, ws="none", log_level="error",
+                access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=DRAIN_SECONDS, limit_concurrency=judge.slots + bounds.waiting + SPARE,
+            )  # fmt: skip
+            host, port = listener.getsockname()[:2]
+            announce(f"assay serves on http://{f'[{host}]' if ':' in host else host}:{port}")
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)  # uvicorn catches both, and raises them again when all is closed
+            await uvicorn.Server(config).serve(sockets=[listener])
 
 
 def token_of(host: str, file: Path | None) -> str | None:
@@ -107,19 +108,3 @@ def listening(host: str, port: int) -> socket.socket:
         raise SettingsError(f"cannot listen on {host}, port {port}: {error}; choose another --host or --port") from None
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_SECONDS * 1000)
     return listener
-
-
-async def _serve(
-    judge: Judge, listener: socket.socket, token: str | None, bounds: Bounds, announce: Callable[[str], None]
-) -> None:
-    async with judge:
-        config = uvicorn.Config(
-            build(judge, bounds, token), lifespan="off", http=Impatient, ws="none", loop="asyncio", log_level="error",
-            access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=DRAIN_SECONDS, limit_concurrency=judge.slots + bounds.waiting + SPARE,
-        )  # fmt: skip
-        host, port = listener.getsockname()[:2]
-        announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)  # uvicorn catches both, and raises them again when all is closed
-        await uvicorn.Server(config).serve(sockets=[listener])

@@ -10,10 +10,12 @@ import contextlib
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from prometheus_client import generate_latest
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -21,10 +23,11 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from assay.errors import MachineError, UserError
+from assay.errors import AssayError, MachineError, UserError
 from assay.integrations import wire
 from assay.integrations.metrics import Metrics
-from assay.judge import Judge
+from assay.judge import Job, Judge
+from assay.judge.codec import CodecError
 from assay.sandbox.limits import MIB
 from assay.sandbox.probe import probe
 from assay.types import Execution, Verdict
@@ -76,33 +79,34 @@ class Service:
                 try:
                     async for index, execution in self.judge.stream(jobs):
                         yield json.dumps({"index": index, **asdict(self.counted(execution))}) + "\n"
-                except MachineError as error:
+                except AssayError as error:
                     yield json.dumps({"error": str(error)}) + "\n"
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
     async def run_code(self, request: Request) -> Response:
         """SandboxFusion: run a program on its standard input."""
-        asked = wire.run(await self.fields(request))
+        asked = wire.Run.model_validate(await self.fields(request))
         with self.place():
-            run = self.judge.execute(asked.code, asked.stdin, seconds=asked.seconds)
+            run = self.judge.execute(asked.code, asked.stdin or "", seconds=asked.run_timeout)
             execution = await self.unless_gone(request, run)
         return answer(wire.run_answer(self.counted(execution)))
 
     async def evaluate(self, request: Request) -> Response:
         """SandboxFusion: judge a completion on test cases."""
-        asked = wire.cases_of(await self.fields(request))
+        asked = wire.Cases.model_validate(await self.fields(request))
+        program, jobs = asked.program_and_jobs()
         with self.place():
-            found = await self.unless_gone(request, self.each_case(asked))
-        return answer(wire.cases_answer(asked, found))
+            found = await self.unless_gone(request, self.each_case(jobs, asked.all_cases))
+        return answer(wire.cases_answer(asked, program, found))
 
-    async def each_case(self, asked: wire.Cases) -> list[Execution]:
+    async def each_case(self, jobs: Sequence[Job], to_the_end: bool) -> list[Execution]:
         """The executions in the order of the cases, up to the first that fails unless all are asked for."""
-        if asked.all_cases:
-            all_found = {index: self.counted(execution) async for index, execution in self.judge.stream(asked.jobs)}
+        if to_the_end:
+            all_found = {index: self.counted(execution) async for index, execution in self.judge.stream(jobs)}
             return [all_found[index] for index in range(len(all_found))]
         found: list[Execution] = []
-        for job in asked.jobs:
+        for job in jobs:
             found.append(self.counted(await self.judge.run(job)))
             if found[-1].verdict is not Verdict.PASS:
                 break
@@ -116,7 +120,10 @@ class Service:
 
     async def show_metrics(self, request: Request) -> Response:
         """For Prometheus."""
-        return PlainTextResponse(self.metrics.render(**self.load()))
+        load = self.load()
+        self.metrics.running.set(load["running"])
+        self.metrics.waiting.set(load["waiting"])
+        return PlainTextResponse(generate_latest(self.metrics.registry))
 
     def load(self) -> dict[str, int]:
         """Requests that run and that wait."""
@@ -125,7 +132,7 @@ class Service:
 
     def counted(self, execution: Execution) -> Execution:
         """The same, counted by its verdict."""
-        self.metrics.verdicts[execution.verdict] += 1
+        self.metrics.verdicts.labels(execution.verdict).inc()
         return execution
 
     def refuse_when_full(self) -> None:
@@ -191,19 +198,11 @@ class Service:
             await asyncio.gather(job, gone, return_exceptions=True)
 
 
-class Front:
+def front(app: ASGIApp, paths: frozenset[str], metrics: Metrics, token: str | None) -> ASGIApp:
     """What every request passes first: the token, then counting and timing."""
+    expected = None if token is None else f"Bearer {token}".encode()
 
-    def __init__(self, app: ASGIApp, paths: frozenset[str], metrics: Metrics, token: str | None) -> None:
-        self.app = app
-        self.paths = paths
-        self.metrics = metrics
-        self.expected = None if token is None else f"Bearer {token}".encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http":
-            return
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         started, status = time.monotonic(), 500
 
         async def watched(message: Message) -> None:
@@ -211,20 +210,19 @@ class Front:
             status = message.get("status", status)
             await send(message)
 
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        path = scope["path"] if scope["path"] in paths else "other"
         try:
-            if self.admits(scope):
-                await self.app(scope, receive, watched)
+            if expected is None or path in OPEN or hmac.compare_digest(given, expected):
+                await app(scope, receive, watched)
             else:
                 refusal = refused(401, "this service needs its token, as `Authorization: Bearer ...`")
                 await refusal(scope, receive, watched)
         finally:
-            path = scope["path"] if scope["path"] in self.paths else "other"
-            self.metrics.note(path, status, time.monotonic() - started)
+            metrics.requests.labels(path, status).inc()
+            metrics.seconds.observe(time.monotonic() - started)
 
-    def admits(self, scope: Scope) -> bool:
-        """Whether the request carries the token, or needs none."""
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        return self.expected is None or scope["path"] in OPEN or hmac.compare_digest(given, self.expected)
+    return serve
 
 
 def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
@@ -243,24 +241,30 @@ def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
         exception_handlers={
             HTTPException: lambda request, error: refused(error.status_code, error.detail, error.headers),
             UserError: lambda request, error: refused(422, str(error)),
+            ValidationError: lambda request, error: refused(422, faults(error)),
+            CodecError: lambda request, error: refused(422, str(error)),
             MachineError: lambda request, error: refused(503, str(error), {"Retry-After": "1"}),
             RecursionError: lambda request, error: refused(422, "the request is nested too deeply"),
             UnicodeEncodeError: lambda request, error: refused(422, "the request holds half a character (a surrogate)"),
             500: lambda request, error: refused(500, "the service failed; its log says why"),
         },
     )
-    return Front(app, frozenset(route.path for route in routes), service.metrics, token)
+    return front(app, frozenset(route.path for route in routes), service.metrics, token)
 
 
-def answer(content: object, status: int = 200) -> Response:
+def answer(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """JSON in ASCII, since what programs print may be text that UTF-8 cannot carry."""
-    return Response(json.dumps(content), status, media_type="application/json")
+    return Response(json.dumps(content), status, headers, media_type="application/json")
 
 
 def refused(status: int, why: str, headers: Mapping[str, str] | None = None) -> Response:
     """The answer to a request that is not served: one line of why."""
-    content = json.dumps({"error": " ".join(why.split())[:500]})
-    return Response(content, status, headers, media_type="application/json")
+    return answer({"error": " ".join(why.split())[:500]}, status, headers)
+
+
+def faults(error: ValidationError) -> str:
+    """Each field that is wrong, and how."""
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
 
 
 async def _hung_up(request: Request) -> None:

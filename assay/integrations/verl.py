@@ -33,7 +33,7 @@ def compute_score(
         found = json.loads(ground_truth) if isinstance(ground_truth, str) else ground_truth
     except (ValueError, RecursionError) as error:
         raise DataError(f"{data_source}: the ground truth is no JSON: {error}") from error
-    task = task_of(found)
+    task = task_of(found, data_source)
     (execution,) = shared(slots=slots).run([Job(task, completed(task, cut(task, solution_str)))])
     value = score(execution, fraction)
     if value is None:

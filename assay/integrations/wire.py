@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasPath, BaseModel, Field
 
 from assay import extract
 from assay.errors import DataError
@@ -13,32 +15,59 @@ from assay.integrations import cases
 from assay.judge import Job
 from assay.tasks.jsonl import task_of
 from assay.tasks.rows import Row
-from assay.types import Execution, Task, Verdict
+from assay.types import Execution, Verdict
 
 Fields = Mapping[str, Any]
-LANGUAGE = "python"
+Unused = Annotated[dict[str, Any] | list[Any] | None, Field(max_length=0)]
+"""What programs cannot be given here, so that it must be empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A request of SandboxFusion's /run_code."""
+class Run(BaseModel):
+    """SandboxFusion's RunCodeRequest; its other fields change nothing."""
 
     code: str
-    stdin: str
-    seconds: float
+    language: Literal["python"]
+    stdin: str | None = None
+    run_timeout: float = Field(10, gt=0, le=3600)
+    files: Unused = None
+    fetch_files: Unused = None
+    args: Unused = None
 
 
-@dataclass(frozen=True, slots=True)
-class Cases:
-    """A request of /common_evaluate_batch: one job for each test case."""
+class Pairs(BaseModel):
+    """The test cases of /common_evaluate_batch: what is given, and what must come of it."""
 
-    id: object
-    code: str
-    jobs: tuple[Job, ...]
-    shown: tuple[dict[str, Any], ...]
-    """Each case as the answer repeats it."""
-    all_cases: bool
+    input: list[Any]
+    output: list[Any]
+    type: Literal["stdin_stdout", "function_call"] | None = None
+    fn_name: str | None = None
+
+
+class Cases(BaseModel):
+    """A request of /common_evaluate_batch."""
+
+    id: Any = 0
+    completion: str
+    language: Literal["python"] = Field(validation_alias=AliasPath("config", "language"))
+    pairs: Pairs = Field(validation_alias=AliasPath("config", "provided_data", "test_cases"))
+    all_cases: bool = Field(False, validation_alias=AliasPath("config", "extra", "run_all_cases"))
     """Whether to go on after a case that fails."""
+
+    @property
+    def of_function(self) -> bool:
+        """Whether the cases call a function; else they run a program."""
+        return self.pairs.type == "function_call" or (self.pairs.type is None and bool(self.pairs.fn_name))
+
+    def program_and_jobs(self) -> tuple[str | None, list[Job]]:
+        """What is cut from the completion, and a job for each case. Raises DataError."""
+        name = self.pairs.fn_name if self.of_function else None
+        if self.of_function and not name:
+            raise DataError("test cases of type function_call need 'fn_name', the function's name; add it")
+        given = {"inputs": self.pairs.input, "outputs": self.pairs.output, "fn_name": name}
+        task = cases.task_of(given, "test_cases")
+        program = cases.cut(task, self.completion)
+        whole = cases.completed(task, program)
+        return program, [Job(replace(task, checks=task.checks[n : n + 1]), whole) for n in range(len(task.checks))]
 
 
 def job(fields: Fields, where: str = "the request") -> Job:
@@ -46,17 +75,18 @@ def job(fields: Fields, where: str = "the request") -> Job:
 
     A task is a row of assay's task files without id and prompt, or test cases as in cases.task_of. Raises DataError.
     """
-    given = fields.get("task", fields)
+    row, given = Row(fields, where), fields.get("task", fields)
     if not isinstance(given, Mapping):
-        raise DataError(f"{where}: 'task' is a {type(given).__name__}; make it an object")
+        raise row.wrong(f"'task' is a {type(given).__name__}; make it an object")
     if ("program" in fields) == ("completion" in fields):
-        raise DataError(f"{where}: give either 'program', whole code, or 'completion', a model's reply")
-    text = Row(fields, where).text("program" if "program" in fields else "completion")
-    if "inputs" in given or "assert_case" in given:
-        task = cases.task_of(given)
+        raise row.wrong("give either 'program', whole code, or 'completion', a model's reply")
+    text = row.text("program" if "program" in fields else "completion")
+    if "outputs" in given or "assert_case" in given:
+        task = cases.task_of(given, where)
         return Job(task, cases.completed(task, text if "program" in fields else cases.cut(task, text)))
     task = task_of(Row({"task_id": "request", "prompt": "", **given}, where))
-    _require_python(task.language)
+    if task.language != "python":
+        raise row.wrong(f"the language {task.language!r} is not run here; only 'python' is")
     return Job(task, text if "program" in fields else extract.program(task, text))
 
 
@@ -67,41 +97,6 @@ def batch(fields: Fields) -> list[Job]:
         raise DataError("the request: 'jobs' must be a list of objects, at least one")
     common = {"task": fields["task"]} if "task" in fields else {}
     return [job({**common, **row}, f"job {index}") for index, row in enumerate(rows)]
-
-
-def run(fields: Fields) -> Run:
-    """SandboxFusion's RunCodeRequest. Raises DataError for what is not Python alone."""
-    _require_python(fields.get("language"))
-    for name in ("files", "fetch_files", "args"):
-        if fields.get(name):
-            raise DataError(f"{name!r} is not empty; programs run without files and arguments here, leave it out")
-    code, stdin = fields.get("code"), fields.get("stdin") or ""
-    if not isinstance(code, str) or not isinstance(stdin, str):
-        raise DataError("'code' must be a string, and so must 'stdin' if there is one")
-    return Run(code, stdin, _seconds(fields.get("run_timeout", 10)))
-
-
-def cases_of(fields: Fields) -> Cases:
-    """{"completion", "config": {"language", "provided_data": {"test_cases": {...}}, "extra"}}. Raises DataError."""
-    config = _object(fields, "config")
-    _require_python(config.get("language"))
-    given = _object(_object(config, "provided_data"), "test_cases")
-    inputs, outputs, name = given.get("input"), given.get("output"), given.get("fn_name")
-    kind = given.get("type") or ("function_call" if name else "stdin_stdout")
-    if kind not in ("stdin_stdout", "function_call"):
-        raise DataError(f"test cases of type {kind!r} are not judged here; use stdin_stdout or function_call")
-    if not isinstance(inputs, list) or not isinstance(outputs, list):
-        raise DataError("'input' and 'output' of 'test_cases' must be lists")
-    called = {"fn_name": str(name)} if kind == "function_call" else {}
-    whole = cases.task_of({"inputs": inputs, "outputs": outputs, **called})
-    code = cases.cut(whole, Row(fields, "the request").text("completion"))
-    return Cases(
-        id=fields.get("id", 0),
-        code=code or "",
-        jobs=tuple(Job(_only(whole, number), cases.completed(whole, code)) for number in range(len(inputs))),
-        shown=tuple(_shown(kind, name, *pair) for pair in zip(inputs, outputs, strict=True)),
-        all_cases=bool(_object({"extra": {}, **config}, "extra").get("run_all_cases")),
-    )
 
 
 def run_answer(execution: Execution) -> dict[str, Any]:
@@ -126,17 +121,21 @@ def run_answer(execution: Execution) -> dict[str, Any]:
     }
 
 
-def cases_answer(asked: Cases, found: Sequence[Execution]) -> dict[str, Any]:
+def cases_answer(asked: Cases, program: str | None, found: Sequence[Execution]) -> dict[str, Any]:
     """SandboxFusion's EvalResult; `found` is shorter than the cases where one failed and the rest was not asked for."""
     tests = []
-    for execution, shown in zip(found, asked.shown, strict=False):
+    for execution, given, expected in zip(found, asked.pairs.input, asked.pairs.output, strict=False):
         ran = replace(execution, verdict=Verdict.PASS) if execution.verdict is Verdict.WRONG else execution
+        if asked.of_function:
+            shown = {"type": "function_call", "fn_name": asked.pairs.fn_name, "input": given, "output": expected}
+        else:
+            shown = {"input": {"stdin": given}, "output": {"stdout": expected}}
         passed = execution.verdict is Verdict.PASS
         tests.append({"passed": passed, "exec_info": run_answer(ran), "test_info": shown})
     return {
         "id": asked.id,
-        "accepted": len(tests) == len(asked.jobs) and all(test["passed"] for test in tests),
-        "extracted_code": asked.code,
+        "accepted": len(tests) == len(asked.pairs.input) and all(test["passed"] for test in tests),
+        "extracted_code": program or "",
         "full_code": None,
         "test_code": None,
         "tests": tests,
@@ -148,31 +147,3 @@ def cases_answer(asked: Cases, found: Sequence[Execution]) -> dict[str, Any]:
 def _return_code(execution: Execution) -> int:
     exited = re.match(r"exited with status (\d+)", execution.detail)
     return int(exited[1]) if exited else 1
-
-
-def _only(task: Task, number: int) -> Task:
-    return replace(task, checks=task.checks[number : number + 1])
-
-
-def _shown(kind: str, name: object, given: object, expected: object) -> dict[str, Any]:
-    if kind == "stdin_stdout":
-        return {"input": {"stdin": given}, "output": {"stdout": expected}}
-    return {"type": kind, "fn_name": name, "input": given, "output": expected}
-
-
-def _object(fields: Fields, name: str) -> Fields:
-    value = fields.get(name)
-    if not isinstance(value, Mapping):
-        raise DataError(f"the request: {name!r} is missing or no object")
-    return value
-
-
-def _require_python(language: object) -> None:
-    if language != LANGUAGE:
-        raise DataError(f"the language {language!r} is not run here; only {LANGUAGE!r} is")
-
-
-def _seconds(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 3600:
-        raise DataError(f"'run_timeout' is {value!r}; give seconds above 0 and up to 3600")
-    return float(value)

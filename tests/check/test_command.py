@@ -112,6 +112,7 @@ def test_an_interrupted_check_writes_nothing(tmp_path: Path) -> None:
         (["tasks.jsonl", "--report", "."], ". cannot be written; choose another path"),
         (["tasks.jsonl", "--output", "tasks.jsonl"], "tasks.jsonl holds the tasks that are checked"),
         (["jsonl:tasks.jsonl", "--report", "./tasks.jsonl"], "tasks.jsonl holds the tasks that are checked"),
+        (["humaneval:tasks.jsonl", "--output", "tasks.jsonl"], "tasks.jsonl holds the tasks that are checked"),
         (["tasks.jsonl", "--output", "tasks.jsonl/a.jsonl"], "cannot be written"),
         (["tasks.jsonl", "--output", "a.txt"], "a.txt is no name that tasks are read from; end it in .jsonl"),
         (["tasks.jsonl", "--output", "a.jsonl", "--report", "a.jsonl"], "give two paths"),

@@ -63,7 +63,7 @@ def test_asserts_are_run_as_they_stand(wrap: Any) -> None:
         ({"inputs": [], "outputs": []}, "at least one"),
         ({"fn_name": "f", "inputs": ["one"], "outputs": ["1"]}, "no JSON"),
         ({"fn_name": "f()", "inputs": ["1"], "outputs": ["1"]}, "name of a function"),
-        ({"fn_name": "f", "inputs": [1], "outputs": ["1"]}, "list of arguments"),
+        ({"fn_name": "f", "inputs": [1], "outputs": ["1"]}, "list of argument lists"),
         ([], "no assert"),
         (["assert ("], "no valid Python"),
         (["assert len([]) == 0"], "no assert calls"),

@@ -58,6 +58,12 @@ def test_a_batch_answers_a_line_for_each_job(server: Server) -> None:
     assert {row["index"]: row["verdict"] for row in rows} == {0: "pass", 1: "wrong", 2: "pass"}
 
 
+def test_a_batch_whose_task_turns_out_unusable_ends_with_the_reason(server: Server) -> None:
+    task = {"entry_point": "f", "inputs": [[1]], "reference": "def f(x): raise ValueError"}
+    answer = server.post("/judge/batch", {"task": task, "jobs": [{"program": "def f(x): return x"}]})
+    assert "its own reference fails" in json.loads(answer.text)["error"]
+
+
 def test_what_a_program_prints_comes_back_even_where_utf_8_cannot_carry_it(server: Server) -> None:
     task = {"tests": ["assert f() == 1"], "entry_point": "f"}
     answer = server.post("/judge", {**task, "program": "def f(): raise ValueError('\\ud800')"})
@@ -150,8 +156,12 @@ def test_our_own_shape_takes_test_cases_too(server: Server) -> None:
     for task, passed in ((sums, 3), (exchanges, 1)):
         answer = server.post("/judge", {"task": task, "program": "print(sum(map(int, input().split())))"})
         assert (answer.json["verdict"], answer.json["passed"]) == ("pass", passed)
+    calls = {"entry_point": "double", "inputs": [[2], ["a"]], "expected": [4, "aa"]}
+    assert server.post("/judge", {"task": calls, "program": WRONG}).json["passed"] == 1
 
 
+DEEP = json.loads("[" * 300 + "]" * 300)
+NAMELESS = {"language": "python", "provided_data": {"test_cases": {"type": "function_call", "input": [], "output": []}}}
 REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
     ("GET", "/nowhere", None, {}, 404, "Not Found"),
     ("GET", "/judge", None, {}, 405, "Method Not Allowed"),
@@ -172,11 +182,15 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
     ("POST", "/judge", {"task": {**DOUBLE, "setup": json.loads("[" * 900 + "]" * 900)}, "program": ""}, {}, 422, ""),
     ("POST", "/judge/batch", {"jobs": []}, {}, 422, "at least one"),
     ("POST", "/judge/batch", {"jobs": [{"program": ""}]}, {}, 422, "job 0"),
-    ("POST", "/run_code", {"code": "", "language": "cpp"}, {}, 422, "'cpp'"),
-    ("POST", "/run_code", {"language": "python"}, {}, 422, "'code' must be a string"),
+    ("POST", "/run_code", {"code": "", "language": "cpp"}, {}, 422, "language: Input should be 'python'"),
+    ("POST", "/run_code", {"language": "python"}, {}, 422, "code: Field required"),
     ("POST", "/run_code", {"code": "", "language": "python", "run_timeout": -1}, {}, 422, "run_timeout"),
-    ("POST", "/run_code", {"code": "", "language": "python", "files": {"a": ""}}, {}, 422, "'files'"),
-    ("POST", "/common_evaluate_batch", {"completion": ""}, {}, 422, "'config'"),
+    ("POST", "/run_code", {"code": "", "language": "python", "files": {"a": ""}}, {}, 422, "files"),
+    ("POST", "/run_code", {"code": "", "language": "python", "run_timeout": float("nan")}, {}, 422, "run_timeout"),
+    ("POST", "/common_evaluate_batch", {"completion": ""}, {}, 422, "config"),
+    ("POST", "/common_evaluate_batch", {"completion": "", "config": NAMELESS}, {}, 422, "fn_name"),
+    ("POST", "/judge", {"fn_name": "f", "inputs": [[DEEP]], "outputs": [1], "program": ""}, {}, 422, "nested deeper"),
+    ("POST", "/judge", {"entry_point": "f", "inputs": [[1]], "expected": [], "program": ""}, {}, 422, "'expected'"),
 ]
 
 
