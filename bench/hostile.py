@@ -22,7 +22,7 @@ from assay.judge import Job, Judge
 from assay.sandbox import kernel
 from assay.sandbox.limits import Limits
 from assay.types import Check, Task
-from tests.judge.processes import alive, children, descendants
+from tests.judge.processes import alive, descendants, zygotes
 
 LIMITS = Limits(cpu_seconds=0.2, wall_seconds=2, memory_mb=96, printed_mb=1, reply_mb=2)
 TASK = Task("add", "", (Check("assert add(1, 2) == 3"), Check("assert add(0, 0) == 0")), "add")
@@ -94,7 +94,7 @@ class Watch:
     def look(self, runs: int) -> None:
         """Note memory, descriptors and processes; print a line."""
         forked = descendants(self.supervisor)
-        shares = [resident(os.getpid()), resident(self.supervisor), sum(map(resident, children(self.supervisor)))]
+        shares = [resident(os.getpid()), resident(self.supervisor), sum(map(resident, zygotes(self.supervisor)))]
         self.memory.append(sum(shares))
         self.files.append(open_files(os.getpid()) + open_files(self.supervisor))
         self.most_processes = max(self.most_processes, len(forked))
