@@ -99,10 +99,10 @@ class Watch:
         self.files.append(open_files(os.getpid()) + open_files(self.supervisor))
         self.most_processes = max(self.most_processes, len(forked))
         rate = runs / (time.perf_counter() - self.started)
-        trainer, supervisor, zygotes = shares
+        trainer, supervisor, warm = shares
         print(
             f"{runs:6d} runs {rate:6.1f}/s   MiB: trainer {trainer:.1f}, supervisor {supervisor:.1f}, "
-            f"zygotes {zygotes:.1f}   {len(forked)} processes, {self.files[-1]} descriptors",
+            f"zygotes {warm:.1f}   {len(forked)} processes, {self.files[-1]} descriptors",
             flush=True,
         )
 

@@ -191,14 +191,14 @@ class Slot:
         self.failure = ""
         self.asked = 0.0
         self.owed = 0
-        self._start(limits)
+        self._start(limits, grouped="group" in required)
 
     @property
     def free(self) -> bool:
         """Whether a job could start at once."""
         return self.run is None and bool(self.leaves) and bool(self.workers)
 
-    def _start(self, limits: Limits) -> None:
+    def _start(self, limits: Limits, *, grouped: bool) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-P", "-s", "-B", "-m", "assay.judge.zygote", str(theirs.fileno()), self.zygote]
         self.process = subprocess.Popen(
@@ -207,7 +207,7 @@ class Slot:
         )  # fmt: skip
         theirs.close()
         self.group: cgroups.Group | None = None
-        if "group" in self.settings["required"]:
+        if grouped:
             memory_mb = limits.memory_mb + limits.stack_mb + WORKER_MEMORY_MB + LIBRARIES_MB
             self.group = cgroups.make(f"{self.zygote}{self.number}", memory_mb * MIB, PROCESSES)
             with contextlib.suppress(ProcessLookupError):  # a zygote that is gone is noticed by reading

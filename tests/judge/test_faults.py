@@ -68,7 +68,7 @@ def role(pid: int) -> str:
 
 
 def victims(judge: Judge, kind: str) -> list[int]:
-    """Of a kind: `started` (who waits for a zygote that has namespaces, else the zygote), `zygote`, `worker`, `leaf`."""
+    """Of a kind: `started` (who waits for a zygote with namespaces, or the zygote), `zygote`, `worker` or `leaf`."""
     if kind == "started":
         return children(judge._line._process.pid)
     found = [zygote for zygote in zygotes(judge._line._process.pid) if children(zygote)]
