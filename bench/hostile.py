@@ -22,7 +22,7 @@ from assay.judge import Job, Judge
 from assay.sandbox import kernel
 from assay.sandbox.limits import Limits
 from assay.types import Check, Task
-from tests.judge.processes import alive, children, descendants
+from tests.judge.processes import alive, descendants, zygotes
 
 LIMITS = Limits(cpu_seconds=0.2, wall_seconds=2, memory_mb=96, printed_mb=1, reply_mb=2)
 TASK = Task("add", "", (Check("assert add(1, 2) == 3"), Check("assert add(0, 0) == 0")), "add")
@@ -94,15 +94,15 @@ class Watch:
     def look(self, runs: int) -> None:
         """Note memory, descriptors and processes; print a line."""
         forked = descendants(self.supervisor)
-        shares = [resident(os.getpid()), resident(self.supervisor), sum(map(resident, children(self.supervisor)))]
+        shares = [resident(os.getpid()), resident(self.supervisor), sum(map(resident, zygotes(self.supervisor)))]
         self.memory.append(sum(shares))
         self.files.append(open_files(os.getpid()) + open_files(self.supervisor))
         self.most_processes = max(self.most_processes, len(forked))
         rate = runs / (time.perf_counter() - self.started)
-        trainer, supervisor, zygotes = shares
+        trainer, supervisor, warm = shares
         print(
             f"{runs:6d} runs {rate:6.1f}/s   MiB: trainer {trainer:.1f}, supervisor {supervisor:.1f}, "
-            f"zygotes {zygotes:.1f}   {len(forked)} processes, {self.files[-1]} descriptors",
+            f"zygotes {warm:.1f}   {len(forked)} processes, {self.files[-1]} descriptors",
             flush=True,
         )
 

@@ -177,8 +177,6 @@ class Slot:
         self.zygote = zygote
         mine = sorted(os.sched_getaffinity(0))
         core = mine[number % len(mine)]
-        memory_mb = limits.memory_mb + limits.stack_mb + WORKER_MEMORY_MB + LIBRARIES_MB
-        self.group = cgroups.make(f"{zygote}{number}", memory_mb * MIB, PROCESSES) if "group" in required else None
         self.settings = {
             "required": required,
             "core": core,
@@ -193,14 +191,14 @@ class Slot:
         self.failure = ""
         self.asked = 0.0
         self.owed = 0
-        self._start()
+        self._start(limits, grouped="group" in required)
 
     @property
     def free(self) -> bool:
         """Whether a job could start at once."""
         return self.run is None and bool(self.leaves) and bool(self.workers)
 
-    def _start(self) -> None:
+    def _start(self, limits: Limits, *, grouped: bool) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-P", "-s", "-B", "-m", "assay.judge.zygote", str(theirs.fileno()), self.zygote]
         self.process = subprocess.Popen(
@@ -208,7 +206,10 @@ class Slot:
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         theirs.close()
-        if self.group is not None:
+        self.group: cgroups.Group | None = None
+        if grouped:
+            memory_mb = limits.memory_mb + limits.stack_mb + WORKER_MEMORY_MB + LIBRARIES_MB
+            self.group = cgroups.make(f"{self.zygote}{self.number}", memory_mb * MIB, PROCESSES)
             with contextlib.suppress(ProcessLookupError):  # a zygote that is gone is noticed by reading
                 self.group.add(self.process.pid)
         self._say(self.settings)

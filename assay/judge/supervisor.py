@@ -52,13 +52,13 @@ class Supervisor:
         self.false_starts = 0
         self.width = slots
         self.slots: list[Slot] = []
-        self.open_slots("plain")
         self.selector.register(trainer.stream, selectors.EVENT_READ, self.from_trainer)
 
     def open_slots(self, zygote: str) -> None:
         """See to it that there are slots of one kind."""
         if not any(slot.zygote == zygote for slot in self.slots):
-            self.slots += [self.opened(number, zygote) for number in range(self.width)]
+            for number in range(self.width):
+                self.slots.append(self.opened(number, zygote))  # at once, so that close() finds it if the next fails
 
     def opened(self, number: int, zygote: str) -> Slot:
         """A new slot, listened to."""
@@ -68,6 +68,7 @@ class Supervisor:
 
     def loop(self) -> None:
         """Until the trainer hangs up."""
+        self.open_slots("plain")
         while self.trainer.open:
             for key, _ in self.selector.select(self.patience()):
                 if self.listens(key):

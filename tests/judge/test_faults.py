@@ -15,6 +15,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,25 +59,28 @@ def nothing_is_left() -> Iterator[None]:
     assert not left
 
 
-def is_worker(pid: int) -> bool:
-    """Its CPU time is hardly limited; a leaf's is."""
-    limits = Path(f"/proc/{pid}/limits").read_text()
-    return int(re.search(r"Max cpu time +(\d+)", limits)[1]) > 1000  # type: ignore[index]
+def role(pid: int) -> str:
+    """A worker's CPU time is hardly limited, a leaf's is; empty for a fork that has not come that far, or is gone."""
+    with contextlib.suppress(OSError):
+        if found := re.search(r"Max cpu time +(\d+)", Path(f"/proc/{pid}/limits").read_text()):
+            return "worker" if int(found[1]) > 1000 else "leaf"
+    return ""
 
 
 def victims(judge: Judge, kind: str) -> list[int]:
+    """Of a kind: `started` (who waits for a zygote with namespaces, or the zygote), `zygote`, `worker` or `leaf`."""
+    if kind == "started":
+        return children(judge._line._process.pid)
     found = [zygote for zygote in zygotes(judge._line._process.pid) if children(zygote)]
     if kind == "zygote":
         return found
-    forked = [child for zygote in found for child in children(zygote)]
-    with contextlib.suppress(OSError):
-        return [pid for pid in forked if is_worker(pid) == (kind == "worker")]
-    return []
+    return [child for zygote in found for child in children(zygote) if role(child) == kind]
 
 
 async def storm(judge: Judge, draw: random.Random) -> None:
     """Hit one process after another; leaves with SIGKILL only once, since twice is taken for the program's doing."""
-    faults = [(kind, sign) for kind in ("zygote", "worker", "leaf") for sign in (signal.SIGKILL, signal.SIGSTOP)]
+    kinds = ("started", "zygote", "worker", "leaf")
+    faults = [(kind, sign) for kind in kinds for sign in (signal.SIGKILL, signal.SIGSTOP)]
     while True:
         await asyncio.sleep(draw.uniform(0.05, 0.4))
         kind, sign = draw.choice(faults)
@@ -106,7 +110,7 @@ def test_in_a_storm_of_signals_every_verdict_is_right_or_infra(seed: int, monkey
     assert len([verdict for verdict, _ in seen if verdict is not Verdict.INFRA]) > len(jobs) // 2
 
 
-@pytest.mark.parametrize("kind", ["zygote", "worker", "leaf"])
+@pytest.mark.parametrize("kind", ["started", "zygote", "worker", "leaf"])
 def test_a_job_whose_process_is_stopped_is_judged_again(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line, "SUPERVISOR", PATIENT_FOR_A_SECOND)
     slow = f"import time\ntime.sleep(0.7)\n{RIGHT}"
@@ -302,6 +306,13 @@ def limited(which: int, soft: int, pid: int = 0) -> Iterator[None]:
             resource.prlimit(pid, which, before)
 
 
+def leave_descriptors(zygote: int, limits: str) -> None:
+    """Change a zygote's RLIMIT_NOFILE to `soft:hard`, as the user that it is: root may lack the privilege."""
+    user = int(re.search(r"Uid:\t(\d+)", Path(f"/proc/{zygote}/status").read_text())[1])  # type: ignore[index]
+    identity: dict[str, Any] = {} if user == os.getuid() else {"user": user, "group": user, "extra_groups": []}
+    subprocess.run(["prlimit", f"--pid={zygote}", f"--nofile={limits}"], check=True, **identity)
+
+
 @contextlib.contextmanager
 def group(controller: str, *limits: str) -> Iterator[tuple[Path, Path]]:
     """A new control group of this machine's: the file that takes pids, and the file of one of `limits`."""
@@ -395,10 +406,9 @@ def test_zygotes_that_cannot_open_descriptors_are_replaced() -> None:
     async def starved() -> str:
         async with Judge(LIMITS, slots=2) as judge:
             await judge.run(add(RIGHT))
-            with contextlib.ExitStack() as limits:
-                for zygote in victims(judge, "zygote"):
-                    limits.enter_context(limited(resource.RLIMIT_NOFILE, 3, zygote))
-                return await verdicts_or_error(judge)
+            for zygote in victims(judge, "zygote"):
+                leave_descriptors(zygote, "3:")
+            return await verdicts_or_error(judge)
 
     assert asyncio.run(starved()) == "right"
 
@@ -407,7 +417,7 @@ def test_a_program_whose_walls_cannot_be_put_up_is_not_blamed() -> None:
     async def half_walled() -> list[Execution]:
         async with Judge(slots=2) as judge:
             await judge.run(add(RIGHT))
-            resource.prlimit(victims(judge, "zygote")[0], resource.RLIMIT_NOFILE, (31, 31))
+            leave_descriptors(victims(judge, "zygote")[0], "31:31")
             return await asyncio.gather(*(judge.run(add(RIGHT)) for _ in range(20)))
 
     assert {execution.verdict for execution in asyncio.run(half_walled())} == {Verdict.PASS}
@@ -437,6 +447,19 @@ def test_a_machine_without_room_for_another_process_is_a_clear_error() -> None:
 
     with group("pids", "pids.max") as files:
         assert "Resource temporarily unavailable" in asyncio.run(crowded(*files))
+
+
+def test_a_judge_that_cannot_start_all_its_zygotes_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def cramped(members: Path, most: Path) -> None:
+        joining = f"import os, pathlib; pathlib.Path({str(members)!r}).write_text(str(os.getpid()))"
+        most.write_text("2")
+        monkeypatch.setattr(line, "SUPERVISOR", ("-c", f"{joining}; import assay.judge.supervisor as it; it.main()"))
+        async with Judge(slots=2) as judge:
+            with pytest.raises(SandboxError, match="Resource temporarily unavailable"):
+                await asyncio.wait_for(judge.run(add(RIGHT)), 20)
+
+    with group("pids", "pids.max") as files:
+        asyncio.run(cramped(*files))
 
 
 @pytest.mark.parametrize(
