@@ -306,6 +306,8 @@ def main() -> None:
     cgroups.remove_leftovers()
     stream = socket.socket(fileno=int(sys.argv[1]))
     length = int.from_bytes(stream.recv(4, socket.MSG_WAITALL), "big")
+    if not length:
+        return  # the trainer is gone before it began
     settings = json.loads(stream.recv(length, socket.MSG_WAITALL))
     limits = Limits(**settings["limits"])
     trainer = Channel(stream)
