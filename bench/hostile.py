@@ -147,7 +147,10 @@ async def soak(runs: int, slots: int, seed: int) -> list[str]:
     verdicts: Counter[tuple[str, str]] = Counter()
     before = open_files(os.getpid())
     async with Judge(LIMITS, slots) as judge:
-        watch = Watch(judge._line._process.pid)
+        supervisor = judge._line._process.pid
+        while len(zygotes(supervisor)) < slots:  # what starts is no growth
+            await judge.run(Job(TASK, f"{next(iter(BENIGN))}\n# {time.monotonic()}"))
+        watch = Watch(supervisor)
         done = 0
         async for index, execution in judge.stream(Job(TASK, program) for _, program in chosen):
             name, program = chosen[index]
