@@ -169,9 +169,8 @@ async def soak(runs: int, slots: int, seed: int) -> list[str]:
     first, last = statistics.median(watch.memory[:fifth]), statistics.median(watch.memory[-fifth:])
     after = open_files(os.getpid())
     print(
-        f"{runs} runs in {seconds:.0f} s ({runs / seconds:.1f}/s) on {slots} slots; median MiB of the supervisor and the zygotes in "
-        f"the first fifth "
-        f"{first:.1f}, in the last {last:.1f}; {watch.most_processes} processes at most, {len(left)} left; "
+        f"{runs} runs in {seconds:.0f} s ({runs / seconds:.1f}/s) on {slots} slots; median MiB of supervisor and zygotes "
+        f"in the first fifth {first:.1f}, in the last {last:.1f}; {watch.most_processes} processes at most, {len(left)} left; "
         f"the trainer's descriptors {before} before, {after} after; {len(broken)} verdicts not as promised"
     )
     if last > first * GROWTH + SLACK_MIB:
