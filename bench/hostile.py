@@ -169,9 +169,10 @@ async def soak(runs: int, slots: int, seed: int) -> list[str]:
     first, last = statistics.median(watch.memory[:fifth]), statistics.median(watch.memory[-fifth:])
     after = open_files(os.getpid())
     print(
-        f"{runs} runs in {seconds:.0f} s ({runs / seconds:.1f}/s) on {slots} slots; median MiB of supervisor and zygotes "
-        f"in the first fifth {first:.1f}, in the last {last:.1f}; {watch.most_processes} processes at most, {len(left)} left; "
-        f"the trainer's descriptors {before} before, {after} after; {len(broken)} verdicts not as promised"
+        f"{runs} runs in {seconds:.0f} s ({runs / seconds:.1f}/s) on {slots} slots; median MiB of supervisor and "
+        f"zygotes in the first fifth {first:.1f}, in the last {last:.1f}; {watch.most_processes} processes at most, "
+        f"{len(left)} left; the trainer's descriptors {before} before, {after} after; "
+        f"{len(broken)} verdicts not as promised"
     )
     if last > first * GROWTH + SLACK_MIB:
         broken.append(f"memory grew from {first:.1f} to {last:.1f} MiB")
