@@ -95,7 +95,7 @@ class Watch:
         """Note memory, descriptors and processes; print a line."""
         forked = descendants(self.supervisor)
         shares = [resident(os.getpid()), resident(self.supervisor), sum(map(resident, zygotes(self.supervisor)))]
-        self.memory.append(sum(shares))
+        self.memory.append(sum(shares[1:]))  # the trainer remembers verdicts, so it grows
         self.files.append(open_files(os.getpid()) + open_files(self.supervisor))
         self.most_processes = max(self.most_processes, len(forked))
         rate = runs / (time.perf_counter() - self.started)
@@ -152,7 +152,9 @@ async def soak(runs: int, slots: int, seed: int) -> list[str]:
             await judge.run(Job(TASK, f"{next(iter(BENIGN))}\n# {time.monotonic()}"))
         watch = Watch(supervisor)
         done = 0
-        async for index, execution in judge.stream(Job(TASK, program) for _, program in chosen):
+        async for index, execution in judge.stream(
+            Job(TASK, f"{program}\n# {at}") for at, (_, program) in enumerate(chosen)
+        ):
             name, program = chosen[index]
             verdicts[name, execution.verdict.value] += 1
             wanted = BENIGN.get(program)
@@ -170,9 +172,10 @@ async def soak(runs: int, slots: int, seed: int) -> list[str]:
     first, last = statistics.median(watch.memory[:fifth]), statistics.median(watch.memory[-fifth:])
     after = open_files(os.getpid())
     print(
-        f"{runs} runs in {seconds:.0f} s ({runs / seconds:.1f}/s) on {slots} slots; median MiB of the first fifth "
-        f"{first:.1f}, of the last {last:.1f}; {watch.most_processes} processes at most, {len(left)} left; "
-        f"the trainer's descriptors {before} before, {after} after; {len(broken)} verdicts not as promised"
+        f"{runs} runs in {seconds:.0f} s ({runs / seconds:.1f}/s) on {slots} slots; median MiB of supervisor and "
+        f"zygotes in the first fifth {first:.1f}, in the last {last:.1f}; {watch.most_processes} processes at most, "
+        f"{len(left)} left; the trainer's descriptors {before} before, {after} after; "
+        f"{len(broken)} verdicts not as promised"
     )
     if last > first * GROWTH + SLACK_MIB:
         broken.append(f"memory grew from {first:.1f} to {last:.1f} MiB")

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from assay.judge import Job, Judge
 from assay.tasks import load
@@ -49,7 +50,8 @@ async def repeated(jobs: list[tuple[Job, bool]], rounds: int, slots: int) -> tup
     async with Judge(slots=slots) as judge:
         for number in range(1, rounds + 1):
             started, slowest = time.perf_counter(), 0.0
-            async for index, execution in judge.stream(job for job, _ in jobs):
+            fresh = (replace(job, program=f"{job.program}\n# {number}") for job, _ in jobs)  # or it is remembered
+            async for index, execution in judge.stream(fresh):
                 found[index][execution.verdict.value] += 1
                 slowest = max(slowest, execution.wall_seconds)
                 if (execution.verdict.value == "pass") is not jobs[index][1]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from assay.judge import Job
 from assay.types import Check, Task
 
@@ -15,8 +17,12 @@ ADD = Task(
 RIGHT = "def add(a, b): return a + b"
 
 
+NUMBERS = itertools.count()
+
+
 def add(program: str | None) -> Job:
-    return Job(ADD, program)
+    """A job like no other: the judge remembers what it has judged, and would not run the same program twice."""
+    return Job(ADD, program if program is None else f"{program}\n# {next(NUMBERS)}")
 
 
 def task(entry_point: str, *checks: str, setup: str = "", reference: str | None = None) -> Task:

@@ -134,7 +134,7 @@ def test_checks_share_one_namespace_and_the_candidate_keeps_its_state() -> None:
 
 def test_random_numbers_and_hashes_are_the_same_in_every_run() -> None:
     printing = "import random\nprint(random.random(), hash('a'))\n" + RIGHT
-    outputs = {execution.output for execution in judge_all([add(printing)] * 6)}
+    outputs = {execution.output for execution in judge_all([add(printing) for _ in range(6)])}
     assert len(outputs) == 1
 
 
