@@ -11,10 +11,9 @@ from assay.errors import SettingsError
 from assay.registry import suggest
 from assay.trackers.base import Tracker
 from assay.trackers.console import open_console
+from assay.trackers.dashboards import TensorboardTracker, WandbTracker
 from assay.trackers.jsonl import JsonlTracker
 from assay.trackers.rollouts import RolloutTracker
-from assay.trackers.tensorboard import TensorboardTracker
-from assay.trackers.wandb import WandbTracker
 from assay.types import Metrics, Rollout
 
 __all__ = ["NAMES", "Tracker", "Trackers", "check_names", "open_trackers"]
@@ -24,7 +23,7 @@ NAMES = ("console", "jsonl", "rollouts", "tensorboard", "wandb")
 log = logging.getLogger(__name__)
 
 
-class Trackers:
+class Trackers(Tracker):
     """Several trackers as one. One that breaks while the run goes on is warned of once and called again each time."""
 
     def __init__(self, trackers: Mapping[str, Tracker]) -> None:

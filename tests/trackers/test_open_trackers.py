@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from assay.errors import SettingsError
-from assay.trackers import NAMES, Trackers, open_trackers
+from assay.trackers import NAMES, Tracker, Trackers, open_trackers
 from assay.types import Metrics, Rollout
 
 
-class Full:
+class Full(Tracker):
     """A tracker whose disk is full."""
 
     def track(self, step: int, metrics: Metrics) -> None:
@@ -29,7 +29,7 @@ class Full:
         raise OSError("no space left")
 
 
-class Kept:
+class Kept(Tracker):
     """A tracker that remembers."""
 
     def __init__(self) -> None:
