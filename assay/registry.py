@@ -9,7 +9,7 @@ import inspect
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -43,6 +43,10 @@ class Registry(Generic[T]):
             raise SettingsError(f"{self.kind} {name!r} is registered twice; rename one of them")
         self._items[name] = item
         return item
+
+    def register(self, item: T) -> T:
+        """What a plug-in folder offers as its decorator: `add` under the function's own name."""
+        return self.add(getattr(item, "__name__", str(item)), item)
 
     def __getitem__(self, name: str) -> T:
         self._load()
@@ -100,12 +104,3 @@ def load_plugins(paths: tuple[str, ...], beside: Path) -> None:
 def one_line(error: Exception) -> str:
     """The error's class and message on a single line: `ZeroDivisionError: division by zero`."""
     return " ".join(f"{type(error).__name__}: {error}".split())
-
-
-def decorator(registry: Registry[T]) -> Callable[[T], T]:
-    """What a plug-in folder offers as its decorator: it registers a function under the function's own name."""
-
-    def register(item: T) -> T:
-        return registry.add(getattr(item, "__name__", str(item)), item)
-
-    return register

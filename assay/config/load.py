@@ -99,7 +99,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
 
 def dump(settings: BaseModel) -> str:
     """Settings as TOML that `load_plan` reads back."""
-    return tomli_w.dumps(_without_none(settings.model_dump(mode="json")))
+    return tomli_w.dumps(settings.model_dump(mode="json", exclude_none=True))
 
 
 def _read(path: Path, askers: tuple[Path, ...]) -> Table:
@@ -204,9 +204,3 @@ def _known(place: list[str]) -> Iterable[str]:
     for part in place:
         section = section_of(section.model_fields[part].annotation) or section
     return section.model_fields
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
-    return value

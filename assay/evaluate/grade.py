@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import DataError
+from assay.evaluate.report import by_task
 from assay.files import write_atomically
 from assay.judge import Job, judge_all
 from assay.maths.estimates import Interval, mean_pass_at_k, pass_interval
@@ -96,12 +97,9 @@ def _row(job: Job, execution: Execution) -> dict[str, Any]:
 
 
 def _sum_up(jobs: Sequence[Job], executions: Sequence[Execution], file: Path) -> Graded:
-    judged, passed = Counter[str](), Counter[str]()
-    for job, execution in zip(jobs, executions, strict=True):
-        if execution.verdict is not Verdict.INFRA:
-            judged[job.task.id] += 1
-            passed[job.task.id] += execution.verdict is Verdict.PASS
-    counts = [(judged[task], passed[task]) for task in judged]
+    pairs = [(job.task.id, execution) for job, execution in zip(jobs, executions, strict=True)]
+    judged = by_task((task, one.verdict is Verdict.PASS) for task, one in pairs if one.verdict is not Verdict.INFRA)
+    counts = [(task.samples, task.passed) for task in judged]
     return Graded(
         samples=len(jobs),
         tasks=len(counts),

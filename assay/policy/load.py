@@ -45,6 +45,11 @@ class Policy:
         found = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
         return int(found) if found else None
 
+    def save(self, folder: Path) -> None:
+        """Write the adapter alone, or the whole model, with its tokenizer to `folder`: `load_policy` reads it again."""
+        self.model.save_pretrained(folder)
+        self.chat.tokenizer.save_pretrained(folder)
+
 
 def pick_device(name: str) -> torch.device:
     """`auto` is the first GPU or else the CPU. Raises SettingsError for a device this machine lacks."""

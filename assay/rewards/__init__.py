@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from reprlib import repr as shortened
 from types import SimpleNamespace
@@ -16,11 +17,11 @@ from typing_extensions import TypedDict
 
 from assay.config.load import explain
 from assay.errors import SettingsError, UserError
-from assay.registry import Registry, decorator, one_line
+from assay.registry import Registry, one_line
 from assay.types import Rollout, Score, Verdict
 
 rewards: Registry[Callable[..., float]] = Registry("reward", "assay.rewards")
-reward = decorator(rewards)
+reward = rewards.register
 
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -62,17 +63,13 @@ def _value(term: Term, rollout: Rollout) -> float:
     except Exception as error:  # a reward is the user's code: whatever it raises is theirs to mend
         raised = f"reward {term.name!r} raised {one_line(error)}"
         raise UserError(f"{raised} (task {rollout.task.id}); mend it") from error
-    try:
+    with suppress(Exception):  # it may be anything, and turn itself into a number in any way
         if math.isfinite(value):
             return float(value)
-    except Exception as error:  # it may be anything, and turn itself into a number in any way
-        raise UserError(_no_number(term, value, rollout)) from error
-    raise UserError(_no_number(term, value, rollout))
-
-
-def _no_number(term: Term, value: object, rollout: Rollout) -> str:
     returned = " ".join(shortened(value).split())
-    return f"reward {term.name!r} returned {returned} (task {rollout.task.id}); it must return a finite number"
+    raise UserError(
+        f"reward {term.name!r} returned {returned} (task {rollout.task.id}); it must return a finite number"
+    )
 
 
 def _term(name: str, given: Mapping[str, Any]) -> Term:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from assay.errors import DataError, SettingsError
-from assay.registry import Registry, decorator, suggest
+from assay.registry import Registry, suggest
 from assay.types import Task
 
 task_sets: Registry[Callable[..., Iterator[Task]]] = Registry("task set", "assay.tasks")
-task_set = decorator(task_sets)
+task_set = task_sets.register
 
 FILE_ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 

@@ -97,21 +97,17 @@ def file_rows(file: Path) -> Iterator[Row]:
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise DataError(f"{file} cannot be read: {error}") from error
     if file.name.removesuffix(".gz").endswith(".json"):
-        yield from _array_rows(file, text)
-        return
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            where = f"{file}, line {number}"
-            yield _row(_parsed(line, where), where)
-
-
-def _array_rows(file: Path, text: str) -> Iterator[Row]:
-    rows = _parsed(text, str(file))
-    if not isinstance(rows, list):
-        raise DataError(f"{file} is no array of rows; write [...], or one object per line in a .jsonl")
-    for number, fields in enumerate(rows, start=1):
-        where = f"{file}, row {number}"
-        yield _row(fields, where)
+        rows = _parsed(text, str(file))
+        if not isinstance(rows, list):
+            raise DataError(f"{file} is no array of rows; write [...], or one object per line in a .jsonl")
+        found = ((f"{file}, row {number}", fields) for number, fields in enumerate(rows, start=1))
+    else:
+        lines = ((f"{file}, line {number}", line) for number, line in enumerate(text.split("\n"), start=1))
+        found = ((where, _parsed(line, where)) for where, line in lines if line.strip())
+    for where, fields in found:
+        if not isinstance(fields, dict):
+            raise DataError(f"{where}: a row is a JSON object, not {_kind(fields)}")
+        yield Row(fields, where)
 
 
 def _parsed(text: str, where: str) -> object:
@@ -119,12 +115,6 @@ def _parsed(text: str, where: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: no valid JSON ({error}); mend it") from error
-
-
-def _row(fields: object, where: str) -> Row:
-    if not isinstance(fields, dict):
-        raise DataError(f"{where}: a row is a JSON object, not {_kind(fields)}")
-    return Row(fields, where)
 
 
 def _hub_rows(public: PublicSet, why: str) -> Iterator[Row]:

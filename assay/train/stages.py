@@ -57,8 +57,7 @@ def run_plan(plan: Plan, *, fresh: bool = False, announce: Callable[[str], None]
         folder = StageFolder(settings)
         folder.check()
         finished = asyncio.run(_run_stage(replace(stage, settings=settings), announce))
-        checkpoint = folder.latest()
-        previous = checkpoint.folder if checkpoint else None
+        previous = folder.latest()
         _draw(plan, run_folder)
         if not finished:
             break
