@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
+from textwrap import shorten
 from typing import Generic, TypeVar
 
 from assay.errors import SettingsError
@@ -102,5 +103,5 @@ def load_plugins(paths: tuple[str, ...], beside: Path) -> None:
 
 
 def one_line(error: Exception) -> str:
-    """The error's class and message on a single line: `ZeroDivisionError: division by zero`."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    """The error's class and the beginning of its message on a single line: `ZeroDivisionError: division by zero`."""
+    return shorten(f"{type(error).__name__}: {error}", 250, placeholder=" ...")

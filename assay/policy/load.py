@@ -14,7 +14,8 @@ import torch
 from assay.config.sections import LoraSettings, PolicySettings
 from assay.errors import AssayError, MachineError, ModelError, SettingsError
 from assay.policy.chat import Chat, open_chat
-from assay.policy.tokenizer import first_line, load_tokenizer
+from assay.policy.tokenizer import load_tokenizer
+from assay.registry import one_line
 
 ADAPTER = "adapter_config.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "spiece.model")
@@ -122,7 +123,7 @@ def _loading(settings: PolicySettings, device: torch.device) -> Iterator[None]:
     except AssayError:
         raise
     except Exception as error:  # broken files and remote code raise anything
-        raise ModelError(f"model {settings.model!r} cannot be loaded: {first_line(error)}") from error
+        raise ModelError(f"model {settings.model!r} cannot be loaded: {one_line(error)}") from error
 
 
 def _full_model(base: str, settings: PolicySettings) -> Any:
@@ -153,7 +154,7 @@ def _adapter_config(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ModelError(f"{file} is not JSON ({first_line(error)}); save the adapter again") from error
+        raise ModelError(f"{file} is not JSON ({one_line(error)}); save the adapter again") from error
     if not isinstance(found, dict):
         raise ModelError(f"{file} holds no JSON object; save the adapter again")
     return found

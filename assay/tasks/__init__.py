@@ -15,12 +15,10 @@ from assay.types import Task
 task_sets: Registry[Callable[..., Iterator[Task]]] = Registry("task set", "assay.tasks")
 task_set = task_sets.register
 
-FILE_ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
-
 
 def is_file(text: str) -> bool:
     """Whether `text` names a file of rows rather than a split."""
-    return text.endswith(FILE_ENDINGS)
+    return text.endswith((".jsonl", ".jsonl.gz", ".json", ".json.gz"))
 
 
 def load(spec: str, *, limit: int | None = None) -> list[Task]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import DataError
+from assay.registry import one_line
 from assay.tasks import is_file, require_split
 
 log = logging.getLogger(__name__)
@@ -130,9 +131,8 @@ def _download(public: PublicSet, why: str) -> Mapping[str, Any]:
 
         found: Mapping[str, Any] = datasets.load_dataset(public.hub, public.config)
     except Exception as error:  # the hub client and its transports raise dozens of kinds; all mean: not to be had
-        cause = " ".join(str(error).split())[:200]
         raise DataError(
-            f"{public.hub} cannot be had from the hub ({type(error).__name__}: {cause}), and {why}; "
+            f"{public.hub} cannot be had from the hub ({one_line(error)}), and {why}; "
             f"go online, or set ASSAY_DATA to a folder that holds {public.file}"
         ) from error
     return found

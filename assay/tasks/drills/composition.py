@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -109,6 +109,10 @@ def loop(drill: Composition) -> str:
         inside = change + inside
     head = ["out = []", f"for {x} in {drill.family.argument}:"]
     return _function(drill, *head, *(f"    {line}" for line in inside), f"return {drill.fold.code.format('out')}")
+
+
+STYLES: dict[Callable[[Composition], str], float] = {short: 0.35, steps: 0.15, loop: 0.15, commented: 0.35}
+"""How a drill may be written, and how often each is drawn for demonstrations."""
 
 
 def _steps(drill: Composition, *, comments: bool) -> tuple[list[str], str]:
