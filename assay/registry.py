@@ -55,10 +55,6 @@ class Registry(Generic[T]):
             raise SettingsError(f"unknown {self.kind} {name!r}; {suggest(name, list(self._items))}")
         return self._items[name]
 
-    def __contains__(self, name: str) -> bool:
-        self._load()
-        return name in self._items
-
     def __iter__(self) -> Iterator[str]:
         self._load()
         return iter(sorted(self._items))

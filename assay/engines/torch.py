@@ -44,30 +44,26 @@ class TorchEngine:
         Raises MachineError when the device's memory runs out.
         """
         loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[Written | BaseException | None] = asyncio.Queue()
+        queue: asyncio.Queue[Written | None] = asyncio.Queue()
         stopped = threading.Event()
 
         def work() -> None:
-            end: BaseException | None = None
             try:
                 for written in self._decode(requests, sampling, seed):
                     loop.call_soon_threadsafe(queue.put_nowait, written)
                     if stopped.is_set():
                         return
-            except BaseException as error:  # noqa: BLE001  carried over to the caller's thread and raised there
-                end = error
-            loop.call_soon_threadsafe(queue.put_nowait, end)
+            finally:
+                loop.call_soon_threadsafe(queue.put_nowait, None)
 
-        thread = threading.Thread(target=work, name="assay-decode")
-        thread.start()
+        decoding = asyncio.create_task(asyncio.to_thread(work))
         try:
-            while (item := await queue.get()) is not None:
-                if isinstance(item, BaseException):
-                    raise item
-                yield item
+            while (written := await queue.get()) is not None:
+                yield written
+            await decoding
         finally:
             stopped.set()
-            await asyncio.to_thread(thread.join)
+            await asyncio.wait([decoding])
 
     def _decode(self, requests: Sequence[Request], sampling: Sampling, seed: int) -> Iterator[Written]:
         generator = torch.Generator(device=self.policy.device).manual_seed(seed)

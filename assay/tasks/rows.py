@@ -120,12 +120,6 @@ def _parsed(text: str, where: str) -> object:
 
 def _hub_rows(public: PublicSet, why: str) -> Iterator[Row]:
     log.info("%s: reading %s from the hub", why, public.hub)
-    for split, rows in _download(public, why).items():
-        for number, fields in enumerate(rows, start=1):
-            yield Row(fields, f"{public.hub}, {split} row {number}")
-
-
-def _download(public: PublicSet, why: str) -> Mapping[str, Any]:
     try:
         import datasets
 
@@ -135,4 +129,6 @@ def _download(public: PublicSet, why: str) -> Mapping[str, Any]:
             f"{public.hub} cannot be had from the hub ({one_line(error)}), and {why}; "
             f"go online, or set ASSAY_DATA to a folder that holds {public.file}"
         ) from error
-    return found
+    for split, rows in found.items():
+        for number, fields in enumerate(rows, start=1):
+            yield Row(fields, f"{public.hub}, {split} row {number}")
