@@ -72,16 +72,13 @@ def _job(row: Row, known: dict[str, Task]) -> Job:
     name = row.text("task_id")
     task = known.get(name)
     if task is None:
-        raise row.wrong(f"unknown task_id {name!r}; {_nearest(name, list(known))}")
+        hint = suggest(name, list(known)) if len(known) < 20 else f"the task set has ids such as {next(iter(known))!r}"
+        raise row.wrong(f"unknown task_id {name!r}; {hint}")
     if ("completion" in row.fields) == ("solution" in row.fields):
         raise row.wrong('give either "completion" (what follows the stub) or "solution" (a whole program)')
     if "solution" in row.fields:
         return Job(task, row.text("solution"))
     return Job(task, task.stub + row.text("completion"))
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    return suggest(name, known) if len(known) < 20 else f"the task set has ids such as {known[0]!r}"
 
 
 def _row(job: Job, execution: Execution) -> dict[str, Any]:

@@ -20,4 +20,4 @@ async def train(run: Run) -> None:
         if run.is_due("save", step):
             run.save(step)
         if run.is_due("evaluate", step):
-            await run.evaluate(step + 1)
+            await run.evaluate(step)

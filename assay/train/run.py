@@ -95,13 +95,17 @@ class Run:
         settings = self.stage.settings.evaluate
         due = self.is_due("evaluate", self.done - 1) if self.done else settings is not None and settings.before
         if due and self.folder.evaluated != self.done:
-            await self.evaluate(self.done)
+            await self.evaluate(self.done - 1)
 
-    async def evaluate(self, done: int) -> None:
-        """Evaluate the policy as it is after `done` steps; the stage's line in the report is its newest evaluation."""
+    async def evaluate(self, step: int) -> None:
+        """Evaluate the policy as it is after step `step`, -1 being before the first.
+
+        The stage's line in the report is its newest evaluation.
+        """
         settings, seed = self.stage.settings.evaluate, self.stage.settings.seed
         if settings is None:
             return
+        done = step + 1
         name = self.stage.settings.stage if done else BASE
         await self.engine.load(self.learner.policy, done)
         found, made = await evaluate(name, self.held_out, settings, self.engine, self.judge, derive(seed, "evaluate"))
