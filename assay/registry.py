@@ -9,9 +9,10 @@ import inspect
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
+from textwrap import shorten
 from typing import Generic, TypeVar
 
 from assay.errors import SettingsError
@@ -44,15 +45,15 @@ class Registry(Generic[T]):
         self._items[name] = item
         return item
 
+    def register(self, item: T) -> T:
+        """What a plug-in folder offers as its decorator: `add` under the function's own name."""
+        return self.add(getattr(item, "__name__", str(item)), item)
+
     def __getitem__(self, name: str) -> T:
         self._load()
         if name not in self._items:
             raise SettingsError(f"unknown {self.kind} {name!r}; {suggest(name, list(self._items))}")
         return self._items[name]
-
-    def __contains__(self, name: str) -> bool:
-        self._load()
-        return name in self._items
 
     def __iter__(self) -> Iterator[str]:
         self._load()
@@ -98,14 +99,5 @@ def load_plugins(paths: tuple[str, ...], beside: Path) -> None:
 
 
 def one_line(error: Exception) -> str:
-    """The error's class and message on a single line: `ZeroDivisionError: division by zero`."""
-    return " ".join(f"{type(error).__name__}: {error}".split())
-
-
-def decorator(registry: Registry[T]) -> Callable[[T], T]:
-    """What a plug-in folder offers as its decorator: it registers a function under the function's own name."""
-
-    def register(item: T) -> T:
-        return registry.add(getattr(item, "__name__", str(item)), item)
-
-    return register
+    """The error's class and the beginning of its message on a single line: `ZeroDivisionError: division by zero`."""
+    return shorten(f"{type(error).__name__}: {error}", 250, placeholder=" ...")

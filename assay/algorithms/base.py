@@ -10,9 +10,10 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
+from assay.config.load import explain
 from assay.errors import SettingsError
 from assay.maths.divergences import k3
-from assay.registry import Registry, suggest
+from assay.registry import Registry
 from assay.types import Batch, Sample
 
 Numbers = Mapping[str, Tensor]
@@ -88,13 +89,7 @@ class Recipe:
         try:
             return self.make(self.settings.model_validate(own))
         except ValidationError as error:
-            first = error.errors()[0]
-            key = "algorithm." + ".".join(str(part) for part in first["loc"])
-            if first["type"] == "extra_forbidden":
-                known = [f"algorithm.{name}" for name in self.settings.model_fields]
-                hint = suggest(key, known) if known else f"{table['name']} has no settings of its own"
-                raise SettingsError(f"unknown setting {key!r}; {hint}") from None
-            raise SettingsError(f"setting {key!r} = {first['input']!r}: {first['msg']}") from None
+            raise SettingsError(explain(error, lambda _: self.settings.model_fields, "algorithm")) from None
 
 
 algorithms: Registry[Recipe] = Registry("algorithm", "assay.algorithms")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -99,7 +99,7 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
 
 def dump(settings: BaseModel) -> str:
     """Settings as TOML that `load_plan` reads back."""
-    return tomli_w.dumps(_without_none(settings.model_dump(mode="json")))
+    return tomli_w.dumps(settings.model_dump(mode="json", exclude_none=True))
 
 
 def _read(path: Path, askers: tuple[Path, ...]) -> Table:
@@ -179,31 +179,28 @@ def _validate(table: Table, path: Path) -> RunSettings:
     try:
         return RunSettings.model_validate(table)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = [str(part) for part in first["loc"]]
-        stage = f" (stage {table['stage']!r})"
-        raise SettingsError(f"{path}{stage}: {_explain(place, first['type'], first['msg'], first['input'])}") from None
+        raise SettingsError(f"{path} (stage {table['stage']!r}): {explain(error, _known)}") from None
 
 
-def _explain(place: list[str], kind: str, message: str, value: object) -> str:
+def explain(error: ValidationError, known: Callable[[list[str]], Iterable[str]], *within: str) -> str:
+    """The first mistake in a table of settings, in one line.
+
+    `known` gives the keys of the table at a place, and `within` is the place of the table that was validated.
+    """
+    first = error.errors()[0]
+    place = [*within, *(str(part) for part in first["loc"])]
     name = ".".join(place)
-    if kind == "extra_forbidden":
-        return f"unknown setting {name!r}; {_did_you_mean(place)}"
-    if kind == "missing":
+    if first["type"] == "extra_forbidden":
+        options = [".".join([*place[:-1], key]) for key in known(place[:-1])]
+        return f"unknown setting {name!r}; {suggest(name, options) if options else 'there are none here'}"
+    if first["type"] == "missing":
         return f"setting {name!r} is missing"
-    message = message.removeprefix("Value error, ")
-    return f"setting {name!r} = {value!r}: {message[:1].lower()}{message[1:]}" if name else message
+    message = first["msg"].removeprefix("Value error, ")
+    return f"setting {name!r} = {first['input']!r}: {message[:1].lower()}{message[1:]}" if name else message
 
 
-def _did_you_mean(place: list[str]) -> str:
+def _known(place: list[str]) -> Iterable[str]:
     section: type[Section] = RunSettings
-    for part in place[:-1]:
+    for part in place:
         section = section_of(section.model_fields[part].annotation) or section
-    prefix = ".".join(place[:-1])
-    return suggest(".".join(place), [f"{prefix}.{name}" if prefix else name for name in section.model_fields])
-
-
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
-    return value
+    return section.model_fields

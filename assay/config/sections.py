@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, m
 
 NAME = r"^\w[\w.\-]*$"
 """Names of runs and stages are names of folders."""
+TrackerName = Literal["console", "jsonl", "rollouts", "tensorboard", "wandb"]
 
 
 class Section(BaseModel):
@@ -189,7 +190,7 @@ class RunSettings(Section):
     """Passes over the training tasks or demonstrations, instead of `steps`."""
     plugins: tuple[str, ...] = ()
     """Python files of yours that register tasks, rewards or algorithms; relative to this file."""
-    trackers: tuple[str, ...] = ("console", "jsonl", "rollouts")
+    trackers: tuple[TrackerName, ...] = ("console", "jsonl", "rollouts")
     """Where numbers and rollouts go."""
     algorithm: dict[str, Any]
     """`name`, and the algorithm's own settings."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -44,40 +44,37 @@ class TorchEngine:
         Raises MachineError when the device's memory runs out.
         """
         loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[Written | BaseException | None] = asyncio.Queue()
+        queue: asyncio.Queue[Written | None] = asyncio.Queue()
         stopped = threading.Event()
 
         def work() -> None:
-            end: BaseException | None = None
             try:
                 for written in self._decode(requests, sampling, seed):
                     loop.call_soon_threadsafe(queue.put_nowait, written)
                     if stopped.is_set():
                         return
-            except BaseException as error:  # noqa: BLE001  carried over to the caller's thread and raised there
-                end = error
-            loop.call_soon_threadsafe(queue.put_nowait, end)
+            finally:
+                loop.call_soon_threadsafe(queue.put_nowait, None)
 
-        thread = threading.Thread(target=work, name="assay-decode")
-        thread.start()
+        decoding = asyncio.create_task(asyncio.to_thread(work))
         try:
-            while (item := await queue.get()) is not None:
-                if isinstance(item, BaseException):
-                    raise item
-                yield item
+            while (written := await queue.get()) is not None:
+                yield written
+            await decoding
         finally:
             stopped.set()
-            await asyncio.to_thread(thread.join)
+            await asyncio.wait([decoding])
 
     def _decode(self, requests: Sequence[Request], sampling: Sampling, seed: int) -> Iterator[Written]:
         generator = torch.Generator(device=self.policy.device).manual_seed(seed)
         self.policy.model.eval()
-        members = [(index, member) for index, request in enumerate(requests) for member in range(request.count)]
+        wanted = [_Row(index, member) for index, request in enumerate(requests) for member in range(request.count)]
         longest = max((len(request.prompt) for request in requests), default=0) + sampling.max_tokens
         rows = min(MOST_ROWS, max(1, self.settings.tokens // longest))
         try:
-            for start in range(0, len(members), rows):
-                yield from _Round(self, requests, members[start : start + rows], sampling, generator).run()
+            for start in range(0, len(wanted), rows):
+                together = wanted[start : start + rows]
+                yield from _Round(self.policy, self.version, requests, sampling, generator, together).run()
         except torch.OutOfMemoryError as error:
             raise MachineError(
                 f"{self.policy.device} has no room for {rows} completions of up to {longest} tokens at once: "
@@ -91,23 +88,20 @@ class _Row:
 
     request: int
     member: int
-    tokens: list[int]
-    logprobs: list[float]
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
 
 
+@dataclass(slots=True)
 class _Round:
     """Completions that are written together. `live` says which rows of the cache are still going."""
 
-    def __init__(
-        self, engine: TorchEngine, requests: Sequence[Request], members: Sequence[tuple[int, int]], sampling: Sampling,
-        generator: torch.Generator,
-    ) -> None:  # fmt: skip
-        self.policy = engine.policy
-        self.version = engine.version
-        self.requests = requests
-        self.sampling = sampling
-        self.generator = generator
-        self.rows = [_Row(request, member, [], []) for request, member in members]
+    policy: Policy
+    version: int
+    requests: Sequence[Request]
+    sampling: Sampling
+    generator: torch.Generator
+    rows: list[_Row]
 
     @torch.inference_mode()
     def run(self) -> Iterator[Written]:
@@ -120,9 +114,10 @@ class _Round:
                 if live[number]:
                     self.rows[number].tokens.append(token)
                     self.rows[number].logprobs.append(logprob)
-            for number, completion in self._ended(live):
-                live[number] = False
-                yield Written(self.rows[number].request, self.rows[number].member, completion)
+            for number, row in enumerate(self.rows):
+                if live[number] and (completion := self._completion(row)):
+                    live[number] = False
+                    yield Written(row.request, row.member, completion)
             if not any(live):
                 return
             if sum(live) < COMPACT_BELOW * len(live):
@@ -179,22 +174,17 @@ class _Round:
         tokens = (logprobs.exp() / noise).argmax(-1)
         return tokens, logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
 
-    def _ended(self, live: Sequence[bool]) -> Iterator[tuple[int, Completion]]:
-        chat = self.policy.chat
-        for number, row in enumerate(self.rows):
-            if not live[number]:
-                continue
-            stop = self.requests[row.request].stop
-            if row.tokens[-1] in chat.stop_tokens:
-                yield number, self._completion(row, chat.text(row.tokens), "stop")
-            elif stop and any(word in chat.text(row.tokens[-STOP_WINDOW:]) for word in stop):
-                text = chat.text(row.tokens)
-                found = [place for word in stop if (place := text.find(word)) >= 0]
-                yield number, self._completion(row, text[: min(found, default=len(text))], "stop")
-            elif len(row.tokens) >= self.sampling.max_tokens:
-                yield number, self._completion(row, chat.text(row.tokens), "length")
-
-    def _completion(self, row: _Row, text: str, ended: Any) -> Completion:
+    def _completion(self, row: _Row) -> Completion | None:
+        """What the row has come to; None while it goes on."""
+        chat, stop = self.policy.chat, self.requests[row.request].stop
+        own = row.tokens[-1] in chat.stop_tokens
+        cut = not own and any(word in chat.text(row.tokens[-STOP_WINDOW:]) for word in stop)
+        if not own and not cut and len(row.tokens) < self.sampling.max_tokens:
+            return None
+        text = chat.text(row.tokens)
+        if cut:
+            text = text[: min((place for word in stop if (place := text.find(word)) >= 0), default=len(text))]
+        ended: Literal["stop", "length"] = "stop" if own or cut else "length"
         return Completion(text, tuple(row.tokens), tuple(row.logprobs), ended, self.version)
 
 

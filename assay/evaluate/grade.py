@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import DataError
+from assay.evaluate.report import by_task
 from assay.files import write_atomically
 from assay.judge import Job, judge_all
 from assay.maths.estimates import Interval, mean_pass_at_k, pass_interval
@@ -71,16 +72,13 @@ def _job(row: Row, known: dict[str, Task]) -> Job:
     name = row.text("task_id")
     task = known.get(name)
     if task is None:
-        raise row.wrong(f"unknown task_id {name!r}; {_nearest(name, list(known))}")
+        hint = suggest(name, list(known)) if len(known) < 20 else f"the task set has ids such as {next(iter(known))!r}"
+        raise row.wrong(f"unknown task_id {name!r}; {hint}")
     if ("completion" in row.fields) == ("solution" in row.fields):
         raise row.wrong('give either "completion" (what follows the stub) or "solution" (a whole program)')
     if "solution" in row.fields:
         return Job(task, row.text("solution"))
     return Job(task, task.stub + row.text("completion"))
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    return suggest(name, known) if len(known) < 20 else f"the task set has ids such as {known[0]!r}"
 
 
 def _row(job: Job, execution: Execution) -> dict[str, Any]:
@@ -96,12 +94,9 @@ def _row(job: Job, execution: Execution) -> dict[str, Any]:
 
 
 def _sum_up(jobs: Sequence[Job], executions: Sequence[Execution], file: Path) -> Graded:
-    judged, passed = Counter[str](), Counter[str]()
-    for job, execution in zip(jobs, executions, strict=True):
-        if execution.verdict is not Verdict.INFRA:
-            judged[job.task.id] += 1
-            passed[job.task.id] += execution.verdict is Verdict.PASS
-    counts = [(judged[task], passed[task]) for task in judged]
+    pairs = [(job.task.id, execution) for job, execution in zip(jobs, executions, strict=True)]
+    judged = by_task((task, one.verdict is Verdict.PASS) for task, one in pairs if one.verdict is not Verdict.INFRA)
+    counts = [(task.samples, task.passed) for task in judged]
     return Graded(
         samples=len(jobs),
         tasks=len(counts),

@@ -36,12 +36,8 @@ LENGTH = Panel("rollout/length", "completion length, tokens")
 LOSS = Panel("loss", "loss, nats per token")
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A panel's points of one stage."""
-
-    steps: tuple[float, ...]
-    values: tuple[float, ...]
+Curve = list[tuple[float, float]]
+"""A panel's points of one stage: steps and values."""
 
 
 def learning_curve(metrics_files: Mapping[str, Path], file: Path) -> bool:
@@ -121,17 +117,16 @@ def _curves(rows: Sequence[Mapping[str, float]]) -> dict[Panel, Curve]:
     for panel in (PASS_RATE, LENGTH, LOSS):
         points = [(row["step"], panel.scale * row[panel.metric]) for row in rows if row.get(panel.metric) is not None]
         if points and not (panel is LOSS and PASS_RATE in found):
-            steps, values = zip(*points, strict=True)
-            found[panel] = Curve(steps, values)
+            found[panel] = points
     return found
 
 
 def _draw_curve(axes: Axes, curve: Curve, begin: float, colour: str) -> None:
     """The points faintly, and over them their mean over a twentieth of the stage to either side."""
-    steps = [begin + step for step in curve.steps]
+    steps, values = [begin + step for step, _ in curve], [value for _, value in curve]
     reach = len(steps) // 20
-    means = [fmean(curve.values[max(0, at - reach) : at + reach + 1]) for at in range(len(steps))]
-    axes.plot(steps, curve.values, color=colour, linewidth=0.8, alpha=0.35)
+    means = [fmean(values[max(0, at - reach) : at + reach + 1]) for at in range(len(steps))]
+    axes.plot(steps, values, color=colour, linewidth=0.8, alpha=0.35)
     axes.plot(steps, means, color=colour, linewidth=1.8, marker="o" if len(steps) == 1 else None)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter
 
 from assay.errors import DataError, MachineError
 from assay.files import write_atomically
@@ -22,7 +24,6 @@ NOTE = (
     "Intervals hold 95 % and are over tasks, so they also say what other tasks like these would give. "
     "A rollout lost to the machine is left out and counted as lost, never as failed."
 )
-
 
 TERMINAL = ("stage", "tasks", "pass@1", "95 %", "tokens", "cut off")
 """Columns of the table in a terminal."""
@@ -70,6 +71,15 @@ class Evaluation:
     """In the order in which the tasks came."""
 
 
+def by_task(judged: Iterable[tuple[str, bool]]) -> tuple[TaskResult, ...]:
+    """Sums up completions, each given as its task's id and whether it passed."""
+    samples, passed = Counter[str](), Counter[str]()
+    for task, one_passed in judged:
+        samples[task] += 1
+        passed[task] += one_passed
+    return tuple(TaskResult(task, passed[task], samples[task]) for task in samples)
+
+
 def summarise(
     name: str, tasks_spec: str, rollouts: Sequence[Rollout], *, temperature: float, seconds: float
 ) -> Evaluation:
@@ -81,7 +91,7 @@ def summarise(
     if not judged:
         lost = f"; the first failure: {rollouts[0].failure}" if rollouts else ""
         raise MachineError(f"evaluation {name!r} on {tasks_spec} has no judged rollout of {len(rollouts)}{lost}")
-    per_task = _per_task(judged)
+    per_task = by_task((rollout.task.id, rollout.passed) for rollout in judged)
     counts = [(task.samples, task.passed) for task in per_task]
     found = Counter(rollout.turns[-1].execution.verdict for rollout in judged)
     return Evaluation(
@@ -122,9 +132,9 @@ def read_report(folder: Path) -> list[Evaluation]:
     if not file.exists():
         return []
     try:
-        return [_evaluation(row) for row in json.loads(file.read_text())["evaluations"]]
+        return TypeAdapter(list[Evaluation]).validate_python(json.loads(file.read_text())["evaluations"])
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{file} is not a report of assay ({error}); move it away and evaluate again") from error
+        raise DataError(f"{file} is not a report of assay; move it away and evaluate again") from error
 
 
 def table(evaluations: Sequence[Evaluation]) -> Table:
@@ -141,41 +151,14 @@ def table(evaluations: Sequence[Evaluation]) -> Table:
     return shown
 
 
-def _per_task(judged: Sequence[Rollout]) -> tuple[TaskResult, ...]:
-    samples, passed = Counter[str](), Counter[str]()
-    for rollout in judged:
-        samples[rollout.task.id] += 1
-        passed[rollout.task.id] += rollout.passed
-    return tuple(TaskResult(id=task, passed=passed[task], samples=samples[task]) for task in samples)
-
-
 def _powers_of_two(largest: int) -> list[int]:
     return [1 << exponent for exponent in range(largest.bit_length())]
-
-
-def _evaluation(row: dict[str, Any]) -> Evaluation:
-    parsed = {
-        "pass_at": {int(k): value for k, value in row["pass_at"].items()},
-        "interval": Interval(**row["interval"]),
-        "per_task": tuple(TaskResult(**task) for task in row["per_task"]),
-    }
-    return Evaluation(**(row | parsed))
 
 
 def _results(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     """Header and rows: the numbers."""
     ks = sorted({k for one in evaluations for k in one.pass_at} - {1})
-    titles = [
-        "stage",
-        "tasks",
-        "pass@1",
-        "95 %",
-        *(f"pass@{k}" for k in ks),
-        "tokens",
-        "cut off",
-        "temperature",
-        "lost",
-    ]
+    rates = ["pass@1", "95 %", *(f"pass@{k}" for k in ks)]
     rows = [
         [
             one.name,
@@ -190,7 +173,7 @@ def _results(evaluations: Sequence[Evaluation]) -> list[list[str]]:
         ]
         for one in evaluations
     ]
-    return [titles, *rows]
+    return [["stage", "tasks", *rates, "tokens", "cut off", "temperature", "lost"], *rows]
 
 
 def _verdicts(evaluations: Sequence[Evaluation]) -> list[list[str]]:

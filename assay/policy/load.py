@@ -14,8 +14,10 @@ import torch
 from assay.config.sections import LoraSettings, PolicySettings
 from assay.errors import AssayError, MachineError, ModelError, SettingsError
 from assay.policy.chat import Chat, open_chat
-from assay.policy.tokenizer import first_line, load_tokenizer
+from assay.policy.tokenizer import load_tokenizer
+from assay.registry import one_line
 
+ADAPTER = "adapter_config.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "spiece.model")
 
 
@@ -43,6 +45,11 @@ class Policy:
         config = self.model.config.get_text_config()
         found = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
         return int(found) if found else None
+
+    def save(self, folder: Path) -> None:
+        """Write the adapter alone, or the whole model, with its tokenizer to `folder`: `load_policy` reads it again."""
+        self.model.save_pretrained(folder)
+        self.chat.tokenizer.save_pretrained(folder)
 
 
 def pick_device(name: str) -> torch.device:
@@ -89,13 +96,13 @@ def check_model(name: str) -> str:
             raise ModelError(f"model directory {name!r} does not exist")
         return name
     files = {path.name for path in folder.iterdir()}
-    if not files & {"config.json", "adapter_config.json"}:
+    if not files & {"config.json", ADAPTER}:
         raise ModelError(f"model directory {name!r} holds no config.json; is it a Hugging Face model directory?")
     if not files & set(TOKENIZER_FILES):
         raise ModelError(
             f"model directory {name!r} holds no tokenizer; save one there with tokenizer.save_pretrained({name!r})"
         )
-    if not _is_adapter(name):
+    if ADAPTER not in files:
         return str(folder.resolve())
     base = _adapter_config(folder).get("base_model_name_or_path")
     if not base:
@@ -116,7 +123,7 @@ def _loading(settings: PolicySettings, device: torch.device) -> Iterator[None]:
     except AssayError:
         raise
     except Exception as error:  # broken files and remote code raise anything
-        raise ModelError(f"model {settings.model!r} cannot be loaded: {first_line(error)}") from error
+        raise ModelError(f"model {settings.model!r} cannot be loaded: {one_line(error)}") from error
 
 
 def _full_model(base: str, settings: PolicySettings) -> Any:
@@ -125,44 +132,43 @@ def _full_model(base: str, settings: PolicySettings) -> Any:
     model = AutoModelForCausalLM.from_pretrained(
         base, dtype=getattr(torch, settings.dtype), trust_remote_code=settings.trust_remote_code
     )
-    try:
-        model.generation_config.validate(strict=True)
-    except ValueError:
-        # hub files hold a temperature beside do_sample = false: loading lets it pass, saving does not
-        model.generation_config.do_sample = True
-        _refuse_unsavable(model.generation_config, base)
+    generation = model.generation_config
+    if _unsavable(generation):  # hub files hold a temperature beside do_sample = false: loading lets it pass
+        generation.do_sample = True
+    if what := _unsavable(generation):
+        raise ModelError(f"generation_config.json of {base!r} cannot be saved again: {what}; mend or delete it")
     return model
 
 
-def _refuse_unsavable(generation: Any, name: str) -> None:
+def _unsavable(generation: Any) -> str:
+    """Why saving would refuse it; empty where it would not."""
     try:
         generation.validate(strict=True)
     except ValueError as error:
-        what = " ".join(str(error).split("\n")[1:2])
-        raise ModelError(
-            f"generation_config.json of {name!r} cannot be saved again: {what}; mend or delete it"
-        ) from error
-
-
-def _is_adapter(name: str) -> bool:
-    return (Path(name) / "adapter_config.json").is_file()
+        return " ".join(str(error).split("\n")[1:2]) or str(error)
+    return ""
 
 
 def _adapter_config(folder: Path) -> dict[str, Any]:
-    file = folder / "adapter_config.json"
+    file = folder / ADAPTER
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ModelError(f"{file} is not JSON ({first_line(error)}); save the adapter again") from error
+        raise ModelError(f"{file} is not JSON ({one_line(error)}); save the adapter again") from error
     if not isinstance(found, dict):
         raise ModelError(f"{file} holds no JSON object; save the adapter again")
     return found
 
 
 def _with_adapter(model: Any, settings: PolicySettings) -> Any:
-    if _is_adapter(settings.model):
+    if (Path(settings.model) / ADAPTER).is_file():
         return _known_adapter(model, settings)
-    return model if settings.lora is None else _new_adapter(model, settings.lora)
+    if settings.lora is None:
+        return model
+    from peft import LoraConfig, get_peft_model
+
+    shape = {"r": settings.lora.rank, "lora_alpha": settings.lora.alpha, "lora_dropout": settings.lora.dropout}
+    return get_peft_model(model, LoraConfig(**shape, target_modules="all-linear", task_type="CAUSAL_LM"))
 
 
 def _known_adapter(model: Any, settings: PolicySettings) -> Any:
@@ -183,16 +189,3 @@ def _refuse_another_shape(name: str, config: Any, lora: LoraSettings) -> None:
             f"model {name!r} is an adapter of rank {rank} and alpha {alpha} already, and stays one; "
             f"policy.lora asks for rank {lora.rank} and alpha {lora.alpha:g}: leave policy.lora out, or make them agree"
         )
-
-
-def _new_adapter(model: Any, lora: LoraSettings) -> Any:
-    from peft import LoraConfig, get_peft_model
-
-    config = LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
-    )
-    return get_peft_model(model, config)

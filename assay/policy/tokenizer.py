@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import ModelError
+from assay.registry import one_line
 
 ANCHOR = "x"
 """Stands before what is decoded: sentencepiece models drop a space at the very start of a text."""
@@ -25,7 +26,7 @@ def load_tokenizer(name: str, trust_remote_code: bool) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
     except Exception as error:  # broken files and remote code raise anything
         where = "" if Path(name).is_dir() else " (not a directory here; as a hub name it needs the network)"
-        raise ModelError(f"no tokenizer for model {name!r}{where}: {first_line(error)}") from error
+        raise ModelError(f"no tokenizer for model {name!r}{where}: {one_line(error)}") from error
     if tokenizer.eos_token_id is None:
         raise ModelError(
             f"the tokenizer of {name!r} has no end-of-sequence token; set eos_token in tokenizer_config.json"
@@ -77,8 +78,3 @@ def _as_it_stands(name: str, otherwise: Any) -> Any:
         "%s: its tokenizer loses spaces as the class it names; tokenizer.json is used", name
     )
     return tokenizer
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

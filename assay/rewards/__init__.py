@@ -5,23 +5,25 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from reprlib import repr as shortened
-from types import SimpleNamespace, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import SimpleNamespace
+from typing import Any, NotRequired, get_type_hints
 
-from pydantic import PydanticUserError, TypeAdapter
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic_core import to_json
+from typing_extensions import TypedDict
 
+from assay.config.load import explain
 from assay.errors import SettingsError, UserError
-from assay.registry import Registry, decorator, one_line, suggest
+from assay.registry import Registry, one_line
 from assay.types import Rollout, Score, Verdict
 
 rewards: Registry[Callable[..., float]] = Registry("reward", "assay.rewards")
-reward = decorator(rewards)
+reward = rewards.register
 
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +63,13 @@ def _value(term: Term, rollout: Rollout) -> float:
     except Exception as error:  # a reward is the user's code: whatever it raises is theirs to mend
         raised = f"reward {term.name!r} raised {one_line(error)}"
         raise UserError(f"{raised} (task {rollout.task.id}); mend it") from error
-    try:
+    with suppress(Exception):  # it may be anything, and turn itself into a number in any way
         if math.isfinite(value):
             return float(value)
-    except Exception as error:  # it may be anything, and turn itself into a number in any way
-        raise UserError(_no_number(term, value, rollout)) from error
-    raise UserError(_no_number(term, value, rollout))
-
-
-def _no_number(term: Term, value: object, rollout: Rollout) -> str:
     returned = " ".join(shortened(value).split())
-    return f"reward {term.name!r} returned {returned} (task {rollout.task.id}); it must return a finite number"
+    raise UserError(
+        f"reward {term.name!r} returned {returned} (task {rollout.task.id}); it must return a finite number"
+    )
 
 
 def _term(name: str, given: Mapping[str, Any]) -> Term:
@@ -80,19 +78,12 @@ def _term(name: str, given: Mapping[str, Any]) -> Term:
     by_name = {parameter.name: parameter for parameter in own if parameter.kind in NAMED}
     if "weight" in by_name:
         raise SettingsError(f"reward {name!r} has a parameter `weight`, which every term has already; rename it")
-    for key in given:
-        if key not in ("weight", *by_name):
-            raise SettingsError(f"unknown setting 'rewards.{name}.{key}'; {suggest(key, ['weight', *by_name])}")
-    for parameter in own:
-        required = parameter.default is parameter.empty and parameter.kind not in VARIADIC
-        if required and parameter.name not in given:
-            raise SettingsError(f"rewards.{name}.{parameter.name} has no default; write it below [rewards.{name}]")
-    values = {
-        key: _fitted(value, _kind(name, function, by_name[key]), f"rewards.{name}.{key}")
-        for key, value in given.items()
-        if key != "weight"
-    }
-    return Term(name, function, values, weight=_fitted(given.get("weight", 1.0), float, f"rewards.{name}.weight"))
+    kinds: dict[str, Any] = {"weight": NotRequired[float]}
+    for parameter in by_name.values():
+        kind = _kind(name, function, parameter) if parameter.name in given else Any
+        kinds[parameter.name] = kind if parameter.default is parameter.empty else NotRequired[kind]
+    values = _fitted(name, given, kinds)
+    return Term(name, function, weight=values.pop("weight", 1.0), parameters=values)
 
 
 def _kind(name: str, function: Callable[..., float], parameter: inspect.Parameter) -> Any:
@@ -101,38 +92,21 @@ def _kind(name: str, function: Callable[..., float], parameter: inspect.Paramete
         return Any
     alone: Any = SimpleNamespace(__annotations__={"it": parameter.annotation})
     try:
-        return get_type_hints(alone, getattr(inspect.unwrap(function), "__globals__", {}))["it"]
+        kind = get_type_hints(alone, getattr(inspect.unwrap(function), "__globals__", {}))["it"]
+        TypeAdapter(kind)
     except Exception as error:  # an annotation is the user's code: whatever it raises is theirs to mend
         where = f"reward {name!r}: the annotation of {parameter.name!r}"
         raise SettingsError(
-            f"{where} cannot be used ({one_line(error)}); write a type that is there at run time"
+            f"{where} cannot be used ({one_line(error)}); write a type that TOML holds and that is there at run time"
         ) from error
+    return kind
 
 
-def _fitted(value: object, kind: Any, where: str) -> Any:
-    """`value`, as TOML holds it, as what `kind` asks for: an array becomes a tuple, a string a path; 1 is not true."""
-    if kind is Any:
-        return value
+def _fitted(name: str, given: Mapping[str, Any], kinds: dict[str, Any]) -> dict[str, Any]:
+    """`given`, as TOML holds it, as `kinds` ask for it: an array becomes a tuple, a string a path; 1 is not true."""
+    make: Any = TypedDict
+    table = with_config(ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))(make(name, kinds))
     try:
-        adapter = TypeAdapter(kind)
-    except PydanticUserError as error:
-        raise SettingsError(
-            f"{where} cannot be set: {kind!r} is no type that TOML holds; annotate it otherwise"
-        ) from error
-    try:
-        fitted = adapter.validate_json(to_json(value), strict=True)
-        fits = not isinstance(fitted, float) or math.isfinite(fitted)
-    except ValueError:
-        fits = False
-    if not fits:
-        raise SettingsError(f"{where} = {value!r} does not fit; it takes {_described(kind)}")
-    return fitted
-
-
-def _described(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return " or ".join(repr(value) for value in get_args(kind))
-    if get_origin(kind) in (Union, UnionType):
-        return " or ".join(_described(option) for option in get_args(kind) if option is not type(None))
-    words = {float: "a finite number", int: "a whole number", bool: "true or false", str: "a string"}
-    return words.get(kind, inspect.formatannotation(kind))
+        return dict(TypeAdapter(table).validate_json(to_json(given)))
+    except ValidationError as error:
+        raise SettingsError(explain(error, lambda _: kinds, "rewards", name)) from None

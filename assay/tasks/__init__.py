@@ -9,18 +9,16 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from assay.errors import DataError, SettingsError
-from assay.registry import Registry, decorator, suggest
+from assay.registry import Registry, suggest
 from assay.types import Task
 
 task_sets: Registry[Callable[..., Iterator[Task]]] = Registry("task set", "assay.tasks")
-task_set = decorator(task_sets)
-
-FILE_ENDINGS = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
+task_set = task_sets.register
 
 
 def is_file(text: str) -> bool:
     """Whether `text` names a file of rows rather than a split."""
-    return text.endswith(FILE_ENDINGS)
+    return text.endswith((".jsonl", ".jsonl.gz", ".json", ".json.gz"))
 
 
 def load(spec: str, *, limit: int | None = None) -> list[Task]:

@@ -6,28 +6,24 @@ import ast
 import logging
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from assay.judge.codec import Packer
-from assay.tasks import is_file, require_split, task_set
-from assay.tasks.rows import Origin, Row, file_rows, public_rows
+from assay.tasks import task_set
+from assay.tasks.rows import PublicSet, Row
 from assay.tasks.stdio import checker, exchanges, parsed_json
 from assay.types import Call, Task
 
 log = logging.getLogger(__name__)
-ORIGIN = Origin(file="apps/selected150.jsonl.gz", hub="codeparrot/apps")
+APPS = PublicSet("apps", "apps/selected150.jsonl.gz", "codeparrot/apps")
 FUNCTION = re.compile(r"^def (\w+)\((.*)\):", re.MULTILINE)
 
 
 @task_set
 def apps(split: str = "all") -> Iterator[Task]:
     """APPS (arXiv:2105.09938): MapCoder's selection of 150, or rows of the whole set. Unclear ones are left out."""
-    if not is_file(split):
-        require_split("apps", split, ("all",))
-    rows = file_rows(Path(split)) if is_file(split) else public_rows(ORIGIN)
     seen: set[str] = set()
-    for row in rows:
+    for row in APPS.rows(split):
         task = task_of(row)
         if task is None:
             log.warning("%s: left out: its inputs are not the arguments of its function", row.where)

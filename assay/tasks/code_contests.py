@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from assay.tasks import is_file, require_split, task_set
-from assay.tasks.rows import Origin, Row, file_rows, public_rows
+from assay.tasks import task_set
+from assay.tasks.rows import PublicSet, Row
 from assay.tasks.stdio import checker, exchanges, parsed_json
 from assay.types import Task
 
-ORIGIN = Origin(file="codecontests/code_contests_20.jsonl.gz", hub="deepmind/code_contests")
+CODE_CONTESTS = PublicSet("code_contests", "codecontests/code_contests_20.jsonl.gz", "deepmind/code_contests")
 PYTHON3 = 3
 """The number of Python 3 among the languages of `solutions`."""
 
@@ -18,11 +17,7 @@ PYTHON3 = 3
 @task_set
 def code_contests(split: str = "all") -> Iterator[Task]:
     """CodeContests: programs that read and print (arXiv:2203.07814), in DeepMind's rows or SandboxFusion's."""
-    if is_file(split):
-        yield from map(task_of, file_rows(Path(split)))
-        return
-    require_split("code_contests", split, ("all",))
-    yield from map(task_of, public_rows(ORIGIN))
+    return map(task_of, CODE_CONTESTS.rows(split))
 
 
 def task_of(row: Row) -> Task:

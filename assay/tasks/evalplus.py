@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from assay.judge.codec import Packer
-from assay.tasks import humaneval, is_file, mbpp, require_split, task_set
-from assay.tasks.python_source import parsed, without
-from assay.tasks.rows import Origin, Row, file_rows, public_rows
+from assay.tasks import humaneval, mbpp, task_set
+from assay.tasks.rows import PublicSet, Row
 from assay.types import Call, Check, Task
 
-HUMANEVAL = Origin(file="humanevalplus/HumanEvalPlus.jsonl.gz", hub="evalplus/humanevalplus")
-MBPP = Origin(file="mbppplus/MbppPlus.jsonl.gz", hub="evalplus/mbppplus")
+HUMANEVAL = PublicSet(
+    "humanevalplus", "humanevalplus/HumanEvalPlus.jsonl.gz", "evalplus/humanevalplus", splits=("test",)
+)
+MBPP = PublicSet("mbppplus", "mbppplus/MbppPlus.jsonl.gz", "evalplus/mbppplus", splits=("test",))
 TOLERANCE = 1e-6
 """EvalPlus's for floats, where a task names none."""
 
@@ -22,20 +22,13 @@ TOLERANCE = 1e-6
 @task_set
 def humanevalplus(split: str = "test") -> Iterator[Task]:
     """HumanEval+: HumanEval's 164 tasks with 757 inputs each on average (arXiv:2305.01210)."""
-    return map(humaneval_task_of, _rows("humanevalplus", HUMANEVAL, split))
+    return map(humaneval_task_of, HUMANEVAL.rows(split))
 
 
 @task_set
 def mbppplus(split: str = "test") -> Iterator[Task]:
     """MBPP+: 378 of MBPP's tasks, mended, with 109 inputs each on average (arXiv:2305.01210)."""
-    return map(mbpp_task_of, _rows("mbppplus", MBPP, split))
-
-
-def _rows(name: str, origin: Origin, split: str) -> Iterator[Row]:
-    if is_file(split):
-        return file_rows(Path(split))
-    require_split(name, split, ("test",))
-    return public_rows(origin)
+    return map(mbpp_task_of, MBPP.rows(split))
 
 
 def humaneval_task_of(row: Row) -> Task:
@@ -43,20 +36,10 @@ def humaneval_task_of(row: Row) -> Task:
 
     Raises DataError when a field is missing or malformed.
     """
+    task = humaneval.task_of(row)
     if "base_input" not in row.fields:
-        return humaneval.task_of(row)
-    prompt, entry_point = row.text("prompt"), row.text("entry_point")
-    return Task(
-        id=row.text("task_id"),
-        prompt=prompt,
-        checks=_calls(row),
-        entry_point=entry_point,
-        stub=prompt,
-        setup=without(prompt, parsed(prompt, row, "prompt"), entry_point),
-        reference=prompt + row.text("canonical_solution"),
-        checker=CHECKERS.get(entry_point, ""),
-        stop=humaneval.STOP,
-    )
+        return task
+    return replace(task, checks=_calls(row), checker=CHECKERS.get(task.entry_point, ""))
 
 
 def mbpp_task_of(row: Row) -> Task:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from assay.errors import SettingsError
@@ -44,30 +45,20 @@ def task_of(row: Row) -> Task:
         return exact.task_of(row)
     if "test_list" in row.fields:
         return mbpp.task_of(row)
-    if "exchanges" in row.fields:
-        return _program(row)
-    prompt, language, entry_point = row.text("prompt"), row.text("language", default="python"), _entry_point(row)
-    stub = row.text("stub", default="") or (prompt if _defines(prompt, entry_point) else "")
-    setup = row.text("setup", default="")
-    if stub and not setup and language == "python":
-        setup = without(stub, parsed(stub, row, "stub" if "stub" in row.fields else "prompt"), entry_point)
-    checks: list[Check | Call] = [Check(source) for source in _checks(row, entry_point)]
-    return Task(
+    task = Task(
         id=_id(row),
-        prompt=prompt,
-        checks=(*checks, *_calls(row)),
-        entry_point=entry_point,
-        language=language,
-        stub=stub,
-        setup=setup,
-        reference=_reference(row, stub, entry_point),
-        checker=_checker(row),
+        prompt=row.text("prompt"),
+        checks=(),
+        entry_point="",
+        language=row.text("language", default="python"),
+        reference=row.text("reference", default="") or None,
         demonstrations=row.texts("demonstrations"),
     )
+    return _program(row, task) if "exchanges" in row.fields else _function(row, task)
 
 
-def _program(row: Row) -> Task:
-    """A task of exchanges."""
+def _program(row: Row, task: Task) -> Task:
+    """`task` with exchanges."""
     given = row.fields["exchanges"]
     if not isinstance(given, list) or not all(isinstance(exchange, dict) for exchange in given):
         raise row.wrong("'exchanges' is no list of objects; give each a 'stdin' and a 'stdout'")
@@ -75,15 +66,29 @@ def _program(row: Row) -> Task:
     checker = row.text("checker", default="")
     if checker and checker not in CHECKERS and not defines(parsed(checker, row, "checker"), "check"):
         raise row.wrong(f"'checker' is neither one of {', '.join(CHECKERS)} nor Python that defines `check`")
-    return Task(
-        id=_id(row),
-        prompt=row.text("prompt"),
-        checks=exchanges(row, "exchanges", stdin, stdout),
-        entry_point="",
-        language=row.text("language", default="python"),
-        reference=row.text("reference", default="") or None,
+    return replace(task, checks=exchanges(row, "exchanges", stdin, stdout), checker=checker)
+
+
+def _function(row: Row, task: Task) -> Task:
+    """`task` with tests or calls of its entry point."""
+    entry_point, setup = _entry_point(row), row.text("setup", default="")
+    stub = row.text("stub", default="") or (task.prompt if _defines(task.prompt, entry_point) else "")
+    if stub and not setup and task.language == "python":
+        setup = without(stub, parsed(stub, row, "stub" if "stub" in row.fields else "prompt"), entry_point)
+    solution = row.text("canonical_solution", default="")
+    completed = solution if not solution or _defines(solution, entry_point) else stub + solution
+    checker = row.text("checker", default="")
+    if checker and not defines(parsed(checker, row, "checker"), "check"):
+        raise row.wrong("'checker' defines no function 'check(arguments, value, expected)'")
+    checks: tuple[Check | Call, ...] = (*_checks(row, entry_point), *_calls(row))
+    return replace(
+        task,
+        checks=checks,
+        entry_point=entry_point,
+        stub=stub,
+        setup=setup,
+        reference=task.reference or completed or None,
         checker=checker,
-        demonstrations=row.texts("demonstrations"),
     )
 
 
@@ -105,11 +110,11 @@ def _tests(row: Row) -> tuple[str, ...]:
     return tests
 
 
-def _checks(row: Row, entry_point: str) -> Iterator[str]:
+def _checks(row: Row, entry_point: str) -> Iterator[Check]:
     for source in _tests(row):
         tree = parsed(source, row, "tests" if "tests" in row.fields else "test")
         calls_itself = re.search(r"^check\(", source, re.MULTILINE)
-        yield f"{source}\n\ncheck({entry_point})" if defines(tree, "check") and not calls_itself else source
+        yield Check(f"{source}\n\ncheck({entry_point})" if defines(tree, "check") and not calls_itself else source)
 
 
 def _calls(row: Row) -> Iterator[Call]:
@@ -129,19 +134,6 @@ def _calls(row: Row) -> Iterator[Call]:
     values = [None] * len(inputs) if expected is None else [Packer().text(value) for value in expected]
     for arguments, value in zip(inputs, values, strict=True):
         yield Call(Packer().text(arguments), value, tolerance)
-
-
-def _checker(row: Row) -> str:
-    source = row.text("checker", default="")
-    if source and not defines(parsed(source, row, "checker"), "check"):
-        raise row.wrong("'checker' defines no function 'check(arguments, value, expected)'")
-    return source
-
-
-def _reference(row: Row, stub: str, entry_point: str) -> str | None:
-    solution = row.text("canonical_solution", default="")
-    whole = row.text("reference", default="") or (solution if _defines(solution, entry_point) else "")
-    return whole or (stub + solution if solution else None)
 
 
 def _entry_point(row: Row) -> str:

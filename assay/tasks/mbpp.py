@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from assay.tasks import is_file, require_split, task_set
+from assay.tasks import task_set
 from assay.tasks.python_source import called, parsed
-from assay.tasks.rows import Origin, Row, file_rows, public_rows
+from assay.tasks.rows import PublicSet, Row
 from assay.types import Check, Task
 
-FULL = Origin(file="mbpp/mbpp.jsonl.gz", hub="google-research-datasets/mbpp", config="full")
-SANITIZED = Origin(file="mbpp/sanitized-mbpp.json.gz", hub="google-research-datasets/mbpp", config="sanitized")
 SPLITS = {
     "all": range(1, 975),
     "prompt": range(1, 11),
@@ -20,26 +17,27 @@ SPLITS = {
     "train": range(601, 975),
 }
 """By task_id, as in the paper; the same ranges hold for the sanitized rows."""
+HUB = "google-research-datasets/mbpp"
+FULL = PublicSet("mbpp", "mbpp/mbpp.jsonl.gz", HUB, "full", SPLITS)
+SANITIZED = PublicSet("mbpp_sanitized", "mbpp/sanitized-mbpp.json.gz", HUB, "sanitized", SPLITS)
 STOP = ("\nassert ", "\nprint(", "\nif __name__")
 
 
 @task_set
 def mbpp(split: str = "test") -> Iterator[Task]:
     """Mostly Basic Python Problems (arXiv:2108.07732): test (500), train (374), validation, prompt, all (974)."""
-    return _tasks("mbpp", FULL, split)
+    return _tasks(FULL, split)
 
 
 @task_set
 def mbpp_sanitized(split: str = "test") -> Iterator[Task]:
     """MBPP's 427 hand-verified tasks (arXiv:2108.07732): test (257), train (120), validation, prompt, all."""
-    return _tasks("mbpp_sanitized", SANITIZED, split)
+    return _tasks(SANITIZED, split)
 
 
-def _tasks(name: str, origin: Origin, split: str) -> Iterator[Task]:
-    if is_file(split):
-        return map(task_of, file_rows(Path(split)))
-    require_split(name, split, SPLITS)
-    return (task_of(row) for row in public_rows(origin) if row.fields.get("task_id") in SPLITS[split])
+def _tasks(public: PublicSet, split: str) -> Iterator[Task]:
+    ids = SPLITS.get(split)
+    return (task_of(row) for row in public.rows(split) if ids is None or row.fields.get("task_id") in ids)
 
 
 def task_of(row: Row) -> Task:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from assay.tasks import is_file, require_split, task_set
-from assay.tasks.rows import Origin, Row, file_rows, public_rows
+from assay.tasks import task_set
+from assay.tasks.rows import PublicSet, Row
 from assay.tasks.stdio import checker, exchanges
 from assay.types import Task
 
-ORIGIN = Origin(file="nemo_gym/code_gen/example.jsonl", hub="nvidia/Nemotron-RL-coding-competitive_coding")
+NEMO_GYM = PublicSet("nemo_gym", "nemo_gym/code_gen/example.jsonl", "nvidia/Nemotron-RL-coding-competitive_coding")
 
 
 @task_set
 def nemo_gym(split: str = "all") -> Iterator[Task]:
     """Competitive programming in NeMo Gym's format: programs that read and print."""
-    if is_file(split):
-        yield from map(task_of, file_rows(Path(split)))
-        return
-    require_split("nemo_gym", split, ("all",))
-    yield from map(task_of, public_rows(ORIGIN))
+    return map(task_of, NEMO_GYM.rows(split))
 
 
 def task_of(row: Row) -> Task:

@@ -6,26 +6,16 @@ import gzip
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from assay.errors import DataError
+from assay.registry import one_line
+from assay.tasks import is_file, require_split
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a public set lies."""
-
-    file: str
-    """Below $ASSAY_DATA: `mbpp/mbpp.jsonl.gz`."""
-    hub: str
-    """The data set's name on the hub."""
-    config: str | None = None
-    """Its configuration on the hub, where it has several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +53,36 @@ def _kind(value: object) -> str:
     return "missing" if value is None else f"a {type(value).__name__} ({str(value)[:40]})"
 
 
-def public_rows(origin: Origin) -> Iterator[Row]:
-    """The rows of a public set: from $ASSAY_DATA when it holds the file, else from the hub.
+@dataclass(frozen=True, slots=True)
+class PublicSet:
+    """A published set, and where it lies."""
 
-    Raises DataError when neither has it.
-    """
-    folder = os.environ.get("ASSAY_DATA")
-    if folder is None:
-        return _hub_rows(origin, "ASSAY_DATA is not set")
-    if not Path(folder).is_dir():
-        raise DataError(f"ASSAY_DATA is {folder}, which is no folder; mend or unset it")
-    file = Path(folder) / origin.file
-    return file_rows(file) if file.is_file() else _hub_rows(origin, f"{file} does not exist")
+    name: str
+    """Of the task set."""
+    file: str
+    """Below $ASSAY_DATA: `mbpp/mbpp.jsonl.gz`."""
+    hub: str
+    """The data set's name on the hub."""
+    config: str | None = None
+    """Its configuration on the hub, where it has several."""
+    splits: Collection[str] = ("all",)
+    """The splits that the task set knows; each has its rows among the same ones."""
+
+    def rows(self, split: str) -> Iterator[Row]:
+        """All rows: of the file that `split` names, else from $ASSAY_DATA when it holds the file, else from the hub.
+
+        Raises SettingsError for an unknown split, DataError when the rows are nowhere.
+        """
+        if is_file(split):
+            return file_rows(Path(split))
+        require_split(self.name, split, self.splits)
+        folder = os.environ.get("ASSAY_DATA")
+        if folder is None:
+            return _hub_rows(self, "ASSAY_DATA is not set")
+        if not Path(folder).is_dir():
+            raise DataError(f"ASSAY_DATA is {folder}, which is no folder; mend or unset it")
+        file = Path(folder) / self.file
+        return file_rows(file) if file.is_file() else _hub_rows(self, f"{file} does not exist")
 
 
 def file_rows(file: Path) -> Iterator[Row]:
@@ -90,21 +98,17 @@ def file_rows(file: Path) -> Iterator[Row]:
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise DataError(f"{file} cannot be read: {error}") from error
     if file.name.removesuffix(".gz").endswith(".json"):
-        yield from _array_rows(file, text)
-        return
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            where = f"{file}, line {number}"
-            yield _row(_parsed(line, where), where)
-
-
-def _array_rows(file: Path, text: str) -> Iterator[Row]:
-    rows = _parsed(text, str(file))
-    if not isinstance(rows, list):
-        raise DataError(f"{file} is no array of rows; write [...], or one object per line in a .jsonl")
-    for number, fields in enumerate(rows, start=1):
-        where = f"{file}, row {number}"
-        yield _row(fields, where)
+        rows = _parsed(text, str(file))
+        if not isinstance(rows, list):
+            raise DataError(f"{file} is no array of rows; write [...], or one object per line in a .jsonl")
+        found = ((f"{file}, row {number}", fields) for number, fields in enumerate(rows, start=1))
+    else:
+        lines = ((f"{file}, line {number}", line) for number, line in enumerate(text.split("\n"), start=1))
+        found = ((where, _parsed(line, where)) for where, line in lines if line.strip())
+    for where, fields in found:
+        if not isinstance(fields, dict):
+            raise DataError(f"{where}: a row is a JSON object, not {_kind(fields)}")
+        yield Row(fields, where)
 
 
 def _parsed(text: str, where: str) -> object:
@@ -114,28 +118,17 @@ def _parsed(text: str, where: str) -> object:
         raise DataError(f"{where}: no valid JSON ({error}); mend it") from error
 
 
-def _row(fields: object, where: str) -> Row:
-    if not isinstance(fields, dict):
-        raise DataError(f"{where}: a row is a JSON object, not {_kind(fields)}")
-    return Row(fields, where)
-
-
-def _hub_rows(origin: Origin, why: str) -> Iterator[Row]:
-    log.info("%s: reading %s from the hub", why, origin.hub)
-    for split, rows in _download(origin, why).items():
-        for number, fields in enumerate(rows, start=1):
-            yield Row(fields, f"{origin.hub}, {split} row {number}")
-
-
-def _download(origin: Origin, why: str) -> Mapping[str, Any]:
+def _hub_rows(public: PublicSet, why: str) -> Iterator[Row]:
+    log.info("%s: reading %s from the hub", why, public.hub)
     try:
         import datasets
 
-        found: Mapping[str, Any] = datasets.load_dataset(origin.hub, origin.config)
+        found: Mapping[str, Any] = datasets.load_dataset(public.hub, public.config)
     except Exception as error:  # the hub client and its transports raise dozens of kinds; all mean: not to be had
-        cause = " ".join(str(error).split())[:200]
         raise DataError(
-            f"{origin.hub} cannot be had from the hub ({type(error).__name__}: {cause}), and {why}; "
-            f"go online, or set ASSAY_DATA to a folder that holds {origin.file}"
+            f"{public.hub} cannot be had from the hub ({one_line(error)}), and {why}; "
+            f"go online, or set ASSAY_DATA to a folder that holds {public.file}"
         ) from error
-    return found
+    for split, rows in found.items():
+        for number, fields in enumerate(rows, start=1):
+            yield Row(fields, f"{public.hub}, {split} row {number}")

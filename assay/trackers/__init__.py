@@ -7,24 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from assay.config.sections import TrackerName
 from assay.errors import SettingsError
-from assay.registry import suggest
 from assay.trackers.base import Tracker
 from assay.trackers.console import open_console
+from assay.trackers.dashboards import TensorboardTracker, WandbTracker
 from assay.trackers.jsonl import JsonlTracker
 from assay.trackers.rollouts import RolloutTracker
-from assay.trackers.tensorboard import TensorboardTracker
-from assay.trackers.wandb import WandbTracker
 from assay.types import Metrics, Rollout
 
-__all__ = ["NAMES", "Tracker", "Trackers", "check_names", "open_trackers"]
-
-NAMES = ("console", "jsonl", "rollouts", "tensorboard", "wandb")
+__all__ = ["Tracker", "Trackers", "open_trackers"]
 
 log = logging.getLogger(__name__)
 
 
-class Trackers:
+class Trackers(Tracker):
     """Several trackers as one. One that breaks while the run goes on is warned of once and called again each time."""
 
     def __init__(self, trackers: Mapping[str, Tracker]) -> None:
@@ -53,20 +50,14 @@ class Trackers:
                 self._broken.add(name)
 
 
-def check_names(names: Sequence[str]) -> None:
-    """Raises SettingsError for a name that is no tracker's."""
-    for name in names:
-        if name not in NAMES:
-            raise SettingsError(f"unknown tracker {name!r} in `trackers`; {suggest(name, list(NAMES))}")
-
-
-def open_trackers(names: Sequence[str], folder: Path, *, run: str, start_step: int, total_steps: int) -> Trackers:
+def open_trackers(
+    names: Sequence[TrackerName], folder: Path, *, run: str, start_step: int, total_steps: int
+) -> Trackers:
     """Open the named trackers on a run's folder; what they hold beyond `start_step`, the last step done, is cut away.
 
-    Raises SettingsError for an unknown name, a package that is not installed, or a folder that cannot be written to;
-    then none stays open.
+    Raises SettingsError for a package that is not installed, or a folder that cannot be written to; then none stays
+    open.
     """
-    check_names(names)
     trackers: dict[str, Tracker] = {}
     with ExitStack() as opened:
         for name in names:
@@ -79,7 +70,7 @@ def open_trackers(names: Sequence[str], folder: Path, *, run: str, start_step: i
     return Trackers(trackers)
 
 
-def _open(name: str, folder: Path, *, run: str, start_step: int, total_steps: int) -> Tracker:
+def _open(name: TrackerName, folder: Path, *, run: str, start_step: int, total_steps: int) -> Tracker:
     match name:
         case "console":
             return open_console(run=run, start_step=start_step, total_steps=total_steps)
@@ -89,5 +80,5 @@ def _open(name: str, folder: Path, *, run: str, start_step: int, total_steps: in
             return RolloutTracker(folder, start_step=start_step)
         case "tensorboard":
             return TensorboardTracker(folder, start_step=start_step)
-        case _:
+        case "wandb":
             return WandbTracker(folder, run=run, start_step=start_step)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from assay.types import Metrics, Rollout
 
 
-class Tracker(Protocol):
-    """Steps count from 1; what is known before the first step has step 0. A step may be tracked more than once."""
+class Tracker:
+    """Takes what it has a use for and lets the rest pass.
+
+    Steps count from 1; what is known before the first step has step 0. A step may be tracked more than once.
+    """
 
     def track(self, step: int, metrics: Metrics) -> None:
         """Take the numbers of a step, or some of them."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from assay.types import Metrics, Rollout
+from assay.trackers.base import Tracker
+from assay.types import Metrics
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,7 +36,7 @@ def open_console(*, run: str, start_step: int, total_steps: int) -> BarTracker |
     return LineTracker(console, run=run, total_steps=total_steps)
 
 
-class BarTracker:
+class BarTracker(Tracker):
     """A progress bar, and under it the newest step's numbers; evaluations stay above."""
 
     def __init__(self, console: Console, *, run: str, start_step: int, total_steps: int) -> None:
@@ -61,15 +62,12 @@ class BarTracker:
             self._progress.update(self._bar, completed=step)
             self._newest.plain = _numbers(metrics)
 
-    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
-        """Nothing: too many to show."""
-
     def close(self) -> None:
         """Leave the bar as it stands."""
         self._live.stop()
 
 
-class LineTracker:
+class LineTracker(Tracker):
     """A plain line for the first step, each tenth of the way, each evaluation, and whenever five seconds passed."""
 
     def __init__(
@@ -91,12 +89,6 @@ class LineTracker:
             self._tenth, self._printed = tenth, now
         line = f"{self._run} step {step}/{self._total}  {_numbers(metrics)}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
-        """Nothing: too many to show."""
-
-    def close(self) -> None:
-        """Nothing: every line is printed."""
 
 
 def _is_evaluation(metrics: Metrics) -> bool:

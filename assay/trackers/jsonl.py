@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from math import inf, isfinite
 from pathlib import Path
 
 from assay.files import write_atomically
-from assay.types import Metrics, Rollout
+from assay.trackers.base import Tracker
+from assay.types import Metrics
 
 
-class JsonlTracker:
+class JsonlTracker(Tracker):
     """Appends `{"step": 12, "reward/mean": 0.5, ...}`, readable at once; a number that is not finite is null."""
 
     def __init__(self, folder: Path, *, start_step: int) -> None:
@@ -27,9 +27,6 @@ class JsonlTracker:
         numbers = {name: float(value) if isfinite(value) else None for name, value in metrics.items()}
         self._stream.write(json.dumps({"step": step} | numbers) + "\n")
         self._stream.flush()
-
-    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
-        """Nothing: rollouts are no numbers."""
 
     def close(self) -> None:
         """Close the file."""

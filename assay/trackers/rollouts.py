@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from assay.files import remove_leftovers, replacing
-from assay.types import Metrics, Rollout, Turn
+from assay.trackers.base import Tracker
+from assay.types import Rollout, Turn
 
 
-class RolloutTracker:
+class RolloutTracker(Tracker):
     """Writes one file for each step; a row is one turn, or a rollout that failed before its first."""
 
     def __init__(self, folder: Path, *, start_step: int) -> None:
@@ -22,15 +23,9 @@ class RolloutTracker:
             if int(file.stem.removeprefix("step_")) > start_step:
                 file.unlink()
 
-    def track(self, step: int, metrics: Metrics) -> None:
-        """Nothing: numbers are no rollouts."""
-
     def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
         """Write the step's file."""
         write_rollouts(self._folder / f"step_{step:06d}.parquet", step, groups)
-
-    def close(self) -> None:
-        """Nothing: every file is complete."""
 
 
 def write_rollouts(file: Path, step: int, groups: Sequence[Sequence[Rollout]]) -> None:

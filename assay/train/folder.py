@@ -7,7 +7,6 @@ import re
 import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from assay.config.sections import RunSettings
 from assay.errors import SettingsError
 from assay.files import remove_leftovers, replacing, write_atomically
 from assay.policy.load import load_policy
-from assay.policy.save import save_policy
 from assay.train.learner import Learner
 
 MAY_CHANGE = ("evaluate", "save", "trackers", "learner", "judge.slots", "judge.allow_weak_isolation")
@@ -25,17 +23,8 @@ LENGTH = ("steps", "epochs")
 """Settings that may differ under a constant schedule only: the others' rates depend on the length."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A saved policy with what learning needs to go on."""
-
-    folder: Path
-    step: int
-    """Steps done when it was saved."""
-
-
 class StageFolder:
-    """The folder of one stage of a run."""
+    """The folder of one stage of a run. A checkpoint in it is a policy with what learning needs to go on."""
 
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
@@ -50,10 +39,8 @@ class StageFolder:
             old = _flat(tomllib.loads(self.saved.read_text(encoding="utf-8")))
             new = _flat(tomllib.loads(dump(self.settings)))
             free = (*MAY_CHANGE, *(LENGTH if self.settings.optimizer.schedule == "constant" else ()))
-            changed = sorted(
-                key for key in old.keys() | new.keys() if old.get(key) != new.get(key) and not _within(key, free)
-            )
-            if changed:
+            differ = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
+            if changed := sorted(key for key in differ if not _within(key, free)):
                 raise SettingsError(
                     f"{self.path} was made with other settings ({', '.join(changed)}): "
                     "choose another --name, or start over with --fresh"
@@ -76,38 +63,36 @@ class StageFolder:
     def evaluated(self, done: int) -> None:
         write_atomically(self.path / "evaluated.json", json.dumps({"step": done}))
 
-    def latest(self) -> Checkpoint | None:
-        """The newest checkpoint, if any."""
-        return max(self._all(), key=lambda one: one.step, default=None)
+    def latest(self) -> Path | None:
+        """The folder of the newest checkpoint, if any."""
+        return next(reversed(self._all()), None)
 
-    def save(self, learner: Learner, step: int) -> Checkpoint:
+    def save(self, learner: Learner, step: int) -> None:
         """Write a checkpoint of `step` steps done, whole or not at all; drop the oldest beyond `save.keep`."""
-        checkpoint = Checkpoint(self.checkpoints / f"step_{step:06d}", step)
-        with replacing(checkpoint.folder) as partial:
-            save_policy(learner.policy, partial)
+        with replacing(self.checkpoints / f"step_{step:06d}") as partial:
+            learner.policy.save(partial)
             state = partial / "assay"
             state.mkdir()
             learner.optimizer.save(state / "optimizer.safetensors")
-        for old in sorted(self._all(), key=lambda one: one.step)[: -self.settings.save.keep]:
-            shutil.rmtree(old.folder)
-        return checkpoint
+        for old in self._all()[: -self.settings.save.keep]:
+            shutil.rmtree(old)
 
-    def restore(self, learner: Learner, checkpoint: Checkpoint) -> int:
+    def restore(self, learner: Learner, checkpoint: Path) -> int:
         """Put the checkpoint's weights and the optimizer's state into the learner; the steps done."""
-        saved = load_policy(self.settings.policy.model_copy(update={"model": str(checkpoint.folder), "device": "cpu"}))
+        saved = load_policy(self.settings.policy.model_copy(update={"model": str(checkpoint), "device": "cpu"}))
         for name, parameter in learner.policy.trainable.items():
             parameter.data.copy_(saved.trainable[name].data)
-        learner.optimizer.load(checkpoint.folder / "assay" / "optimizer.safetensors")
-        return checkpoint.step
+        learner.optimizer.load(checkpoint / "assay" / "optimizer.safetensors")
+        return _steps(checkpoint)
 
-    def _all(self) -> list[Checkpoint]:
-        if not self.checkpoints.is_dir():
-            return []
-        return [
-            Checkpoint(path, int(path.name.removeprefix("step_")))
-            for path in self.checkpoints.iterdir()
-            if re.fullmatch(r"step_\d{6,}", path.name)
-        ]
+    def _all(self) -> list[Path]:
+        """The checkpoints, oldest first."""
+        found = (path for path in self.checkpoints.glob("step_*") if re.fullmatch(r"step_\d{6,}", path.name))
+        return sorted(found, key=_steps)
+
+
+def _steps(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step_"))
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -86,19 +86,13 @@ class Learner:
             logprobs, entropy = self._forward(batch)
             losses, numbers = self.algorithm.loss(logprobs, batch)
             loss = masked_sum(losses, batch.mask) / tokens
-            if not math.isfinite(loss.item()):
-                raise TrainingError(
-                    f"step {step + 1}: the loss is {loss.item()}; lower optimizer.lr, or look at this step's rollouts"
-                )
+            _require_finite("loss", loss.item(), step)
             loss.backward()  # type: ignore[no-untyped-call]
             sums["loss"] += loss.item()
             for name, value in {**numbers, "entropy": entropy}.items():
                 sums[name] += float(masked_sum(value, batch.mask))
         norm = self.optimizer.step(step)
-        if not math.isfinite(norm):
-            raise TrainingError(
-                f"step {step + 1}: the gradient's norm is {norm}; lower optimizer.lr, or look at this step's rollouts"
-            )
+        _require_finite("gradient's norm", norm, step)
         learned = sum(int(batch.mask.sum()) for batch in batches)
         means = {name: value / learned for name, value in sums.items() if name != "loss"}
         return {"loss": sums["loss"], **means, "grad_norm": norm}
@@ -119,6 +113,13 @@ class Learner:
             yield
         finally:
             _put(self.policy, now)
+
+
+def _require_finite(what: str, value: float, step: int) -> None:
+    if not math.isfinite(value):
+        raise TrainingError(
+            f"step {step + 1}: the {what} is {value}; lower optimizer.lr, or look at this step's rollouts"
+        )
 
 
 def _copy(policy: Policy) -> dict[str, Tensor]:

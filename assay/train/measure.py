@@ -15,6 +15,7 @@ from assay.policy.load import load_policy
 from assay.rollout.group import Collected, ask
 from assay.tasks import load
 from assay.train.run import open_judge
+from assay.types import Rollout
 
 
 def measure(
@@ -35,20 +36,11 @@ def measure(
 
     found, made = asyncio.run(run())
     write_report(folder, [*read_report(folder), found])
-    write_atomically(folder / "samples.jsonl", "".join(_sample_rows(made)))
+    write_atomically(folder / "samples.jsonl", "".join(map(_sample_row, made.rollouts)))
     return found
 
 
-def _sample_rows(made: Collected) -> list[str]:
-    return [
-        json.dumps(
-            {
-                "task_id": rollout.task.id,
-                "solution": rollout.turns[-1].program or "",
-                "reply": rollout.turns[-1].completion.text,
-                "verdict": str(rollout.turns[-1].execution.verdict),
-            }
-        )
-        + "\n"
-        for rollout in made.rollouts
-    ]
+def _sample_row(rollout: Rollout) -> str:
+    turn = rollout.turns[-1]
+    shown = {"task_id": rollout.task.id, "solution": turn.program or "", "reply": turn.completion.text}
+    return json.dumps(shown | {"verdict": str(turn.execution.verdict)}) + "\n"

@@ -91,33 +91,32 @@ class Run:
         self.tracker.track(step + 1, seen.metrics | learned)
 
     async def catch_up(self) -> None:
-        """Make the evaluations that were due before and are missing: of the untrained policy, or of the checkpoint."""
+        """Make the evaluation that was due before and is missing: of the untrained policy, or of the checkpoint."""
         settings = self.stage.settings.evaluate
-        if settings is None or self.folder.evaluated == self.done:
-            return
-        if self.done == 0 and settings.before:
-            await self._evaluate(BASE, 0)
-        elif self.done > 0 and self.is_due("evaluate", self.done - 1):
+        due = self.is_due("evaluate", self.done - 1) if self.done else settings is not None and settings.before
+        if due and self.folder.evaluated != self.done:
             await self.evaluate(self.done - 1)
 
     async def evaluate(self, step: int) -> None:
-        """Evaluate the policy as it is after step `step`; the stage's line in the report is its newest evaluation."""
-        if self.held_out:
-            await self._evaluate(self.stage.settings.stage, step + 1)
+        """Evaluate the policy as it is after step `step`, -1 being before the first.
 
-    def save(self, step: int) -> None:
-        """Write a checkpoint."""
-        self.folder.save(self.learner, step + 1)
-
-    async def _evaluate(self, name: str, done: int) -> None:
+        The stage's line in the report is its newest evaluation.
+        """
         settings, seed = self.stage.settings.evaluate, self.stage.settings.seed
-        assert settings is not None
+        if settings is None:
+            return
+        done = step + 1
+        name = self.stage.settings.stage if done else BASE
         await self.engine.load(self.learner.policy, done)
         found, made = await evaluate(name, self.held_out, settings, self.engine, self.judge, derive(seed, "evaluate"))
         write_rollouts(self.folder.path / "evaluations" / f"step_{done:06d}.parquet", done, made.groups)
         write_report(self.folder.run, [*read_report(self.folder.run), found])
         self.tracker.track(done, {"evaluate/pass@1": found.pass_at[1], "evaluate/length": found.mean_length})
         self.folder.evaluated = done
+
+    def save(self, step: int) -> None:
+        """Write a checkpoint."""
+        self.folder.save(self.learner, step + 1)
 
 
 @asynccontextmanager

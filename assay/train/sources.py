@@ -72,11 +72,8 @@ class DatasetSource:
 
     async def next(self, step: int) -> Seen:
         """The next `dataset.batch` demonstrations."""
-        return Seen(
-            draw(
-                self.samples, self.settings.dataset.batch, step, derive(self.settings.seed, self.settings.stage, "data")
-            )
-        )
+        seed = derive(self.settings.seed, self.settings.stage, "data")
+        return Seen(draw(self.samples, self.settings.dataset.batch, step, seed))
 
 
 class RolloutSource:

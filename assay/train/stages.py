@@ -20,7 +20,6 @@ from assay.policy.load import check_model, pick_device
 from assay.policy.tiny import make_tiny
 from assay.registry import load_plugins
 from assay.tasks import load
-from assay.trackers import check_names
 from assay.train.folder import StageFolder
 from assay.train.loop import train
 from assay.train.run import Stage, open_run
@@ -57,8 +56,7 @@ def run_plan(plan: Plan, *, fresh: bool = False, announce: Callable[[str], None]
         folder = StageFolder(settings)
         folder.check()
         finished = asyncio.run(_run_stage(replace(stage, settings=settings), announce))
-        checkpoint = folder.latest()
-        previous = checkpoint.folder if checkpoint else None
+        previous = folder.latest()
         _draw(plan, run_folder)
         if not finished:
             break
@@ -71,7 +69,6 @@ def prepare(settings: RunSettings, beside: Path) -> Stage:
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
     reward = rewards.build(settings.rewards)
     pick_device(settings.policy.device)
-    check_names(settings.trackers)
     if settings.policy.model != "tiny":
         check_model(settings.policy.model)
     tasks = load(settings.tasks.train, limit=settings.tasks.limit)

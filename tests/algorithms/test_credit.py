@@ -66,7 +66,7 @@ def test_the_divergence_is_added_with_its_weight() -> None:
     ("table", "message"),
     [
         ({"name": "grpo", "clip_hihg": 1}, "unknown setting 'algorithm.clip_hihg'; did you mean 'algorithm.clip_high'"),
-        ({"name": "sft", "x": 1}, "unknown setting 'algorithm.x'; sft has no settings of its own"),
+        ({"name": "sft", "x": 1}, "unknown setting 'algorithm.x'; there are none here"),
         ({"name": "grpo", "scale": "sum"}, "setting 'algorithm.scale' = 'sum'"),
     ],
 )

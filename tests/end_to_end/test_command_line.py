@@ -95,7 +95,7 @@ GRADE = ("grade", "--tasks", "tasks.jsonl", "--samples")
         (["train", "a.toml", "--tasks.train", "drils"], {"a.toml": TINY}, "did you mean 'drills'?"),
         (["train", "a.toml", "--rewards.lenght.alpha", "1"], {"a.toml": TINY}, "did you mean 'length'?"),
         (["train", "a.toml", "--rewards.tests.mod", "all"], {"a.toml": TINY}, "did you mean"),
-        (["train", "a.toml", "--trackers", '["consol"]'], {"a.toml": TINY}, "did you mean 'console'?"),
+        (["train", "a.toml", "--trackers", '["consol"]'], {"a.toml": TINY}, "input should be 'console', 'jsonl'"),
         (["train", "a.toml", "--policy.model", "./nothing"], {"a.toml": TINY}, "'./nothing' does not exist"),
         (["train", "a.toml", "--policy.model", "./bare"], {"a.toml": TINY, "bare/config.json": "{}"},
          "holds no tokenizer"),

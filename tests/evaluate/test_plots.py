@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import DataError
-from assay.evaluate.plots import LENGTH, LOSS, PASS_RATE, Curve, _curves, _rows, learning_curve, stages
+from assay.evaluate.plots import LENGTH, LOSS, PASS_RATE, _curves, _rows, learning_curve, stages
 from assay.evaluate.report import Evaluation
 from assay.maths.estimates import pass_interval
 
@@ -54,11 +54,11 @@ def test_a_pass_rate_is_drawn_in_percent_and_hides_the_loss_of_its_stage(tmp_pat
         {"step": 1, "evaluate/pass@1": 0.5},
         {"step": 2, "loss": 0.2, "reward/pass_rate": None, "rollout/length": 60.0},
     )
-    assert _curves(_rows(file)) == {PASS_RATE: Curve((1,), (25.0,)), LENGTH: Curve((1, 2), (80.0, 60.0))}
+    assert _curves(_rows(file)) == {PASS_RATE: [(1, 25.0)], LENGTH: [(1, 80.0), (2, 60.0)]}
 
 
 def test_a_stage_without_a_pass_rate_shows_its_loss(tmp_path: Path) -> None:
-    assert _curves([{"step": 3, "loss": 0.7}]) == {LOSS: Curve((3,), (0.7,))}
+    assert _curves([{"step": 3, "loss": 0.7}]) == {LOSS: [(3, 0.7)]}
 
 
 def test_half_a_line_at_the_end_of_a_running_run_is_left_out(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import torch
 from assay.config.sections import LoraSettings, PolicySettings
 from assay.errors import AssayError, MachineError, ModelError, SettingsError
 from assay.policy.load import Policy, check_model, load_policy
-from assay.policy.save import save_policy
 from tests.policies import change_json, checkpoint, tiny_policy
 
 
@@ -28,14 +27,14 @@ def refused(folder: Path, kind: type[AssayError], match: str, *, remote: bool = 
 
 def adapter(folder: Path, lora: LoraSettings) -> Path:
     policy = load(checkpoint(folder, "llama"), lora)
-    save_policy(policy, folder / "adapter")
+    policy.save(folder / "adapter")
     return folder / "adapter"
 
 
 def test_a_temperature_without_sampling_does_not_keep_a_policy_from_being_saved(tmp_path: Path) -> None:
     made = checkpoint(tmp_path, "llama")
     change_json(made / "generation_config.json", do_sample=False, temperature=0.6, top_p=0.95)
-    save_policy(load(made), tmp_path / "saved")
+    load(made).save(tmp_path / "saved")
     again = load(tmp_path / "saved").model.generation_config
     assert (again.do_sample, again.temperature, again.top_p) == (True, 0.6, 0.95)
 
@@ -99,10 +98,10 @@ def test_an_adapter_finds_its_model_from_any_working_directory(tmp_path: Path, m
     policy = load("llama", LoraSettings(rank=4))
     for parameter in policy.trainable.values():
         parameter.data.add_(0.01)
-    save_policy(policy, Path("one"))
+    policy.save(Path("one"))
     shutil.copytree("one", "relative")
     change_json(Path("relative/adapter_config.json"), base_model_name_or_path="llama")
-    save_policy(load("relative"), Path("two"))
+    load("relative").save(Path("two"))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     tokens = torch.arange(20).unsqueeze(0)

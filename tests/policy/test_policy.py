@@ -11,7 +11,6 @@ from assay.config.sections import LoraSettings, PolicySettings, TinySettings
 from assay.errors import ModelError, SettingsError
 from assay.policy.forward import token_logprobs
 from assay.policy.load import Policy, load_policy, pick_device
-from assay.policy.save import save_policy
 from assay.policy.tiny import make_tiny
 from assay.types import Check, Task
 from tests.policies import TASKS, change_json, checkpoint, tiny_policy
@@ -63,7 +62,7 @@ def test_a_checkpoint_is_loaded_saved_and_loaded_again_by_transformers(
     policy = load_policy(PolicySettings(model=str(checkpoint(tmp_path, kind)), lora=lora, device="cpu"))
     for parameter in policy.trainable.values():
         parameter.data.add_(0.01)
-    save_policy(policy, tmp_path / "saved")
+    policy.save(tmp_path / "saved")
     again = load_policy(PolicySettings(model=str(tmp_path / "saved"), device="cpu"))
     assert torch.equal(logits_of(again), logits_of(policy))
     assert again.trainable.keys() == policy.trainable.keys()

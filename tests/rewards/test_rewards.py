@@ -96,13 +96,13 @@ def test_format_asks_for_an_end_a_program_and_one_closed_block(
     [
         ({}, "`rewards` is empty"),
         ({"test": {}}, "unknown reward 'test'; did you mean 'tests'?"),
-        ({"tests": {"mod": "all"}}, "unknown setting 'rewards.tests.mod'; did you mean 'mode'?"),
-        ({"tests": {"mode": "some"}}, "rewards.tests.mode = 'some' does not fit; it takes 'all' or 'fraction'"),
-        ({"length": {"alpha": "0.1"}}, "rewards.length.alpha = '0.1' does not fit; it takes a finite number"),
-        ({"length": {"alpha": True}}, "it takes a finite number"),
-        ({"length": {"alpha": float("nan")}}, "it takes a finite number"),
-        ({"length": {"on_failure": 1}}, "it takes true or false"),
-        ({"tests": {"weight": None}}, "rewards.tests.weight = None does not fit; it takes a finite number"),
+        ({"tests": {"mod": "all"}}, "unknown setting 'rewards.tests.mod'; did you mean 'rewards.tests.mode'?"),
+        ({"tests": {"mode": "some"}}, "setting 'rewards.tests.mode' = 'some': input should be 'all' or 'fraction'"),
+        ({"length": {"alpha": "0.1"}}, "setting 'rewards.length.alpha' = '0.1': input should be a valid number"),
+        ({"length": {"alpha": True}}, "input should be a valid number"),
+        ({"length": {"alpha": float("nan")}}, "input should be a finite number"),
+        ({"length": {"on_failure": 1}}, "input should be a valid boolean"),
+        ({"tests": {"weight": None}}, "setting 'rewards.tests.weight' = None: input should be a valid number"),
         ({"tests": {"rollout": 1}}, "unknown setting 'rewards.tests.rollout'"),
     ],
 )
@@ -126,7 +126,7 @@ def test_a_term_that_is_no_number_names_itself(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(rewards._items, "broken", broken)
     with pytest.raises(UserError, match=r"reward 'broken' returned nan \(task t/1\)"):
         build({"broken": {"size": 2}})(RIGHT)
-    with pytest.raises(SettingsError, match="it takes a whole number"):
+    with pytest.raises(SettingsError, match="input should be a valid integer"):
         build({"broken": {"size": 1.5}})
 
 
@@ -175,10 +175,10 @@ def test_parameters_take_what_their_annotations_say_whatever_else_is_for_type_ch
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"old": True}, "rewards.typed.old = True does not fit; it takes a whole number"),
-        ({"new": "3"}, "rewards.typed.new = '3' does not fit; it takes a whole number"),
-        ({"new": 1.0}, "rewards.typed.new = 1.0 does not fit"),
-        ({"few": [1, True]}, "rewards.typed.few = [1, True] does not fit; it takes list[int]"),
+        ({"old": True}, "setting 'rewards.typed.old' = True: input should be a valid integer"),
+        ({"new": "3"}, "setting 'rewards.typed.new' = '3': input should be a valid integer"),
+        ({"new": 1.0}, "setting 'rewards.typed.new' = 1.0: input should be a valid integer"),
+        ({"few": [1, True]}, "setting 'rewards.typed.few.1' = True: input should be a valid integer"),
         ({"hidden": 1}, "reward 'typed': the annotation of 'hidden' cannot be used (NameError: name 'Decimal'"),
         ({"foreign": 1}, "rewards.typed.foreign"),
     ],
@@ -197,7 +197,7 @@ def test_a_parameter_without_a_default_must_be_given(monkeypatch: pytest.MonkeyP
         return float(size)
 
     monkeypatch.setitem(rewards._items, "needy", needy)
-    with pytest.raises(SettingsError, match=r"rewards\.needy\.size has no default; write it below \[rewards\.needy\]"):
+    with pytest.raises(SettingsError, match=r"setting 'rewards\.needy\.size' is missing"):
         build({"needy": {"weight": 2}})
     assert build({"needy": {"size": 3, "weight": 2}})(RIGHT).total == 6.0
 

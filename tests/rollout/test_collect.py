@@ -9,12 +9,12 @@ import pytest
 
 from assay import rewards
 from assay.engines.base import Request, Sampling
-from assay.engines.scripted import ScriptedEngine
 from assay.errors import SettingsError
 from assay.judge import Judge
 from assay.rollout.group import Collected, Prompted, collect
 from assay.rollout.samples import describe, to_samples
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
+from tests.scripted import ScriptedEngine
 
 ADD = Task("add", "Add.", (Check("assert f(1, 2) == 3"), Check("assert f(1, 1) == 2")), "f")
 NEG = Task("neg", "Negate.", (Check("assert f(2) == -2"),), "f")

@@ -13,7 +13,7 @@ import pytest
 
 from assay.errors import DataError, SettingsError
 from assay.tasks import load, task_sets
-from assay.tasks.rows import Origin, public_rows
+from assay.tasks.rows import PublicSet
 from assay.types import Call, Check
 from tests.tasks import sources
 
@@ -228,7 +228,7 @@ def test_rows_from_the_hubs_client_are_the_same_rows(tmp_path: Path, monkeypatch
     (tmp_path / "set").mkdir()
     write(tmp_path / "set" / "test.jsonl", {"task_id": "x", "n": 1}, {"task_id": "y", "n": 2})
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    rows = list(public_rows(Origin(file="absent", hub=str(tmp_path / "set"))))
+    rows = list(PublicSet("absent", "absent", str(tmp_path / "set")).rows("all"))
     assert [dict(row.fields) for row in rows] == [{"task_id": "x", "n": 1}, {"task_id": "y", "n": 2}]
     assert rows[1].where == f"{tmp_path / 'set'}, test row 2"
 

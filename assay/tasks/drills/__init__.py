@@ -8,33 +8,19 @@ The demonstrations of train are wordy and partly wrong, as real data are: reinfo
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import combinations, permutations, product
 from typing import Any
 
 from assay.tasks import require_split, task_set
-from assay.tasks.drills.composition import (
-    Composition,
-    commented,
-    lacking_a_stage,
-    loop,
-    near_misses,
-    prompt,
-    run,
-    short,
-    steps,
-)
+from assay.tasks.drills.composition import STYLES, Composition, lacking_a_stage, near_misses, prompt, run, short
 from assay.tasks.drills.operations import FAMILIES
 from assay.types import Check, Task
-
-Style = Callable[[Composition], str]
 
 SEED = 2026
 WRONG_SHARE = 0.3
 """Of the demonstrations: those with one thing wrong."""
-STYLES: dict[Style, float] = {short: 0.35, steps: 0.15, loop: 0.15, commented: 0.35}
-"""The demonstrations' styles and how often each is drawn."""
 DEMONSTRATIONS = 2
 HELD_OUT_SHARE = 0.18
 """Of the pairs of a filter and a map: those kept for `test`."""

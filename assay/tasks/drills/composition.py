@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -48,18 +48,17 @@ def _mapped(drill: Composition, items: list[Any]) -> list[Any]:
 
 def near_misses(drill: Composition) -> Iterator[Composition]:
     """The drill with one thing wrong: a slip in a stage, a stage left out, or the order swapped."""
-    for n, stage in enumerate(drill.filters):
-        rest = (drill.filters[:n], drill.filters[n + 1 :])
-        yield replace(drill, filters=(*rest[0], *_slips(stage), *rest[1]))
-        yield replace(drill, filters=(*rest[0], *rest[1]))
-    for n, stage in enumerate(drill.maps):
-        rest = (drill.maps[:n], drill.maps[n + 1 :])
-        yield replace(drill, maps=(*rest[0], *_slips(stage), *rest[1]))
-        yield replace(drill, maps=(*rest[0], *rest[1]))
-    for fold in _slips(drill.fold):
-        yield replace(drill, fold=fold)
+    yield from (replace(drill, filters=stages) for stages in _one_wrong(drill.filters))
+    yield from (replace(drill, maps=stages) for stages in _one_wrong(drill.maps))
+    yield from (replace(drill, fold=fold) for fold in _slips(drill.fold))
     if drill.filters and drill.maps:
         yield replace(drill, maps_first=True)
+
+
+def _one_wrong(stages: tuple[Operation, ...]) -> Iterator[tuple[Operation, ...]]:
+    for n, stage in enumerate(stages):
+        yield (*stages[:n], *_slips(stage), *stages[n + 1 :])
+        yield (*stages[:n], *stages[n + 1 :])
 
 
 def lacking_a_stage(drill: Composition) -> Iterator[Composition]:
@@ -110,6 +109,10 @@ def loop(drill: Composition) -> str:
         inside = change + inside
     head = ["out = []", f"for {x} in {drill.family.argument}:"]
     return _function(drill, *head, *(f"    {line}" for line in inside), f"return {drill.fold.code.format('out')}")
+
+
+STYLES: dict[Callable[[Composition], str], float] = {short: 0.35, steps: 0.15, loop: 0.15, commented: 0.35}
+"""How a drill may be written, and how often each is drawn for demonstrations."""
 
 
 def _steps(drill: Composition, *, comments: bool) -> tuple[list[str], str]:

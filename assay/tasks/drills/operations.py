@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 
@@ -66,26 +67,18 @@ NUMBER_MAPS = (
     _stage("take absolute values", "abs({0})", abs, "-{0}", lambda x: -x),
     _stage("take each modulo 5", "{0} % 5", lambda x: x % 5, "{0} // 5", lambda x: x // 5),
 )
+_largest, _smallest = partial(max, default=0), partial(min, default=0)
 NUMBER_FOLDS = (
     _stage("return the sum", "sum({0})", sum, "sum({0}, 1)", lambda xs: sum(xs, 1)),
-    _stage(
-        "return the largest or 0", "max({0}, default=0)", lambda xs: max(xs, default=0),
-        "min({0}, default=0)", lambda xs: min(xs, default=0),
-    ),
-    _stage(
-        "return the smallest or 0", "min({0}, default=0)", lambda xs: min(xs, default=0),
-        "max({0}, default=0)", lambda xs: max(xs, default=0),
-    ),
+    _stage("return the largest or 0", "max({0}, default=0)", _largest, "min({0}, default=0)", _smallest),
+    _stage("return the smallest or 0", "min({0}, default=0)", _smallest, "max({0}, default=0)", _largest),
     _stage("count the distinct ones", "len(set({0}))", lambda xs: len(set(xs)), "len({0})", len),
     _stage("return them sorted", "sorted({0})", sorted, "{0}", list),
-    _stage(
-        "return them from high to low", "sorted({0})[::-1]", lambda xs: sorted(xs)[::-1],
-        "sorted({0})", sorted,
-    ),
+    _stage("return them from high to low", "sorted({0})[::-1]", lambda xs: sorted(xs)[::-1], "sorted({0})", sorted),
     _stage("return them reversed", "{0}[::-1]", lambda xs: xs[::-1], "sorted({0})[::-1]", lambda xs: sorted(xs)[::-1]),
     _stage("return the list", "{0}", list, "sorted({0})", sorted),
     _stage("return every second one", "{0}[::2]", lambda xs: xs[::2], "{0}[1::2]", lambda xs: xs[1::2]),
-)  # fmt: skip
+)
 WORD_FILTERS = (
     _stage("keep words longer than 3", "len({0}) > 3", lambda w: len(w) > 3, "len({0}) >= 3", lambda w: len(w) >= 3),
     _stage("keep words shorter than 5", "len({0}) < 5", lambda w: len(w) < 5, "len({0}) <= 5", lambda w: len(w) <= 5),

@@ -1,4 +1,4 @@
-"""An engine that says what it is told to: for tests, and for judging text that was written elsewhere."""
+"""An engine that says what it is told to."""
 
 from __future__ import annotations
 
