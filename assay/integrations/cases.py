@@ -29,7 +29,7 @@ import bisect, collections, functools, heapq, itertools, json, math, operator, r
 """What programs of these sets take to be there, as LeetCode has it."""
 AGREES = """\
 def check(arguments, value, expected):
-    wrapped = expected[0] if isinstance(expected, list) and expected else expected
+    wrapped = expected[0] if isinstance(expected, list) and len(expected) == 1 else expected
     return any(value == right or plain(value) == right for right in (expected, wrapped))
 def plain(value):
     return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value

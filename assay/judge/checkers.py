@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from itertools import zip_longest
+from math import isfinite
 
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
@@ -56,7 +57,7 @@ def close(given: str, wanted: str) -> bool:
     if not all(map(NUMBER.fullmatch, both)) or all(map(WHOLE.fullmatch, both)):
         return False
     a, b = float(given), float(wanted)
-    return abs(a - b) <= TOLERANCE * max(1.0, abs(b))
+    return isfinite(b) and abs(a - b) <= TOLERANCE * max(1.0, abs(b))
 
 
 def difference(output: str, expected: str) -> str:

@@ -63,7 +63,7 @@ class References:
 
     async def _find_profile(self, task: Task) -> Profile:
         found: list[Execution] = []
-        for profile in LADDER:
+        for profile in LADDER if task.entry_point else (PLAIN,):
             found.append(await self._execute(task, task.reference or "", replace(profile, stretch=float(LONGEST))))
             if found[-1].verdict is Verdict.PASS:
                 return replace(profile, stretch=stretch(found[-1].cpu_seconds, self._cpu_seconds))

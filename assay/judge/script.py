@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import socket
 import sys
@@ -45,18 +46,27 @@ def become(code: CodeType) -> NoReturn:
     except SystemExit as end:
         status = status_of(end)
     except BaseException as error:  # noqa: BLE001  the program's own code ran: whatever it raises ends it
-        trace = error.__traceback__
-        sys.excepthook(type(error), error, trace and trace.tb_next)
+        trace = error.__traceback__ and error.__traceback__.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
         status = 1
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
     atexit._run_exitfuncs()
+    flushed = flushes("stdout")
+    module.__dict__.clear()
+    gc.collect()  # writes what waits in files that the program has not closed
+    os._exit(status if flushes("__stdout__") and flushed else FLUSH_FAILED)
+
+
+def flushes(name: str) -> bool:
+    """Whether all has been written to a stream of `sys`, which may be any object by now, or closed."""
     try:
-        if sys.stdout is not None and not sys.stdout.closed:
-            sys.stdout.flush()
+        stream = getattr(sys, name, None)
+        if stream is not None and not getattr(stream, "closed", False):
+            stream.flush()
     except Exception:  # noqa: BLE001  the program may have put any object there
-        status = FLUSH_FAILED
-    os._exit(status)
+        return False
+    return True
 
 
 def status_of(end: SystemExit) -> int:

@@ -110,13 +110,15 @@ class Supervisor:
     def assign(self) -> None:
         """Give jobs to free slots; one that failed goes to another slot than before, if there is one."""
         taken = {slot.number for slot in self.slots if slot.run}
-        for slot in self.slots:
+        for slot in list(self.slots):
             if slot.number in taken or not slot.free or not self.waiting or self.trainer.pending > UNREAD_BYTES:
                 continue
             choice = next((request for request in self.waiting.values() if self.suits(request, slot)), None)
             if choice is not None:
                 taken.add(slot.number)
                 del self.waiting[choice.number]
+                self.slots.remove(slot)
+                self.slots.append(slot)  # last in the next round, so that kinds which share a core take turns
                 self.begin(slot, choice)
 
     def suits(self, request: Request, slot: Slot) -> bool:

@@ -65,7 +65,7 @@ SOCKETPAIR, STREAM, SOCKET_TYPES = (53, 199), 1, 0xF
 
 CLONE_THREAD, PR_SET_NAME, MAP_SHARED_ANONYMOUS = 0x10000, 15, 0x21
 MAP_GROWSDOWN = 0x100  # counted as stack, of which a process may have many: RLIMIT_DATA does not see it
-REFUSED_FCNTL = (6, 7, 8, 10, 15, 37, 38, 1024, 1026)  # locks, owners of signals, leases
+REFUSED_FCNTL = (6, 7, 8, 10, 15, 37, 38, 1024, 1026, 1036, 1038)  # locks, owners of signals, leases, files' hints
 REFUSED_IOCTL = (0x5412, 0x8901, 0x8902, 0x5452)  # TIOCSTI, owners of signals, FIOASYNC
 
 LOAD, EQUAL, GREATER, ANY_BIT, AND, RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06

@@ -44,6 +44,7 @@ class Role(NamedTuple):
         """Turn this fork into the role, left with `descriptor` and the standard streams; never returns."""
         try:
             try:
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # its own: flags of one that is shared stay after it
                 os.dup2(descriptor, ROLE_FD)
                 kernel.close_from(ROLE_FD + 1)
                 self.walls.enclose(parent)

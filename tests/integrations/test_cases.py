@@ -45,6 +45,12 @@ def test_tuples_count_as_lists_and_numbers_that_are_not_numbers_are_the_judges_o
     assert compute_score("taco", "```python\ninf = 1\ndef f(x): return 1\n```", infinite) == 0.0
 
 
+@pytest.mark.parametrize(("expected", "program"), [("[0, 1]", "return 0"), ("[[0, 1], [5, 6]]", "return [0, 1]")])
+def test_the_first_item_of_a_list_is_no_answer_for_the_list(expected: str, program: str) -> None:
+    pair = {"fn_name": "two_sum", "inputs": ["1"], "outputs": [expected]}
+    assert compute_score("taco", f"```python\ndef two_sum(x): {program}\n```", pair) == 0.0
+
+
 @pytest.mark.parametrize("wrap", [list, lambda tests: {"assert_case": tests}, json.dumps])
 def test_asserts_are_run_as_they_stand(wrap: Any) -> None:
     tests = ["assert sorted(twice([1])) == [1, 1]", "assert twice([]) == []"]

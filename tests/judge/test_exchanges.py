@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from assay.judge import Job, Judge, exchange, judge_all
 from assay.judge.boundary import Wire
 from assay.judge.exchanges import whole
+from assay.judge.line import Line
+from assay.judge.orders import Order
 from assay.types import Exchange, Execution, Task, Verdict
 
 SUM = Task("sum", "", (Exchange("1 2\n", "3\n"), Exchange("5 6", "11")), "")
@@ -38,6 +41,13 @@ READERS = {
     "a deep thread": "import sys, threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(2**27)\n"
     "def down(n): return n and down(n - 1)\ndef main():\n    down(50000)\n    " + ADD.format("input()")
     + "\nthreading.Thread(target=main).start()",
+    "a file never closed": "out = open(1, 'w')\nprint(" + ADD.format("input()")[6:-1] + ", file=out)",
+    "a writer never flushed": "import io\nout = io.BufferedWriter(io.FileIO(1, 'w'))\n"
+    "out.write(b'%d' % sum(map(int, input().split())))",
+    "a finalizer": "class Last:\n    def __del__(self): " + ADD.format("input()") + "\nlast = Last()",
+    "before another stdout": "import io, sys\n" + ADD.format("input()") + "\nsys.stdout = io.StringIO()",
+    "a stdout of two methods": "import os, sys\nclass Out:\n    def write(self, text): os.write(1, text.encode())\n"
+    "    def flush(self): pass\nsys.stdout = Out()\n" + ADD.format("input()"),
     "exit()": ADD.format("input()") + "\nexit()",
     "os._exit": "import os\nprint(sum(map(int, input().split())), flush=True)\nos._exit(0)",
     "numpy": "import numpy as np\nprint(np.array(input().split(), dtype=int).sum())",
@@ -167,3 +177,38 @@ def test_a_worker_that_cannot_hand_on_descriptors_fails_as_the_machine() -> None
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(OSError, match="Bad file descriptor"):
         exchange.report({"program": "", "printed_mb": 1, "checker": "lines"}, Wire(ours, 100), 999)
+
+
+def test_a_reference_that_fails_is_run_once_more_and_not_for_every_liberty(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[Order] = []
+    execute = Line.execute
+
+    async def counted(line: Line, order: Order) -> Execution:
+        orders.append(order)
+        return await execute(line, order)
+
+    monkeypatch.setattr(Line, "execute", counted)
+    assert judged("print(4)", replace(SUM, reference="print(5)")).verdict is Verdict.WRONG
+    assert len(orders) == 2
+
+
+def test_a_program_with_numpy_is_not_kept_waiting_by_those_without() -> None:
+    pytest.importorskip("numpy")
+    busy = "import time\nend = time.process_time() + 0.05\nwhile time.process_time() < end: pass\n" + ADD.format(
+        "input()"
+    )
+    numeric = "import numpy\n" + ADD.format("input()")
+    ended: list[str] = []
+
+    async def run() -> None:
+        async with Judge(slots=1) as judge:
+            await judge.run(Job(SUM, numeric))
+
+            async def one(program: str) -> None:
+                await judge.run(Job(SUM, program))
+                ended.append(program)
+
+            await asyncio.gather(*(one(f"{busy}  # {n}") for n in range(12)), one(f"{numeric}  # again"))
+
+    asyncio.run(run())
+    assert ended[-1].startswith(busy)

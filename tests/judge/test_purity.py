@@ -82,3 +82,10 @@ def test_a_worker_outlives_many_jobs_and_its_replacement_is_not_noticed() -> Non
     assert (
         verdicts[:10] + verdicts[11:] == (["pass", "wrong", "error"] * 70)[:10] + (["pass", "wrong", "error"] * 70)[11:]
     )
+
+
+def test_what_one_program_does_to_its_descriptors_the_next_does_not_see() -> None:
+    mark = "import fcntl, os\nfcntl.fcntl(0, fcntl.F_SETFL, os.O_APPEND | os.O_NONBLOCK)\n"
+    look = "import fcntl, os\nprint(fcntl.fcntl(0, fcntl.F_GETFL) & (os.O_APPEND | os.O_NONBLOCK))\n"
+    _, after = judge_all([add(mark + RIGHT), add(look + RIGHT)], slots=1)
+    assert after.output == "0\n"

@@ -73,6 +73,7 @@ READ, WRITE, EXIT_GROUP, BRK, FUTEX = (0, 63), (1, 64), (231, 94), (12, 214), (2
         (PRLIMIT, (PID, 7), REFUSED),
         (FCNTL, (3, 1), ALLOWED),
         (FCNTL, (3, 6), REFUSED),
+        (FCNTL, (3, 1036), REFUSED),
         (IOCTL, (0, 0x5401), ALLOWED),
         (IOCTL, (0, 0x5412), REFUSED),
         (seccomp.SOCKETPAIR, (1, 1), ALLOWED),
