@@ -108,13 +108,13 @@ class Packer:
 
     def _items(self, values: list[Any], depth: int) -> list[Json]:
         kinds = set(map(type, values))
-        if not kinds <= BARE_OR_FLOAT:
-            return [self.pack(value, depth) for value in values]
-        if float in kinds and not all(math.isfinite(value) for value in values if type(value) is float):
-            return [self.pack(value, depth) for value in values]
-        if int in kinds and any(value.bit_length() >= INT_BITS for value in values if type(value) is int):
-            return [self.pack(value, depth) for value in values]
-        return values
+        if (
+            kinds <= BARE_OR_FLOAT
+            and (float not in kinds or all(math.isfinite(value) for value in values if type(value) is float))
+            and (int not in kinds or all(value.bit_length() < INT_BITS for value in values if type(value) is int))
+        ):
+            return values
+        return [self.pack(value, depth) for value in values]
 
     def _unusual(self, value: Any, kind: type, depth: int) -> Json:
         if kind.__module__ in ("builtins", "itertools") and is_iterator(value):
@@ -266,14 +266,6 @@ def _pairs(parts: list[Any]) -> dict[Any, Any]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def _constant(text: str) -> Any:
-    return {"NotImplemented": NotImplemented, "Ellipsis": Ellipsis}[text]
-
-
-def _float(text: str) -> float:
-    return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[text]
-
-
 def _int(text: str) -> int:
     if len(text) > INT_DIGITS:
         raise TooLargeError(f"an int has more than {INT_DIGITS} hexadecimal digits")
@@ -299,14 +291,6 @@ def _fraction(parts: list[Any]) -> Fraction:
     return Fraction(*parts)
 
 
-def _deque(parts: list[Any]) -> deque[Any]:
-    return deque(parts[1:], maxlen=parts[0])
-
-
-def _iterator(items: list[Any]) -> Iterator[Any]:
-    return iter(items)
-
-
 def _no_constant(text: str) -> None:
     raise CodecError(f"{text} is not JSON")
 
@@ -320,7 +304,7 @@ REBUILD: dict[str, Callable[[Any], Any]] = {
     "bytearray": lambda text: bytearray(text.encode("latin-1")),
     "complex": lambda parts: complex(*parts),
     "range": lambda parts: range(*parts),
-    "deque": _deque,
+    "deque": lambda parts: deque(parts[1:], maxlen=parts[0]),
     "Counter": lambda parts: Counter(_dict(parts)),
     "OrderedDict": lambda parts: OrderedDict(_dict(parts)),
     "defaultdict": lambda parts: defaultdict(parts[0], parts[1]),
@@ -334,10 +318,10 @@ REBUILD: dict[str, Callable[[Any], Any]] = {
     "date": datetime.date.fromisoformat,
     "time": datetime.time.fromisoformat,
     "datetime": datetime.datetime.fromisoformat,
-    "constant": _constant,
-    "float": _float,
+    "constant": {"NotImplemented": NotImplemented, "Ellipsis": Ellipsis}.__getitem__,
+    "float": {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}.__getitem__,
     "int": _int,
-    "iterator": _iterator,
+    "iterator": iter,
     "builtin": BUILTINS.__getitem__,
     "numpy": numpy_values.rebuild,
 }

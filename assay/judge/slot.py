@@ -154,6 +154,16 @@ class Run:
         return bool(poll.poll(patience * 1000))
 
     @property
+    def sources(self) -> tuple[socket.socket, int, int]:
+        """Where it is heard: the worker's reports, the candidate's prints, the candidate's end."""
+        return self.worker.control.stream, self.leaf.printed, self.leaf.pidfd
+
+    @property
+    def due(self) -> float:
+        """When time alone brings something about."""
+        return self.deadline if self.stopped else min(self.deadline, self.next_look)
+
+    @property
     def clean(self) -> bool:
         """Whether the worker is as it was before."""
         return self.report is not None and bool(self.report["clean"]) and not self.stopped
@@ -334,24 +344,19 @@ def kill(pidfd: int) -> None:
 
 def starved_seconds(pid: int) -> float:
     """Seconds that the main thread of a process waited for a core; 0 where the kernel does not tell."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0
+    times = kernel.said(f"/proc/{pid}/schedstat").split()
+    return int(times[1]) / 1e9 if len(times) > 1 else 0.0
 
 
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped the process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].startswith(b"T")
-    except OSError:
-        return False
+    return kernel.said(f"/proc/{pid}/stat").rpartition(") ")[2].startswith("T")
 
 
 def kill_children() -> None:
     """SIGKILL to every child that this process has, or has inherited."""
     with contextlib.suppress(OSError):
-        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        for pid in kernel.said(f"/proc/self/task/{os.getpid()}/children").split():
             os.kill(int(pid), signal.SIGKILL)
 
 

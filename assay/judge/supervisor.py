@@ -66,6 +66,11 @@ class Supervisor:
         self.selector.register(slot.control, selectors.EVENT_READ, lambda: self.from_zygote(slot))
         return slot
 
+    @property
+    def running(self) -> list[Run]:
+        """What is being executed."""
+        return [slot.run for slot in self.slots if slot.run]
+
     def loop(self) -> None:
         """Until the trainer hangs up."""
         while self.trainer.open:
@@ -80,9 +85,8 @@ class Supervisor:
     def write(self) -> None:
         """Write what could not be written at once."""
         self.trainer.flush()
-        for slot in self.slots:
-            if slot.run:
-                slot.run.worker.control.flush()
+        for run in self.running:
+            run.worker.control.flush()
 
     def from_trainer(self) -> None:
         """New jobs, jobs that nobody waits for any more (an empty payload), and whether we live (number 0)."""
@@ -159,9 +163,7 @@ class Supervisor:
         """The execution is over: take the last prints, kill the leaf, have it reaped."""
         run = slot.run
         if run is not None:
-            self.ignore(run.worker.control.stream)
-            self.ignore(run.leaf.printed)
-            self.ignore(run.leaf.pidfd)
+            self.ignore(*run.sources)
             run.read_printed(self.limits.output_kb * 1024)
             slot.end()
 
@@ -207,11 +209,7 @@ class Supervisor:
     def replace(self, slot: Slot) -> None:
         """A zygote is gone: its jobs are tried again elsewhere, and a new one takes its place."""
         self.false_starts += 1
-        for run in [slot.run] if slot.run else []:
-            self.ignore(run.worker.control.stream)
-            self.ignore(run.leaf.printed)
-            self.ignore(run.leaf.pidfd)
-        self.ignore(slot.control)
+        self.ignore(slot.control, *(slot.run.sources if slot.run else ()))
         for run in slot.close():
             if run.request.attempt + 1 < ATTEMPTS:
                 self.again(run.request, slot, ZYGOTE_DIED)
@@ -235,10 +233,11 @@ class Supervisor:
         except (KeyError, ValueError):
             return False
 
-    def ignore(self, source: int | socket.socket) -> None:
+    def ignore(self, *sources: int | socket.socket) -> None:
         """Listen no more; harmless where nobody listened."""
-        with contextlib.suppress(KeyError, ValueError):
-            self.selector.unregister(source)
+        for source in sources:
+            with contextlib.suppress(KeyError, ValueError):
+                self.selector.unregister(source)
 
     def keep_time(self) -> None:
         """Stop what is over its CPU or wall time; replace zygotes that hang."""
@@ -268,11 +267,10 @@ class Supervisor:
 
     def patience(self) -> float:
         """Seconds until the next thing that time alone brings about."""
-        if self.trainer.pending or any(slot.run and slot.run.worker.control.pending for slot in self.slots):
+        if self.trainer.pending or any(run.worker.control.pending for run in self.running):
             return 0.001
-        due = [min(slot.run.deadline, slot.run.next_look) for slot in self.slots if slot.run and not slot.run.stopped]
-        due += [slot.run.deadline for slot in self.slots if slot.run and slot.run.stopped]
-        return max(0.0, min([*due, time.monotonic() + 5.0]) - time.monotonic())
+        now = time.monotonic()
+        return max(0.0, min([*(run.due - now for run in self.running), 5.0]))
 
     def close(self) -> None:
         """End every process and wait until none is left."""
