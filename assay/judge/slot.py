@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -114,14 +114,9 @@ class Run:
     started: float
     deadline: float
     next_look: float
-    stopped: str = ""
+    seen: Evidence
     starved: float = 0.0
     """Seconds without a core that the deadline makes up for."""
-    alive: bool = False
-    killed_for_memory: bool = False
-    report: dict[str, Any] | None = None
-    wall_seconds: float = 0.0
-    printed: bytearray = field(default_factory=bytearray)
     printed_bytes: int = 0
 
     def read_printed(self, keep: int) -> bool:
@@ -130,7 +125,7 @@ class Run:
             chunk = os.read(self.leaf.printed, MESSAGE)
         except BlockingIOError:
             return True
-        self.printed += chunk[: max(0, keep - len(self.printed))]
+        self.seen.printed += chunk[: max(0, keep - len(self.seen.printed))]
         self.printed_bytes += len(chunk)
         return bool(chunk)
 
@@ -161,19 +156,12 @@ class Run:
     @property
     def due(self) -> float:
         """When time alone brings something about."""
-        return self.deadline if self.stopped else min(self.deadline, self.next_look)
+        return self.deadline if self.seen.stopped else min(self.deadline, self.next_look)
 
     @property
     def clean(self) -> bool:
         """Whether the worker is as it was before."""
-        return self.report is not None and bool(self.report["clean"]) and not self.stopped
-
-    def evidence(self, status: int, cpu_seconds: float, memory_mb: float) -> Evidence:
-        """All that is known, once the leaf is reaped."""
-        return Evidence(
-            self.report, self.stopped, self.alive, status, cpu_seconds, memory_mb, self.wall_seconds,
-            bytes(self.printed), self.request.failure, self.killed_for_memory,
-        )  # fmt: skip
+        return self.seen.report is not None and bool(self.seen.report["clean"]) and not self.seen.stopped
 
 
 class Slot:
@@ -235,7 +223,8 @@ class Slot:
         """Start a job on a leaf that waits, and ask for the next leaf meanwhile."""
         now, limits = time.monotonic(), request.limits
         leaf, worker = self.leaves.popleft(), self.workers[0]
-        self.run = Run(request, leaf, worker, now, now + limits.wall_seconds, now + limits.cpu_seconds)
+        seen = Evidence(before=request.failure)
+        self.run = Run(request, leaf, worker, now, now + limits.wall_seconds, now + limits.cpu_seconds, seen)
         worker.give(leaf, request.order)
         self._stock()
         return self.run
@@ -251,12 +240,13 @@ class Slot:
         run = self.run
         if run is None:
             return
-        hung_up = run.report is not None and run.report["broken"] is not None and run.report["broken"][0] == "gone"
-        run.alive = not run.leaf_is_dead(DEATH_SECONDS if hung_up else 0)
-        run.killed_for_memory = not (run.alive and run.report) and self.group is not None and self.group.killed()
-        if not run.alive and not hung_up and not run.worker.answers():
-            run.report = None  # which died of the worker's end
-        run.wall_seconds = time.monotonic() - run.started
+        seen = run.seen
+        hung_up = seen.report is not None and seen.report["broken"] is not None and seen.report["broken"][0] == "gone"
+        seen.alive = not run.leaf_is_dead(DEATH_SECONDS if hung_up else 0)
+        seen.killed_for_memory = not (seen.alive and seen.report) and self.group is not None and self.group.killed()
+        if not seen.alive and not hung_up and not run.worker.answers():
+            seen.report = None  # which died of the worker's end
+        seen.wall_seconds = time.monotonic() - run.started
         kill(run.leaf.pidfd)
         ended = [run.leaf.pid]
         if not run.clean or run.worker.jobs >= WORKER_JOBS:

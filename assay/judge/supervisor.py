@@ -138,8 +138,8 @@ class Supervisor:
             return
         frames = run.worker.control.receive()
         if frames:
-            run.report = report_of(frames[0])
-        if run.report is not None and run.report["exits"] and not run.leaf_is_dead(0):
+            run.seen.report = report_of(frames[0])
+        if run.seen.report is not None and run.seen.report["exits"] and not run.leaf_is_dead(0):
             self.ignore(run.worker.control.stream)
             self.selector.register(run.leaf.pidfd, selectors.EVENT_READ, lambda: self.finish(slot))
         elif frames or not run.worker.control.open:
@@ -154,8 +154,8 @@ class Supervisor:
 
     def stop(self, run: Run, why: str) -> None:
         """Kill the leaf; the worker then sees it gone and reports what it has."""
-        if not run.stopped:
-            run.stopped = why
+        if not run.seen.stopped:
+            run.seen.stopped = why
             run.deadline = time.monotonic() + GRACE_SECONDS
             kill(run.leaf.pidfd)
 
@@ -181,14 +181,15 @@ class Supervisor:
 
     def conclude(self, slot: Slot, parts: list[Any]) -> None:
         """A leaf is reaped: pronounce, or try once more where the machine failed."""
-        pid, status, cpu, memory = parts[0]
+        pid, *used = parts[0]
         run = slot.ending.pop(pid)
         run.leaf.close()
-        execution = decide(run.evidence(status, cpu, memory), run.request.limits)
+        run.seen.status, run.seen.cpu_seconds, run.seen.memory_mb = used
+        execution = decide(run.seen, run.request.limits)
         if execution.verdict is Verdict.INFRA and run.request.attempt + 1 < ATTEMPTS:
             self.again(run.request, slot, execution.detail)
             return
-        answers = run.report["answers"] if run.report else []
+        answers = run.seen.report["answers"] if run.seen.report else []
         self.pronounce(run.request, {name: getattr(execution, name) for name in Execution.__slots__}, answers)
 
     def again(self, request: Request, slot: Slot, failure: str) -> None:
@@ -246,7 +247,7 @@ class Supervisor:
             run = slot.run
             if run and now >= run.deadline:
                 self.overdue(slot, run)
-            elif run and now >= run.next_look and not run.stopped:
+            elif run and now >= run.next_look and not run.seen.stopped:
                 left = run.request.limits.cpu_seconds - cpu_seconds(run)
                 run.next_look = now + max(0.002, left)
                 if left <= 0:
@@ -256,11 +257,11 @@ class Supervisor:
 
     def overdue(self, slot: Slot, run: Run) -> None:
         """The wall time is up, or the worker's time to report after the leaf was stopped."""
-        if not run.stopped and run.make_up():
+        if not run.seen.stopped and run.make_up():
             return
         if run.is_frozen():
-            run.stopped = "frozen"
-        if run.stopped:
+            run.seen.stopped = "frozen"
+        if run.seen.stopped:
             self.finish(slot)
         else:
             self.stop(run, "wall")

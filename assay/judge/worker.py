@@ -70,7 +70,7 @@ def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
     try:
         connection.wire.begin()
         connection.load(job["program"], job["entry_point"], job["mutates"], job["handles"], job["callbacks"])
-        namespace = namespace_for(connection)
+        namespace = {"__name__": "checks", "__builtins__": LazyBuiltins(connection)}
         fault = set_up(setup, job["entry_point"], namespace, connection) or equip(caller, checker)
         for number in [] if fault else job["order"]:
             check = job["checks"][number]
@@ -109,11 +109,6 @@ class LazyBuiltins(dict[str, Any]):
             return self._connection.name(name)
         self[name] = value = getattr(builtins, name)
         return value
-
-
-def namespace_for(connection: Connection) -> dict[str, Any]:
-    """The globals of setup and checks."""
-    return {"__name__": "checks", "__builtins__": LazyBuiltins(connection)}
 
 
 def set_up(setup: Piece, entry_point: str, namespace: dict[str, Any], connection: Connection) -> str:
