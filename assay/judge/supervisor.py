@@ -216,16 +216,12 @@ class Supervisor:
                 self.again(run.request, slot, ZYGOTE_DIED)
             else:
                 self.pronounce(run.request, {"verdict": Verdict.INFRA, "detail": ZYGOTE_DIED})
-        self.bury()
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:  # what dead zygotes have left to us
+                pass
         if self.false_starts > STARTS * len(self.slots):
             raise OSError(slot.failure or "zygotes die as soon as they are started")
         self.slots[self.slots.index(slot)] = self.opened(slot.number, slot.zygote)
-
-    def bury(self) -> None:
-        """Reap what dead zygotes have left to us."""
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
 
     def listens(self, key: selectors.SelectorKey) -> bool:
         """Whether an event still counts: what came before it in the same round may have closed its source."""

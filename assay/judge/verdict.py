@@ -52,13 +52,13 @@ class Evidence:
 def decide(seen: Evidence, limits: Limits) -> Execution:
     """The execution; its `total` counts only checks that were run."""
     verdict, detail = judged(seen, limits)
-    held, run = counted(seen)
+    ended = [how for how, _ in seen.report["checks"]] if seen.report else []
     written = seen.printed.decode("utf-8", "replace")
     output = (seen.report or {}).get("output")
     return Execution(
         verdict=verdict,
-        passed=held,
-        total=run,
+        passed=ended.count("held"),
+        total=len(ended),
         detail=detail[:500].encode("utf-8", "replace").decode(),
         output=written if output is None else output,
         stderr="" if output is None else written,
@@ -116,9 +116,3 @@ def died(seen: Evidence, limits: Limits, signal_number: int) -> tuple[Verdict, s
         return Verdict.MEMORY, f"killed with {seen.memory_mb:.0f} MiB in use"
     # a leaf cannot send itself SIGKILL, so the machine did; twice in a row is taken for the program's doing
     return (Verdict.ERROR if seen.before == KILLED else Verdict.INFRA), KILLED
-
-
-def counted(seen: Evidence) -> tuple[int, int]:
-    """Checks that held, and checks that were run to an end."""
-    checks = seen.report["checks"] if seen.report else []
-    return sum(how == "held" for how, _ in checks), len(checks)

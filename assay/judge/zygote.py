@@ -15,8 +15,6 @@ from assay.sandbox.zygote import serve
 if TYPE_CHECKING:
     from assay.judge.boundary import Wire
 
-WARM: dict[str, tuple[str, ...]] = {"numpy": ("numpy",)}
-"""What each kind of zygote imports beside PLAIN."""
 PLAIN = (
     "abc", "array", "bisect", "cmath", "collections", "copy", "datetime", "decimal", "enum", "fractions", "functools",
     "heapq", "io", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "time", "typing",
@@ -62,11 +60,11 @@ def rehearse() -> None:
 
 def main() -> None:
     """Warm up, wall in, and fork on command until the supervisor hangs up."""
-    for name in (*PLAIN, *WARM.get(sys.argv[2], ())):
+    for name in PLAIN:
         importlib.import_module(name)
+    if sys.argv[2] == "numpy":
+        importlib.import_module("numpy").random.seed(0)
     rehearse()
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(0)
     serve(int(sys.argv[1]), leaf=candidate.main, worker=worker.main)
 
 
