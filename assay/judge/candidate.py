@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any, cast
 
 from assay.judge import script
-from assay.judge.boundary import MIB, ROLE_FD, ClosedError, Wire
+from assay.judge.boundary import MIB, ClosedError, Wire
 from assay.judge.codec import Json, Packer, TooLargeError, Unpacker, dumps, is_iterator, loads
 from assay.judge.exceptions import exception, raised, shown
+from assay.sandbox.zygote import ROLE_FD
 
 MODULE = "candidate"
 REQUEST_MB = 256

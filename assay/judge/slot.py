@@ -24,11 +24,10 @@ from assay.judge.verdict import LIBRARIES_MB, Evidence
 from assay.sandbox import cgroups, kernel
 from assay.sandbox.allowed import allowed
 from assay.sandbox.limits import MIB, Limits
-from assay.sandbox.zygote import WORKER_MEMORY_MB
+from assay.sandbox.zygote import MESSAGE, WORKER_MEMORY_MB
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TZ": "UTC",
                "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # fmt: skip
-MESSAGE = 65_536
 WORKER_JOBS = 200
 """Jobs after which a worker is replaced, clean or not."""
 LEAVES = 4

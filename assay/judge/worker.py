@@ -16,10 +16,11 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from assay.judge import exchange
-from assay.judge.boundary import MIB, ROLE_FD, ClosedError, Wire
+from assay.judge.boundary import MIB, ClosedError, Wire
 from assay.judge.calls import Caller
 from assay.judge.proxy import Broken, Connection, Gone, Proxy
 from assay.judge.purity import leaves_no_trace
+from assay.sandbox.zygote import ROLE_FD
 
 DETAIL = 400
 CHECKER = "<checker>"
