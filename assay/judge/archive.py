@@ -37,30 +37,30 @@ class Archive:
 
     def get(self, key: bytes) -> Execution | None:
         """What is known of `key`."""
-        if self._open is None:
-            return None
         try:
-            row = self._open.execute("SELECT execution FROM verdicts WHERE key = ?", (key,)).fetchone()
+            row = self._run("SELECT execution FROM verdicts WHERE key = ?", key)
             return execution_of(json.loads(row[0])) if row else None
-        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             self._give_up(error)
             return None
 
     def put(self, key: bytes, execution: Execution) -> None:
         """Keep one execution."""
-        if self._open is None:
-            return
-        try:
-            text = json.dumps(asdict(execution))
-            self._open.execute("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", (key, text))
-        except sqlite3.Error as error:
-            self._give_up(error)
+        self._run("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", key, json.dumps(asdict(execution)))
 
     def close(self) -> None:
         """Let go of the file."""
         if self._open is not None:
             self._open.close()
             self._open = None
+
+    def _run(self, statement: str, *values: bytes | str) -> tuple[str] | None:
+        """The first row, if there is any; none from the first failure on."""
+        try:
+            return self._open.execute(statement, values).fetchone() if self._open else None
+        except sqlite3.Error as error:
+            self._give_up(error)
+            return None
 
     def _give_up(self, error: Exception) -> None:
         log.warning("the verdicts in %s cannot be used (%s): judging without them", self.file, error)

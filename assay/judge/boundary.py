@@ -9,9 +9,6 @@ HEADER = struct.Struct("!I")
 CHUNK = 65_536
 MIB = 1024 * 1024
 
-ROLE_FD = 3
-"""Where a leaf finds its socket to the worker, and a worker its own to the supervisor."""
-
 
 class ClosedError(Exception):
     """The other side is gone."""

@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any, cast
 
 from assay.judge import script
-from assay.judge.boundary import MIB, ROLE_FD, ClosedError, Wire
+from assay.judge.boundary import MIB, ClosedError, Wire
 from assay.judge.codec import Json, Packer, TooLargeError, Unpacker, dumps, is_iterator, loads
 from assay.judge.exceptions import exception, raised, shown
+from assay.sandbox.zygote import ROLE_FD
 
 MODULE = "candidate"
 REQUEST_MB = 256
@@ -38,7 +39,7 @@ class Candidate:
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         self.module = types.ModuleType(MODULE)
-        self.handles: list[object] = []
+        self.handles: list[Any] = []
         self.mutates = False
         self.packer = Packer(self.opaque)
         known = {
@@ -51,11 +52,12 @@ class Candidate:
             "load": self.load,
             "call": self.call,
             "name": self.name,
-            "get": self.get,
             "set": self.set,
-            "iterate": self.iterate,
-            "text": self.text,
-            "truth": self.truth,
+            # of a handed out object, by its number
+            "get": lambda at, name: self.value(getattr(self.handles[at], name)),
+            "iterate": lambda at: self.value(item for item in self.handles[at]),
+            "text": lambda at: self.value(str(self.handles[at])),
+            "truth": lambda at: self.value(bool(self.handles[at])),
         }
         self.at = 0
 
@@ -114,29 +116,16 @@ class Candidate:
         if not hasattr(self.module, name):
             return ["absent"]
         value = getattr(self.module, name)
-        return ["function", name] if callable(value) else ["value", self.packer.pack(value), None, []]
-
-    def get(self, number: int, name: str) -> list[Json]:
-        """An attribute of a handed out object."""
-        return ["value", self.packer.pack(getattr(self.handles[number], name)), None, []]
+        return ["function", name] if callable(value) else self.value(value)
 
     def set(self, number: int, name: str, packed: Json) -> list[Json]:
         """Set an attribute of a handed out object."""
         setattr(self.handles[number], name, self.unpacker.value(packed))
-        return ["value", None, None, []]
+        return self.value(None)
 
-    def iterate(self, number: int) -> list[Json]:
-        """All items of a handed out object."""
-        iterator: Any = iter(self.handles[number])  # type: ignore[call-overload]
-        return ["value", self.packer.pack(item for item in iterator), None, []]
-
-    def text(self, number: int) -> list[Json]:
-        """str() of a handed out object."""
-        return ["value", str(self.handles[number]), None, []]
-
-    def truth(self, number: int) -> list[Json]:
-        """bool() of a handed out object."""
-        return ["value", bool(self.handles[number]), None, []]
+    def value(self, value: object) -> list[Json]:
+        """An answer as to `call`, which changes no argument and returns none."""
+        return ["value", self.packer.pack(value), None, []]
 
     def call_back(self, function: int, /, *arguments: Any, **named: Any) -> Any:
         """Call a function that the check passed; until it returns, it may ask for more itself."""

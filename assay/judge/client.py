@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 from assay.errors import DataError, SandboxError
 from assay.judge.archive import Archive
@@ -81,9 +80,7 @@ class Judge:
             self._memory.archive = Archive(self._archive)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._references.close()
         await self._line.close()
         if self._memory.archive is not None:
@@ -182,13 +179,9 @@ class Judge:
 
 
 def judge_all(
-    jobs: Sequence[Job],
-    limits: Limits | None = None,
-    slots: int | None = None,
-    stop_early: bool = True,
-    progress: Callable[[int, Execution], None] | None = None,
-    allow_weak: bool = False,
-) -> list[Execution]:
+    jobs: Sequence[Job], limits: Limits | None = None, slots: int | None = None, stop_early: bool = True,
+    progress: Callable[[int, Execution], None] | None = None, allow_weak: bool = False,
+) -> list[Execution]:  # fmt: skip
     """Judge many programs and wait for all; `progress(index, execution)` is called as each ends. Raises like Judge."""
 
     async def all_of_them() -> list[Execution]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from assay.judge import numpy_values
 
@@ -85,8 +85,8 @@ class Packer:
             raise TooLargeError(f"a value is nested deeper than {DEPTH}")
         if kind is list:
             return self._items(value, depth - 1)
-        if kind in PACKED:
-            tag, parts = PACKED[kind]
+        if kind in KINDS:
+            tag, parts, _, _ = KINDS[kind]
             taken = parts(value)
             packed = self.pack(taken, depth - 1)
             return {tag: self._keys(tag, packed, taken) if tag in KEYED and packed is not taken else packed}
@@ -108,13 +108,13 @@ class Packer:
 
     def _items(self, values: list[Any], depth: int) -> list[Json]:
         kinds = set(map(type, values))
-        if not kinds <= BARE_OR_FLOAT:
-            return [self.pack(value, depth) for value in values]
-        if float in kinds and not all(math.isfinite(value) for value in values if type(value) is float):
-            return [self.pack(value, depth) for value in values]
-        if int in kinds and any(value.bit_length() >= INT_BITS for value in values if type(value) is int):
-            return [self.pack(value, depth) for value in values]
-        return values
+        if (
+            kinds <= BARE_OR_FLOAT
+            and (float not in kinds or all(math.isfinite(value) for value in values if type(value) is float))
+            and (int not in kinds or all(value.bit_length() < INT_BITS for value in values if type(value) is int))
+        ):
+            return values
+        return [self.pack(value, depth) for value in values]
 
     def _unusual(self, value: Any, kind: type, depth: int) -> Json:
         if kind.__module__ in ("builtins", "itertools") and is_iterator(value):
@@ -141,33 +141,6 @@ def unhashable(packed: Json) -> bool:
     ((tag, parts),) = packed.items()
     return tag in UNHASHABLE or (tag == "tuple" and any(map(unhashable, parts)))
 
-
-PACKED: dict[type, tuple[str, Callable[[Any], Any]]] = {
-    tuple: ("tuple", list),
-    dict: ("dict", lambda value: [part for pair in value.items() for part in pair]),
-    set: ("set", lambda value: [value.__sizeof__(), *value]),
-    frozenset: ("frozenset", lambda value: [value.__sizeof__(), *value]),
-    bytes: ("bytes", lambda value: value.decode("latin-1")),
-    bytearray: ("bytearray", lambda value: value.decode("latin-1")),
-    complex: ("complex", lambda value: [value.real, value.imag]),
-    range: ("range", lambda value: [value.start, value.stop, value.step]),
-    deque: ("deque", lambda value: [value.maxlen, *value]),
-    Counter: ("Counter", lambda value: dict(value)),
-    OrderedDict: ("OrderedDict", lambda value: dict(value)),
-    defaultdict: ("defaultdict", lambda value: [value.default_factory, dict(value)]),
-    type({}.keys()): ("keys", list),
-    type({}.values()): ("values", list),
-    type({}.items()): ("items", list),
-    Decimal: ("Decimal", str),
-    Fraction: ("Fraction", lambda value: [value.numerator, value.denominator]),
-    array.array: ("array", lambda value: [value.typecode, *value]),
-    datetime.timedelta: ("timedelta", lambda value: [value.days, value.seconds, value.microseconds]),
-    datetime.date: ("date", lambda value: value.isoformat()),
-    datetime.time: ("time", lambda value: value.isoformat()),
-    datetime.datetime: ("datetime", lambda value: value.isoformat()),
-    type(NotImplemented): ("constant", str),
-    type(Ellipsis): ("constant", str),
-}
 
 COLLAPSE: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (int, int.__int__),
@@ -236,9 +209,10 @@ class Unpacker:
             return self.foreign[tag](parts)
         if tag not in REBUILD:
             raise CodecError(f"unknown tag {tag[:20]!r}")
-        if type(parts) is not (str if tag in OF_TEXT else dict if tag in OF_A_DICT else list):
+        written, made = REBUILD[tag]
+        if type(parts) is not written:
             raise CodecError(f"malformed {tag}")
-        return REBUILD[tag](self._value(parts, depth - 1))
+        return made(self._value(parts, depth - 1))
 
     def _items(self, items: list[Json], depth: int) -> list[Any]:
         self.left -= len(items)
@@ -266,14 +240,6 @@ def _pairs(parts: list[Any]) -> dict[Any, Any]:
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def _constant(text: str) -> Any:
-    return {"NotImplemented": NotImplemented, "Ellipsis": Ellipsis}[text]
-
-
-def _float(text: str) -> float:
-    return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[text]
-
-
 def _int(text: str) -> int:
     if len(text) > INT_DIGITS:
         raise TooLargeError(f"an int has more than {INT_DIGITS} hexadecimal digits")
@@ -299,52 +265,63 @@ def _fraction(parts: list[Any]) -> Fraction:
     return Fraction(*parts)
 
 
-def _deque(parts: list[Any]) -> deque[Any]:
-    return deque(parts[1:], maxlen=parts[0])
-
-
-def _iterator(items: list[Any]) -> Iterator[Any]:
-    return iter(items)
-
-
 def _no_constant(text: str) -> None:
     raise CodecError(f"{text} is not JSON")
 
 
-REBUILD: dict[str, Callable[[Any], Any]] = {
-    "tuple": tuple,
-    "dict": _pairs,
-    "set": rebuilt_set,
-    "frozenset": lambda parts: frozenset(rebuilt_set(parts)),
-    "bytes": lambda text: text.encode("latin-1"),
-    "bytearray": lambda text: bytearray(text.encode("latin-1")),
-    "complex": lambda parts: complex(*parts),
-    "range": lambda parts: range(*parts),
-    "deque": _deque,
-    "Counter": lambda parts: Counter(_dict(parts)),
-    "OrderedDict": lambda parts: OrderedDict(_dict(parts)),
-    "defaultdict": lambda parts: defaultdict(parts[0], parts[1]),
-    "keys": lambda items: dict.fromkeys(items).keys(),
-    "values": lambda items: dict(enumerate(items)).values(),
-    "items": lambda items: {key: value for key, value in items}.items(),  # noqa: C416  dict() would read parts to their end
-    "Decimal": _decimal,
-    "Fraction": _fraction,
-    "array": lambda parts: array.array(parts[0], parts[1:]),
-    "timedelta": lambda parts: datetime.timedelta(*parts),
-    "date": datetime.date.fromisoformat,
-    "time": datetime.time.fromisoformat,
-    "datetime": datetime.datetime.fromisoformat,
-    "constant": _constant,
-    "float": _float,
-    "int": _int,
-    "iterator": _iterator,
-    "builtin": BUILTINS.__getitem__,
-    "numpy": numpy_values.rebuild,
+class Kind(NamedTuple):
+    """How values of one type cross: by its tag, made of parts, and from those again."""
+
+    tag: str
+    parts: Callable[[Any], Any]
+    written: type
+    """What the parts are in JSON: a range, where a list should be, would stand for more of them than anybody counts."""
+    made: Callable[[Any], Any]
+
+
+def _each(make: Callable[..., Any]) -> Callable[[list[Any]], Any]:
+    return lambda parts: make(*parts)
+
+
+CONSTANT = Kind("constant", str, str, {"NotImplemented": NotImplemented, "Ellipsis": Ellipsis}.__getitem__)
+KINDS: dict[type, Kind] = {
+    tuple: Kind("tuple", list, list, tuple),
+    dict: Kind("dict", lambda it: [part for pair in it.items() for part in pair], list, _pairs),
+    set: Kind("set", lambda it: [it.__sizeof__(), *it], list, rebuilt_set),
+    frozenset: Kind("frozenset", lambda it: [it.__sizeof__(), *it], list, lambda parts: frozenset(rebuilt_set(parts))),
+    bytes: Kind("bytes", lambda it: it.decode("latin-1"), str, lambda text: text.encode("latin-1")),
+    bytearray: Kind("bytearray", lambda it: it.decode("latin-1"), str, lambda text: bytearray(text.encode("latin-1"))),
+    complex: Kind("complex", lambda it: [it.real, it.imag], list, _each(complex)),
+    range: Kind("range", lambda it: [it.start, it.stop, it.step], list, _each(range)),
+    deque: Kind("deque", lambda it: [it.maxlen, *it], list, lambda parts: deque(parts[1:], maxlen=parts[0])),
+    Counter: Kind("Counter", dict, dict, lambda parts: Counter(_dict(parts))),
+    OrderedDict: Kind("OrderedDict", dict, dict, lambda parts: OrderedDict(_dict(parts))),
+    defaultdict: Kind(
+        "defaultdict", lambda it: [it.default_factory, dict(it)], list, lambda parts: defaultdict(parts[0], parts[1])
+    ),
+    type({}.keys()): Kind("keys", list, list, lambda items: dict.fromkeys(items).keys()),
+    type({}.values()): Kind("values", list, list, lambda items: dict(enumerate(items)).values()),
+    type({}.items()): Kind("items", list, list, lambda items: {key: value for key, value in items}.items()),  # noqa: C416  dict() would read parts to their end
+    Decimal: Kind("Decimal", str, str, _decimal),
+    Fraction: Kind("Fraction", lambda it: [it.numerator, it.denominator], list, _fraction),
+    array.array: Kind("array", lambda it: [it.typecode, *it], list, lambda parts: array.array(parts[0], parts[1:])),
+    datetime.timedelta: Kind(
+        "timedelta", lambda it: [it.days, it.seconds, it.microseconds], list, _each(datetime.timedelta)
+    ),
+    datetime.date: Kind("date", datetime.date.isoformat, str, datetime.date.fromisoformat),
+    datetime.time: Kind("time", datetime.time.isoformat, str, datetime.time.fromisoformat),
+    datetime.datetime: Kind("datetime", datetime.datetime.isoformat, str, datetime.datetime.fromisoformat),
+    type(NotImplemented): CONSTANT,
+    type(Ellipsis): CONSTANT,
 }
-OF_TEXT = frozenset(
-    ("bytes", "bytearray", "Decimal", "date", "time", "datetime", "constant", "float", "int", "builtin")
-)
-OF_A_DICT = frozenset(("Counter", "OrderedDict"))
-"""What the other tags are made of is a list: a range would stand for parts without end that nobody has counted."""
+REBUILD: dict[str, tuple[type, Callable[[Any], Any]]] = {
+    **{kind.tag: (kind.written, kind.made) for kind in KINDS.values()},
+    "float": (str, {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}.__getitem__),
+    "int": (str, _int),
+    "iterator": (list, iter),
+    "builtin": (str, BUILTINS.__getitem__),
+    "numpy": (list, numpy_values.rebuild),
+}
+"""What the parts of each tag are written as, and what is made of them."""
 _decoder = json.JSONDecoder(parse_constant=_no_constant)
 _encoder = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":"))

@@ -89,14 +89,8 @@ async def _asked(task: Task, answers: Answers) -> list[str]:
 
 
 def _file(task: Task, sought: Sequence[Call]) -> Path:
-    parts = [
-        VERSION,
-        sys.version_info[:2],
-        task.reference,
-        task.setup,
-        task.entry_point,
-        [call.arguments for call in sought],
-    ]
+    calls = [call.arguments for call in sought]
+    parts = [VERSION, sys.version_info[:2], task.reference, task.setup, task.entry_point, calls]
     name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay" / "expected" / f"{name}.json"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 from assay.sandbox.limits import LONGEST
 
@@ -25,12 +26,7 @@ class Profile:
 
 
 PLAIN = Profile()
-LADDER = tuple(
-    Profile(mutates=mutates, handles=handles, callbacks=callbacks)
-    for callbacks in (False, True)
-    for handles in (False, True)
-    for mutates in (False, True)
-)
+LADDER = tuple(Profile(mutates, handles, callbacks) for callbacks, handles, mutates in product((False, True), repeat=3))
 """What to try, in this order, until the reference passes."""
 
 

@@ -7,15 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from assay.judge.boundary import ClosedError, OversizedError, UnaskedError, Wire
-from assay.judge.codec import (
-    CodecError,
-    Json,
-    Packer,
-    TooLargeError,
-    Unpacker,
-    dumps,
-    loads,
-)
+from assay.judge.codec import CodecError, Json, Packer, TooLargeError, Unpacker, dumps, loads
 from assay.judge.exceptions import exception, raised
 
 TEST_ITEMS = 5_000_000
@@ -85,7 +77,7 @@ class Connection:
         for at, new in self._indexed(mutated, arguments):
             write_back(arguments[at], self.value(new))
             packed[at] = new
-        if type(same) is int and 0 <= same < len(arguments) and value == packed[same]:
+        if is_index(same, arguments) and value == packed[same]:
             return arguments[same]
         return self.value(value)
 
@@ -161,7 +153,7 @@ class Connection:
         return self._unless_failed(answer)
 
     def _called_back(self, parts: list[Json]) -> None:
-        if len(parts) != 3 or type(parts[0]) is not int or not 0 <= parts[0] < len(self.functions):
+        if len(parts) != 3 or not is_index(parts[0], self.functions):
             raise self.fail("forbidden", "a call of nothing that was passed")
         at, arguments, named = parts[0], self.value(parts[1]), self.value(parts[2])
         if type(arguments) is not list or type(named) is not dict:
@@ -205,18 +197,13 @@ class Connection:
         if mutated != [] and not self.mutates:
             raise self.fail("forbidden", "a mutation that the task does not allow")
         for pair in mutated if type(mutated) is list else ():
-            if (
-                type(pair) is not list
-                or len(pair) != 2
-                or type(pair[0]) is not int
-                or not 0 <= pair[0] < len(arguments)
-            ):
+            if type(pair) is not list or len(pair) != 2 or not is_index(pair[0], arguments):
                 raise self.fail("forbidden", "a mutation of nothing that was sent")
             yield pair[0], pair[1]
 
     def _reference(self, value: object) -> Json:
         if isinstance(value, Remote):
-            return {"handle": number_of(value)}
+            return {"handle": place_of(value)[1]}
         if isinstance(value, Proxy):
             return {"function": value.__name__}
         if isinstance(value, Opaque):  # what the candidate returned before: no fault of the check's
@@ -230,7 +217,12 @@ class Connection:
         number, name = parts
         if type(number) is not int or type(name) is not str:
             raise CodecError("malformed handle")
-        return self.remotes.setdefault(number, Remote(self, number, name))
+        return self.remotes.setdefault(number, Remote(self, number))
+
+
+def is_index(number: Json, of: Sequence[object]) -> bool:
+    """Whether something stands there."""
+    return type(number) is int and 0 <= number < len(of)
 
 
 def write_back(old: Any, new: Any) -> None:
@@ -279,38 +271,41 @@ class Opaque:
 class Remote:
     """An object of the candidate's that a task's tests may reach into, because its reference needs that."""
 
-    def __init__(self, connection: Connection, number: int, name: str) -> None:
-        object.__setattr__(self, "_at", (connection, number, name))
+    def __init__(self, connection: Connection, number: int) -> None:
+        object.__setattr__(self, "_at", (connection, number))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _connection(self).data("get", number_of(self), name)
+        return asked(self, "get", name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        _connection(self).data("set", number_of(self), name, _connection(self).packer.pack(value))
+        connection, _ = place_of(self)
+        asked(self, "set", name, connection.packer.pack(value))
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Call the object."""
-        return _connection(self).call(number_of(self), arguments, named)
+        connection, number = place_of(self)
+        return connection.call(number, arguments, named)
 
     def __iter__(self) -> Iterator[Any]:
-        items: Iterator[Any] = _connection(self).data("iterate", number_of(self))
+        items: Iterator[Any] = asked(self, "iterate")
         return items
 
     def __str__(self) -> str:
-        return str(_connection(self).data("text", number_of(self)))
+        return str(asked(self, "text"))
 
     def __bool__(self) -> bool:
-        return bool(_connection(self).data("truth", number_of(self)))
+        return bool(asked(self, "truth"))
 
 
-def number_of(remote: Remote) -> int:
-    """The number by which the candidate knows the object."""
-    number: int = object.__getattribute__(remote, "_at")[1]
-    return number
+def place_of(remote: Remote) -> tuple[Connection, int]:
+    """Through whom the object is reached, and the number by which the candidate knows it."""
+    place: tuple[Connection, int] = object.__getattribute__(remote, "_at")
+    return place
 
 
-def _connection(remote: Remote) -> Connection:
-    connection: Connection = object.__getattribute__(remote, "_at")[0]
-    return connection
+def asked(remote: Remote, kind: str, *parts: Json) -> Any:
+    """The answer to one request about the object."""
+    connection, number = place_of(remote)
+    return connection.data(kind, number, *parts)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,10 @@ from assay.judge.verdict import LIBRARIES_MB, Evidence
 from assay.sandbox import cgroups, kernel
 from assay.sandbox.allowed import allowed
 from assay.sandbox.limits import MIB, Limits
-from assay.sandbox.zygote import WORKER_MEMORY_MB
+from assay.sandbox.zygote import MESSAGE, WORKER_MEMORY_MB
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TZ": "UTC",
                "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # fmt: skip
-MESSAGE = 65_536
 WORKER_JOBS = 200
 """Jobs after which a worker is replaced, clean or not."""
 LEAVES = 4
@@ -114,14 +113,9 @@ class Run:
     started: float
     deadline: float
     next_look: float
-    stopped: str = ""
+    seen: Evidence
     starved: float = 0.0
     """Seconds without a core that the deadline makes up for."""
-    alive: bool = False
-    killed_for_memory: bool = False
-    report: dict[str, Any] | None = None
-    wall_seconds: float = 0.0
-    printed: bytearray = field(default_factory=bytearray)
     printed_bytes: int = 0
 
     def read_printed(self, keep: int) -> bool:
@@ -130,7 +124,7 @@ class Run:
             chunk = os.read(self.leaf.printed, MESSAGE)
         except BlockingIOError:
             return True
-        self.printed += chunk[: max(0, keep - len(self.printed))]
+        self.seen.printed += chunk[: max(0, keep - len(self.seen.printed))]
         self.printed_bytes += len(chunk)
         return bool(chunk)
 
@@ -154,16 +148,19 @@ class Run:
         return bool(poll.poll(patience * 1000))
 
     @property
+    def sources(self) -> tuple[socket.socket, int, int]:
+        """Where it is heard: the worker's reports, the candidate's prints, the candidate's end."""
+        return self.worker.control.stream, self.leaf.printed, self.leaf.pidfd
+
+    @property
+    def due(self) -> float:
+        """When time alone brings something about."""
+        return self.deadline if self.seen.stopped else min(self.deadline, self.next_look)
+
+    @property
     def clean(self) -> bool:
         """Whether the worker is as it was before."""
-        return self.report is not None and bool(self.report["clean"]) and not self.stopped
-
-    def evidence(self, status: int, cpu_seconds: float, memory_mb: float) -> Evidence:
-        """All that is known, once the leaf is reaped."""
-        return Evidence(
-            self.report, self.stopped, self.alive, status, cpu_seconds, memory_mb, self.wall_seconds,
-            bytes(self.printed), self.request.failure, self.killed_for_memory,
-        )  # fmt: skip
+        return self.seen.report is not None and bool(self.seen.report["clean"]) and not self.seen.stopped
 
 
 class Slot:
@@ -226,7 +223,8 @@ class Slot:
         """Start a job on a leaf that waits, and ask for the next leaf meanwhile."""
         now, limits = time.monotonic(), request.limits
         leaf, worker = self.leaves.popleft(), self.workers[0]
-        self.run = Run(request, leaf, worker, now, now + limits.wall_seconds, now + limits.cpu_seconds)
+        seen = Evidence(before=request.failure)
+        self.run = Run(request, leaf, worker, now, now + limits.wall_seconds, now + limits.cpu_seconds, seen)
         worker.give(leaf, request.order)
         self._stock()
         return self.run
@@ -242,12 +240,13 @@ class Slot:
         run = self.run
         if run is None:
             return
-        hung_up = run.report is not None and run.report["broken"] is not None and run.report["broken"][0] == "gone"
-        run.alive = not run.leaf_is_dead(DEATH_SECONDS if hung_up else 0)
-        run.killed_for_memory = not (run.alive and run.report) and self.group is not None and self.group.killed()
-        if not run.alive and not hung_up and not run.worker.answers():
-            run.report = None  # which died of the worker's end
-        run.wall_seconds = time.monotonic() - run.started
+        seen = run.seen
+        hung_up = seen.report is not None and seen.report["broken"] is not None and seen.report["broken"][0] == "gone"
+        seen.alive = not run.leaf_is_dead(DEATH_SECONDS if hung_up else 0)
+        seen.killed_for_memory = not (seen.alive and seen.report) and self.group is not None and self.group.killed()
+        if not seen.alive and not hung_up and not run.worker.answers():
+            seen.report = None  # which died of the worker's end
+        seen.wall_seconds = time.monotonic() - run.started
         kill(run.leaf.pidfd)
         ended = [run.leaf.pid]
         if not run.clean or run.worker.jobs >= WORKER_JOBS:
@@ -335,24 +334,19 @@ def kill(pidfd: int) -> None:
 
 def starved_seconds(pid: int) -> float:
     """Seconds that the main thread of a process waited for a core; 0 where the kernel does not tell."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0
+    times = kernel.said(f"/proc/{pid}/schedstat").split()
+    return int(times[1]) / 1e9 if len(times) > 1 else 0.0
 
 
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped the process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].startswith(b"T")
-    except OSError:
-        return False
+    return kernel.said(f"/proc/{pid}/stat").rpartition(") ")[2].startswith("T")
 
 
 def kill_children() -> None:
     """SIGKILL to every child that this process has, or has inherited."""
     with contextlib.suppress(OSError):
-        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        for pid in kernel.said(f"/proc/self/task/{os.getpid()}/children").split():
             os.kill(int(pid), signal.SIGKILL)
 
 

@@ -66,6 +66,11 @@ class Supervisor:
         self.selector.register(slot.control, selectors.EVENT_READ, lambda: self.from_zygote(slot))
         return slot
 
+    @property
+    def running(self) -> list[Run]:
+        """What is being executed."""
+        return [slot.run for slot in self.slots if slot.run]
+
     def loop(self) -> None:
         """Until the trainer hangs up."""
         self.open_slots("plain")
@@ -81,9 +86,8 @@ class Supervisor:
     def write(self) -> None:
         """Write what could not be written at once."""
         self.trainer.flush()
-        for slot in self.slots:
-            if slot.run:
-                slot.run.worker.control.flush()
+        for run in self.running:
+            run.worker.control.flush()
 
     def from_trainer(self) -> None:
         """New jobs, jobs that nobody waits for any more (an empty payload), and whether we live (number 0)."""
@@ -137,8 +141,8 @@ class Supervisor:
             return
         frames = run.worker.control.receive()
         if frames:
-            run.report = report_of(frames[0])
-        if run.report is not None and run.report["exits"] and not run.leaf_is_dead(0):
+            run.seen.report = report_of(frames[0])
+        if run.seen.report is not None and run.seen.report["exits"] and not run.leaf_is_dead(0):
             self.ignore(run.worker.control.stream)
             self.selector.register(run.leaf.pidfd, selectors.EVENT_READ, lambda: self.finish(slot))
         elif frames or not run.worker.control.open:
@@ -153,8 +157,8 @@ class Supervisor:
 
     def stop(self, run: Run, why: str) -> None:
         """Kill the leaf; the worker then sees it gone and reports what it has."""
-        if not run.stopped:
-            run.stopped = why
+        if not run.seen.stopped:
+            run.seen.stopped = why
             run.deadline = time.monotonic() + GRACE_SECONDS
             kill(run.leaf.pidfd)
 
@@ -162,9 +166,7 @@ class Supervisor:
         """The execution is over: take the last prints, kill the leaf, have it reaped."""
         run = slot.run
         if run is not None:
-            self.ignore(run.worker.control.stream)
-            self.ignore(run.leaf.printed)
-            self.ignore(run.leaf.pidfd)
+            self.ignore(*run.sources)
             run.read_printed(self.limits.output_kb * 1024)
             slot.end()
 
@@ -182,14 +184,15 @@ class Supervisor:
 
     def conclude(self, slot: Slot, parts: list[Any]) -> None:
         """A leaf is reaped: pronounce, or try once more where the machine failed."""
-        pid, status, cpu, memory = parts[0]
+        pid, *used = parts[0]
         run = slot.ending.pop(pid)
         run.leaf.close()
-        execution = decide(run.evidence(status, cpu, memory), run.request.limits)
+        run.seen.status, run.seen.cpu_seconds, run.seen.memory_mb = used
+        execution = decide(run.seen, run.request.limits)
         if execution.verdict is Verdict.INFRA and run.request.attempt + 1 < ATTEMPTS:
             self.again(run.request, slot, execution.detail)
             return
-        answers = run.report["answers"] if run.report else []
+        answers = run.seen.report["answers"] if run.seen.report else []
         self.pronounce(run.request, {name: getattr(execution, name) for name in Execution.__slots__}, answers)
 
     def again(self, request: Request, slot: Slot, failure: str) -> None:
@@ -210,26 +213,18 @@ class Supervisor:
     def replace(self, slot: Slot) -> None:
         """A zygote is gone: its jobs are tried again elsewhere, and a new one takes its place."""
         self.false_starts += 1
-        for run in [slot.run] if slot.run else []:
-            self.ignore(run.worker.control.stream)
-            self.ignore(run.leaf.printed)
-            self.ignore(run.leaf.pidfd)
-        self.ignore(slot.control)
+        self.ignore(slot.control, *(slot.run.sources if slot.run else ()))
         for run in slot.close():
             if run.request.attempt + 1 < ATTEMPTS:
                 self.again(run.request, slot, ZYGOTE_DIED)
             else:
                 self.pronounce(run.request, {"verdict": Verdict.INFRA, "detail": ZYGOTE_DIED})
-        self.bury()
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:  # what dead zygotes have left to us
+                pass
         if self.false_starts > STARTS * len(self.slots):
             raise OSError(slot.failure or "zygotes die as soon as they are started")
         self.slots[self.slots.index(slot)] = self.opened(slot.number, slot.zygote)
-
-    def bury(self) -> None:
-        """Reap what dead zygotes have left to us."""
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
 
     def listens(self, key: selectors.SelectorKey) -> bool:
         """Whether an event still counts: what came before it in the same round may have closed its source."""
@@ -238,10 +233,11 @@ class Supervisor:
         except (KeyError, ValueError):
             return False
 
-    def ignore(self, source: int | socket.socket) -> None:
+    def ignore(self, *sources: int | socket.socket) -> None:
         """Listen no more; harmless where nobody listened."""
-        with contextlib.suppress(KeyError, ValueError):
-            self.selector.unregister(source)
+        for source in sources:
+            with contextlib.suppress(KeyError, ValueError):
+                self.selector.unregister(source)
 
     def keep_time(self) -> None:
         """Stop what is over its CPU or wall time; replace zygotes that hang."""
@@ -250,7 +246,7 @@ class Supervisor:
             run = slot.run
             if run and now >= run.deadline:
                 self.overdue(slot, run)
-            elif run and now >= run.next_look and not run.stopped:
+            elif run and now >= run.next_look and not run.seen.stopped:
                 left = run.request.limits.cpu_seconds - cpu_seconds(run)
                 run.next_look = now + max(0.002, left)
                 if left <= 0:
@@ -260,22 +256,21 @@ class Supervisor:
 
     def overdue(self, slot: Slot, run: Run) -> None:
         """The wall time is up, or the worker's time to report after the leaf was stopped."""
-        if not run.stopped and run.make_up():
+        if not run.seen.stopped and run.make_up():
             return
         if run.is_frozen():
-            run.stopped = "frozen"
-        if run.stopped:
+            run.seen.stopped = "frozen"
+        if run.seen.stopped:
             self.finish(slot)
         else:
             self.stop(run, "wall")
 
     def patience(self) -> float:
         """Seconds until the next thing that time alone brings about."""
-        if self.trainer.pending or any(slot.run and slot.run.worker.control.pending for slot in self.slots):
+        if self.trainer.pending or any(run.worker.control.pending for run in self.running):
             return 0.001
-        due = [min(slot.run.deadline, slot.run.next_look) for slot in self.slots if slot.run and not slot.run.stopped]
-        due += [slot.run.deadline for slot in self.slots if slot.run and slot.run.stopped]
-        return max(0.0, min([*due, time.monotonic() + 5.0]) - time.monotonic())
+        now = time.monotonic()
+        return max(0.0, min([*(run.due - now for run in self.running), 5.0]))
 
     def close(self) -> None:
         """End every process and wait until none is left."""

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from assay.sandbox.limits import Limits
 from assay.types import Execution, Verdict
 
 FAILURES = {
-    "forbidden": Verdict.FORBIDDEN,
-    "output": Verdict.OUTPUT,
-    "memory": Verdict.MEMORY,
-    "compile": Verdict.COMPILE,
-    "no_code": Verdict.NO_CODE,
-    "error": Verdict.ERROR,
-    "wrong": Verdict.WRONG,
-}
+    failure.value: failure
+    for failure in (Verdict.FORBIDDEN, Verdict.OUTPUT, Verdict.MEMORY, Verdict.COMPILE, Verdict.NO_CODE, Verdict.ERROR,
+                    Verdict.WRONG)
+}  # fmt: skip
+"""All that a worker's report can say of a program, but that a check held."""
 WALL = "the check cannot be run across the wall: "
 SETUP = "the task's setup fails: "
 THE_TASKS_DOING = (WALL, SETUP)
@@ -30,23 +27,23 @@ LIBRARIES_MB = 512
 """Memory in use beyond the limits that files of libraries may account for; more got around RLIMIT_DATA."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Evidence:
-    """All that is known when an execution has ended."""
+    """What is known of an execution; all of it once that has ended."""
 
-    report: dict[str, Any] | None
+    report: dict[str, Any] | None = None
     """What the worker wrote; None where it died first."""
-    stopped: str
+    stopped: str = ""
     """Why the supervisor ended it early: `cpu`, `wall`, `printed`, `frozen` (stopped by a signal), or empty."""
-    alive: bool
+    alive: bool = False
     """Whether the leaf lived when the report came."""
-    status: int
+    status: int = 0
     """The leaf's status as of wait(2)."""
-    cpu_seconds: float
-    memory_mb: float
-    wall_seconds: float
-    printed: bytes
-    before: str
+    cpu_seconds: float = 0.0
+    memory_mb: float = 0.0
+    wall_seconds: float = 0.0
+    printed: bytes | bytearray = field(default_factory=bytearray)
+    before: str = ""
     """How the machine failed the attempt before this one; empty for the first."""
     killed_for_memory: bool = False
     """Whether the kernel has just killed in the slot's group for want of memory."""
@@ -55,13 +52,13 @@ class Evidence:
 def decide(seen: Evidence, limits: Limits) -> Execution:
     """The execution; its `total` counts only checks that were run."""
     verdict, detail = judged(seen, limits)
-    held, run = counted(seen)
+    ended = [how for how, _ in seen.report["checks"]] if seen.report else []
     written = seen.printed.decode("utf-8", "replace")
     output = (seen.report or {}).get("output")
     return Execution(
         verdict=verdict,
-        passed=held,
-        total=run,
+        passed=ended.count("held"),
+        total=len(ended),
         detail=detail[:500].encode("utf-8", "replace").decode(),
         output=written if output is None else output,
         stderr="" if output is None else written,
@@ -119,9 +116,3 @@ def died(seen: Evidence, limits: Limits, signal_number: int) -> tuple[Verdict, s
         return Verdict.MEMORY, f"killed with {seen.memory_mb:.0f} MiB in use"
     # a leaf cannot send itself SIGKILL, so the machine did; twice in a row is taken for the program's doing
     return (Verdict.ERROR if seen.before == KILLED else Verdict.INFRA), KILLED
-
-
-def counted(seen: Evidence) -> tuple[int, int]:
-    """Checks that held, and checks that were run to an end."""
-    checks = seen.report["checks"] if seen.report else []
-    return sum(how == "held" for how, _ in checks), len(checks)

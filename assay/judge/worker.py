@@ -16,10 +16,11 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from assay.judge import exchange
-from assay.judge.boundary import MIB, ROLE_FD, ClosedError, Wire
+from assay.judge.boundary import MIB, ClosedError, Wire
 from assay.judge.calls import Caller
 from assay.judge.proxy import Broken, Connection, Gone, Proxy
 from assay.judge.purity import leaves_no_trace
+from assay.sandbox.zygote import ROLE_FD
 
 DETAIL = 400
 CHECKER = "<checker>"
@@ -70,7 +71,7 @@ def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
     try:
         connection.wire.begin()
         connection.load(job["program"], job["entry_point"], job["mutates"], job["handles"], job["callbacks"])
-        namespace = namespace_for(connection)
+        namespace = {"__name__": "checks", "__builtins__": LazyBuiltins(connection)}
         fault = set_up(setup, job["entry_point"], namespace, connection) or equip(caller, checker)
         for number in [] if fault else job["order"]:
             check = job["checks"][number]
@@ -109,11 +110,6 @@ class LazyBuiltins(dict[str, Any]):
             return self._connection.name(name)
         self[name] = value = getattr(builtins, name)
         return value
-
-
-def namespace_for(connection: Connection) -> dict[str, Any]:
-    """The globals of setup and checks."""
-    return {"__name__": "checks", "__builtins__": LazyBuiltins(connection)}
 
 
 def set_up(setup: Piece, entry_point: str, namespace: dict[str, Any], connection: Connection) -> str:

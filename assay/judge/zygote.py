@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 from assay.judge import candidate, worker
-from assay.judge.boundary import Wire
-from assay.judge.candidate import Candidate
 from assay.judge.codec import loads
 from assay.judge.proxy import Connection
 from assay.sandbox.zygote import serve
 
-WARM: dict[str, tuple[str, ...]] = {"numpy": ("numpy",)}
-"""What each kind of zygote imports beside PLAIN."""
+if TYPE_CHECKING:
+    from assay.judge.boundary import Wire
+
 PLAIN = (
     "abc", "array", "bisect", "cmath", "collections", "copy", "datetime", "decimal", "enum", "fractions", "functools",
     "heapq", "io", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "time", "typing",
 )  # fmt: skip
 """What programs import often enough that each should not pay for it."""
-
 
 REHEARSAL: dict[str, Any] = {
     "program": """
@@ -42,33 +41,18 @@ TIMES = 12
 """Python specialises code after eight runs."""
 
 
-class Inside(Wire):
-    """A wire to a candidate in this very process: only for the rehearsal, whose program is our own."""
-
-    def __init__(self) -> None:
-        self.candidate = Candidate(self)
-
-    def begin(self, *descriptors: int) -> None:
-        """Nothing to begin."""
-
-    def quiet(self) -> bool:
-        """Nothing waits."""
-        return True
-
-    def send(self, frame: bytes) -> None:
-        """Have a request answered."""
-        kind, number, *parts = loads(frame)
-        self.reply = self.candidate.answered(number, kind, parts)
-
-    def receive(self) -> bytes:
-        """The answer."""
-        return self.reply
-
-
 def rehearse() -> None:
-    """Judge a program of our own, so that forks find everything in place: caches filled, code specialised."""
+    """Judge a program of our own in this very process, so that forks find caches filled and code specialised."""
+    replies: list[bytes] = []
+
+    def answer(frame: bytes) -> None:
+        kind, number, *parts = loads(frame)
+        replies.append(inside.answered(number, kind, parts))
+
+    wire = cast("Wire", SimpleNamespace(begin=lambda: None, quiet=lambda: True, send=answer, receive=replies.pop))
     for _ in range(TIMES):
-        found = worker.report(REHEARSAL, Connection(Inside()))
+        inside = candidate.Candidate(wire)
+        found = worker.report(REHEARSAL, Connection(wire))
         assert found["checks"] == [["held", ""]], found
     del sys.modules[candidate.MODULE]
     worker.compiled.cache_clear()
@@ -76,11 +60,11 @@ def rehearse() -> None:
 
 def main() -> None:
     """Warm up, wall in, and fork on command until the supervisor hangs up."""
-    for name in (*PLAIN, *WARM.get(sys.argv[2], ())):
+    for name in PLAIN:
         importlib.import_module(name)
+    if sys.argv[2] == "numpy":
+        importlib.import_module("numpy").random.seed(0)
     rehearse()
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(0)
     serve(int(sys.argv[1]), leaf=candidate.main, worker=worker.main)
 
 

@@ -17,66 +17,19 @@ from assay.sandbox.allowed import allowed
 from assay.sandbox.limits import Limits
 from assay.sandbox.seccomp import MAP_GROWSDOWN
 
+PARENT = os.getppid()
+SERVER = f"\0assay-{os.getpid()}"
+"""Where whoever attacks has had a socket of the host listen."""
+GROUP_MB, GROUP_PROCESSES, PIPES = 32, 16, 60
+PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+PTRACE_ATTACH = 16
+Attack = Callable[[], object]
+
 
 def fork() -> None:
     """Start a process."""
     if os.fork() == 0:
         os._exit(0)
-
-
-def execute() -> None:
-    """Become another program."""
-    os.execv("/bin/true", ["true"])
-
-
-def signal_parent() -> None:
-    """Ask whether the parent may be signalled."""
-    os.kill(os.getppid(), 0)
-
-
-def read_own_package() -> None:
-    """Read a file that lies outside the allow-list."""
-    Path(__file__).read_bytes()
-
-
-def write_temporary() -> None:
-    """Make a file."""
-    Path(f"/tmp/assay-probe-{os.getpid()}").write_text("")
-
-
-def connect() -> None:
-    """Open a socket of the network."""
-    socket.socket(socket.AF_INET, socket.SOCK_STREAM).close()
-
-
-def trace_parent() -> None:
-    """Attach to the parent as a debugger."""
-    kernel.checked(kernel.libc.ptrace(16, os.getppid(), 0, 0), "ptrace")
-
-
-def share_memory() -> None:
-    """Map memory that RLIMIT_DATA does not count."""
-    mmap.mmap(-1, 4096).close()
-
-
-def grow_stacks() -> None:
-    """Map memory that counts as a stack."""
-    mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_GROWSDOWN).close()
-
-
-def fill_page_tables() -> None:
-    """Map far more than there is, to be read only: its page tables are no limit's concern."""
-    mmap.mmap(-1, 100 * 1024 * walls.MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ).close()
-
-
-def hold_too_much() -> None:
-    """Take more memory than allowed."""
-    ctypes.create_string_buffer(512 * walls.MIB)
-
-
-def mount() -> None:
-    """Change what lies where."""
-    kernel.checked(kernel.libc.mount(b"none", b"/usr", b"tmpfs", 0, None), "mount")
 
 
 def speak_to_host() -> None:
@@ -86,42 +39,33 @@ def speak_to_host() -> None:
         ours.sendto(b"", SERVER)
 
 
-def look_at_file() -> None:
-    """Learn whether a file outside the allow-list exists, its size and its times."""
-    Path(__file__).stat()
-
-
 def see_processes() -> None:
     """Learn whether processes of the host exist."""
     for pid in {1, PARENT} - {os.getpid()}:
         os.getsid(pid)
 
 
-PARENT = os.getppid()
-SERVER = f"\0assay-{os.getpid()}"
-"""Where whoever attacks has had a socket of the host listen."""
-GROUP_MB, GROUP_PROCESSES, PIPES = 32, 16, 60
-
-ATTACKS: dict[str, Callable[[], None]] = {
+ATTACKS: dict[str, Attack] = {
     "processes": fork,
-    "programs": execute,
-    "other processes": signal_parent,
-    "tracing": trace_parent,
-    "reading files": read_own_package,
-    "writing files": write_temporary,
-    "network": connect,
-    "shared memory": share_memory,
-    "stacks": grow_stacks,
-    "page tables": fill_page_tables,
-    "memory": hold_too_much,
-    "mounting": mount,
+    "programs": lambda: os.execv("/bin/true", ["true"]),
+    "other processes": lambda: os.kill(os.getppid(), 0),
+    "tracing": lambda: kernel.checked(kernel.libc.ptrace(PTRACE_ATTACH, os.getppid(), 0, 0), "ptrace"),
+    "reading files": lambda: Path(__file__).read_bytes(),
+    "writing files": lambda: Path(f"/tmp/assay-probe-{os.getpid()}").write_text(""),
+    "network": lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM).close(),
+    # memory that RLIMIT_DATA does not count; then far more than there is, whose page tables are no limit's concern
+    "shared memory": lambda: mmap.mmap(-1, 4096).close(),
+    "stacks": lambda: mmap.mmap(-1, 4096, flags=PRIVATE | MAP_GROWSDOWN).close(),
+    "page tables": lambda: mmap.mmap(-1, 100 * 1024 * walls.MIB, flags=PRIVATE, prot=mmap.PROT_READ).close(),
+    "memory": lambda: ctypes.create_string_buffer(512 * walls.MIB),
+    "mounting": lambda: kernel.checked(kernel.libc.mount(b"none", b"/usr", b"tmpfs", 0, None), "mount"),
     "sockets of the host": speak_to_host,
 }
-HIDING: dict[str, Callable[[], None]] = {"looking at files": look_at_file, "seeing processes": see_processes}
+HIDING: dict[str, Attack] = {"looking at files": lambda: Path(__file__).stat(), "seeing processes": see_processes}
 """What only namespaces stop; it gives away names, sizes and times, and no contents."""
 
 
-def attacked(attacks: dict[str, Callable[[], None]]) -> tuple[list[str], dict[str, str]]:
+def attacked(attacks: dict[str, Attack]) -> tuple[list[str], dict[str, str]]:
     """Names of the walls that stood, and those that did not with the reason."""
     stood: list[str] = []
     failed: dict[str, str] = {}

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from assay.sandbox.kernel import said
+
 NAME = re.compile(r"assay-(\d+)-(\d+)-\w+")
 """A group's name: the pid and the start of the process that made it, and what it is for."""
 PROCESSES = "cgroup.procs"
@@ -44,7 +46,7 @@ class Group:
 
     def killed(self) -> bool:
         """Whether the kernel has killed in it, for want of memory, since this was last asked."""
-        lines = [line.split() for folder in self.folders for name in KILLS for line in lines_of(folder / name)]
+        lines = [line.split() for folder in self.folders for name in KILLS for line in said(folder / name).splitlines()]
         before, self.kills = self.kills, sum(int(line[1]) for line in lines if line[0] == "oom_kill")
         return self.kills > before
 
@@ -90,22 +92,22 @@ def parents() -> tuple[Path, ...]:
     if {"memory", "pids"} <= mounted.keys():
         return mounted["memory"], mounted["pids"]
     for folder in (mounted[""], *mounted[""].parents) if "" in mounted else ():
-        handed_down = {word for line in lines_of(folder / "cgroup.subtree_control") for word in line.split()}
-        if {"memory", "pids"} <= handed_down:
+        if {"memory", "pids"} <= set(said(folder / "cgroup.subtree_control").split()):
             return (folder,)
     raise FileNotFoundError("no control group here limits memory and processes")
 
 
 def started(pid: int) -> int:
     """When a process began, in ticks since the machine did; 0 where there is none. A pid alone may be used again."""
-    return next((int(line.rpartition(")")[2].split()[19]) for line in lines_of(Path(f"/proc/{pid}/stat"))), 0)
+    _, _, fields = said(f"/proc/{pid}/stat").rpartition(")")
+    return int(fields.split()[19]) if fields else 0
 
 
 def hierarchies() -> dict[str, Path]:
     """Our own group's folder for each controller of version 1, and by the empty name for version 2."""
-    own = [line.split(":", 2)[1:] for line in lines_of(Path("/proc/self/cgroup"))]
+    own = [line.split(":", 2)[1:] for line in said("/proc/self/cgroup").splitlines()]
     found: dict[str, Path] = {}
-    for line in lines_of(Path("/proc/self/mountinfo")):
+    for line in said("/proc/self/mountinfo").splitlines():
         place, _, kind = line.partition(" - ")
         _, _, _, root, folder, *_ = place.split()
         kind, _, options = kind.split(maxsplit=2)
@@ -114,11 +116,3 @@ def hierarchies() -> dict[str, Path]:
             if kind in ("cgroup", "cgroup2") and belongs and f"{path}/".startswith(root):
                 found |= dict.fromkeys(names.split(","), Path(folder) / os.path.relpath(path, root))
     return found
-
-
-def lines_of(file: Path) -> list[str]:
-    """The lines of a file; none where it is absent."""
-    try:
-        return file.read_text().splitlines()
-    except OSError:
-        return []

@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from assay.sandbox.kernel import said
+
 GROUPS = Path("/sys/fs/cgroup")
 
 
 def cores() -> int:
     """Whole processors, at least one: a container's quota of 1.5 on a machine of 64 is one."""
-    mine = Path("/proc/self/cgroup")
-    quotas = list(_quotas(GROUPS, mine.read_text() if mine.exists() else ""))
+    quotas = _quotas(GROUPS, said("/proc/self/cgroup"))
     return max(1, min([len(os.sched_getaffinity(0)), *map(int, quotas)]))
 
 
@@ -25,19 +26,10 @@ def _quotas(root: Path, membership: str) -> Iterator[float]:
         base = root / "cpu" if controllers else root
         folder = base / path.lstrip("/")
         while folder.is_relative_to(base):
-            granted = _read(folder / "cpu.max") or [
-                *_read(folder / "cpu.cfs_quota_us"),
-                *_read(folder / "cpu.cfs_period_us"),
-            ]
+            version_1 = said(folder / "cpu.cfs_quota_us") + said(folder / "cpu.cfs_period_us")
+            granted = (said(folder / "cpu.max") or version_1).split()
             if len(granted) == 2 and granted[0].isdigit():
                 yield int(granted[0]) / int(granted[1])
             if folder == base:
                 break
             folder = folder.parent
-
-
-def _read(file: Path) -> list[str]:
-    try:
-        return file.read_text().split()
-    except OSError:
-        return []

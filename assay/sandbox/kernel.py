@@ -42,8 +42,17 @@ def die_with_parent(parent: int) -> None:
 
 def die_first() -> None:
     """Where memory runs out, have the kernel kill this process, and all it will fork, before any other."""
-    with open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123  pathlib is one more import of every zygote
+    with open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")
+
+
+def said(file: str | os.PathLike[str]) -> str:
+    """What a file of the kernel says; empty where it is absent."""
+    try:
+        with open(file, errors="replace") as answer:  # a process may have any bytes for a name
+            return answer.read()
+    except OSError:
+        return ""
 
 
 def hide() -> None:

@@ -30,9 +30,7 @@ def abi() -> int:
 def restrict(readable: Sequence[str], listable: Sequence[str]) -> None:
     """Allow reading below `readable`, listing names below `listable`, /dev/null, and nothing else.
 
-    Absent paths are skipped.
-
-    Inherited by every child. Needs no-new-privileges. Raises OSError.
+    Absent paths are skipped. Inherited by every child. Needs no-new-privileges. Raises OSError.
     """
     version = abi()
     files = (1 << max(bits for known, bits in FILE_RIGHTS.items() if known <= max(version, 1))) - 1
@@ -41,11 +39,8 @@ def restrict(readable: Sequence[str], listable: Sequence[str]) -> None:
     attributes = struct.pack("=QQQ", files, network, scopes)[: 8 if version < TCP_ABI else 16 if version < 6 else 24]
     ruleset = syscall("landlock_create_ruleset", CREATE_RULESET, ctypes.c_char_p(attributes), len(attributes), 0)
     try:
-        for rights, paths in (
-            (READ, readable),
-            (READ_DIR, listable),
-            ((READ_FILE | WRITE_FILE | TRUNCATE) & files, (NULL,)),
-        ):
+        null = (READ_FILE | WRITE_FILE | TRUNCATE) & files
+        for rights, paths in ((READ, readable), (READ_DIR, listable), (null, (NULL,))):
             for path in paths:
                 _allow(ruleset, path, rights)
         syscall("landlock_restrict_self", RESTRICT_SELF, ruleset, 0)

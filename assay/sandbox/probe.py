@@ -10,9 +10,9 @@ import subprocess
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 from assay.errors import SandboxError
+from assay.sandbox.kernel import said
 
 ACCEPTABLE = ("A", "B", "C")
 
@@ -87,9 +87,9 @@ def advice(tier: str, failed: Collection[str]) -> str:
         return WEAK[tier]
     if "namespaces" in failed:
         for name, closed, better in SWITCHES:
-            if setting(f"/proc/sys/{name.replace('.', '/')}") == closed:
+            if said(f"/proc/sys/{name.replace('.', '/')}").strip() == closed:
                 return f"for tier A: sudo sysctl {name}={better}"
-        if "\nSeccomp:\t2" in setting("/proc/self/status"):
+        if "\nSeccomp:\t2" in said("/proc/self/status"):
             return (
                 "a filter around us refuses namespaces, as Docker's does; for tier A: "
                 "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined"
@@ -97,11 +97,3 @@ def advice(tier: str, failed: Collection[str]) -> str:
     if "group" in failed and os.getuid() != 0 and shutil.which("systemd-run"):
         return "for a limit on all memory together: systemd-run --user --scope -p Delegate=yes assay ..."
     return ""
-
-
-def setting(file: str) -> str:
-    """What a file of the kernel says; empty where it is absent."""
-    try:
-        return Path(file).read_text().strip()
-    except OSError:
-        return ""

@@ -99,10 +99,7 @@ def _only_for(number: int, body: list[Instruction]) -> list[Instruction]:
 
 def _refuse(numbers: list[int]) -> list[Instruction]:
     """Each named call answers EPERM."""
-    program: list[Instruction] = []
-    for number in numbers:
-        program += [(EQUAL, 0, 1, number), REFUSE]
-    return program
+    return [step for number in numbers for step in ((EQUAL, 0, 1, number), REFUSE)]
 
 
 def _refuse_values(argument: int, values: tuple[int, ...]) -> list[Instruction]:

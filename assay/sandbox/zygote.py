@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MESSAGE = 65_536
 WORKER_MEMORY_MB, WORKER_CPU_SECONDS = 1024, 100_000
 ROLE_FD = 3
+"""Where a leaf finds its socket to the worker, and a worker its own to the supervisor."""
 PAUSES = (0.02, 0.1, 0.4)
 """Seconds between attempts to fork."""
 LONGEST, SPARE_CPU = 10, 2

@@ -143,7 +143,7 @@ OWN = "4:memory:/docker/abc/inner\n2:cpu,cpuacct:/\n0::/user.slice/session.scope
 
 def test_our_own_groups_are_found_below_what_is_mounted(monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"/proc/self/cgroup": OWN, "/proc/self/mountinfo": MOUNTS.lstrip()}
-    monkeypatch.setattr(cgroups, "lines_of", lambda file: files[str(file)].splitlines())
+    monkeypatch.setattr(cgroups, "said", lambda file: files[file])
     assert {name: str(folder) for name, folder in hierarchies().items()} == {
         "memory": "/sys/fs/cgroup/memory/inner",
         "cpu": "/sys/fs/cgroup/cpu",

@@ -252,7 +252,7 @@ def test_the_tier_is_the_weakest_wall(walls: list[str], failed: list[str], tier:
 
 def test_the_advice_is_the_one_setting_that_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"/proc/sys/user/max_user_namespaces": "0", "/proc/self/status": "NoNewPrivs:\t0\nSeccomp:\t2\n"}
-    monkeypatch.setattr(probe_module, "setting", lambda file: files.get(file, ""))
+    monkeypatch.setattr(probe_module, "said", lambda file: files.get(file, ""))
     assert advice("C", ["namespaces"]) == "for tier A: sudo sysctl user.max_user_namespaces=10000"
     files["/proc/sys/kernel/apparmor_restrict_unprivileged_userns"] = "1"
     assert "apparmor_restrict_unprivileged_userns=0" in advice("C", ["namespaces"])
