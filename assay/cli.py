@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -18,6 +19,8 @@ from assay.errors import AssayError, MachineError, SettingsError, UserError
 from assay.files import write_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.console import RenderableType
 
 app = typer.Typer(
@@ -151,6 +154,18 @@ def grade(
         )
 
 
+@contextlib.contextmanager
+def quietly(name: str) -> Iterator[None]:
+    """Keep the warnings of one logger back: of references that fail, a report tells."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 @app.command("check")
 def check_tasks(
     tasks: Annotated[str, typer.Argument(help="A task set: humaneval, mbpp:train, drills:test, a .jsonl file.")],
@@ -174,9 +189,8 @@ def check_tasks(
     from assay.sandbox.limits import Limits
 
     checking.require_writable(tasks, output, report)
-    logging.getLogger("assay.judge").setLevel(logging.ERROR)  # of references that fail the report tells
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with quietly("assay.judge"), Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         line = bar.add_task("", total=None)
         bench = Bench(
             Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb), slots, allow_weak,

@@ -90,11 +90,17 @@ def job(fields: Fields, where: str = "the request") -> Job:
     return Job(task, text if "program" in fields else extract.program(task, text))
 
 
+MOST_JOBS = 10_000
+"""Of one batch: nothing else is served while it is read."""
+
+
 def batch(fields: Fields) -> list[Job]:
     """{"jobs": [...]}, each as in `job`; a "task" beside them is for those without one of their own."""
     rows = fields.get("jobs")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise DataError("the request: 'jobs' must be a list of objects, at least one")
+    if len(rows) > MOST_JOBS:
+        raise DataError(f"the request: {len(rows)} jobs are more than the {MOST_JOBS} of a batch; send several")
     common = {"task": fields["task"]} if "task" in fields else {}
     return [job({**common, **row}, f"job {index}") for index, row in enumerate(rows)]
 

@@ -70,8 +70,10 @@ def equal(value: Any, expected: Any, tolerance: float) -> bool:
     A float anywhere in lists, tuples, dicts and arrays may differ by `tolerance` (0: not at all) and 1e-7 of its size;
     types and lengths must then agree.
     """
+    if numpy_values.is_value(value) and not numpy_values.is_value(expected) and not value.shape:
+        value = value.item()
     with contextlib.suppress(ValueError):  # arrays have no one answer
-        if value == expected:
+        if not numpy_values.is_value(value) and value == expected:
             return True
     if type(value) is not type(expected):
         return False

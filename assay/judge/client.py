@@ -95,6 +95,8 @@ class Judge:
         """Judge one program. Raises DataError for a task without checks, SandboxError when the judge is broken."""
         if not job.task.checks:
             raise DataError(f"task {job.task.id!r} has no checks: nothing could be wrong with any program")
+        if len({isinstance(check, Exchange) for check in job.task.checks}) > 1:
+            raise DataError(f"task {job.task.id!r} has exchanges beside other checks; make two tasks of it")
         total = len(job.task.checks)
         if job.program is None:
             return Execution(Verdict.NO_CODE, total=total, detail="the completion holds no program")
@@ -142,8 +144,10 @@ class Judge:
             unlike = execution.verdict in UNLIKE_THE_REFERENCE or execution.detail.startswith(WALL)
             if unlike and task.reference is not None:
                 profile = await self._references.profile(key, task)
-                if profile != PLAIN:
+                if profile is not None and profile != PLAIN:
                     execution = await self._execute(task, program, profile)
+                if profile is not None and execution.detail.startswith(WALL):
+                    execution = replace(execution, verdict=Verdict.WRONG)  # which the reference does not come to
         except SandboxError as error:
             if self._line.broken:
                 raise

@@ -160,6 +160,8 @@ class Connection:
             raise self.fail("forbidden", "a malformed call")
         try:
             self._send("returned", self.packer.pack(self.functions[at](*arguments, **named)))
+        except AssertionError as error:
+            raise self.fail("wrong", f"AssertionError: {error} in a function that the check passes") from None
         except Exception as error:  # noqa: BLE001  the check's own function: what it raises goes to its caller
             self._send("raises", *raised(error))
 

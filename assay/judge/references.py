@@ -39,9 +39,9 @@ class References:
         done: Task = await self._once((key, "answers"), lambda: completed(task, self._answers))
         return done
 
-    async def profile(self, key: bytes, task: Task) -> Profile:
-        """The least profile with which the reference passes, PLAIN if none. Raises SandboxError."""
-        found: Profile = await self._once((key, "profile"), lambda: self._find_profile(task))
+    async def profile(self, key: bytes, task: Task) -> Profile | None:
+        """The least profile with which the reference passes, None if none. Raises SandboxError."""
+        found: Profile | None = await self._once((key, "profile"), lambda: self._find_profile(task))
         return found
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class References:
                 del self._trials[key]
             raise
 
-    async def _find_profile(self, task: Task) -> Profile:
+    async def _find_profile(self, task: Task) -> Profile | None:
         found: list[Execution] = []
         for profile in LADDER if task.entry_point else (PLAIN,):
             found.append(await self._execute(task, task.reference or "", replace(profile, stretch=float(LONGEST))))
@@ -73,4 +73,4 @@ class References:
             if found[-1].verdict not in (Verdict.WRONG, Verdict.ERROR) and not at_the_wall:
                 break
         log.warning("task %s: its own reference fails: %s", task.id, found[0].detail)
-        return PLAIN
+        return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import os
 import socket
@@ -47,8 +48,9 @@ def become(code: CodeType) -> NoReturn:
         status = status_of(end)
     except BaseException as error:  # noqa: BLE001  the program's own code ran: whatever it raises ends it
         trace = error.__traceback__ and error.__traceback__.tb_next
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
         status = 1
+        with contextlib.suppress(BaseException):  # the hook may be the program's own
+            sys.excepthook(type(error), error.with_traceback(trace), trace)
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
     atexit._run_exitfuncs()

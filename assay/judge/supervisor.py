@@ -19,7 +19,7 @@ from typing import Any
 from assay.judge.channel import Channel
 from assay.judge.orders import unpacked
 from assay.judge.slot import Request, Run, Slot, cpu_seconds, kill, kill_children
-from assay.judge.verdict import decide
+from assay.judge.verdict import FAILURES, decide
 from assay.sandbox import cgroups, kernel
 from assay.sandbox.limits import MIB, Limits
 from assay.sandbox.zygote import many_files
@@ -37,6 +37,7 @@ ATTEMPTS = 2
 ZYGOTE_DIED = "the zygote died"
 PR_SET_CHILD_SUBREAPER = 36
 NUMBER = 4
+ENDS = {"held", "gone", "wall", *FAILURES}
 REPORTED = {"checks", "broken", "setup", "clean", "exits", "answers"}
 
 
@@ -291,7 +292,17 @@ def report_of(frame: bytes) -> dict[str, Any] | None:
         found = json.loads(frame)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) and found.keys() >= REPORTED else None
+    return found if well_formed(found) else None
+
+
+def well_formed(found: Any) -> bool:
+    """Whether data is a report: what a worker of ours writes, with values of the right kinds."""
+    if not (isinstance(found, dict) and found.keys() >= REPORTED and isinstance(found.get("output", ""), str)):
+        return False
+    checks, broken = found["checks"], found["broken"]
+    ends = [*checks, *([broken] if broken else [])] if type(checks) is list else [None]
+    said = all(type(end) is list and len(end) == 2 and str(end[0]) in ENDS and type(end[1]) is str for end in ends)
+    return said and type(found["setup"]) is str and type(found["answers"]) is list
 
 
 def main() -> None:

@@ -54,6 +54,8 @@ def task_of(row: Row) -> Task:
         reference=row.text("reference", default="") or None,
         demonstrations=row.texts("demonstrations"),
     )
+    if "exchanges" in row.fields and not row.fields.keys().isdisjoint(("tests", "test", "inputs")):
+        raise row.wrong("has 'exchanges' beside tests of a function; make two rows of it")
     return _program(row, task) if "exchanges" in row.fields else _function(row, task)
 
 

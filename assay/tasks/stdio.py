@@ -28,6 +28,10 @@ def text(row: Row, field: str, value: Any) -> str:
         return "\n".join(value)
     if not isinstance(value, str):
         raise row.wrong(f"{field!r} holds {str(value)[:40]}, where a string is read or printed; make it a string")
+    try:
+        value.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise row.wrong(f"{field!r} holds half a character ({error.reason}); mend it") from None
     return value
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -89,7 +90,8 @@ def test_drills_and_humaneval_stand_up_to_every_attack() -> None:
 
 def test_an_interrupted_check_writes_nothing(tmp_path: Path) -> None:
     words = command("check", "drills:train", "--output", "sound.jsonl", "--report", "report.json")
-    running = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    hearing = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs are deaf to it
+    running = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hearing)
     children, deadline = Path(f"/proc/{running.pid}/task/{running.pid}/children"), time.monotonic() + 60
     while not children.read_text() and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -87,3 +87,16 @@ def test_calling_back_without_end_is_a_timeout() -> None:
     endless = "def f(g, x):\n    while True: g(x)"
     execution = judge_all([Job(CALLING, endless)], Limits(cpu_seconds=0.3, wall_seconds=3), slots=1)[0]
     assert execution.verdict is Verdict.TIMEOUT
+
+
+def test_what_a_passed_function_asserts_is_the_checks_own_assertion() -> None:
+    check = "def seven(x): assert x == 7, x\nf(seven)"
+    picky = task("f", check, reference="def f(g): g(7)")
+    tries = "def f(g):\n    for x in range(9):\n        try: g(x)\n        except Exception: pass"
+    assert verdict_of(picky, tries)[0] is Verdict.WRONG
+
+
+def test_what_only_a_wrong_program_makes_a_check_pass_is_the_programs_doing() -> None:
+    check = "import re\nassert f(lambda s: re.match('a', s)) is None"
+    matching = task("f", check, reference="def f(p): return p('b')")
+    assert verdict_of(matching, "def f(p): return p('a')")[0] is Verdict.WRONG

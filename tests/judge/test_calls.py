@@ -268,3 +268,13 @@ def test_checks_keep_their_order_since_they_may_build_on_each_other() -> None:
     building = task(Check("n = f(1)"), Check("assert n == 1"), Check("assert f(2) == 2 and n == 1"))
     wrong = [Job(building, f"def f(x): return 1  # {n}") for n in range(3)]
     assert [execution.passed for execution in judge_all(wrong, slots=1)] == [2, 2, 2]
+
+
+def test_an_array_of_one_is_not_a_list_of_one() -> None:
+    pytest.importorskip("numpy")
+    one = task(Call("[]", "[5]"), Call("[]", "[5]"))
+    arrays = ("5", "[5]", "[[[5]]]")
+    programs = [f"import numpy\ndef f(): return numpy.array({array})" for array in arrays]
+    assert verdicts(one, *programs) == ["wrong"] * 3
+    scalar = "import numpy\ndef f(): return numpy.int64(5)"
+    assert verdicts(task(Call("[]", "5")), scalar) == ["pass"]

@@ -197,3 +197,16 @@ def test_a_check_that_writes_rubbish_as_its_report_ends_in_infra_and_harms_no_ot
     rubbish = "import os\nos.write(3, b'\\0\\0\\0\\2{]')"
     executions = judge_all([Job(task("f", rubbish), "def f(): return 1"), add(RIGHT)])
     assert [execution.verdict for execution in executions] == [Verdict.INFRA, Verdict.PASS]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("checks", "5"), ("checks", '[["foo", ""]]'), ("broken", "7"), ("broken", '["pass", ""]'), ("setup", "5"),
+     ("output", "5")],
+)  # fmt: skip
+def test_a_forged_report_of_a_checks_own_ends_no_judge(name: str, value: str) -> None:
+    whole = {"checks": "[]", "broken": "null", "setup": '""', "clean": "true", "exits": "false", "answers": "[]"}
+    body = "{" + ", ".join(f'"{key}": {text}' for key, text in {**whole, name: value}.items()) + "}"
+    forged = f"import os, struct\nos.write(3, struct.pack('!I', {len(body)}) + {body.encode()!r})"
+    executions = judge_all([Job(task("f", forged), "def f(): return 1"), add(RIGHT)])
+    assert [execution.verdict for execution in executions] == [Verdict.INFRA, Verdict.PASS]

@@ -9,12 +9,13 @@ from functools import cache
 
 import pytest
 
+from assay.errors import DataError
 from assay.judge import Job, Judge, exchange, judge_all
 from assay.judge.boundary import Wire
 from assay.judge.exchanges import whole
 from assay.judge.line import Line
 from assay.judge.orders import Order
-from assay.types import Exchange, Execution, Task, Verdict
+from assay.types import Check, Exchange, Execution, Task, Verdict
 
 SUM = Task("sum", "", (Exchange("1 2\n", "3\n"), Exchange("5 6", "11")), "")
 ADD = "print(sum(map(int, {}.split())))"
@@ -212,3 +213,13 @@ def test_a_program_with_numpy_is_not_kept_waiting_by_those_without() -> None:
 
     asyncio.run(run())
     assert ended[-1].startswith(busy)
+
+
+def test_a_hook_of_the_programs_own_does_not_hide_that_it_failed() -> None:
+    hook = "import sys\ndef hook(*_): raise SystemExit(0)\nsys.excepthook = hook\nprint(3)\n1 / 0"
+    assert judged(hook, Task("one", "", (Exchange("", "3"),), "")).verdict is Verdict.ERROR
+
+
+def test_exchanges_beside_checks_are_no_task() -> None:
+    with pytest.raises(DataError, match="exchanges beside other checks"):
+        judged("print(3)", Task("mixed", "", (Exchange("", "3"), Check("assert False")), "f"))  # type: ignore[arg-type]
