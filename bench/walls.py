@@ -1,6 +1,6 @@
 """What each wall costs: CPU time of a fork that ends at once, and what a zygote pays once; interleaved, medians.
 
-    python bench/walls.py
+    python -m bench.walls
 
 A family's walls are put up once and inherited, so each family is a process of its own that forks on demand. All have
 imported what a zygote has, since a fork's cost grows with the pages of its parent.
