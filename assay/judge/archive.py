@@ -69,8 +69,9 @@ class Archive:
 
 @functools.cache
 def edition() -> bytes:
-    """What tells this judge's verdicts from another's: its own source, and Python's version."""
-    digest = hashlib.blake2b(sys.version.encode(), digest_size=16)
+    """What tells this judge's verdicts from another's: its own source, and the versions of Python and its packages."""
+    installed = sorted(record.name for folder in sys.path for record in Path(folder).glob("*.dist-info"))
+    digest = hashlib.blake2b("\n".join([sys.version, *installed]).encode(), digest_size=16)
     root = Path(assay.__file__).parent
     for file in sorted([*(root / "judge").glob("*.py"), *(root / "sandbox").glob("*.py")]):
         digest.update(file.read_bytes())

@@ -29,7 +29,7 @@ def tokens(output: str, expected: str) -> bool:
 
 
 def floats(output: str, expected: str) -> bool:
-    """As `tokens`, but numbers may differ by 1e-6, absolutely or relatively; whole numbers only where one is none."""
+    """As `tokens`, but fractions may be 1e-6 off, absolutely or relatively; one for a whole number absolutely."""
     given, wanted = output.split(), expected.split()
     return len(given) == len(wanted) and all(map(close, given, wanted))
 
@@ -57,7 +57,8 @@ def close(given: str, wanted: str) -> bool:
     if not all(map(NUMBER.fullmatch, both)) or all(map(WHOLE.fullmatch, both)):
         return False
     a, b = float(given), float(wanted)
-    return isfinite(b) and abs(a - b) <= TOLERANCE * max(1.0, abs(b))
+    scale = 1.0 if WHOLE.fullmatch(wanted) else max(1.0, abs(b))
+    return isfinite(b) and abs(a - b) <= TOLERANCE * scale
 
 
 def difference(output: str, expected: str) -> str:

@@ -26,6 +26,8 @@ def report(job: dict[str, Any], wire: Wire, stdin: int) -> dict[str, Any]:
         ended.append(checked(job, output.decode("utf-8", "surrogateescape"), stdin))
     except FailedError as failure:
         broken = list(failure.args)
+    except MemoryError:
+        broken = ["output", "printed more than can be checked"]
     return {
         "checks": ended,
         "broken": broken,

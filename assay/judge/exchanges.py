@@ -12,6 +12,9 @@ from assay.judge.profiles import Profile
 from assay.judge.tally import Tally
 from assay.types import Execution, Verdict
 
+SAYS_NOTHING = (Verdict.INFRA, Verdict.COMPILE)
+"""Failures that are no test's merit."""
+
 
 class Exchanges:
     """Has programs run once for each exchange of their task; with `stop_early`, until one fails."""
@@ -35,7 +38,7 @@ class Exchanges:
         for at in order:
             found[at] = await one(at)
             if found[at].verdict is not Verdict.PASS:
-                if found[at].verdict is not Verdict.INFRA:
+                if found[at].verdict not in SAYS_NOTHING:
                     self._tally.note(bundle.digest, at)
                 break
         return whole(found)

@@ -34,7 +34,10 @@ def test_a_checker_forgives_just_what_it_should(name: str, output: str) -> None:
     ("output", "expected", "right"),
     [
         ("10000000000000001", "10000000000000002", False),
-        ("1000000.5", "1000001", True),
+        ("1000000.5", "1000001", False),
+        ("1000000.5", "1000001.0", True),
+        ("1000001.0000001", "1000001", True),
+        ("1000000999.", "1000000007", False),
         ("0.0000005", "0.0", True),
         ("nan", "nan", True),
         ("nan", "0.5", False),
