@@ -15,7 +15,7 @@ from assay.integrations import cases
 from assay.judge import Job
 from assay.tasks.jsonl import task_of
 from assay.tasks.rows import Row
-from assay.types import Execution, Verdict
+from assay.types import Execution, Task, Verdict
 
 Fields = Mapping[str, Any]
 Unused = Annotated[dict[str, Any] | list[Any] | None, Field(max_length=0)]
@@ -102,7 +102,9 @@ def batch(fields: Fields) -> list[Job]:
     if len(rows) > MOST_JOBS:
         raise DataError(f"the request: {len(rows)} jobs are more than the {MOST_JOBS} of a batch; send several")
     common = {"task": fields["task"]} if "task" in fields else {}
-    return [job({**common, **row}, f"job {index}") for index, row in enumerate(rows)]
+    jobs = [job({**common, **row}, f"job {index}") for index, row in enumerate(rows)]
+    known: dict[Task, Task] = {}
+    return [replace(one, task=known.setdefault(one.task, one.task)) for one in jobs]  # the judge makes each ready once
 
 
 def run_answer(execution: Execution) -> dict[str, Any]:

@@ -181,6 +181,7 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
     ("POST", "/judge", {"exchanges": [{"stdin": "\ud800", "stdout": ""}], "program": ""}, {}, 422, "surrogate"),
     ("POST", "/judge", {"task": {**DOUBLE, "setup": json.loads("[" * 900 + "]" * 900)}, "program": ""}, {}, 422, ""),
     ("POST", "/judge/batch", {"jobs": []}, {}, 422, "at least one"),
+    ("POST", "/judge/batch", {"jobs": [{}] * 10_001}, {}, 422, "more than the 10000"),
     ("POST", "/judge/batch", {"jobs": [{"program": ""}]}, {}, 422, "job 0"),
     ("POST", "/run_code", {"code": "", "language": "cpp"}, {}, 422, "language: Input should be 'python'"),
     ("POST", "/run_code", {"language": "python"}, {}, 422, "code: Field required"),
