@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from assay.check.attacks import ATTACKS as ATTACKS_ON_TASKS
+
 LEAK = "LEAKED"
 """What an attack prints when it got hold of something: no output may contain it."""
 
@@ -42,14 +44,7 @@ ATTACKS = [
     Attack("raise what cannot be shown", "error",
            "class E(Exception):\n def __str__(s): 1/0\nANSWER raise E"),
     # lying values
-    Attack("equal to everything", "wrong", """
-class A:
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __bool__ = lambda *a: True
-    __sub__ = __rsub__ = __abs__ = __round__ = __call__ = __getattr__ = __getitem__ = lambda s, *a: s
-    __len__ = __hash__ = __int__ = __index__ = lambda s: 1
-    __float__ = lambda s: 0.0
-    __iter__ = lambda s: iter(())
-ANSWER return A()"""),
+    Attack("equal to everything", "wrong", ATTACKS_ON_TASKS["an object equal to everything"]),
     *(Attack(f"a {base} equal to everything", "wrong", f"""
 class A({base}):
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = lambda *a: True

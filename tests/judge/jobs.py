@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 
-from assay.judge import Job
-from assay.types import Check, Task
+from assay.judge import Job, Judge
+from assay.types import Check, Execution, Task
 
 ADD = Task(
     id="add",
@@ -23,6 +24,16 @@ NUMBERS = itertools.count()
 def add(program: str | None) -> Job:
     """A job like no other: the judge remembers what it has judged, and would not run the same program twice."""
     return Job(ADD, program if program is None else f"{program}\n# {next(NUMBERS)}")
+
+
+def judged_in_turn(*jobs: Job) -> list[Execution]:
+    """By one judge, one after the other."""
+
+    async def run() -> list[Execution]:
+        async with Judge(slots=1) as judge:
+            return [await judge.run(job) for job in jobs]
+
+    return asyncio.run(run())
 
 
 def task(entry_point: str, *checks: str, setup: str = "", reference: str | None = None) -> Task:

@@ -14,6 +14,7 @@ from assay.judge import Job, Judge, judge_all
 from assay.judge.calls import equal
 from assay.sandbox.limits import Limits
 from assay.types import Call, Check, Execution, Task, Verdict
+from tests.judge.jobs import judged_in_turn
 
 HALVE = "def f(x): return [x / 2, x]"
 
@@ -253,12 +254,8 @@ def test_answers_that_are_no_data_are_a_checkers_to_judge() -> None:
 def test_the_call_that_told_programs_apart_comes_first() -> None:
     many = task(*(Call(f"[{n}]", str(n)) for n in range(20)))
 
-    async def run() -> tuple[Execution, Execution]:
-        async with Judge(slots=1) as judge:
-            wrong = "def f(x): return -1 if x == 13 else x"
-            return await judge.run(Job(many, wrong)), await judge.run(Job(many, wrong + "  # again"))
-
-    first, second = asyncio.run(run())
+    wrong = "def f(x): return -1 if x == 13 else x"
+    first, second = judged_in_turn(Job(many, wrong), Job(many, wrong + "  # again"))
     assert (first.passed, second.passed) == (13, 0)
     assert first.detail == second.detail
     assert "call 14, f(13)" in first.detail

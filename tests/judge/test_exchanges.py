@@ -16,6 +16,7 @@ from assay.judge.exchanges import whole
 from assay.judge.line import Line
 from assay.judge.orders import Order
 from assay.types import Check, Exchange, Execution, Task, Verdict
+from tests.judge.jobs import judged_in_turn
 
 SUM = Task("sum", "", (Exchange("1 2\n", "3\n"), Exchange("5 6", "11")), "")
 ADD = "print(sum(map(int, {}.split())))"
@@ -131,12 +132,8 @@ def test_without_stopping_early_every_exchange_counts() -> None:
 def test_the_exchange_that_told_programs_apart_comes_first() -> None:
     task = Task("many", "", tuple(Exchange(str(n), str(n)) for n in range(20)), "")
 
-    async def run() -> tuple[Execution, Execution]:
-        async with Judge(slots=1) as judge:
-            wrong = "n = input()\nprint('x' if n == '13' else n)"
-            return await judge.run(Job(task, wrong)), await judge.run(Job(task, wrong + "  # again"))
-
-    first, second = asyncio.run(run())
+    wrong = "n = input()\nprint('x' if n == '13' else n)"
+    first, second = judged_in_turn(Job(task, wrong), Job(task, wrong + "  # again"))
     assert (first.passed, second.passed) == (13, 0)
     assert first.detail == second.detail == "test 14: line 1 is 'x', not '13'"
 
