@@ -38,7 +38,7 @@ class BackgroundJudge:
 
     def run(self, jobs: Sequence[Job]) -> list[Execution]:
         """Judge programs and wait for all; executions in the order of the jobs."""
-        return self._wait(self._all(jobs))
+        return self._wait(self._judge.all(jobs))
 
     def close(self) -> None:
         """End every process behind it; harmless when repeated."""
@@ -46,10 +46,6 @@ class BackgroundJudge:
             atexit.unregister(self.close)
             self._wait(self._judge.__aexit__(None, None, None))
             self._end()
-
-    async def _all(self, jobs: Sequence[Job]) -> list[Execution]:
-        found = {index: execution async for index, execution in self._judge.stream(jobs)}
-        return [found[index] for index in range(len(jobs))]
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -103,8 +103,7 @@ class Service:
     async def each_case(self, jobs: Sequence[Job], to_the_end: bool) -> list[Execution]:
         """The executions in the order of the cases, up to the first that fails unless all are asked for."""
         if to_the_end:
-            all_found = {index: self.counted(execution) async for index, execution in self.judge.stream(jobs)}
-            return [all_found[index] for index in range(len(all_found))]
+            return list(map(self.counted, await self.judge.all(jobs)))
         found: list[Execution] = []
         for job in jobs:
             found.append(self.counted(await self.judge.run(job)))

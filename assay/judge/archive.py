@@ -20,7 +20,10 @@ WAIT_SECONDS = 5.0
 
 
 class Archive:
-    """Executions by key in one file that several judges may share. What cannot be read or written is judged again."""
+    """Executions by key, and by this judge's edition, in one file that several judges may share.
+
+    What cannot be read or written is judged again.
+    """
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -38,7 +41,7 @@ class Archive:
     def get(self, key: bytes) -> Execution | None:
         """What is known of `key`."""
         try:
-            row = self._run("SELECT execution FROM verdicts WHERE key = ?", key)
+            row = self._run("SELECT execution FROM verdicts WHERE key = ?", edition() + key)
             return execution_of(json.loads(row[0])) if row else None
         except (ValueError, TypeError, KeyError) as error:
             self._give_up(error)
@@ -46,7 +49,7 @@ class Archive:
 
     def put(self, key: bytes, execution: Execution) -> None:
         """Keep one execution."""
-        self._run("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", key, json.dumps(asdict(execution)))
+        self._run("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", edition() + key, json.dumps(asdict(execution)))
 
     def close(self) -> None:
         """Let go of the file."""

@@ -11,7 +11,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
 
-from assay.judge.archive import edition
+from assay.errors import DataError
 from assay.judge.expected import fields_of
 from assay.judge.orders import Order
 from assay.judge.profiles import Profile
@@ -24,19 +24,24 @@ HAS_NUMPY = find_spec("numpy") is not None
 
 
 class Bundle:
-    """What every job of one task has in common, as it is judged with given limits."""
+    """What every job of one task has in common, as it is judged with given limits.
+
+    Raises DataError for exchanges beside other checks.
+    """
 
     def __init__(self, task: Task, limits: Limits, stop_early: bool) -> None:
         self._task, self._limits, self._stop_early = task, limits, stop_early
         self.exchanges = tuple(check for check in task.checks if isinstance(check, Exchange))
         """Of a task whose programs read and print; else empty."""
+        if 0 < len(self.exchanges) < len(task.checks):
+            raise DataError(f"task {task.id!r} has exchanges beside other checks; make two tasks of it")
         sources = [check.source for check in task.checks if isinstance(check, Check)]
         self.movable = not sources
         """Whether the tests may be made in any order: checks may build on each other."""
         self._numeric = any(map(NUMERIC.search, [task.setup, *sources]))
         tests = [[type(check).__name__, *astuple(check)] for check in task.checks]
         known = [tests, task.setup, task.entry_point, task.checker, task.reference, stop_early, asdict(limits)]
-        self.digest = hashlib.blake2b(json.dumps(known).encode(), key=edition(), digest_size=32).digest()
+        self.digest = hashlib.blake2b(json.dumps(known).encode(), digest_size=32).digest()
         """Tells the task from every other, judged by whatever rules."""
 
     def key(self, program: str) -> bytes:

@@ -95,8 +95,6 @@ class Judge:
         """Judge one program. Raises DataError for a task without checks, SandboxError when the judge is broken."""
         if not job.task.checks:
             raise DataError(f"task {job.task.id!r} has no checks: nothing could be wrong with any program")
-        if len({isinstance(check, Exchange) for check in job.task.checks}) > 1:
-            raise DataError(f"task {job.task.id!r} has exchanges beside other checks; make two tasks of it")
         total = len(job.task.checks)
         if job.program is None:
             return Execution(Verdict.NO_CODE, total=total, detail="the completion holds no program")
@@ -134,6 +132,17 @@ class Judge:
             for task in under_way:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def all(
+        self, jobs: Sequence[Job], progress: Callable[[int, Execution], None] | None = None
+    ) -> list[Execution]:
+        """Judge many, and wait for all; `progress(index, execution)` is called as each ends."""
+        found: dict[int, Execution] = {}
+        async for index, execution in self.stream(jobs):
+            found[index] = execution
+            if progress is not None:
+                progress(index, execution)
+        return [found[index] for index in range(len(jobs))]
 
     async def _judged(self, task: Task, program: str) -> Execution:
         """Judge one program plainly, and where that is unlike the task's reference, with what that needs."""
@@ -189,12 +198,7 @@ def judge_all(
     """Judge many programs and wait for all; `progress(index, execution)` is called as each ends. Raises like Judge."""
 
     async def all_of_them() -> list[Execution]:
-        found: dict[int, Execution] = {}
         async with Judge(limits, slots, stop_early, allow_weak) as judge:
-            async for index, execution in judge.stream(jobs):
-                found[index] = execution
-                if progress is not None:
-                    progress(index, execution)
-        return [found[index] for index in range(len(jobs))]
+            return await judge.all(jobs, progress)
 
     return asyncio.run(all_of_them())

@@ -8,9 +8,9 @@ from typing import Any
 from assay.judge.boundary import MIB, ClosedError, OversizedError, UnaskedError, Wire
 from assay.judge.checkers import CHECKERS, difference
 from assay.judge.codec import CodecError, dumps, loads
+from assay.judge.purity import CHECKER, defined_check, pure
 
 CHUNK = 262_144
-CUSTOM = "<checker>"
 
 
 class FailedError(Exception):
@@ -32,7 +32,7 @@ def report(job: dict[str, Any], wire: Wire, stdin: int) -> dict[str, Any]:
         "checks": ended,
         "broken": broken,
         "setup": "",
-        "clean": job["checker"] in CHECKERS,
+        "clean": job["checker"] in CHECKERS or pure(job["checker"], CHECKER),
         "exits": broken is None,
         "answers": [],
         "output": output[: job["output_kb"] * 1024].decode("utf-8", "replace"),
@@ -78,10 +78,8 @@ def checked(job: dict[str, Any], output: str, stdin: int) -> list[str]:
         right = CHECKERS[checker](output, expected)
     else:
         given = os.pread(stdin, os.fstat(stdin).st_size, 0).decode("utf-8", "surrogateescape")
-        namespace: dict[str, Any] = {"__name__": "checker"}
         try:
-            exec(compile(checker, CUSTOM, "exec", dont_inherit=True), namespace)
-            right = namespace["check"](given, output, expected) is True
+            right = defined_check(checker, CHECKER)(given, output, expected) is True
         except BaseException as error:  # noqa: BLE001  the data set's code: what it raises says that the output is wrong
             return ["wrong", f"the checker raised {type(error).__name__}: {error}"]
     return ["held", ""] if right else ["wrong", difference(output, expected)]

@@ -7,9 +7,14 @@ or a built-in that reaches into namespaces all count as a trace.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from opcode import opmap
 from types import CodeType
+from typing import Any
 
+CHECKER = "<checker>"
+"""The name of a checker in tracebacks."""
 HARMLESS = frozenset(
     ("bisect", "cmath", "collections", "copy", "fractions", "functools", "heapq", "itertools", "json", "math",
      "operator", "re", "statistics", "string", "typing")
@@ -20,6 +25,28 @@ REACHING = frozenset(
 )
 SETS = frozenset(opmap[name] for name in ("STORE_ATTR", "DELETE_ATTR"))
 IMPORT, EXTENDED = opmap["IMPORT_NAME"], opmap["EXTENDED_ARG"]
+
+
+@lru_cache(maxsize=64)
+def compiled(source: str, filename: str) -> CodeType:
+    """The code of one piece; kept, since the rollouts of a group share it. Raises SyntaxError."""
+    return compile(source, filename, "exec", dont_inherit=True)
+
+
+def defined_check(source: str, filename: str) -> Callable[..., object]:
+    """The `check` that a data set's checker defines, which sees no name but Python's. Raises what its code raises."""
+    namespace: dict[str, Any] = {"__name__": "checker"}
+    exec(compiled(source, filename), namespace)
+    check: Callable[..., object] = namespace["check"]
+    return check
+
+
+def pure(source: str, filename: str) -> bool:
+    """Whether this process is as it was before the piece was run."""
+    try:
+        return leaves_no_trace(compiled(source, filename))
+    except (SyntaxError, ValueError):
+        return True
 
 
 def leaves_no_trace(code: CodeType) -> bool:

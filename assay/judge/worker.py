@@ -10,20 +10,17 @@ import gc
 import json
 import os
 import socket
-from functools import lru_cache
 from itertools import starmap
-from types import CodeType
 from typing import Any, NamedTuple
 
 from assay.judge import exchange
 from assay.judge.boundary import MIB, ClosedError, Wire
 from assay.judge.calls import Caller
 from assay.judge.proxy import Broken, Connection, Gone, Proxy
-from assay.judge.purity import leaves_no_trace
+from assay.judge.purity import CHECKER, compiled, defined_check, pure
 from assay.sandbox.zygote import ROLE_FD
 
 DETAIL = 400
-CHECKER = "<checker>"
 Piece = tuple[str, str]
 """Source of the data set's, and the name it has in tracebacks."""
 HARMLESS_ENDS = ("gone", "compile", "no_code", "error")
@@ -136,11 +133,9 @@ def run(piece: Piece, namespace: dict[str, Any], connection: Connection) -> Ende
 
 
 def equip(caller: Caller, checker: Piece) -> str:
-    """Give the caller the data set's own `check`, if any, which sees no name but Python's; returns its code's error."""
-    namespace: dict[str, Any] = {"__name__": "checker"}
+    """Give the caller the data set's own `check`, if any; returns its code's error."""
     try:
-        exec(compiled(*checker), namespace)
-        caller.checker = namespace["check"] if checker[0] else None
+        caller.checker = defined_check(*checker) if checker[0] else None
     except Exception as error:  # noqa: BLE001  the data set's code
         return described(error, *checker)
     return ""
@@ -155,20 +150,6 @@ def call(made: list[Any], number: int, caller: Caller, checker: Piece) -> Ended:
         fault = caller.connection.shown if raised else described(error, *checker)
         return Ended("error" if raised else "wrong", f"{fault} at {caller.described(number, made[0])}"[:DETAIL])
     return Ended("wrong", f"{caller.described(number, made[0])} {fault}"[:DETAIL]) if fault else Ended("held")
-
-
-@lru_cache(maxsize=64)
-def compiled(source: str, filename: str) -> CodeType:
-    """The code of one piece; kept, since the rollouts of a group share it. Raises SyntaxError."""
-    return compile(source, filename, "exec", dont_inherit=True)
-
-
-def pure(source: str, filename: str) -> bool:
-    """Whether this process is as it was before the piece was run."""
-    try:
-        return leaves_no_trace(compiled(source, filename))
-    except (SyntaxError, ValueError):
-        return True
 
 
 def described(error: BaseException, source: str, filename: str) -> str:

@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from assay.judge import candidate, worker
+from assay.judge import candidate, purity, worker
 from assay.judge.codec import loads
 from assay.judge.proxy import Connection
 from assay.sandbox.zygote import serve
@@ -55,7 +55,7 @@ def rehearse() -> None:
         found = worker.report(REHEARSAL, Connection(wire))
         assert found["checks"] == [["held", ""]], found
     del sys.modules[candidate.MODULE]
-    worker.compiled.cache_clear()
+    purity.compiled.cache_clear()
 
 
 def main() -> None:
