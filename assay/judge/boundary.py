@@ -1,4 +1,7 @@
-"""Frames between the test worker and the candidate: a length, then JSON; one reply for each request, by its number."""
+"""Frames between the test worker and the candidate: a length, then JSON; one reply for each request, by its number.
+
+Before its first reply the candidate's side writes one byte, a mark, while no line of the program has run.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,11 @@ import struct
 
 HEADER = struct.Struct("!I")
 CHUNK = 65_536
+START = b"."
+"""Brings descriptors; no frame begins with it."""
 MIB = 1024 * 1024
+TRACELESS, OTHER, REFUSED = b"+", b"-", b"~"
+"""Marks: the program leaves its process as it was; it may not; it may not, and is not run since another was before."""
 
 
 class ClosedError(Exception):
@@ -29,15 +36,26 @@ class Wire:
         self.stream = stream
         self.limit = limit
 
-    def begin(self, *descriptors: int) -> None:
-        """Say that frames follow; what reads and prints gets its two streams with that.
+    def begin(self, stdin: int, stdout: int) -> None:
+        """Say that frames follow of a program that reads and prints, and hand over its two streams.
 
         Raises ClosedError, or OSError where the machine has no room for descriptors under way.
         """
         try:
-            socket.send_fds(self.stream, [b"."], descriptors)
+            socket.send_fds(self.stream, [START], [stdin, stdout])
         except ConnectionError:
             raise ClosedError from None
+
+    def mark(self, mark: bytes) -> None:
+        """Write the one byte that comes before the first reply. Raises ClosedError."""
+        try:
+            self.stream.sendall(mark)
+        except OSError:
+            raise ClosedError from None
+
+    def marked(self) -> bytes:
+        """Read that byte. Raises ClosedError."""
+        return self._read(1)
 
     def send(self, frame: bytes) -> None:
         """Write one frame. Raises ClosedError."""

@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any, cast
 
 from assay.judge import script
-from assay.judge.boundary import MIB, ClosedError, Wire
+from assay.judge.boundary import MIB, OTHER, REFUSED, START, TRACELESS, ClosedError, Wire
 from assay.judge.codec import Json, Packer, TooLargeError, Unpacker, dumps, is_iterator, loads
 from assay.judge.exceptions import exception, raised, shown
+from assay.judge.purity import leaves_no_trace
 from assay.sandbox.zygote import ROLE_FD
 
 MODULE = "candidate"
@@ -22,22 +23,35 @@ REQUEST_MB = 256
 
 
 def main() -> None:
-    """Serve one worker until it hangs up: as a module, or, given its standard streams, as a script."""
+    """Serve workers until they hang up: as one module after another, or, given standard streams, as a script."""
     gc.enable()
     stream = socket.socket(fileno=ROLE_FD)
-    _, streams, _, _ = socket.recv_fds(stream, 1, 2)
     with contextlib.suppress(ClosedError):
-        if streams:
+        if stream.recv(len(START), socket.MSG_PEEK) == START:
+            _, streams, _, _ = socket.recv_fds(stream, len(START), 2)
             script.serve(stream, *streams)
         else:
-            Candidate(Wire(stream, REQUEST_MB * MIB)).serve()
+            serve(Wire(stream, REQUEST_MB * MIB))
+
+
+def serve(wire: Wire) -> None:
+    """Answer requests one by one; every reply carries its request's number. Ends with ClosedError."""
+    candidate: Candidate | None = None
+    while True:
+        kind, number, *parts = loads(wire.receive())
+        if candidate is None or kind == "load":
+            candidate = Candidate(wire, used=candidate is not None)
+        reply = candidate.answered(number, kind, parts)
+        flush()
+        wire.send(reply)
 
 
 class Candidate:
-    """One program and the objects it has handed out."""
+    """One program and the objects it has handed out. `used`: the process has run another program before."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, used: bool = False) -> None:
         self.wire = wire
+        self.used = used
         self.module = types.ModuleType(MODULE)
         self.handles: list[Any] = []
         self.mutates = False
@@ -61,14 +75,6 @@ class Candidate:
         }
         self.at = 0
 
-    def serve(self) -> None:
-        """Answer requests one by one; every reply carries its request's number. Ends with ClosedError."""
-        while True:
-            kind, number, *parts = loads(self.wire.receive())
-            reply = self.answered(number, kind, parts)
-            flush()
-            self.wire.send(reply)
-
     def answered(self, number: int, kind: str, parts: list[Json]) -> bytes:
         """The reply to one request: its number, its kind, and what belongs to that."""
         self.at = number
@@ -91,7 +97,13 @@ class Candidate:
         try:
             code = compile(program, "<program>", "exec", dont_inherit=True)
         except Exception as error:  # noqa: BLE001  the compiler raises half a dozen kinds
+            self.wire.mark(TRACELESS)
             return ["syntax", f"{type(error).__name__}: {shown(error)}"]
+        traceless = not handles and leaves_no_trace(code)
+        if self.used and not traceless:
+            self.wire.mark(REFUSED)
+            return ["refused"]
+        self.wire.mark(TRACELESS if traceless else OTHER)
         sys.modules[MODULE] = self.module
         exec(code, self.module.__dict__)
         return ["value", hasattr(self.module, entry_point)]

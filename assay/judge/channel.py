@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 
-from assay.judge.boundary import HEADER
+from assay.judge.boundary import HEADER, START
 
 CHUNK = 262_144
 
@@ -23,6 +24,12 @@ class Channel:
     def pending(self) -> int:
         """Bytes that wait to be written."""
         return len(self._outgoing)
+
+    def hand(self, descriptors: Sequence[int], frame: bytes) -> None:
+        """Write descriptors with one byte, then a frame. Raises OSError where the descriptors cannot be sent."""
+        data = START + HEADER.pack(len(frame)) + frame
+        self._outgoing += data[socket.send_fds(self.stream, [data], descriptors) :]
+        self.flush()
 
     def send(self, frame: bytes) -> None:
         """Write one frame, now or as soon as the other side reads."""

@@ -35,6 +35,7 @@ def report(job: dict[str, Any], wire: Wire, stdin: int) -> dict[str, Any]:
         "clean": job["checker"] in CHECKERS or pure(job["checker"], CHECKER),
         "exits": broken is None,
         "answers": [],
+        "kept": False,
         "output": output[: job["output_kb"] * 1024].decode("utf-8", "replace"),
     }
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from assay.judge.boundary import ClosedError, OversizedError, UnaskedError, Wire
+from assay.judge.boundary import REFUSED, TRACELESS, ClosedError, OversizedError, UnaskedError, Wire
 from assay.judge.codec import CodecError, Json, Packer, TooLargeError, Unpacker, dumps, loads
 from assay.judge.exceptions import exception, raised
 
@@ -21,7 +21,7 @@ class Gone(BaseException):
 class Broken(NamedTuple):
     """How it failed for good: `gone`, `forbidden`, `output`, `memory`, `compile`, `no_code`, `wrong` or `error`.
 
-    Or `wall`, where the check itself passes what cannot cross.
+    Or `wall`, where the check itself passes what cannot cross; or `refused`, where it must be run by another process.
     """
 
     how: str
@@ -39,6 +39,8 @@ class Connection:
         self.shown = ""
         self.absent = ""
         self.loading = False
+        self.traceless = False
+        self.kept = False
         self.mutates = False
         self.callbacks = False
         self.functions: list[Callable[..., Any]] = []
@@ -61,6 +63,7 @@ class Connection:
         """Make sure that the candidate is loaded, alive, and has said nothing unasked. Raises Gone."""
         self._loaded()
         self._be_quiet()
+        self.kept = self.traceless
 
     def request(self, kind: str, *parts: Json) -> list[Json]:
         """One request and its answer. Raises Gone for a failure that ends all, or what the candidate raised."""
@@ -125,6 +128,15 @@ class Connection:
             raise Gone(self.broken.detail)
         if self.loading:
             self.loading = False
+            try:
+                mark = self.wire.marked()
+            except ClosedError:
+                raise self.fail("gone", "the candidate is gone") from None
+            if mark == REFUSED:
+                self._reply(self.number)
+                self.kept = True
+                raise self.fail("refused", "")
+            self.traceless = mark == TRACELESS
             try:
                 (has_entry_point,) = self._parts(self._answer(self.number), 1)
             except Exception:  # noqa: BLE001  whatever the program raised while it was loaded ends all

@@ -1,30 +1,100 @@
-"""Whether a piece of a data set's code can leave a trace in the worker that runs it; such a worker is not used again.
+"""Whether code can leave a trace in the process that runs it, or find one there; if not, the process is used again.
 
-Most tests import some `math` and assert: a worker survives those unchanged, and saves the next job a process. The
-question is answered from the compiled code, cautiously: an import that is not listed, an attribute set, a private name,
-or a built-in that reaches into namespaces all count as a trace.
+Most tests, and most programs of a policy, import some `math`, compute, and return: a process survives those unchanged,
+and saves the next job a fork. The question is answered from the compiled code, by what that may do: only listed steps,
+only listed modules, built-ins and attributes. So there are no classes, whose finalizers could act later, no generators
+that could be left suspended, nothing that sets an attribute, and no way to a namespace, a frame or others' memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import builtins
+import re
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from importlib import import_module
+from itertools import starmap
 from opcode import opmap
 from types import CodeType
 from typing import Any
 
 CHECKER = "<checker>"
 """The name of a checker in tracebacks."""
-HARMLESS = frozenset(
-    ("bisect", "cmath", "collections", "copy", "fractions", "functools", "heapq", "itertools", "json", "math",
-     "operator", "re", "statistics", "string", "typing")
-)  # fmt: skip
-"""Modules that keep no state which their functions change."""
-REACHING = frozenset(
-    ("breakpoint", "compile", "delattr", "eval", "exec", "globals", "input", "open", "setattr", "vars")
+STEPS = frozenset(
+    number
+    for name, number in opmap.items()
+    if re.fullmatch(
+        r"(LOAD|STORE)_(FAST\w*|DEREF|GLOBAL|NAME|SUBSCR|SLICE)|LOAD_(CONST|ATTR|METHOD|CLOSURE|ASSERTION_ERROR)"
+        r"|DELETE_(FAST|SUBSCR|DEREF)|(BINARY|UNARY|BUILD|FORMAT|UNPACK|LIST|DICT|SET|MAP|JUMP|POP|RETURN)_(?!EG)\w+"
+        r"|(COMPARE|CONTAINS|IS)_OP|FOR_ITER|GET_ITER|END_FOR|TO_BOOL|CONVERT_VALUE|IMPORT_(NAME|FROM|STAR)|YIELD_VALUE"
+        r"|CALL(_KW|_FUNCTION_EX)?|PRECALL|KW_NAMES|PUSH_(NULL|EXC_INFO)|CHECK_EXC_MATCH|RERAISE|RAISE_VARARGS"
+        r"|MAKE_(FUNCTION|CELL)|SET_FUNCTION_ATTRIBUTE|COPY|COPY_FREE_VARS|SWAP|NOP|CACHE|RESUME|EXTENDED_ARG",
+        name,
+    )
 )
-SETS = frozenset(opmap[name] for name in ("STORE_ATTR", "DELETE_ATTR"))
+"""What code may do: compute, call, loop, raise, and name its own."""
+MODULES = {
+    "__future__": "annotations",
+    "bisect": "bisect bisect_left bisect_right insort insort_left insort_right",
+    "cmath": "",
+    "collections": "Counter OrderedDict defaultdict deque",
+    "copy": "copy deepcopy",
+    "functools": "cache cmp_to_key lru_cache partial reduce",
+    "heapq": "heapify heappop heappush heappushpop heapreplace nlargest nsmallest",
+    "itertools": "from_iterable",
+    "json": "dumps loads",
+    "math": "",
+    "operator": "add and_ floordiv itemgetter mod mul neg or_ sub truediv xor",
+    "re": "A ASCII DOTALL I IGNORECASE M MULTILINE S X compile escape findall finditer fullmatch match search split "
+    "sub subn end group groupdict groups span start",
+    "statistics": "mean median mode pstdev stdev variance",
+    "string": "",
+    "typing": "Any Callable DefaultDict Deque Dict FrozenSet Generator Iterable Iterator List Mapping NoReturn "
+    "Optional Sequence Set Tuple Union",
+}  # fmt: skip
+"""Modules that keep no state which these names of theirs, or of their values, change; all of some are added below."""
+DATA = (list, tuple, dict, set, frozenset, str, bytes, bytearray, int, float, complex, range, Counter, OrderedDict,
+        defaultdict, deque)  # fmt: skip
+ASCII = ("ascii_letters", "ascii_lowercase", "ascii_uppercase", "digits", "hexdigits", "punctuation", "whitespace")
+WHOLE = ("math", "cmath", "itertools")
+"""Modules of plain functions."""
+
+
+def public(of: object) -> set[str]:
+    """The names of an object that are no private ones."""
+    return {name for name in dir(of) if not name.startswith("_")}
+
+
+ATTRIBUTES = frozenset(
+    {name for listed in MODULES.values() for name in listed.split()}
+    | {name for module in WHOLE for name in public(import_module(module))}
+    | {name for kind in DATA for name in public(kind)}
+    | set(ASCII)
+) - {"format", "format_map"}  # which read attributes that a text names
+ERRORS = {name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, BaseException)}
+HARMLESS = ERRORS.union(
+    ("abs", "all", "any", "ascii", "bin", "bool", "bytearray", "bytes", "callable", "chr", "complex", "dict",
+     "divmod", "enumerate", "filter", "float", "format", "frozenset", "hash", "hex", "int", "isinstance",
+     "issubclass", "iter", "len", "list", "map", "max", "min", "next", "oct", "ord", "pow", "print", "range",
+     "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "tuple", "zip")
+)  # fmt: skip
+STARRED = {
+    name for module in map(import_module, MODULES) for name in getattr(module, "__all__", public(module))
+} - ATTRIBUTES
+UNLISTED = STARRED.union(dir(builtins)) - HARMLESS
+"""Names that code may not use as its own either: they might be Python's, or what `import *` has brought."""
+GENERATOR, LATE = 0x20, 0x3A0
+"""Flags of code that can be suspended: a generator's, and any (inspect.CO_GENERATOR, CO_COROUTINE and their like)."""
+KNOWN = (3, 11) <= sys.version_info < (3, 14)
+"""Whether the code of this Python is read rightly below: elsewhere everything counts as a trace."""
+SHIFTED = {opmap["LOAD_GLOBAL"], *([opmap["LOAD_ATTR"]] if sys.version_info >= (3, 12) else [])}
+"""Steps whose lowest bit is no part of the name's number."""
+OF_A_VALUE = {number for name, number in opmap.items() if name in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")}
+OF_THE_CODE = {number for name, number in opmap.items() if re.fullmatch(r"(LOAD|STORE)_(NAME|GLOBAL)", name)}
 IMPORT, EXTENDED = opmap["IMPORT_NAME"], opmap["EXTENDED_ARG"]
+NAMING = OF_A_VALUE | OF_THE_CODE | {IMPORT}
 
 
 @lru_cache(maxsize=64)
@@ -50,21 +120,29 @@ def pure(source: str, filename: str) -> bool:
 
 
 def leaves_no_trace(code: CodeType) -> bool:
-    """Whether running `code`, and what it defines, changes nothing but its own namespace."""
-    if any(name in REACHING or (name.startswith("_") and name != "_") for name in code.co_names):
+    """Whether running `code`, and what it defines, changes nothing but its own namespace, and sees nothing else."""
+    if not KNOWN or not STEPS.issuperset(code.co_code[::2]):
         return False
-    steps = code.co_code[::2]
-    if SETS.intersection(steps) or (IMPORT in steps and not HARMLESS.issuperset(imported(code))):
+    if code.co_flags & LATE not in (0, GENERATOR if code.co_name == "<genexpr>" else 0):
         return False
-    return all(leaves_no_trace(inner) for inner in code.co_consts if isinstance(inner, CodeType))
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return all(starmap(is_harmless, named(code))) and all(map(leaves_no_trace, inner))
 
 
-def imported(code: CodeType) -> set[str]:
-    """The top-level modules that `code` itself imports."""
-    found, high = set(), 0
+def named(code: CodeType) -> Iterator[tuple[int, str]]:
+    """The steps of `code` itself that name something, and what."""
+    names, high = code.co_names, 0
     for step, low in zip(code.co_code[::2], code.co_code[1::2], strict=True):
         argument = high << 8 | low
         high = argument if step == EXTENDED else 0
-        if step == IMPORT:
-            found.add(code.co_names[argument].partition(".")[0])
-    return found
+        if step in NAMING:
+            yield step, names[argument >> 1 if step in SHIFTED else argument]
+
+
+def is_harmless(step: int, name: str) -> bool:
+    """Whether code may take this step to a thing of this name."""
+    if step in OF_A_VALUE:
+        return name in ATTRIBUTES
+    if step == IMPORT:
+        return name in MODULES
+    return name not in UNLISTED and (not name.startswith("__") or name == "__name__")

@@ -15,7 +15,6 @@ import sys
 import time
 from collections import deque
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from assay.judge.channel import Channel
@@ -32,6 +31,8 @@ WORKER_JOBS = 200
 """Jobs after which a worker is replaced, clean or not."""
 LEAVES = 4
 """Leaves that are forked together."""
+LEAF_JOBS, LEAF_CPU_SECONDS, LEAF_MEMORY_MB = 100, 1.0, 64
+"""What a leaf may have done and used to be given another program: its limits are those of a process."""
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 PROCESSES = 512
 """Threads that all processes of a slot may have."""
@@ -50,24 +51,52 @@ class Request:
     avoid: Slot | None = None
     failure: str = ""
     """How the machine failed the last attempt."""
+    alone: bool = False
+    """Whether it needs a leaf that has run no other program."""
     cancelled: bool = False
 
 
 @dataclass(slots=True)
 class Leaf:
-    """A candidate's process that waits for its program."""
+    """A candidate's process that waits for a program."""
 
     pid: int
     wire: int
-    """The worker's end of the leaf's socket, until a worker has it."""
+    """The worker's end of the leaf's socket."""
     printed: int
     pidfd: int
+    jobs: int = 0
+    """Programs that it was given."""
+    spent: float = 0.0
+    """CPU seconds that went into those before this one."""
+    starved: float = 0.0
+    """Seconds for which it had no core before this program."""
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds of this program so far; 0 where the leaf is gone."""
+        try:
+            return kernel.cpu_seconds_of(pid_of(self.pidfd)) - self.spent
+        except OSError:
+            return 0.0
+
+    def settles(self, seen: Evidence) -> bool:
+        """Whether another program may be run here; what this one used is noted then."""
+        try:
+            pid = pid_of(self.pidfd)
+            used, peak = kernel.cpu_seconds_of(pid), peak_mb(pid)
+        except OSError:
+            return False
+        if self.jobs >= LEAF_JOBS or used > LEAF_CPU_SECONDS or not 0 < peak < LEAF_MEMORY_MB:
+            return False
+        seen.cpu_seconds, seen.memory_mb = used - self.spent, peak
+        self.spent, self.starved = used, starved_seconds(pid)
+        return True
 
     def close(self) -> None:
         """Let go of every descriptor."""
         for descriptor in (self.wire, self.printed, self.pidfd):
-            if descriptor >= 0:
-                os.close(descriptor)
+            os.close(descriptor)
 
 
 @dataclass(slots=True)
@@ -82,15 +111,14 @@ class Worker:
     def give(self, leaf: Leaf, order: Order) -> None:
         """Hand it a candidate and a job."""
         self.jobs += 1
-        descriptors = [leaf.wire] if order.stdin is None else [leaf.wire, memory_file(order.stdin)]
+        leaf.jobs += 1
+        stdin = [] if order.stdin is None else [memory_file(order.stdin)]
         try:
-            socket.send_fds(self.control.stream, [b"."], descriptors)
+            self.control.hand([leaf.wire, *stdin], order.payload)
         except OSError:
             kill(self.pidfd)  # the machine's failure, seen by the worker's silence
-        leaf.wire = -1
-        for descriptor in descriptors:
+        for descriptor in stdin:
             os.close(descriptor)
-        self.control.send(order.payload)
 
     def answers(self) -> bool:
         """Whether it has not hung up, as it does first of all when it dies."""
@@ -162,6 +190,19 @@ class Run:
         """Whether the worker is as it was before."""
         return self.seen.report is not None and bool(self.seen.report["clean"]) and not self.seen.stopped
 
+    @property
+    def refused(self) -> bool:
+        """Whether the leaf has not run the program, because it might have found there what another left."""
+        broken = self.seen.report["broken"] if self.seen.report and not self.seen.stopped else None
+        return broken is not None and broken[0] == "refused"
+
+    def leaves_no_trace(self) -> bool:
+        """Whether the leaf is as it was before, and may be given another program."""
+        report = self.seen.report
+        if not (self.clean and report and report["kept"] and self.seen.alive) or self.printed_bytes:
+            return False
+        return self.leaf.settles(self.seen)
+
 
 class Slot:
     """A zygote of one kind with its leaves and workers. `failure` says why the zygote never came up.
@@ -182,6 +223,8 @@ class Slot:
         }
         self.coming = 0
         self.leaves: deque[Leaf] = deque()
+        self.used: Leaf | None = None
+        """A leaf that has run programs which left no trace."""
         self.workers: deque[Worker] = deque()
         self.ending: dict[int, Run] = {}
         self.run: Run | None = None
@@ -222,9 +265,15 @@ class Slot:
     def begin(self, request: Request) -> Run:
         """Start a job on a leaf that waits, and ask for the next leaf meanwhile."""
         now, limits = time.monotonic(), request.limits
-        leaf, worker = self.leaves.popleft(), self.workers[0]
+        worker, leaf = self.workers[0], self.used
+        if leaf is None or request.alone or request.order.stdin is not None:
+            leaf = self.leaves.popleft()
+        else:
+            self.used = None
         seen = Evidence(before=request.failure)
-        self.run = Run(request, leaf, worker, now, now + limits.wall_seconds, now + limits.cpu_seconds, seen)
+        self.run = Run(
+            request, leaf, worker, now, now + limits.wall_seconds, now + limits.cpu_seconds, seen, leaf.starved
+        )
         worker.give(leaf, request.order)
         self._stock()
         return self.run
@@ -235,11 +284,11 @@ class Slot:
             self.coming += LEAVES
             self._say(["leaf", LEAVES], answers=LEAVES)
 
-    def end(self) -> None:
-        """Kill the leaf of the execution and have it reaped; the worker too, unless it is as good as new."""
-        run = self.run
-        if run is None:
-            return
+    def end(self, run: Run) -> bool:
+        """End the execution: whether its leaf is kept for another. Else that is killed and is to be reaped.
+
+        The worker too, unless it is as good as new.
+        """
         seen = run.seen
         hung_up = seen.report is not None and seen.report["broken"] is not None and seen.report["broken"][0] == "gone"
         seen.alive = not run.leaf_is_dead(DEATH_SECONDS if hung_up else 0)
@@ -247,13 +296,18 @@ class Slot:
         if not seen.alive and not hung_up and not run.worker.answers():
             seen.report = None  # which died of the worker's end
         seen.wall_seconds = time.monotonic() - run.started
-        kill(run.leaf.pidfd)
-        ended = [run.leaf.pid]
+        self.run, ended = None, []
+        if kept := self.used is None and run.leaves_no_trace():
+            self.used = run.leaf
+        else:
+            kill(run.leaf.pidfd)
+            ended.append(run.leaf.pid)
+            self.ending[run.leaf.pid] = run
         if not run.clean or run.worker.jobs >= WORKER_JOBS:
             ended.append(self._dismissed(run.worker))
-        self.ending[run.leaf.pid] = run
-        self.run = None
-        self._say(["reap", ended])
+        if ended:
+            self._say(["reap", ended])
+        return kept
 
     def _dismissed(self, worker: Worker) -> int:
         """End a worker and ask for another; its pid, which is to be reaped."""
@@ -296,13 +350,14 @@ class Slot:
     def close(self) -> list[Run]:
         """Kill all and let go of everything; the executions that were under way."""
         runs = self.runs
-        processes: list[Leaf | Worker] = [*self.leaves, *self.workers, *(run.leaf for run in runs)]
+        used = [self.used] if self.used else []
+        processes: list[Leaf | Worker] = [*self.leaves, *used, *self.workers, *(run.leaf for run in runs)]
         for process in processes:
             kill(process.pidfd)
             process.close()
         for held in (self.leaves, self.workers, self.ending):
             held.clear()
-        self.run = None
+        self.run = self.used = None
         self.process.kill()
         self.control.close()
         self.process.wait()
@@ -350,15 +405,15 @@ def kill_children() -> None:
             os.kill(int(pid), signal.SIGKILL)
 
 
-def cpu_seconds(run: Run) -> float:
-    """CPU seconds of the leaf so far; 0 where it is gone."""
-    try:
-        return kernel.cpu_seconds_of(pid_of(run.leaf.pidfd))
-    except OSError:
-        return 0.0
+def peak_mb(pid: int) -> float:
+    """The most memory in MiB that a process has had in use; 0 where the kernel does not tell."""
+    _, _, rest = kernel.said(f"/proc/{pid}/status").partition("VmHWM:")
+    return int(rest.split(maxsplit=1)[0]) / 1024 if rest else 0.0
 
 
 def pid_of(pidfd: int) -> int:
     """The pid as seen from here, which is another one than the zygote's in a namespace. Raises OSError."""
-    lines = Path(f"/proc/self/fdinfo/{pidfd}").read_text().splitlines()
-    return next(int(line.removeprefix("Pid:")) for line in lines if line.startswith("Pid:"))
+    _, known, rest = kernel.said(f"/proc/self/fdinfo/{pidfd}").partition("Pid:")
+    if not known:
+        raise OSError(f"no process behind descriptor {pidfd}")
+    return int(rest.split(maxsplit=1)[0])

@@ -18,7 +18,7 @@ from typing import Any
 
 from assay.judge.channel import Channel
 from assay.judge.orders import unpacked
-from assay.judge.slot import Request, Run, Slot, cpu_seconds, kill, kill_children
+from assay.judge.slot import Request, Run, Slot, kill, kill_children
 from assay.judge.verdict import FAILURES, decide
 from assay.sandbox import cgroups, kernel
 from assay.sandbox.limits import MIB, Limits
@@ -37,8 +37,8 @@ ATTEMPTS = 2
 ZYGOTE_DIED = "the zygote died"
 PR_SET_CHILD_SUBREAPER = 36
 NUMBER = 4
-ENDS = {"held", "gone", "wall", *FAILURES}
-REPORTED = {"checks", "broken", "setup", "clean", "exits", "answers"}
+ENDS = {"held", "gone", "wall", "refused", *FAILURES}
+REPORTED = {"checks", "broken", "setup", "clean", "exits", "answers", "kept"}
 
 
 class Supervisor:
@@ -164,12 +164,13 @@ class Supervisor:
             kill(run.leaf.pidfd)
 
     def finish(self, slot: Slot) -> None:
-        """The execution is over: take the last prints, kill the leaf, have it reaped."""
+        """The execution is over: take the last prints; pronounce at once, or when the killed leaf is reaped."""
         run = slot.run
         if run is not None:
             self.ignore(*run.sources)
             run.read_printed(self.limits.output_kb * 1024)
-            slot.end()
+            if slot.end(run):
+                self.decided(slot, run)
 
     def from_zygote(self, slot: Slot) -> None:
         """New processes, the reaped, and the zygote's own end."""
@@ -184,11 +185,19 @@ class Supervisor:
                 self.replace(slot)
 
     def conclude(self, slot: Slot, parts: list[Any]) -> None:
-        """A leaf is reaped: pronounce, or try once more where the machine failed."""
-        pid, *used = parts[0]
-        run = slot.ending.pop(pid)
-        run.leaf.close()
-        run.seen.status, run.seen.cpu_seconds, run.seen.memory_mb = used
+        """A leaf is reaped, if not a worker alone."""
+        pid, status, cpu_seconds, memory_mb = parts[0]
+        if run := slot.ending.pop(pid, None):
+            run.leaf.close()
+            run.seen.status, run.seen.cpu_seconds, run.seen.memory_mb = status, cpu_seconds - run.leaf.spent, memory_mb
+            self.decided(slot, run)
+
+    def decided(self, slot: Slot, run: Run) -> None:
+        """All is known: pronounce, or try once more where the machine failed, or the leaf must be a new one."""
+        if run.refused:
+            run.request.alone = True
+            self.first(run.request)
+            return
         execution = decide(run.seen, run.request.limits)
         if execution.verdict is Verdict.INFRA and run.request.attempt + 1 < ATTEMPTS:
             self.again(run.request, slot, execution.detail)
@@ -197,10 +206,14 @@ class Supervisor:
         self.pronounce(run.request, {name: getattr(execution, name) for name in Execution.__slots__}, answers)
 
     def again(self, request: Request, slot: Slot, failure: str) -> None:
-        """Put a job that the machine failed first in the line, unless nobody waits for it any more."""
+        """Try a job again that the machine failed."""
         request.attempt += 1
         request.avoid = slot
         request.failure = failure
+        self.first(request)
+
+    def first(self, request: Request) -> None:
+        """Put a job first in the line, unless nobody waits for it any more."""
         if not request.cancelled:
             self.waiting[request.number] = request
             self.waiting.move_to_end(request.number, last=False)
@@ -248,7 +261,7 @@ class Supervisor:
             if run and now >= run.deadline:
                 self.overdue(slot, run)
             elif run and now >= run.next_look and not run.seen.stopped:
-                left = run.request.limits.cpu_seconds - cpu_seconds(run)
+                left = run.request.limits.cpu_seconds - run.leaf.cpu_seconds
                 run.next_look = now + max(0.002, left)
                 if left <= 0:
                     self.stop(run, "cpu")

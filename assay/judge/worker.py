@@ -14,7 +14,7 @@ from itertools import starmap
 from typing import Any, NamedTuple
 
 from assay.judge import exchange
-from assay.judge.boundary import MIB, ClosedError, Wire
+from assay.judge.boundary import MIB, START, ClosedError, Wire
 from assay.judge.calls import Caller
 from assay.judge.proxy import Broken, Connection, Gone, Proxy
 from assay.judge.purity import CHECKER, compiled, defined_check, pure
@@ -23,7 +23,7 @@ from assay.sandbox.zygote import ROLE_FD
 DETAIL = 400
 Piece = tuple[str, str]
 """Source of the data set's, and the name it has in tracebacks."""
-HARMLESS_ENDS = ("gone", "compile", "no_code", "error")
+HARMLESS_ENDS = ("gone", "compile", "no_code", "error", "refused")
 """After any other failure of the candidate's, a worker that has read its replies is not used again."""
 
 
@@ -33,7 +33,7 @@ def main() -> None:
     control = socket.socket(fileno=ROLE_FD)
     orders, held = Wire(control, 1 << 31), None
     while True:
-        _, descriptors, _, _ = socket.recv_fds(control, 1, 2)
+        _, descriptors, _, _ = socket.recv_fds(control, len(START), 2)
         if held is not None:
             held.close()  # only now: its end would have ended the last candidate, which must live to pass
         if not descriptors:
@@ -59,14 +59,13 @@ class Ended(NamedTuple):
 def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
     """`checks`: [how, detail] of each that ran; `broken`: how the candidate ended it; `setup`: an error; `clean`.
 
-    `answers`: those to the calls whose right value is sought.
+    `answers`: those to the calls whose right value is sought; `kept`: whether the candidate may be given another.
     """
     ended: list[Ended] = []
     fault = ""
     setup, checker = (job["setup"], "<setup>"), (job["checker"], CHECKER)
     caller = Caller(connection, job["entry_point"])
     try:
-        connection.wire.begin()
         connection.load(job["program"], job["entry_point"], job["mutates"], job["handles"], job["callbacks"])
         namespace = {"__name__": "checks", "__builtins__": LazyBuiltins(connection)}
         fault = set_up(setup, job["entry_point"], namespace, connection) or equip(caller, checker)
@@ -91,6 +90,7 @@ def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
         "setup": fault,
         "exits": False,
         "answers": caller.answers,
+        "kept": connection.kept,
         "clean": (broken is None or broken.how in HARMLESS_ENDS) and all(starmap(pure, [setup, checker, *checks])),
     }
 

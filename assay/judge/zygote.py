@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from assay.judge import candidate, purity, worker
+from assay.judge.boundary import OTHER
 from assay.judge.codec import loads
 from assay.judge.proxy import Connection
 from assay.sandbox.zygote import serve
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from assay.judge.boundary import Wire
 
 PLAIN = (
-    "abc", "array", "bisect", "cmath", "collections", "copy", "datetime", "decimal", "enum", "fractions", "functools",
-    "heapq", "io", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "time", "typing",
+    "__future__", "abc", "array", "bisect", "cmath", "collections", "copy", "datetime", "decimal", "enum", "fractions",
+    "functools", "heapq", "io", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "time",
+    "typing",
 )  # fmt: skip
 """What programs import often enough that each should not pay for it."""
 
@@ -45,11 +47,16 @@ def rehearse() -> None:
     """Judge a program of our own in this very process, so that forks find caches filled and code specialised."""
     replies: list[bytes] = []
 
+    def mark(_: bytes) -> None:
+        """What a candidate says first; nobody listens."""
+
     def answer(frame: bytes) -> None:
         kind, number, *parts = loads(frame)
         replies.append(inside.answered(number, kind, parts))
 
-    wire = cast("Wire", SimpleNamespace(begin=lambda: None, quiet=lambda: True, send=answer, receive=replies.pop))
+    wire = cast(
+        "Wire", SimpleNamespace(send=answer, receive=replies.pop, quiet=lambda: True, mark=mark, marked=lambda: OTHER)
+    )
     for _ in range(TIMES):
         inside = candidate.Candidate(wire)
         found = worker.report(REHEARSAL, Connection(wire))

@@ -10,6 +10,7 @@ PDEATHSIG, DUMPABLE, NO_NEW_PRIVS, SECCOMP, CAPBSET_READ, CAPBSET_DROP, CAP_AMBI
 CAPABILITY_VERSION_3 = 0x20080522
 CLOSE_RANGE = 436
 SIGKILL, SIGSTOP = 9, 19
+PAGE = 4096
 
 libc = ctypes.CDLL(None, use_errno=True)
 _with_gil = ctypes.PyDLL(None)
@@ -49,10 +50,14 @@ def die_first() -> None:
 def said(file: str | os.PathLike[str]) -> str:
     """What a file of the kernel says; empty where it is absent."""
     try:
-        with open(file, errors="replace") as answer:  # a process may have any bytes for a name
-            return answer.read()
+        descriptor = os.open(file, os.O_RDONLY)  # a third of the time that open() takes
+        try:
+            answer = b"".join(iter(lambda: os.read(descriptor, PAGE), b""))
+        finally:
+            os.close(descriptor)
     except OSError:
         return ""
+    return answer.decode(errors="replace")  # a process may have any bytes for a name
 
 
 def hide() -> None:
