@@ -145,4 +145,4 @@ def is_harmless(step: int, name: str) -> bool:
         return name in ATTRIBUTES
     if step == IMPORT:
         return name in MODULES
-    return name not in UNLISTED and (not name.startswith("__") or name == "__name__")
+    return name == "__name__" or (name not in UNLISTED and not name.startswith("__"))

@@ -120,11 +120,6 @@ class Worker:
         for descriptor in stdin:
             os.close(descriptor)
 
-    def answers(self) -> bool:
-        """Whether it has not hung up, as it does first of all when it dies."""
-        self.control.receive()
-        return self.control.open
-
     def close(self) -> None:
         """Let go of every descriptor."""
         self.control.stream.close()
@@ -293,8 +288,6 @@ class Slot:
         hung_up = seen.report is not None and seen.report["broken"] is not None and seen.report["broken"][0] == "gone"
         seen.alive = not run.leaf_is_dead(DEATH_SECONDS if hung_up else 0)
         seen.killed_for_memory = not (seen.alive and seen.report) and self.group is not None and self.group.killed()
-        if not seen.alive and not hung_up and not run.worker.answers():
-            seen.report = None  # which died of the worker's end
         seen.wall_seconds = time.monotonic() - run.started
         self.run, ended = None, []
         if kept := self.used is None and run.leaves_no_trace():

@@ -126,17 +126,16 @@ def test_a_job_whose_process_is_stopped_is_judged_again(kind: str, monkeypatch: 
     assert asyncio.run(stopped()).verdict is Verdict.PASS
 
 
-def test_a_leaf_that_dies_of_its_workers_death_after_the_report_is_no_error() -> None:
+def test_a_worker_that_dies_after_its_report_takes_no_verdict_with_it() -> None:
     async def bereft() -> Execution:
         async with Judge(slots=1) as judge:
             await until(lambda: len(victims(judge, "leaf")) == LEAVES)
-            leaf, worker = min(victims(judge, "leaf")), min(victims(judge, "worker"))
+            worker = min(victims(judge, "worker"))
             job = asyncio.create_task(judge.run(add(f"import time\ntime.sleep(0.4)\n{RIGHT}")))
             await asyncio.sleep(0.2)
             judge._line._process.send_signal(signal.SIGSTOP)
             await asyncio.sleep(0.8)
             os.kill(worker, signal.SIGKILL)
-            assert gone([leaf])
             judge._line._process.send_signal(signal.SIGCONT)
             return await asyncio.wait_for(job, 10)
 

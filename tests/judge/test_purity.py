@@ -1,15 +1,22 @@
-"""A worker serves the next job only after code that cannot have changed it, and serves it as a new one would."""
+"""A process serves the next job only after code that cannot have changed it, and serves it as a new one would."""
 
 from __future__ import annotations
+
+import asyncio
+import dis
+from importlib import import_module
+from types import CodeType
 
 import pytest
 
 from assay.errors import DataError
-from assay.judge import Job, judge_all
-from assay.judge.purity import leaves_no_trace
+from assay.judge import Job, Judge, judge_all
+from assay.judge.purity import ATTRIBUTES, MODULES, WHOLE, leaves_no_trace, named, public
+from assay.sandbox.limits import Limits
 from assay.tasks import load
-from assay.types import Execution
-from tests.judge.jobs import RIGHT, add, task
+from assay.types import Execution, Task
+from tests.judge.jobs import RIGHT, add, judged_in_turn, task
+from tests.judge.processes import children, zygotes
 from tests.tasks import sources
 
 
@@ -24,7 +31,11 @@ def pure(source: str) -> bool:
         "import math\nfrom typing import List\nassert math.isclose(f(1), 2.0)",
         "def check(candidate):\n    for i in range(3): assert candidate(i) == i\ncheck(f)",
         "x = {}\nx['a'] = [1]\nassert f(x) == 1",
-        "import collections.abc",
+        "from typing import *\nfrom math import *\nassert f(sqrt(4)) == 2",
+        "def f(xs): return sum(x for x in xs)\nassert f([1]) == 1",
+        "def g():\n    try:\n        return f(1)\n    except ValueError as error:\n        raise KeyError from error",
+        "from functools import lru_cache\n@lru_cache(None)\ndef g(n): return n and g(n - 1)",
+        "if __name__ == '__main__':\n    print(f(f'{1:.2f}'))",
     ],
 )
 def test_plain_checks_leave_no_trace(source: str) -> None:
@@ -47,19 +58,111 @@ def test_plain_checks_leave_no_trace(source: str) -> None:
         "class A:\n    def g(self): self.x = 1",
         "[setattr(f, n, 1) for n in 'ab']",
         "pass\n" + "x = 1\n" * 300 + "import os",
+        # reaching for what is not its own
+        "import gc",
+        "from collections import abc",
+        "from operator import methodcaller",
+        "from operator import *\nsetitem({}, 1, 2)",
+        "from functools import *\nwraps(len)",
+        "type('A', (), {})",
+        "def f(): pass\nf.__globals__['abs'] = 1",
+        "(x for x in ()).gi_frame",
+        "'{0.__class__}'.format(1)",
+        "if 0:\n    getattr = 1\ngetattr(f, 'a')",
+        "global eval\neval = eval",
+        "match f:\n    case int(real=x): pass",
+        "try: 1 / 0\nexcept ZeroDivisionError as e: e.__traceback__.tb_frame",
+        "def g(n):\n    globals()['x'] = n",
+        "x: int = 1",
+        # what could act later
+        "def g():\n    try:\n        yield\n    finally:\n        while True: pass",
+        "g = lambda: (yield)",
+        "async def g(): pass",
+        "class A:\n    def __del__(self): 1 / 0",
+        "with f: pass",
+        "from random import seed",
+        "import sys\nsys.setrecursionlimit(9)",
     ],
 )
 def test_code_that_may_change_the_process_counts_as_a_trace(source: str) -> None:
     assert not pure(source)
 
 
-def test_nearly_all_real_tests_leave_no_trace() -> None:
+def real() -> list[Task]:
     try:
-        tasks = load("humaneval") + load("mbpp:all")
+        return load("humaneval") + load("mbpp:all")
     except DataError as error:
         pytest.skip(str(error))
-    reused = sum(all(map(pure, [task.setup, *sources(task)])) for task in tasks)
-    assert reused > 0.98 * len(tasks)
+
+
+def test_nearly_all_real_tests_and_programs_leave_no_trace() -> None:
+    tasks = real()
+    assert sum(all(map(pure, [task.setup, *sources(task)])) for task in tasks) > 0.97 * len(tasks)
+    assert sum(pure(task.reference or "") for task in tasks) > 0.96 * len(tasks)
+
+
+def test_the_steps_that_name_something_are_those_that_python_itself_reads() -> None:
+    def pieces(code: CodeType) -> list[CodeType]:
+        return [code, *(each for inner in code.co_consts if isinstance(inner, CodeType) for each in pieces(inner))]
+
+    many = "\n".join(f"a{n}.b{n}(c{n})" for n in range(300))
+    for source in [many, *(each.reference or "" for each in real())]:
+        for code in pieces(compile(source, "<program>", "exec")):
+            kinds = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "IMPORT_NAME")
+            kinds += ("LOAD_NAME", "LOAD_GLOBAL", "STORE_NAME", "STORE_GLOBAL")
+            expected = [(step.opcode, step.argval) for step in dis.get_instructions(code) if step.opname in kinds]
+            assert list(named(code)) == expected
+
+
+def test_what_listed_names_reach_in_listed_modules_has_no_state() -> None:
+    """A name listed for one module may be one of another's: none of those is a module, or can be changed."""
+    for module in map(import_module, MODULES):
+        for name in public(module) & ATTRIBUTES:
+            reached = getattr(module, name)
+            listed = module.__name__ in WHOLE or name in MODULES[module.__name__].split()
+            assert (
+                listed or type(reached) in (str, float, type, type(len)) or module.__name__ in ("functools", "typing")
+            ), (
+                module,
+                name,
+            )
+            assert not isinstance(reached, type(dis))
+
+
+CROWDED = (
+    "import gc\ndef add(a, b): return [f for f in gc.get_objects() if getattr(f, '__name__', '') == 'add'][0](a, b)"
+)
+
+
+def test_a_program_that_looks_around_never_finds_another_one() -> None:
+    found = judged_in_turn(*map(add, [RIGHT, RIGHT, CROWDED, RIGHT, CROWDED]))
+    assert [str(execution.verdict) for execution in found] == ["pass", "pass", "error", "pass", "error"]
+
+
+def test_a_process_runs_one_traceless_program_after_another_and_no_other_kind() -> None:
+    async def processes() -> list[set[int]]:
+        seen = []
+        async with Judge(slots=1) as judge:
+            for program in [RIGHT, RIGHT, "def add(a, b): return 0", f"import os\n{RIGHT}", RIGHT]:
+                await judge.run(add(program))
+                (zygote,) = zygotes(judge._line._process.pid)
+                seen.append(set(children(zygote)))
+        return seen
+
+    first, second, third, _, last = asyncio.run(processes())
+    assert first == second == third
+    assert len(first - last) == 1  # the one that `import os` was given, which no other program had seen
+
+
+def test_each_program_in_a_process_has_its_own_time_and_prints() -> None:
+    busy = "def add(a, b):\n    for n in range(6_000_000): pass\n    return a + b"
+    endless = "def add(a, b):\n    while True: pass"
+    limits = Limits(cpu_seconds=1.5)
+    programs = [busy, RIGHT, busy, busy, "print('here')\n" + RIGHT, RIGHT, endless, RIGHT]
+    seen = judge_all(list(map(add, programs)), limits=limits, slots=1)
+    assert [str(execution.verdict) for execution in seen] == ["pass"] * 6 + ["timeout", "pass"]
+    assert [execution.output for execution in seen] == [""] * 4 + ["here\n"] + [""] * 3
+    assert seen[1].cpu_seconds < 0.05 < seen[0].cpu_seconds
 
 
 def judged_in_one_slot(*jobs: Job) -> list[Execution]:
