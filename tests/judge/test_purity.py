@@ -108,7 +108,7 @@ def test_the_steps_that_name_something_are_those_that_python_itself_reads() -> N
     many = "\n".join(f"a{n}.b{n}(c{n})" for n in range(300))
     for source in [many, *(each.reference or "" for each in real())]:
         for code in pieces(compile(source, "<program>", "exec")):
-            kinds = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "IMPORT_NAME")
+            kinds: tuple[str, ...] = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "IMPORT_NAME")
             kinds += ("LOAD_NAME", "LOAD_GLOBAL", "STORE_NAME", "STORE_GLOBAL")
             expected = [(step.opcode, step.argval) for step in dis.get_instructions(code) if step.opname in kinds]
             assert list(named(code)) == expected
