@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 import socket
 import sys
 import types
+import typing
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
@@ -40,10 +42,22 @@ def serve(wire: Wire) -> None:
     while True:
         kind, number, *parts = loads(wire.receive())
         if candidate is None or kind == "load":
-            candidate = Candidate(wire, used=candidate is not None)
+            used, candidate = candidate is not None, None
+            if used:
+                forget()
+            candidate = Candidate(wire, used)
         reply = candidate.answered(number, kind, parts)
         flush()
         wire.send(reply)
+
+
+def forget() -> None:
+    """Let go of the program before: of its objects, and of what caches keep of it, which others could ask for."""
+    sys.modules.pop(MODULE, None)
+    re.purge()
+    for clear in typing._cleanups:  # type: ignore[attr-defined]
+        clear()
+    gc.collect()
 
 
 class Candidate:
@@ -89,8 +103,11 @@ class Candidate:
         except BaseException as error:  # noqa: BLE001  the program's own code ran: whatever it raises is its answer
             return frame(number, *raised(error))
 
-    def load(self, program: str, entry_point: str, mutates: bool, handles: bool) -> list[Json]:
-        """Compile and run the program as a module; answers whether it has the entry point."""
+    def load(self, program: str, entry_point: str, mutates: bool, handles: bool, callbacks: bool) -> list[Json]:
+        """Compile and run the program as a module; answers whether it has the entry point.
+
+        Before that comes the mark. Who is handed objects of ours, or hands out its own, leaves traces.
+        """
         self.mutates = mutates
         if handles:
             self.packer.foreign = self.handle
@@ -99,7 +116,10 @@ class Candidate:
         except Exception as error:  # noqa: BLE001  the compiler raises half a dozen kinds
             self.wire.mark(TRACELESS)
             return ["syntax", f"{type(error).__name__}: {shown(error)}"]
-        traceless = not handles and leaves_no_trace(code)
+        try:
+            traceless = not (handles or callbacks) and leaves_no_trace(code)
+        except Exception:  # noqa: BLE001  whatever becomes of the question, the answer is then no
+            traceless = False
         if self.used and not traceless:
             self.wire.mark(REFUSED)
             return ["refused"]

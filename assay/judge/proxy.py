@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from assay.judge.boundary import REFUSED, TRACELESS, ClosedError, OversizedError, UnaskedError, Wire
+from assay.judge.boundary import OTHER, REFUSED, TRACELESS, ClosedError, OversizedError, UnaskedError, Wire
 from assay.judge.codec import CodecError, Json, Packer, TooLargeError, Unpacker, dumps, loads
 from assay.judge.exceptions import exception, raised
 
@@ -56,7 +56,7 @@ class Connection:
         self.mutates, self.callbacks = mutates, callbacks
         if handles:
             self.unpacker.foreign["handle"] = self._remote
-        self._send("load", program, entry_point, mutates, handles)
+        self._send("load", program, entry_point, mutates, handles, callbacks)
         self.loading = True
 
     def finish(self) -> None:
@@ -136,6 +136,8 @@ class Connection:
                 self._reply(self.number)
                 self.kept = True
                 raise self.fail("refused", "")
+            if mark not in (TRACELESS, OTHER):
+                raise self.fail("forbidden", "a malformed reply")
             self.traceless = mark == TRACELESS
             try:
                 (has_entry_point,) = self._parts(self._answer(self.number), 1)

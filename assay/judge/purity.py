@@ -27,10 +27,10 @@ STEPS = frozenset(
     for name, number in opmap.items()
     if re.fullmatch(
         r"(LOAD|STORE)_(FAST\w*|DEREF|GLOBAL|NAME|SUBSCR|SLICE)|LOAD_(CONST|ATTR|METHOD|CLOSURE|ASSERTION_ERROR)"
-        r"|DELETE_(FAST|SUBSCR|DEREF)|(BINARY|UNARY|BUILD|FORMAT|UNPACK|LIST|DICT|SET|MAP|JUMP|POP|RETURN)_(?!EG)\w+"
+        r"|DELETE_(FAST|SUBSCR|DEREF|NAME)|(BINARY|UNARY|BUILD|FORMAT|UNPACK|LIST|DICT|SET|MAP|JUMP|POP|RETURN)_(?!EG)\w+"
         r"|(COMPARE|CONTAINS|IS)_OP|FOR_ITER|GET_ITER|END_FOR|TO_BOOL|CONVERT_VALUE|IMPORT_(NAME|FROM|STAR)|YIELD_VALUE"
         r"|CALL(_KW|_FUNCTION_EX)?|PRECALL|KW_NAMES|PUSH_(NULL|EXC_INFO)|CHECK_EXC_MATCH|RERAISE|RAISE_VARARGS"
-        r"|MAKE_(FUNCTION|CELL)|SET_FUNCTION_ATTRIBUTE|COPY|COPY_FREE_VARS|SWAP|NOP|CACHE|RESUME|EXTENDED_ARG",
+        r"|MAKE_(FUNCTION|CELL)|SET_FUNCTION_ATTRIBUTE|COPY|COPY_FREE_VARS|SWAP|NOP|CACHE|RESUME|EXTENDED_ARG|CALL_INTRINSIC_1",
         name,
     )
 )
@@ -40,19 +40,19 @@ MODULES = {
     "bisect": "bisect bisect_left bisect_right insort insort_left insort_right",
     "cmath": "",
     "collections": "Counter OrderedDict defaultdict deque",
-    "copy": "copy deepcopy",
     "functools": "cache cmp_to_key lru_cache partial reduce",
     "heapq": "heapify heappop heappush heappushpop heapreplace nlargest nsmallest",
     "itertools": "from_iterable",
     "json": "dumps loads",
     "math": "",
-    "operator": "add and_ floordiv itemgetter mod mul neg or_ sub truediv xor",
-    "re": "A ASCII DOTALL I IGNORECASE M MULTILINE S X compile escape findall finditer fullmatch match search split "
-    "sub subn end group groupdict groups span start",
-    "statistics": "mean median mode pstdev stdev variance",
+    "operator": "add and_ concat contains eq floordiv ge getitem gt invert itemgetter le lt mod mul ne neg not_ or_ "
+    "pos sub truediv truth xor",
+    "re": "A ASCII DOTALL I IGNORECASE M MULTILINE Match Pattern S X compile error escape findall finditer fullmatch "
+    "match search split sub subn end group groupdict groups span start",
+    "statistics": "fmean mean median mode multimode pstdev quantiles stdev variance",
     "string": "",
-    "typing": "Any Callable DefaultDict Deque Dict FrozenSet Generator Iterable Iterator List Mapping NoReturn "
-    "Optional Sequence Set Tuple Union",
+    "typing": "Any Callable Collection DefaultDict Deque Dict FrozenSet Generator Iterable Iterator List Mapping "
+    "NoReturn Optional Sequence Set Tuple Union",
 }  # fmt: skip
 """Modules that keep no state which these names of theirs, or of their values, change; all of some are added below."""
 DATA = (list, tuple, dict, set, frozenset, str, bytes, bytearray, int, float, complex, range, Counter, OrderedDict,
@@ -81,7 +81,9 @@ HARMLESS = ERRORS.union(
      "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "tuple", "zip")
 )  # fmt: skip
 STARRED = {
-    name for module in map(import_module, MODULES) for name in getattr(module, "__all__", public(module))
+    name
+    for module in map(import_module, MODULES.keys() - {"__future__"})
+    for name in getattr(module, "__all__", public(module))
 } - ATTRIBUTES
 UNLISTED = STARRED.union(dir(builtins)) - HARMLESS
 """Names that code may not use as its own either: they might be Python's, or what `import *` has brought."""
@@ -92,9 +94,12 @@ KNOWN = (3, 11) <= sys.version_info < (3, 14)
 SHIFTED = {opmap["LOAD_GLOBAL"], *([opmap["LOAD_ATTR"]] if sys.version_info >= (3, 12) else [])}
 """Steps whose lowest bit is no part of the name's number."""
 OF_A_VALUE = {number for name, number in opmap.items() if name in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")}
-OF_THE_CODE = {number for name, number in opmap.items() if re.fullmatch(r"(LOAD|STORE)_(NAME|GLOBAL)", name)}
-IMPORT, EXTENDED = opmap["IMPORT_NAME"], opmap["EXTENDED_ARG"]
-NAMING = OF_A_VALUE | OF_THE_CODE | {IMPORT}
+LOADED = {opmap["LOAD_NAME"], opmap["LOAD_GLOBAL"]}
+BOUND = {opmap["STORE_NAME"], opmap["STORE_GLOBAL"], opmap["DELETE_NAME"]}
+IMPORT, EXTENDED, INTRINSIC = opmap["IMPORT_NAME"], opmap["EXTENDED_ARG"], opmap.get("CALL_INTRINSIC_1")
+INTRINSICS = {2: "import *", 3: "StopIteration", 5: "unary +", 6: "list to tuple"}
+"""What Python 3.12 and 3.13 do by the step INTRINSIC, by its argument; the others define types, or belong to async."""
+NAMING = OF_A_VALUE | LOADED | BOUND | {IMPORT}
 
 
 @lru_cache(maxsize=64)
@@ -121,12 +126,16 @@ def pure(source: str, filename: str) -> bool:
 
 def leaves_no_trace(code: CodeType) -> bool:
     """Whether running `code`, and what it defines, changes nothing but its own namespace, and sees nothing else."""
-    if not KNOWN or not STEPS.issuperset(code.co_code[::2]):
-        return False
-    if code.co_flags & LATE not in (0, GENERATOR if code.co_name == "<genexpr>" else 0):
-        return False
-    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return all(starmap(is_harmless, named(code))) and all(map(leaves_no_trace, inner))
+    pieces = [code] if KNOWN else []
+    for piece in pieces:  # it grows; nested code may be deeper than a recursion could go
+        if not STEPS.issuperset(piece.co_code[::2]):
+            return False
+        if piece.co_flags & LATE not in (0, GENERATOR if piece.co_name == "<genexpr>" else 0):
+            return False
+        if not all(starmap(is_harmless, named(piece))):
+            return False
+        pieces += [constant for constant in piece.co_consts if isinstance(constant, CodeType)]
+    return KNOWN
 
 
 def named(code: CodeType) -> Iterator[tuple[int, str]]:
@@ -135,7 +144,9 @@ def named(code: CodeType) -> Iterator[tuple[int, str]]:
     for step, low in zip(code.co_code[::2], code.co_code[1::2], strict=True):
         argument = high << 8 | low
         high = argument if step == EXTENDED else 0
-        if step in NAMING:
+        if step == INTRINSIC:
+            yield step, INTRINSICS.get(argument, "")
+        elif step in NAMING:
             yield step, names[argument >> 1 if step in SHIFTED else argument]
 
 
@@ -145,4 +156,6 @@ def is_harmless(step: int, name: str) -> bool:
         return name in ATTRIBUTES
     if step == IMPORT:
         return name in MODULES
-    return name == "__name__" or (name not in UNLISTED and not name.startswith("__"))
+    if name == "__name__":
+        return step in LOADED  # bound, it would decide what a relative import brings
+    return bool(name) and name not in UNLISTED and not name.startswith("__")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -19,8 +17,9 @@ from typing import Any
 
 from assay.judge.channel import Channel
 from assay.judge.orders import ZYGOTES, Order
+from assay.judge.processes import Leaf, Worker, is_stopped, kill, pid_of, starved_seconds
 from assay.judge.verdict import LIBRARIES_MB, Evidence
-from assay.sandbox import cgroups, kernel
+from assay.sandbox import cgroups
 from assay.sandbox.allowed import allowed
 from assay.sandbox.limits import MIB, Limits
 from assay.sandbox.zygote import MESSAGE, WORKER_MEMORY_MB
@@ -31,9 +30,6 @@ WORKER_JOBS = 200
 """Jobs after which a worker is replaced, clean or not."""
 LEAVES = 4
 """Leaves that are forked together."""
-LEAF_JOBS, LEAF_CPU_SECONDS, LEAF_MEMORY_MB = 100, 1.0, 64
-"""What a leaf may have done and used to be given another program: its limits are those of a process."""
-SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 PROCESSES = 512
 """Threads that all processes of a slot may have."""
 DEATH_SECONDS = 0.05
@@ -54,76 +50,6 @@ class Request:
     alone: bool = False
     """Whether it needs a leaf that has run no other program."""
     cancelled: bool = False
-
-
-@dataclass(slots=True)
-class Leaf:
-    """A candidate's process that waits for a program."""
-
-    pid: int
-    wire: int
-    """The worker's end of the leaf's socket."""
-    printed: int
-    pidfd: int
-    jobs: int = 0
-    """Programs that it was given."""
-    spent: float = 0.0
-    """CPU seconds that went into those before this one."""
-    starved: float = 0.0
-    """Seconds for which it had no core before this program."""
-
-    @property
-    def cpu_seconds(self) -> float:
-        """CPU seconds of this program so far; 0 where the leaf is gone."""
-        try:
-            return kernel.cpu_seconds_of(pid_of(self.pidfd)) - self.spent
-        except OSError:
-            return 0.0
-
-    def settles(self, seen: Evidence) -> bool:
-        """Whether another program may be run here; what this one used is noted then."""
-        try:
-            pid = pid_of(self.pidfd)
-            used, peak = kernel.cpu_seconds_of(pid), peak_mb(pid)
-        except OSError:
-            return False
-        if self.jobs >= LEAF_JOBS or used > LEAF_CPU_SECONDS or not 0 < peak < LEAF_MEMORY_MB:
-            return False
-        seen.cpu_seconds, seen.memory_mb = used - self.spent, peak
-        self.spent, self.starved = used, starved_seconds(pid)
-        return True
-
-    def close(self) -> None:
-        """Let go of every descriptor."""
-        for descriptor in (self.wire, self.printed, self.pidfd):
-            os.close(descriptor)
-
-
-@dataclass(slots=True)
-class Worker:
-    """A test worker; it takes one job after another for as long as no job left a trace in it."""
-
-    pid: int
-    control: Channel
-    pidfd: int
-    jobs: int = 0
-
-    def give(self, leaf: Leaf, order: Order) -> None:
-        """Hand it a candidate and a job."""
-        self.jobs += 1
-        leaf.jobs += 1
-        stdin = [] if order.stdin is None else [memory_file(order.stdin)]
-        try:
-            self.control.hand([leaf.wire, *stdin], order.payload)
-        except OSError:
-            kill(self.pidfd)  # the machine's failure, seen by the worker's silence
-        for descriptor in stdin:
-            os.close(descriptor)
-
-    def close(self) -> None:
-        """Let go of every descriptor."""
-        self.control.stream.close()
-        os.close(self.pidfd)
 
 
 @dataclass(slots=True)
@@ -188,8 +114,13 @@ class Run:
     @property
     def refused(self) -> bool:
         """Whether the leaf has not run the program, because it might have found there what another left."""
-        broken = self.seen.report["broken"] if self.seen.report and not self.seen.stopped else None
-        return broken is not None and broken[0] == "refused"
+        report = self.seen.report
+        return report is not None and report["broken"] is not None and report["broken"][0] == "refused"
+
+    @property
+    def in_company(self) -> bool:
+        """Whether others have run in the leaf before."""
+        return self.leaf.jobs > 1
 
     def leaves_no_trace(self) -> bool:
         """Whether the leaf is as it was before, and may be given another program."""
@@ -361,52 +292,3 @@ class Slot:
         self.asked = self.asked or time.monotonic()
         with contextlib.suppress(OSError):  # a zygote that is gone is noticed by reading
             self.control.send(json.dumps(message).encode())
-
-
-def memory_file(data: bytes) -> int:
-    """A descriptor that reads `data`, and that nobody can write to."""
-    file = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    left = memoryview(data)
-    while left:
-        left = left[os.write(file, left) :]
-    os.lseek(file, 0, os.SEEK_SET)
-    fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
-    return file
-
-
-def kill(pidfd: int) -> None:
-    """SIGKILL by descriptor, so that no other process can be hit."""
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-
-
-def starved_seconds(pid: int) -> float:
-    """Seconds that the main thread of a process waited for a core; 0 where the kernel does not tell."""
-    times = kernel.said(f"/proc/{pid}/schedstat").split()
-    return int(times[1]) / 1e9 if len(times) > 1 else 0.0
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped the process."""
-    return kernel.said(f"/proc/{pid}/stat").rpartition(") ")[2].startswith("T")
-
-
-def kill_children() -> None:
-    """SIGKILL to every child that this process has, or has inherited."""
-    with contextlib.suppress(OSError):
-        for pid in kernel.said(f"/proc/self/task/{os.getpid()}/children").split():
-            os.kill(int(pid), signal.SIGKILL)
-
-
-def peak_mb(pid: int) -> float:
-    """The most memory in MiB that a process has had in use; 0 where the kernel does not tell."""
-    _, _, rest = kernel.said(f"/proc/{pid}/status").partition("VmHWM:")
-    return int(rest.split(maxsplit=1)[0]) / 1024 if rest else 0.0
-
-
-def pid_of(pidfd: int) -> int:
-    """The pid as seen from here, which is another one than the zygote's in a namespace. Raises OSError."""
-    _, known, rest = kernel.said(f"/proc/self/fdinfo/{pidfd}").partition("Pid:")
-    if not known:
-        raise OSError(f"no process behind descriptor {pidfd}")
-    return int(rest.split(maxsplit=1)[0])

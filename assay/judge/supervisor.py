@@ -13,12 +13,13 @@ import socket
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from assay.judge.channel import Channel
 from assay.judge.orders import unpacked
-from assay.judge.slot import Request, Run, Slot, kill, kill_children
+from assay.judge.processes import kill, kill_children
+from assay.judge.slot import Request, Run, Slot
 from assay.judge.verdict import FAILURES, decide
 from assay.sandbox import cgroups, kernel
 from assay.sandbox.limits import MIB, Limits
@@ -37,7 +38,7 @@ ATTEMPTS = 2
 ZYGOTE_DIED = "the zygote died"
 PR_SET_CHILD_SUBREAPER = 36
 NUMBER = 4
-ENDS = {"held", "gone", "wall", "refused", *FAILURES}
+BREAKS = {"gone", "wall", *FAILURES}
 REPORTED = {"checks", "broken", "setup", "clean", "exits", "answers", "kept"}
 
 
@@ -142,7 +143,7 @@ class Supervisor:
             return
         frames = run.worker.control.receive()
         if frames:
-            run.seen.report = report_of(frames[0])
+            run.seen.report = report_of(frames[0], {*BREAKS, "refused"} if run.in_company else BREAKS)
         if run.seen.report is not None and run.seen.report["exits"] and not run.leaf_is_dead(0):
             self.ignore(run.worker.control.stream)
             self.selector.register(run.leaf.pidfd, selectors.EVENT_READ, lambda: self.finish(slot))
@@ -194,11 +195,13 @@ class Supervisor:
 
     def decided(self, slot: Slot, run: Run) -> None:
         """All is known: pronounce, or try once more where the machine failed, or the leaf must be a new one."""
-        if run.refused:
-            run.request.alone = True
-            self.first(run.request)
+        if run.refused and not run.seen.stopped:
+            self.alone(run.request)
             return
         execution = decide(run.seen, run.request.limits)
+        if run.in_company and (execution.verdict is Verdict.MEMORY or not (run.seen.alive or run.seen.stopped)):
+            self.alone(run.request)
+            return
         if execution.verdict is Verdict.INFRA and run.request.attempt + 1 < ATTEMPTS:
             self.again(run.request, slot, execution.detail)
             return
@@ -210,6 +213,11 @@ class Supervisor:
         request.attempt += 1
         request.avoid = slot
         request.failure = failure
+        self.first(request)
+
+    def alone(self, request: Request) -> None:
+        """Run a job again where nobody was before: the leaf has refused it, or its end may be another's doing."""
+        request.alone = True
         self.first(request)
 
     def first(self, request: Request) -> None:
@@ -299,23 +307,31 @@ class Supervisor:
                 slot.group.remove()
 
 
-def report_of(frame: bytes) -> dict[str, Any] | None:
-    """A worker's report; None, as of one that died, where a data set's code has written something else."""
+def report_of(frame: bytes, breaks: Collection[str]) -> dict[str, Any] | None:
+    """A worker's report; None, as of one that died, where a data set's code has written something else.
+
+    `breaks`: the ways in which a candidate may have ended it.
+    """
     try:
         found = json.loads(frame)
     except (ValueError, RecursionError):
         return None
-    return found if well_formed(found) else None
+    return found if well_formed(found, breaks) else None
 
 
-def well_formed(found: Any) -> bool:
+def well_formed(found: Any, breaks: Collection[str]) -> bool:
     """Whether data is a report: what a worker of ours writes, with values of the right kinds."""
     if not (isinstance(found, dict) and found.keys() >= REPORTED and isinstance(found.get("output", ""), str)):
         return False
     checks, broken = found["checks"], found["broken"]
-    ends = [*checks, *([broken] if broken else [])] if type(checks) is list else [None]
-    said = all(type(end) is list and len(end) == 2 and str(end[0]) in ENDS and type(end[1]) is str for end in ends)
+    said = type(checks) is list and all(is_end(end, {"held", *FAILURES}) for end in checks)
+    said = said and (broken is None or is_end(broken, breaks))
     return said and type(found["setup"]) is str and type(found["answers"]) is list
+
+
+def is_end(found: Any, ways: Collection[str]) -> bool:
+    """Whether data says how something ended, one of the ways, with a detail."""
+    return type(found) is list and len(found) == 2 and str(found[0]) in ways and type(found[1]) is str
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from assay.judge.boundary import HEADER, Wire
+from assay.judge.boundary import HEADER, OTHER, Wire
 from assay.judge.channel import Channel
 from assay.judge.codec import BUILTINS, CodecError, Unpacker, loads
 from assay.judge.proxy import Connection, Opaque
@@ -82,7 +82,7 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
 
     def leaf() -> None:
         with theirs, contextlib.suppress(OSError):  # the worker may hang up first
-            theirs.recv(1)  # the worker's word that frames follow
+            theirs.sendall(OTHER)  # before the leaf runs a program, it says of which kind that is
             written, whole, asked = b"", 0, True
             for part in script:
                 if asked and not theirs.recv(65_536):

@@ -36,6 +36,8 @@ def pure(source: str) -> bool:
         "def g():\n    try:\n        return f(1)\n    except ValueError as error:\n        raise KeyError from error",
         "from functools import lru_cache\n@lru_cache(None)\ndef g(n): return n and g(n - 1)",
         "if __name__ == '__main__':\n    print(f(f'{1:.2f}'))",
+        "try: f(1)\nexcept ValueError as error: pass",
+        f"g = {'lambda: ' * 60}1",
     ],
 )
 def test_plain_checks_leave_no_trace(source: str) -> None:
@@ -82,6 +84,9 @@ def test_plain_checks_leave_no_trace(source: str) -> None:
         "with f: pass",
         "from random import seed",
         "import sys\nsys.setrecursionlimit(9)",
+        "import copy\ncopy.deepcopy(f, {})",
+        "__name__ = 'turtle.x'\nfrom .math import pi",
+        "def g():\n    global __name__\n    __name__ = 'turtle.x'",
     ],
 )
 def test_code_that_may_change_the_process_counts_as_a_trace(source: str) -> None:
@@ -192,3 +197,73 @@ def test_what_one_program_does_to_its_descriptors_the_next_does_not_see() -> Non
     look = "import fcntl, os\nprint(fcntl.fcntl(0, fcntl.F_GETFL) & (os.O_APPEND | os.O_NONBLOCK))\n"
     _, after = judge_all([add(mark + RIGHT), add(look + RIGHT)], slots=1)
     assert after.output == "0\n"
+
+
+FILLED = "b = bytes(400 << 20)\ndef add(a, b): return a + b"
+PINNED = "from typing import List\nb = bytes(400 << 20)\ndef add(a, b): return a + b\nList[add]"
+LARGE = "def add(a, b):\n    list(range(3_000_000))\n    return a + b"
+
+
+@pytest.mark.parametrize("before", [FILLED, PINNED])
+def test_memory_that_a_program_took_is_no_others(before: str) -> None:
+    verdicts = [str(seen.verdict) for seen in judged_in_turn(*map(add, [RIGHT, before, LARGE, RIGHT, LARGE]))]
+    assert verdicts == ["pass"] * 5
+
+
+WRITES = "from typing import List\nfor n in (1, 2): List[float(n)]\nimport re\nre.compile('(1|2)')\n" + RIGHT
+READS = """
+from typing import List
+import re
+try:
+    cached = bool(re.compile('(1|2)', 0.0))
+except TypeError:
+    cached = False
+def add(a, b):
+    assert '.' not in repr(List[1])[12:] and not cached, 'seen'
+    return a + b
+"""
+
+
+def test_caches_carry_nothing_from_one_program_to_the_next() -> None:
+    seen = judged_in_turn(*map(add, [WRITES, READS]))
+    assert [(str(execution.verdict), execution.detail) for execution in seen] == [("pass", "")] * 2
+
+
+def test_code_nested_deeper_than_a_recursion_goes_is_judged_like_any_other() -> None:
+    deep = f"{RIGHT}\ng = {'lambda: ' * 600}1"
+    assert [str(seen.verdict) for seen in judged_in_turn(add(deep), add(RIGHT), add(deep))] == ["pass"] * 3
+
+
+def test_a_program_that_is_handed_one_of_our_functions_has_a_process_of_its_own() -> None:
+    """Such a function leads to the side that answers, which the next program would talk to."""
+    calls = task("f", "assert f(lambda x: x + 1) == 3", reference="def f(g): return g(2)")
+    plain = task("f", "assert f() == 3")
+
+    async def processes() -> list[set[int]]:
+        seen = []
+        async with Judge(slots=1) as judge:
+            for job in (
+                Job(calls, calls.reference),
+                Job(plain, "def f(): return 3"),
+                Job(calls, "def f(g): return g(g(1))"),
+            ):
+                assert (await judge.run(job)).verdict == "pass"
+                (zygote,) = zygotes(judge._line._process.pid)
+                seen.append(set(children(zygote)))
+        return seen
+
+    _, plain_ran, then = asyncio.run(processes())
+    assert plain_ran - then
+
+
+FORGED = "import os\nos.write(3, len(b := b'%s').to_bytes(4, 'big') + b)\nwhile True: pass"
+REPORT = '{"checks": %s, "broken": %s, "setup": "", "clean": false, "exits": false, "answers": [], "kept": true}'
+
+
+@pytest.mark.parametrize(
+    ("checks", "broken"), [("[]", '["refused", ""]'), ('[["refused", ""]]', "null"), ('[["gone", ""]]', "null")]
+)
+def test_a_data_set_cannot_have_its_job_run_for_ever_or_end_the_judge(checks: str, broken: str) -> None:
+    forging = task("f", "assert f() == 1", setup=FORGED % (REPORT % (checks, broken)))
+    seen = judged_in_turn(Job(forging, "def f(): return 1"), add(RIGHT))
+    assert [str(execution.verdict) for execution in seen] == ["infra", "pass"]
