@@ -16,13 +16,15 @@ from assay.errors import SettingsError
 from assay.evaluate import plots
 from assay.evaluate.report import Evaluation, read_report
 from assay.maths.seeds import derive
-from assay.policy.load import check_model, pick_device
+from assay.policy.load import check_model, check_quantize, pick_device
 from assay.policy.tiny import make_tiny
 from assay.registry import load_plugins
 from assay.tasks import load
 from assay.train.folder import StageFolder
 from assay.train.loop import train
+from assay.train.optimizer import with_rate
 from assay.train.run import Stage, open_run
+from assay.train.traps import look_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,13 @@ def prepare(settings: RunSettings, beside: Path) -> Stage:
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
     reward = rewards.build(settings.rewards)
     pick_device(settings.policy.device)
+    check_quantize(settings.policy)
     if settings.policy.model != "tiny":
         check_model(settings.policy.model)
     tasks = load(settings.tasks.train, limit=settings.tasks.limit)
     held_out = load(settings.evaluate.tasks, limit=settings.evaluate.limit) if settings.evaluate else []
+    settings = with_rate(settings, algorithm.learns_from)
+    look_out(settings, algorithm.learns_from, tasks)
     return Stage(settings, algorithm, reward, tasks, held_out)
 
 
@@ -81,7 +86,9 @@ async def _run_stage(stage: Stage, announce: Callable[[str], None]) -> bool:
         size = sum(parameter.numel() for parameter in run.learner.policy.trainable.values())
         where = f"step {run.done} of {run.steps}" if run.done else f"{run.steps} steps"
         where = "finished" if run.done >= run.steps else where
-        announce(f"{stage.settings.stage}: {where}, {len(stage.tasks)} tasks, {size / 1e6:.2f}M trained parameters")
+        rate = f"learning rate {stage.settings.optimizer.lr:g}"
+        trained = f"{size / 1e6:.2f}M trained parameters"
+        announce(f"{stage.settings.stage}: {where}, {len(stage.tasks)} tasks, {trained}, {rate}")
         await train(run)
         return run.done >= run.steps and not run.stopping
 
