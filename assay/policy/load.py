@@ -222,7 +222,7 @@ def _compute_blocks_again(model: Any) -> None:
 
 
 def _block_again(forward: Any, *given: Any, **named: Any) -> Any:
-    if not torch.is_grad_enabled() or named.get("past_key_values") is not None:
+    if named.get("past_key_values") is not None:  # would be written to twice
         return forward(*given, **named)
     return checkpoint(forward, *given, use_reentrant=False, **named)
 
