@@ -56,6 +56,7 @@ class StageFolder:
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self.path)
         remove_leftovers(self.checkpoints)
+        self._prune()
         write_atomically(self.saved, dump(self.settings))
 
     @property
@@ -102,9 +103,7 @@ class StageFolder:
                 f"step {step} cannot be saved in {self.checkpoints}: {one_line(error)}; make room and run the same "
                 f"command again; {self._left()}"
             ) from error
-        for old in self._all()[: -self.settings.save.keep]:
-            if old != self.best():
-                discard(old)
+        self._prune()
 
     def explain(self, error: TrainingError) -> TrainingError:
         """The error with the checkpoint that is left, and with what was being learned from written for inspection."""
@@ -132,6 +131,11 @@ class StageFolder:
             parameter.data.copy_(saved.trainable[name].data)
         learner.optimizer.load(checkpoint / "assay" / "optimizer.safetensors")
         return _steps(checkpoint)
+
+    def _prune(self) -> None:
+        for old in self._all()[: -self.settings.save.keep]:
+            if old != self.best():
+                discard(old)
 
     def _left(self) -> str:
         latest = self.latest()

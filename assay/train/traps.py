@@ -24,7 +24,7 @@ def look_out(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) -> 
 
 
 def _hopeless(settings: RunSettings, learns_from: str) -> Iterator[str]:
-    rollout, evaluate = settings.rollout, settings.evaluate
+    rollout = settings.rollout
     if learns_from == "rollouts":
         if not _rewards_can_teach(settings):
             yield (
@@ -34,8 +34,6 @@ def _hopeless(settings: RunSettings, learns_from: str) -> Iterator[str]:
         context = context_of_model(settings.policy)
         if context and rollout.max_tokens >= context:
             yield f"rollout.max_tokens = {rollout.max_tokens} leaves no room for a prompt in the context of {context}"
-    if settings.save.best and evaluate is None:
-        yield f"save.best = {settings.save.best!r}, but nothing is evaluated; give evaluate.tasks, or leave it out"
 
 
 def _doubtful(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) -> Iterator[str]:
@@ -44,8 +42,8 @@ def _doubtful(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) ->
         yield f"optimizer.lr = {rate:g} hardly moves adapters, which want ten times the rate of full training"
     if settings.steps and settings.optimizer.warmup >= settings.steps:
         yield f"optimizer.warmup = {settings.optimizer.warmup} of {settings.steps} steps: the rate never peaks"
-    if settings.save.best and settings.evaluate and not settings.evaluate.every:
-        yield "save.best compares evaluations, and there is only the last; set evaluate.every"
+    if settings.save.best and not (settings.evaluate and settings.evaluate.every):
+        yield "save.best compares evaluations, and there is one at most; set evaluate.tasks and evaluate.every"
     if settings.evaluate and settings.evaluate.tasks == settings.tasks.train:
         yield f"evaluate.tasks = {settings.evaluate.tasks!r} is trained on: its pass rate says nothing of other tasks"
     if learns_from == "dialogues":
