@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from assay.config.sections import LoraSettings, PolicySettings
 from assay.errors import AssayError, MachineError, ModelError, SettingsError
 from assay.policy.chat import Chat, open_chat
-from assay.policy.tokenizer import load_tokenizer
+from assay.policy.tokenizer import found_at, load_tokenizer
 from assay.registry import one_line
 
 ADAPTER = "adapter_config.json"
@@ -167,7 +167,7 @@ def _loading(settings: PolicySettings, device: torch.device) -> Iterator[None]:
     except AssayError:
         raise
     except Exception as error:  # broken files and remote code raise anything
-        raise ModelError(f"model {settings.model!r} cannot be loaded: {one_line(error)}") from error
+        raise ModelError(f"model {found_at(settings.model)} cannot be loaded: {one_line(error)}") from error
 
 
 def _full_model(base: str, settings: PolicySettings, device: torch.device) -> Any:

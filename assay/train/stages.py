@@ -37,6 +37,8 @@ class Outcome:
     """In the order they were made."""
     model: Path | None
     """The newest checkpoint."""
+    best: Path | None
+    """The best checkpoint of the last stage that ran, where `save.best` asks for it."""
     finished: bool
     """Whether every stage ran to its last step."""
 
@@ -51,18 +53,18 @@ def run_plan(plan: Plan, *, fresh: bool = False, announce: Callable[[str], None]
     run_folder = StageFolder(plan.stages[0]).run
     if fresh:
         _remove(run_folder)
-    previous: Path | None = None
+    previous = best = None
     finished = True
     for stage, anew in zip(stages, plan.starts_anew, strict=True):
         settings = _with_start(stage, None if anew else previous)
         folder = StageFolder(settings)
         folder.check()
         finished = asyncio.run(_run_stage(replace(stage, settings=settings), announce))
-        previous = folder.latest()
+        previous, best = folder.latest(), folder.best()
         _draw(plan, run_folder)
         if not finished:
             break
-    return Outcome(run_folder, read_report(run_folder), previous, finished)
+    return Outcome(run_folder, read_report(run_folder), previous, best, finished)
 
 
 def prepare(settings: RunSettings, beside: Path) -> Stage:

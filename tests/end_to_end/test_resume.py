@@ -172,9 +172,10 @@ def test_a_run_asked_to_stop_finishes_its_step_saves_and_exits_well(tmp_path: Pa
     assert {name: data for name, data in state(tmp_path, "grpo").items() if name.startswith("step_000013")} == last
 
 
-def test_a_finished_run_is_not_run_again(undisturbed: Path) -> None:
+def test_a_finished_run_is_not_run_again_and_says_what_is_best(undisturbed: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*.safetensors")}
     train(undisturbed)
+    assert "best     runs/small/grpo/checkpoints/step_000004\n" in (undisturbed / "said").read_text()
     assert {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*.safetensors")} == before
 
 
