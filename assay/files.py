@@ -20,7 +20,7 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises OSError when the disk refuses, FileNotFoundError when the block made nothing.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = _beside(path)
+    partial = path.with_name(f".{path.name}.{token_hex(4)}.partial")
     try:
         yield partial
         _flush_all(partial)
@@ -42,13 +42,6 @@ def write_atomically(path: Path, data: bytes | str) -> None:
         partial.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
-def discard(path: Path) -> None:
-    """Remove a file or folder; a kill on the way leaves it whole, or a leftover."""
-    aside = _beside(path)
-    path.rename(aside)
-    _remove(aside)
-
-
 def remove_leftovers(folder: Path) -> None:
     """Remove what a killed writer left in `folder`; only for a folder that nobody else is writing to."""
     for partial in folder.glob(".*.partial"):
@@ -56,7 +49,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _swap(path: Path, partial: Path) -> None:
-    aside = _beside(path)
+    aside = partial.with_name(f".{path.name}.{token_hex(4)}.partial")
     path.rename(aside)
     try:
         partial.rename(path)
@@ -64,10 +57,6 @@ def _swap(path: Path, partial: Path) -> None:
         aside.rename(path)
         raise
     _remove(aside)
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{token_hex(4)}.partial")
 
 
 def _remove(path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.files import discard, remove_leftovers, replacing, write_atomically
+from assay.files import remove_leftovers, replacing, write_atomically
 
 
 def run(code: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
@@ -98,21 +98,3 @@ def test_a_folder_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
 def test_a_block_that_makes_nothing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), replacing(tmp_path / "model"):
         pass
-
-
-def test_what_is_discarded_is_gone_even_when_the_remover_is_killed(tmp_path: Path) -> None:
-    for name in ("kept", "old"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "inner").touch()
-    done = run(
-        "import os, shutil, signal, sys; from pathlib import Path; from assay import files\n"
-        "shutil.rmtree = lambda path: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "files.discard(Path(sys.argv[1]))",
-        tmp_path / "old",
-    )
-    assert done.returncode == -9, done.stderr
-    assert "old" not in names(tmp_path)
-    remove_leftovers(tmp_path)
-    assert names(tmp_path) == ["kept"]
-    discard(tmp_path / "kept")
-    assert names(tmp_path) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -16,7 +17,7 @@ from safetensors.torch import save_file
 from assay.config.load import dump
 from assay.config.sections import RunSettings
 from assay.errors import MachineError, SettingsError, TrainingError
-from assay.files import discard, remove_leftovers, replacing, write_atomically
+from assay.files import remove_leftovers, replacing, write_atomically
 from assay.policy.load import load_policy
 from assay.registry import one_line
 from assay.train.learner import Learner
@@ -135,7 +136,7 @@ class StageFolder:
     def _prune(self) -> None:
         for old in self._all()[: -self.settings.save.keep]:
             if old != self.best():
-                discard(old)
+                shutil.rmtree(old)
 
     def _left(self) -> str:
         latest = self.latest()
