@@ -159,14 +159,15 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_numbers_and_weights_t
 
 
 def test_a_run_asked_to_stop_finishes_its_step_saves_and_exits_well(tmp_path: Path, undisturbed: Path) -> None:
-    text = (undisturbed / "small.toml").read_text().replace('save.best = "evaluate/pass@1"', "")
-    prepare(tmp_path, text.replace("[save]\nevery = 1", "[save]\nevery = 0"))
+    prepare(tmp_path, COMMON.replace("[save]\nevery = 1", "[save]\nevery = 0"))
     first = tmp_path / RUN / "grpo/rollouts/step_000001.parquet"
     assert kill_when(tmp_path, first.exists, signal.SIGTERM) == 0
     (saved,) = (tmp_path / RUN / "grpo/checkpoints").iterdir()
     assert saved.name in ("step_000001", "step_000002", "step_000003")
     assert "stopped as asked" in (tmp_path / "said").read_text()
     train(tmp_path)
+    kept = sorted(path.name for path in (tmp_path / RUN / "grpo/checkpoints").iterdir())
+    assert kept == ["step_000004", "step_000012", "step_000013"], "with save.best, evaluations have checkpoints"
     assert numbers(tmp_path, "grpo") == numbers(undisturbed, "grpo")
     last = {name: data for name, data in state(undisturbed, "grpo").items() if name.startswith("step_000013")}
     assert {name: data for name, data in state(tmp_path, "grpo").items() if name.startswith("step_000013")} == last
