@@ -13,6 +13,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import save_file
+from torch import Tensor
 
 from assay.config.load import dump
 from assay.config.sections import RunSettings
@@ -23,7 +24,9 @@ from assay.registry import one_line
 from assay.train.learner import Learner
 from assay.types import Metrics
 
-MAY_CHANGE = ("evaluate", "save", "trackers", "learner", "judge.slots", "judge.allow_weak_isolation")
+MAY_CHANGE = (
+    "evaluate", "save", "trackers", "learner", "policy.checkpointing", "judge.slots", "judge.allow_weak_isolation",
+)  # fmt: skip
 """Settings that may differ when a run goes on: they do not alter what a step does."""
 LENGTH = ("steps", "epochs")
 """Settings that may differ under a constant schedule only: the others' rates depend on the length."""
@@ -112,10 +115,10 @@ class StageFolder:
         if not error.batches:
             return TrainingError(message)
         tensors = {
-            f"{number}/{field.name}": value.contiguous()
+            f"{number}/{field.name}": value.contiguous().clone()
             for number, batch in enumerate(error.batches)
             for field in fields(batch)
-            if (value := getattr(batch, field.name)) is not None
+            if isinstance(value := getattr(batch, field.name), Tensor)
         }
         with replacing(self.path / "not_finite") as partial:
             partial.mkdir()

@@ -22,7 +22,7 @@ def with_rate(settings: RunSettings, learns_from: str) -> RunSettings:
     if settings.optimizer.lr is not None:
         return settings
     larger = (10 if is_adapted(settings.policy) else 1) * (300 if settings.policy.model == "tiny" else 1)
-    rate = {"lr": (1e-5 if learns_from == "dialogues" else 1e-6) * larger}
+    rate = {"lr": round((1e-5 if learns_from == "dialogues" else 1e-6) * larger, 9)}
     return settings.model_copy(update={"optimizer": settings.optimizer.model_copy(update=rate)})
 
 
