@@ -22,7 +22,7 @@ test: install
 	$(BIN)/python -m pytest
 
 test-integrations: install
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations,quant]"
 	$(BIN)/python -m pytest tests/integrations
 
 lint: install

@@ -79,6 +79,8 @@ def train(
 
         _show("", table(outcome.evaluations))
     typer.echo(f"\nmodel    {outcome.model}")
+    if outcome.best:
+        typer.echo(f"best     {outcome.best}")
     for kind, pattern in (("report", "report.md"), ("plot", "*.png")):
         for file in outcome.folder.glob(pattern):
             typer.echo(f"{kind:<8} {file}")

@@ -12,6 +12,12 @@ AssayError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from assay.types import Batch
+
 
 class AssayError(Exception):
     """Base of every error that assay raises on purpose."""
@@ -42,4 +48,8 @@ class SandboxError(MachineError):
 
 
 class TrainingError(MachineError):
-    """Training cannot go on: the loss or a gradient is not finite."""
+    """Training cannot go on: the loss or a gradient is not finite. `batches` is what was being learned from."""
+
+    def __init__(self, message: str, batches: Sequence[Batch] = ()) -> None:
+        super().__init__(message)
+        self.batches = batches

@@ -49,7 +49,13 @@ class PolicySettings(Section):
     model: str = "tiny"
     """`tiny`, a Hugging Face model directory (full or adapter), or a hub name."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the weights; learning in pure bfloat16 loses small updates, but adapters are always float32."""
+    """Type the model computes in; what is trained has float32 masters all the same, so that no small update is lost."""
+    float32_head: bool = False
+    """Compute the last projection, to the logits, in float32 whatever the `dtype`: slower, without rounded logits."""
+    quantize: Literal["nf4"] | None = None
+    """Hold the frozen weights in 4 bits (QLoRA), through bitsandbytes: needs the extra `quant`, and `lora`."""
+    checkpointing: bool = False
+    """Keep no activations inside blocks but compute them again: less memory, a third more time, the same result."""
     device: str = "auto"
     """`auto` takes a GPU when there is one; else `cpu`, `cuda`, `cuda:1`."""
     trust_remote_code: bool = False
@@ -103,8 +109,8 @@ class RolloutSettings(Section):
 class OptimizerSettings(Section):
     """AdamW and its schedule."""
 
-    lr: PositiveFloat
-    """Peak learning rate. Full training of a large model: about 1e-6 for RL, 1e-5 for SFT; LoRA ten times that."""
+    lr: PositiveFloat | None = None
+    """Peak learning rate; by default 1e-6 for RL and 1e-5 for SFT, ten times that for LoRA, 300 times for `tiny`."""
     betas: tuple[float, float] = (0.9, 0.95)
     """Decay of the two moments."""
     eps: PositiveFloat = 1e-8
@@ -170,7 +176,9 @@ class SaveSettings(Section):
     every: int = Field(0, ge=0)
     """Every so many steps; 0 is only the last."""
     keep: PositiveInt = 2
-    """How many are kept."""
+    """How many are kept, the newest."""
+    best: Literal["evaluate/pass@1"] | None = None
+    """Also keep the best by this number; then every evaluation has its checkpoint."""
 
 
 class RunSettings(Section):
@@ -206,7 +214,7 @@ class RunSettings(Section):
     """How completions are sampled."""
     engine: EngineSettings = EngineSettings()
     """What writes the completions."""
-    optimizer: OptimizerSettings
+    optimizer: OptimizerSettings = OptimizerSettings()
     """AdamW and its schedule."""
     learner: LearnerSettings = LearnerSettings()
     """How a batch is cut into micro-batches."""

@@ -6,15 +6,20 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn.functional import linear
+from torch.utils.checkpoint import checkpoint
 
 from assay.config.sections import LoraSettings, PolicySettings
 from assay.errors import AssayError, MachineError, ModelError, SettingsError
 from assay.policy.chat import Chat, open_chat
-from assay.policy.tokenizer import load_tokenizer
+from assay.policy.tokenizer import found_at, load_tokenizer
 from assay.registry import one_line
 
 ADAPTER = "adapter_config.json"
@@ -42,9 +47,7 @@ class Policy:
     @property
     def context(self) -> int | None:
         """The longest sequence in tokens that the model was made for; None where its configuration does not say."""
-        config = self.model.config.get_text_config()
-        found = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-        return int(found) if found else None
+        return context_of(self.model.config)
 
     def save(self, folder: Path) -> None:
         """Write the adapter alone, or the whole model, with its tokenizer to `folder`: `load_policy` reads it again."""
@@ -75,9 +78,14 @@ def load_policy(settings: PolicySettings) -> Policy:
     """
     base = check_model(settings.model)
     device = pick_device(settings.device)
+    check_quantize(settings)
     tokenizer = load_tokenizer(settings.model, settings.trust_remote_code)
     with _loading(settings, device):
-        model = _with_adapter(_full_model(base, settings), settings).to(device)
+        model = _with_adapter(_full_model(base, settings, device), settings).to(device)
+        if settings.float32_head:
+            _compute_head_in_float32(model)
+        if settings.checkpointing:
+            _compute_blocks_again(model)
     own = model.generation_config.eos_token_id
     chat = open_chat(tokenizer, settings.chat, own if isinstance(own, list) else {own} - {None})
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
@@ -110,6 +118,42 @@ def check_model(name: str) -> str:
     return str(Path(base).resolve()) if Path(base).is_dir() else str(base)
 
 
+def is_adapted(settings: PolicySettings) -> bool:
+    """Whether adapters are trained and not the model's own weights."""
+    return settings.lora is not None or (Path(settings.model) / ADAPTER).is_file()
+
+
+def check_quantize(settings: PolicySettings) -> None:
+    """Raises SettingsError for 4-bit weights without adapters to train, or without the package."""
+    if settings.quantize and not is_adapted(settings):
+        raise SettingsError(
+            "policy.quantize = 'nf4' freezes the weights, and nothing else is trained; give policy.lora"
+        )
+    if settings.quantize and find_spec("bitsandbytes") is None:
+        raise SettingsError("policy.quantize = 'nf4' needs a package: pip install 'assay[quant]', or leave it out")
+
+
+def context_of(config: Any) -> int | None:
+    """The longest sequence in tokens that a transformers configuration tells of."""
+    config = config.get_text_config()
+    found = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    return int(found) if found else None
+
+
+def context_of_model(settings: PolicySettings) -> int | None:
+    """The context of the model that the settings name, without loading its weights.
+
+    Raises ModelError for a configuration that cannot be read.
+    """
+    if settings.model == "tiny":
+        return settings.tiny.context
+    from transformers import AutoConfig
+
+    base = check_model(settings.model)
+    with _loading(settings, torch.device("cpu")):
+        return context_of(AutoConfig.from_pretrained(base, trust_remote_code=settings.trust_remote_code))
+
+
 @contextmanager
 def _loading(settings: PolicySettings, device: torch.device) -> Iterator[None]:
     """What the libraries raise, as an error of ours in one line."""
@@ -117,27 +161,70 @@ def _loading(settings: PolicySettings, device: torch.device) -> Iterator[None]:
         yield
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise MachineError(
-            f"{device} has no room for model {settings.model!r}: set policy.dtype = 'bfloat16' (with policy.lora), "
-            "choose a smaller policy.model, or end what else uses the device"
+            f"{device} has no room for model {settings.model!r}: set policy.dtype = 'bfloat16' with policy.lora "
+            "(and policy.quantize = 'nf4'), choose a smaller policy.model, or end what else uses the device"
         ) from error
     except AssayError:
         raise
     except Exception as error:  # broken files and remote code raise anything
-        raise ModelError(f"model {settings.model!r} cannot be loaded: {one_line(error)}") from error
+        raise ModelError(f"model {found_at(settings.model)} cannot be loaded: {one_line(error)}") from error
 
 
-def _full_model(base: str, settings: PolicySettings) -> Any:
+def _full_model(base: str, settings: PolicySettings, device: torch.device) -> Any:
     from transformers import AutoModelForCausalLM
 
+    dtype = getattr(torch, settings.dtype)
+    packed = _nf4(dtype, device) if settings.quantize else {}
     model = AutoModelForCausalLM.from_pretrained(
-        base, dtype=getattr(torch, settings.dtype), trust_remote_code=settings.trust_remote_code
+        base, dtype=dtype, trust_remote_code=settings.trust_remote_code, **packed
     )
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False  # evaluating would repack the weights, and gradients then vanish
     generation = model.generation_config
     if _unsavable(generation):  # hub files hold a temperature beside do_sample = false: loading lets it pass
         generation.do_sample = True
     if what := _unsavable(generation):
         raise ModelError(f"generation_config.json of {base!r} cannot be saved again: {what}; mend or delete it")
     return model
+
+
+def _nf4(dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
+    """What `from_pretrained` needs to pack linear layers as in QLoRA (arXiv:2305.14314): NF4, scales packed too."""
+    from transformers import BitsAndBytesConfig
+
+    shape = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": dtype}
+    return {"quantization_config": BitsAndBytesConfig(load_in_4bit=True, **shape), "device_map": {"": device}}
+
+
+def _compute_head_in_float32(model: Any) -> None:
+    head = model.get_output_embeddings()
+
+    def project(hidden: Tensor) -> Tensor:
+        bias = getattr(head, "bias", None)
+        return linear(hidden.float(), head.weight.float(), None if bias is None else bias.float())
+
+    head.forward = project
+
+
+def _compute_blocks_again(model: Any) -> None:
+    """Gradient checkpointing that does not ask for training mode, as transformers' own does: RL learns without dropout.
+
+    Raises ModelError for a model whose blocks are not marked.
+    """
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    blocks = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    if not blocks:
+        raise ModelError(f"{type(model).__name__} has no blocks to compute again; leave policy.checkpointing out")
+    for block in blocks:
+        block.forward = partial(_block_again, block.forward)
+
+
+def _block_again(forward: Any, *given: Any, **named: Any) -> Any:
+    if named.get("past_key_values") is not None:  # would be written to twice
+        return forward(*given, **named)
+    return checkpoint(forward, *given, use_reentrant=False, **named)
 
 
 def _unsavable(generation: Any) -> str:

@@ -25,8 +25,7 @@ def load_tokenizer(name: str, trust_remote_code: bool) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
     except Exception as error:  # broken files and remote code raise anything
-        where = "" if Path(name).is_dir() else " (not a directory here; as a hub name it needs the network)"
-        raise ModelError(f"no tokenizer for model {name!r}{where}: {one_line(error)}") from error
+        raise ModelError(f"no tokenizer for model {found_at(name)}: {one_line(error)}") from error
     if tokenizer.eos_token_id is None:
         raise ModelError(
             f"the tokenizer of {name!r} has no end-of-sequence token; set eos_token in tokenizer_config.json"
@@ -39,6 +38,11 @@ def load_tokenizer(name: str, trust_remote_code: bool) -> Any:
             "check tokenizer_class in tokenizer_config.json, or take a model made for code"
         )
     return tokenizer
+
+
+def found_at(name: str) -> str:
+    """The name, with where it is looked for unless it is a directory."""
+    return repr(name) if Path(name).is_dir() else f"{name!r} (not a directory here; as a hub name it needs the network)"
 
 
 def keeps_spaces(tokenizer: Any) -> bool:

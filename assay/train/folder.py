@@ -7,17 +7,26 @@ import re
 import shutil
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
 from assay.config.load import dump
 from assay.config.sections import RunSettings
-from assay.errors import SettingsError
+from assay.errors import MachineError, SettingsError, TrainingError
 from assay.files import remove_leftovers, replacing, write_atomically
 from assay.policy.load import load_policy
+from assay.registry import one_line
 from assay.train.learner import Learner
+from assay.types import Metrics
 
-MAY_CHANGE = ("evaluate", "save", "trackers", "learner", "judge.slots", "judge.allow_weak_isolation")
+MAY_CHANGE = (
+    "evaluate", "save", "trackers", "learner", "policy.checkpointing", "judge.slots", "judge.allow_weak_isolation",
+)  # fmt: skip
 """Settings that may differ when a run goes on: they do not alter what a step does."""
 LENGTH = ("steps", "epochs")
 """Settings that may differ under a constant schedule only: the others' rates depend on the length."""
@@ -51,6 +60,7 @@ class StageFolder:
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self.path)
         remove_leftovers(self.checkpoints)
+        self._prune()
         write_atomically(self.saved, dump(self.settings))
 
     @property
@@ -67,23 +77,76 @@ class StageFolder:
         """The folder of the newest checkpoint, if any."""
         return next(reversed(self._all()), None)
 
+    def best(self) -> Path | None:
+        """The folder of the best checkpoint by `save.best`, if any."""
+        file = self.path / "best.json"
+        found = self._at(json.loads(file.read_text())["step"]) if file.is_file() else None
+        return found if found and found.is_dir() else None
+
+    def weigh(self, step: int, metrics: Metrics) -> None:
+        """Remember the checkpoint of `step` steps done as the best, if `metrics` say so; of equals the first."""
+        name, before = self.settings.save.best, self.best()
+        if name and self._at(step).is_dir():
+            bar = json.loads((self.path / "best.json").read_text())[name] if before else float("-inf")
+            if metrics[name] > bar:
+                write_atomically(self.path / "best.json", json.dumps({"step": step, name: metrics[name]}))
+
     def save(self, learner: Learner, step: int) -> None:
-        """Write a checkpoint of `step` steps done, whole or not at all; drop the oldest beyond `save.keep`."""
-        with replacing(self.checkpoints / f"step_{step:06d}") as partial:
-            learner.policy.save(partial)
-            state = partial / "assay"
-            state.mkdir()
-            learner.optimizer.save(state / "optimizer.safetensors")
-        for old in self._all()[: -self.settings.save.keep]:
-            shutil.rmtree(old)
+        """Write a checkpoint of `step` steps done, whole or not at all; drop those beyond `save.keep`, not the best.
+
+        Raises MachineError when the disk refuses: what was saved before stays.
+        """
+        try:
+            with replacing(self._at(step)) as partial:
+                learner.policy.save(partial)
+                state = partial / "assay"
+                state.mkdir()
+                learner.optimizer.save(state / "optimizer.safetensors")
+        except (OSError, SafetensorError) as error:
+            raise MachineError(
+                f"step {step} cannot be saved in {self.checkpoints}: {one_line(error)}; make room and run the same "
+                f"command again; {self._left()}"
+            ) from error
+        self._prune()
+
+    def explain(self, error: TrainingError) -> TrainingError:
+        """The error with the checkpoint that is left, and with what was being learned from written for inspection."""
+        message = f"{error}; {self._left()}"
+        if not error.batches:
+            return TrainingError(message)
+        tensors = {
+            f"{number}/{field.name}": value.contiguous().clone()
+            for number, batch in enumerate(error.batches)
+            for field in fields(batch)
+            if isinstance(value := getattr(batch, field.name), Tensor)
+        }
+        with replacing(self.path / "not_finite") as partial:
+            partial.mkdir()
+            save_file(tensors, partial / "batches.safetensors")
+            shapes = {name: [str(value.dtype).removeprefix("torch."), *value.shape] for name, value in tensors.items()}
+            (partial / "batches.json").write_text(json.dumps({"error": str(error), "tensors": shapes}, indent=1) + "\n")
+        return TrainingError(f"{message}; what it learned from is in {self.path / 'not_finite'}")
 
     def restore(self, learner: Learner, checkpoint: Path) -> int:
         """Put the checkpoint's weights and the optimizer's state into the learner; the steps done."""
-        saved = load_policy(self.settings.policy.model_copy(update={"model": str(checkpoint), "device": "cpu"}))
+        plain = {"model": str(checkpoint), "device": "cpu", "quantize": None}
+        saved = load_policy(self.settings.policy.model_copy(update=plain))
         for name, parameter in learner.policy.trainable.items():
             parameter.data.copy_(saved.trainable[name].data)
         learner.optimizer.load(checkpoint / "assay" / "optimizer.safetensors")
         return _steps(checkpoint)
+
+    def _prune(self) -> None:
+        for old in self._all()[: -self.settings.save.keep]:
+            if old != self.best():
+                shutil.rmtree(old)
+
+    def _left(self) -> str:
+        latest = self.latest()
+        return f"the last good checkpoint is {latest}" if latest else "no checkpoint was saved yet"
+
+    def _at(self, step: int) -> Path:
+        return self.checkpoints / f"step_{step:06d}"
 
     def _all(self) -> list[Path]:
         """The checkpoints, oldest first."""

@@ -86,13 +86,13 @@ class Learner:
             logprobs, entropy = self._forward(batch)
             losses, numbers = self.algorithm.loss(logprobs, batch)
             loss = masked_sum(losses, batch.mask) / tokens
-            _require_finite("loss", loss.item(), step)
+            _require_finite("loss", loss.item(), step, [batch])
             loss.backward()  # type: ignore[no-untyped-call]
             sums["loss"] += loss.item()
             for name, value in {**numbers, "entropy": entropy}.items():
                 sums[name] += float(masked_sum(value, batch.mask))
         norm = self.optimizer.step(step)
-        _require_finite("gradient's norm", norm, step)
+        _require_finite("gradient's norm", norm, step, batches)
         learned = sum(int(batch.mask.sum()) for batch in batches)
         means = {name: value / learned for name, value in sums.items() if name != "loss"}
         return {"loss": sums["loss"], **means, "grad_norm": norm}
@@ -115,11 +115,9 @@ class Learner:
             _put(self.policy, now)
 
 
-def _require_finite(what: str, value: float, step: int) -> None:
+def _require_finite(what: str, value: float, step: int, batches: Sequence[Batch]) -> None:
     if not math.isfinite(value):
-        raise TrainingError(
-            f"step {step + 1}: the {what} is {value}; lower optimizer.lr, or look at this step's rollouts"
-        )
+        raise TrainingError(f"step {step + 1}: the {what} is {value}; lower optimizer.lr", batches)
 
 
 def _copy(policy: Policy) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""AdamW over named parameters, its schedule, and its state as plain tensors (never pickle)."""
+"""AdamW over float32 masters of named parameters, its schedule, and its state as plain tensors (never pickle)."""
 
 from __future__ import annotations
 
@@ -7,53 +7,100 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn import Parameter
 
-from assay.config.sections import OptimizerSettings
+from assay.config.sections import OptimizerSettings, RunSettings
 from assay.maths.schedules import factor
+from assay.policy.load import is_adapted
+
+MASTER = "master"
+
+
+def with_rate(settings: RunSettings, learns_from: str) -> RunSettings:
+    """The settings with the default of `optimizer.lr` in its place, where none is given."""
+    if settings.optimizer.lr is not None:
+        return settings
+    larger = (10 if is_adapted(settings.policy) else 1) * (300 if settings.policy.model == "tiny" else 1)
+    rate = {"lr": round((1e-5 if learns_from == "dialogues" else 1e-6) * larger, 9)}
+    return settings.model_copy(update={"optimizer": settings.optimizer.model_copy(update=rate)})
 
 
 class Optimizer:
-    """AdamW with decoupled decay on matrices only, gradient clipping and a schedule; `steps` is the stage's length."""
+    """AdamW with decoupled decay on matrices only, gradient clipping and a schedule; `steps` is the stage's length.
 
-    def __init__(self, parameters: Mapping[str, torch.nn.Parameter], settings: OptimizerSettings, steps: int) -> None:
+    A parameter of another type than float32 gets a master in float32, where gradients add up and steps are taken; the
+    parameter is the master, rounded.
+    """
+
+    def __init__(self, parameters: Mapping[str, Parameter], settings: OptimizerSettings, steps: int) -> None:
+        assert settings.lr is not None, "a stage resolves it"
         self.parameters = dict(parameters)
+        self.masters = {name: _master(parameter) for name, parameter in self.parameters.items()}
         self.settings = settings
+        self.lr = settings.lr
         self.steps = steps
-        matrices = [p for p in self.parameters.values() if p.ndim >= 2]
-        others = [p for p in self.parameters.values() if p.ndim < 2]
+        matrices = [p for p in self.masters.values() if p.ndim >= 2]
+        others = [p for p in self.masters.values() if p.ndim < 2]
         groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
-        self.adamw = torch.optim.AdamW([g for g in groups if g["params"]], settings.lr, settings.betas, settings.eps)
+        self.adamw = torch.optim.AdamW([g for g in groups if g["params"]], self.lr, settings.betas, settings.eps)
 
     def rate(self, step: int) -> float:
         """The learning rate at `step` (from 0)."""
-        return self.settings.lr * factor(step, self.steps, self.settings.warmup, self.settings.schedule)
+        return self.lr * factor(step, self.steps, self.settings.warmup, self.settings.schedule)
 
     def step(self, step: int) -> float:
         """Clip the gradients, take one step and forget them. Returns the norm [nats per weight] before clipping.
 
         Where the norm is not finite nothing is changed.
         """
-        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.settings.clip))
+        norm = float(torch.nn.utils.clip_grad_norm_(self.masters.values(), self.settings.clip))
         if norm == norm and norm != float("inf"):
             for group in self.adamw.param_groups:
                 group["lr"] = self.rate(step)
             self.adamw.step()
+            self._round()
         self.adamw.zero_grad(set_to_none=True)
         return norm
 
     def save(self, file: Path) -> None:
-        """Write the moments of every parameter as safetensors."""
+        """Write the moments of every parameter, and its master if it has one, as safetensors."""
         tensors = {
             f"{name}|{key}": value.contiguous()
-            for name, parameter in self.parameters.items()
-            for key, value in self.adamw.state.get(parameter, {}).items()
+            for name, master in self.masters.items()
+            for key, value in self.adamw.state.get(master, {}).items()
         }
-        save_file(tensors, file)
+        own = {f"{name}|{MASTER}": m.data for name, m in self.masters.items() if m is not self.parameters[name]}
+        save_file(tensors | own, file)
 
     def load(self, file: Path) -> None:
-        """Take up the moments that `save` wrote."""
+        """Take up what `save` wrote."""
         for key, value in load_file(file).items():
             name, _, moment = key.rpartition("|")
-            parameter = self.parameters[name]
-            where = value if moment == "step" else value.to(parameter.device)
-            self.adamw.state[parameter][moment] = where
+            master = self.masters[name]
+            if moment == MASTER:
+                master.data.copy_(value)
+            else:
+                self.adamw.state[master][moment] = value if moment == "step" else value.to(master.device)
+        self._round()
+
+    def _round(self) -> None:
+        for name, parameter in self.parameters.items():
+            if parameter is not self.masters[name]:
+                parameter.data.copy_(self.masters[name].data)
+
+
+def _master(parameter: Parameter) -> Parameter:
+    """The parameter itself, or one in float32 that takes over its gradient as soon as it is whole."""
+    if parameter.dtype is torch.float32:
+        return parameter
+    master = Parameter(parameter.detach().float())
+
+    def hand_over(rounded: Tensor) -> None:
+        assert rounded.grad is not None
+        gradient = rounded.grad.float()
+        master.grad = gradient if master.grad is None else master.grad.add_(gradient)
+        rounded.grad = None
+
+    parameter.register_post_accumulate_grad_hook(hand_over)  # type: ignore[no-untyped-call]
+    return master

@@ -16,6 +16,7 @@ from assay.algorithms import Algorithm
 from assay.config.sections import JudgeSettings, RunSettings
 from assay.engines.base import Engine
 from assay.engines.torch import TorchEngine
+from assay.errors import TrainingError
 from assay.evaluate.benchmark import evaluate
 from assay.evaluate.report import read_report, write_report
 from assay.judge import Judge
@@ -78,8 +79,9 @@ class Run:
         """Whether it is time, after step `step`: every so many steps, at the end, and to save when asked to stop."""
         settings = self.stage.settings
         every = settings.save.every if what == "save" else settings.evaluate.every if settings.evaluate else 0
-        last = step + 1 == self.steps or (what == "save" and self.stopping)
-        return last or (every > 0 and (step + 1) % every == 0)
+        if what == "save" and (self.stopping or (settings.save.best and self.is_due("evaluate", step))):
+            return True
+        return step + 1 == self.steps or (every > 0 and (step + 1) % every == 0)
 
     def record(self, step: int, seen: Seen) -> None:
         """Hand a step's rollouts to the trackers before anything is learned from them."""
@@ -111,7 +113,9 @@ class Run:
         found, made = await evaluate(name, self.held_out, settings, self.engine, self.judge, derive(seed, "evaluate"))
         write_rollouts(self.folder.path / "evaluations" / f"step_{done:06d}.parquet", done, made.groups)
         write_report(self.folder.run, [*read_report(self.folder.run), found])
-        self.tracker.track(done, {"evaluate/pass@1": found.pass_at[1], "evaluate/length": found.mean_length})
+        metrics = {"evaluate/pass@1": found.pass_at[1], "evaluate/length": found.mean_length}
+        self.tracker.track(done, metrics)
+        self.folder.weigh(done, metrics)
         self.folder.evaluated = done
 
     def save(self, step: int) -> None:
@@ -145,7 +149,10 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
         closing.callback(tracker.close)
         run = Run(stage, folder, learner, source, engine, judge, tracker, held_out, steps, done)
         closing.enter_context(_stopping_on_signals(run))
-        yield run
+        try:
+            yield run
+        except TrainingError as error:
+            raise folder.explain(error) from error
 
 
 def open_judge(settings: JudgeSettings) -> Judge:

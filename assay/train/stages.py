@@ -16,13 +16,15 @@ from assay.errors import SettingsError
 from assay.evaluate import plots
 from assay.evaluate.report import Evaluation, read_report
 from assay.maths.seeds import derive
-from assay.policy.load import check_model, pick_device
+from assay.policy.load import check_model, check_quantize, pick_device
 from assay.policy.tiny import make_tiny
 from assay.registry import load_plugins
 from assay.tasks import load
 from assay.train.folder import StageFolder
 from assay.train.loop import train
+from assay.train.optimizer import with_rate
 from assay.train.run import Stage, open_run
+from assay.train.traps import look_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Outcome:
     """In the order they were made."""
     model: Path | None
     """The newest checkpoint."""
+    best: Path | None
+    """The best checkpoint of the last stage that ran, where `save.best` asks for it."""
     finished: bool
     """Whether every stage ran to its last step."""
 
@@ -49,18 +53,18 @@ def run_plan(plan: Plan, *, fresh: bool = False, announce: Callable[[str], None]
     run_folder = StageFolder(plan.stages[0]).run
     if fresh:
         _remove(run_folder)
-    previous: Path | None = None
+    previous = best = None
     finished = True
     for stage, anew in zip(stages, plan.starts_anew, strict=True):
         settings = _with_start(stage, None if anew else previous)
         folder = StageFolder(settings)
         folder.check()
         finished = asyncio.run(_run_stage(replace(stage, settings=settings), announce))
-        previous = folder.latest()
+        previous, best = folder.latest(), folder.best()
         _draw(plan, run_folder)
         if not finished:
             break
-    return Outcome(run_folder, read_report(run_folder), previous, finished)
+    return Outcome(run_folder, read_report(run_folder), previous, best, finished)
 
 
 def prepare(settings: RunSettings, beside: Path) -> Stage:
@@ -69,10 +73,13 @@ def prepare(settings: RunSettings, beside: Path) -> Stage:
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
     reward = rewards.build(settings.rewards)
     pick_device(settings.policy.device)
+    check_quantize(settings.policy)
     if settings.policy.model != "tiny":
         check_model(settings.policy.model)
     tasks = load(settings.tasks.train, limit=settings.tasks.limit)
     held_out = load(settings.evaluate.tasks, limit=settings.evaluate.limit) if settings.evaluate else []
+    settings = with_rate(settings, algorithm.learns_from)
+    look_out(settings, algorithm.learns_from, tasks)
     return Stage(settings, algorithm, reward, tasks, held_out)
 
 
@@ -81,7 +88,9 @@ async def _run_stage(stage: Stage, announce: Callable[[str], None]) -> bool:
         size = sum(parameter.numel() for parameter in run.learner.policy.trainable.values())
         where = f"step {run.done} of {run.steps}" if run.done else f"{run.steps} steps"
         where = "finished" if run.done >= run.steps else where
-        announce(f"{stage.settings.stage}: {where}, {len(stage.tasks)} tasks, {size / 1e6:.2f}M trained parameters")
+        rate = f"learning rate {stage.settings.optimizer.lr:g}"
+        trained = f"{size / 1e6:.2f}M trained parameters"
+        announce(f"{stage.settings.stage}: {where}, {len(stage.tasks)} tasks, {trained}, {rate}")
         await train(run)
         return run.done >= run.steps and not run.stopping
 

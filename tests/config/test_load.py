@@ -210,8 +210,8 @@ def test_any_table_and_any_overrides_load_or_are_refused_in_one_line(
 
 
 def test_a_missing_setting_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"setting 'optimizer' is missing"):
-        load_plan(write(tmp_path, 'steps = 1\nalgorithm.name = "sft"\ntasks.train = "x"'))
+    with pytest.raises(SettingsError, match=r"setting 'tasks' is missing"):
+        load_plan(write(tmp_path, 'steps = 1\nalgorithm.name = "sft"'))
 
 
 def test_a_missing_file_and_broken_toml_are_named(tmp_path: Path) -> None:

@@ -4,121 +4,238 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import re
 import signal
-import subprocess
 import time
+import tomllib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 
-from tests.end_to_end.recipes import TINY, assay, command, write
+from assay.types import Check
+from tests.end_to_end.nursery import finish, start
+from tests.policies import TASKS
 
-EVALUATE = '[stages.grpo.evaluate]\ntasks = "drills:test"\nlimit = 2\nsamples = 2\nmax_tokens = 16\nevery = 1\n'
-EVERY_STEP = TINY.replace("[judge]", "[save]\nevery = 1\nkeep = 2\n[judge]").replace(
-    'algorithm = { name = "grpo", kl = 0.01 }', 'algorithm = { name = "grpo", kl = 0.01, epochs = 2 }'
-)
+COMMON = """
+name = "small"
+rewards = { tests = {}, length = { alpha = 1.0, on_failure = true } }
+[policy.tiny]
+vocabulary = 320
+width = 64
+layers = 2
+heads = 2
+[tasks]
+train = "tasks.jsonl"
+[rollout]
+tasks_per_step = 4
+group = 4
+max_tokens = 48
+[judge]
+slots = 2
+[save]
+every = 1
+keep = 2
+[stages.sft]
+steps = 8
+algorithm.name = "sft"
+dataset.batch = 8
+[stages.grpo]
+steps = 13
+algorithm = { name = "grpo", kl = 0.01, epochs = 2 }
+save.best = "evaluate/pass@1"
+[stages.grpo.evaluate]
+tasks = "held_out.jsonl"
+samples = 2
+max_tokens = 16
+every = 4
+"""
 SETTINGS = {
-    "full": EVERY_STEP + EVALUATE,
-    "lora": EVERY_STEP + EVALUATE + "[policy.lora]\nrank = 4\ndropout = 0.1\n",
+    "full": "",
+    "lora": "[policy.lora]\nrank = 4\ndropout = 0.1\n",
+    "rounded": '[policy]\ndtype = "bfloat16"\ncheckpointing = true\nfloat32_head = true\n',
 }
+KILLS = {"full": 20, "lora": 6, "rounded": 6}
+LENGTHS = {"sft": 8, "grpo": 13}
+STEPS = [(stage, step) for stage, length in LENGTHS.items() for step in range(1, length + 1)][:-1]
+"""All but the last, after which there would be nothing left to kill."""
+RUN = Path("runs/small")
+
+
+def prepare(folder: Path, text: str) -> None:
+    rows = [
+        {"id": task.id, "prompt": task.prompt, "entry_point": "f", "reference": task.reference,
+         "tests": [check.source for check in task.checks if isinstance(check, Check)]}
+        for task in TASKS
+    ]  # fmt: skip
+    for name, part in (("tasks", rows[:10]), ("held_out", rows[10:])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    (folder / "small.toml").write_text(text)
+
+
+def train(folder: Path) -> None:
+    code, said = finish(folder, "train", "small.toml")
+    assert code == 0, said
 
 
 def numbers(folder: Path, stage: str) -> list[dict[str, float]]:
-    """The numbers of every step that do not depend on the clock."""
-    lines = (folder / "runs" / "small" / stage / "metrics.jsonl").read_text().splitlines()
-    return [{key: value for key, value in json.loads(line).items() if not key.startswith("time/")} for line in lines]
+    """The numbers of every step that do not depend on the clock.
+
+    An evaluation that a kill kept from being noted down is made again, and says the same: it counts once.
+    """
+    lines = (folder / RUN / stage / "metrics.jsonl").read_text().splitlines()
+    rows = [{key: value for key, value in json.loads(line).items() if not key.startswith("time/")} for line in lines]
+    return [row for row, before in zip(rows, [None, *rows], strict=False) if row != before]
 
 
-def weights(folder: Path, stage: str) -> bytes:
-    """Of the newest checkpoint, the adapter's or the model's."""
-    newest = max((folder / "runs" / "small" / stage / "checkpoints").iterdir())
-    (file,) = newest.glob("*model.safetensors")
-    return file.read_bytes()
+def state(folder: Path, stage: str) -> dict[str, bytes]:
+    """Of every checkpoint: weights, and what the optimizer needs."""
+    kept = folder / RUN / stage / "checkpoints"
+    return {str(file.relative_to(kept)): file.read_bytes() for file in kept.rglob("*.safetensors")}
 
 
-def kill_when(folder: Path, present: Path, sign: signal.Signals) -> int:
-    """Start training in `folder`, send `sign` as soon as `present` exists; the exit code."""
-    running = subprocess.Popen(
-        command("train", "small.toml"), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ
-    )
+def kill_when(folder: Path, ready: Callable[[], bool], sign: signal.Signals, delay: float = 0.0) -> int | None:
+    """Start training in `folder`, send `sign` some seconds after `ready`; the exit code."""
+    running = start(folder, "train", "small.toml")
     deadline = time.monotonic() + 120
-    while not (folder / present).exists() and running.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.005)
-    running.send_signal(sign)
-    return running.wait(timeout=120)
+    while not ready() and running.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.0005)
+    time.sleep(delay)
+    assert running.pid
+    assert running.is_alive(), (folder / "said").read_text()
+    os.kill(running.pid, sign)
+    running.join(timeout=120)
+    return running.exitcode
 
 
-@pytest.fixture(scope="module", params=SETTINGS)
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+def is_tracked(folder: Path, stage: str, step: int) -> bool:
+    file = folder / RUN / stage / "metrics.jsonl"
+    return file.exists() and f'{{"step": {step}, ' in file.read_text()
+
+
+def is_saved(folder: Path, stage: str, step: int) -> bool:
+    """Whether the checkpoint is there, or being written."""
+    kept = folder / RUN / stage / "checkpoints"
+    name = f"step_{step:06d}"
+    return any(name in path.name or path.name > name for path in kept.glob("*step_*")) if kept.exists() else False
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
-    write(folder, SETTINGS[request.param])
-    done = assay("train", "small.toml", folder=folder)
-    assert done.returncode == 0, done.stderr
+    prepare(folder, COMMON)
+    train(folder)
     return folder
 
 
-def test_a_run_killed_twice_ends_with_the_same_numbers_and_weights_to_the_bit(
-    tmp_path: Path, undisturbed: Path
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_a_run_killed_at_random_moments_ends_with_the_same_numbers_and_weights_to_the_bit(
+    tmp_path: Path, undisturbed: Path, kind: str
 ) -> None:
-    write(tmp_path, (undisturbed / "small.toml").read_text())
-    stages = Path("runs/small")
-    assert kill_when(tmp_path, stages / "sft/checkpoints/step_000002", signal.SIGKILL) == -signal.SIGKILL
-    assert kill_when(tmp_path, stages / "grpo/checkpoints/step_000001", signal.SIGKILL) == -signal.SIGKILL
-    done = assay("train", "small.toml", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    if kind != "full":
+        undisturbed = tmp_path / "undisturbed"
+        undisturbed.mkdir()
+        prepare(undisturbed, COMMON + SETTINGS[kind])
+        train(undisturbed)
+    prepare(tmp_path, COMMON + SETTINGS[kind])
+    draw = random.Random(f"kills of {kind}")
+    torn = 0
+    for number, (stage, step) in enumerate(sorted(draw.sample(STEPS, KILLS[kind]), key=STEPS.index)):
+        while_saving = number % 2 == 0
+        seen = partial(is_saved if while_saving else is_tracked, tmp_path, stage, step)
+        delay = draw.uniform(0, 0.02 if while_saving else 0.3) if number else 0.0
+        assert kill_when(tmp_path, seen, signal.SIGKILL, delay) == -signal.SIGKILL, (tmp_path / "said").read_text()
+        torn += len(list((tmp_path / RUN).glob("*/checkpoints/.*.partial")))
+    assert torn, "some were killed in the middle of saving"
+    train(tmp_path)
     for stage in ("sft", "grpo"):
         assert numbers(tmp_path, stage) == numbers(undisturbed, stage)
-        assert weights(tmp_path, stage) == weights(undisturbed, stage)
+        assert state(tmp_path, stage) == state(undisturbed, stage)
+    for name in ("best.json", "evaluated.json"):
+        assert (tmp_path / RUN / "grpo" / name).read_text() == (undisturbed / RUN / "grpo" / name).read_text()
 
 
 def test_a_run_asked_to_stop_finishes_its_step_saves_and_exits_well(tmp_path: Path, undisturbed: Path) -> None:
-    write(tmp_path, (undisturbed / "small.toml").read_text().replace("[save]\nevery = 1", "[save]\nevery = 0"))
-    assert kill_when(tmp_path, Path("runs/small/grpo/rollouts/step_000001.parquet"), signal.SIGTERM) == 0
-    saved = sorted((tmp_path / "runs/small/grpo/checkpoints").iterdir())
-    assert [path.name for path in saved] in (["step_000001"], ["step_000002"])
-    assert assay("train", "small.toml", folder=tmp_path).returncode == 0
+    prepare(tmp_path, COMMON.replace("[save]\nevery = 1", "[save]\nevery = 0"))
+    first = tmp_path / RUN / "grpo/rollouts/step_000001.parquet"
+    assert kill_when(tmp_path, first.exists, signal.SIGTERM) == 0
+    (saved,) = (tmp_path / RUN / "grpo/checkpoints").iterdir()
+    assert saved.name in ("step_000001", "step_000002", "step_000003")
+    assert "stopped as asked" in (tmp_path / "said").read_text()
+    train(tmp_path)
+    kept = sorted(path.name for path in (tmp_path / RUN / "grpo/checkpoints").iterdir())
+    assert kept == ["step_000004", "step_000012", "step_000013"], "with save.best, evaluations have checkpoints"
     assert numbers(tmp_path, "grpo") == numbers(undisturbed, "grpo")
-    assert weights(tmp_path, "grpo") == weights(undisturbed, "grpo")
+    last = {name: data for name, data in state(undisturbed, "grpo").items() if name.startswith("step_000013")}
+    assert {name: data for name, data in state(tmp_path, "grpo").items() if name.startswith("step_000013")} == last
 
 
-def test_a_finished_run_is_not_run_again(undisturbed: Path) -> None:
+def test_a_finished_run_is_not_run_again_and_says_what_is_best(undisturbed: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*.safetensors")}
-    assert assay("train", "small.toml", folder=undisturbed).returncode == 0
+    train(undisturbed)
+    assert "best     runs/small/grpo/checkpoints/step_000004\n" in (undisturbed / "said").read_text()
     assert {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*.safetensors")} == before
 
 
 def test_the_run_folder_holds_settings_numbers_rollouts_and_models_that_transformers_loads(undisturbed: Path) -> None:
-    from pyarrow import parquet
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    stage = undisturbed / "runs/small/grpo"
+    stage = undisturbed / RUN / "grpo"
     assert 'name = "grpo"' in (stage / "config.toml").read_text()
-    assert [row["step"] for row in numbers(undisturbed, "grpo") if "loss" in row] == [1, 2, 3]
-    assert [row["step"] for row in numbers(undisturbed, "grpo") if "evaluate/pass@1" in row] == [1, 2, 3]
+    learned = [row for row in numbers(undisturbed, "grpo") if "loss" in row]
+    assert [row["step"] for row in learned] == list(range(1, 14))
+    assert all(row["learn/grad_norm"] > 0 for row in learned), "the weights change at every step"
+    assert [row["step"] for row in numbers(undisturbed, "grpo") if "evaluate/pass@1" in row] == [4, 8, 12, 13]
     rows = parquet.read_table(stage / "rollouts/step_000003.parquet").to_pylist()
     assert len(rows) == 16
     assert {row["verdict"] for row in rows} <= {"pass", "wrong", "error", "compile", "no_code", "timeout", "memory"}
-    measured = parquet.read_table(stage / "evaluations/step_000003.parquet").to_pylist()
+    measured = parquet.read_table(stage / "evaluations/step_000004.parquet").to_pylist()
     assert [(row["group"], row["index"]) for row in measured] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    newest = sorted((stage / "checkpoints").iterdir())
-    assert [path.name for path in newest] == ["step_000002", "step_000003"]
-    model = AutoModelForCausalLM.from_pretrained(newest[-1])
+    kept = sorted((stage / "checkpoints").iterdir())
+    assert [path.name for path in kept] == ["step_000004", "step_000012", "step_000013"], "the best and the newest"
+    model = AutoModelForCausalLM.from_pretrained(kept[-1])
     assert model.config.architectures == ["LlamaForCausalLM"]
-    assert AutoTokenizer.from_pretrained(newest[-1]).eos_token_id == model.config.eos_token_id
+    assert AutoTokenizer.from_pretrained(kept[-1]).eos_token_id == model.config.eos_token_id
+
+
+def test_the_default_rate_stands_in_the_resolved_settings_and_in_what_is_said(undisturbed: Path) -> None:
+    train(undisturbed)
+    for stage, rate in (("sft", 3e-3), ("grpo", 3e-4)):
+        resolved = tomllib.loads((undisturbed / RUN / stage / "config.toml").read_text())
+        assert resolved["optimizer"]["lr"] == pytest.approx(rate)
+        assert f"{stage}: finished" in (undisturbed / "said").read_text()
+        assert f"learning rate {rate:g}" in (undisturbed / "said").read_text()
 
 
 def test_an_evaluation_that_was_due_and_is_missing_is_made_up_for(undisturbed: Path) -> None:
-    run = undisturbed / "runs/small"
+    run = undisturbed / RUN
     (made,) = json.loads((run / "report.json").read_text())["evaluations"]
     (run / "report.json").unlink()
     (run / "grpo/evaluated.json").unlink()
-    assert assay("train", "small.toml", folder=undisturbed).returncode == 0
+    train(undisturbed)
     (again,) = json.loads((run / "report.json").read_text())["evaluations"]
     assert again | {"seconds": 0} == made | {"seconds": 0}
 
 
 def test_a_stage_without_rollouts_stops_as_well_when_asked_and_the_next_is_not_begun(tmp_path: Path) -> None:
-    write(tmp_path, EVERY_STEP.replace("[stages.sft]\nsteps = 4", "[stages.sft]\nsteps = 4000"))
-    assert kill_when(tmp_path, Path("runs/small/sft/checkpoints/step_000002"), signal.SIGTERM) == 0
-    assert sorted((tmp_path / "runs/small/sft/checkpoints").iterdir())[-1].name < "step_000100"
-    assert not (tmp_path / "runs/small/grpo").exists()
+    prepare(tmp_path, COMMON.replace("[stages.sft]\nsteps = 8", "[stages.sft]\nsteps = 4000"))
+    assert kill_when(tmp_path, partial(is_saved, tmp_path, "sft", 2), signal.SIGINT) == 0
+    assert sorted((tmp_path / RUN / "sft/checkpoints").iterdir())[-1].name < "step_000100"
+    assert not (tmp_path / RUN / "grpo").exists()
+
+
+def test_a_loss_that_is_no_number_ends_with_exit_code_3_the_batch_and_the_last_good_checkpoint(tmp_path: Path) -> None:
+    prepare(tmp_path, COMMON + "[stages.sft.optimizer]\nlr = 1e20\n")
+    code, said = finish(tmp_path, "train", "small.toml")
+    line = said.splitlines()[-1]
+    assert code == 3, said
+    assert re.fullmatch(
+        r"assay: step (\d): the (loss|gradient's norm) is (nan|inf); lower optimizer\.lr; the last good checkpoint is "
+        r"runs/small/sft/checkpoints/step_00000\d; what it learned from is in runs/small/sft/not_finite", line,
+    )  # fmt: skip
+    there = tmp_path / RUN / "sft/not_finite"
+    assert sorted(path.name for path in there.iterdir()) == ["batches.json", "batches.safetensors"]
+    assert (tmp_path / re.findall(r"runs\S+step_\d+", line)[0] / "model.safetensors").exists()

@@ -1,0 +1,69 @@
+"""Settings that are known not to train: refused where nothing could be learned, warned about where little would be."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from assay.algorithms import algorithms
+from assay.config.sections import RunSettings
+from assay.errors import SettingsError
+from assay.policy.load import context_of_model, is_adapted
+from assay.types import Sample, Task
+
+log = logging.getLogger(__name__)
+
+
+def look_out(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) -> None:
+    """Look for traps before anything runs: warns, or raises SettingsError where nothing could be learned."""
+    for reason in _hopeless(settings, learns_from):
+        raise SettingsError(f"stage {settings.stage!r}: {reason}")
+    for reason in _doubtful(settings, learns_from, tasks):
+        log.warning("stage %r: %s", settings.stage, reason)
+
+
+def _hopeless(settings: RunSettings, learns_from: str) -> Iterator[str]:
+    rollout = settings.rollout
+    if learns_from == "rollouts":
+        if not _rewards_can_teach(settings):
+            yield (
+                f"with rollout.tasks_per_step = {rollout.tasks_per_step} and rollout.group = {rollout.group} every "
+                f"advantage of {settings.algorithm['name']} is 0, whatever the rewards; raise rollout.group"
+            )
+        context = context_of_model(settings.policy)
+        if context and rollout.max_tokens >= context:
+            yield f"rollout.max_tokens = {rollout.max_tokens} leaves no room for a prompt in the context of {context}"
+
+
+def _doubtful(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) -> Iterator[str]:
+    rate, batch, per_step = settings.optimizer.lr, settings.dataset.batch, settings.rollout.tasks_per_step
+    if rate and rate < 5e-6 and is_adapted(settings.policy):
+        yield f"optimizer.lr = {rate:g} hardly moves adapters, which want ten times the rate of full training"
+    if settings.steps and settings.optimizer.warmup >= settings.steps:
+        yield f"optimizer.warmup = {settings.optimizer.warmup} of {settings.steps} steps: the rate never peaks"
+    if settings.save.best and not (settings.evaluate and settings.evaluate.every):
+        yield "save.best compares evaluations, and there is one at most; set evaluate.tasks and evaluate.every"
+    if settings.evaluate and settings.evaluate.tasks == settings.tasks.train:
+        yield f"evaluate.tasks = {settings.evaluate.tasks!r} is trained on: its pass rate says nothing of other tasks"
+    if learns_from == "dialogues":
+        there = sum(len(task.demonstrations) or task.reference is not None for task in tasks)
+        if batch > there:
+            yield f"dataset.batch = {batch}, but there are {there} demonstrations: each is in a batch more than once"
+    else:
+        if per_step == 1:
+            yield "rollout.tasks_per_step = 1: each step follows the noise of one task; take 8 or more"
+        if per_step > len(tasks):
+            yield f"rollout.tasks_per_step = {per_step}, but there are {len(tasks)} tasks: a step asks some twice"
+
+
+def _rewards_can_teach(settings: RunSettings) -> bool:
+    """Whether rewards that differ as much as they can give any advantage, in an algorithm of its own."""
+    algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
+    blank = Sample(tokens=(0, 0), mask=(False, True), logprobs=(0.0, 0.0))
+    made = [
+        replace(blank, reward=float((task + member) % 2), group=str(task))
+        for task in range(min(settings.rollout.tasks_per_step, 2))
+        for member in range(settings.rollout.group)
+    ]
+    return any(any(sample.advantages) for sample in algorithm.credit(made))

@@ -1,0 +1,83 @@
+"""What is trained and how it is computed: blocks computed again, the head in float32, 4-bit weights refused."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from assay.config.sections import LoraSettings, PolicySettings
+from assay.errors import ModelError, SettingsError
+from assay.policy.load import Policy, check_quantize
+from tests.policies import tiny_policy
+
+TOKENS = torch.arange(2, 42).reshape(2, 20)
+
+
+def gradients(policy: Policy) -> list[Tensor]:
+    policy.model.eval()
+    policy.model(input_ids=TOKENS, use_cache=False).logits.float().logsumexp(-1).sum().backward()
+    return [parameter.grad for parameter in policy.trainable.values() if parameter.grad is not None]
+
+
+@pytest.mark.parametrize("changes", [{}, {"lora": LoraSettings(rank=4)}, {"dtype": "bfloat16"}])
+def test_blocks_computed_again_give_the_same_gradients_without_training_mode(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    runs = 0
+
+    def count(*given: object) -> None:
+        nonlocal runs
+        runs += 1
+
+    found = []
+    for again in (False, True):
+        torch.manual_seed(0)
+        policy = tiny_policy(tmp_path, checkpointing=again, **changes)
+        for name, module in policy.model.named_modules():
+            if name.endswith("layers.0.mlp"):
+                module.register_forward_pre_hook(count)
+        found.append(gradients(policy))
+        assert runs == (3 if again else 1), "once, and then twice: forward and on the way back"
+    assert len(found[0]) == len(found[1]) > 0
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+    policy.model(input_ids=TOKENS, use_cache=True).logits.float().sum().backward()
+    assert runs == 4, "a cache would be written to twice, so with one nothing is computed again"
+
+
+def test_a_model_without_marked_blocks_cannot_compute_them_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transformers.modeling_layers.GradientCheckpointingLayer", torch.nn.Bilinear)
+    with pytest.raises(
+        ModelError, match=r"LlamaForCausalLM has no blocks to compute again; leave policy\.checkpointing"
+    ):
+        tiny_policy(tmp_path, checkpointing=True)
+
+
+def test_a_head_in_float32_does_not_round_the_logits(tmp_path: Path) -> None:
+    rounded = tiny_policy(tmp_path, dtype="bfloat16").model
+    exact = tiny_policy(tmp_path, dtype="bfloat16", float32_head=True).model
+    hidden = rounded.model(input_ids=TOKENS).last_hidden_state
+    expected = hidden.double() @ rounded.lm_head.weight.double().T
+    logits = exact(input_ids=TOKENS).logits
+    assert (rounded(input_ids=TOKENS).logits.dtype, logits.dtype) == (torch.bfloat16, torch.float32)
+    assert (logits - expected).abs().max() < 1e-6
+    assert (rounded(input_ids=TOKENS).logits - expected).abs().max() > 1e-4
+    logits.sum().backward()
+    assert exact.lm_head.weight.grad.dtype is torch.bfloat16
+
+
+def test_four_bits_without_adapters_are_refused() -> None:
+    with pytest.raises(SettingsError, match=r"nothing else is trained; give policy\.lora"):
+        check_quantize(PolicySettings(quantize="nf4"))
+
+
+@pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
+def test_four_bits_without_the_package_say_what_to_install() -> None:
+    with pytest.raises(SettingsError, match=r"needs a package: pip install 'assay\[quant\]'"):
+        check_quantize(PolicySettings(quantize="nf4", lora=LoraSettings()))

@@ -1,0 +1,138 @@
+"""Checkpoints: the newest and the best are kept, a full disk loses nothing, what was not finite can be looked at."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from assay.algorithms import algorithms
+from assay.errors import MachineError, TrainingError
+from assay.train.folder import StageFolder
+from assay.train.learner import Learner
+from tests.policies import random_samples, run_settings, tiny_policy
+
+PASS = "evaluate/pass@1"
+
+
+def make(folder: Path, **save: Any) -> tuple[StageFolder, Learner]:
+    settings = run_settings(folder=str(folder / "runs"), save=save)
+    algorithm = algorithms["grpo"].build(settings.algorithm)
+    return StageFolder(settings), Learner(settings, algorithm, tiny_policy(folder), steps=4, temperature=1.0)
+
+
+def kept(folder: StageFolder) -> list[str]:
+    return sorted(path.name for path in folder.checkpoints.iterdir())
+
+
+def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
+    folder, learner = make(tmp_path, keep=1, best=PASS)
+    for step, rate in enumerate((0.5, 0.4, 0.5), start=1):
+        folder.save(learner, step)
+        folder.weigh(step, {PASS: rate})
+    assert kept(folder) == ["step_000001", "step_000003"], "the first of equals is the best"
+    assert folder.best() == folder.checkpoints / "step_000001"
+    folder.weigh(3, {PASS: 0.6})
+    folder.save(learner, 4)
+    assert kept(folder) == ["step_000003", "step_000004"]
+    assert json.loads((folder.path / "best.json").read_text()) == {"step": 3, PASS: 0.6}
+
+
+def test_without_a_checkpoint_or_without_being_asked_nothing_is_the_best(tmp_path: Path) -> None:
+    folder, learner = make(tmp_path, keep=1, best=PASS)
+    folder.weigh(1, {PASS: 0.9})
+    assert folder.best() is None
+    plain, learner = make(tmp_path)
+    plain.save(learner, 1)
+    plain.weigh(1, {PASS: 0.9})
+    assert plain.best() is None
+
+
+@contextmanager
+def disk_of(size: str, folder: Path) -> Iterator[None]:
+    """A file system of its own on `folder`, with room for less than two checkpoints of 1.6 MB."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def is_as_it_was(folder: StageFolder, learner: Learner, checkpoint: Path) -> None:
+    """The first checkpoint is the only one, and learning goes on from it."""
+    assert kept(folder) == [checkpoint.name]
+    before = [parameter.detach().clone() for parameter in learner.policy.trainable.values()]
+    for parameter in learner.policy.trainable.values():
+        parameter.data.zero_()
+    assert folder.restore(learner, checkpoint) == 1
+    assert all(torch.equal(p, old) for p, old in zip(learner.policy.trainable.values(), before, strict=True))
+
+
+@pytest.mark.parametrize("size", ["1900k", "2500k"])
+def test_a_disk_that_fills_up_while_saving_leaves_the_checkpoint_before(tmp_path: Path, size: str) -> None:
+    folder, learner = make(tmp_path)
+    with disk_of(size, tmp_path / "runs"):
+        learner.step(random_samples(8), 0)
+        folder.save(learner, 1)
+        first = folder.checkpoints / "step_000001"
+        with pytest.raises(MachineError, match=r"o space left.*the last good checkpoint is .*step_000001") as caught:
+            folder.save(learner, 2)
+        assert "\n" not in str(caught.value)
+        is_as_it_was(folder, learner, first)
+
+
+def test_a_file_that_may_not_grow_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    folder, learner = make(tmp_path)
+    learner.step(random_samples(8), 0)
+    folder.save(learner, 1)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, before[1]))
+    try:
+        with pytest.raises(MachineError, match=r"step 2 cannot be saved .*File too large.*make room"):
+            folder.save(learner, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    is_as_it_was(folder, learner, folder.checkpoints / "step_000001")
+
+
+def test_what_was_not_finite_is_written_whole_with_the_checkpoint_that_is_left_named(tmp_path: Path) -> None:
+    folder, learner = make(tmp_path)
+    folder.save(learner, 1)
+    samples = random_samples(4)
+    broken = [replace(sample, reward=float("inf") if n == 0 else 0.0) for n, sample in enumerate(samples)]
+    with pytest.raises(TrainingError) as caught:
+        learner.step(broken, 3)
+    error = folder.explain(caught.value)
+    left, there = folder.checkpoints / "step_000001", folder.path / "not_finite"
+    assert str(error) == (
+        f"step 4: the loss is nan; lower optimizer.lr; the last good checkpoint is {left}; "
+        f"what it learned from is in {there}"
+    )
+    tensors = load_file(there / "batches.safetensors")
+    longest_first = sorted(samples, key=lambda sample: len(sample.tokens))
+    width = len(longest_first[-1].tokens)
+    assert tensors["0/tokens"].shape == (4, width)
+    assert tensors["0/tokens"][-1].tolist() == list(longest_first[-1].tokens)
+    assert tensors["0/advantages"].isnan().any()
+    shown = json.loads((there / "batches.json").read_text())
+    assert shown["error"] == "step 4: the loss is nan; lower optimizer.lr"
+    assert shown["tensors"]["0/mask"] == ["bool", 4, width]
+
+
+def test_an_error_without_numbers_names_the_checkpoint_alone(tmp_path: Path) -> None:
+    folder, _ = make(tmp_path)
+    assert str(folder.explain(TrainingError("memory ran out"))) == "memory ran out; no checkpoint was saved yet"
+    assert not folder.path.exists()
