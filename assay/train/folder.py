@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file, save_file
+
 from assay.config.load import dump
 from assay.config.sections import RunSettings
 from assay.errors import SettingsError
@@ -74,6 +76,7 @@ class StageFolder:
             state = partial / "assay"
             state.mkdir()
             learner.optimizer.save(state / "optimizer.safetensors")
+            save_file(learner.state, state / "learner.safetensors")
         for old in self._all()[: -self.settings.save.keep]:
             shutil.rmtree(old)
 
@@ -83,6 +86,9 @@ class StageFolder:
         for name, parameter in learner.policy.trainable.items():
             parameter.data.copy_(saved.trainable[name].data)
         learner.optimizer.load(checkpoint / "assay" / "optimizer.safetensors")
+        learned = load_file(checkpoint / "assay" / "learner.safetensors")
+        for name, tensor in learner.state.items():
+            tensor.data.copy_(learned[name])
         return _steps(checkpoint)
 
     def _all(self) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -11,17 +12,28 @@ from safetensors.torch import load_file, save_file
 from assay.config.sections import OptimizerSettings
 from assay.maths.schedules import factor
 
+CRITIC_HASTE = 10.0
+"""The critic's learning rate over the policy's: it starts from nothing, and has to keep ahead."""
+
 
 class Optimizer:
     """AdamW with decoupled decay on matrices only, gradient clipping and a schedule; `steps` is the stage's length."""
 
-    def __init__(self, parameters: Mapping[str, torch.nn.Parameter], settings: OptimizerSettings, steps: int) -> None:
-        self.parameters = dict(parameters)
+    def __init__(
+        self, parameters: Mapping[str, torch.nn.Parameter], settings: OptimizerSettings, steps: int, *,
+        critic: torch.nn.Module | None = None,
+    ) -> None:  # fmt: skip
+        own = {} if critic is None else dict(critic.named_parameters(prefix="critic"))
+        self.parameters = {**parameters, **own}
         self.settings = settings
         self.steps = steps
-        matrices = [p for p in self.parameters.values() if p.ndim >= 2]
-        others = [p for p in self.parameters.values() if p.ndim < 2]
-        groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        matrices = [p for p in parameters.values() if p.ndim >= 2]
+        others = [p for p in parameters.values() if p.ndim < 2]
+        groups: list[dict[str, Any]] = [
+            {"params": matrices, "weight_decay": settings.weight_decay, "haste": 1.0},
+            {"params": others, "weight_decay": 0.0, "haste": 1.0},
+            {"params": list(own.values()), "weight_decay": 0.0, "haste": CRITIC_HASTE},
+        ]
         self.adamw = torch.optim.AdamW([g for g in groups if g["params"]], settings.lr, settings.betas, settings.eps)
 
     def rate(self, step: int) -> float:
@@ -36,7 +48,7 @@ class Optimizer:
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.settings.clip))
         if norm == norm and norm != float("inf"):
             for group in self.adamw.param_groups:
-                group["lr"] = self.rate(step)
+                group["lr"] = self.rate(step) * group["haste"]
             self.adamw.step()
         self.adamw.zero_grad(set_to_none=True)
         return norm
