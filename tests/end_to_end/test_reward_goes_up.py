@@ -38,7 +38,7 @@ RL = """
 [stages.rl]
 steps = {steps}
 algorithm = {{ {algorithm} }}
-optimizer = {{ lr = {lr} }}
+optimizer = {{ lr = {lr}, warmup = 4 }}
 """
 TABLE = {
     "grpo": ('name = "grpo"', 20, 5e-4),
