@@ -65,30 +65,35 @@ def bundle(
 
 
 def _sum(level: Level, terms: Sequence[Term], seen: Seen, batch: Batch) -> tuple[Tensor, Numbers]:
-    old = seen.logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
-    ratios = ratio(seen.logprobs, old, batch.mask, level)
+    ratios = ratio(seen.logprobs, _old(seen, batch), batch.mask, level)
     losses, numbers = zip(*(term(seen, batch, ratios) for term in terms), strict=True)
     return torch.stack(losses).sum(0), {name: value for part in numbers for name, value in part.items()}
 
 
+def _old(seen: Seen, batch: Batch) -> Tensor:
+    """[B, T] of the policy before the first gradient step, which with a single one is the policy itself."""
+    return seen.logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
+
+
 def _policy_term(settings: PolicyGradientSettings, surrogate: Surrogate) -> Term:
+    bounds = (settings.correction, settings.correction_low, settings.correction_high)
+
     def term(seen: Seen, batch: Batch, ratios: Tensor) -> tuple[Tensor, Numbers]:
         loss, numbers = surrogate(ratios, seen.logprobs, batch.advantages)
-        old = seen.logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
-        bounds = (settings.correction_low, settings.correction_high)
-        weight = corrected(old, batch.logprobs, batch.mask, settings.correction, *bounds)
+        weight = corrected(_old(seen, batch), batch.logprobs, batch.mask, *bounds)
         numbers = {**numbers, "kl_engine": engine_mismatch(seen.logprobs, batch), "correction": weight}
         return weight * loss, numbers
 
     return term
 
 
-def _divergence(settings: PolicyGradientSettings, seen: Seen, batch: Batch, ratios: Tensor) -> tuple[Tensor, Numbers]:
+def _divergence(settings: PolicyGradientSettings, seen: Seen, batch: Batch, _: Tensor) -> tuple[Tensor, Numbers]:
+    """Weighted by the ratio of tokens its gradient is the divergence's own (DeepSeek-V3.2, arXiv:2512.02556)."""
     assert batch.reference_logprobs is not None
     divergence = ESTIMATORS[settings.kl_estimator](seen.logprobs, batch.reference_logprobs)
-    weighted = ratios * divergence if settings.kl_corrected else divergence
-    return settings.kl * weighted, {"kl": divergence.detach()}
+    weight = ratio(seen.logprobs, _old(seen, batch), batch.mask) if settings.kl_corrected else 1.0
+    return settings.kl * weight * divergence, {"kl": divergence.detach()}
 
 
-def _entropy(bonus: float, seen: Seen, batch: Batch, ratios: Tensor) -> tuple[Tensor, Numbers]:
+def _entropy(bonus: float, seen: Seen, batch: Batch, _: Tensor) -> tuple[Tensor, Numbers]:
     return -bonus * seen.entropy, {}

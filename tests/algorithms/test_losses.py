@@ -68,9 +68,9 @@ def test_every_surrogate_on_policy_is_minus_the_advantage_or_the_score() -> None
     [("token_truncate", [2, 0.5, 0.25]), ("token_mask", [2, 0.5, 0]), ("sequence_mask", [1, 1, 0])],
 )
 def test_the_correction_weighs_the_policys_term_by_learner_over_engine(correction: str, weights: list[float]) -> None:
-    bounds = {"correction_low": 0.0 if correction == "token_truncate" else 0.3}
+    low = 0.0 if correction == "token_truncate" else 0.3
     given = batch(old_logprobs=None)
-    assert losses("reinforce", given, correction=correction, **bounds) == pytest.approx(
+    assert losses("reinforce", given, correction=correction, correction_low=low) == pytest.approx(
         [weights[0] * 1, weights[1] * 2, weights[2] * -1]
     )
 
@@ -86,11 +86,13 @@ def test_the_correction_weighs_the_policys_term_by_learner_over_engine(correctio
 )
 def test_the_divergence_is_added_with_its_weight(estimator: str, corrected: bool, expected: list[float]) -> None:
     given = batch(reference_logprobs=LOGPROBS - 0.5)
-    options: dict[str, object] = {"kl_estimator": estimator, "kl_corrected": corrected}
+    options: dict[str, Any] = {"kl_estimator": estimator, "kl_corrected": corrected}
     plain, with_it = losses("grpo", given), losses("grpo", given, kl=3.0, **options)
     assert [b - a for a, b in zip(plain, with_it, strict=True)] == pytest.approx(
         [3 * value for value in expected], rel=1e-4
     )
+    whole = losses("gspo", given, kl=3.0, **options)
+    assert whole[0] - losses("gspo", given)[0] == pytest.approx(3 * expected[0], rel=1e-4), "always of tokens"
 
 
 def test_in_the_reward_the_divergence_leaves_the_loss_alone() -> None:
@@ -151,7 +153,7 @@ def test_dpo_at_the_reference_is_log_two_and_keeps_pairs_apart() -> None:
 
 
 def test_what_is_masked_leaks_nothing_into_any_algorithm() -> None:
-    for name in algorithms:
+    for name in ("sft", "dpo", "reinforce", "rloo", "grpo", "dr_grpo", "dapo", "gspo", "cispo", "ppo"):
         given = replace(
             batch(reference_logprobs=LOGPROBS, values=OLD, returns=OLD), logprobs=OLD.masked_fill(~MASK, math.nan)
         )

@@ -41,19 +41,18 @@ algorithm = {{ {algorithm} }}
 optimizer = {{ lr = {lr}, warmup = 4 }}
 """
 TABLE = {
-    "grpo": ('name = "grpo"', 20, 5e-4),
-    "grpo, two epochs near the reference": ('name = "grpo", epochs = 2, kl = 0.01, scale = "batch"', 14, 5e-4),
-    "dr_grpo": ('name = "dr_grpo"', 20, 5e-4),
-    "dapo": ('name = "dapo", overlong_buffer = 8, refills = 1', 14, 5e-4),
-    "gspo": ('name = "gspo", minibatches = 2', 14, 5e-4),
-    "cispo": ('name = "cispo", minibatches = 2', 14, 5e-4),
-    "rloo, the divergence in the reward": ('name = "rloo", kl = 0.01, kl_in = "reward", kl_estimator = "k1"', 20, 5e-4),
-    "reinforce": ('name = "reinforce"', 20, 5e-4),
-    "reinforce, standardised": ('name = "reinforce", scale = "batch"', 20, 5e-4),
-    "reinforce, running baseline": ('name = "reinforce", baseline = "running"', 20, 5e-4),
-    "ppo with a critic": ('name = "ppo", epochs = 2, entropy_bonus = 0.001', 20, 5e-4),
-    "ppo without a critic": ('name = "ppo", critic = false, minibatches = 2, epochs = 2', 14, 5e-4),
-    "dpo": ('name = "dpo"', 20, 2e-4),
+    "grpo": ('name = "grpo"', 12, 1e-3),
+    "grpo, two epochs near the reference": ('name = "grpo", epochs = 2, kl = 0.01, scale = "batch"', 10, 8e-4),
+    "dr_grpo": ('name = "dr_grpo"', 12, 1e-3),
+    "dapo": ('name = "dapo", overlong_buffer = 8, refills = 1', 12, 1e-3),
+    "gspo, two minibatches": ('name = "gspo", minibatches = 2', 10, 8e-4),
+    "cispo, two minibatches": ('name = "cispo", minibatches = 2', 10, 8e-4),
+    "rloo, the divergence in the reward": ('name = "rloo", kl = 0.01, kl_in = "reward", kl_estimator = "k1"', 12, 1e-3),
+    "reinforce": ('name = "reinforce"', 12, 1e-3),
+    "reinforce, running baseline": ('name = "reinforce", baseline = "running"', 12, 1e-3),
+    "ppo with a critic": ('name = "ppo", epochs = 2, entropy_bonus = 0.001', 10, 8e-4),
+    "ppo without a critic": ('name = "ppo", critic = false, epochs = 2', 10, 8e-4),
+    "dpo": ('name = "dpo"', 12, 1e-3),
 }
 
 

@@ -124,7 +124,7 @@ def trl_inputs(samples: list[Sample]) -> dict[str, Any]:
 def moved(inputs: dict[str, Any], spread: float) -> torch.Tensor:
     """[B, C] log-probabilities of a policy that has gone on by `spread` nats a token."""
     noise = torch.randn(6, LIMIT, generator=torch.Generator().manual_seed(1))
-    found: torch.Tensor = inputs["old_per_token_logps"] + spread * noise
+    found: torch.Tensor = (inputs["old_per_token_logps"] + spread * noise).requires_grad_()
     return found
 
 
@@ -163,7 +163,7 @@ def test_losses_and_gradients_are_those_of_trls_grpo_trainer(tmp_path: Path, nam
     settings, theirs = TABLE[name]
     given, samples = trainer("GRPO", tmp_path, **theirs), make_samples()
     inputs = trl_inputs(samples)
-    logprobs = moved(inputs, 0.2).requires_grad_()
+    logprobs = moved(inputs, 0.2)
     entropies = 1 + logprobs.square()
     given._get_per_token_logps_and_entropies = lambda *_, **__: (logprobs, entropies, None)
     if mode := theirs.get("vllm_importance_sampling_mode"):
@@ -188,7 +188,7 @@ def test_the_loss_of_rloo_is_that_of_trls_trainer(tmp_path: Path) -> None:
     given, samples = trainer("RLOO", tmp_path, epsilon=0.2), make_samples()
     inputs = trl_inputs(samples)
     inputs["old_logps"] = inputs["old_per_token_logps"].sum(-1)
-    logprobs = moved(inputs, 0.1).requires_grad_()
+    logprobs = moved(inputs, 0.1)
     given._get_per_token_logps_and_entropies = lambda *_, **__: (logprobs, logprobs.detach(), None)
     loss = given._compute_loss(given.model, inputs)
     width = max(len(sample.tokens) for sample in samples)

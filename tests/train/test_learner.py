@@ -159,8 +159,8 @@ def test_dpo_learns_the_same_however_small_the_micro_batches_for_pairs_stay_toge
     results = []
     for budget in (100_000, 40, 1):
         algorithm = algorithms["dpo"].build({"name": "dpo", "beta": 1.0, "epochs": 2})
-        changes = {"learner": {"micro_batch_tokens": budget}, "optimizer": {"lr": 1e-2, "eps": 1.0}}
-        learner = make(tmp_path, algorithm, **changes)
+        budgeted, optimizer = {"micro_batch_tokens": budget}, {"lr": 1e-2, "eps": 1.0}
+        learner = make(tmp_path, algorithm, learner=budgeted, optimizer=optimizer)
         metrics = learner.step(pairs(6), 0)
         results.append((weights(learner), metrics["loss"]))
     assert results[0][1] < math.log(2) - 1e-4, "the second pass begins where the first has ended"
