@@ -59,7 +59,7 @@ CONTENDERS = {
     "rloo": 'name = "rloo"',
     "grpo": 'name = "grpo"',
     "dr_grpo": 'name = "dr_grpo"',
-    "dapo": 'name = "dapo", overlong_buffer = 19, refills = 1',
+    "dapo": 'name = "dapo", refills = 1',
     "gspo": 'name = "gspo"',
     "cispo": 'name = "cispo"',
     "ppo, no critic": 'name = "ppo", critic = false',

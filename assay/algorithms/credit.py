@@ -67,8 +67,8 @@ def _shaped(sample: Sample, settings: PolicyGradientSettings) -> float:
     reward = sample.reward
     if settings.reward_from is not None:
         reward = mapped(reward, settings.reward_from, settings.reward_to)
-    if settings.overlong_buffer:
-        reward += settings.overlong_penalty * overlong(sum(sample.mask), sample.limit, settings.overlong_buffer)
+    if settings.overlong_share and sample.limit:
+        reward += settings.overlong_penalty * overlong(sum(sample.mask), sample.limit, settings.overlong_share)
     return reward
 
 

@@ -7,10 +7,10 @@ from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import bundle, clipping
 
 Settings = with_defaults(
-    "The paper's; the buffer is a fifth of 512 tokens, as its own is of 20,480.",
+    "The paper's; its buffer of 4,096 tokens is a fifth of what completions may have.",
     scale="group",
     flat_groups="refill",
-    overlong_buffer=100,
+    overlong_share=0.2,
 )
 
 

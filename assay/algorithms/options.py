@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, create_model, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, create_model, model_validator
 
 from assay.algorithms.base import AlgorithmSettings
 from assay.maths.advantages import FLOOR, Baseline, Scale
@@ -32,8 +32,8 @@ class PolicyGradientSettings(AlgorithmSettings):
     """Rewards are clamped to this range first, and the range mapped onto `reward_to`."""
     reward_to: tuple[float, float] = (0.0, 1.0)
     """Where `reward_from` is mapped to."""
-    overlong_buffer: NonNegativeInt = 0
-    """Soft punishment of long completions: tokens before `rollout.max_tokens` over which it rises; 0 is none."""
+    overlong_share: float = Field(0.0, ge=0, le=1)
+    """Soft punishment of long completions: the last share of `rollout.max_tokens`, over which it rises; 0 is none."""
     overlong_penalty: NonNegativeFloat = 1.0
     """What a completion as long as allowed loses of its reward."""
     mask_truncated: bool = False

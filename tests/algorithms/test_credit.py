@@ -79,6 +79,7 @@ def test_flat_groups_are_counted_or_left_out_as_a_whole() -> None:
     assert len(credit("grpo")) == 6
     kept = credit("grpo", flat_groups="drop")
     assert [sample.group for sample in kept] == ["a"] * 4
+    assert [sample.group for sample in credit("dapo")] == ["a"] * 4, "what could not be refilled is left out"
     assert advantages("rloo", flat_groups="drop") == pytest.approx([1, -1 / 3, -1 / 3, -1 / 3])
     assert advantages("reinforce", flat_groups="drop") == [0.75, -0.25, -0.25, -0.25], "the batch is what is left"
 
@@ -95,8 +96,8 @@ def test_rewards_are_clamped_and_mapped_before_they_are_compared() -> None:
 
 def test_long_completions_lose_reward_over_the_buffer() -> None:
     samples = [long(4, 1.0), long(6, 1.0), long(8, 1.0), long(10, 1.0)]
-    options = {"baseline": "none", "overlong_buffer": 4, "overlong_penalty": 2.0}
-    assert advantages("reinforce", samples, **options) == [1.0, 1.0, 0.0, -1.0]
+    options = {"baseline": "none", "overlong_share": 0.4, "overlong_penalty": 2.0}
+    assert advantages("reinforce", samples, **options) == pytest.approx([1.0, 1.0, 0.0, -1.0])
 
 
 def test_truncated_completions_are_compared_with_but_not_learned_from() -> None:

@@ -178,10 +178,9 @@ def test_losses_and_gradients_are_those_of_trls_grpo_trainer(tmp_path: Path, nam
 def their_weights(samples: list[Sample], inputs: dict[str, Any], mode: str) -> torch.Tensor:
     """As TRL's `_generate_and_score_completions` has them, where they are no function of their own."""
     difference = (inputs["old_per_token_logps"] - shifted(samples, "logprobs")) * inputs["completion_mask"]
-    weights = (difference.sum(-1, keepdim=True) if mode.startswith("sequence") else difference).exp()
-    if mode.endswith("truncate"):
-        return weights.clamp(0.8, 1.3)
-    return weights.masked_fill((weights < 0.8) | (weights > 1.3), 0.0)
+    weights: torch.Tensor = (difference.sum(-1, keepdim=True) if mode.startswith("sequence") else difference).exp()
+    masked: torch.Tensor = weights.masked_fill((weights < 0.8) | (weights > 1.3), 0.0)
+    return weights.clamp(0.8, 1.3) if mode.endswith("truncate") else masked
 
 
 def test_the_loss_of_rloo_is_that_of_trls_trainer(tmp_path: Path) -> None:
