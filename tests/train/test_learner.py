@@ -169,6 +169,15 @@ def test_dpo_learns_the_same_however_small_the_micro_batches_for_pairs_stay_toge
         assert found[1] == pytest.approx(results[0][1], rel=1e-4)
 
 
+def test_every_pair_counts_the_same_in_dpo_however_long_its_completions(tmp_path: Path) -> None:
+    algorithm = algorithms["dpo"].build({"name": "dpo"})
+    (part,) = make(tmp_path, algorithm)._useful(algorithm.credit(pairs(5)), 0)
+    shares: dict[str, float] = {}
+    for sample in part:
+        shares[sample.group] = shares.get(sample.group, 0.0) + sample.weight * sum(sample.mask)
+    assert list(shares.values()) == pytest.approx([1 / 5] * 5)
+
+
 def test_micro_batches_of_whole_groups_never_cut_one() -> None:
     for budget in (1, 40, 200):
         pieces = micro_batches(pairs(9), budget, whole_groups=True)
