@@ -100,14 +100,14 @@ RIGHT, WRONG = "def f():\n    return 1\n", "def f():\n    return 2\n"
 
 def test_groups_of_equal_rewards_are_replaced_whole_until_enough_of_them_differ(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
-    answers = iter([(RIGHT, RIGHT), (RIGHT, WRONG), (WRONG, WRONG), (WRONG, RIGHT), (WRONG, WRONG)])
+    answers = iter([(WRONG, WRONG), (RIGHT, WRONG), (WRONG, WRONG), (WRONG, RIGHT), (WRONG, WRONG)])
     seen = rolled(policy, answers, tasks_per_step=2, refills=5)
     assert next(answers) == (WRONG, WRONG), "nothing is sampled once there are enough"
     assert [sample.reward for sample in seen.samples] == [1, 0, 0, 1]
     assert len({sample.group for sample in seen.samples}) == 2
     assert {sample.limit for sample in seen.samples} == {60}
     assert (seen.metrics["rollout/rounds"], len(seen.groups)) == (3.0, 4)
-    assert seen.metrics["reward/pass_rate"] == 0.5, "of all that was sampled: 4 of 8"
+    assert seen.metrics["reward/pass_rate"] == 0.25, "of all that was sampled: 2 of 8"
 
 
 def test_refilling_ends_and_the_step_goes_without_what_is_missing(tmp_path: Path) -> None:
@@ -135,12 +135,13 @@ def test_pairs_come_from_a_file_by_task_or_by_prompt(tmp_path: Path) -> None:
         tmp_path,
         {"task_id": "t/3", "chosen": RIGHT, "rejected": WRONG},
         {"prompt": "# g\n", "chosen": "a\n", "rejected": "b\n"},
+        {"task_id": "t/3", "chosen": WRONG, "rejected": "c\n"},
     )
-    first, second = read_pairs(file, TASKS, chat)
+    first, second, third = read_pairs(file, TASKS, chat)
     assert [sample.passed for sample in first] == [True, False]
     assert [chat.text(sample.tokens) for sample in first] == [TASKS[3].prompt + RIGHT, TASKS[3].prompt + WRONG]
     assert [chat.text(sample.tokens) for sample in second] == ["# g\na\n", "# g\nb\n"]
-    assert len({sample.group for sample in (*first, *second)}) == 2
+    assert len({sample.group for sample in (*first, *second, *third)}) == 3, "a row is a group by itself"
 
 
 def test_pairs_come_from_the_samples_of_an_evaluation_where_a_task_has_both(tmp_path: Path) -> None:
