@@ -47,12 +47,12 @@ TABLE = {
     "dr_grpo": ('name = "dr_grpo"', 14, 1e-3),
     "dapo": ('name = "dapo", refills = 1', 14, 1e-3),
     "gspo, two minibatches": ('name = "gspo", minibatches = 2', 10, 8e-4),
-    "cispo, two minibatches": ('name = "cispo", minibatches = 2', 10, 8e-4),
+    "cispo": ('name = "cispo"', 14, 1e-3),
     "rloo, the divergence in the reward": ('name = "rloo", kl = 0.01, kl_in = "reward", kl_estimator = "k1"', 14, 1e-3),
     "reinforce, running baseline": ('name = "reinforce", baseline = "running"', 12, 1e-3),
     "ppo with a critic": ('name = "ppo", epochs = 2, entropy_bonus = 0.001', 10, 8e-4),
     "ppo without a critic": ('name = "ppo", critic = false, epochs = 2', 10, 8e-4),
-    "dpo": ('name = "dpo"', 14, 1e-3),
+    "dpo": ('name = "dpo", beta = 0.3', 20, 3e-4),
 }
 
 
