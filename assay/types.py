@@ -207,10 +207,26 @@ class Sample:
     """[T] true where the policy wrote the token and is trained on it; mask[0] is always false."""
     logprobs: tuple[float, ...] = ()
     """[T] the engine's log-probabilities, 0 where the mask is false; empty for dialogues."""
+    old_logprobs: tuple[float, ...] = ()
+    """[T] of the policy before its first gradient step on this sample; empty where nobody asks."""
+    reference_logprobs: tuple[float, ...] = ()
+    """[T] of the reference policy; empty where nobody asks."""
+    values: tuple[float, ...] = ()
+    """[T] what the critic expected before each token; empty without one."""
     advantages: tuple[float, ...] = ()
     """[T] filled in by the algorithm's credit; empty before."""
+    returns: tuple[float, ...] = ()
+    """[T] what the critic should have expected; filled in by credit where there is a critic."""
+    weight: float = 0.0
+    """What one of its tokens counts in the step's loss; filled in by the learner."""
     reward: float = 0.0
     """The rollout's total score."""
+    passed: bool = False
+    """Whether the rollout passed every check."""
+    truncated: bool = False
+    """Whether the completion ended at the token limit."""
+    limit: int = 0
+    """Tokens the completion could have had at most; 0 where there was no limit."""
     group: str = ""
     """Samples that compete with one another share it: one task in one step."""
     version: int = 0
@@ -231,7 +247,15 @@ class Batch:
     """[B, T] float32, the engine's (or zeros)."""
     advantages: Tensor
     """[B, T] float32 (or zeros)."""
+    weights: Tensor
+    """[B, 1] float32, what a token's loss is multiplied by before losses are added up over the step."""
+    groups: Tensor
+    """[B] int64, equal for samples of one group."""
     old_logprobs: Tensor | None = None
     """[B, T] of the policy before its first gradient step on this batch; None with a single step (the current ones)."""
     reference_logprobs: Tensor | None = None
     """[B, T] of the reference policy; None unless the algorithm asks."""
+    values: Tensor | None = None
+    """[B, T] the critic's before its first gradient step on this batch; None without a critic."""
+    returns: Tensor | None = None
+    """[B, T] what the critic should have said; None without a critic."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from assay.algorithms import algorithms
+from assay.algorithms.options import PolicyGradientSettings
 from assay.config.load import section_of
 from assay.config.sections import RunSettings
 from assay.rewards import rewards
@@ -37,10 +38,19 @@ def render() -> str:
             f"\n## {name}\n\n{intro}\n\n| key | default | what it is |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
         )
     parts.append("\n## `[algorithm]`\n\n`name`, and the settings of that algorithm.\n")
+    shared = PolicyGradientSettings.model_fields
+    intro = (PolicyGradientSettings.__doc__ or "").strip()
+    rows = [_row(key, field) for key, field in shared.items()]
+    parts.append(
+        f"\n### shared\n\n{intro}\n\n| key | default | what it is |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
+    )
     for name in algorithms:
         fields = algorithms[name].settings.model_fields
-        rows = [_row(key, field) for key, field in fields.items()] or ["| | | no settings of its own |"]
+        own = {key: field for key, field in fields.items() if key not in shared or shared[key].default != field.default}
+        rows = [_row(key, field) for key, field in own.items()] or ["| | | no settings of its own |"]
         summary = algorithms.summary(name)
+        if issubclass(algorithms[name].settings, PolicyGradientSettings):
+            summary += " The shared options, with these of its own:"
         parts.append(
             f"\n### `{name}`\n\n{summary}\n\n| key | default | what it is |\n| --- | --- | --- |\n"
             + "\n".join(rows)
@@ -68,7 +78,10 @@ def _row(key: str, field: FieldInfo) -> str:
         default = "a table" if not field.is_required() else "required"
     else:
         default = "required" if field.is_required() else f"`{_shown(field.get_default(call_default_factory=True))}`"
-    return f"| `{key}` | {default} | {field.description or ''} |"
+    kinds = [field.annotation, *get_args(field.annotation)]
+    options = next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
+    listed = f" One of {', '.join(f'`{option}`' for option in options)}." if options else ""
+    return f"| `{key}` | {default} | {' '.join((field.description or '').split())}{listed} |"
 
 
 def _shown(value: Any) -> str:

@@ -61,6 +61,14 @@ def test_the_readmes_tree_shows_folders_and_files_that_exist() -> None:
     assert shown == real
 
 
+def test_the_page_on_algorithms_has_a_paragraph_on_each() -> None:
+    from assay.algorithms import algorithms
+
+    shown = set(re.findall(r"^\*\*(\w+)\*\*", (ROOT / "docs" / "algorithms.md").read_text(), flags=re.MULTILINE))
+    bundled = {name for name in algorithms if algorithms[name].make.__module__.startswith("assay.algorithms")}
+    assert shown == bundled
+
+
 @pytest.mark.parametrize("recipe", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.name)
 def test_every_recipe_is_a_valid_plan(recipe: Path) -> None:
     assert load_plan(recipe).stages

@@ -13,6 +13,8 @@ from torch import Tensor
 from assay.config.load import explain
 from assay.errors import SettingsError
 from assay.maths.divergences import k3
+from assay.maths.masked import Mean
+from assay.policy.forward import Seen
 from assay.registry import Registry
 from assay.types import Batch, Sample
 
@@ -21,14 +23,14 @@ Numbers = Mapping[str, Tensor]
 
 
 class Loss(Protocol):
-    """From the policy's log-probabilities [B, T] and the batch to a loss [B, T] and numbers to log."""
+    """From what the policy says of a batch to a loss [B, T] and numbers to log."""
 
-    def __call__(self, logprobs: Tensor, batch: Batch, /) -> tuple[Tensor, Numbers]:
+    def __call__(self, seen: Seen, batch: Batch, /) -> tuple[Tensor, Numbers]:
         """Not reduced; positions outside `batch.mask` may hold anything."""
 
 
 Credit = Callable[[Sequence[Sample]], list[Sample]]
-"""Fills in `advantages` of all samples of one step."""
+"""Fills in `advantages` of the samples of one step; what it leaves out is not learned from and counts nowhere."""
 
 
 def every_token(samples: Sequence[Sample]) -> list[Sample]:
@@ -52,16 +54,34 @@ class Algorithm:
 
     loss: Loss
     """Per-token loss."""
-    learns_from: Literal["rollouts", "dialogues"]
-    """Completions of the policy, judged; or demonstrations."""
+    learns_from: Literal["rollouts", "dialogues", "pairs"]
+    """Completions of the policy, judged; or demonstrations; or a file of chosen and rejected completions."""
     credit: Credit = every_token
     """From rewards to advantages, over all samples of a step."""
     skips: Callable[[Sample], bool] = never
     """Samples that cannot change the weights: counted in the denominator, not computed."""
+    mean: Mean = "tokens"
+    """Over what losses are averaged."""
     reference: bool = False
-    """Whether the loss needs the log-probabilities of the policy as it was at the start of the stage."""
+    """Whether it needs the log-probabilities of the policy as it was at the start of the stage."""
+    critic: bool = False
+    """Whether it needs values, from a critic that learns beside the policy."""
+    looks_first: bool = False
+    """Whether credit needs values or the reference's log-probabilities."""
+    entropy_gradient: bool = False
+    """Whether the loss holds the entropy."""
     epochs: int = 1
-    """Gradient steps on each batch."""
+    """Passes over each batch."""
+    minibatches: int = 1
+    """Gradient steps in one pass, each on whole groups."""
+    whole_groups: bool = False
+    """Whether the loss relates the samples of a group, so that they must be in one micro-batch."""
+    refills: int = 0
+    """Times that groups whose rewards are all equal are replaced by fresh ones before the step."""
+    pairs: str = ""
+    """The file of pairs, for an algorithm that learns from one."""
+    memory: Tensor | None = None
+    """What credit keeps in mind from step to step, changed in place; saved with the checkpoint."""
     dropout: bool = False
     """Whether dropout is on while learning; off keeps the ratio to the sampling policy exact."""
 

@@ -2,51 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from torch import Tensor
 
-from assay.algorithms.base import (
-    Algorithm,
-    AlgorithmSettings,
-    Numbers,
-    algorithm,
-    engine_mismatch,
-    no_advantage,
-    per_completion,
-)
-from assay.maths.advantages import centred, standardised
+from assay.algorithms.base import Algorithm, Numbers, algorithm
+from assay.algorithms.options import PolicyGradientSettings, with_defaults
+from assay.algorithms.policy_gradient import bundle
+from assay.errors import SettingsError
 from assay.maths.losses import policy_gradient
-from assay.types import Batch
 
 
-class Settings(AlgorithmSettings):
-    """The baseline."""
-
-    baseline: Literal["none", "batch", "batch_std"] = "batch"
-    """What is taken from the reward: nothing, the batch's mean, or the mean with division by the deviation."""
-
-
-def _loss(logprobs: Tensor, batch: Batch) -> tuple[Tensor, Numbers]:
-    return policy_gradient(logprobs, batch.advantages), {"kl_engine": engine_mismatch(logprobs, batch)}
-
-
-def _advantages(rewards: Tensor, baseline: str) -> Tensor:
-    match baseline:
-        case "batch":
-            return centred(rewards)
-        case "batch_std":
-            return standardised(rewards)
-        case _:
-            return rewards
-
-
-@algorithm(Settings)
-def reinforce(settings: Settings) -> Algorithm:
+@algorithm(with_defaults("No ratio and no clip: made for one gradient step on each batch.", baseline="batch"))
+def reinforce(settings: PolicyGradientSettings) -> Algorithm:
     """REINFORCE (Williams 1992) with the batch's mean as baseline."""
-    return Algorithm(
-        loss=_loss,
-        learns_from="rollouts",
-        credit=per_completion(lambda rewards, groups: _advantages(rewards, settings.baseline)),
-        skips=no_advantage,
-    )
+    if settings.epochs * settings.minibatches > 1:
+        raise SettingsError("reinforce has no ratio to a policy of before: algorithm.epochs and minibatches must be 1")
+
+    def surrogate(ratios: Tensor, logprobs: Tensor, advantages: Tensor) -> tuple[Tensor, Numbers]:
+        return policy_gradient(logprobs, advantages), {}
+
+    return bundle(settings, surrogate)

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from assay.algorithms.base import Algorithm, AlgorithmSettings, Numbers, algorithm
 from assay.maths.losses import cross_entropy
+from assay.policy.forward import Seen
 from assay.types import Batch
 
 
@@ -13,8 +14,8 @@ class Settings(AlgorithmSettings):
     """None."""
 
 
-def _loss(logprobs: Tensor, batch: Batch) -> tuple[Tensor, Numbers]:
-    return cross_entropy(logprobs), {}
+def _loss(seen: Seen, batch: Batch) -> tuple[Tensor, Numbers]:
+    return cross_entropy(seen.logprobs), {}
 
 
 @algorithm(Settings)

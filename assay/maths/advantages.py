@@ -7,36 +7,78 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+Baseline = Literal["none", "batch", "running", "group", "leave_one_out"]
 Scale = Literal["none", "group", "batch"]
+FLOOR = 1e-4
+"""A standard deviation under this is rounding, not a difference."""
 
 
-def centred(rewards: Tensor) -> Tensor:
-    """Rewards [N] less their mean: the batch as its own baseline."""
-    return rewards - rewards.mean()
+def advantages(
+    rewards: Tensor, groups: Tensor, baseline: Baseline, scale: Scale, floor: float = FLOOR, running: float = 0.0
+) -> Tensor:
+    """Rewards less a baseline, over a standard deviation. `rewards` [N], `groups` [N] int64 ids from 0 -> [N].
+
+    The baseline is 0, the batch's mean, the mean of the past (`running`), or the group's mean with or without the
+    completion itself. Whatever it is, nothing is divided by a deviation under `floor`.
+    """
+    if baseline in ("none", "running"):
+        centre = rewards - running if baseline == "running" else rewards
+        deviation = _spread(rewards, groups if scale == "group" else torch.zeros_like(groups))
+        return centre if scale == "none" else centre / deviation.masked_fill(deviation < floor, 1.0)
+    pools = torch.zeros_like(groups) if baseline == "batch" else groups
+    return group_centred(rewards, pools, scale, floor, leave_one_out=baseline == "leave_one_out")
 
 
-def standardised(rewards: Tensor, floor: float = 1e-4) -> Tensor:
-    """(r - mean) / std over the batch [N]; where the std is under `floor`, 0: equal rewards teach nothing."""
-    centre = centred(rewards)
-    std = rewards.std(correction=0)
-    return torch.zeros_like(centre) if std < floor else centre / std
-
-
-def group_centred(rewards: Tensor, groups: Tensor, scale: Scale = "group", floor: float = 1e-4) -> Tensor:
+def group_centred(
+    rewards: Tensor, groups: Tensor, scale: Scale = "group", floor: float = FLOOR, *, leave_one_out: bool = False
+) -> Tensor:
     """Rewards less their group's mean, over the group's or the batch's standard deviation, or as they are.
 
-    GRPO (arXiv:2402.03300, section 4.1.2) divides by the group's; Dr. GRPO (arXiv:2503.20783) by nothing. `rewards`
+    GRPO (arXiv:2402.03300, section 4.1.2) divides by the group's; Dr. GRPO (arXiv:2503.20783) by nothing. Left out of
+    its own baseline (RLOO, arXiv:2402.14740), a completion of n differs from it by n / (n - 1) times as much. `rewards`
     [N], `groups` [N] int64 ids from 0. A group whose rewards differ by less than `floor` gets exactly 0: rounding is
-    never amplified.
+    never amplified, and it is always the whole group that is judged.
     """
-    count = int(groups.max()) + 1
-    sizes = torch.zeros(count).index_add_(0, groups, torch.ones_like(rewards))
-    mean = torch.zeros(count).index_add_(0, groups, rewards) / sizes
-    centre = rewards - mean[groups]
-    variance = torch.zeros(count).index_add_(0, groups, centre.square()) / sizes
-    flat = variance.sqrt()[groups] < floor
+    mean, sizes = _means(rewards, groups)
+    centre = rewards - mean
+    deviation = _spread(rewards, groups)
+    flat = deviation < floor
+    if leave_one_out:
+        centre = centre * sizes / (sizes - 1).clamp(min=1)
     if scale == "group":
-        centre = centre / variance.sqrt()[groups].clamp(min=floor)
+        centre = centre / deviation.clamp(min=floor)
     elif scale == "batch":
         centre = centre / rewards.std(correction=0).clamp(min=floor)
     return centre.masked_fill(flat, 0.0)
+
+
+def generalised(rewards: Tensor, values: Tensor, gamma: float, decay: float) -> Tensor:
+    """Generalised advantage estimation (arXiv:1506.02438, eq. 16) over the tokens of one completion. All [T] -> [T].
+
+    A_t = d_t + gamma decay A_(t+1), d_t = r_t + gamma V_(t+1) - V_t, and nothing after the last token.
+    """
+    found: list[float] = []
+    later, after = 0.0, 0.0
+    for reward, value in zip(reversed(rewards.tolist()), reversed(values.tolist()), strict=True):
+        later = reward + gamma * after - value + gamma * decay * later
+        after = value
+        found.append(later)
+    return torch.tensor(found[::-1], dtype=rewards.dtype)
+
+
+def whitened(values: Tensor, floor: float = FLOOR) -> Tensor:
+    """(x - mean) / std over all of `values` [N]; 0 where the std is under `floor`."""
+    return group_centred(values, torch.zeros(len(values), dtype=torch.int64), "group", floor)
+
+
+def _means(rewards: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
+    """[N] the mean of each one's group, and [N] the group's size."""
+    zeros = torch.zeros(int(groups.max()) + 1 if len(groups) else 0, dtype=rewards.dtype)
+    sizes = zeros.index_add(0, groups, torch.ones_like(rewards))
+    return (zeros.index_add(0, groups, rewards) / sizes)[groups], sizes[groups]
+
+
+def _spread(rewards: Tensor, groups: Tensor) -> Tensor:
+    """[N] the population standard deviation of each one's group."""
+    mean, _ = _means(rewards, groups)
+    return _means((rewards - mean).square(), groups)[0].sqrt()

@@ -9,10 +9,13 @@ from itertools import chain
 from assay.types import Metrics, Rollout, Sample
 
 
-def to_samples(groups: Sequence[Sequence[Rollout]]) -> list[Sample]:
-    """One sample per turn of each scored rollout; those that the machine failed are left out."""
+def to_samples(groups: Sequence[Sequence[Rollout]], limit: int = 0) -> list[Sample]:
+    """One sample per turn of each scored rollout; those that the machine failed are left out.
+
+    `limit` is the length in tokens at which completions were cut off.
+    """
     return [
-        _sample(rollout, turn, f"{place}/{rollout.task.id}")
+        _sample(rollout, turn, f"{place}/{rollout.task.id}", limit)
         for place, group in enumerate(groups)
         for rollout in group
         if rollout.score is not None
@@ -20,7 +23,7 @@ def to_samples(groups: Sequence[Sequence[Rollout]]) -> list[Sample]:
     ]
 
 
-def _sample(rollout: Rollout, number: int, group: str) -> Sample:
+def _sample(rollout: Rollout, number: int, group: str, limit: int) -> Sample:
     turn = rollout.turns[number]
     completion = turn.completion
     asked = len(turn.prompt_tokens)
@@ -29,9 +32,17 @@ def _sample(rollout: Rollout, number: int, group: str) -> Sample:
         mask=(False,) * asked + (True,) * len(completion.tokens),
         logprobs=(0.0,) * asked + completion.logprobs,
         reward=rollout.score.total if rollout.score else 0.0,
+        passed=rollout.passed,
+        truncated=completion.ended == "length",
+        limit=limit,
         group=group,
         version=completion.version,
     )
+
+
+def mixed(group: Sequence[Rollout]) -> bool:
+    """Whether the group's rewards differ, so that its members can be compared."""
+    return len({rollout.score.total for rollout in group if rollout.score is not None}) > 1
 
 
 def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
@@ -51,7 +62,6 @@ def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
     metrics["reward/pass_rate"] = sum(rollout.passed for rollout in scored) / count
     metrics["rollout/length"] = sum(rollout.length for rollout in scored) / count
     metrics["rollout/truncated"] = sum(r.turns[-1].completion.ended == "length" for r in scored) / count
-    mixed = [len({r.score.total for r in group if r.score is not None}) > 1 for group in groups]
-    metrics["rollout/groups_used"] = sum(mixed) / len(groups)
+    metrics["rollout/groups_used"] = sum(map(mixed, groups)) / len(groups)
     verdicts = Counter(rollout.turns[-1].execution.verdict for rollout in scored)
     return metrics | {f"verdict/{verdict}": number / count for verdict, number in verdicts.items()}

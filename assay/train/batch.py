@@ -3,36 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
+from torch import Tensor
 
+from assay.maths.masked import Mean, token_weights
 from assay.types import Batch, Sample
 
+NUMBERS = ("logprobs", "advantages", "old_logprobs", "reference_logprobs", "values", "returns")
+"""Per-token numbers of a sample that a batch holds under the same name."""
 
-def micro_batches(samples: Sequence[Sample], budget: int) -> list[list[Sample]]:
-    """Samples sorted by length and cut so that each piece, padded, holds at most `budget` tokens (or one sample)."""
+
+def micro_batches(samples: Sequence[Sample], budget: int, *, whole_groups: bool = False) -> list[list[Sample]]:
+    """Samples sorted by length and cut so that each piece, padded, holds at most `budget` tokens (or one sample).
+
+    With `whole_groups` no group is cut: a piece holds at most `budget` tokens or one group.
+    """
+    units = by_group(samples) if whole_groups else [[sample] for sample in samples]
     pieces: list[list[Sample]] = []
-    for sample in sorted(samples, key=lambda one: len(one.tokens)):
-        if pieces and (len(pieces[-1]) + 1) * len(sample.tokens) <= budget:
-            pieces[-1].append(sample)
+    for unit in sorted(units, key=_longest):
+        if pieces and (len(pieces[-1]) + len(unit)) * _longest(unit) <= budget:
+            pieces[-1] += unit
         else:
-            pieces.append([sample])
+            pieces.append(list(unit))
     return pieces
+
+
+def by_group(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """The groups among the samples, in the order in which they first appear."""
+    groups: dict[str, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.group, []).append(sample)
+    return list(groups.values())
+
+
+def with_weights(samples: Sequence[Sample], mean: Mean) -> list[Sample]:
+    """The samples with what a token of each counts in the loss over all of them."""
+    lengths = torch.tensor([float(sum(sample.mask)) for sample in samples])
+    limits = torch.tensor([float(sample.limit) for sample in samples])
+    weights: list[float] = token_weights(lengths, limits, mean).tolist()
+    return [replace(sample, weight=weight) for sample, weight in zip(samples, weights, strict=True)]
 
 
 def to_batch(samples: Sequence[Sample], pad_token: int, device: torch.device) -> Batch:
     """Right-padded tensors [B, T] on `device`; T is the longest sample's length."""
-    shape = (len(samples), max(len(sample.tokens) for sample in samples))
+    shape = (len(samples), _longest(samples))
     tokens = torch.full(shape, pad_token, dtype=torch.int64)
     attention, mask = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
-    logprobs, advantages = torch.zeros(shape), torch.zeros(shape)
+    weights = torch.tensor([[sample.weight] for sample in samples])
+    ids = {group: number for number, group in enumerate(dict.fromkeys(sample.group for sample in samples))}
+    groups = torch.tensor([ids[sample.group] for sample in samples])
     for row, sample in enumerate(samples):
         length = len(sample.tokens)
         tokens[row, :length] = torch.tensor(sample.tokens)
         attention[row, :length] = True
         mask[row, :length] = torch.tensor(sample.mask)
-        if sample.logprobs:
-            logprobs[row, :length] = torch.tensor(sample.logprobs)
-        if sample.advantages:
-            advantages[row, :length] = torch.tensor(sample.advantages)
-    return Batch(*(tensor.to(device) for tensor in (tokens, attention, mask, logprobs, advantages)))
+    logprobs, advantages, *asked = (_padded([getattr(s, name) for s in samples], shape) for name in NUMBERS)
+    logprobs, advantages = (torch.zeros(shape) if found is None else found for found in (logprobs, advantages))
+    parts = (tokens, attention, mask, logprobs, advantages, weights, groups, *asked)
+    return Batch(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
+
+
+def _padded(rows: Sequence[tuple[float, ...]], shape: tuple[int, int]) -> Tensor | None:
+    """[B, T] with zeros on the right; None where no row has any number."""
+    if not any(rows):
+        return None
+    found = torch.zeros(shape)
+    for row, numbers in enumerate(rows):
+        found[row, : len(numbers)] = torch.tensor(numbers)
+    return found
+
+
+def _longest(samples: Sequence[Sample]) -> int:
+    return max(len(sample.tokens) for sample in samples)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from assay.config.load import dump
@@ -102,6 +102,7 @@ class StageFolder:
                 state = partial / "assay"
                 state.mkdir()
                 learner.optimizer.save(state / "optimizer.safetensors")
+                save_file(learner.state, state / "learner.safetensors")
         except (OSError, SafetensorError) as error:
             raise MachineError(
                 f"step {step} cannot be saved in {self.checkpoints}: {one_line(error)}; make room and run the same "
@@ -134,6 +135,9 @@ class StageFolder:
         for name, parameter in learner.policy.trainable.items():
             parameter.data.copy_(saved.trainable[name].data)
         learner.optimizer.load(checkpoint / "assay" / "optimizer.safetensors")
+        learned = load_file(checkpoint / "assay" / "learner.safetensors")
+        for name, tensor in learner.state.items():
+            tensor.data.copy_(learned[name])
         return _steps(checkpoint)
 
     def _prune(self) -> None:

@@ -1,13 +1,16 @@
-"""Learns from samples: credit, micro-batches, loss, one optimizer step per epoch. The same for every algorithm."""
+"""Learns from samples: credit, minibatches, micro-batches, loss, optimizer. The same for every algorithm."""
 
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
+from statistics import fmean
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,9 +20,11 @@ from assay.config.sections import RunSettings
 from assay.errors import TrainingError
 from assay.maths.masked import masked_sum
 from assay.maths.seeds import derive
-from assay.policy.forward import token_logprobs
+from assay.policy.critic import make_critic
+from assay.policy.forward import Seen, forward
 from assay.policy.load import Policy
-from assay.train.batch import micro_batches, to_batch
+from assay.policy.reference import Reference
+from assay.train.batch import by_group, micro_batches, to_batch, with_weights
 from assay.train.optimizer import Optimizer
 from assay.types import Batch, Metrics, Sample
 
@@ -34,62 +39,97 @@ class Learner:
         self.algorithm = algorithm
         self.policy = policy
         self.temperature = temperature
-        self.optimizer = Optimizer(policy.trainable, settings.optimizer, steps)
-        self.reference = _copy(policy) if algorithm.reference else {}
+        seed = derive(settings.seed, settings.stage, "critic")
+        self.critic = make_critic(policy, seed) if algorithm.critic else None
+        self.optimizer = Optimizer(policy.trainable, settings.optimizer, steps, critic=self.critic)
+        self.reference = Reference(policy) if algorithm.reference else None
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """What it has learned beside the policy and the optimizer's moments, to be restored in place."""
+        memory = {} if self.algorithm.memory is None else {"memory": self.algorithm.memory}
+        return memory | ({} if self.critic is None else dict(self.critic.named_parameters(prefix="critic")))
 
     def step(self, samples: Sequence[Sample], step: int) -> Metrics:
-        """Learn from all samples of one step. Losses are means over the masked tokens of the whole step.
+        """Learn from all samples of one step. Losses are means over the whole step (or minibatch), as `mean` says.
 
         Raises TrainingError when the loss or the gradient is not finite, with the weights of before that gradient step,
         or when the device's memory runs out.
         """
         start = time.perf_counter()
         torch.manual_seed(derive(self.settings.seed, self.settings.stage, "learn", step))
-        credited = self.algorithm.credit(samples)
-        tokens = sum(sum(sample.mask) for sample in credited)
-        useful = [sample for sample in credited if not self.algorithm.skips(sample)]
         try:
-            numbers = self._learn(useful, tokens, step)
+            credited = self.algorithm.credit(self._look(samples) if self.algorithm.looks_first else samples)
+            useful = self._useful(credited, step)
+            numbers = self._learn(useful, step)
         except torch.OutOfMemoryError as error:
             raise TrainingError(f"step {step + 1}: memory ran out; lower learner.micro_batch_tokens") from error
         return {
             "loss": numbers.pop("loss"),
             **{f"learn/{name}": value for name, value in numbers.items()},
             "learn/lr": self.optimizer.rate(step),
-            "learn/tokens": float(tokens),
-            "learn/skipped": 1.0 - len(useful) / len(credited) if credited else 0.0,
+            "learn/tokens": float(sum(sum(sample.mask) for sample in credited)),
+            "learn/skipped": 1.0 - sum(map(len, useful)) / len(credited) if credited else 0.0,
             "time/learn": time.perf_counter() - start,
         }
 
-    def _learn(self, samples: Sequence[Sample], tokens: int, step: int) -> Metrics:
-        batches = self._prepare(samples)
-        numbers: Metrics = {"loss": 0.0}
-        for _ in range(self.algorithm.epochs if batches else 0):
-            numbers = self._epoch(batches, tokens, step)
-        return numbers
+    def _useful(self, samples: Sequence[Sample], step: int) -> list[list[Sample]]:
+        """Per minibatch the samples that can change the weights, each with its weight among all of them."""
+        groups, algorithm = by_group(samples), self.algorithm
+        if algorithm.minibatches > 1:
+            random.Random(derive(self.settings.seed, self.settings.stage, "minibatches", step)).shuffle(groups)
+        parts = [list(chain.from_iterable(groups[n :: algorithm.minibatches])) for n in range(algorithm.minibatches)]
+        weighted = [with_weights(part, algorithm.mean) for part in parts]
+        return [[s for s in part if any(s.mask) and not algorithm.skips(s)] for part in weighted]
 
-    def _prepare(self, samples: Sequence[Sample]) -> list[Batch]:
-        pieces = micro_batches(samples, self.settings.learner.micro_batch_tokens)
-        batches = [to_batch(piece, self.policy.pad_token, self.policy.device) for piece in pieces]
+    def _learn(self, parts: Sequence[Sequence[Sample]], step: int) -> Metrics:
+        if not self.algorithm.looks_first:
+            parts = [self._look(part) for part in parts]
+        numbers: list[Metrics] = []
+        for _ in range(self.algorithm.epochs):
+            numbers = [self._gradient_step(part, step) for part in parts if part]
+        names = dict.fromkeys(name for found in numbers for name in found)
+        return {"loss": 0.0} | {name: fmean(found[name] for found in numbers) for name in names}
+
+    def _look(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples with what policy, critic and reference say of them before the first gradient step, as needed."""
         self.policy.model.eval()
-        if self.algorithm.epochs > 1:
-            batches = [replace(batch, old_logprobs=self._frozen(batch)) for batch in batches]
-        if self.algorithm.reference:
-            with self._as_reference():
-                batches = [replace(batch, reference_logprobs=self._frozen(batch)) for batch in batches]
-        return batches
+        found = list(samples)
+        if self.critic is not None or self.algorithm.epochs * self.algorithm.minibatches > 1:
+            found = self._noted(found, "old_logprobs", "values")
+        if self.reference is not None:
+            with self.reference.in_place():
+                found = self._noted(found, "reference_logprobs")
+        return found
 
-    def _epoch(self, batches: Sequence[Batch], tokens: int, step: int) -> Metrics:
+    @torch.no_grad()
+    def _noted(self, samples: Sequence[Sample], *names: str) -> list[Sample]:
+        """The samples with log-probabilities, and values where there is a critic, under `names`."""
+        found: list[Sample] = []
+        for piece in self._pieces(samples):
+            seen = self._forward(self._batch(piece))
+            numbers = [part.tolist() for part in (seen.logprobs, seen.values) if part is not None]
+            for row, sample in enumerate(piece):
+                rows: dict[str, Any] = {
+                    name: tuple(part[row][: len(sample.tokens)]) for name, part in zip(names, numbers, strict=False)
+                }
+                found.append(replace(sample, **rows))
+        return found
+
+    def _gradient_step(self, samples: Sequence[Sample], step: int) -> Metrics:
         self.policy.model.train(self.algorithm.dropout)
         sums: dict[str, float] = defaultdict(float)
-        for batch in batches:
-            logprobs, entropy = self._forward(batch)
-            losses, numbers = self.algorithm.loss(logprobs, batch)
-            loss = masked_sum(losses, batch.mask) / tokens
+        batches: list[Batch] = []
+        for piece in self._pieces(samples):
+            batch = self._batch(piece)
+            batches.append(batch)
+            seen = self._forward(batch)
+            losses, numbers = self.algorithm.loss(seen, batch)
+            loss = masked_sum(losses * batch.weights, batch.mask)
             _require_finite("loss", loss.item(), step, [batch])
             loss.backward()  # type: ignore[no-untyped-call]
             sums["loss"] += loss.item()
-            for name, value in {**numbers, "entropy": entropy}.items():
+            for name, value in {**numbers, "entropy": seen.entropy.detach()}.items():
                 sums[name] += float(masked_sum(value, batch.mask))
         norm = self.optimizer.step(step)
         _require_finite("gradient's norm", norm, step, batches)
@@ -97,33 +137,20 @@ class Learner:
         means = {name: value / learned for name, value in sums.items() if name != "loss"}
         return {"loss": sums["loss"], **means, "grad_norm": norm}
 
-    def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return token_logprobs(self.policy.model, batch.tokens, batch.attention, batch.mask, self.temperature)
+    def _pieces(self, samples: Sequence[Sample]) -> list[list[Sample]]:
+        budget = self.settings.learner.micro_batch_tokens
+        return micro_batches(samples, budget, whole_groups=self.algorithm.whole_groups)
 
-    @torch.no_grad()
-    def _frozen(self, batch: Batch) -> Tensor:
-        return self._forward(batch)[0]
+    def _batch(self, samples: Sequence[Sample]) -> Batch:
+        return to_batch(samples, self.policy.pad_token, self.policy.device)
 
-    @contextmanager
-    def _as_reference(self) -> Iterator[None]:
-        """The policy with the weights it had at the start of the stage."""
-        now = _copy(self.policy)
-        _put(self.policy, self.reference)
-        try:
-            yield
-        finally:
-            _put(self.policy, now)
+    def _forward(self, batch: Batch) -> Seen:
+        return forward(
+            self.policy.model, batch, self.temperature,
+            critic=self.critic, entropy_gradient=self.algorithm.entropy_gradient,
+        )  # fmt: skip
 
 
 def _require_finite(what: str, value: float, step: int, batches: Sequence[Batch]) -> None:
     if not math.isfinite(value):
         raise TrainingError(f"step {step + 1}: the {what} is {value}; lower optimizer.lr", batches)
-
-
-def _copy(policy: Policy) -> dict[str, Tensor]:
-    return {name: parameter.detach().clone() for name, parameter in policy.trainable.items()}
-
-
-def _put(policy: Policy, weights: dict[str, Tensor]) -> None:
-    for name, parameter in policy.trainable.items():
-        parameter.data.copy_(weights[name])

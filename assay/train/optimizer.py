@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -15,6 +16,8 @@ from assay.maths.schedules import factor
 from assay.policy.load import is_adapted
 
 MASTER = "master"
+CRITIC_HASTE = 10.0
+"""The critic's learning rate over the policy's: it starts from nothing, and has to keep ahead."""
 
 
 def with_rate(settings: RunSettings, learns_from: str) -> RunSettings:
@@ -33,16 +36,23 @@ class Optimizer:
     parameter is the master, rounded.
     """
 
-    def __init__(self, parameters: Mapping[str, Parameter], settings: OptimizerSettings, steps: int) -> None:
+    def __init__(
+        self, parameters: Mapping[str, Parameter], settings: OptimizerSettings, steps: int, *,
+        critic: torch.nn.Module | None = None,
+    ) -> None:  # fmt: skip
         assert settings.lr is not None, "a stage resolves it"
-        self.parameters = dict(parameters)
+        hasty = {} if critic is None else dict(critic.named_parameters(prefix="critic"))
+        self.parameters = {**parameters, **hasty}
         self.masters = {name: _master(parameter) for name, parameter in self.parameters.items()}
         self.settings = settings
         self.lr = settings.lr
         self.steps = steps
-        matrices = [p for p in self.masters.values() if p.ndim >= 2]
-        others = [p for p in self.masters.values() if p.ndim < 2]
-        groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        usual = [master for name, master in self.masters.items() if name not in hasty]
+        groups: list[dict[str, Any]] = [
+            {"params": [p for p in usual if p.ndim >= 2], "weight_decay": settings.weight_decay, "haste": 1.0},
+            {"params": [p for p in usual if p.ndim < 2], "weight_decay": 0.0, "haste": 1.0},
+            {"params": [self.masters[name] for name in hasty], "weight_decay": 0.0, "haste": CRITIC_HASTE},
+        ]
         self.adamw = torch.optim.AdamW([g for g in groups if g["params"]], self.lr, settings.betas, settings.eps)
 
     def rate(self, step: int) -> float:
@@ -57,7 +67,7 @@ class Optimizer:
         norm = float(torch.nn.utils.clip_grad_norm_(self.masters.values(), self.settings.clip))
         if norm == norm and norm != float("inf"):
             for group in self.adamw.param_groups:
-                group["lr"] = self.rate(step)
+                group["lr"] = self.rate(step) * group["haste"]
             self.adamw.step()
             self._round()
         self.adamw.zero_grad(set_to_none=True)

@@ -24,6 +24,7 @@ from assay.maths.seeds import derive
 from assay.policy.load import Policy, load_policy
 from assay.rollout.attempt import RewardFunction
 from assay.rollout.group import Prompted, ask
+from assay.rollout.pairs import read_pairs
 from assay.sandbox.limits import Limits
 from assay.trackers import Trackers, open_trackers
 from assay.trackers.rollouts import write_rollouts
@@ -169,11 +170,15 @@ def open_judge(settings: JudgeSettings) -> Judge:
 
 def make_source(stage: Stage, policy: Policy, engine: Engine, judge: Judge) -> Source:
     """What the stage's algorithm learns from."""
-    match stage.algorithm.learns_from:
+    algorithm = stage.algorithm
+    match algorithm.learns_from:
         case "dialogues":
-            return DatasetSource(stage.settings, stage.tasks, policy)
+            demonstrations = [[sample] for task in stage.tasks for sample in policy.chat.dialogues(task)]
+            return DatasetSource(stage.settings, demonstrations, policy)
+        case "pairs":
+            return DatasetSource(stage.settings, read_pairs(Path(algorithm.pairs), stage.tasks, policy.chat), policy)
         case "rollouts":
-            return RolloutSource(stage.settings, stage.tasks, policy, engine, judge, stage.reward)
+            return RolloutSource(stage.settings, stage.tasks, policy, engine, judge, stage.reward, algorithm.refills)
 
 
 @contextmanager

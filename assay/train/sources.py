@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from assay.config.sections import RunSettings
@@ -15,8 +15,8 @@ from assay.judge import Judge
 from assay.maths.seeds import derive
 from assay.policy.load import Policy
 from assay.rollout.attempt import RewardFunction
-from assay.rollout.group import ask, collect
-from assay.rollout.samples import describe, to_samples
+from assay.rollout.group import Collected, ask, collect
+from assay.rollout.samples import describe, mixed, to_samples
 from assay.types import Metrics, Rollout, Sample, Task
 
 T = TypeVar("T")
@@ -50,30 +50,31 @@ class Source(Protocol):
 
 
 class DatasetSource:
-    """Demonstrations, shuffled anew each epoch."""
+    """Rows of samples that belong together (a demonstration, or a pair), shuffled anew each epoch."""
 
     temperature = 1.0
 
-    def __init__(self, settings: RunSettings, tasks: Sequence[Task], policy: Policy) -> None:
+    def __init__(self, settings: RunSettings, rows: Sequence[Sequence[Sample]], policy: Policy) -> None:
         self.settings = settings
-        self.samples = [sample for task in tasks for sample in policy.chat.dialogues(task)]
-        if not self.samples:
+        self.rows = rows
+        if not rows:
             raise DataError(f"{settings.tasks.train} has neither demonstrations nor references to learn from")
-        longest = max(self.samples, key=lambda sample: len(sample.tokens))
+        longest = max((sample for row in rows for sample in row), key=lambda sample: len(sample.tokens))
         if policy.context and len(longest.tokens) > policy.context:
             raise DataError(
                 f"a demonstration of task {longest.group!r} has {len(longest.tokens)} tokens with its prompt, more "
                 f"than the model's context of {policy.context}; leave it out"
             )
-        self.steps_per_epoch = len(self.samples) / settings.dataset.batch
+        self.steps_per_epoch = len(rows) / settings.dataset.batch
 
     async def publish(self, policy: Policy, step: int) -> None:
         """Demonstrations do not depend on the policy."""
 
     async def next(self, step: int) -> Seen:
-        """The next `dataset.batch` demonstrations."""
+        """The samples of the next `dataset.batch` rows, each row a group of its own."""
         seed = derive(self.settings.seed, self.settings.stage, "data")
-        return Seen(draw(self.samples, self.settings.dataset.batch, step, seed))
+        drawn = draw(self.rows, self.settings.dataset.batch, step, seed)
+        return Seen([replace(one, group=f"{place}/{one.group}") for place, row in enumerate(drawn) for one in row])
 
 
 class RolloutSource:
@@ -81,9 +82,10 @@ class RolloutSource:
 
     def __init__(
         self, settings: RunSettings, tasks: Sequence[Task], policy: Policy, engine: Engine, judge: Judge,
-        reward: RewardFunction,
+        reward: RewardFunction, refills: int = 0,
     ) -> None:  # fmt: skip
         self.settings = settings
+        self.refills = refills
         self.tasks = ask(tasks, policy.chat, settings.rollout.max_tokens, policy.context)
         self.engine = engine
         self.judge = judge
@@ -98,13 +100,35 @@ class RolloutSource:
         await self.engine.load(policy, step)
 
     async def next(self, step: int) -> Seen:
-        """A group of rollouts for each of the next `rollout.tasks_per_step` tasks."""
+        """A group of rollouts for each of the next `rollout.tasks_per_step` tasks.
+
+        With `refills`, groups of equal rewards are replaced, whole, by groups of other tasks, at most so many times;
+        then the step goes without them. What is told of the step tells of all that was sampled.
+        """
+        wanted = self.settings.rollout.tasks_per_step
+        made = [await self._collect(step, 0, wanted)]
+        kept = made[0].groups
+        while self.refills:
+            kept = [group for one in made for group in one.groups if mixed(group)]
+            if len(kept) >= wanted or len(made) > self.refills:
+                break
+            made.append(await self._collect(step, len(made), wanted - len(kept)))
+        groups = [group for one in made for group in one.groups]
+        times = {
+            "time/rollout": sum(one.generate_seconds for one in made),
+            "time/judge": sum(one.judge_seconds for one in made),
+        }
+        refilled = {"rollout/rounds": float(len(made))} if self.refills else {}
+        samples = to_samples(kept, self.sampling.max_tokens)
+        return Seen(samples, describe(groups) | refilled | times, groups)
+
+    async def _collect(self, step: int, round: int, count: int) -> Collected:
+        """Groups of `count` tasks; a refill draws them, and their words, anew."""
         seed, stage, rollout = self.settings.seed, self.settings.stage, self.settings.rollout
-        asked = draw(self.tasks, rollout.tasks_per_step, step, derive(seed, stage, "tasks"))
-        sampling_seed = derive(seed, stage, "sample", step)
-        made = await collect(asked, rollout.group, self.engine, self.judge, self.reward, self.sampling, sampling_seed)
-        times = {"time/rollout": made.generate_seconds, "time/judge": made.judge_seconds}
-        return Seen(to_samples(made.groups), describe(made.groups) | times, made.groups)
+        again = (round,) if round else ()
+        asked = draw(self.tasks, count, step, derive(seed, stage, "tasks", *again))
+        words = derive(seed, stage, "sample", step, *again)
+        return await collect(asked, rollout.group, self.engine, self.judge, self.reward, self.sampling, words)
 
 
 def draw(items: Sequence[T], count: int, step: int, seed: int) -> list[T]:

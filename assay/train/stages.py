@@ -20,6 +20,7 @@ from assay.policy.load import check_model, check_quantize, pick_device
 from assay.policy.tiny import make_tiny
 from assay.registry import load_plugins
 from assay.tasks import load
+from assay.tasks.rows import file_rows
 from assay.train.folder import StageFolder
 from assay.train.loop import train
 from assay.train.optimizer import with_rate
@@ -71,6 +72,8 @@ def prepare(settings: RunSettings, beside: Path) -> Stage:
     """Check a stage's settings and load its tasks. Raises UserError for whatever cannot be used."""
     load_plugins(settings.plugins, beside)
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
+    if algorithm.pairs:
+        next(file_rows(Path(algorithm.pairs)), None)
     reward = rewards.build(settings.rewards)
     pick_device(settings.policy.device)
     check_quantize(settings.policy)

@@ -1,4 +1,4 @@
-"""Credit and settings of the algorithms."""
+"""From the rewards of a step to advantages, under the options that all algorithms share."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import math
 from dataclasses import replace
 
 import pytest
-import torch
 
 from assay.algorithms import algorithms
 from assay.errors import SettingsError
-from assay.types import Batch, Sample
+from assay.types import Sample
 
 REWARDS = [1.0, 0.0, 0.0, 0.0, 0.5, 0.5]
 SAMPLES = [
@@ -19,10 +18,20 @@ SAMPLES = [
 ]
 
 
-def advantages(name: str, **settings: object) -> list[float]:
-    credited = algorithms[name].build({"name": name, **settings}).credit(SAMPLES)
+def credit(name: str, samples: list[Sample] = SAMPLES, **settings: object) -> list[Sample]:
+    credited = algorithms[name].build({"name": name, **settings}).credit(samples)
     assert all(sample.advantages[0] == 0.0 for sample in credited), "the prompt gets no advantage"
-    return [sample.advantages[1] for sample in credited]
+    return credited
+
+
+def advantages(name: str, samples: list[Sample] = SAMPLES, **settings: object) -> list[float]:
+    return [sample.advantages[1] for sample in credit(name, samples, **settings)]
+
+
+def long(length: int, reward: float, group: str = "a", **more: object) -> Sample:
+    """A sample with a completion of `length` of at most 10 tokens."""
+    mask = (False,) + (True,) * length
+    return replace(Sample((1,) * (1 + length), mask, reward=reward, group=group, limit=10), **more)  # type: ignore[arg-type]
 
 
 def test_grpo_compares_within_the_group() -> None:
@@ -31,35 +40,126 @@ def test_grpo_compares_within_the_group() -> None:
     assert advantages("grpo", scale="none") == [0.75, -0.25, -0.25, -0.25, 0, 0]
 
 
+def test_the_group_algorithms_differ_in_baseline_and_scale() -> None:
+    centred = [0.75, -0.25, -0.25, -0.25, 0, 0]
+    third = -1 / math.sqrt(3)
+    deviation = math.sqrt(sum((reward - 1 / 3) ** 2 for reward in REWARDS) / 6)
+    assert advantages("dr_grpo") == centred
+    assert advantages("rloo") == pytest.approx([1, -1 / 3, -1 / 3, -1 / 3, 0, 0])
+    assert advantages("cispo") == pytest.approx([value / deviation for value in centred])
+    assert advantages("gspo") == pytest.approx([math.sqrt(3), third, third, third, 0, 0])
+
+
 def test_reinforce_compares_with_the_batch_or_with_nothing() -> None:
     assert advantages("reinforce", baseline="none") == REWARDS
     assert advantages("reinforce") == pytest.approx([reward - 1 / 3 for reward in REWARDS])
     deviation = math.sqrt(sum((reward - 1 / 3) ** 2 for reward in REWARDS) / 6)
-    assert advantages("reinforce", baseline="batch_std") == pytest.approx(
-        [(reward - 1 / 3) / deviation for reward in REWARDS]
-    )
+    standardised = [(reward - 1 / 3) / deviation for reward in REWARDS]
+    assert advantages("reinforce", scale="batch") == pytest.approx(standardised)
+    assert advantages("ppo", critic=False) == pytest.approx(standardised)
+
+
+def test_a_running_baseline_is_the_mean_of_the_steps_before() -> None:
+    algorithm = algorithms["reinforce"].build({"name": "reinforce", "baseline": "running", "running_decay": 0.75})
+    steps = [[long(1, 1.0), long(1, 0.0)], [long(1, 1.0), long(1, 1.0)], [long(1, 0.0)]]
+    found = [[sample.advantages[1] for sample in algorithm.credit(samples)] for samples in steps]
+    # the first step has only itself; then 0.5, then 3/4 of 0.5 and 1/4 of 1
+    assert found == [[0.5, -0.5], [0.5, 0.5], [-0.625]]
+    algorithm.credit([])
+    assert algorithm.memory is not None
+    assert algorithm.memory.tolist() == [0.75 * 0.625, 3.0]
 
 
 def test_groups_are_told_apart_by_name_wherever_their_samples_stand() -> None:
     mixed = [SAMPLES[0], SAMPLES[4], SAMPLES[1], SAMPLES[5]]
-    credited = algorithms["grpo"].build({"name": "grpo", "scale": "none"}).credit(mixed)
-    assert [sample.advantages[1] for sample in credited] == [0.5, 0.0, -0.5, 0.0]
+    assert advantages("grpo", mixed, scale="none") == [0.5, 0.0, -0.5, 0.0]
 
 
-def test_only_samples_without_advantage_are_skipped_and_none_when_a_divergence_is_paid() -> None:
+def test_flat_groups_are_counted_or_left_out_as_a_whole() -> None:
+    assert len(credit("grpo")) == 6
+    kept = credit("grpo", flat_groups="drop")
+    assert [sample.group for sample in kept] == ["a"] * 4
+    assert [sample.group for sample in credit("dapo")] == ["a"] * 4, "what could not be refilled is left out"
+    assert advantages("rloo", flat_groups="drop") == pytest.approx([1, -1 / 3, -1 / 3, -1 / 3])
+    assert advantages("reinforce", flat_groups="drop") == [0.75, -0.25, -0.25, -0.25], "the batch is what is left"
+
+
+def test_advantages_are_clipped_on_both_sides() -> None:
+    assert advantages("grpo", scale="none", advantage_clip=0.3) == pytest.approx([0.3, -0.25, -0.25, -0.25, 0, 0])
+    assert advantages("grpo", scale="none", advantage_clip=0.2) == pytest.approx([0.2, -0.2, -0.2, -0.2, 0, 0])
+
+
+def test_rewards_are_clamped_and_mapped_before_they_are_compared() -> None:
+    found = advantages("reinforce", baseline="none", reward_from=(0.0, 0.5), reward_to=(-1.0, 1.0))
+    assert found == [1, -1, -1, -1, 1, 1]
+
+
+def test_long_completions_lose_reward_over_the_buffer() -> None:
+    samples = [long(4, 1.0), long(6, 1.0), long(8, 1.0), long(10, 1.0)]
+    options = {"baseline": "none", "overlong_share": 0.4, "overlong_penalty": 2.0}
+    assert advantages("reinforce", samples, **options) == pytest.approx([1.0, 1.0, 0.0, -1.0])
+
+
+def test_truncated_completions_are_compared_with_but_not_learned_from() -> None:
+    samples = [long(2, 1.0), long(10, 0.0, truncated=True)]
+    first, second = credit("dr_grpo", samples, mask_truncated=True)
+    assert (first.advantages[1], second.advantages[1]) == (0.5, 0.0)
+    assert not any(second.mask)
+    assert credit("dr_grpo", samples)[1].advantages[1] == -0.5
+
+
+def test_a_divergence_in_the_reward_is_summed_over_the_completion() -> None:
+    seen = {"logprobs": (0.0, -1.0, -2.0), "reference_logprobs": (0.0, -1.5, -1.0)}
+    sample = replace(SAMPLES[0], **seen)  # type: ignore[arg-type]
+    options = {"baseline": "none", "kl": 0.1, "kl_in": "reward"}
+    assert advantages("reinforce", [sample], kl_estimator="k1", **options) == pytest.approx([1 - 0.1 * (0.5 - 1)])
+    k2 = (0.5**2 + 1) / 2
+    assert advantages("reinforce", [sample], kl_estimator="k2", **options) == pytest.approx([1 - 0.1 * k2])
+    older = replace(sample, old_logprobs=(0.0, -1.5, -1.0))
+    assert advantages("reinforce", [older], **options) == [1.0], (
+        "the policy's own log-probabilities where they are known"
+    )
+
+
+def critic_sample(values: tuple[float, ...], reward: float, **more: object) -> Sample:
+    return replace(Sample((1,) * 4, (False, True, False, True), values=values, reward=reward), **more)  # type: ignore[arg-type]
+
+
+def test_ppos_advantages_come_from_the_critic_and_skip_what_the_policy_did_not_write() -> None:
+    sample = critic_sample((9.0, 0.25, 9.0, 0.75), 1.0)
+    (found,) = credit("ppo", [sample], scale="none", gamma=0.5, gae_decay=0.5)
+    assert found.advantages == pytest.approx((0, 0.375 - 0.25 + 0.25 * 0.25, 0, 0.25))
+    assert found.returns == pytest.approx((0, 0.25 + 0.1875, 0, 1.0))
+
+
+def test_ppos_advantages_are_whitened_over_the_tokens_of_the_step_and_its_returns_are_not() -> None:
+    samples = [critic_sample((0.0,) * 4, 1.0), critic_sample((0.0,) * 4, 0.0)]
+    found = credit("ppo", samples)
+    assert [sample.advantages for sample in found] == [(0, 1, 0, 1), (0, -1, 0, -1)]
+    assert [sample.returns for sample in found] == [(0, 1, 0, 1), (0, 0, 0, 0)]
+
+
+def test_ppos_divergence_in_the_reward_is_paid_token_by_token() -> None:
+    seen = {"old_logprobs": (0, -1.0, 0, -2.0), "reference_logprobs": (0, -1.5, 0, -3.0)}
+    sample = critic_sample((0.0,) * 4, 1.0, **seen)
+    (found,) = credit("ppo", [sample], scale="none", kl=0.1, kl_in="reward", kl_estimator="k1")
+    assert found.advantages == pytest.approx((0, 1 - 0.05 - 0.1, 0, 1 - 0.1))
+
+
+def test_dpo_pairs_the_shortest_that_passed_with_the_longest_that_failed() -> None:
+    samples = [long(5, 1, passed=True), long(3, 1, passed=True), long(4, 0), long(9, 0), long(7, 0, group="b")]
+    found = algorithms["dpo"].build({"name": "dpo"}).credit(samples)
+    assert [(sum(sample.mask), sample.advantages[-1]) for sample in found] == [(3, 1.0), (9, -1.0)]
+
+
+def test_only_samples_without_advantage_are_skipped_and_none_when_something_else_is_learned() -> None:
     flat = replace(SAMPLES[0], advantages=(0.0, 0.0, 0.0))
     steep = replace(SAMPLES[0], advantages=(0.0, 0.1, 0.1))
     assert [algorithms["grpo"].build({"name": "grpo"}).skips(s) for s in (flat, steep)] == [True, False]
-    assert not algorithms["grpo"].build({"name": "grpo", "kl": 0.1}).skips(flat)
-
-
-def test_the_divergence_is_added_with_its_weight() -> None:
-    row = torch.tensor([[0.0, -1.0]])
-    batch = Batch(torch.zeros(1, 2), torch.ones(1, 2), torch.ones(1, 2), row, torch.ones(1, 2), None, row - 0.5)
-    loss, numbers = algorithms["grpo"].build({"name": "grpo", "kl": 2.0}).loss(row, batch)
-    k3 = math.exp(-0.5) - 1 + 0.5
-    assert loss.tolist()[0] == pytest.approx([-1 + 2 * k3] * 2)
-    assert numbers["kl"].tolist()[0] == pytest.approx([k3] * 2)
+    for more in ({"kl": 0.1}, {"entropy_bonus": 0.1}):
+        assert not algorithms["grpo"].build({"name": "grpo", **more}).skips(flat)
+    assert not algorithms["ppo"].build({"name": "ppo"}).skips(flat)
+    assert algorithms["grpo"].build({"name": "grpo", "kl": 0.1, "kl_in": "reward"}).skips(flat)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +168,21 @@ def test_the_divergence_is_added_with_its_weight() -> None:
         ({"name": "grpo", "clip_hihg": 1}, "unknown setting 'algorithm.clip_hihg'; did you mean 'algorithm.clip_high'"),
         ({"name": "sft", "x": 1}, "unknown setting 'algorithm.x'; there are none here"),
         ({"name": "grpo", "scale": "sum"}, "setting 'algorithm.scale' = 'sum'"),
+        ({"name": "grpo", "reward_from": (1.0, 1.0)}, "the range `reward_from` must rise"),
+        ({"name": "grpo", "correction_low": 3.0}, "correction_low must be less than correction_high"),
+        ({"name": "grpo", "dual_clip": 1.1}, "dual_clip must be more than 1 + clip_high"),
+        ({"name": "grpo", "kl": 1.0, "kl_estimator": "k1", "kl_corrected": False}, "the gradient of k1 in the loss"),
+        ({"name": "reinforce", "epochs": 2}, "reinforce has no ratio"),
     ],
 )
 def test_a_wrong_setting_of_an_algorithm_is_refused_with_a_hint(table: dict[str, object], message: str) -> None:
     with pytest.raises(SettingsError) as caught:
         algorithms[str(table["name"])].build(table)
     assert message in str(caught.value)
+
+
+def test_every_algorithms_own_defaults_are_valid_settings() -> None:
+    for name in algorithms:
+        settings = algorithms[name].settings
+        given = settings().model_dump()
+        assert settings.model_validate(given).model_dump() == given

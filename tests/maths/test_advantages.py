@@ -8,19 +8,62 @@ from typing import get_args
 import pytest
 import torch
 
-from assay.maths.advantages import Scale, centred, group_centred, standardised
+from assay.maths.advantages import Baseline, Scale, advantages, generalised, group_centred, whitened
+from assay.maths.rewards import mapped, overlong
 from assay.maths.schedules import factor
 from assay.maths.seeds import derive
 
 GROUPS = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
 
 
-def test_centred_takes_the_mean_away() -> None:
-    assert centred(torch.tensor([1.0, 0.0, 0.5])).tolist() == [0.5, -0.5, 0.0]
+REWARDS = torch.tensor([1.0, 0, 0, 0, 1, 1, 0, 0])
 
 
-def test_standardised_divides_by_the_population_standard_deviation() -> None:
-    assert standardised(torch.tensor([1.0, 0.0, 1.0, 0.0])).tolist() == [1.0, -1.0, 1.0, -1.0]
+@pytest.mark.parametrize(
+    ("baseline", "expected"),
+    [
+        ("none", [1, 0, 0, 0, 1, 1, 0, 0]),
+        ("batch", [0.625, -0.375, -0.375, -0.375, 0.625, 0.625, -0.375, -0.375]),
+        ("running", [0.8, -0.2, -0.2, -0.2, 0.8, 0.8, -0.2, -0.2]),
+        ("group", [0.75, -0.25, -0.25, -0.25, 0.5, 0.5, -0.5, -0.5]),
+        # of four: the success against three failures; a failure against one success in three
+        ("leave_one_out", [1, -1 / 3, -1 / 3, -1 / 3, 2 / 3, 2 / 3, -2 / 3, -2 / 3]),
+    ],
+)
+def test_each_baseline_takes_away_what_its_name_says(baseline: Baseline, expected: list[float]) -> None:
+    found = advantages(REWARDS, GROUPS, baseline, "none", running=0.2)
+    assert found.tolist() == pytest.approx(expected)
+
+
+def test_without_a_baseline_rewards_are_divided_by_the_deviation_asked_for() -> None:
+    batch, first = math.sqrt(3 / 8 * 5 / 8), math.sqrt(3) / 4
+    assert advantages(REWARDS, GROUPS, "none", "batch")[0].item() == pytest.approx(1 / batch)
+    assert advantages(REWARDS, GROUPS, "none", "group").tolist() == pytest.approx([1 / first, 0, 0, 0, 2, 2, 0, 0])
+
+
+def test_the_batch_as_one_group_is_standardised_by_its_population_deviation() -> None:
+    found = advantages(torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([0, 1, 2, 3]), "batch", "batch")
+    assert found.tolist() == [1.0, -1.0, 1.0, -1.0]
+
+
+def test_left_out_of_its_own_baseline_a_single_success_keeps_its_advantage_at_any_scale() -> None:
+    for scale in get_args(Scale):
+        found = advantages(torch.tensor([1.0, 0, 0, 0]), torch.zeros(4, dtype=torch.int64), "leave_one_out", scale)
+        assert found[0] >= 1.0
+        assert found[1:].tolist() == pytest.approx([-found[0].item() / 3] * 3)
+
+
+def test_a_completion_alone_in_its_group_has_nobody_to_be_compared_with() -> None:
+    assert advantages(torch.tensor([0.7]), torch.tensor([0]), "leave_one_out", "none").tolist() == [0.0]
+
+
+@pytest.mark.parametrize("baseline", get_args(Baseline))
+@pytest.mark.parametrize("scale", get_args(Scale))
+def test_no_baseline_and_no_scale_blows_up_the_rounding_of_equal_rewards(baseline: Baseline, scale: Scale) -> None:
+    rewards = torch.tensor([0.35] * 7)
+    found = advantages(rewards, torch.zeros(7, dtype=torch.int64), baseline, scale, running=0.35)
+    expected = 0.35 if baseline == "none" else 0.0
+    assert found.tolist() == pytest.approx([expected] * 7, abs=1e-7)
 
 
 def test_a_group_with_one_success_in_four_gives_it_the_square_root_of_three() -> None:
@@ -51,8 +94,41 @@ def test_equal_rewards_give_exactly_no_advantage_even_where_they_do_not_round(sc
     assert group_centred(rewards, groups, scale)[7:].abs().min() > 0.3
 
 
-def test_equal_rewards_of_a_batch_are_not_blown_up_by_rounding() -> None:
-    assert standardised(torch.tensor([0.35] * 7)).tolist() == [0.0] * 7
+def test_generalised_advantages_are_the_discounted_sum_of_surprises() -> None:
+    rewards, values = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([0.5, 0.25, 0.75])
+    # surprises with gamma 0.5: 0 + 0.125 - 0.5, 0 + 0.375 - 0.25, 1 - 0.75; each later one counts a quarter
+    surprises = [-0.375, 0.125, 0.25]
+    expected = [surprises[0] + 0.25 * (surprises[1] + 0.25 * 0.25), surprises[1] + 0.25 * 0.25, surprises[2]]
+    assert generalised(rewards, values, gamma=0.5, decay=0.5).tolist() == pytest.approx(expected)
+
+
+def test_without_values_and_decay_the_generalised_advantage_is_the_return() -> None:
+    rewards = torch.tensor([0.5, -1.0, 2.0, 0.25])
+    assert generalised(rewards, torch.zeros(4), gamma=1.0, decay=1.0).tolist() == [1.75, 1.25, 2.25, 0.25]
+    assert generalised(rewards, torch.zeros(4), gamma=0.5, decay=1.0).tolist() == pytest.approx(
+        [0.5 - 0.5 + 0.5 + 0.03125, -1 + 1 + 0.0625, 2 + 0.125, 0.25]
+    )
+
+
+def test_without_decay_a_right_critic_leaves_no_advantage() -> None:
+    rewards, values = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([1.0, 1.0, 1.0])
+    assert generalised(rewards, values, gamma=1.0, decay=0.0).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_whitening_gives_mean_zero_and_deviation_one_and_nothing_to_equal_numbers() -> None:
+    assert whitened(torch.tensor([1.0, 3.0, 1.0, 3.0])).tolist() == [-1.0, 1.0, -1.0, 1.0]
+    assert whitened(torch.tensor([0.35] * 7)).tolist() == [0.0] * 7
+
+
+def test_a_reward_is_clamped_then_mapped_linearly() -> None:
+    assert [mapped(reward, (0.0, 2.0), (-1.0, 1.0)) for reward in (-5, 0, 0.5, 2, 9)] == [-1, -1, -0.5, 1, 1]
+
+
+def test_the_overlong_punishment_rises_over_the_buffer() -> None:
+    # the paper's own numbers: 20,480 tokens at most, a buffer of 4,096
+    assert [overlong(length, 20_480, 0.2) for length in (100, 16_384, 18_432, 20_480)] == pytest.approx(
+        [0, 0, -0.5, -1]
+    )
 
 
 def test_advantages_of_every_group_add_up_to_nothing() -> None:

@@ -9,8 +9,16 @@ import pytest
 import torch
 
 from assay.maths.divergences import k1, k2, k3
-from assay.maths.losses import clipped, clipped_surrogate, cross_entropy, policy_gradient
-from assay.maths.masked import masked_sum
+from assay.maths.losses import (
+    clipped,
+    clipped_surrogate,
+    clipped_value,
+    cross_entropy,
+    policy_gradient,
+    preference,
+    truncated_policy_gradient,
+)
+from assay.maths.masked import Mean, masked_sum, token_weights
 
 
 def row(*values: float) -> torch.Tensor:
@@ -25,37 +33,78 @@ def test_policy_gradient_weighs_each_token_by_its_advantage() -> None:
     assert policy_gradient(row(-2.0, -3.0), row(0.5, -1.0)).tolist() == [[1.0, -3.0]]
 
 
+RATIOS = row(1.5, 1.5, 0.5, 0.5, 1.1, 4.0)
+ADVANTAGES = row(2.0, -2.0, 2.0, -2.0, 1.0, -1.0)
+
+
+def gradient(loss: Callable[[torch.Tensor], torch.Tensor], logprobs: torch.Tensor) -> torch.Tensor:
+    leaf = logprobs.clone().requires_grad_()
+    loss(leaf).sum().backward()  # type: ignore[no-untyped-call]
+    assert leaf.grad is not None
+    return leaf.grad
+
+
 def test_the_clipped_surrogate_takes_the_more_cautious_of_ratio_and_clip() -> None:
-    ratios = row(1.5, 1.5, 0.5, 0.5, 1.1)
-    advantages = row(2.0, -2.0, 2.0, -2.0, 1.0)
-    loss = clipped_surrogate(ratios.log(), torch.zeros(1, 5, dtype=torch.float64), advantages, 0.2, 0.28)
-    # -min(3, 2.56), -min(-3, -2.56), -min(1, 1.6), -min(-1, -1.6), -1.1
-    assert loss.tolist()[0] == pytest.approx([-2.56, 3.0, -1.0, 1.6, -1.1])
+    loss = clipped_surrogate(RATIOS, ADVANTAGES, 0.2, 0.28)
+    # -min(3, 2.56), -min(-3, -2.56), -min(1, 1.6), -min(-1, -1.6), -1.1, -min(-4, -1.28)
+    assert loss.tolist()[0] == pytest.approx([-2.56, 3.0, -1.0, 1.6, -1.1, 4.0])
 
 
-def test_clipped_marks_where_the_clip_stops_the_gradient() -> None:
-    ratios = row(1.5, 1.5, 0.5, 0.5, 1.1)
-    advantages = row(2.0, -2.0, 2.0, -2.0, 1.0)
-    old = torch.zeros(1, 5, dtype=torch.float64)
-    assert clipped(ratios.log(), old, advantages, 0.2, 0.28).tolist() == [[1.0, 0.0, 0.0, 1.0, 0.0]]
-    logprobs = ratios.log().requires_grad_()
-    clipped_surrogate(logprobs, old, advantages, 0.2, 0.28).sum().backward()  # type: ignore[no-untyped-call]
-    assert logprobs.grad is not None
-    assert (logprobs.grad == 0).tolist() == [[True, False, False, True, False]]
+def test_the_dual_clip_bounds_what_a_likelier_bad_token_costs() -> None:
+    loss = clipped_surrogate(RATIOS, ADVANTAGES, 0.2, 0.28, dual=3.0)
+    assert loss.tolist()[0] == pytest.approx([-2.56, 3.0, -1.0, 1.6, -1.1, 3.0])
 
 
-def test_on_policy_the_clipped_surrogate_has_reinforces_gradient() -> None:
-    advantages = row(0.7, -1.3, 0.0)
-    gradients = []
+@pytest.mark.parametrize("dual", [None, 3.0])
+def test_clipped_marks_where_the_clip_stops_the_gradient(dual: float | None) -> None:
+    bounds = (0.2, 0.28, dual)
+    expected = [[True, False, False, True, False, dual is not None]]
+    assert clipped(RATIOS, ADVANTAGES, *bounds).bool().tolist() == expected
+    found = gradient(lambda logprobs: clipped_surrogate(logprobs.exp(), ADVANTAGES, *bounds), RATIOS.log())
+    assert (found == 0).tolist() == expected
+
+
+def test_cispo_bounds_the_weight_and_keeps_every_tokens_gradient() -> None:
+    logprobs = row(-1.0, -2.0, -3.0)
+    ratios, advantages = row(9.0, 0.1, 1.5), row(2.0, -1.0, 1.0)
+    loss = truncated_policy_gradient(ratios, logprobs, advantages, 0.8, 4.0)
+    assert loss.tolist()[0] == pytest.approx([5 * 2 * 1.0, -0.2 * 2.0, 1.5 * 3.0])
+    found = gradient(
+        lambda lp: truncated_policy_gradient(lp.exp() / logprobs.exp() * ratios, lp, advantages, 0.8, 4.0), logprobs
+    )
+    assert found.tolist()[0] == pytest.approx([-10.0, 0.2, -1.5]), "the weight itself has no gradient"
+
+
+def test_on_policy_every_surrogate_has_reinforces_gradient() -> None:
+    advantages, logprobs = row(0.7, -1.3, 0.0), row(-1.0, -2.0, -0.5)
+    expected = gradient(lambda lp: policy_gradient(lp, advantages), logprobs)
     losses: list[Callable[[torch.Tensor], torch.Tensor]] = [
-        lambda lp: clipped_surrogate(lp, lp.detach(), advantages, 0.2, 0.28),
-        lambda lp: policy_gradient(lp, advantages),
+        lambda lp: clipped_surrogate((lp - logprobs).exp(), advantages, 0.2, 0.28),
+        lambda lp: truncated_policy_gradient((lp - logprobs).exp(), lp, advantages, 1.0, 4.0),
     ]
     for loss in losses:
-        logprobs = row(-1.0, -2.0, -0.5).requires_grad_()
-        loss(logprobs).sum().backward()  # type: ignore[no-untyped-call]
-        gradients.append(logprobs.grad)
-    assert torch.equal(*gradients)  # type: ignore[arg-type]
+        assert torch.equal(gradient(loss, logprobs), expected)
+
+
+def test_the_preference_loss_at_the_reference_is_log_two_and_falls_with_the_margin() -> None:
+    assert preference(torch.zeros(1), 0.1).item() == pytest.approx(math.log(2))
+    # beta m = ln 3: -log(3/4)
+    assert preference(torch.tensor([10 * math.log(3)]), 0.1).item() == pytest.approx(math.log(4 / 3))
+
+
+def test_the_clipped_value_loss_takes_the_larger_error() -> None:
+    values, old, returns = row(1.0, 1.0, 0.1), row(0.0, 0.0, 0.0), row(2.0, 0.5, 1.0)
+    # towards the return, but no further than 0.2: (0.2 - 2)^2; beyond it: (1 - 0.5)^2; within the bound: (0.1 - 1)^2
+    assert clipped_value(values, old, returns, 0.2).tolist()[0] == pytest.approx([1.62, 0.125, 0.405])
+
+
+@pytest.mark.parametrize(
+    ("mean", "weights"),
+    [("tokens", [1 / 8, 1 / 8]), ("completions", [1 / 4, 1 / 12]), ("constant", [1 / 20, 1 / 20])],
+)
+def test_a_loss_is_averaged_over_tokens_completions_or_a_constant_length(mean: Mean, weights: list[float]) -> None:
+    found = token_weights(torch.tensor([2.0, 6.0]), torch.tensor([10.0, 10.0]), mean)
+    assert found.tolist() == pytest.approx(weights)
 
 
 def test_the_three_divergences_agree_with_hand_numbers() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -12,7 +14,9 @@ import torch
 from assay.algorithms import Algorithm, algorithms
 from assay.algorithms.base import never
 from assay.errors import TrainingError
+from assay.maths.masked import Mean
 from assay.train.batch import micro_batches, to_batch
+from assay.train.folder import StageFolder
 from assay.train.learner import Learner
 from assay.types import Sample
 from tests.policies import random_samples, run_settings, tiny_policy
@@ -123,6 +127,151 @@ def test_a_lora_policy_trains_its_adapter_and_nothing_else(tmp_path: Path) -> No
     assert all(torch.equal(now[name], old) for name, old in frozen.items())
 
 
+def test_a_fresh_adapter_has_the_base_model_as_reference_and_no_copy_of_it(tmp_path: Path) -> None:
+    algorithm = algorithms["grpo"].build({"name": "grpo", "kl": 0.1})
+    learner = make(tmp_path, algorithm, policy={"lora": {"rank": 2, "alpha": 4}})
+    assert learner.reference is not None
+    assert learner.reference.weights == {}
+    assert learner.step(random_samples(8), 0)["learn/kl"] == pytest.approx(0.0, abs=1e-6)
+    after = weights(learner)
+    assert learner.step(random_samples(8, seed=1), 1)["learn/kl"] > 1e-4
+    assert not torch.equal(weights(learner), after), "the adapter is on again, and learns"
+
+
+def test_an_adapter_that_has_learned_is_its_own_reference(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path, lora={"rank": 2, "alpha": 4})
+    for parameter in policy.trainable.values():
+        parameter.data.add_(0.05)
+    settings = run_settings()
+    learner = Learner(settings, algorithms["dpo"].build({"name": "dpo"}), policy, steps=4, temperature=1.0)
+    assert learner.reference is not None
+    assert learner.reference.weights.keys() == policy.trainable.keys()
+    assert learner.step(pairs(4), 0)["loss"] == pytest.approx(math.log(2), abs=1e-5)
+
+
+def pairs(count: int) -> list[Sample]:
+    """Two samples of very different lengths in each group, the first passed."""
+    samples = random_samples(2 * count)
+    return [replace(one, group=str(n // 2), passed=n % 2 == 0) for n, one in enumerate(samples)]
+
+
+def test_dpo_learns_the_same_however_small_the_micro_batches_for_pairs_stay_together(tmp_path: Path) -> None:
+    results = []
+    for budget in (100_000, 40, 1):
+        algorithm = algorithms["dpo"].build({"name": "dpo", "beta": 1.0, "epochs": 2})
+        budgeted, optimizer = {"micro_batch_tokens": budget}, {"lr": 1e-2, "eps": 1.0}
+        learner = make(tmp_path, algorithm, learner=budgeted, optimizer=optimizer)
+        metrics = learner.step(pairs(6), 0)
+        results.append((weights(learner), metrics["loss"]))
+    assert results[0][1] < math.log(2) - 1e-4, "the second pass begins where the first has ended"
+    for found in results[1:]:
+        assert torch.allclose(found[0], results[0][0], atol=1e-6)
+        assert found[1] == pytest.approx(results[0][1], rel=1e-4)
+
+
+def test_every_pair_counts_the_same_in_dpo_however_long_its_completions(tmp_path: Path) -> None:
+    algorithm = algorithms["dpo"].build({"name": "dpo"})
+    (part,) = make(tmp_path, algorithm)._useful(algorithm.credit(pairs(5)), 0)
+    shares: dict[str, float] = {}
+    for sample in part:
+        shares[sample.group] = shares.get(sample.group, 0.0) + sample.weight * sum(sample.mask)
+    assert list(shares.values()) == pytest.approx([1 / 5] * 5)
+
+
+def test_micro_batches_of_whole_groups_never_cut_one() -> None:
+    for budget in (1, 40, 200):
+        pieces = micro_batches(pairs(9), budget, whole_groups=True)
+        homes = [{sample.group for sample in piece} for piece in pieces]
+        assert sum(map(len, homes)) == 9, "no group is in two pieces"
+        assert all(
+            len(home) == 1 or len(p) * max(len(s.tokens) for s in p) <= budget
+            for home, p in zip(homes, pieces, strict=True)
+        )
+
+
+@pytest.mark.parametrize("mean", get_args(Mean))
+def test_the_mean_of_the_loss_is_over_the_whole_step_also_in_many_micro_batches(tmp_path: Path, mean: Mean) -> None:
+    samples = [replace(sample, limit=30) for sample in random_samples(8)]
+    found = []
+    for budget in (100_000, 30):
+        algorithm = replace(algorithms["sft"].build({"name": "sft"}), mean=mean)
+        found.append(make(tmp_path, algorithm, learner={"micro_batch_tokens": budget}).step(samples, 0)["loss"])
+    learner = make(tmp_path)
+    own = []
+    for sample in samples:
+        with torch.no_grad():
+            logprobs = torch.log_softmax(learner.policy.model(torch.tensor([sample.tokens])).logits[0], -1)
+        places = [place for place, on in enumerate(sample.mask) if on]
+        own.append([-logprobs[place - 1, sample.tokens[place]].item() for place in places])
+    expected = {
+        "tokens": sum(map(sum, own)) / sum(map(len, own)),
+        "completions": fmean(map(fmean, own)),
+        "constant": sum(map(sum, own)) / 8 / 30,
+    }[mean]
+    assert found == pytest.approx([expected] * 2, rel=1e-4)
+
+
+def test_minibatches_take_a_gradient_step_each_on_whole_groups(tmp_path: Path) -> None:
+    algorithm = algorithms["grpo"].build({"name": "grpo", "minibatches": 2, "epochs": 2})
+    learner = make(tmp_path, algorithm)
+    samples = random_samples(16)
+    parts = learner._useful(algorithm.credit(samples), 0)
+    homes = [{sample.group for sample in part} for part in parts]
+    assert homes[0] | homes[1] == {"0", "1", "2", "3"}
+    assert not homes[0] & homes[1]
+    assert all(sum(s.weight * sum(s.mask) for s in part) == pytest.approx(1.0) for part in parts)
+    learner.step(samples, 0)
+    assert {state["step"].item() for state in learner.optimizer.adamw.state.values()} == {4.0}
+
+
+def test_a_bonus_for_entropy_raises_it(tmp_path: Path) -> None:
+    samples = [replace(sample, reward=0.0) for sample in random_samples(8)]
+    found = []
+    for bonus in (0.0, 1.0):
+        algorithm = algorithms["grpo"].build({"name": "grpo", "entropy_bonus": bonus})
+        learner = make(tmp_path, algorithm)
+        learner.policy.model.lm_head.weight.data.mul_(20)
+        found.append([learner.step(samples, step).get("learn/entropy") for step in range(3)])
+    assert found[0] == [None] * 3, "without it, equal rewards teach nothing"
+    assert found[1][2] > found[1][0] + 0.01  # type: ignore[operator]
+
+
+def test_the_critic_comes_to_expect_the_reward(tmp_path: Path) -> None:
+    algorithm = algorithms["ppo"].build({"name": "ppo", "value_clip": 100.0, "epochs": 1})
+    learner = make(tmp_path, algorithm, optimizer={"lr": 1e-3})
+    samples = [replace(sample, reward=3.0) for sample in random_samples(8)]
+    found = [learner.step(samples, step) for step in range(15)]
+    assert found[0]["learn/value"] == 0.0
+    assert found[0]["learn/value_error"] == pytest.approx(4.5)
+    assert found[-1]["learn/value"] == pytest.approx(3.0, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"name": "ppo", "epochs": 2, "minibatches": 2, "kl": 0.1, "kl_in": "reward"},
+        {"name": "reinforce", "baseline": "running"},
+    ],
+    ids=["critic", "running baseline"],
+)
+def test_what_an_algorithm_has_learned_beside_the_policy_is_saved_and_taken_up_again(
+    tmp_path: Path, table: dict[str, Any]
+) -> None:
+    settings = run_settings(folder=str(tmp_path / "runs"), algorithm=table)
+    batches = [random_samples(8, seed) for seed in range(3)]
+    first, second = (
+        Learner(settings, algorithms[table["name"]].build(table), tiny_policy(tmp_path), 4, 1.0) for _ in range(2)
+    )
+    folder = StageFolder(settings)
+    first.step(batches[0], 0)
+    folder.save(first, 1)
+    expected = [first.step(batches[step], step) for step in (1, 2)]
+    done = folder.restore(second, tmp_path / "runs/run/test/checkpoints/step_000001")
+    again = [second.step(batches[step], step) for step in (done, done + 1)]
+    for one, other in zip(expected, again, strict=True):
+        assert {**one, "time/learn": 0} == {**other, "time/learn": 0}
+
+
 def test_micro_batches_keep_the_budget_and_lose_nothing() -> None:
     samples = random_samples(30)
     pieces = micro_batches(samples, 64)
@@ -137,8 +286,8 @@ def test_a_sample_longer_than_the_budget_is_a_micro_batch_of_its_own() -> None:
 
 def test_a_batch_pads_on_the_right_and_masks_the_padding() -> None:
     samples = [
-        Sample((5, 6, 7), (False, True, True), logprobs=(0, -1, -2), advantages=(0, 3, 3)),
-        Sample((8, 9), (False, True)),
+        Sample((5, 6, 7), (False, True, True), logprobs=(0, -1, -2), advantages=(0, 3, 3), weight=0.5, group="x"),
+        Sample((8, 9), (False, True), values=(0, 4), weight=0.25, group="y"),
     ]
     batch = to_batch(samples, pad_token=0, device=torch.device("cpu"))
     assert batch.tokens.tolist() == [[5, 6, 7], [8, 9, 0]]
@@ -146,6 +295,11 @@ def test_a_batch_pads_on_the_right_and_masks_the_padding() -> None:
     assert batch.mask.tolist() == [[False, True, True], [False, True, False]]
     assert batch.logprobs.tolist() == [[0, -1, -2], [0, 0, 0]]
     assert batch.advantages.tolist() == [[0, 3, 3], [0, 0, 0]]
+    assert batch.weights.tolist() == [[0.5], [0.25]]
+    assert batch.groups.tolist() == [0, 1]
+    assert batch.values is not None
+    assert batch.values.tolist() == [[0, 0, 0], [0, 4, 0]]
+    assert batch.old_logprobs is None
 
 
 def test_a_step_that_lost_every_rollout_to_the_machine_changes_nothing(tmp_path: Path) -> None:

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from assay import rewards
+from assay.engines.base import Request
 from assay.errors import DataError
+from assay.judge import Judge
+from assay.policy.load import Policy
 from assay.rollout.group import ask
-from assay.train.sources import DatasetSource, draw
+from assay.rollout.pairs import read_pairs
+from assay.train.sources import DatasetSource, RolloutSource, Seen, draw
 from assay.types import Check, Task
 from tests.policies import TASKS, run_settings, tiny_policy
+from tests.scripted import ScriptedEngine
+
+
+def demonstrations(policy: Policy, tasks: Sequence[Task], **changes: Any) -> DatasetSource:
+    rows = [[sample] for task in tasks for sample in policy.chat.dialogues(task)]
+    return DatasetSource(run_settings(**changes), rows, policy)
 
 
 def test_an_epoch_serves_every_item_once_before_any_comes_again() -> None:
@@ -37,7 +51,7 @@ def test_a_batch_larger_than_the_data_takes_items_again() -> None:
 
 
 def test_demonstrations_come_in_batches_of_dialogues(tmp_path: Path) -> None:
-    source = DatasetSource(run_settings(dataset={"batch": 5}), TASKS, tiny_policy(tmp_path))
+    source = demonstrations(tiny_policy(tmp_path), TASKS, dataset={"batch": 5})
     seen = asyncio.run(source.next(0))
     assert len(seen.samples) == 5
     assert source.steps_per_epoch == len(TASKS) / 5
@@ -47,14 +61,110 @@ def test_demonstrations_come_in_batches_of_dialogues(tmp_path: Path) -> None:
 def test_tasks_without_anything_to_learn_from_are_refused(tmp_path: Path) -> None:
     bare = [Task("x", "p", (Check("assert f() == 1"),), "f")]
     with pytest.raises(DataError, match="neither demonstrations nor references"):
-        DatasetSource(run_settings(), bare, tiny_policy(tmp_path))
+        demonstrations(tiny_policy(tmp_path), bare)
 
 
 def test_what_does_not_fit_into_the_models_context_is_refused_by_name(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     long = replace(TASKS[3], reference="x = 1\n" * 200)
     with pytest.raises(DataError, match=r"demonstration of task 't/3' has \d+ tokens .* context of 256"):
-        DatasetSource(run_settings(), [*TASKS[:3], long], policy)
+        demonstrations(policy, [*TASKS[:3], long])
     assert len(ask(TASKS, policy.chat, 200, policy.context)) == len(TASKS)
     with pytest.raises(DataError, match=r"max_tokens = 250 .* context of 256"):
         ask(TASKS, policy.chat, 250, policy.context)
+
+
+def rolled(policy: Policy, answers: Iterator[tuple[str, str]], tasks_per_step: int, refills: int) -> Seen:
+    """A step whose groups of two are written by `answers`, one after another, and judged."""
+
+    def script(request: Request, member: int) -> str:
+        if member == 0:
+            group.clear()
+            group.extend(next(answers))
+        return group[member]
+
+    async def run() -> Seen:
+        async with Judge() as judge:
+            engine = ScriptedEngine(script, lambda text: [ord(letter) for letter in text])
+            settings = run_settings(rollout={"tasks_per_step": tasks_per_step, "group": 2, "max_tokens": 60})
+            reward = rewards.build({"tests": {}})
+            return await RolloutSource(settings, ANY, policy, engine, judge, reward, refills).next(0)
+
+    group: list[str] = []
+    return asyncio.run(run())
+
+
+ANY = [Task(f"any/{n}", "# f\n", (Check("assert f() == 1"),), "f") for n in range(9)]
+RIGHT, WRONG = "def f():\n    return 1\n", "def f():\n    return 2\n"
+
+
+def test_groups_of_equal_rewards_are_replaced_whole_until_enough_of_them_differ(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    answers = iter([(WRONG, WRONG), (RIGHT, WRONG), (WRONG, WRONG), (WRONG, RIGHT), (WRONG, WRONG)])
+    seen = rolled(policy, answers, tasks_per_step=2, refills=5)
+    assert next(answers) == (WRONG, WRONG), "nothing is sampled once there are enough"
+    assert [sample.reward for sample in seen.samples] == [1, 0, 0, 1]
+    assert len({sample.group for sample in seen.samples}) == 2
+    assert {sample.limit for sample in seen.samples} == {60}
+    assert (seen.metrics["rollout/rounds"], len(seen.groups)) == (3.0, 4)
+    assert seen.metrics["reward/pass_rate"] == 0.25, "of all that was sampled: 2 of 8"
+
+
+def test_refilling_ends_and_the_step_goes_without_what_is_missing(tmp_path: Path) -> None:
+    answers = iter([(RIGHT, WRONG), *[(WRONG, WRONG)] * 9])
+    seen = rolled(tiny_policy(tmp_path), answers, tasks_per_step=2, refills=2)
+    assert [sample.reward for sample in seen.samples] == [1, 0]
+    assert seen.metrics["rollout/rounds"] == 3.0
+
+
+def test_without_refills_flat_groups_stay(tmp_path: Path) -> None:
+    seen = rolled(tiny_policy(tmp_path), iter([(RIGHT, RIGHT), (RIGHT, WRONG)]), tasks_per_step=2, refills=0)
+    assert [sample.reward for sample in seen.samples] == [1, 1, 1, 0]
+    assert [sample.passed for sample in seen.samples] == [True, True, True, False]
+
+
+def write_rows(folder: Path, *rows: dict[str, str]) -> Path:
+    file = folder / "pairs.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def test_pairs_come_from_a_file_by_task_or_by_prompt(tmp_path: Path) -> None:
+    chat = tiny_policy(tmp_path).chat
+    file = write_rows(
+        tmp_path,
+        {"task_id": "t/3", "chosen": RIGHT, "rejected": WRONG},
+        {"prompt": "# g\n", "chosen": "a\n", "rejected": "b\n"},
+        {"task_id": "t/3", "chosen": WRONG, "rejected": "c\n"},
+    )
+    first, second, third = read_pairs(file, TASKS, chat)
+    assert [sample.passed for sample in first] == [True, False]
+    assert [chat.text(sample.tokens) for sample in first] == [TASKS[3].prompt + RIGHT, TASKS[3].prompt + WRONG]
+    assert [chat.text(sample.tokens) for sample in second] == ["# g\na\n", "# g\nb\n"]
+    assert len({sample.group for sample in (*first, *second, *third)}) == 3, "a row is a group by itself"
+
+
+def test_pairs_come_from_the_samples_of_an_evaluation_where_a_task_has_both(tmp_path: Path) -> None:
+    file = write_rows(
+        tmp_path,
+        {"task_id": "t/1", "reply": WRONG, "verdict": "wrong"},
+        {"task_id": "t/2", "reply": RIGHT, "verdict": "pass"},
+        {"task_id": "t/1", "reply": RIGHT, "verdict": "pass"},
+    )
+    (group,) = read_pairs(file, TASKS, tiny_policy(tmp_path).chat)
+    assert [(sample.group, sample.passed) for sample in group] == [("t/1", False), ("t/1", True)]
+
+
+def test_a_pair_of_a_task_that_is_not_trained_on_and_a_file_without_pairs_are_refused(tmp_path: Path) -> None:
+    chat = tiny_policy(tmp_path).chat
+    with pytest.raises(DataError, match=r"line 1: task 't/99' is not among the training tasks"):
+        read_pairs(write_rows(tmp_path, {"task_id": "t/99", "chosen": "a", "rejected": "b"}), TASKS, chat)
+    with pytest.raises(DataError, match="no task with a completion that passed and one that failed"):
+        read_pairs(write_rows(tmp_path, {"task_id": "t/1", "reply": RIGHT, "verdict": "pass"}), TASKS, chat)
+
+
+def test_a_pair_drawn_twice_in_a_step_makes_two_groups(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    rows = read_pairs(write_rows(tmp_path, {"prompt": "p", "chosen": "a", "rejected": "b"}), [], policy.chat)
+    samples = asyncio.run(DatasetSource(run_settings(dataset={"batch": 2}), rows, policy).next(0)).samples
+    assert [sample.group[0] for sample in samples] == ["0", "0", "1", "1"]

@@ -1,0 +1,99 @@
+"""The one place that applies the shared options: a surrogate and its settings become an algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from assay.algorithms.base import Algorithm, Numbers, engine_mismatch, never, no_advantage
+from assay.algorithms.credit import Estimate, credited, outcome
+from assay.algorithms.options import PolicyGradientSettings
+from assay.maths.divergences import ESTIMATORS
+from assay.maths.losses import clipped, clipped_surrogate
+from assay.maths.ratios import Level, corrected, ratio
+from assay.policy.forward import Seen
+from assay.types import Batch
+
+Surrogate = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Numbers]]
+"""From ratios, log-probabilities and advantages, all [B, T], to a loss [B, T] and numbers to log."""
+Term = Callable[[Seen, Batch, Tensor], tuple[Tensor, Numbers]]
+"""From what the policy says, the batch and the ratios [B, T] to one term of the loss and numbers to log."""
+
+
+def clipping(settings: PolicyGradientSettings) -> Surrogate:
+    """The clipped surrogate within the settings' bounds."""
+    bounds = (settings.clip_low, settings.clip_high, settings.dual_clip)
+
+    def surrogate(ratios: Tensor, logprobs: Tensor, advantages: Tensor) -> tuple[Tensor, Numbers]:
+        stopped = clipped(ratios.detach(), advantages, *bounds)
+        return clipped_surrogate(ratios, advantages, *bounds), {"clipped": stopped}
+
+    return surrogate
+
+
+def bundle(
+    settings: PolicyGradientSettings, surrogate: Surrogate, estimate: Estimate | None = None, *terms: Term
+) -> Algorithm:
+    """The algorithm that learns from `surrogate` (and more `terms`) under the shared options.
+
+    `estimate` fills in advantages, and returns where there is a critic, from shaped rewards; without one each
+    completion gets what `baseline` and `scale` say.
+    """
+    memory = torch.zeros(2, dtype=torch.float64) if settings.baseline == "running" else None
+    in_reward, in_loss = (settings.kl > 0 and settings.kl_in == where for where in ("reward", "loss"))
+    every = (_policy_term(settings, surrogate), *terms)
+    every += (partial(_divergence, settings),) if in_loss else ()
+    every += (partial(_entropy, settings.entropy_bonus),) if settings.entropy_bonus else ()
+    return Algorithm(
+        loss=partial(_sum, settings.ratio, every),
+        learns_from="rollouts",
+        credit=partial(credited, settings, estimate or partial(outcome, settings, memory)),
+        skips=no_advantage if len(every) == 1 else never,
+        mean=settings.loss_mean,
+        reference=settings.kl > 0,
+        critic=estimate is not None,
+        looks_first=estimate is not None or in_reward,
+        entropy_gradient=settings.entropy_bonus > 0,
+        epochs=settings.epochs,
+        minibatches=settings.minibatches,
+        refills=settings.refills if settings.flat_groups == "refill" else 0,
+        memory=memory,
+    )
+
+
+def _sum(level: Level, terms: Sequence[Term], seen: Seen, batch: Batch) -> tuple[Tensor, Numbers]:
+    ratios = ratio(seen.logprobs, _old(seen, batch), batch.mask, level)
+    losses, numbers = zip(*(term(seen, batch, ratios) for term in terms), strict=True)
+    return torch.stack(losses).sum(0), {name: value for part in numbers for name, value in part.items()}
+
+
+def _old(seen: Seen, batch: Batch) -> Tensor:
+    """[B, T] of the policy before the first gradient step, which with a single one is the policy itself."""
+    return seen.logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
+
+
+def _policy_term(settings: PolicyGradientSettings, surrogate: Surrogate) -> Term:
+    bounds = (settings.correction, settings.correction_low, settings.correction_high)
+
+    def term(seen: Seen, batch: Batch, ratios: Tensor) -> tuple[Tensor, Numbers]:
+        loss, numbers = surrogate(ratios, seen.logprobs, batch.advantages)
+        weight = corrected(_old(seen, batch), batch.logprobs, batch.mask, *bounds)
+        numbers = {**numbers, "kl_engine": engine_mismatch(seen.logprobs, batch), "correction": weight}
+        return weight * loss, numbers
+
+    return term
+
+
+def _divergence(settings: PolicyGradientSettings, seen: Seen, batch: Batch, _: Tensor) -> tuple[Tensor, Numbers]:
+    """Weighted by the ratio of tokens its gradient is the divergence's own (DeepSeek-V3.2, arXiv:2512.02556)."""
+    assert batch.reference_logprobs is not None
+    divergence = ESTIMATORS[settings.kl_estimator](seen.logprobs, batch.reference_logprobs)
+    weight = ratio(seen.logprobs, _old(seen, batch), batch.mask) if settings.kl_corrected else 1.0
+    return settings.kl * weight * divergence, {"kl": divergence.detach()}
+
+
+def _entropy(bonus: float, seen: Seen, batch: Batch, _: Tensor) -> tuple[Tensor, Numbers]:
+    return -bonus * seen.entropy, {}

@@ -1,0 +1,179 @@
+"""Every algorithm with the same budget of completions, from one SFT checkpoint of the tiny policy, on drills.
+
+    nice python -m bench.algorithms --folder runs/algorithms
+    nice python -m bench.algorithms --folder runs/algorithms --write
+
+The first trains and measures what the folder does not hold yet, and prints the table; the second also writes table and
+plot into docs/algorithms.md. A cell is the mean over the seeds with its 95 % interval (Student's t).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+from assay.config.load import load_plan
+from assay.evaluate.report import Evaluation, read_report
+from assay.train.stages import run_plan
+
+PAGE = Path(__file__).parent.parent / "docs" / "algorithms.md"
+COMMON = """
+name = "common"
+trackers = ["jsonl"]
+[tasks]
+train = "drills:train"
+[evaluate]
+tasks = "drills:test"
+samples = 8
+max_tokens = 96
+[rollout]
+tasks_per_step = {tasks}
+group = {group}
+max_tokens = 96
+[rewards]
+tests = {{}}
+"""
+SFT = """
+[stages.sft]
+epochs = 6
+algorithm.name = "sft"
+dataset.batch = 64
+optimizer = { lr = 3e-3, schedule = "cosine", warmup = 10, weight_decay = 0.1 }
+"""
+RL = """
+[stages.rl]
+steps = {steps}
+optimizer = {{ lr = {rate}, warmup = 4 }}
+algorithm = {{ {algorithm} }}
+"""
+CONTENDERS = {
+    "reinforce": 'name = "reinforce"',
+    "rloo": 'name = "rloo"',
+    "grpo": 'name = "grpo"',
+    "dr_grpo": 'name = "dr_grpo"',
+    "dapo": 'name = "dapo", refills = 1',
+    "gspo": 'name = "gspo"',
+    "cispo": 'name = "cispo"',
+    "ppo, no critic": 'name = "ppo", critic = false',
+    "ppo, critic": 'name = "ppo"',
+    "dpo": 'name = "dpo"',
+}
+STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365}
+"""The 97.5 % point of Student's t for so many seeds."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One algorithm over its seeds."""
+
+    name: str
+    passed: list[float]
+    lengths: list[float]
+    seconds: float
+
+
+def learn(folder: Path, name: str, text: str, *words: str) -> Evaluation:
+    """The last evaluation of a run, which is made unless the folder holds it."""
+    file = folder / f"{name}.toml"
+    file.write_text(text)
+    run_plan(load_plan(file, ["--folder", str(folder), "--name", name, *words]), announce=lambda line: None)
+    return read_report(folder / name)[-1]
+
+
+def contend(folder: Path, name: str, start: Path, common: str, given: argparse.Namespace) -> Result:
+    """An algorithm, once for each seed. DAPO asks for half the tasks, so that its refills keep within the budget."""
+    began = time.perf_counter()
+    algorithm = CONTENDERS[name]
+    tasks = given.tasks // 2 if "refills" in algorithm else given.tasks
+    text = common.format(tasks=tasks, group=given.group) + RL.format(
+        steps=given.steps, rate=given.rate, algorithm=algorithm
+    )
+    words = ("--policy.model", str(start))
+    run = re.sub(r"\W+", "_", name)
+    found = [learn(folder, f"{run}_{seed}", text, *words, "--seed", str(seed)) for seed in range(given.seeds)]
+    seconds = (time.perf_counter() - began) / given.seeds
+    result = Result(name, [one.pass_at[1] for one in found], [one.mean_length for one in found], seconds)
+    print(f"{name}: {cell(result.passed, 100)} %, {cell(result.lengths)} tokens, {seconds:.0f} s a seed", flush=True)
+    return result
+
+
+def half(values: list[float]) -> float:
+    """Half the width of the mean's interval."""
+    return STUDENT[len(values)] * statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+
+
+def cell(values: list[float], scale: float = 1.0) -> str:
+    return f"{scale * statistics.fmean(values):.1f} ± {scale * half(values):.1f}"
+
+
+def table(start: Evaluation, results: list[Result], given: argparse.Namespace) -> str:
+    budget = given.steps * given.tasks * given.group
+    rows = [f"| SFT, where all start | {100 * start.pass_at[1]:.1f} | {start.mean_length:.1f} |"]
+    rows += [f"| {one.name} | {cell(one.passed, 100)} | {cell(one.lengths)} |" for one in results]
+    about = (
+        f"{given.steps} steps of {given.tasks} tasks with {given.group} completions ({budget:,} in all), "
+        f"learning rate {given.rate:g}, {given.seeds} seeds, {start.tasks} held-out tasks with {start.samples} "
+        "completions each.\n\n"
+    )
+    return about + "| | pass@1, % | tokens |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
+
+
+def draw(start: Evaluation, results: list[Result], file: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 0.9 + 0.36 * len(results)), layout="constrained")
+    panels: Any = figure.subplots(1, 2, sharey=True)
+    for axes, label, before, values in (
+        (panels[0], "pass@1, %", 100 * start.pass_at[1], [[100 * value for value in one.passed] for one in results]),
+        (panels[1], "completion length, tokens", start.mean_length, [one.lengths for one in results]),
+    ):
+        axes.axvline(before, color="#999999", linewidth=1, linestyle=":")
+        for place, own in enumerate(values):
+            axes.errorbar(statistics.fmean(own), place, xerr=half(own), fmt="o", color="#4269d0", capsize=3)
+            axes.plot(own, [place] * len(own), "|", color="#e07b39", markersize=9)
+        axes.set_xlabel(label)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_yticks(range(len(results)), [one.name for one in results])
+    panels[0].invert_yaxis()
+    figure.savefig(file, dpi=130)
+
+
+def write(start: Evaluation, results: list[Result], given: argparse.Namespace) -> None:
+    draw(start, results, PAGE.with_suffix(".png"))
+    begin, end = "<!-- measured -->\n", "<!-- end -->"
+    before, _, rest = PAGE.read_text().partition(begin)
+    shown = f"\n{table(start, results, given)}\n![Pass@1 and length of every algorithm]({PAGE.stem}.png)\n\n"
+    PAGE.write_text(before + begin + shown + end + rest.partition(end)[2])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("runs/algorithms"))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--tasks", type=int, default=16)
+    parser.add_argument("--group", type=int, default=8)
+    parser.add_argument("--rate", type=float, default=3e-4)
+    parser.add_argument("--write", action="store_true", help="also write docs/algorithms.md and its plot")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    common = COMMON.format(tasks=given.tasks, group=given.group)
+    start = learn(given.folder, "start", common + SFT)
+    checkpoint = max((given.folder / "start/sft/checkpoints").iterdir())
+    results = [contend(given.folder, name, checkpoint, COMMON, given) for name in CONTENDERS]
+    print(f"\n{table(start, results, given)}\n{(time.perf_counter() - began) / 60:.0f} minutes")
+    if given.write:
+        write(start, results, given)
+
+
+if __name__ == "__main__":
+    main()
