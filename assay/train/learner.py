@@ -17,7 +17,7 @@ from assay.config.sections import RunSettings
 from assay.errors import TrainingError
 from assay.maths.masked import masked_sum
 from assay.maths.seeds import derive
-from assay.policy.forward import token_logprobs
+from assay.policy.forward import Seen, forward, layout_of
 from assay.policy.load import Policy
 from assay.train.batch import micro_batches, to_batch
 from assay.train.optimizer import Optimizer
@@ -69,7 +69,9 @@ class Learner:
         return numbers
 
     def _prepare(self, samples: Sequence[Sample]) -> list[Batch]:
-        pieces = micro_batches(samples, self.settings.learner.micro_batch_tokens)
+        self.policy.model.train(self.algorithm.dropout)
+        packed = layout_of(self.policy.model) == "packed"
+        pieces = micro_batches(samples, self.settings.learner.micro_batch_tokens, packed)
         batches = [to_batch(piece, self.policy.pad_token, self.policy.device) for piece in pieces]
         self.policy.model.eval()
         if self.algorithm.epochs > 1:
@@ -83,13 +85,13 @@ class Learner:
         self.policy.model.train(self.algorithm.dropout)
         sums: dict[str, float] = defaultdict(float)
         for batch in batches:
-            logprobs, entropy = self._forward(batch)
-            losses, numbers = self.algorithm.loss(logprobs, batch)
+            seen = self._forward(batch)
+            losses, numbers = self.algorithm.loss(seen.logprobs, batch)
             loss = masked_sum(losses, batch.mask) / tokens
             _require_finite("loss", loss.item(), step)
             loss.backward()  # type: ignore[no-untyped-call]
             sums["loss"] += loss.item()
-            for name, value in {**numbers, "entropy": entropy}.items():
+            for name, value in {**numbers, "entropy": seen.entropy}.items():
                 sums[name] += float(masked_sum(value, batch.mask))
         norm = self.optimizer.step(step)
         _require_finite("gradient's norm", norm, step)
@@ -97,12 +99,12 @@ class Learner:
         means = {name: value / learned for name, value in sums.items() if name != "loss"}
         return {"loss": sums["loss"], **means, "grad_norm": norm}
 
-    def _forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return token_logprobs(self.policy.model, batch.tokens, batch.attention, batch.mask, self.temperature)
+    def _forward(self, batch: Batch) -> Seen:
+        return forward(self.policy.model, batch, self.temperature)
 
     @torch.no_grad()
     def _frozen(self, batch: Batch) -> Tensor:
-        return self._forward(batch)[0]
+        return self._forward(batch).logprobs
 
     @contextmanager
     def _as_reference(self) -> Iterator[None]:
