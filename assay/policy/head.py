@@ -39,7 +39,7 @@ def from_logits(logits: Tensor, targets: Tensor, entropy_gradient: bool) -> tupl
     """The same from logits [M, V] float32, divided by the temperature already."""
     logp = torch.log_softmax(logits, dim=-1)
     with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
-        entropy = -torch.linalg.vecdot(logp.exp(), logp)
+        entropy = -(logp.exp() * logp).sum(-1)
     return logp.gather(-1, targets.unsqueeze(-1)).squeeze(-1), entropy
 
 
