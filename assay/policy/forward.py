@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,14 @@ class Seen:
     """[B, T] float32, the critic's; None without one."""
 
 
+class Rows(NamedTuple):
+    """What there is to see: tokens, attention and mask of a batch, each [B, T]."""
+
+    tokens: Tensor
+    attention: Tensor
+    mask: Tensor
+
+
 def forward(
     model: Any, batch: Batch, temperature: float = 1.0, *, critic: nn.Module | None = None, entropy_gradient: bool = False
 ) -> Seen:
@@ -43,7 +51,8 @@ def forward(
 
     `critic` maps the hidden states [M, H] that predict the M masked tokens to values [M].
     """
-    return _see(layout_of(model), model, batch, temperature, critic, entropy_gradient)
+    rows = Rows(batch.tokens, batch.attention, batch.mask)
+    return _see(layout_of(model), model, rows, temperature, critic, entropy_gradient)
 
 
 def layout_of(model: Any) -> Layout:
@@ -56,10 +65,9 @@ def layout_of(model: Any) -> Layout:
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else plain.dtype
     known: dict[torch.dtype, Layout] = plain.__dict__.setdefault("assay_layouts", {})
     if dtype not in known:
-        known[dtype] = _try_layouts(model, 1e-3 if dtype == torch.float32 else 0.1)
-    if known[dtype] == "packed" and model.training and any(getattr(plain.config, name, 0) for name in DROPOUTS):
-        return "padded"
-    return known[dtype]
+        known[dtype] = _try_layouts(model, 2e-4 if dtype == torch.float32 else 0.1)
+    drops = any(getattr(plain.config.get_text_config(), name, None) for name in DROPOUTS)
+    return "padded" if known[dtype] == "packed" and model.training and drops else known[dtype]
 
 
 def _plain(model: Any) -> Any:
@@ -68,47 +76,42 @@ def _plain(model: Any) -> Any:
 
 
 def _see(
-    layout: Layout, model: Any, batch: Batch, temperature: float, critic: nn.Module | None, entropy_gradient: bool
+    layout: Layout, model: Any, rows: Rows, temperature: float, critic: nn.Module | None, entropy_gradient: bool
 ) -> Seen:
-    plain, targets = _plain(model), batch.tokens[batch.mask]
+    plain, targets = _plain(model), rows.tokens[rows.mask]
     if layout == "plain":
-        hidden, logits = _whole(model, batch)
+        hidden, logits = _whole(model, rows, wants_hidden=critic is not None)
         logprobs, entropy = from_logits(logits.float() / temperature, targets, entropy_gradient)
     else:
-        hidden = (_packed if layout == "packed" else _padded)(plain.base_model, batch)
+        hidden = (_packed if layout == "packed" else _padded)(plain.base_model, rows)
         head = plain.get_output_embeddings()
         logprobs, entropy = chosen_logprobs(head, hidden, targets, temperature, entropy_gradient)
-    zeros = torch.zeros(batch.tokens.shape, dtype=torch.float32, device=batch.tokens.device)
-    values = None if critic is None else zeros.masked_scatter(batch.mask, critic(hidden).float())
-    return Seen(zeros.masked_scatter(batch.mask, logprobs), zeros.masked_scatter(batch.mask, entropy), values)
+    zeros = torch.zeros(rows.tokens.shape, dtype=torch.float32, device=rows.tokens.device)
+    values = None if critic is None else zeros.masked_scatter(rows.mask, critic(hidden).float())
+    return Seen(zeros.masked_scatter(rows.mask, logprobs), zeros.masked_scatter(rows.mask, entropy), values)
 
 
-def _packed(trunk: Any, batch: Batch) -> Tensor:
+def _packed(trunk: Any, rows: Rows) -> Tensor:
     """[M, H] hidden states that predict the masked tokens, in row-major order."""
-    row = pack(batch.tokens, batch.mask)
-    no_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=batch.tokens.device)  # four axes: passed on as it is
+    row = pack(rows.tokens, rows.mask)
+    no_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=rows.tokens.device)  # four axes: passed on as it is
     places = {"input_ids": row.tokens.unsqueeze(0), "position_ids": row.positions.unsqueeze(0)}
     out = trunk(**places, attention_mask=no_mask, use_cache=False, parts=row.parts)
     return out.last_hidden_state[0, row.places]  # type: ignore[no-any-return]
 
 
-def _padded(trunk: Any, batch: Batch) -> Tensor:
-    out = trunk(input_ids=batch.tokens, attention_mask=batch.attention.long(), use_cache=False)
-    return out.last_hidden_state[:, :-1][batch.mask[:, 1:]]  # type: ignore[no-any-return]
+def _padded(trunk: Any, rows: Rows) -> Tensor:
+    out = trunk(input_ids=rows.tokens, attention_mask=rows.attention.long(), use_cache=False)
+    return out.last_hidden_state[:, :-1][rows.mask[:, 1:]]  # type: ignore[no-any-return]
 
 
-def _whole(model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The hidden states and [M, V] logits; those are made only of the positions that some row needs."""
-    wanted = batch.mask[:, 1:]
+def _whole(model: Any, rows: Rows, wants_hidden: bool) -> tuple[Tensor | None, Tensor]:
+    """The hidden states, and [M, V] logits; logits are made only of the positions that some row needs."""
+    wanted = rows.mask[:, 1:]
     needed = wanted.any(dim=0).nonzero().squeeze(-1)
-    out = model(
-        input_ids=batch.tokens,
-        attention_mask=batch.attention.long(),
-        use_cache=False,
-        logits_to_keep=needed,
-        output_hidden_states=True,
-    )
-    return out.hidden_states[-1][:, :-1][wanted], out.logits[wanted[:, needed]]
+    given = {"input_ids": rows.tokens, "attention_mask": rows.attention.long(), "use_cache": False}
+    out = model(**given, logits_to_keep=needed, output_hidden_states=wants_hidden)
+    return out.hidden_states[-1][:, :-1][wanted] if wants_hidden else None, out.logits[wanted[:, needed]]
 
 
 def _try_layouts(model: Any, tolerance: float) -> Layout:
@@ -141,13 +144,11 @@ def _try_layouts(model: Any, tolerance: float) -> Layout:
 def _try(layout: Layout, model: Any) -> Tensor:
     """Log-probabilities of a small batch, and the slope of their sum along a shift of all embedded tokens."""
     embedding = _plain(model).get_input_embeddings()
-    rows, width = 3, 12
-    tokens = (torch.arange(rows * width, device=model.device) * 7919 % embedding.weight.shape[0]).view(rows, width)
+    tokens = (torch.arange(36, device=model.device) * 7919 % embedding.weight.shape[0]).view(3, 12)
     tokens[1, :5] = tokens[0, :5]
-    place = torch.arange(width, device=model.device)
+    place = torch.arange(12, device=model.device)
     attention = place < torch.tensor([[12], [9], [10]], device=model.device)
     mask = attention & (place >= torch.tensor([[5], [5], [3]], device=model.device))
-    numbers = torch.zeros(rows, width, device=model.device)
     embedded: list[Tensor] = []
 
     def cut(module: nn.Module, given: Any, out: Tensor) -> Tensor:
@@ -157,7 +158,7 @@ def _try(layout: Layout, model: Any) -> Tensor:
     hook = embedding.register_forward_hook(cut)
     try:
         with torch.enable_grad():
-            logprobs = _see(layout, model, Batch(tokens, attention, mask, numbers, numbers), 1.0, None, False).logprobs
+            logprobs = _see(layout, model, Rows(tokens, attention, mask), 1.0, None, False).logprobs
             (slope,) = torch.autograd.grad((logprobs * torch.cos(place)).sum(), embedded)
     finally:
         hook.remove()

@@ -21,7 +21,7 @@ def chosen_logprobs(
     The entropy has a gradient only where `entropy_gradient`.
     """
     rows = max(1, TILE.get(hidden.device.type, TILE["cuda"]) // head.out_features)
-    if type(head) is nn.Linear:
+    if type(head) is nn.Linear and "forward" not in vars(head):
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else head.weight.dtype
         given = (hidden, head.weight, head.bias, targets, temperature, rows, entropy_gradient, dtype)

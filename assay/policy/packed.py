@@ -168,13 +168,13 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         kernel = _cpu_backward if slope.device.type == "cpu" else _cuda_backward
+        saved = ctx.saved_tensors  # once: checkpointing gives them up only once
         own, *shared = ctx.parts
-        found = kernel(slope, *ctx.saved_tensors, own, ctx.scale)
+        found = kernel(slope, *saved, own, ctx.scale)
         for part in shared:
-            for total, more, start in zip(
-                found, kernel(slope, *ctx.saved_tensors, part, ctx.scale), (part.start, 0, 0), strict=True
-            ):
-                total[:, :, start : start + more.shape[2]] += more
+            more = kernel(slope, *saved, part, ctx.scale)
+            for total, one, start in zip(found, more, (part.start, 0, 0), strict=True):
+                total[:, :, start : start + one.shape[2]] += one
         return *found, None, None
 
 

@@ -10,15 +10,13 @@ from assay.types import Batch, Sample
 
 
 def micro_batches(samples: Sequence[Sample], budget: int, packed: bool) -> list[list[Sample]]:
-    """Samples cut into pieces of at most `budget` tokens each (or one sample).
+    """Samples cut into pieces of at most `budget` tokens (or one sample).
 
-    `packed` sequences lie end to end and share their prompts, so samples of one prompt stay together as long as they fit.
-    Else each is padded to the longest of its piece, so they are sorted by length.
+    Packed sequences lie end to end and share their prompts, so samples of one prompt stay together as far as they fit.
+    Others are padded to the longest of their piece, so they are sorted by length.
     """
-    return _by_prompt(samples, budget) if packed else _by_length(samples, budget)
-
-
-def _by_length(samples: Sequence[Sample], budget: int) -> list[list[Sample]]:
+    if packed:
+        return _by_prompt(samples, budget)
     pieces: list[list[Sample]] = []
     for sample in sorted(samples, key=lambda one: len(one.tokens)):
         if pieces and (len(pieces[-1]) + 1) * len(sample.tokens) <= budget:
@@ -39,13 +37,12 @@ def _by_prompt(samples: Sequence[Sample], budget: int) -> list[list[Sample]]:
             size += len(sample.tokens) - len(prompt)
             if size > budget:
                 size = len(sample.tokens)
-                units.append((size, [sample]))
-            else:
-                units[-1] = (size, [*units[-1][1], sample])
+                units.append((size, []))
+            units[-1] = (size, [*units[-1][1], sample])
     sizes: list[int] = []
     pieces: list[list[Sample]] = []
     for size, unit in sorted(units, key=lambda one: -one[0]):
-        place = next((n for n, used in enumerate(sizes) if used + size <= budget), len(sizes))
+        place = next((place for place, held in enumerate(sizes) if held + size <= budget), len(sizes))
         if place == len(sizes):
             sizes.append(0)
             pieces.append([])
