@@ -45,7 +45,7 @@ class Rows(NamedTuple):
 
 
 def forward(
-    model: Any, batch: Batch, temperature: float = 1.0, *, critic: nn.Module | None = None, entropy_gradient: bool = False
+    model: Any, batch: Batch, temperature: float = 1.0, *, critic: Any = None, entropy_gradient: bool = False
 ) -> Seen:
     """What `model` makes of the masked tokens of `batch`; `temperature` divides the logits.
 
@@ -75,9 +75,7 @@ def _plain(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def _see(
-    layout: Layout, model: Any, rows: Rows, temperature: float, critic: nn.Module | None, entropy_gradient: bool
-) -> Seen:
+def _see(layout: Layout, model: Any, rows: Rows, temperature: float, critic: Any, entropy_gradient: bool) -> Seen:
     plain, targets = _plain(model), rows.tokens[rows.mask]
     if layout == "plain":
         hidden, logits = _whole(model, rows, wants_hidden=critic is not None)
@@ -128,7 +126,7 @@ def _try_layouts(model: Any, tolerance: float) -> Layout:
                 if layout == "packed" and not sees_only_parts(plain):
                     raise NotImplementedError("its attention is not full and causal everywhere")
                 off = float((_try(layout, model) - expected).abs().max())
-            except Exception as error:  # models bring code of their own, and that raises anything
+            except Exception as error:  # noqa: BLE001  # models bring code of their own, and that raises anything
                 reason = one_line(error)
             else:
                 if off <= tolerance:

@@ -29,7 +29,7 @@ def chosen_logprobs(
             return _Linear.apply(*given)  # type: ignore[no-any-return, no-untyped-call]
     pieces = [
         checkpoint(_by_calling, head, some, wanted, temperature, entropy_gradient, use_reentrant=False)
-        for some, wanted in zip(hidden.split(rows), targets.split(rows), strict=True)
+        for some, wanted in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)
     ]
     logprobs, entropy = zip(*pieces, strict=True)
     return torch.cat(logprobs), torch.cat(entropy)
@@ -52,9 +52,9 @@ def _by_calling(
 class _Linear(torch.autograd.Function):
     """Log softmax((h W' + b) / T) at the target, and its entropy H, over tiles of rows.
 
-    With z the scaled logits, d log p(y) / dz = onehot(y) - p and dH / dz = -p (log p + H). A head that does not learn has
-    its slopes with respect to h made on the way forward, but for a factor per row; one that learns has its logits made
-    once more on the way back, all but the last tile's, which are still there.
+    With z the scaled logits, d log p(y) / dz = onehot(y) - p and dH / dz = -p (log p + H). A head that does not learn
+    has its slopes towards h made on the way forward, but for a factor per row; one that learns has its logits made once
+    more on the way back, all but the last tile's, which are still there.
     """
 
     @staticmethod

@@ -53,7 +53,7 @@ def _part(queries: Sequence[int], keys: Sequence[int], start: int, causal: bool,
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A batch as one row of N tokens: first the prompts that several rows share, then what continues them, then the rest."""
+    """A batch as one row of N tokens: the prompts that several rows share, then what continues them, then the rest."""
 
     tokens: Tensor
     """[N] int64."""
@@ -90,9 +90,9 @@ def pack(tokens: Tensor, mask: Tensor) -> Packed:
     for rows, start in zip(groups, starts, strict=False):
         for row in rows:
             heads[row] = start
-    rows, places = mask.nonzero(as_tuple=True)
-    before = places - 1
-    head, tail = (torch.tensor(one, device=device)[rows] for one in (heads, tails))
+    of, before = mask.nonzero(as_tuple=True)
+    before = before - 1
+    head, tail = (torch.tensor(one, device=device)[of] for one in (heads, tails))
     own = [length for length in lengths if length]
     parts = [_part(own, own, 0, True, device)]
     continued = [sum(ends[row] - begins[row] for row in rows) for rows in groups]
@@ -101,7 +101,7 @@ def pack(tokens: Tensor, mask: Tensor) -> Packed:
     return Packed(
         tokens=torch.tensor([token for row, begin, end in spans for token in lists[row][begin:end]], device=device),
         positions=torch.tensor([place for _, begin, end in spans for place in range(begin, end)], device=device),
-        places=torch.where(before < first[rows], head + before, tail + before - first[rows]),
+        places=torch.where(before < first[of], head + before, tail + before - first[of]),
         parts=tuple(parts),
     )
 
@@ -125,7 +125,7 @@ def sees_only_parts(model: Any) -> bool:
 
 
 def _attention(
-    otherwise: Callable[..., Any], module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **given: Any
+    otherwise: Callable[..., Any], module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **given: Any
 ) -> tuple[Tensor, None]:
     """What transformers calls: `query` [1, A, N, D], `key` and `value` [1, K, N, D] -> [1, N, A, D]."""
     parts = given.pop("parts", None)
@@ -146,7 +146,7 @@ class _Attention(torch.autograd.Function):
     """Softmax attention whose keys come in parts, merged by their log-sum-exps.
 
     The backward pass of a part takes the merged output and log-sum-exp: p = exp(s - lse), and the rowsum(dO * O) in
-    ds = p (dp - rowsum(dO * O)), are then those of the whole softmax, so that the parts' gradients add up to the exact one.
+    ds = p (dp - rowsum(dO * O)), are then those of the whole softmax, so the parts' gradients add up to the exact one.
     """
 
     @staticmethod
@@ -167,7 +167,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        kernel = _cpu_backward if slope.device.type == "cpu" else _cuda_backward
+        kernel: Callable[..., list[Tensor]] = _cpu_backward if slope.device.type == "cpu" else _cuda_backward
         saved = ctx.saved_tensors  # once: checkpointing gives them up only once
         own, *shared = ctx.parts
         found = kernel(slope, *saved, own, ctx.scale)

@@ -30,7 +30,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "falcon": ("Falcon", {**SHAPE, "initializer_range": 0.2, "bos_token_id": 1, "eos_token_id": 2}),
     "mamba": ("Mamba", {**SHAPE, "pad_token_id": 0}),
     "eager": ("Llama", {**LLAMA, "attn_implementation": "eager"}),
-    "gpt2": ("GPT2", {"vocab_size": 97, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32, "initializer_range": 0.2}),
+    "gpt2": ("GPT2", {**SHAPE, "n_positions": 32, "initializer_range": 0.2}),
 }
 
 
@@ -92,7 +92,8 @@ def assert_same(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
         assert torch.allclose(ours[name], slope, rtol=1e-5, atol=1e-5 * size), name
 
 
-CASES = [("llama", ""), ("llama", "all"), ("llama", "q_proj,lm_head"), ("tied", ""), ("qwen2", ""), ("qwen2", "all"), ("gpt2", ""), ("gpt2", "all")]  # fmt: skip
+FULL = [(kind, "") for kind in ("llama", "tied", "qwen2", "gpt2")]
+CASES = [*FULL, ("llama", "all"), ("llama", "q_proj,lm_head"), ("qwen2", "all"), ("gpt2", "all")]
 
 
 @pytest.mark.parametrize(("kind", "lora"), CASES)
@@ -128,10 +129,8 @@ def test_log_probabilities_are_those_of_the_plain_forward_pass_and_zero_elsewher
 
 
 def test_a_prompt_is_laid_down_once_for_all_that_continue_it() -> None:
-    row = pack(*(torch.tensor(one) for one in (
-        [[1, 2, 3, 4, 5], [6, 7, 8, 0, 0], [1, 2, 9, 9, 0], [1, 2, 8, 0, 0]],
-        [[False, False, True, True, True], [False, True, True, False, False], [False, False, True, True, False], [False, False, True, False, False]],
-    )))  # fmt: skip
+    batch = batch_of(([1, 2], [3, 4, 5]), ([6], [7, 8]), ([1, 2], [9, 9]), ([1, 2], [8]))
+    row = pack(batch.tokens, batch.mask)
     assert row.tokens.tolist() == [1, 2, 3, 4, 9, 6, 7], "no prediction depends on a row's last token"
     assert row.positions.tolist() == [0, 1, 2, 3, 2, 0, 1]
     assert row.places.tolist() == [1, 2, 3, 5, 6, 1, 4, 1]
@@ -256,12 +255,13 @@ def test_a_head_in_tiles_has_the_gradients_of_the_whole_one(
     hidden, targets = torch.randn(21, 8, requires_grad=True), torch.randint(0, 50, (21,))
     leaves = [hidden, *(p for p in whole.parameters() if p.requires_grad)]
     logprobs, entropy = head.from_logits(whole(hidden) / 1.3, targets, entropy_gradient)
-    expected = torch.autograd.grad((logprobs * hidden[:, 0].detach()).sum() + entropy_gradient * entropy.square().sum(), leaves)
+    factors = torch.arange(21.0)
+    expected = torch.autograd.grad((logprobs * factors + entropy_gradient * entropy.square()).sum(), leaves)
     monkeypatch.setitem(head.TILE, "cpu", 50 * 4)
     logprobs, entropy = head.chosen_logprobs(whole, hidden, targets, 1.3, entropy_gradient)
-    found = torch.autograd.grad((logprobs * hidden[:, 0].detach()).sum() + entropy_gradient * entropy.square().sum(), leaves)
+    found = torch.autograd.grad((logprobs * factors + entropy_gradient * entropy.square()).sum(), leaves)
     for ours, theirs in zip(found, expected, strict=True):
-        assert torch.allclose(ours, theirs, atol=1e-5)
+        assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-4)
 
 
 def test_no_more_logits_than_a_tile_are_ever_held(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_no_more_logits_than_a_tile_are_ever_held(monkeypatch: pytest.MonkeyPatc
 
     sizes: list[int] = []
 
-    class Sizes(TorchDispatchMode):
+    class Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         def __torch_dispatch__(self, what: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = what(*args, **(kwargs or {}))
             sizes.extend(one.numel() for one in (out if isinstance(out, tuple) else [out]) if isinstance(one, Tensor))
@@ -278,7 +278,7 @@ def test_no_more_logits_than_a_tile_are_ever_held(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(head.TILE, "cpu", 1000 * 3)
     model = make("llama", vocab_size=1000, hidden_size=2, num_key_value_heads=1, num_attention_heads=1)
     layout_of(model)
-    with Sizes():
+    with Sizes():  # type: ignore[no-untyped-call]
         slopes(model, forward(model, BATCH).logprobs)
     assert int(BATCH.mask.sum()) == 33
     assert max(sizes) == 3000
