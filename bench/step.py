@@ -44,11 +44,10 @@ THEIRS: dict[str, dict[str, Any]] = {
     "TRL, its defaults in float32": {"bf16": False},
     "TRL, its defaults (bfloat16)": {},
     "TRL without checkpointing": {"bf16": False, "gradient_checkpointing": False},
-    "TRL without checkpointing, whole step at once": {
-        "bf16": False, "gradient_checkpointing": False, "per_device_train_batch_size": 32,
-    },
+    "TRL without checkpointing, whole step at once": {"bf16": False, "gradient_checkpointing": False, "whole": True},
     "TRL without checkpointing, bfloat16": {"gradient_checkpointing": False},
-}  # fmt: skip
+}
+"""Settings of TRL's; `whole` puts all rows of a step into one batch instead of eight."""
 
 
 def small_model(vocabulary: int, lora: bool) -> Any:
@@ -122,7 +121,7 @@ class Ours:
 class Theirs:
     """TRL's trainer, which is handed the rollouts instead of generating them."""
 
-    def __init__(self, model: Any, ours: Ours, steps: int, **changes: Any) -> None:
+    def __init__(self, model: Any, ours: Ours, steps: int, whole: bool = False, **changes: Any) -> None:
         import trl
         from datasets import Dataset
 
@@ -130,10 +129,9 @@ class Theirs:
         settings = {
             "output_dir": self.folder.name, "use_cpu": True, "report_to": [], "save_strategy": "no", "max_steps": steps,
             "logging_steps": 10_000, "disable_tqdm": True, "num_generations": 8, "max_completion_length": 256,
-            "per_device_train_batch_size": 8,
+            "per_device_train_batch_size": len(ours.samples) if whole else 8,
+            "gradient_accumulation_steps": 1 if whole else len(ours.samples) // 8,
         } | changes  # fmt: skip
-        settings["gradient_accumulation_steps"] = max(1, len(ours.samples) // settings["per_device_train_batch_size"])
-        settings["per_device_train_batch_size"] = min(settings["per_device_train_batch_size"], len(ours.samples))
         self.trainer = trl.GRPOTrainer(
             model=model,
             reward_funcs=lambda completions, **_: [0.0] * len(completions),
@@ -199,10 +197,10 @@ def compare(lora: bool, tasks: int, vocabulary: int) -> float:
     return max(float((found[name] - slope).abs().max()) for name, slope in right.items()) / largest
 
 
-def race(lora: bool, tasks: int, rounds: int, vocabulary: int, bfloat16: bool, **changes: Any) -> tuple[list[float], ...]:
-    """Seconds of each of TRL's updates, and of ours after it."""
-    ours = Ours(small_model(vocabulary, lora), rollouts(tasks, vocabulary))
-    theirs = Theirs(small_model(vocabulary, lora), ours, rounds + 2, **changes)
+def race(lora: bool, tasks: int, rounds: int, **changes: Any) -> tuple[list[float], list[float]]:
+    """Seconds of each of TRL's updates, and of ours after it, both in bfloat16 unless `changes` have it off."""
+    ours = Ours(small_model(2048, lora), rollouts(tasks, 2048))
+    theirs = Theirs(small_model(2048, lora), ours, rounds + 2, **changes)
     their_seconds: list[float] = []
     our_seconds: list[float] = []
     begun = [0.0]
@@ -213,7 +211,7 @@ def race(lora: bool, tasks: int, rounds: int, vocabulary: int, bfloat16: bool, *
     def end() -> None:
         their_seconds.append(time.perf_counter() - begun[0])
         start = time.perf_counter()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=changes.get("bf16", True)):
             ours.update()
         our_seconds.append(time.perf_counter() - start)
 
@@ -276,24 +274,27 @@ def side_by_side(rounds: int) -> None:
         kind = "LoRA" if lora else "full"
         for tasks in (1, 4):
             off = compare(lora, tasks, 2048)
-            print(f"{kind}, {tasks} x 8: the largest difference of a gradient is {off:.1e} of the largest gradient")
             assert off < 1e-4
+            print(f"{kind}, {tasks} x 8: no gradient differs by more than {off:.0e} of the largest")
             for name, changes in THEIRS.items():
-                bfloat16 = changes.get("bf16", True)
-                theirs, ours = race(lora, tasks, rounds, 2048, bfloat16, **changes)
-                tokens = tasks * sum(LENGTHS)
-                ratios = sorted(t / o for t, o in zip(theirs, ours, strict=True))
-                print(
-                    f"{kind}, {tasks} x 8: {tokens / statistics.median(ours):6.0f} completion tokens/s, "
-                    f"{name} {tokens / statistics.median(theirs):6.0f}: "
-                    f"{statistics.median(theirs) / statistics.median(ours):.2f} times ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-                    + (", both in bfloat16" if bfloat16 else ""),
-                    flush=True,
-                )
-        names = ["assay", *(name for name in THEIRS if "bfloat16" not in name)][:3]
+                if tasks > 1 or "whole" not in changes:
+                    print(
+                        f"{kind}, {tasks} x 8: {speeds(name, tasks, *race(lora, tasks, rounds, **changes))}", flush=True
+                    )
+        names = ["assay", "TRL, its defaults in float32", "TRL without checkpointing"]
         found = {name: memory(name, lora, 32_000) for name in names}
-        print(f"{kind}, 1 x 8, vocabulary 32,000, peak above model and optimizer: ", end="")
-        print(", ".join(f"{name} {mib:.0f} MiB ({mib / found['assay']:.2f})" for name, mib in found.items()), flush=True)
+        print(f"{kind}, 1 x 8, vocabulary 32,000, peak above model and optimizer:", end=" ")
+        print(", ".join(f"{name} {mib:.0f} MiB" for name, mib in found.items()), flush=True)
+
+
+def speeds(name: str, tasks: int, theirs: Sequence[float], ours: Sequence[float]) -> str:
+    """Medians of both, and of their ratios with the range."""
+    ratios = [t / o for t, o in zip(theirs, ours, strict=True)]
+    rates = [tasks * sum(LENGTHS) / statistics.median(seconds) for seconds in (ours, theirs)]
+    return (
+        f"{rates[0]:.0f} completion tokens/s, {name} {rates[1]:.0f}: {statistics.median(ratios):.2f} times "
+        f"({min(ratios):.2f} to {max(ratios):.2f})" + (", both in bfloat16" if "bfloat16" in name else "")
+    )
 
 
 def main() -> None:
@@ -302,9 +303,16 @@ def main() -> None:
     parser.add_argument("--memory-of", metavar="WHO")
     parser.add_argument("--vocabulary", type=int, default=2048)
     parser.add_argument("--lora", action="store_true")
+    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--dry", action="store_true", help="with --large: a tiny model on the CPU")
+    parser.add_argument("--peak", type=float, default=989e12, help="the card's flops in bfloat16 [1/s]")
     given = parser.parse_args()
     torch.set_num_threads(2)
-    if given.memory_of:
+    if given.large:
+        from bench.levers import print_levers
+
+        print_levers(given.dry, given.peak)
+    elif given.memory_of:
         print(json.dumps(measure_memory(given.memory_of, given.lora, given.vocabulary)))
     else:
         side_by_side(given.rounds)
