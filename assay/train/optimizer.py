@@ -22,7 +22,8 @@ class Optimizer:
         matrices = [p for p in self.parameters.values() if p.ndim >= 2]
         others = [p for p in self.parameters.values() if p.ndim < 2]
         groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": others, "weight_decay": 0.0}]
-        self.adamw = torch.optim.AdamW([g for g in groups if g["params"]], settings.lr, settings.betas, settings.eps)
+        used = [group for group in groups if group["params"]]
+        self.adamw = torch.optim.AdamW(used, settings.lr, settings.betas, settings.eps, fused=True)
 
     def rate(self, step: int) -> float:
         """The learning rate at `step` (from 0)."""
@@ -55,5 +56,4 @@ class Optimizer:
         for key, value in load_file(file).items():
             name, _, moment = key.rpartition("|")
             parameter = self.parameters[name]
-            where = value if moment == "step" else value.to(parameter.device)
-            self.adamw.state[parameter][moment] = where
+            self.adamw.state[parameter][moment] = value.to(parameter.device)
