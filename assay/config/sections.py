@@ -123,7 +123,7 @@ class LearnerSettings(Section):
     """How a batch is cut into pieces that fit in memory."""
 
     micro_batch_tokens: PositiveInt = 16_384
-    """Padded tokens in one forward and backward pass; changes memory and speed, not the result."""
+    """Tokens in one forward and backward pass, padding included, a shared prompt once; changes memory and speed alone."""
 
 
 class JudgeSettings(Section):

@@ -141,7 +141,7 @@ def _try_layouts(model: Any, tolerance: float) -> Layout:
 
 
 def _try(layout: Layout, model: Any) -> tuple[Tensor, Tensor]:
-    """[3, 12] log-probabilities of a small batch, and [H] the slope of a sum of them along a shift of every embedding."""
+    """[3, 12] log-probabilities of a small batch, and the slope [H] of a sum of them as all embeddings shift."""
     embedding = _plain(model).get_input_embeddings()
     tokens = (torch.arange(36, device=model.device) * 7919 % embedding.weight.shape[0]).view(3, 12)
     tokens[1, :5] = tokens[0, :5]
