@@ -129,7 +129,7 @@ class LearnerSettings(Section):
     """How a batch is cut into pieces that fit in memory."""
 
     micro_batch_tokens: PositiveInt = 16_384
-    """Padded tokens in one forward and backward pass; changes memory and speed, not the result."""
+    """Tokens in one forward and backward pass, padding included, a shared prompt once: memory and speed alone."""
 
 
 class JudgeSettings(Section):

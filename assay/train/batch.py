@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -15,11 +16,16 @@ NUMBERS = ("logprobs", "advantages", "old_logprobs", "reference_logprobs", "valu
 """Per-token numbers of a sample that a batch holds under the same name."""
 
 
-def micro_batches(samples: Sequence[Sample], budget: int, *, whole_groups: bool = False) -> list[list[Sample]]:
-    """Samples sorted by length and cut so that each piece, padded, holds at most `budget` tokens (or one sample).
+def micro_batches(
+    samples: Sequence[Sample], budget: int, *, packed: bool, whole_groups: bool = False
+) -> list[list[Sample]]:
+    """Samples cut into pieces of at most `budget` tokens (or one sample; with `whole_groups`, one group).
 
-    With `whole_groups` no group is cut: a piece holds at most `budget` tokens or one group.
+    Packed sequences lie end to end and share their prompts, so samples of one prompt stay together as far as they fit.
+    Others are padded to the longest of their piece, so they are sorted by length.
     """
+    if packed:
+        return _filled(by_group(samples) if whole_groups else _by_prompt(samples, budget), budget)
     units = by_group(samples) if whole_groups else [[sample] for sample in samples]
     pieces: list[list[Sample]] = []
     for unit in sorted(units, key=_longest):
@@ -28,6 +34,41 @@ def micro_batches(samples: Sequence[Sample], budget: int, *, whole_groups: bool 
         else:
             pieces.append(list(unit))
     return pieces
+
+
+def _by_prompt(samples: Sequence[Sample], budget: int) -> list[list[Sample]]:
+    """Samples of one prompt together, cut where they take more than `budget` tokens."""
+    units: dict[tuple[int, ...], list[list[Sample]]] = {}
+    for sample in samples:
+        unit = units.setdefault(_prompt(sample), [[]])
+        if unit[-1] and _packed([*unit[-1], sample]) > budget:
+            unit.append([])
+        unit[-1].append(sample)
+    return list(chain.from_iterable(units.values()))
+
+
+def _filled(units: Sequence[list[Sample]], budget: int) -> list[list[Sample]]:
+    """Units put together, the largest first, each in the first piece that has room for it."""
+    sizes: list[int] = []
+    pieces: list[list[Sample]] = []
+    for unit in sorted(units, key=_packed, reverse=True):
+        place = next((place for place, held in enumerate(sizes) if held + _packed(unit) <= budget), len(sizes))
+        if place == len(sizes):
+            sizes.append(0)
+            pieces.append([])
+        sizes[place] += _packed(unit)
+        pieces[place] += unit
+    return pieces
+
+
+def _packed(unit: Sequence[Sample]) -> int:
+    """Tokens of samples that lie end to end, each prompt once."""
+    prompts = {_prompt(sample) for sample in unit}
+    return sum(map(len, prompts)) + sum(len(sample.tokens) - len(_prompt(sample)) for sample in unit)
+
+
+def _prompt(sample: Sample) -> tuple[int, ...]:
+    return sample.tokens[: (*sample.mask, True).index(True)]
 
 
 def by_group(samples: Sequence[Sample]) -> list[list[Sample]]:

@@ -21,7 +21,7 @@ from assay.errors import TrainingError
 from assay.maths.masked import masked_sum
 from assay.maths.seeds import derive
 from assay.policy.critic import make_critic
-from assay.policy.forward import Seen, forward
+from assay.policy.forward import Seen, forward, layout_of
 from assay.policy.load import Policy
 from assay.policy.reference import Reference
 from assay.train.batch import by_group, micro_batches, to_batch, with_weights
@@ -138,8 +138,9 @@ class Learner:
         return {"loss": sums["loss"], **means, "grad_norm": norm}
 
     def _pieces(self, samples: Sequence[Sample]) -> list[list[Sample]]:
+        packed = layout_of(self.policy.model) == "packed"
         budget = self.settings.learner.micro_batch_tokens
-        return micro_batches(samples, budget, whole_groups=self.algorithm.whole_groups)
+        return micro_batches(samples, budget, packed=packed, whole_groups=self.algorithm.whole_groups)
 
     def _batch(self, samples: Sequence[Sample]) -> Batch:
         return to_batch(samples, self.policy.pad_token, self.policy.device)

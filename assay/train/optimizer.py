@@ -53,7 +53,8 @@ class Optimizer:
             {"params": [p for p in usual if p.ndim < 2], "weight_decay": 0.0, "haste": 1.0},
             {"params": [self.masters[name] for name in hasty], "weight_decay": 0.0, "haste": CRITIC_HASTE},
         ]
-        self.adamw = torch.optim.AdamW([g for g in groups if g["params"]], self.lr, settings.betas, settings.eps)
+        used = [group for group in groups if group["params"]]
+        self.adamw = torch.optim.AdamW(used, self.lr, settings.betas, settings.eps, fused=True)
 
     def rate(self, step: int) -> float:
         """The learning rate at `step` (from 0)."""
@@ -91,7 +92,7 @@ class Optimizer:
             if moment == MASTER:
                 master.data.copy_(value)
             else:
-                self.adamw.state[master][moment] = value if moment == "step" else value.to(master.device)
+                self.adamw.state[master][moment] = value.to(master.device)
         self._round()
 
     def _round(self) -> None:

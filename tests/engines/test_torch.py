@@ -14,8 +14,10 @@ from assay.engines import torch as engine_file
 from assay.engines.base import Request, Sampling, Written
 from assay.engines.torch import TorchEngine, _nucleus
 from assay.errors import MachineError
-from assay.policy.forward import token_logprobs
+from assay.policy.forward import forward
 from assay.policy.load import Policy, load_policy
+from assay.train.batch import to_batch
+from assay.types import Sample
 from tests.policies import TASKS, checkpoint, tiny_policy
 
 
@@ -54,11 +56,10 @@ def test_log_probabilities_equal_the_learners(tmp_path: Path, kind: str, tempera
     requests = requests_for(policy, 6)
     for written in write(policy, requests, Sampling(24, temperature)):
         prompt, completion = requests[written.request].prompt, written.completion
-        tokens = torch.tensor([prompt + completion.tokens])
-        mask = torch.zeros_like(tokens, dtype=torch.bool)
-        mask[:, len(prompt) :] = True
-        expected, _ = token_logprobs(policy.model, tokens, torch.ones_like(mask), mask, temperature or 1.0)
-        assert torch.allclose(expected[mask], torch.tensor(completion.logprobs), atol=1e-4)
+        mask = (False,) * len(prompt) + (True,) * len(completion.tokens)
+        batch = to_batch([Sample(prompt + completion.tokens, mask)], 0, policy.device)
+        expected = forward(policy.model, batch, temperature or 1.0).logprobs[batch.mask]
+        assert torch.allclose(expected, torch.tensor(completion.logprobs), atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["tiny", "qwen2+lora"])

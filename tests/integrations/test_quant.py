@@ -12,7 +12,7 @@ from assay.algorithms import algorithms
 from assay.config.sections import LoraSettings, PolicySettings, TinySettings
 from assay.engines.base import Request, Sampling
 from assay.engines.torch import TorchEngine
-from assay.policy.forward import token_logprobs
+from assay.policy.forward import forward
 from assay.policy.load import Policy, load_policy
 from assay.policy.tiny import make_tiny
 from assay.train.batch import to_batch
@@ -63,8 +63,7 @@ def write_some(policy: Policy) -> None:
 def gradients(policy: Policy) -> dict[str, torch.Tensor]:
     batch = to_batch(random_samples(6), policy.pad_token, policy.device)
     policy.model.eval()
-    logprobs, _ = token_logprobs(policy.model, batch.tokens, batch.attention, batch.mask)
-    (-logprobs.sum() / batch.mask.sum()).backward()  # type: ignore[no-untyped-call]
+    (-forward(policy.model, batch).logprobs.sum() / batch.mask.sum()).backward()  # type: ignore[no-untyped-call]
     return {name: p.grad for name, p in policy.trainable.items() if p.grad is not None}
 
 

@@ -1,4 +1,4 @@
-"""Loading, tokens and masks, log-probabilities and saving, on small Llama and Qwen2 checkpoints made here."""
+"""Loading, tokens and masks and saving, on small Llama and Qwen2 checkpoints made here."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import torch
 
 from assay.config.sections import LoraSettings, PolicySettings, TinySettings
 from assay.errors import ModelError, SettingsError
-from assay.policy.forward import token_logprobs
 from assay.policy.load import Policy, load_policy, pick_device
 from assay.policy.tiny import make_tiny
 from assay.types import Check, Task
-from tests.policies import TASKS, change_json, checkpoint, tiny_policy
+from tests.policies import TASKS, checkpoint, tiny_policy
 
 SAID = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 TEMPLATE = SAID + "{% if add_generation_prompt %}<assistant>{% endif %}"
@@ -69,56 +68,6 @@ def test_a_checkpoint_is_loaded_saved_and_loaded_again_by_transformers(
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "saved").eval()
     with torch.no_grad():
         assert torch.equal(theirs(torch.arange(20).unsqueeze(0)).logits, logits_of(policy))
-
-
-def test_log_probabilities_are_those_of_the_plain_forward_pass_and_zero_elsewhere(tmp_path: Path) -> None:
-    policy = tiny_policy(tmp_path)
-    tokens = torch.tensor([[5, 6, 7, 8], [9, 10, 0, 0]])
-    attention = torch.tensor([[True] * 4, [True, True, False, False]])
-    mask = torch.tensor([[False, False, True, True], [False, True, False, False]])
-    logprobs, entropy = token_logprobs(policy.model, tokens, attention, mask, temperature=0.7)
-    plain = torch.log_softmax(policy.model(tokens[:1]).logits[0] / 0.7, -1)
-    short = torch.log_softmax(policy.model(tokens[1:, :2]).logits[0] / 0.7, -1)
-    assert logprobs[0].tolist() == pytest.approx([0, 0, plain[1, 7].item(), plain[2, 8].item()], abs=1e-5)
-    assert logprobs[1].tolist() == pytest.approx([0, short[0, 10].item(), 0, 0], abs=1e-5)
-    assert entropy[0, 2].item() == pytest.approx(-(plain[1].exp() * plain[1]).sum().item(), abs=1e-4)
-    assert entropy[0, 1].item() == 0
-
-
-def plain_logprobs(model: torch.nn.Module, tokens: torch.Tensor, attention: torch.Tensor) -> torch.Tensor:
-    """[B, T] log-probabilities from the logits of every position."""
-    logits = model(input_ids=tokens, attention_mask=attention.long()).logits[:, :-1].float()
-    found = torch.log_softmax(logits, -1).gather(-1, tokens[:, 1:].unsqueeze(-1)).squeeze(-1)
-    return torch.nn.functional.pad(found, (1, 0))
-
-
-@pytest.mark.parametrize("kind", ["llama", "gemma2"])
-def test_logits_are_made_where_they_are_needed_and_give_the_same_gradient(tmp_path: Path, kind: str) -> None:
-    made = checkpoint(tmp_path, kind)
-    if kind == "gemma2":
-        change_json(made / "config.json", final_logit_softcapping=0.5)
-    policy = load_policy(PolicySettings(model=str(made), device="cpu"))
-    policy.model.eval()
-    torch.manual_seed(3)
-    tokens = torch.randint(2, 300, (3, 12))
-    lengths = torch.tensor([12, 9, 7])
-    attention = torch.arange(12) < lengths.unsqueeze(-1)
-    mask = attention & (torch.arange(12) >= torch.tensor([[8], [5], [6]]))
-    mask[0, 9] = False
-    seen: list[int] = []
-    hook = policy.model.lm_head.register_forward_hook(lambda module, given, out: seen.append(out.shape[1]))
-    weights = torch.rand(3, 12)
-    torch.autograd.backward((token_logprobs(policy.model, tokens, attention, mask)[0] * weights).sum())
-    hook.remove()
-    assert seen == [6], "some row wants token 5, 6, 7, 8, 10 or 11; none wants another"
-    ours = {name: parameter.grad.clone() for name, parameter in policy.trainable.items() if parameter.grad is not None}
-    policy.model.zero_grad()
-    torch.autograd.backward((plain_logprobs(policy.model, tokens, attention) * weights).masked_fill(~mask, 0).sum())
-    assert ours.keys() == policy.trainable.keys()
-    for name, parameter in policy.trainable.items():
-        assert parameter.grad is not None
-        size = max(1.0, parameter.grad.abs().max().item())
-        assert torch.allclose(ours[name], parameter.grad, rtol=0, atol=1e-6 * size), name
 
 
 def test_a_base_models_prompt_is_the_stub_and_its_dialogue_masks_the_prompt_only(tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_every_pair_counts_the_same_in_dpo_however_long_its_completions(tmp_path
 
 def test_micro_batches_of_whole_groups_never_cut_one() -> None:
     for budget in (1, 40, 200):
-        pieces = micro_batches(pairs(9), budget, whole_groups=True)
+        pieces = micro_batches(pairs(9), budget, packed=False, whole_groups=True)
         homes = [{sample.group for sample in piece} for piece in pieces]
         assert sum(map(len, homes)) == 9, "no group is in two pieces"
         assert all(
@@ -272,16 +272,34 @@ def test_what_an_algorithm_has_learned_beside_the_policy_is_saved_and_taken_up_a
         assert {**one, "time/learn": 0} == {**other, "time/learn": 0}
 
 
-def test_micro_batches_keep_the_budget_and_lose_nothing() -> None:
+def test_micro_batches_of_padded_sequences_keep_the_budget_and_lose_nothing() -> None:
     samples = random_samples(30)
-    pieces = micro_batches(samples, 64)
+    pieces = micro_batches(samples, 64, packed=False)
     assert sorted(id(s) for piece in pieces for s in piece) == sorted(id(s) for s in samples)
     assert all(len(piece) == 1 or len(piece) * max(len(s.tokens) for s in piece) <= 64 for piece in pieces)
 
 
-def test_a_sample_longer_than_the_budget_is_a_micro_batch_of_its_own() -> None:
+def continuing(prompt: int, *lengths: int) -> list[Sample]:
+    return [Sample((prompt,) * 10 + (1,) * n, (False,) * 10 + (True,) * n, group=str(prompt)) for n in lengths]
+
+
+def test_micro_batches_of_packed_sequences_count_a_prompt_once_and_keep_its_samples_together() -> None:
+    eight, two, four = continuing(8, 5, 6, 7), continuing(2, 2), continuing(4, 4, 4)
+    pieces = micro_batches([eight[0], *two, *four, *eight[1:]], 30, packed=True)
+    assert pieces == [eight, [*four, *two]], "10 + 5 + 6 + 7 tokens, and 10 + 4 + 4 with 10 + 2"
+
+
+def test_a_group_beyond_the_budget_is_cut_and_its_prompt_counted_in_each_piece() -> None:
+    samples = continuing(3, *[6] * 7)
+    pieces = micro_batches(samples, 30, packed=True)
+    assert [len(piece) for piece in pieces] == [3, 3, 1], "10 + 3 x 6 tokens"
+    assert sorted(id(s) for piece in pieces for s in piece) == sorted(map(id, samples))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_sample_longer_than_the_budget_is_a_micro_batch_of_its_own(packed: bool) -> None:
     long = Sample(tokens=(1,) * 50, mask=(False,) + (True,) * 49)
-    assert [len(piece) for piece in micro_batches([long, long], 10)] == [1, 1]
+    assert [len(piece) for piece in micro_batches([long, long], 10, packed=packed)] == [1, 1]
 
 
 def test_a_batch_pads_on_the_right_and_masks_the_padding() -> None:
