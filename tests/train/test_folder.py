@@ -128,7 +128,7 @@ def test_what_was_not_finite_is_written_whole_with_the_checkpoint_that_is_left_n
     assert tensors["0/advantages"].isnan().any()
     shown = json.loads((there / "batches.json").read_text())
     assert shown["error"] == "step 4: the loss is nan; lower optimizer.lr"
-    assert shown["tensors"]["0/mask"] == ["bool", 4, width]
+    assert shown["tensors"]["0/mask"] == ["bool", 4, len(longest)]
 
 
 def test_an_error_without_numbers_names_the_checkpoint_alone(tmp_path: Path) -> None:
