@@ -60,9 +60,10 @@ def _doubtful(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) ->
 def _rewards_can_teach(settings: RunSettings) -> bool:
     """Whether rewards that differ as much as they can give any advantage, in an algorithm of its own."""
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
-    blank = Sample(tokens=(0, 0), mask=(False, True), logprobs=(0.0, 0.0))
+    nothing = (0.0, 0.0)
+    blank = Sample((0, 0), (False, True), nothing, old_logprobs=nothing, reference_logprobs=nothing, values=nothing)
     made = [
-        replace(blank, reward=float((task + member) % 2), group=str(task))
+        replace(blank, reward=float(passed := (task + member) % 2), passed=bool(passed), group=str(task))
         for task in range(min(settings.rollout.tasks_per_step, 2))
         for member in range(settings.rollout.group)
     ]

@@ -91,7 +91,7 @@ GRADE = ("grade", "--tasks", "tasks.jsonl", "--samples")
         (["train", "a.toml"], {"a.toml": TINY + "\n[optimizer]\nlrr = 1\n"},
          "unknown setting 'optimizer.lrr'; did you mean 'optimizer.lr'?"),
         (["train", "a.toml", "--steps"], {"a.toml": TINY}, "--steps lacks its value"),
-        (["train", "a.toml", "--stages.grpo.algorithm.name", "gpro"], {"a.toml": TINY}, "did you mean 'grpo'?"),
+        (["train", "a.toml", "--stages.grpo.algorithm.name", "grpoo"], {"a.toml": TINY}, "did you mean 'grpo'?"),
         (["train", "a.toml", "--tasks.train", "drils"], {"a.toml": TINY}, "did you mean 'drills'?"),
         (["train", "a.toml", "--rewards.lenght.alpha", "1"], {"a.toml": TINY}, "did you mean 'length'?"),
         (["train", "a.toml", "--rewards.tests.mod", "all"], {"a.toml": TINY}, "did you mean"),
