@@ -44,6 +44,8 @@ bench: fuzz
 	$(BIN)/python -m bench.serve
 	$(BIN)/python -m bench.walls
 	$(BIN)/python -m bench.threads
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations]"
+	$(BIN)/python -m bench.step
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache
