@@ -129,7 +129,7 @@ class LearnerSettings(Section):
     """How a batch is cut into pieces that fit in memory."""
 
     micro_batch_tokens: PositiveInt = 16_384
-    """Tokens in one forward and backward pass, padding included, a shared prompt once: memory and speed alone."""
+    """Tokens in one forward and backward pass, padding counted, a shared prompt once; changes memory and speed only."""
 
 
 class JudgeSettings(Section):

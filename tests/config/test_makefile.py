@@ -55,6 +55,5 @@ def test_an_environment_that_is_there_is_kept(tmp_path: Path) -> None:
 
 def test_bench_runs_every_measurement() -> None:
     shown = subprocess.run(["make", "-n", "bench"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for file in (ROOT / "bench").glob("*.py"):
-        if "__main__" in file.read_text():
-            assert f"-m bench.{file.stem} " in f"{shown} ".replace("\n", " \n")
+    for file in (file for file in (ROOT / "bench").glob("*.py") if "__main__" in file.read_text()):
+        assert f"-m bench.{file.stem} " in f"{shown} ".replace("\n", " \n")
