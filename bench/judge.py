@@ -5,7 +5,8 @@
 
 Both judge the same programs with as many workers, in processes of their own; each round times ours, then theirs, and
 medians count. Their package may come with its `exec` commented out, as a safety notice: then it passes nothing, and is
-not compared. Programs that read and print get a fresh process for each test: those are counted.
+not compared. Programs that leave no trace share processes; the same ones with an `import os` before them get one each.
+Programs that read and print get a fresh process for each test: those are counted.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ print(json.dumps([time.perf_counter() - start, passed]))
 """
 
 
-async def ours(file: Path, workers: int) -> tuple[float, float, int]:
-    """Seconds without and with the judge's start, and how many passed."""
+async def ours(file: Path, workers: int, before: str = "") -> tuple[float, float, int]:
+    """Seconds without and with the judge's start, and how many passed, with some code `before` each program."""
     from assay.judge import Job, Judge
     from assay.tasks import load
 
@@ -46,7 +47,7 @@ async def ours(file: Path, workers: int) -> tuple[float, float, int]:
     async with Judge(slots=workers) as judge:
         await judge.run(Job(tasks[0], tasks[0].reference))
         started = time.perf_counter()
-        jobs = [Job(task, task.reference) for task in tasks]
+        jobs = [Job(task, f"{before}{task.reference}") for task in tasks]
         passed = sum([execution.verdict == "pass" async for _, execution in judge.stream(jobs)])
         ended = time.perf_counter()
     return ended - started, ended - begun, passed
@@ -87,22 +88,29 @@ def main() -> None:
     options = parser.parse_args()
     file = Path(os.environ.get("ASSAY_DATA", "../shared/data")) / "humaneval" / "HumanEval.jsonl.gz"
     if options.one:
-        run = exchanges(options.workers) if options.one == "exchanges" else ours(file, options.workers)
-        print(json.dumps(asyncio.run(run)))
+        runs = {
+            "functions": lambda: ours(file, options.workers),
+            "alone": lambda: ours(file, options.workers, "import os\n"),
+            "exchanges": lambda: exchanges(options.workers),
+        }
+        print(json.dumps(asyncio.run(runs[options.one]())))
         return
     with gzip.open(file) as lines:
         count = sum(1 for _ in lines)
     mine: list[list[float]] = []
     other: list[list[float]] = []
+    alone: list[list[float]] = []
     printing: list[list[float]] = []
     for _ in range(options.rounds):
         mine.append(timed([__file__, "--one", "functions", "--workers", str(options.workers)]))
+        alone.append(timed([__file__, "--one", "alone", "--workers", str(options.workers)]))
         printing.append(timed([__file__, "--one", "exchanges", "--workers", str(options.workers)]))
         if options.beside:
             other.append(timed(["-c", THEIRS, options.beside, str(file), str(options.workers)]))
     print(f"{count} references, {options.workers} workers, {options.rounds} rounds: median (slowest to fastest)")
     print(f"assay, running:          {rate(count, [row[0] for row in mine])}   passed {mine[-1][2]}")
     print(f"assay, with its start:   {rate(count, [row[1] for row in mine])}")
+    print(f"assay, a process each:   {rate(count, [row[0] for row in alone])}   passed {alone[-1][2]}")
     print(
         f"assay, read and print:   {rate(1000, [row[0] for row in printing])}   passed {printing[-1][2]} of 1000 tests"
     )
