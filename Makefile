@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo test test-integrations lint fuzz bench clean
+.PHONY: install demo test test-long test-integrations lint fuzz bench clean
 .DEFAULT_GOAL := install
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -20,6 +20,9 @@ demo: install
 
 test: install
 	$(BIN)/python -m pytest
+
+test-long: install
+	$(BIN)/python -m pytest -m long
 
 test-integrations: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations,quant]"

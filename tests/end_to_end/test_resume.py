@@ -58,7 +58,6 @@ SETTINGS = {
     "lora": "[policy.lora]\nrank = 4\ndropout = 0.1\n",
     "rounded": '[policy]\ndtype = "bfloat16"\ncheckpointing = true\nfloat32_head = true\n',
 }
-KILLS = {"full": 20, "lora": 6, "rounded": 6}
 LENGTHS = {"sft": 8, "grpo": 13}
 STEPS = [(stage, step) for stage, length in LENGTHS.items() for step in range(1, length + 1)][:-1]
 """All but the last, after which there would be nothing left to kill."""
@@ -131,9 +130,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize(
+    ("kind", "kills"),
+    [
+        ("full", 4),
+        *(pytest.param(*long, marks=pytest.mark.long) for long in (("full", 20), ("lora", 6), ("rounded", 6))),
+    ],
+)
 def test_a_run_killed_at_random_moments_ends_with_the_same_numbers_and_weights_to_the_bit(
-    tmp_path: Path, undisturbed: Path, kind: str
+    tmp_path: Path, undisturbed: Path, kind: str, kills: int
 ) -> None:
     if kind != "full":
         undisturbed = tmp_path / "undisturbed"
@@ -143,13 +148,13 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_numbers_and_weights_t
     prepare(tmp_path, COMMON + SETTINGS[kind])
     draw = random.Random(f"kills of {kind}")
     torn = 0
-    for number, (stage, step) in enumerate(sorted(draw.sample(STEPS, KILLS[kind]), key=STEPS.index)):
+    for number, (stage, step) in enumerate(sorted(draw.sample(STEPS, kills), key=STEPS.index)):
         while_saving = number % 2 == 0
         seen = partial(is_saved if while_saving else is_tracked, tmp_path, stage, step)
         delay = draw.uniform(0, 0.02 if while_saving else 0.3) if number else 0.0
         assert kill_when(tmp_path, seen, signal.SIGKILL, delay) == -signal.SIGKILL, (tmp_path / "said").read_text()
         torn += len(list((tmp_path / RUN).glob("*/checkpoints/.*.partial")))
-    assert torn, "some were killed in the middle of saving"
+    assert torn or kills < 5, "some were killed in the middle of saving"
     train(tmp_path)
     for stage in ("sft", "grpo"):
         assert numbers(tmp_path, stage) == numbers(undisturbed, stage)

@@ -83,7 +83,12 @@ def learn(taught: Path, folder: Path, algorithm: str, steps: int, rate: float) -
     run_plan(load_plan(write(folder, text), words), announce=lambda line: None)
 
 
-@pytest.mark.parametrize("name", TABLE)
+QUICK = ("grpo, two epochs near the reference", "ppo with a critic", "dpo")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in TABLE]
+)
 def test_the_reward_goes_up(taught: Path, tmp_path: Path, name: str) -> None:
     learn(taught, tmp_path, *TABLE[name])
     rates = numbers(tmp_path, "rl", "reward/pass_rate")
