@@ -55,7 +55,9 @@ def rollouts(size: Size) -> list[Sample]:
             length = size.longest * (number * 7 // (size.group - 1) + 1) // 8
             tokens = prompt + torch.randint(1, size.shape["vocab_size"], (length,), generator=draw).tolist()
             mask = (False,) * size.prompt + (True,) * length
-            samples.append(Sample(tuple(tokens), mask, mask, reward=number % 2, group=str(task)))
+            samples.append(
+                Sample(tuple(tokens), mask, tuple(-1.0 * on for on in mask), reward=number % 2, group=str(task))
+            )
     return samples
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from assay.algorithms.base import Algorithm, Numbers, algorithm
-from assay.algorithms.options import PolicyGradientSettings, with_defaults
+from assay.algorithms.options import PolicyGradientSettings, refuse, with_defaults
 from assay.algorithms.policy_gradient import bundle
 from assay.maths.losses import truncated_policy_gradient
 
@@ -20,6 +20,7 @@ Settings = with_defaults(
 @algorithm(Settings)
 def cispo(settings: PolicyGradientSettings) -> Algorithm:
     """Clipped importance-sampling weights (MiniMax-M1, arXiv:2506.13585)."""
+    refuse(settings, "cispo clips weights alone, on both sides", "dual_clip")
 
     def surrogate(ratios: Tensor, logprobs: Tensor, advantages: Tensor) -> tuple[Tensor, Numbers]:
         low, high = settings.clip_low, settings.clip_high

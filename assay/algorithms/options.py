@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, create_model, model_validator
 
 from assay.algorithms.base import AlgorithmSettings
+from assay.errors import SettingsError
 from assay.maths.advantages import FLOOR, Baseline, Scale
 from assay.maths.divergences import Estimator
 from assay.maths.masked import Mean
@@ -86,6 +87,12 @@ class PolicyGradientSettings(AlgorithmSettings):
         if self.kl and self.kl_in == "loss" and self.kl_estimator == "k1" and not self.kl_corrected:
             raise ValueError('the gradient of k1 in the loss is noise alone: set kl_corrected, or kl_in = "reward"')
         return self
+
+
+def refuse(settings: PolicyGradientSettings, why: str, *names: str) -> None:
+    """Raises SettingsError where a setting is given that `why` keeps from doing anything."""
+    if given := sorted(settings.model_fields_set.intersection(names)):
+        raise SettingsError(f"algorithm.{given[0]} would do nothing: {why}; leave it out")
 
 
 def with_defaults(why: str, **defaults: object) -> type[PolicyGradientSettings]:

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from assay.algorithms.base import Algorithm, Numbers, algorithm
 from assay.algorithms.credit import per_token
-from assay.algorithms.options import with_defaults
+from assay.algorithms.options import refuse, with_defaults
 from assay.algorithms.policy_gradient import bundle, clipping
+from assay.errors import SettingsError
 from assay.maths.losses import clipped_value
 from assay.policy.forward import Seen
 from assay.types import Batch
@@ -37,7 +38,11 @@ class Settings(COMMON):  # type: ignore[misc, valid-type]  # a class made at run
 def ppo(settings: Settings) -> Algorithm:
     """Proximal policy optimisation (arXiv:1707.06347), with a critic and GAE (1506.02438) or without."""
     if not settings.critic:
+        refuse(settings, "there is no critic", "gamma", "gae_decay", "value_loss", "value_clip")
         return bundle(settings, clipping(settings))
+    refuse(settings, "the critic is the baseline", "baseline", "running_decay")
+    if settings.scale == "group":
+        raise SettingsError("algorithm.scale: with a critic, advantages are of tokens; take 'batch' or 'none'")
 
     def value_term(seen: Seen, batch: Batch, ratios: Tensor) -> tuple[Tensor, Numbers]:
         assert seen.values is not None

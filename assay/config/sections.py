@@ -88,7 +88,7 @@ class DatasetSettings(Section):
     """How demonstrations are served to SFT."""
 
     batch: PositiveInt = 64
-    """Dialogues per step."""
+    """Rows per step: dialogues, or the pairs of a file."""
 
 
 class RolloutSettings(Section):

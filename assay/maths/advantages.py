@@ -21,8 +21,8 @@ def advantages(
     The baseline is 0, the batch's mean, the mean of the past (`running`), or the group's mean with or without the
     completion itself. Whatever it is, nothing is divided by a deviation under `floor`.
     """
-    if baseline in ("none", "running"):
-        centre = rewards - running if baseline == "running" else rewards
+    if baseline in ("none", "running") or (baseline, scale) == ("batch", "group"):
+        centre = rewards - {"none": 0.0, "running": running, "batch": float(rewards.mean())}[baseline]
         deviation = _spread(rewards, groups if scale == "group" else torch.zeros_like(groups))
         return centre if scale == "none" else centre / deviation.masked_fill(deviation < floor, 1.0)
     pools = torch.zeros_like(groups) if baseline == "batch" else groups

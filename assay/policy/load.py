@@ -78,7 +78,7 @@ def load_policy(settings: PolicySettings) -> Policy:
     """
     base = check_model(settings.model)
     device = pick_device(settings.device)
-    check_quantize(settings)
+    check_quantize(settings, is_adapted(settings))
     tokenizer = load_tokenizer(settings.model, settings.trust_remote_code)
     with _loading(settings, device):
         model = _with_adapter(_full_model(base, settings, device), settings).to(device)
@@ -123,9 +123,9 @@ def is_adapted(settings: PolicySettings) -> bool:
     return settings.lora is not None or (Path(settings.model) / ADAPTER).is_file()
 
 
-def check_quantize(settings: PolicySettings) -> None:
+def check_quantize(settings: PolicySettings, adapted: bool) -> None:
     """Raises SettingsError for 4-bit weights without adapters to train, or without the package."""
-    if settings.quantize and not is_adapted(settings):
+    if settings.quantize and not adapted:
         raise SettingsError(
             "policy.quantize = 'nf4' freezes the weights, and nothing else is trained; give policy.lora"
         )

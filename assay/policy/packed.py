@@ -115,7 +115,7 @@ def sees_only_parts(model: Any) -> bool:
     name = config._attn_implementation
     if name.startswith(ATTENTION):
         return True
-    if kinds != {"full_attention"} or name not in ("sdpa", "flash_attention_2"):
+    if kinds != {"full_attention"} or name != "sdpa":
         return False
     otherwise = AttentionInterface()[name]
     AttentionInterface.register(ATTENTION + name, partial(_attention, otherwise))

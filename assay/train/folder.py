@@ -121,11 +121,15 @@ class StageFolder:
             for field in fields(batch)
             if isinstance(value := getattr(batch, field.name), Tensor)
         }
-        with replacing(self.path / "not_finite") as partial:
-            partial.mkdir()
-            save_file(tensors, partial / "batches.safetensors")
-            shapes = {name: [str(value.dtype).removeprefix("torch."), *value.shape] for name, value in tensors.items()}
-            (partial / "batches.json").write_text(json.dumps({"error": str(error), "tensors": shapes}, indent=1) + "\n")
+        shapes = {name: [str(value.dtype).removeprefix("torch."), *value.shape] for name, value in tensors.items()}
+        try:
+            with replacing(self.path / "not_finite") as partial:
+                partial.mkdir()
+                save_file(tensors, partial / "batches.safetensors")
+                said = json.dumps({"error": str(error), "tensors": shapes}, indent=1)
+                (partial / "batches.json").write_text(said + "\n")
+        except (OSError, SafetensorError) as full:
+            return TrainingError(f"{message}; what it learned from could not be written: {one_line(full)}")
         return TrainingError(f"{message}; what it learned from is in {self.path / 'not_finite'}")
 
     def restore(self, learner: Learner, checkpoint: Path) -> int:

@@ -104,8 +104,8 @@ class Learner:
 
     @torch.no_grad()
     def _noted(self, samples: Sequence[Sample], *names: str) -> list[Sample]:
-        """The samples with log-probabilities, and values where there is a critic, under `names`."""
-        found: list[Sample] = []
+        """The samples with log-probabilities, and values where there is a critic, under `names`; in the same order."""
+        found: dict[int, Sample] = {}
         for piece in self._pieces(samples):
             seen = self._forward(self._batch(piece))
             numbers = [part.tolist() for part in (seen.logprobs, seen.values) if part is not None]
@@ -113,8 +113,8 @@ class Learner:
                 rows: dict[str, Any] = {
                     name: tuple(part[row][: len(sample.tokens)]) for name, part in zip(names, numbers, strict=False)
                 }
-                found.append(replace(sample, **rows))
-        return found
+                found[id(sample)] = replace(sample, **rows)
+        return [found[id(sample)] for sample in samples]
 
     def _gradient_step(self, samples: Sequence[Sample], step: int) -> Metrics:
         self.policy.model.train(self.algorithm.dropout)

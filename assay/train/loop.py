@@ -21,3 +21,4 @@ async def train(run: Run) -> None:
             run.save(step)
         if run.is_due("evaluate", step):
             await run.evaluate(step)
+    run.save_what_is_left()

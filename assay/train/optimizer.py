@@ -13,18 +13,17 @@ from torch.nn import Parameter
 
 from assay.config.sections import OptimizerSettings, RunSettings
 from assay.maths.schedules import factor
-from assay.policy.load import is_adapted
 
 MASTER = "master"
 CRITIC_HASTE = 10.0
 """The critic's learning rate over the policy's: it starts from nothing, and has to keep ahead."""
 
 
-def with_rate(settings: RunSettings, learns_from: str) -> RunSettings:
+def with_rate(settings: RunSettings, learns_from: str, adapted: bool) -> RunSettings:
     """The settings with the default of `optimizer.lr` in its place, where none is given."""
     if settings.optimizer.lr is not None:
         return settings
-    larger = (10 if is_adapted(settings.policy) else 1) * (300 if settings.policy.model == "tiny" else 1)
+    larger = (10 if adapted else 1) * (300 if settings.policy.model == "tiny" else 1)
     rate = {"lr": round((1e-5 if learns_from == "dialogues" else 1e-6) * larger, 9)}
     return settings.model_copy(update={"optimizer": settings.optimizer.model_copy(update=rate)})
 

@@ -67,6 +67,8 @@ class Run:
     """Length of the stage."""
     done: int
     """Steps done."""
+    saved: int
+    """Steps that the newest checkpoint holds."""
     stopping: bool = False
     """Whether it was asked to stop after the step under way."""
 
@@ -122,6 +124,12 @@ class Run:
     def save(self, step: int) -> None:
         """Write a checkpoint."""
         self.folder.save(self.learner, step + 1)
+        self.saved = step + 1
+
+    def save_what_is_left(self) -> None:
+        """Write a checkpoint of what no step has saved: the run was asked to stop while it evaluated."""
+        if self.saved < self.done:
+            self.save(self.done - 1)
 
 
 @asynccontextmanager
@@ -148,7 +156,7 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
         name = f"{settings.name}/{settings.stage}"
         tracker = open_trackers(settings.trackers, folder.path, run=name, start_step=done, total_steps=steps)
         closing.callback(tracker.close)
-        run = Run(stage, folder, learner, source, engine, judge, tracker, held_out, steps, done)
+        run = Run(stage, folder, learner, source, engine, judge, tracker, held_out, steps, done, done)
         closing.enter_context(_stopping_on_signals(run))
         try:
             yield run

@@ -15,7 +15,7 @@ from assay.judge import Judge
 from assay.maths.seeds import derive
 from assay.policy.load import Policy
 from assay.rollout.attempt import RewardFunction
-from assay.rollout.group import Collected, ask, collect
+from assay.rollout.group import Collected, Prompted, ask, collect
 from assay.rollout.samples import describe, mixed, to_samples
 from assay.types import Metrics, Rollout, Sample, Task
 
@@ -62,7 +62,7 @@ class DatasetSource:
         longest = max((sample for row in rows for sample in row), key=lambda sample: len(sample.tokens))
         if policy.context and len(longest.tokens) > policy.context:
             raise DataError(
-                f"a demonstration of task {longest.group!r} has {len(longest.tokens)} tokens with its prompt, more "
+                f"a row of task {longest.group!r} to learn from has {len(longest.tokens)} tokens with its prompt, more "
                 f"than the model's context of {policy.context}; leave it out"
             )
         self.steps_per_epoch = len(rows) / settings.dataset.batch
@@ -102,17 +102,22 @@ class RolloutSource:
     async def next(self, step: int) -> Seen:
         """A group of rollouts for each of the next `rollout.tasks_per_step` tasks.
 
-        With `refills`, groups of equal rewards are replaced, whole, by groups of other tasks, at most so many times;
-        then the step goes without them. What is told of the step tells of all that was sampled.
+        With `refills`, groups of equal rewards are replaced, whole, by groups of tasks that the step has not asked yet,
+        at most so many times; then the step goes without them. What is told of the step tells of all that was sampled.
         """
         wanted = self.settings.rollout.tasks_per_step
-        made = [await self._collect(step, 0, wanted)]
+        rest = self.tasks
+        asked = draw(rest, wanted, step, derive(self.settings.seed, self.settings.stage, "tasks"))
+        made = [await self._collect(step, 0, asked)]
         kept = made[0].groups
         while self.refills:
             kept = [group for one in made for group in one.groups if mixed(group)]
-            if len(kept) >= wanted or len(made) > self.refills:
+            rest = [task for task in rest if task not in asked]
+            if len(kept) >= wanted or len(made) > self.refills or not rest:
                 break
-            made.append(await self._collect(step, len(made), wanted - len(kept)))
+            again = derive(self.settings.seed, self.settings.stage, "tasks", step, len(made))
+            asked = draw(rest, min(wanted - len(kept), len(rest)), 0, again)
+            made.append(await self._collect(step, len(made), asked))
         groups = [group for one in made for group in one.groups]
         times = {
             "time/rollout": sum(one.generate_seconds for one in made),
@@ -122,13 +127,11 @@ class RolloutSource:
         samples = to_samples(kept, self.sampling.max_tokens)
         return Seen(samples, describe(groups) | refilled | times, groups)
 
-    async def _collect(self, step: int, round: int, count: int) -> Collected:
-        """Groups of `count` tasks; a refill draws them, and their words, anew."""
-        seed, stage, rollout = self.settings.seed, self.settings.stage, self.settings.rollout
-        again = (round,) if round else ()
-        asked = draw(self.tasks, count, step, derive(seed, stage, "tasks", *again))
-        words = derive(seed, stage, "sample", step, *again)
-        return await collect(asked, rollout.group, self.engine, self.judge, self.reward, self.sampling, words)
+    async def _collect(self, step: int, round: int, asked: Sequence[Prompted]) -> Collected:
+        """A group for each of the tasks asked; a refill has words of its own."""
+        words = derive(self.settings.seed, self.settings.stage, "sample", step, *((round,) if round else ()))
+        group = self.settings.rollout.group
+        return await collect(asked, group, self.engine, self.judge, self.reward, self.sampling, words)
 
 
 def draw(items: Sequence[T], count: int, step: int, seed: int) -> list[T]:

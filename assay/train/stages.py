@@ -16,7 +16,7 @@ from assay.errors import SettingsError
 from assay.evaluate import plots
 from assay.evaluate.report import Evaluation, read_report
 from assay.maths.seeds import derive
-from assay.policy.load import check_model, check_quantize, pick_device
+from assay.policy.load import check_model, check_quantize, is_adapted, pick_device
 from assay.policy.tiny import make_tiny
 from assay.registry import load_plugins
 from assay.tasks import load
@@ -50,7 +50,10 @@ def run_plan(plan: Plan, *, fresh: bool = False, announce: Callable[[str], None]
     `fresh` removes what the run's folder holds. Raises UserError before anything is written when settings, tasks or
     models cannot be used.
     """
-    stages = [prepare(settings, plan.source.parent) for settings in plan.stages]
+    stages, adapted = [], False
+    for settings, anew in zip(plan.stages, plan.starts_anew, strict=True):
+        adapted = is_adapted(settings.policy) or (adapted and not anew)
+        stages.append(prepare(settings, plan.source.parent, adapted))
     run_folder = StageFolder(plan.stages[0]).run
     if fresh:
         _remove(run_folder)
@@ -68,21 +71,24 @@ def run_plan(plan: Plan, *, fresh: bool = False, announce: Callable[[str], None]
     return Outcome(run_folder, read_report(run_folder), previous, best, finished)
 
 
-def prepare(settings: RunSettings, beside: Path) -> Stage:
-    """Check a stage's settings and load its tasks. Raises UserError for whatever cannot be used."""
+def prepare(settings: RunSettings, beside: Path, adapted: bool) -> Stage:
+    """Check a stage's settings and load its tasks. Raises UserError for whatever cannot be used.
+
+    `adapted`: adapters are trained, be it those of a stage before.
+    """
     load_plugins(settings.plugins, beside)
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
     if algorithm.pairs:
         next(file_rows(Path(algorithm.pairs)), None)
     reward = rewards.build(settings.rewards)
     pick_device(settings.policy.device)
-    check_quantize(settings.policy)
+    check_quantize(settings.policy, adapted)
     if settings.policy.model != "tiny":
         check_model(settings.policy.model)
     tasks = load(settings.tasks.train, limit=settings.tasks.limit)
     held_out = load(settings.evaluate.tasks, limit=settings.evaluate.limit) if settings.evaluate else []
-    settings = with_rate(settings, algorithm.learns_from)
-    look_out(settings, algorithm.learns_from, tasks)
+    settings = with_rate(settings, algorithm.learns_from, adapted)
+    look_out(settings, algorithm.learns_from, tasks, adapted)
     return Stage(settings, algorithm, reward, tasks, held_out)
 
 

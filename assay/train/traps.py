@@ -9,17 +9,17 @@ from dataclasses import replace
 from assay.algorithms import algorithms
 from assay.config.sections import RunSettings
 from assay.errors import SettingsError
-from assay.policy.load import context_of_model, is_adapted
+from assay.policy.load import context_of_model
 from assay.types import Sample, Task
 
 log = logging.getLogger(__name__)
 
 
-def look_out(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) -> None:
+def look_out(settings: RunSettings, learns_from: str, tasks: Sequence[Task], adapted: bool) -> None:
     """Look for traps before anything runs: warns, or raises SettingsError where nothing could be learned."""
     for reason in _hopeless(settings, learns_from):
         raise SettingsError(f"stage {settings.stage!r}: {reason}")
-    for reason in _doubtful(settings, learns_from, tasks):
+    for reason in _doubtful(settings, learns_from, tasks, adapted):
         log.warning("stage %r: %s", settings.stage, reason)
 
 
@@ -36,9 +36,9 @@ def _hopeless(settings: RunSettings, learns_from: str) -> Iterator[str]:
             yield f"rollout.max_tokens = {rollout.max_tokens} leaves no room for a prompt in the context of {context}"
 
 
-def _doubtful(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) -> Iterator[str]:
+def _doubtful(settings: RunSettings, learns_from: str, tasks: Sequence[Task], adapted: bool) -> Iterator[str]:
     rate, batch, per_step = settings.optimizer.lr, settings.dataset.batch, settings.rollout.tasks_per_step
-    if rate and rate < 5e-6 and is_adapted(settings.policy):
+    if rate and rate < 5e-6 and adapted:
         yield f"optimizer.lr = {rate:g} hardly moves adapters, which want ten times the rate of full training"
     if settings.steps and settings.optimizer.warmup >= settings.steps:
         yield f"optimizer.warmup = {settings.optimizer.warmup} of {settings.steps} steps: the rate never peaks"
@@ -50,7 +50,7 @@ def _doubtful(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) ->
         there = sum(len(task.demonstrations) or task.reference is not None for task in tasks)
         if batch > there:
             yield f"dataset.batch = {batch}, but there are {there} demonstrations: each is in a batch more than once"
-    else:
+    if learns_from == "rollouts":
         if per_step == 1:
             yield "rollout.tasks_per_step = 1: each step follows the noise of one task; take 8 or more"
         if per_step > len(tasks):
@@ -60,11 +60,15 @@ def _doubtful(settings: RunSettings, learns_from: str, tasks: Sequence[Task]) ->
 def _rewards_can_teach(settings: RunSettings) -> bool:
     """Whether rewards that differ as much as they can give any advantage, in an algorithm of its own."""
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
-    nothing = (0.0, 0.0)
-    blank = Sample((0, 0), (False, True), nothing, old_logprobs=nothing, reference_logprobs=nothing, values=nothing)
-    made = [
-        replace(blank, reward=float(passed := (task + member) % 2), passed=bool(passed), group=str(task))
-        for task in range(min(settings.rollout.tasks_per_step, 2))
-        for member in range(settings.rollout.group)
+    nothing, expected = (0.0,) * 3, (0.0, 0.25, 0.5)
+    mask = (False, True, True)
+    blank = Sample((0,) * 3, mask, nothing, old_logprobs=nothing, reference_logprobs=nothing, values=expected)
+    steps = [
+        [
+            replace(blank, reward=float(passed := (task + member + step) % 2), passed=bool(passed), group=str(task))
+            for task in range(min(settings.rollout.tasks_per_step, 2))
+            for member in range(settings.rollout.group)
+        ]
+        for step in (1, 2)
     ]
-    return any(any(sample.advantages) for sample in algorithm.credit(made))
+    return any(any(sample.advantages) for made in steps for sample in algorithm.credit(made))

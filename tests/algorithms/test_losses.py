@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from assay.algorithms import algorithms
+from assay.errors import SettingsError
 from assay.policy.forward import Seen
 from assay.types import Batch
 
@@ -161,3 +162,19 @@ def test_what_is_masked_leaks_nothing_into_any_algorithm() -> None:
         loss, _ = algorithms[name].build({"name": name}).loss(Seen(logprobs, LOGPROBS, LOGPROBS), given)
         total = loss.masked_fill(~MASK, 0.0).sum()
         assert math.isfinite(total.item()), name
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"name": "reinforce", "clip_high": 0.3},
+        {"name": "reinforce", "ratio": "mean"},
+        {"name": "cispo", "dual_clip": 6.0},
+        {"name": "ppo", "baseline": "group"},
+        {"name": "ppo", "scale": "group"},
+        {"name": "ppo", "critic": False, "gamma": 0.99},
+    ],
+)
+def test_a_setting_that_would_do_nothing_is_refused(table: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, match="algorithm"):
+        algorithms[str(table["name"])].build(table)

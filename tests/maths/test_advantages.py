@@ -147,3 +147,10 @@ def test_seeds_differ_by_purpose_and_are_the_same_everywhere() -> None:
     assert derive(0, "sample", 1) == 4_703_416_825_124_098_946
     assert len({derive(seed, word, step) for seed in (0, 1) for word in ("a", "b") for step in (0, 1)}) == 8
     assert all(0 <= derive(n) < 2**63 for n in range(100))
+
+
+def test_a_batchs_mean_can_go_with_a_groups_deviation() -> None:
+    rewards, groups = torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0]), torch.tensor([0] * 4 + [1] * 4)
+    found = advantages(rewards, groups, "batch", "group")
+    first = 0.1875**0.5  # and of the second group 0.5
+    assert found.tolist() == pytest.approx([0.625 / first] + [-0.375 / first] * 3 + [1.25, 1.25, -0.75, -0.75])

@@ -74,10 +74,10 @@ def test_a_head_in_float32_does_not_round_the_logits(tmp_path: Path) -> None:
 
 def test_four_bits_without_adapters_are_refused() -> None:
     with pytest.raises(SettingsError, match=r"nothing else is trained; give policy\.lora"):
-        check_quantize(PolicySettings(quantize="nf4"))
+        check_quantize(PolicySettings(quantize="nf4"), adapted=False)
 
 
 @pytest.mark.skipif(find_spec("bitsandbytes") is not None, reason="bitsandbytes is installed")
 def test_four_bits_without_the_package_say_what_to_install() -> None:
     with pytest.raises(SettingsError, match=r"needs a package: pip install 'assay\[quant\]'"):
-        check_quantize(PolicySettings(quantize="nf4", lora=LoraSettings()))
+        check_quantize(PolicySettings(quantize="nf4", lora=LoraSettings()), adapted=True)

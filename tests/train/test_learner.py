@@ -15,6 +15,8 @@ from assay.algorithms import Algorithm, algorithms
 from assay.algorithms.base import never
 from assay.errors import TrainingError
 from assay.maths.masked import Mean
+from assay.policy.forward import Seen, forward
+from assay.train import learner as learner_module
 from assay.train.batch import micro_batches, to_batch
 from assay.train.folder import StageFolder
 from assay.train.learner import Learner
@@ -325,3 +327,55 @@ def test_a_step_that_lost_every_rollout_to_the_machine_changes_nothing(tmp_path:
     before = weights(learner)
     assert learner.step([], 0)["learn/tokens"] == 0.0
     assert torch.equal(weights(learner), before)
+
+
+def test_two_threads_learn_the_same_to_the_bit(tmp_path: Path) -> None:
+    """Eight completions continue one prompt: what its last token passes back must be added up in one order."""
+    policy = tiny_policy(tmp_path)
+    rows = torch.randint(2, 300, (8, 420), generator=torch.Generator().manual_seed(0))
+    rows[:, :300] = rows[0, :300]
+    batch = to_batch([Sample(tuple(row), (False,) * 300 + (True,) * 120) for row in rows.tolist()], 0, policy.device)
+    found, threads = [], torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for _ in range(30):
+            (slope,) = torch.autograd.grad(
+                forward(policy.model, batch).logprobs.sum(), [policy.model.get_input_embeddings().weight]
+            )
+            found.append(slope)
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(one, found[0]) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("table", "passes"),
+    [
+        ({"name": "grpo"}, 1),
+        ({"name": "grpo", "kl": 0.1}, 2),
+        ({"name": "grpo", "epochs": 2}, 3),
+        ({"name": "ppo", "epochs": 1}, 2),
+    ],
+)
+def test_nothing_is_computed_twice_and_no_reference_without_a_divergence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: dict[str, Any], passes: int
+) -> None:
+    calls = 0
+
+    def counted(*given: Any, **named: Any) -> Seen:
+        nonlocal calls
+        calls += 1
+        return forward(*given, **named)
+
+    monkeypatch.setattr(learner_module, "forward", counted)
+    make(tmp_path, algorithms[table["name"]].build(table)).step(random_samples(8), 0)
+    assert calls == passes
+
+
+def test_which_groups_share_a_minibatch_does_not_depend_on_micro_batches(tmp_path: Path) -> None:
+    losses = []
+    for budget in (100_000, 60, 30):
+        algorithm = algorithms["ppo"].build({"name": "ppo", "minibatches": 2, "epochs": 1})
+        learner = make(tmp_path, algorithm, learner={"micro_batch_tokens": budget})
+        losses.append(learner.step(random_samples(32), 0)["loss"])
+    assert losses[1:] == pytest.approx(losses[:1] * 2, rel=1e-4)

@@ -72,6 +72,7 @@ def test_masters_and_moments_are_saved_and_taken_up_to_the_bit(tmp_path: Path) -
 def test_the_rate_has_a_default_that_depends_on_what_is_trained_and_how(
     policy: dict[str, Any], learns_from: str, rate: float
 ) -> None:
-    assert with_rate(run_settings(policy=policy, optimizer={}), learns_from).optimizer.lr == rate
+    adapted = "lora" in policy
+    assert with_rate(run_settings(policy=policy, optimizer={}), learns_from, adapted).optimizer.lr == rate
     given = run_settings(policy=policy, optimizer={"lr": 0.5})
-    assert with_rate(given, learns_from) is given
+    assert with_rate(given, learns_from, adapted) is given

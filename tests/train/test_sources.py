@@ -67,7 +67,7 @@ def test_tasks_without_anything_to_learn_from_are_refused(tmp_path: Path) -> Non
 def test_what_does_not_fit_into_the_models_context_is_refused_by_name(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     long = replace(TASKS[3], reference="x = 1\n" * 200)
-    with pytest.raises(DataError, match=r"demonstration of task 't/3' has \d+ tokens .* context of 256"):
+    with pytest.raises(DataError, match=r"row of task 't/3' to learn from has \d+ tokens .* context of 256"):
         demonstrations(policy, [*TASKS[:3], long])
     assert len(ask(TASKS, policy.chat, 200, policy.context)) == len(TASKS)
     with pytest.raises(DataError, match=r"max_tokens = 250 .* context of 256"):
@@ -108,6 +108,13 @@ def test_groups_of_equal_rewards_are_replaced_whole_until_enough_of_them_differ(
     assert {sample.limit for sample in seen.samples} == {60}
     assert (seen.metrics["rollout/rounds"], len(seen.groups)) == (3.0, 4)
     assert seen.metrics["reward/pass_rate"] == 0.25, "of all that was sampled: 2 of 8"
+
+
+def test_a_refill_asks_only_tasks_that_the_step_has_not_asked(tmp_path: Path) -> None:
+    answers = iter([(WRONG, WRONG)] * 99)
+    seen = rolled(tiny_policy(tmp_path), answers, tasks_per_step=4, refills=9)
+    asked = [group[0].task.id for group in seen.groups]
+    assert sorted(asked) == [f"any/{n}" for n in range(9)], "each once, and then it ends"
 
 
 def test_refilling_ends_and_the_step_goes_without_what_is_missing(tmp_path: Path) -> None:

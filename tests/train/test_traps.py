@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from assay.algorithms import algorithms
+from assay.config.load import load_plan
 from assay.errors import SettingsError
+from assay.policy.load import is_adapted
+from assay.train.stages import run_plan
 from assay.train.traps import look_out
 from tests.policies import TASKS, checkpoint, run_settings
 
@@ -20,7 +24,8 @@ HELD_OUT = {"tasks": "drills:test"}
 
 def look(**changes: Any) -> None:
     settings = run_settings(**SOUND | changes)
-    look_out(settings, algorithms[settings.algorithm["name"]].build(settings.algorithm).learns_from, TASKS)
+    learns_from = algorithms[settings.algorithm["name"]].build(settings.algorithm).learns_from
+    look_out(settings, learns_from, TASKS, is_adapted(settings.policy))
 
 
 def test_sound_settings_pass_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
@@ -32,6 +37,7 @@ def test_sound_settings_pass_without_a_word(caplog: pytest.LogCaptureFixture) ->
     look(
         algorithm={"name": "reinforce", "baseline": "none"}, rollout={"tasks_per_step": 2, "group": 1, "max_tokens": 9}
     )
+    look(algorithm={"name": "dpo", "pairs": "pairs.jsonl"}, rollout={"tasks_per_step": 99, "max_tokens": 64})
     assert not caplog.records
 
 
@@ -78,3 +84,40 @@ def test_the_context_of_a_model_on_disk_is_known_before_its_weights_are_loaded(t
     (made / "model.safetensors").unlink()
     with pytest.raises(SettingsError, match="context of 2048"):
         look(policy={"model": str(made)}, rollout={"max_tokens": 2048})
+
+
+@pytest.mark.parametrize("baseline", ["none", "running"])
+def test_a_lone_completion_can_teach_where_nothing_else_is_its_baseline(
+    baseline: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    alone = {"tasks_per_step": 1, "group": 1, "max_tokens": 9}
+    look(algorithm={"name": "reinforce", "baseline": baseline}, rollout=alone)
+    assert "follows the noise of one task" in caplog.text
+
+
+def test_a_stage_that_goes_on_from_adapters_has_their_rate_and_their_traps(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = """
+name = "two"
+tasks.train = "drills:train"
+policy.tiny = { vocabulary = 300, width = 32, layers = 1, heads = 1 }
+[rollout]
+max_tokens = 16
+[stages.sft]
+steps = 1
+algorithm.name = "sft"
+policy.lora = { rank = 4 }
+[stages.rl]
+steps = 1
+algorithm.name = "grpo"
+%s
+"""
+    (tmp_path / "two.toml").write_text(text % "")
+    (tmp_path / "slow.toml").write_text(text % "optimizer.lr = 1e-6")
+    for file in ("two", "slow"):
+        words = ["--folder", str(tmp_path / file), "--tasks.limit", "2", "--rollout.tasks_per_step", "2"]
+        run_plan(load_plan(tmp_path / f"{file}.toml", words), announce=lambda line: None)
+    saved = tomllib.loads((tmp_path / "two/two/rl/config.toml").read_text())
+    assert saved["optimizer"]["lr"] == 3e-3, "10 times 300 times 1e-6"
+    assert "stage 'rl': optimizer.lr = 1e-06 hardly moves adapters" in caplog.text

@@ -1,0 +1,53 @@
+"""The loop: what is learned is saved, whenever it is asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from assay.train.loop import train
+from assay.train.run import Run, _stopping_on_signals
+from assay.train.sources import Seen
+from tests.policies import run_settings
+
+
+class Interrupted(Run):
+    """A run that learns nothing from nothing, and is asked to stop while it evaluates after step `at`."""
+
+    __slots__ = ("at", "kept")
+    at: int
+    kept: list[int]
+
+    async def evaluate(self, step: int) -> None:
+        if step + 1 == self.at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.05)
+
+    def save(self, step: int) -> None:
+        self.kept.append(step + 1)
+        self.saved = step + 1
+
+    def track(self, *_: object) -> None:
+        """Nobody looks."""
+
+
+async def nothing(*_: object) -> Seen:
+    return Seen([])
+
+
+@pytest.mark.parametrize(("every", "at", "kept"), [(0, 2, [2]), (1, 2, [1, 2]), (0, 99, [4])])
+def test_a_run_asked_to_stop_while_it_evaluates_saves_what_it_has_learned(every: int, at: int, kept: list[int]) -> None:
+    settings = run_settings(evaluate={"tasks": "drills:test", "every": 2, "before": False}, save={"every": every})
+    learner = SimpleNamespace(step=lambda samples, step: {}, policy=None)
+    source = SimpleNamespace(publish=nothing, next=nothing)
+    parts: list[Any] = [SimpleNamespace(settings=settings), None, learner, source, None, None, None, [], 4, 0, 0]
+    run = Interrupted(*parts)
+    run.at, run.kept = at, []
+    with _stopping_on_signals(run):
+        asyncio.run(train(run))
+    assert run.kept == kept
