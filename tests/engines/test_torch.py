@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from assay.config.sections import EngineSettings, LoraSettings, PolicySettings
-from assay.engines import torch as engine_file
 from assay.engines.base import Request, Sampling, Written
-from assay.engines.torch import TorchEngine, _nucleus
+from assay.engines.torch import TorchEngine
+from assay.engines.torch.sampling import narrowed
+from assay.engines.torch.slots import Slots
 from assay.errors import MachineError
 from assay.policy.forward import token_logprobs
 from assay.policy.load import Policy, load_policy
@@ -20,12 +21,13 @@ from tests.policies import TASKS, checkpoint, tiny_policy
 
 
 def write(
-    policy: Policy, requests: list[Request], sampling: Sampling, seed: int = 1, settings: EngineSettings | None = None
-) -> list[Written]:
+    policy: Policy, requests: list[Request], sampling: Sampling, seed: int = 1, settings: EngineSettings | None = None,
+    engine: TorchEngine | None = None,
+) -> list[Written]:  # fmt: skip
     async def all_of_it() -> list[Written]:
-        engine = TorchEngine(policy, settings)
-        await engine.load(policy, 7)
-        return [written async for written in engine.generate(requests, sampling, seed)]
+        writer = engine or TorchEngine(policy, settings)
+        await writer.load(policy, 7)
+        return [written async for written in writer.generate(requests, sampling, seed)]
 
     return asyncio.run(all_of_it())
 
@@ -99,34 +101,37 @@ def test_equal_seeds_write_the_same_and_other_seeds_something_else(tmp_path: Pat
     assert {w.completion.tokens for w in first} != {w.completion.tokens for w in other}
 
 
-def sizes_of_rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Filled with the number of rows of every round."""
-    sizes: list[int] = []
-    make = engine_file._Round.__init__
+def rows_held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Filled with the number of rows that each addition makes."""
+    held: list[int] = []
+    add = Slots.add
 
-    def counting(self: engine_file._Round, *given: Any) -> None:
-        make(self, *given)
-        sizes.append(len(self.rows))
+    def counting(self: Slots, prompts: Any) -> Any:
+        found = add(self, prompts)
+        held.append(len(self.homes))
+        return found
 
-    monkeypatch.setattr(engine_file._Round, "__init__", counting)
-    return sizes
+    monkeypatch.setattr(Slots, "add", counting)
+    return held
 
 
 def test_no_more_tokens_than_the_settings_allow_are_held_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = tiny_policy(tmp_path)
-    sizes = sizes_of_rounds(monkeypatch)
     requests = [Request((5,) * 6, 7), Request((5,), 6)]
-    found = write(policy, requests, Sampling(4), settings=EngineSettings(tokens=59))
-    assert sizes == [5, 5, 3], "59 tokens are 5 rows of 6 + 4, across the groups"
+    engine = TorchEngine(policy, EngineSettings(tokens=59))
+    held = rows_held(monkeypatch)
+    found = write(policy, requests, Sampling(4), engine=engine)
+    assert held[:2] == [4, 5], "the probe's; then 59 tokens are 5 rows of 6 + 4, across the groups"
+    assert max(held) == 5
     assert sorted((w.request, w.member) for w in found) == [(0, m) for m in range(7)] + [(1, m) for m in range(6)]
-    sizes.clear()
+    held.clear()
     assert len(write(policy, requests, Sampling(4), settings=EngineSettings(tokens=1))) == 13
-    assert sizes == [1] * 13, "at least one row at a time"
-    sizes.clear()
+    assert held[1:] == [1] * 13, "at least one row at a time"
+    held.clear()
     write(policy, [Request((5,), 520)], Sampling(1))
-    assert sizes == [512, 8]
+    assert held[1:] == [512, 8]
 
 
 def test_when_memory_runs_out_the_setting_to_lower_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,9 +182,10 @@ def test_sampled_frequencies_follow_the_policy(tmp_path: Path) -> None:
 
 
 def test_the_nucleus_is_the_smallest_set_that_reaches_top_p() -> None:
-    logprobs = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.3, 0.5]]).log()
-    assert _nucleus(logprobs, 0.8).isfinite().tolist() == [[True, True, False, False], [False, False, True, True]]
-    assert _nucleus(logprobs, 0.81).isfinite().sum(-1).tolist() == [3, 3]
+    logits = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.3, 0.5]]).log() + 3
+    kept = narrowed(logits, Sampling(1, top_p=0.8)).isfinite()
+    assert kept.tolist() == [[True, True, False, False], [False, False, True, True]]
+    assert narrowed(logits, Sampling(1, top_p=0.81)).isfinite().sum(-1).tolist() == [3, 3]
 
 
 def test_a_failure_in_the_decoding_thread_reaches_the_caller(tmp_path: Path) -> None:
