@@ -2,9 +2,9 @@
 
     python -m bench.generate
 
-A random Llama; prompts of 32 to 96 tokens; tokens 0 to 19 end a completion, which makes them about 70 tokens long. Both draw from
-the full distribution at temperature 1. Rounds are interleaved, medians are taken; seconds are wall time and, on a CPU, the
-process's own time, which other work on the machine disturbs less.
+A random Llama; prompts of 32 to 96 tokens; tokens 0 to 19 end a completion, which makes them about 70 tokens long. Both
+draw from the full distribution at temperature 1. Rounds are interleaved, medians are taken; seconds are wall time and the
+process's own time, which other work on the machine disturbs less (on a GPU only wall time says anything).
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from assay.engines.base import Request, Sampling
 from assay.engines.torch import TorchEngine
 from assay.policy.load import Policy
 
+Way = Callable[[list[Request], int, int], list[int]]
+"""Requests, most tokens and a seed to the lengths of the completions, their stop token included."""
 STOPS = frozenset(range(20))
 SHAPES = {
     "5.5M": {"hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 6, "num_attention_heads": 8},
@@ -42,19 +44,18 @@ def make(shape: str, vocabulary: int, device: str) -> Policy:
     return Policy(model, chat, torch.device(device), 0)
 
 
-def by_transformers(model: Any, requests: list[Request], most: int) -> Callable[[int], list[int]]:
-    """Lengths of completions, with their stop token."""
-    prompts = [request.prompt for request in requests for _ in range(request.count)]
-    width = max(map(len, prompts))
-    tokens = torch.tensor([(0,) * (width - len(prompt)) + prompt for prompt in prompts], device=model.device)
-    attention = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
-    attention = attention.to(model.device)
+def by_transformers(policy: Policy) -> Way:
+    model = policy.model
 
-    def write(seed: int) -> list[int]:
+    def write(requests: list[Request], most: int, seed: int) -> list[int]:
+        prompts = [request.prompt for request in requests for _ in range(request.count)]
+        width = max(map(len, prompts))
+        tokens = torch.tensor([(0,) * (width - len(prompt)) + prompt for prompt in prompts], device=model.device)
+        attention = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
         torch.manual_seed(seed)
         out = model.generate(
-            input_ids=tokens, attention_mask=attention, do_sample=True, top_k=0, max_new_tokens=most,
-            eos_token_id=sorted(STOPS), pad_token_id=0,
+            input_ids=tokens, attention_mask=attention.to(model.device), do_sample=True, top_k=0,
+            max_new_tokens=most, eos_token_id=sorted(STOPS), pad_token_id=0,
         )  # fmt: skip
         lengths = []
         for row in out[:, width:].tolist():
@@ -65,13 +66,13 @@ def by_transformers(model: Any, requests: list[Request], most: int) -> Callable[
     return write
 
 
-def by_assay(policy: Policy, requests: list[Request], most: int, settings: EngineSettings) -> Callable[[int], list[int]]:
-    engine = TorchEngine(policy, settings)
+def by_assay(policy: Policy) -> Way:
+    engine = TorchEngine(policy, EngineSettings(tokens=1 << 20))
 
-    async def all_of_it(seed: int) -> list[int]:
+    async def all_of_it(requests: list[Request], most: int, seed: int) -> list[int]:
         return [len(w.completion.tokens) async for w in engine.generate(requests, Sampling(most), seed)]
 
-    return lambda seed: asyncio.run(all_of_it(seed))
+    return lambda requests, most, seed: asyncio.run(all_of_it(requests, most, seed))
 
 
 def main() -> None:
@@ -94,31 +95,34 @@ def main() -> None:
     ]
     exact, rough = (make(given.shape, given.vocabulary, given.device) for _ in range(2))
     rough.model.bfloat16()
-    room = EngineSettings(tokens=1 << 20)
     ways = {
-        "transformers generate, float32": by_transformers(exact.model, requests, given.tokens),
-        "transformers generate, bfloat16": by_transformers(rough.model, requests, given.tokens),
-        "engines/torch, float32": by_assay(exact, requests, given.tokens, room),
-        "engines/torch, bfloat16": by_assay(rough, requests, given.tokens, room),
+        "transformers generate, float32": by_transformers(exact),
+        "transformers generate, bfloat16": by_transformers(rough),
+        "engines/torch, float32": by_assay(exact),
+        "engines/torch, bfloat16": by_assay(rough),
     }
     ways = {name: way for name, way in ways.items() if not any(word in name for word in given.without)}
     rates: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
     for number in range(given.rounds):
         for name, way in ways.items():
             if not number:
-                way(1000)
+                way(requests[:2], 4, 0)
             wall, own = time.perf_counter(), time.process_time()
-            lengths = way(number)
+            lengths = way(requests, given.tokens, number)
             wall, own = time.perf_counter() - wall, time.process_time() - own
             rates[name].append((sum(lengths) / wall, sum(lengths) / own, statistics.mean(lengths)))
     first = next(iter(ways))
     base = [statistics.median(column) for column in zip(*rates[first], strict=True)]
-    print("| | tokens/s | ratio (range) | tokens per second of CPU time | ratio (range) | mean length |\n" + "| --- " * 6 + "|")
+    print(
+        "| | tokens/s | ratio (range) | tokens per second of CPU time | ratio (range) | mean length |\n"
+        + "| --- " * 6
+        + "|"
+    )
     for name, rounds in rates.items():
         wall, own, mean = (statistics.median(column) for column in zip(*rounds, strict=True))
         pairs = list(zip(rounds, rates[first], strict=True))
-        spread = [sorted(mine[part] / theirs[part] for mine, theirs in pairs) for part in (0, 1)]
-        shown = [f"{low:.1f} to {high:.1f}" for low, *_, high in ((*one, one[-1]) for one in spread)]
+        ratios = [[mine[part] / theirs[part] for mine, theirs in pairs] for part in (0, 1)]
+        shown = [f"{min(one):.1f} to {max(one):.1f}" for one in ratios]
         print(
             f"| {name} | {wall:,.0f} | {wall / base[0]:.2f} ({shown[0]}) "
             f"| {own:,.0f} | {own / base[1]:.2f} ({shown[1]}) | {mean:.1f} |"

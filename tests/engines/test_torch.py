@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.config.sections import EngineSettings, LoraSettings, PolicySettings
 from assay.engines.base import Request, Sampling, Written
 from assay.engines.torch import TorchEngine
-from assay.engines.torch.sampling import narrowed
+from assay.engines.torch import slots as slots_file
+from assay.engines.torch.prompts import read
 from assay.engines.torch.slots import Slots
-from assay.errors import MachineError
+from assay.errors import MachineError, SettingsError
 from assay.policy.forward import token_logprobs
 from assay.policy.load import Policy, load_policy
 from tests.policies import TASKS, checkpoint, tiny_policy
@@ -50,11 +53,12 @@ def policy_of(folder: Path, kind: str) -> Policy:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
-@pytest.mark.parametrize("kind", ["tiny", "qwen2", "llama+lora", "qwen2+lora"])
+@pytest.mark.parametrize("kind", ["tiny", "qwen2", "llama+lora", "qwen2+lora", "gpt2", "gemma2"])
 def test_log_probabilities_equal_the_learners(tmp_path: Path, kind: str, temperature: float) -> None:
     policy = policy_of(tmp_path, kind)
     requests = requests_for(policy, 6)
-    for written in write(policy, requests, Sampling(24, temperature)):
+    few_at_once = EngineSettings(tokens=16 * (24 + max(len(request.prompt) for request in requests)))
+    for written in write(policy, requests, Sampling(24, temperature), settings=few_at_once):
         prompt, completion = requests[written.request].prompt, written.completion
         tokens = torch.tensor([prompt + completion.tokens])
         mask = torch.zeros_like(tokens, dtype=torch.bool)
@@ -99,6 +103,77 @@ def test_equal_seeds_write_the_same_and_other_seeds_something_else(tmp_path: Pat
     first, same, other = (write(policy, requests_for(policy, 4), Sampling(12), seed) for seed in (1, 1, 2))
     assert first == same
     assert {w.completion.tokens for w in first} != {w.completion.tokens for w in other}
+
+
+def test_a_request_with_a_seed_gets_the_same_alone_and_in_any_company(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    prompt = policy.chat.prompt(TASKS[0])
+    company = requests_for(policy, 5)
+
+    def of(place: int, found: list[Written]) -> dict[int, tuple[int, ...]]:
+        return {w.member: w.completion.tokens for w in found if w.request == place}
+
+    alone = of(0, write(policy, [Request(prompt, 3, seed=9)], Sampling(12)))
+    beside = of(5, write(policy, [*company, Request(prompt, 3, seed=9)], Sampling(12)))
+    one_by_one = of(
+        1, write(policy, [company[0], Request(prompt, 3, seed=9)], Sampling(12), settings=EngineSettings(tokens=1))
+    )
+    assert alone == beside == one_by_one
+    assert of(0, write(policy, [Request(prompt, 3, seed=8)], Sampling(12))) != alone
+    twice = write(policy, [Request(prompt, 3), Request(prompt, 3)], Sampling(12))
+    assert of(0, twice) != of(1, twice)
+    assert len(set(alone.values())) == 3
+
+
+def test_each_distinct_prompt_is_read_once_however_its_group_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tiny_policy(tmp_path)
+    engine = TorchEngine(policy, EngineSettings(tokens=60))
+    write(policy, [Request((5,), 1)], Sampling(1), engine=engine)
+    asked: list[tuple[int, ...]] = []
+
+    def counting(model: Any, prompts: Any) -> Any:
+        asked.extend(prompts)
+        return read(model, prompts)
+
+    monkeypatch.setattr(slots_file, "read", counting)
+    requests = [Request((5, n), 7) for n in range(3, 7)]
+    assert len(write(policy, requests, Sampling(10), engine=engine)) == 28, "5 at once"
+    assert asked == [(5, 3), (5, 4), (5, 5), (5, 6)]
+
+
+def test_completions_come_in_the_order_they_end(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    found = write(policy, [Request((5,), 300)], Sampling(40))
+    lengths = [len(w.completion.tokens) for w in found]
+    assert lengths == sorted(lengths)
+    assert lengths[0] < 40, "some end early"
+
+
+def test_a_bfloat16_copy_writes_and_follows_what_is_learned(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    engine = TorchEngine(policy, EngineSettings(dtype="bfloat16"))
+    requests = requests_for(policy, 2)
+    before = write(policy, requests, Sampling(8), engine=engine)
+    for parameter in policy.trainable.values():
+        parameter.data.mul_(1.5)
+    for written in (after := write(policy, requests, Sampling(8), engine=engine)):
+        prompt, completion = requests[written.request].prompt, written.completion
+        tokens = torch.tensor([prompt + completion.tokens])
+        mask = torch.zeros_like(tokens, dtype=torch.bool)
+        mask[:, len(prompt) :] = True
+        expected, _ = token_logprobs(policy.model, tokens, torch.ones_like(mask), mask)
+        assert torch.allclose(expected[mask], torch.tensor(completion.logprobs), atol=0.1)
+    assert after != before
+    assert next(iter(policy.trainable.values())).dtype == torch.float32
+
+
+def test_a_quantized_model_is_not_copied_into_bfloat16(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    policy.model.is_quantized = True
+    with pytest.raises(SettingsError, match=r"engine\.dtype"):
+        write(policy, [Request((5,), 1)], Sampling(1), settings=EngineSettings(dtype="bfloat16"))
 
 
 def rows_held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -169,6 +244,54 @@ def test_a_stop_string_ends_a_completion_and_is_cut_from_its_text(tmp_path: Path
     assert all(w.completion.ended == "stop" for w in hit)
 
 
+def test_a_stop_string_of_many_tokens_is_seen(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    prompt = policy.chat.prompt(TASKS[0])
+    plain = write(policy, [Request(prompt, 8, seed=1)], Sampling(60))
+    longest = max(plain, key=lambda w: len(w.completion.tokens)).completion
+    word = policy.chat.text(longest.tokens[10:45])
+    stopped = write(policy, [Request(prompt, 8, (word,), seed=1)], Sampling(60))
+    (cut,) = [w.completion for w in stopped if w.completion.tokens == longest.tokens[:45]]
+    assert cut.ended == "stop"
+    assert cut.text == policy.chat.text(longest.tokens[:10])
+
+
+def small_model() -> tuple[Policy, Any]:
+    """Seven tokens and far from uniform; nothing ends a completion."""
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=7, bos_token_id=None, eos_token_id=None, **shape)).eval()
+    model.lm_head.weight.data.mul_(8)
+    chat: Any = SimpleNamespace(stop_tokens=frozenset(), text=lambda tokens: "")
+    return Policy(model, chat, torch.device("cpu"), 0), model
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(2), Sampling(2, 0.7, top_p=0.9), Sampling(2, 1.3, top_k=4), Sampling(2, top_k=5, top_p=0.95, min_p=0.1)],
+)
+def test_pairs_of_tokens_are_as_frequent_as_those_of_transformers(sampling: Sampling) -> None:
+    policy, model = small_model()
+    prompt = (1, 2, 3)
+    ours = [w.completion.tokens for w in write(policy, [Request(prompt, 4000)], sampling)]
+    torch.manual_seed(5)
+    theirs = model.generate(
+        input_ids=torch.tensor([prompt] * 4000), attention_mask=torch.ones((4000, 3), dtype=torch.int64),
+        max_new_tokens=2, do_sample=True, temperature=sampling.temperature, top_k=sampling.top_k,
+        top_p=sampling.top_p, min_p=sampling.min_p, pad_token_id=0,
+    )[:, 3:]  # fmt: skip
+    here, there = (
+        torch.bincount(torch.tensor(them) @ torch.tensor([7, 1]), minlength=49) for them in (ours, theirs.tolist())
+    )
+    both = here + there
+    statistic = ((here - there) ** 2 / both.clamp(min=1)).sum().item()
+    degrees = int((both > 0).sum()) - 1
+    assert degrees > 5
+    assert statistic < degrees + 3.1 * (2 * degrees) ** 0.5 + 4, "the 99.9 % point of chi-square, or a little more"
+    assert ((here > 20) <= (there > 0)).all()
+    assert ((there > 20) <= (here > 0)).all(), "the same tokens are left out"
+
+
 def test_sampled_frequencies_follow_the_policy(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     prompt = policy.chat.prompt(TASKS[0])
@@ -179,13 +302,6 @@ def test_sampled_frequencies_follow_the_policy(tmp_path: Path) -> None:
     top = probabilities.topk(20).indices
     expected = probabilities[top] * 2000
     assert ((counts[top] - expected).abs() < 5 * expected.sqrt() + 1).all()
-
-
-def test_the_nucleus_is_the_smallest_set_that_reaches_top_p() -> None:
-    logits = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.3, 0.5]]).log() + 3
-    kept = narrowed(logits, Sampling(1, top_p=0.8)).isfinite()
-    assert kept.tolist() == [[True, True, False, False], [False, False, True, True]]
-    assert narrowed(logits, Sampling(1, top_p=0.81)).isfinite().sum(-1).tolist() == [3, 3]
 
 
 def test_a_failure_in_the_decoding_thread_reaches_the_caller(tmp_path: Path) -> None:

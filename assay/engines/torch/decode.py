@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from assay.engines.base import Request, Sampling, Written
 from assay.engines.torch.prompts import Plain

@@ -80,7 +80,10 @@ class TorchEngine:
             model.eval()
             if self._tried is None or self._tried[0] is not model:
                 self._tried = model, takes_slots(model)
-            memory = Slots(model, rows, prompt, sampling.max_tokens) if self._tried[1] else Plain(model, rows)
+            memory: Slots | Plain = Plain(model, rows)
+            if self._tried[1]:
+                distinct = len({row.asked.prompt for row in waiting})
+                memory = Slots(model, rows, min(rows, distinct), prompt, sampling.max_tokens)
             yield from decode(memory, waiting, sampling, endings)
         except torch.OutOfMemoryError as error:
             raise MachineError(

@@ -22,13 +22,13 @@ LENGTHS = (7, 1, 4)
 def takes_slots(model: Any) -> bool:
     """Whether `model` may write through Slots; otherwise through Plain. Raises ModelError when that is wrong too."""
     log, name = logging.getLogger(__name__), type(model).__name__
-    why = _other_layers(model) or _difference(model, Slots(model, 4, max(LENGTHS), 4))
+    why = _other_layers(model) or _difference(model, Slots(model, 4, len(LENGTHS), max(LENGTHS), 4))
     if not why:
         log.info("engine: %s writes through slots", name)
         return True
     log.warning("engine: %s does not write through slots but through its own cache, which is slower: %s", name, why)
     if wrong := _difference(model, Plain(model, 4)):
-        raise ModelError(f"model {name} gives other tokens with its cache than without: {wrong}")
+        raise ModelError(f"model {name} cannot be decoded with its cache: {wrong}")
     return False
 
 

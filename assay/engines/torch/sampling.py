@@ -11,9 +11,9 @@ GOLDEN, FIRST, SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECC
 
 
 def uniforms(keys: Tensor, ages: Tensor) -> Tensor:
-    """[R] float64 in [0, 1): number `ages` of the stream `keys`, both [R] int64 (splitmix64, doi:10.1145/2714064.2660195).
+    """[R] float64 in [0, 1): number `ages` of the streams `keys`, both [R] int64.
 
-    Equal on every device, and whatever the other rows are.
+    splitmix64 (doi:10.1145/2714064.2660195): equal on every device, and whatever the other rows are.
     """
     mixed = keys + (ages + 1) * GOLDEN
     mixed = (mixed ^ ((mixed >> 30) & (1 << 34) - 1)) * FIRST
@@ -23,7 +23,7 @@ def uniforms(keys: Tensor, ages: Tensor) -> Tensor:
 
 
 def draw(logits: Tensor, sampling: Sampling, chances: Tensor) -> tuple[Tensor, Tensor]:
-    """[R] tokens of `logits` [R, V] float32, and their log-probabilities under the distribution that they are drawn from.
+    """[R] tokens of `logits` [R, V] float32, and their log-probabilities under the distribution they are drawn from.
 
     Row r takes the first token whose cumulative probability exceeds `chances[r]`. Greedy tokens have the
     log-probability of temperature 1.

@@ -90,16 +90,16 @@ class Layer:
 
 
 class Slots:
-    """Rows that are being written, up to `most_rows`, dense from 0: they are added and dropped at any time."""
+    """Rows that are being written, dense from 0: they are added and dropped at any time."""
 
-    def __init__(self, model: Any, most_rows: int, prompt_tokens: int, own_tokens: int) -> None:
+    def __init__(self, model: Any, most_rows: int, most_prompts: int, prompt_tokens: int, own_tokens: int) -> None:
         self.model = model
         self.capacity = most_rows
         cuda = model.device.type == "cuda"
         self.size: Callable[[int], int] = bucket if cuda else int
         self.width: Callable[[int], int] = wide_bucket if cuda else int
         self.graphs = Graphs(self._forward) if cuda else None
-        self.most_rows = self.most_prompts = self.size(most_rows)
+        self.most_rows, self.most_prompts = self.size(most_rows), self.size(most_prompts)
         self.prompt_width, self.own_width = self.width(prompt_tokens), self.width(own_tokens)
         self.layers: list[Layer] = []
         self.prompts: list[Prompt] = []
