@@ -3,8 +3,8 @@
     python -m bench.generate
 
 A random Llama; prompts of 32 to 96 tokens; tokens 0 to 19 end a completion, which makes them about 70 tokens long. Both
-draw from the full distribution at temperature 1. Rounds are interleaved, medians are taken; seconds are wall time and the
-process's own time, which other work on the machine disturbs less (on a GPU only wall time says anything).
+draw from the full distribution at temperature 1. Rounds are interleaved, medians taken; seconds are wall time and the
+own time of the process, which other work disturbs less.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def _difference(model: Any, memory: Slots | Plain) -> str:
             logits = memory.step(tokens.to(model.device))
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # models, also remote ones, raise anything where they are used otherwise than they know
+    except Exception as error:  # noqa: BLE001  models raise anything where they do not know how they are used
         return one_line(error)
     return ""
 
