@@ -41,6 +41,11 @@ def test_the_last_chance_never_takes_a_token_that_cannot_be() -> None:
     assert logprobs.isfinite().all()
 
 
+def test_the_first_chance_never_takes_a_token_that_cannot_be() -> None:
+    tokens, _ = draw(torch.tensor([[-torch.inf, 1.0, 1.0]]), Sampling(1), torch.zeros(1, dtype=torch.float64))
+    assert tokens.tolist() == [1]
+
+
 def test_temperature_and_narrowing_are_in_the_log_probabilities() -> None:
     logits = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
     half = torch.tensor([0.7], dtype=torch.float64)

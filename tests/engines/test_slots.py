@@ -44,6 +44,8 @@ def test_rows_come_and_go_and_each_sees_its_own_text(tmp_path: Path, padded: boo
         texts = [(*text, token + row) for row, text in enumerate(texts)]
         logits = slots.step(torch.tensor([token + row for row in range(len(texts))]))
         assert torch.allclose(logits, expected(model, texts), atol=1e-4)
+    assert slots.layout
+    assert [tuple(part.shape) for part in slots.layout] == [(4,), (4 if padded else 3, 2), (4,)]
     order = slots.drop([0, 2], None)
     assert order == [3, 1], "the last row takes the hole"
     texts = [texts[row] for row in order]
