@@ -44,6 +44,7 @@ bench: fuzz
 	$(BIN)/python -m bench.serve
 	$(BIN)/python -m bench.walls
 	$(BIN)/python -m bench.threads
+	$(BIN)/python -m bench.generate
 
 clean:
 	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from assay.config.sections import PolicySettings
+from assay.engines.torch import slots as slots_file
 from assay.engines.torch.graphs import bucket, wide_bucket
 from assay.engines.torch.probe import takes_slots
 from assay.engines.torch.prompts import Plain, forward
@@ -72,17 +73,30 @@ def test_a_prompt_that_is_awaited_stays(tmp_path: Path) -> None:
     assert slots.prompts == [(7,)]
 
 
+def test_the_plain_memory_takes_rows_only_when_all_have_gone(tmp_path: Path) -> None:
+    plain = Plain(tiny_policy(tmp_path).model, 4)
+    plain.add([(5, 6), (7,)])
+    assert plain.free == 0
+    assert plain.drop([0], None) == [1]
+    assert plain.free == 0
+    assert plain.drop([0], None) == []
+    assert plain.free == 4
+
+
 def test_the_model_attends_as_before_afterwards(tmp_path: Path) -> None:
     model = tiny_policy(tmp_path).model
     assert takes_slots(model)
     assert model.config._attn_implementation not in (None, ATTENTION)
 
 
-@pytest.mark.parametrize(("kind", "takes"), [("llama", True), ("qwen2", True), ("gpt2", True), ("gemma2", False)])
+@pytest.mark.parametrize(
+    ("kind", "takes"), [("llama", True), ("qwen2", True), ("gpt2", True), ("gemma2", False), ("mistral", False)]
+)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_models_with_sliding_windows_write_through_their_own_cache(
-    tmp_path: Path, kind: str, takes: bool, dtype: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, takes: bool, dtype: Any
 ) -> None:
+    monkeypatch.setattr(slots_file, "UNKNOWN", ())
     policy = load_policy(PolicySettings(model=str(checkpoint(tmp_path, kind)), device="cpu", dtype=dtype))
     assert takes_slots(policy.model) is takes
 

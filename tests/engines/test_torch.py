@@ -113,14 +113,14 @@ def test_a_request_with_a_seed_gets_the_same_alone_and_in_any_company(tmp_path: 
     def of(place: int, found: list[Written]) -> dict[int, tuple[int, ...]]:
         return {w.member: w.completion.tokens for w in found if w.request == place}
 
-    alone = of(0, write(policy, [Request(prompt, 3, seed=9)], Sampling(12)))
-    beside = of(5, write(policy, [*company, Request(prompt, 3, seed=9)], Sampling(12)))
+    alone = of(0, write(policy, [Request(prompt, 3, seed=9)], Sampling(60)))
+    beside = of(5, write(policy, [*company, Request(prompt, 3, seed=9)], Sampling(60)))
     one_by_one = of(
-        1, write(policy, [company[0], Request(prompt, 3, seed=9)], Sampling(12), settings=EngineSettings(tokens=1))
+        1, write(policy, [company[0], Request(prompt, 3, seed=9)], Sampling(60), settings=EngineSettings(tokens=1))
     )
     assert alone == beside == one_by_one
-    assert of(0, write(policy, [Request(prompt, 3, seed=8)], Sampling(12))) != alone
-    twice = write(policy, [Request(prompt, 3), Request(prompt, 3)], Sampling(12))
+    assert of(0, write(policy, [Request(prompt, 3, seed=8)], Sampling(60))) != alone
+    twice = write(policy, [Request(prompt, 3), Request(prompt, 3)], Sampling(60))
     assert of(0, twice) != of(1, twice)
     assert len(set(alone.values())) == 3
 
@@ -158,13 +158,15 @@ def test_a_bfloat16_copy_writes_and_follows_what_is_learned(tmp_path: Path) -> N
     before = write(policy, requests, Sampling(8), engine=engine)
     for parameter in policy.trainable.values():
         parameter.data.mul_(1.5)
+    differences = []
     for written in (after := write(policy, requests, Sampling(8), engine=engine)):
         prompt, completion = requests[written.request].prompt, written.completion
         tokens = torch.tensor([prompt + completion.tokens])
         mask = torch.zeros_like(tokens, dtype=torch.bool)
         mask[:, len(prompt) :] = True
         expected, _ = token_logprobs(policy.model, tokens, torch.ones_like(mask), mask)
-        assert torch.allclose(expected[mask], torch.tensor(completion.logprobs), atol=0.1)
+        differences.append((expected[mask] - torch.tensor(completion.logprobs)).abs().max().item())
+    assert 1e-4 < max(differences) < 0.1
     assert after != before
     assert next(iter(policy.trainable.values())).dtype == torch.float32
 
@@ -241,6 +243,7 @@ def test_a_stop_string_ends_a_completion_and_is_cut_from_its_text(tmp_path: Path
     assert all(word not in w.completion.text for w in stopped)
     hit = [w for w in stopped if word in policy.chat.text(w.completion.tokens)]
     assert hit
+    assert all(word not in policy.chat.text(w.completion.tokens[:-1]) for w in hit), "at once"
     assert all(w.completion.ended == "stop" for w in hit)
 
 
