@@ -73,6 +73,8 @@ class EngineSettings(Section):
 
     tokens: PositiveInt = 65_536
     """Tokens of prompts and completions held in the cache at once; lower it when memory runs out."""
+    dtype: Literal["policy", "bfloat16"] = "policy"
+    """Type of the weights that write; `bfloat16` keeps a copy, whose log-probabilities are off by about 0.01."""
 
 
 class TaskSettings(Section):

@@ -19,6 +19,10 @@ class Sampling:
     """0 is greedy."""
     top_p: float = 1.0
     """Nucleus: the smallest set of tokens with at least this probability; renormalised over it."""
+    top_k: int = 0
+    """Only the likeliest so many tokens, before `top_p`; 0 is all."""
+    min_p: float = 0.0
+    """Only tokens at least this likely in proportion to the likeliest, after `top_p`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class Request:
     """Completions wanted."""
     stop: tuple[str, ...] = ()
     """Strings that end a completion."""
+    seed: int | None = None
+    """Names its random numbers, so that it gets the same whatever else is asked for; None: its place does."""
 
 
 @dataclass(frozen=True, slots=True)

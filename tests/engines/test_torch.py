@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.config.sections import EngineSettings, LoraSettings, PolicySettings
-from assay.engines import torch as engine_file
 from assay.engines.base import Request, Sampling, Written
-from assay.engines.torch import TorchEngine, _nucleus
-from assay.errors import MachineError
+from assay.engines.torch import TorchEngine
+from assay.engines.torch import slots as slots_file
+from assay.engines.torch.prompts import read
+from assay.engines.torch.slots import Slots
+from assay.errors import MachineError, SettingsError
 from assay.policy.forward import forward
 from assay.policy.load import Policy, load_policy
 from assay.train.batch import to_batch
@@ -22,12 +26,13 @@ from tests.policies import TASKS, checkpoint, tiny_policy
 
 
 def write(
-    policy: Policy, requests: list[Request], sampling: Sampling, seed: int = 1, settings: EngineSettings | None = None
-) -> list[Written]:
+    policy: Policy, requests: list[Request], sampling: Sampling, seed: int = 1, settings: EngineSettings | None = None,
+    engine: TorchEngine | None = None,
+) -> list[Written]:  # fmt: skip
     async def all_of_it() -> list[Written]:
-        engine = TorchEngine(policy, settings)
-        await engine.load(policy, 7)
-        return [written async for written in engine.generate(requests, sampling, seed)]
+        writer = engine or TorchEngine(policy, settings)
+        await writer.load(policy, 7)
+        return [written async for written in writer.generate(requests, sampling, seed)]
 
     return asyncio.run(all_of_it())
 
@@ -49,16 +54,23 @@ def policy_of(folder: Path, kind: str) -> Policy:
     return policy
 
 
+def learned(
+    policy: Policy, prompt: tuple[int, ...], written: tuple[int, ...], temperature: float = 1.0
+) -> torch.Tensor:
+    """What the learner makes of the tokens that were written."""
+    batch = to_batch([Sample(prompt + written, (False,) * len(prompt) + (True,) * len(written))], 0, policy.device)
+    return forward(policy.model, batch, temperature).logprobs[batch.mask].detach()
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
-@pytest.mark.parametrize("kind", ["tiny", "qwen2", "llama+lora", "qwen2+lora"])
+@pytest.mark.parametrize("kind", ["tiny", "qwen2", "llama+lora", "qwen2+lora", "gpt2", "gemma2"])
 def test_log_probabilities_equal_the_learners(tmp_path: Path, kind: str, temperature: float) -> None:
     policy = policy_of(tmp_path, kind)
     requests = requests_for(policy, 6)
-    for written in write(policy, requests, Sampling(24, temperature)):
+    few_at_once = EngineSettings(tokens=16 * (24 + max(len(request.prompt) for request in requests)))
+    for written in write(policy, requests, Sampling(24, temperature), settings=few_at_once):
         prompt, completion = requests[written.request].prompt, written.completion
-        mask = (False,) * len(prompt) + (True,) * len(completion.tokens)
-        batch = to_batch([Sample(prompt + completion.tokens, mask)], 0, policy.device)
-        expected = forward(policy.model, batch, temperature or 1.0).logprobs[batch.mask]
+        expected = learned(policy, prompt, completion.tokens, temperature or 1.0)
         assert torch.allclose(expected, torch.tensor(completion.logprobs), atol=1e-4)
 
 
@@ -100,34 +112,106 @@ def test_equal_seeds_write_the_same_and_other_seeds_something_else(tmp_path: Pat
     assert {w.completion.tokens for w in first} != {w.completion.tokens for w in other}
 
 
-def sizes_of_rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Filled with the number of rows of every round."""
-    sizes: list[int] = []
-    make = engine_file._Round.__init__
+def test_a_request_with_a_seed_gets_the_same_alone_and_in_any_company(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    prompt = policy.chat.prompt(TASKS[0])
+    company = requests_for(policy, 5)
 
-    def counting(self: engine_file._Round, *given: Any) -> None:
-        make(self, *given)
-        sizes.append(len(self.rows))
+    def of(place: int, found: list[Written]) -> dict[int, tuple[int, ...]]:
+        return {w.member: w.completion.tokens for w in found if w.request == place}
 
-    monkeypatch.setattr(engine_file._Round, "__init__", counting)
-    return sizes
+    alone = of(0, write(policy, [Request(prompt, 3, seed=9)], Sampling(60)))
+    beside = of(5, write(policy, [*company, Request(prompt, 3, seed=9)], Sampling(60)))
+    one_by_one = of(
+        1, write(policy, [company[0], Request(prompt, 3, seed=9)], Sampling(60), settings=EngineSettings(tokens=1))
+    )
+    assert alone == beside == one_by_one
+    assert of(0, write(policy, [Request(prompt, 3, seed=8)], Sampling(60))) != alone
+    twice = write(policy, [Request(prompt, 3), Request(prompt, 3)], Sampling(60))
+    assert of(0, twice) != of(1, twice)
+    assert len(set(alone.values())) == 3
+
+
+def test_each_distinct_prompt_is_read_once_however_its_group_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tiny_policy(tmp_path)
+    engine = TorchEngine(policy, EngineSettings(tokens=60))
+    write(policy, [Request((5,), 1)], Sampling(1), engine=engine)
+    asked: list[tuple[int, ...]] = []
+
+    def counting(model: Any, prompts: Any) -> Any:
+        asked.extend(prompts)
+        return read(model, prompts)
+
+    monkeypatch.setattr(slots_file, "read", counting)
+    requests = [Request((5, n), 7) for n in range(3, 7)]
+    assert len(write(policy, requests, Sampling(10), engine=engine)) == 28, "5 at once"
+    assert asked == [(5, 3), (5, 4), (5, 5), (5, 6)]
+
+
+def test_completions_come_in_the_order_they_end(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    found = write(policy, [Request((5,), 300)], Sampling(40))
+    lengths = [len(w.completion.tokens) for w in found]
+    assert lengths == sorted(lengths)
+    assert lengths[0] < 40, "some end early"
+
+
+def test_a_bfloat16_copy_writes_and_follows_what_is_learned(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    engine = TorchEngine(policy, EngineSettings(dtype="bfloat16"))
+    requests = requests_for(policy, 2)
+    before = write(policy, requests, Sampling(8), engine=engine)
+    for parameter in policy.trainable.values():
+        parameter.data.mul_(1.5)
+    differences = []
+    for written in (after := write(policy, requests, Sampling(8), engine=engine)):
+        prompt, completion = requests[written.request].prompt, written.completion
+        differences.append((learned(policy, prompt, completion.tokens) - torch.tensor(completion.logprobs)).abs().max())
+    assert 1e-4 < max(map(float, differences)) < 0.1
+    assert after != before
+    assert next(iter(policy.trainable.values())).dtype == torch.float32
+
+
+def test_a_quantized_model_is_not_copied_into_bfloat16(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    policy.model.is_quantized = True
+    with pytest.raises(SettingsError, match=r"engine\.dtype"):
+        write(policy, [Request((5,), 1)], Sampling(1), settings=EngineSettings(dtype="bfloat16"))
+
+
+def rows_held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Filled with the number of rows that each addition makes."""
+    held: list[int] = []
+    add = Slots.add
+
+    def counting(self: Slots, prompts: Any) -> Any:
+        found = add(self, prompts)
+        held.append(len(self.homes))
+        return found
+
+    monkeypatch.setattr(Slots, "add", counting)
+    return held
 
 
 def test_no_more_tokens_than_the_settings_allow_are_held_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = tiny_policy(tmp_path)
-    sizes = sizes_of_rounds(monkeypatch)
     requests = [Request((5,) * 6, 7), Request((5,), 6)]
-    found = write(policy, requests, Sampling(4), settings=EngineSettings(tokens=59))
-    assert sizes == [5, 5, 3], "59 tokens are 5 rows of 6 + 4, across the groups"
+    engine = TorchEngine(policy, EngineSettings(tokens=59))
+    held = rows_held(monkeypatch)
+    found = write(policy, requests, Sampling(4), engine=engine)
+    assert held[:2] == [4, 5], "the probe's; then 59 tokens are 5 rows of 6 + 4, across the groups"
+    assert max(held) == 5
     assert sorted((w.request, w.member) for w in found) == [(0, m) for m in range(7)] + [(1, m) for m in range(6)]
-    sizes.clear()
+    held.clear()
     assert len(write(policy, requests, Sampling(4), settings=EngineSettings(tokens=1))) == 13
-    assert sizes == [1] * 13, "at least one row at a time"
-    sizes.clear()
+    assert held[1:] == [1] * 13, "at least one row at a time"
+    held.clear()
     write(policy, [Request((5,), 520)], Sampling(1))
-    assert sizes == [512, 8]
+    assert held[1:] == [512, 8]
 
 
 def test_when_memory_runs_out_the_setting_to_lower_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +246,56 @@ def test_a_stop_string_ends_a_completion_and_is_cut_from_its_text(tmp_path: Path
     assert all(word not in w.completion.text for w in stopped)
     hit = [w for w in stopped if word in policy.chat.text(w.completion.tokens)]
     assert hit
+    assert all(word not in policy.chat.text(w.completion.tokens[:-1]) for w in hit), "at once"
     assert all(w.completion.ended == "stop" for w in hit)
+
+
+def test_a_stop_string_of_many_tokens_is_seen(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    prompt = policy.chat.prompt(TASKS[0])
+    plain = write(policy, [Request(prompt, 8, seed=1)], Sampling(60))
+    longest = max(plain, key=lambda w: len(w.completion.tokens)).completion
+    word = policy.chat.text(longest.tokens[10:45])
+    stopped = write(policy, [Request(prompt, 8, (word,), seed=1)], Sampling(60))
+    (cut,) = [w.completion for w in stopped if w.completion.tokens == longest.tokens[:45]]
+    assert cut.ended == "stop"
+    assert cut.text == policy.chat.text(longest.tokens[:10])
+
+
+def small_model() -> tuple[Policy, Any]:
+    """Seven tokens and far from uniform; nothing ends a completion."""
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=7, bos_token_id=None, eos_token_id=None, **shape)).eval()
+    model.lm_head.weight.data.mul_(8)
+    chat: Any = SimpleNamespace(stop_tokens=frozenset(), text=lambda tokens: "")
+    return Policy(model, chat, torch.device("cpu"), 0), model
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [Sampling(2), Sampling(2, 0.7, top_p=0.9), Sampling(2, 1.3, top_k=4), Sampling(2, top_k=5, top_p=0.95, min_p=0.1)],
+)
+def test_pairs_of_tokens_are_as_frequent_as_those_of_transformers(sampling: Sampling) -> None:
+    policy, model = small_model()
+    prompt = (1, 2, 3)
+    ours = [w.completion.tokens for w in write(policy, [Request(prompt, 4000)], sampling)]
+    torch.manual_seed(5)
+    theirs = model.generate(
+        input_ids=torch.tensor([prompt] * 4000), attention_mask=torch.ones((4000, 3), dtype=torch.int64),
+        max_new_tokens=2, do_sample=True, temperature=sampling.temperature, top_k=sampling.top_k,
+        top_p=sampling.top_p, min_p=sampling.min_p, pad_token_id=0,
+    )[:, 3:]  # fmt: skip
+    here, there = (
+        torch.bincount(torch.tensor(them) @ torch.tensor([7, 1]), minlength=49) for them in (ours, theirs.tolist())
+    )
+    both = here + there
+    statistic = ((here - there) ** 2 / both.clamp(min=1)).sum().item()
+    degrees = int((both > 0).sum()) - 1
+    assert degrees > 5
+    assert statistic < degrees + 3.1 * (2 * degrees) ** 0.5 + 4, "the 99.9 % point of chi-square, or a little more"
+    assert ((here > 20) <= (there > 0)).all()
+    assert ((there > 20) <= (here > 0)).all(), "the same tokens are left out"
 
 
 def test_sampled_frequencies_follow_the_policy(tmp_path: Path) -> None:
@@ -175,12 +308,6 @@ def test_sampled_frequencies_follow_the_policy(tmp_path: Path) -> None:
     top = probabilities.topk(20).indices
     expected = probabilities[top] * 2000
     assert ((counts[top] - expected).abs() < 5 * expected.sqrt() + 1).all()
-
-
-def test_the_nucleus_is_the_smallest_set_that_reaches_top_p() -> None:
-    logprobs = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.3, 0.5]]).log()
-    assert _nucleus(logprobs, 0.8).isfinite().tolist() == [[True, True, False, False], [False, False, True, True]]
-    assert _nucleus(logprobs, 0.81).isfinite().sum(-1).tolist() == [3, 3]
 
 
 def test_a_failure_in_the_decoding_thread_reaches_the_caller(tmp_path: Path) -> None:

@@ -1,0 +1,249 @@
+"""The fast memory of decoding: keys and values of a prompt once for all its rows, each row's own beside them.
+
+Behind the calls of transformers' Cache and of its attention, so that every model that keeps to them can be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from assay.engines.torch.graphs import Graphs, bucket, wide_bucket
+from assay.engines.torch.prompts import Prompt, read
+
+ATTENTION = "assay_slots"
+UNKNOWN = ("softcap", "s_aux", "position_bias", "sliding_window")
+"""What some models ask of attention, and `attend` does not do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step needs to know of its R rows, N prompts and up to G rows of each."""
+
+    tokens: Tensor
+    """[R] to be read."""
+    ages: Tensor
+    """[R] tokens that the row has of its own before this one."""
+    lengths: Tensor
+    """[R] tokens of its prompt."""
+    lanes: Tensor
+    """[N, G] the rows of each prompt; 0 where it has fewer."""
+    back: Tensor
+    """[R] where the row stands in `lanes`, flattened."""
+    prompt_width: int
+    own_width: int
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All of them, in one order."""
+        return self.tokens, self.ages, self.lengths, self.lanes, self.back
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Equal for steps that one recording serves: (R, N, G, prompt width, own width)."""
+        return len(self.tokens), *self.lanes.shape, self.prompt_width, self.own_width
+
+
+class Layer:
+    """Keys and values of one layer: of prompts [N, H, P, D], and of rows [R, H, T, D]."""
+
+    def __init__(self, keys: Tensor, values: Tensor, slots: Slots) -> None:
+        def room(like: Tensor, rows: int, width: int) -> Tensor:
+            dtype = torch.float32 if like.device.type == "cpu" else like.dtype  # bf16 attention is slower there
+            return torch.zeros((rows, like.shape[1], width, like.shape[3]), dtype=dtype, device=like.device)
+
+        self.prompts = [room(like, slots.most_prompts, slots.prompt_width) for like in (keys, values)]
+        self.own = [room(like, slots.most_rows, slots.own_width) for like in (keys, values)]
+
+    def write(self, keys: Tensor, values: Tensor, step: Step) -> None:
+        """The token that is being read: [R, H, 1, D]."""
+        rows = torch.arange(len(step.tokens), device=keys.device)
+        for kept, new in zip(self.own, (keys, values), strict=True):
+            kept[rows, :, step.ages] = new[:, :, 0].to(kept.dtype)
+
+    def attend(self, query: Tensor, scaling: float, step: Step, bias: Tensor) -> Tensor:
+        """[R, 1, heads, D] of `query` [R, heads, 1, D]. Rows of a prompt go through its keys together."""
+        rows, heads, _, size = query.shape
+        (prompts, groups), narrow, width = step.lanes.shape, step.prompt_width, step.own_width
+        prompt_keys, prompt_values = (kept[:prompts, :, :narrow] for kept in self.prompts)
+        keys, values = (kept[:rows, :, :width] for kept in self.own)
+        shared = keys.shape[1]
+        asked = (query.to(keys.dtype) * scaling).view(rows, shared, heads // shared, size)
+
+        def together(each: Tensor) -> Tensor:
+            return each[step.lanes].transpose(1, 2).reshape(prompts, shared, -1, each.shape[-1])
+
+        def apart(all_of_them: Tensor) -> Tensor:
+            spread = all_of_them.view(prompts, shared, groups, heads // shared, -1).transpose(1, 2)
+            return spread.reshape(prompts * groups, shared, heads // shared, -1)[step.back]
+
+        of_prompt = apart(together(asked) @ prompt_keys.transpose(-1, -2))
+        scores = torch.cat([of_prompt, asked @ keys.transpose(-1, -2)], dim=-1).float()
+        weights = scores.add_(bias).softmax(-1).to(keys.dtype)
+        seen = apart(together(weights[..., :narrow]) @ prompt_values) + weights[..., narrow:] @ values
+        return seen.reshape(rows, 1, heads, -1).to(query.dtype)
+
+
+class Slots:
+    """Rows that are being written, dense from 0: they are added and dropped at any time."""
+
+    def __init__(self, model: Any, most_rows: int, most_prompts: int, prompt_tokens: int, own_tokens: int) -> None:
+        self.model = model
+        self.capacity = most_rows
+        cuda = model.device.type == "cuda"
+        self.size: Callable[[int], int] = bucket if cuda else int
+        self.width: Callable[[int], int] = wide_bucket if cuda else int
+        self.graphs = Graphs(self._forward) if cuda else None
+        self.most_rows, self.most_prompts = self.size(most_rows), self.size(most_prompts)
+        self.prompt_width, self.own_width = self.width(prompt_tokens), self.width(own_tokens)
+        self.layers: list[Layer] = []
+        self.prompts: list[Prompt] = []
+        self.first: list[Tensor] = []
+        self.homes: list[int] = []
+        self.ages: list[int] = []
+        self.layout: tuple[Tensor, Tensor, Tensor] | None = None
+
+    @property
+    def free(self) -> int:
+        """Rows that may be added."""
+        return self.capacity - len(self.homes)
+
+    def add(self, prompts: Sequence[Prompt]) -> Tensor:
+        """[R, V] logits of the first tokens of new rows, one for each of `prompts`; each is read once."""
+        for chunk, logits, cache in read(self.model, [p for p in dict.fromkeys(prompts) if p not in self.prompts]):
+            if not self.layers:
+                self.layers = [Layer(layer.keys, layer.values, self) for layer in cache.layers]
+            for place, prompt in enumerate(chunk):
+                for layer, found in zip(self.layers, cache.layers, strict=True):
+                    for kept, new in zip(layer.prompts, (found.keys, found.values), strict=True):
+                        kept[len(self.prompts), :, : len(prompt)] = new[place, :, -len(prompt) :]
+                self.prompts.append(prompt)
+                self.first.append(logits[place])
+        places = {prompt: place for place, prompt in enumerate(self.prompts)}
+        self.homes += [places[prompt] for prompt in prompts]
+        self.ages += [0] * len(prompts)
+        self.layout = None
+        return torch.stack([self.first[places[prompt]] for prompt in prompts])
+
+    def drop(self, gone: Sequence[int], awaited: Prompt | None) -> list[int]:
+        """Let rows go, and prompts that neither rows nor `awaited` need. Says which row is now at each place."""
+        order = self._close([layer.own for layer in self.layers], len(self.homes), gone, max(self.ages) + 1)
+        self.homes, self.ages = ([them[row] for row in order] for them in (self.homes, self.ages))
+        needed = {*self.homes, *(place for place, prompt in enumerate(self.prompts) if prompt == awaited)}
+        unneeded = [place for place in range(len(self.prompts)) if place not in needed]
+        kept = self._close([layer.prompts for layer in self.layers], len(self.prompts), unneeded, self.prompt_width)
+        self.prompts, self.first = [self.prompts[old] for old in kept], [self.first[old] for old in kept]
+        moved = {old: new for new, old in enumerate(kept)}
+        self.homes = [moved[home] for home in self.homes]
+        self.layout = None
+        return order
+
+    def _close(self, layers: Sequence[list[Tensor]], count: int, gone: Sequence[int], width: int) -> list[int]:
+        """Move what stands last into the holes."""
+        left, lost = count - len(gone), set(gone)
+        holes = [place for place in gone if place < left]
+        movers = [place for place in range(left, count) if place not in lost]
+        order = list(range(left))
+        if holes:
+            to, source = (torch.tensor(places, device=self.model.device) for places in (holes, movers))
+            for tensor in (tensor for layer in layers for tensor in layer):
+                tensor[to, :, :width] = tensor[source, :, :width]
+            for hole, mover in zip(holes, movers, strict=True):
+                order[hole] = mover
+        return order
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """[R, V] logits after `tokens` [R], one for each row."""
+        rows = self.size(len(self.homes))
+        self.layout = lengths, lanes, back = self.layout or self._arrange(rows)
+        device, short = tokens.device, rows - len(tokens)
+        ages = torch.tensor(self.ages + [0] * short, device=device)
+        padded = torch.cat([tokens, tokens.new_zeros(short)])
+        narrow = self.width(max(len(self.prompts[home]) for home in self.homes))
+        step = Step(padded, ages, lengths, lanes, back, narrow, self.width(max(self.ages) + 1))
+        logits = self.graphs(step) if self.graphs else self._forward(step)
+        self.ages = [age + 1 for age in self.ages]
+        return logits[: len(tokens)]
+
+    def _arrange(self, rows: int) -> tuple[Tensor, Tensor, Tensor]:
+        members: list[list[int]] = [[] for _ in self.prompts]
+        for row, home in enumerate(self.homes):
+            members[home].append(row)
+        wide = self.size(max(map(len, members)))
+        back = [0] * rows
+        for home, group in enumerate(members):
+            for lane, row in enumerate(group):
+                back[row] = home * wide + lane
+        lanes = [group + [0] * (wide - len(group)) for group in members]
+        lanes += [[0] * wide] * (self.size(len(lanes)) - len(lanes))
+        lengths = [len(self.prompts[home]) for home in self.homes] + [0] * (rows - len(self.homes))
+        return tuple(torch.tensor(them, device=self.model.device) for them in (lengths, lanes, back))  # type: ignore[return-value]
+
+    def _forward(self, step: Step) -> Tensor:
+        view = _View(self.layers, step)
+        with _attention(self.model.config.get_text_config()):
+            out = self.model(
+                input_ids=step.tokens.unsqueeze(-1),
+                position_ids=(step.lengths + step.ages).unsqueeze(-1),
+                past_key_values=view,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+        if view.attended != len(self.layers):
+            raise NotImplementedError("the model does not attend through its cache")
+        return out.logits[:, -1].float()  # type: ignore[no-any-return]
+
+
+class _View:
+    """The memory during one step, as a model sees it: what it gets back for keys and values is `_Seen`."""
+
+    def __init__(self, layers: Sequence[Layer], step: Step) -> None:
+        self.layers = layers
+        self.now = step
+        self.attended = 0
+        device = step.tokens.device
+        columns = [torch.arange(width, device=device) for width in (step.prompt_width, step.own_width)]
+        hidden = [columns[0] >= step.lengths.unsqueeze(-1), columns[1] > step.ages.unsqueeze(-1)]
+        both = torch.cat(hidden, dim=-1)
+        self.bias = torch.zeros(both.shape, device=device).masked_fill_(both, -torch.inf)[:, None, None]
+
+    def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[_Seen, _Seen]:
+        self.layers[layer_idx].write(keys, values, self.now)
+        return (seen := _Seen(self, self.layers[layer_idx])), seen
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return self.now.prompt_width + self.now.own_width - 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    view: _View
+    layer: Layer
+
+
+def attend(module: Any, query: Tensor, key: _Seen, value: _Seen, *_: Any, **named: Any) -> tuple[Tensor, None]:
+    """An attention of transformers: one query for each row, through a `_View`."""
+    if query.shape[2] != 1 or any(named.get(name) is not None for name in UNKNOWN):
+        raise NotImplementedError("an attention that slots do not know")
+    key.view.attended += 1
+    scaling = named.get("scaling") or query.shape[-1] ** -0.5
+    return key.layer.attend(query, scaling, key.view.now, key.view.bias), None
+
+
+@contextmanager
+def _attention(config: Any) -> Iterator[None]:
+    """The model attends through `attend` meanwhile."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION, attend)
+    usual = config._attn_implementation
+    config._attn_implementation = ATTENTION
+    try:
+        yield
+    finally:
+        config._attn_implementation = usual

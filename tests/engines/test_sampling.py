@@ -1,0 +1,84 @@
+"""Drawing tokens: hand numbers."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from assay.engines.base import Sampling
+from assay.engines.torch.sampling import draw, narrowed, uniforms
+
+
+def test_streams_are_splitmix64() -> None:
+    keys = torch.full((5,), 1234567)
+    known = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
+    assert uniforms(keys, torch.arange(5)).tolist() == [(number >> 11) * 2.0**-53 for number in known]
+
+
+def test_streams_are_uniform_and_unlike() -> None:
+    many = uniforms(torch.arange(2000).repeat_interleave(50), torch.arange(50).repeat(2000)).view(2000, 50)
+    counts = torch.histc(many.float(), 20, 0, 1)
+    assert ((counts - 5000).abs() < 5 * 5000**0.5).all()
+    assert abs(torch.corrcoef(many[:2])[0, 1].item()) < 0.5
+    assert abs(torch.corrcoef(many[:, :2].T)[0, 1].item()) < 0.1
+
+
+def test_a_row_takes_the_token_in_whose_share_its_chance_falls() -> None:
+    logits = torch.tensor([0.5, 0.3, 0.0, 0.2]).log().expand(5, 4) + 3
+    chances = torch.tensor([0.0, 0.49, 0.51, 0.81, 1 - 2.0**-53], dtype=torch.float64)
+    tokens, logprobs = draw(logits, Sampling(1), chances)
+    assert tokens.tolist() == [0, 0, 1, 3, 3]
+    expected = [math.log(p) for p in (0.5, 0.5, 0.3, 0.2, 0.2)]
+    assert logprobs.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_last_chance_never_takes_a_token_that_cannot_be() -> None:
+    logits = torch.cat([torch.randn(200, 999), torch.full((200, 1), -torch.inf)], dim=-1)
+    tokens, logprobs = draw(logits, Sampling(1), torch.full((200,), 1 - 2.0**-53, dtype=torch.float64))
+    assert (tokens < 999).all()
+    assert logprobs.isfinite().all()
+
+
+def test_the_first_chance_never_takes_a_token_that_cannot_be() -> None:
+    tokens, _ = draw(torch.tensor([[-torch.inf, 1.0, 1.0]]), Sampling(1), torch.zeros(1, dtype=torch.float64))
+    assert tokens.tolist() == [1]
+
+
+def test_temperature_and_narrowing_are_in_the_log_probabilities() -> None:
+    logits = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
+    half = torch.tensor([0.7], dtype=torch.float64)
+    tokens, logprobs = draw(logits, Sampling(1, temperature=0.5), half)
+    assert tokens.tolist() == [1]
+    assert logprobs.tolist() == pytest.approx([math.log(0.09 / 0.30)], abs=1e-6)
+    tokens, logprobs = draw(logits, Sampling(1, top_k=2), half)
+    assert tokens.tolist() == [1]
+    assert logprobs.tolist() == pytest.approx([math.log(0.3 / 0.7)], abs=1e-6)
+
+
+def test_greedy_takes_the_likeliest_with_its_log_probability_at_temperature_1() -> None:
+    tokens, logprobs = draw(torch.tensor([[0.1, 0.7, 0.2]]).log(), Sampling(1, temperature=0.0), torch.zeros(1))
+    assert tokens.tolist() == [1]
+    assert logprobs.tolist() == pytest.approx([math.log(0.7)], abs=1e-6)
+
+
+def test_the_nucleus_is_the_smallest_set_that_reaches_top_p() -> None:
+    logits = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.3, 0.5]]).log() + 3
+    kept = narrowed(logits, Sampling(1, top_p=0.8)).isfinite()
+    assert kept.tolist() == [[True, True, False, False], [False, False, True, True]]
+    assert narrowed(logits, Sampling(1, top_p=0.81)).isfinite().sum(-1).tolist() == [3, 3]
+
+
+def test_top_k_then_the_nucleus_of_the_rest_then_min_p() -> None:
+    logits = torch.tensor([[0.4, 0.25, 0.2, 0.1, 0.05]]).log()
+
+    def kept(**how: float) -> list[int]:
+        return narrowed(logits, Sampling(1, **how))[0].isfinite().nonzero().flatten().tolist()  # type: ignore[arg-type]
+
+    assert kept(top_k=3) == [0, 1, 2]
+    assert kept(top_k=9) == kept() == [0, 1, 2, 3, 4]
+    assert kept(top_p=0.7) == [0, 1, 2]
+    assert kept(top_k=2, top_p=0.6) == [0], "0.4 of 0.65 reaches it"
+    assert kept(min_p=0.26) == [0, 1, 2]
+    assert kept(min_p=0.24) == [0, 1, 2, 3]
