@@ -7,10 +7,11 @@ from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import bundle, clipping
 
 Settings = with_defaults(
-    "The paper's; its buffer of 4,096 tokens is a fifth of what completions may have.",
+    "The paper's: its buffer of 4,096 tokens is a fifth of a completion's limit, its price half the rewards' range.",
     scale="group",
     flat_groups="refill",
     overlong_share=0.2,
+    overlong_penalty=0.5,
 )
 
 

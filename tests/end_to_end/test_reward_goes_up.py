@@ -45,7 +45,7 @@ optimizer = {{ lr = {lr}, warmup = 4 }}
 TABLE = {
     "grpo, two epochs near the reference": ('name = "grpo", epochs = 2, kl = 0.01, scale = "batch"', 10, 8e-4),
     "dr_grpo": ('name = "dr_grpo"', 14, 1e-3),
-    "dapo": ('name = "dapo", refills = 1', 18, 1.2e-3),
+    "dapo": ('name = "dapo", refills = 2, overlong_share = 0.0', 20, 1.5e-3),
     "gspo, two minibatches": ('name = "gspo", minibatches = 2', 10, 8e-4),
     "cispo": ('name = "cispo"', 14, 1e-3),
     "rloo, the divergence in the reward": ('name = "rloo", kl = 0.01, kl_in = "reward", kl_estimator = "k1"', 14, 1e-3),
