@@ -85,7 +85,8 @@ class Ours:
     """The learner with GRPO, as a run has it."""
 
     def __init__(self, model: Any, samples: Sequence[Sample], **changes: Any) -> None:
-        given = {"steps": 1000, "stage": "bench", "algorithm": {"name": "grpo", "correction": "none"}, "optimizer": {"lr": 1e-6}}
+        algorithm = {"name": "grpo", "correction": "none"}  # the rollouts' log-probabilities are made up
+        given = {"steps": 1000, "stage": "bench", "algorithm": algorithm, "optimizer": {"lr": 1e-6}}
         settings = RunSettings.model_validate(given | {"tasks": {"train": "none"}} | changes)
         chat: Any = None
         policy = Policy(model, chat, next(model.parameters()).device, 0)
