@@ -51,20 +51,20 @@ def _filled(units: Sequence[list[Sample]], budget: int) -> list[list[Sample]]:
     """Units put together, the largest first, each in the first piece that has room for it."""
     sizes: list[int] = []
     pieces: list[list[Sample]] = []
-    for unit in sorted(units, key=_packed, reverse=True):
-        place = next((place for place, held in enumerate(sizes) if held + _packed(unit) <= budget), len(sizes))
+    for size, unit in sorted(((_packed(unit), unit) for unit in units), key=lambda sized: -sized[0]):
+        place = next((place for place, held in enumerate(sizes) if held + size <= budget), len(sizes))
         if place == len(sizes):
             sizes.append(0)
             pieces.append([])
-        sizes[place] += _packed(unit)
+        sizes[place] += size
         pieces[place] += unit
     return pieces
 
 
 def _packed(unit: Sequence[Sample]) -> int:
     """Tokens of samples that lie end to end, each prompt once."""
-    prompts = {_prompt(sample) for sample in unit}
-    return sum(map(len, prompts)) + sum(len(sample.tokens) - len(_prompt(sample)) for sample in unit)
+    prompts = [_prompt(sample) for sample in unit]
+    return sum(len(sample.tokens) for sample in unit) - sum(map(len, prompts)) + sum(map(len, set(prompts)))
 
 
 def _prompt(sample: Sample) -> tuple[int, ...]:
