@@ -7,6 +7,7 @@ AssayError
 │   └── ModelError       a model directory that cannot be used
 └── MachineError         the machine's: retried, then dropped and counted, never scored 0; exit code 3
     ├── SandboxError     the judge could not be started or kept alive
+    ├── RolloutLostError one rollout cannot be finished; the others go on
     └── TrainingError    a loss or gradient that is not a number
 """
 
@@ -45,6 +46,10 @@ class MachineError(AssayError):
 
 class SandboxError(MachineError):
     """The judge's processes could not be started, or died more often than is tolerable."""
+
+
+class RolloutLostError(MachineError):
+    """The machine failed one rollout, which is dropped and counted; nothing else ends."""
 
 
 class TrainingError(MachineError):

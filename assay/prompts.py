@@ -24,6 +24,11 @@ def text(task: Task) -> str:
     return task.prompt if task.prompt.endswith("\n") else f"{task.prompt}\n"
 
 
+def text_after(task: Task, shown: str) -> str:
+    """What a base model continues after a reply: what it is shown, as a comment, and the beginning once more."""
+    return "".join(f"# {line}\n" for line in shown.splitlines()) + text(task)
+
+
 def _what_it_is(task: Task) -> str:
     if isinstance(task.checks[0], Exchange):
         return " The program reads standard input and prints to standard output."

@@ -126,8 +126,13 @@ class Completion:
     """[T] natural log-probabilities under the sampling distribution, in fp32."""
     ended: Literal["stop", "length"]
     """Why it ended: a stop token or string, or the token limit."""
-    version: int
-    """The version of the weights that wrote it."""
+    versions: tuple[int, ...]
+    """[T] the version of the weights that drew each token; it never falls."""
+
+    @property
+    def version(self) -> int:
+        """The oldest weights that wrote it."""
+        return self.versions[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +174,14 @@ class Turn:
     prompt_tokens: tuple[int, ...]
     """[P] token ids the engine continued."""
     completion: Completion
-    program: str | None
+    program: str | None = None
     """What was cut from the completion to be judged; None where there was no code."""
-    execution: Execution
-    """What the judge said of it."""
+    execution: Execution | None = None
+    """What the judge said of it; None where the turn was not judged."""
+    observation: str = ""
+    """What the policy was shown after it."""
+    score: Score | None = None
+    """What the rollout was worth up to here, where turns are scored by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +198,12 @@ class Rollout:
     @property
     def passed(self) -> bool:
         """Whether the last turn's program passed every check."""
-        return bool(self.turns) and self.turns[-1].execution.verdict is Verdict.PASS
+        return self.execution is not None and self.execution.verdict is Verdict.PASS
+
+    @property
+    def execution(self) -> Execution | None:
+        """What the judge said last."""
+        return next((turn.execution for turn in reversed(self.turns) if turn.execution), None)
 
     @property
     def length(self) -> int:
@@ -229,8 +243,10 @@ class Sample:
     """Tokens the completion could have had at most; 0 where there was no limit."""
     group: str = ""
     """Samples that compete with one another share it: one task in one step."""
+    rollout: int | None = None
+    """Samples of a group that are parts of one rollout share it, and count once; None for one that stands alone."""
     version: int = 0
-    """The version of the weights that wrote it."""
+    """The oldest weights that wrote it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,7 @@ import torch
 from assay.config.sections import EngineSettings
 from assay.engines.base import Request, Sampling
 from assay.engines.torch import TorchEngine
+from assay.maths.seeds import derive
 from assay.policy.load import Policy
 
 Way = Callable[[list[Request], int, int], list[int]]
@@ -48,7 +50,7 @@ def by_transformers(policy: Policy) -> Way:
     model = policy.model
 
     def write(requests: list[Request], most: int, seed: int) -> list[int]:
-        prompts = [request.prompt for request in requests for _ in range(request.count)]
+        prompts = [request.prompt for request in requests]
         width = max(map(len, prompts))
         tokens = torch.tensor([(0,) * (width - len(prompt)) + prompt for prompt in prompts], device=model.device)
         attention = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
@@ -70,7 +72,9 @@ def by_assay(policy: Policy) -> Way:
     engine = TorchEngine(policy, EngineSettings(tokens=1 << 20))
 
     async def all_of_it(requests: list[Request], most: int, seed: int) -> list[int]:
-        return [len(w.completion.tokens) async for w in engine.generate(requests, Sampling(most), seed)]
+        own = [replace(request, seed=derive(seed, n)) for n, request in enumerate(requests)]
+        written = await asyncio.gather(*(engine.write(request, Sampling(most)) for request in own))
+        return [len(completion.tokens) for completion in written]
 
     return lambda requests, most, seed: asyncio.run(all_of_it(requests, most, seed))
 
@@ -89,10 +93,10 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     draw = random.Random(0)
-    requests = [
-        Request(tuple(draw.choices(range(20, given.vocabulary), k=draw.randint(*given.prompt))), given.group)
-        for _ in range(given.prompts)
+    prompts = [
+        tuple(draw.choices(range(20, given.vocabulary), k=draw.randint(*given.prompt))) for _ in range(given.prompts)
     ]
+    requests = [Request(prompt, 0) for prompt in prompts for _ in range(given.group)]
     exact, rough = (make(given.shape, given.vocabulary, given.device) for _ in range(2))
     rough.model.bfloat16()
     ways = {

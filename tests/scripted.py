@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from assay.engines.base import Request, Sampling, Written
+from assay.engines.base import Request, Sampling
 from assay.types import Completion
 
 
 class ScriptedEngine:
-    """Answers prompt number i, member j, with `script(request, j)`, token by token as `encode` has it."""
+    """Answers the j-th request for a prompt (from 0) with `script(request, j)`, token by token as `encode` has it."""
+
+    places = 8
 
     def __init__(self, script: Callable[[Request, int], str], encode: Callable[[str], Sequence[int]]) -> None:
         self.script = script
         self.encode = encode
         self.version = 0
+        self.asked: Counter[tuple[int, ...]] = Counter()
 
     async def load(self, policy: Any, version: int) -> None:
         """Only the version changes."""
         self.version = version
 
-    async def generate(self, requests: Sequence[Request], sampling: Sampling, seed: int) -> AsyncIterator[Written]:
+    async def write(self, request: Request, sampling: Sampling) -> Completion:
         """The script's words, each token with log-probability 0."""
-        for index, request in enumerate(requests):
-            for member in range(request.count):
-                text = self.script(request, member)
-                tokens = tuple(self.encode(text))
-                ended = "stop" if len(tokens) <= sampling.max_tokens else "length"
-                kept = tokens[: sampling.max_tokens]
-                yield Written(index, member, Completion(text, kept, (0.0,) * len(kept), ended, self.version))  # type: ignore[arg-type]
+        member = self.asked[request.prompt]
+        self.asked[request.prompt] += 1
+        text = self.script(request, member)
+        tokens = tuple(self.encode(text))
+        kept = tokens[: sampling.max_tokens]
+        versions = (self.version,) * len(kept)
+        ended = "stop" if len(tokens) <= sampling.max_tokens else "length"
+        return Completion(text, kept, (0.0,) * len(kept), ended, versions)  # type: ignore[arg-type]

@@ -131,7 +131,7 @@ def engine_mismatch(logprobs: Tensor, batch: Batch) -> Tensor:
 
 
 def per_completion(advantages: Callable[[Tensor, Tensor], Tensor]) -> Credit:
-    """Credit that gives each completion one advantage on all its tokens.
+    """Credit that gives each completion one advantage on all its tokens; samples of one rollout are one completion.
 
     `advantages` maps rewards [N] float32 and group ids [N] int64 to advantages [N].
     """
@@ -139,13 +139,16 @@ def per_completion(advantages: Callable[[Tensor, Tensor], Tensor]) -> Credit:
     def credit(samples: Sequence[Sample]) -> list[Sample]:
         if not samples:
             return []
+        whose = [(s.group, number if s.rollout is None else f"#{s.rollout}") for number, s in enumerate(samples)]
+        firsts = dict(reversed([(whom, sample) for whom, sample in zip(whose, samples, strict=True)]))
+        rollouts = {whom: number for number, whom in enumerate(firsts)}
         ids = {group: number for number, group in enumerate(dict.fromkeys(sample.group for sample in samples))}
-        rewards = torch.tensor([sample.reward for sample in samples], dtype=torch.float32)
-        groups = torch.tensor([ids[sample.group] for sample in samples], dtype=torch.int64)
+        rewards = torch.tensor([sample.reward for sample in firsts.values()], dtype=torch.float32)
+        groups = torch.tensor([ids[sample.group] for sample in firsts.values()], dtype=torch.int64)
         values: list[float] = advantages(rewards, groups).tolist()
         return [
-            replace(sample, advantages=tuple(value if trained else 0.0 for trained in sample.mask))
-            for sample, value in zip(samples, values, strict=True)
+            replace(sample, advantages=tuple(values[rollouts[whom]] if trained else 0.0 for trained in sample.mask))
+            for sample, whom in zip(samples, whose, strict=True)
         ]
 
     return credit

@@ -106,6 +106,19 @@ class RolloutSettings(Section):
     """Softmax temperature of sampling; the learner uses the same."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Nucleus sampling; 1 turns it off. Below 1 rollouts are slightly off-policy: the learner knows no nucleus."""
+    top_k: int = Field(0, ge=0)
+    """Only the likeliest so many tokens; 0 is all. Off-policy as `top_p` is."""
+    min_p: float = Field(0.0, ge=0, lt=1)
+    """Only tokens at least this likely in proportion to the likeliest. Off-policy as `top_p` is."""
+    lag: int = Field(0, ge=0)
+    """Versions of the weights that rollouts may be behind what learns; 0 is synchronous, 1 writes while it learns."""
+    ahead: int | None = Field(None, ge=1)
+    """Groups begun beyond those that a step takes; by default `lag` steps' worth. Fewer only spare a step the wait for
+    its longest: those are carried into the next."""
+    score_turns: bool = False
+    """Whether each judged turn is scored and learned from by itself, not the rollout by its end."""
+    turn_discount: float = Field(0.4, ge=0, le=1)
+    """What a later turn's score counts for the one before it, under `score_turns`."""
 
 
 class OptimizerSettings(Section):
@@ -164,6 +177,10 @@ class EvaluateSettings(Section):
     """0 is greedy."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Nucleus sampling; 1 turns it off."""
+    top_k: int = Field(0, ge=0)
+    """Only the likeliest so many tokens; 0 is all."""
+    min_p: float = Field(0.0, ge=0, lt=1)
+    """Only tokens at least this likely in proportion to the likeliest."""
     max_tokens: PositiveInt = 512
     """Longest completion in tokens."""
     every: int = Field(0, ge=0)
@@ -214,6 +231,8 @@ class RunSettings(Section):
     """How demonstrations are served."""
     rollout: RolloutSettings = RolloutSettings()
     """How completions are sampled."""
+    environment: dict[str, Any] = {"name": "single_turn"}
+    """What happens between the completions of a rollout: `name`, and the environment's own parameters."""
     engine: EngineSettings = EngineSettings()
     """What writes the completions."""
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -226,6 +245,12 @@ class RunSettings(Section):
     """How the policy is measured; absent: not at all."""
     save: SaveSettings = SaveSettings()
     """Checkpoints on the way."""
+
+    @model_validator(mode="after")
+    def _ahead_needs_a_lag(self) -> RunSettings:
+        if self.rollout.ahead is not None and not self.rollout.lag:
+            raise ValueError("`rollout.ahead` needs a `rollout.lag`: what is begun ahead has older weights")
+        return self
 
     @model_validator(mode="after")
     def _lengths_and_names_are_given(self) -> RunSettings:

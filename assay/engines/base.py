@@ -1,8 +1,7 @@
-"""The interface of an engine: prompts in, completions out the moment they end."""
+"""The interface of an engine: one call, one completion; it sees to it that many are written at once."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,35 +26,31 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One prompt and how many completions it gets."""
+    """One completion that is wanted."""
 
     prompt: tuple[int, ...]
     """[P] token ids."""
-    count: int
-    """Completions wanted."""
+    seed: int
+    """Names its random numbers, so that it gets the same whatever else is asked for."""
     stop: tuple[str, ...] = ()
-    """Strings that end a completion."""
-    seed: int | None = None
-    """Names its random numbers, so that it gets the same whatever else is asked for; None: its place does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A finished completion and whose it is."""
-
-    request: int
-    """Index of the request."""
-    member: int
-    """Index within the request's group."""
-    completion: Completion
-    """What was written."""
+    """Strings that end it."""
 
 
 class Engine(Protocol):
     """Writes completions with the weights it was last given."""
 
-    async def load(self, policy: Any, version: int) -> None:
-        """From now on write with the weights of `policy`, marked as `version`."""
+    places: int
+    """Completions it can write at once; more wait."""
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling, seed: int) -> AsyncIterator[Written]:
-        """All completions, in the order they end. Equal arguments and weights give equal completions."""
+    async def load(self, policy: Any, version: int) -> None:
+        """From the return on, write with the weights of `policy`, marked as `version`.
+
+        What is being written goes on with them: its tokens stay, each with the version that drew it, and are read anew.
+        Raises MachineError where the weights do not arrive.
+        """
+
+    async def write(self, request: Request, sampling: Sampling) -> Completion:
+        """One completion; many are asked for at once, and equal prompts are read once. To cancel it is to give it up.
+
+        Raises MachineError when the engine gives out, ModelError for a model that cannot be decoded right.
+        """

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from assay import rewards
 from assay.config.sections import EvaluateSettings
-from assay.engines.base import Engine, Sampling
+from assay.engines.base import Sampling
 from assay.evaluate.report import Evaluation, summarise
-from assay.judge import Judge
-from assay.rollout.group import Collected, Prompted, collect
+from assay.rollout.attempt import Means, Prompted
+from assay.rollout.group import collect
+from assay.rollout.meter import Meter
+from assay.types import Rollout
 
 
 async def evaluate(
-    name: str, asked: Sequence[Prompted], settings: EvaluateSettings, engine: Engine, judge: Judge, seed: int
-) -> tuple[Evaluation, Collected]:  # fmt: skip
-    """`settings.samples` completions of every task under `name` (a stage or a model), with the rollouts."""
+    name: str, asked: Sequence[Prompted], settings: EvaluateSettings, means: Means, seed: int
+) -> tuple[Evaluation, list[list[Rollout]]]:  # fmt: skip
+    """`settings.samples` attempts at every task under `name` (a stage or a model), with the rollouts [tasks][samples].
+
+    What is measured is whether tests pass, whatever `means` rewards.
+    """
     start = time.perf_counter()
-    sampling = Sampling(settings.max_tokens, settings.temperature, settings.top_p)
-    made = await collect(asked, settings.samples, engine, judge, rewards.build({"tests": {}}), sampling, seed)
+    sampling = Sampling(settings.max_tokens, settings.temperature, settings.top_p, settings.top_k, settings.min_p)
+    reward = rewards.build({"tests": {}})
+    own = replace(means, sampling=sampling, reward=reward, scores_turns=False, writing=Meter(), judging=Meter())
+    groups = await collect(asked, settings.samples, own, seed)
     seconds = time.perf_counter() - start
-    found = summarise(name, settings.tasks, made.rollouts, temperature=settings.temperature, seconds=seconds)
-    return found, made
+    rollouts = [rollout for group in groups for rollout in group]
+    return summarise(name, settings.tasks, rollouts, temperature=settings.temperature, seconds=seconds), groups

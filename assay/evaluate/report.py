@@ -93,7 +93,7 @@ def summarise(
         raise MachineError(f"evaluation {name!r} on {tasks_spec} has no judged rollout of {len(rollouts)}{lost}")
     per_task = by_task((rollout.task.id, rollout.passed) for rollout in judged)
     counts = [(task.samples, task.passed) for task in per_task]
-    found = Counter(rollout.turns[-1].execution.verdict for rollout in judged)
+    found = Counter(rollout.execution.verdict for rollout in judged if rollout.execution)
     return Evaluation(
         name=name,
         tasks_spec=tasks_spec,

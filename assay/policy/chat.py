@@ -10,7 +10,7 @@ from typing import Any, Literal
 from assay import prompts
 from assay.errors import SettingsError
 from assay.policy.tokenizer import ANCHOR, decode_within, encode, encode_within
-from assay.types import Sample, Task
+from assay.types import Sample, Task, Turn
 
 PROBE = "an answer"
 """Said by the assistant to see how the chat template ends its turn."""
@@ -34,6 +34,21 @@ class Chat:
     def prompt(self, task: Task) -> tuple[int, ...]:
         """[P] token ids that an engine continues."""
         return self._encode_prompt(self._prompt_text(task))
+
+    def continued(self, task: Task, turns: Sequence[Turn]) -> tuple[int, ...]:
+        """[P] token ids of the whole conversation so far, as it is rendered from its messages.
+
+        They may differ from those that were written, where a template alters what was said before, or a text has other
+        tokens than the ones drawn: then what comes after is a sample by itself (rollout/samples.py).
+        """
+        said = [(self.text(turn.completion.tokens), turn.observation) for turn in turns]
+        if self.speaks:
+            return self._encode_prompt(self._template(task, said))
+        tokens = list(self.prompt(task))
+        for reply, shown in said:
+            tokens += [*encode_within(self.tokenizer, reply), self.end_token]
+            tokens += encode_within(self.tokenizer, prompts.text_after(task, shown))
+        return tuple(tokens)
 
     def stop(self, task: Task) -> tuple[str, ...]:
         """Strings that end a completion. A model that chats ends its turns itself, and may write them in a fence."""
@@ -65,7 +80,12 @@ class Chat:
     def _prompt_text(self, task: Task) -> str:
         if not self.speaks:
             return prompts.text(task)
+        return self._template(task, [])
+
+    def _template(self, task: Task, said: Sequence[tuple[str, str]]) -> str:
         messages = [{"role": message.role, "content": message.content} for message in prompts.messages(task)]
+        for reply, shown in said:
+            messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": shown}]
         return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
     def _encode_prompt(self, text: str) -> tuple[int, ...]:

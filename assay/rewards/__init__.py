@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from reprlib import repr as shortened
-from types import SimpleNamespace
-from typing import Any, NotRequired, get_type_hints
+from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
-from pydantic_core import to_json
-from typing_extensions import TypedDict
-
-from assay.config.load import explain
+from assay.config.parameters import fitted
 from assay.errors import SettingsError, UserError
 from assay.registry import Registry, one_line
 from assay.types import Rollout, Score, Verdict
 
 rewards: Registry[Callable[..., float]] = Registry("reward", "assay.rewards")
 reward = rewards.register
-
-NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +41,8 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Callable[[Rollout], Scor
 
     def score(rollout: Rollout) -> Score:
         """Raises UserError for a term that raises or is no finite number, ValueError where the machine failed."""
-        if rollout.failure is not None or any(turn.execution.verdict is Verdict.INFRA for turn in rollout.turns):
+        execution = rollout.execution
+        if rollout.failure is not None or (execution and execution.verdict is Verdict.INFRA):
             raise ValueError(f"{rollout.task.id}: the machine failed this rollout; it is dropped, never scored")
         parts = {term.name: term.weight * _value(term, rollout) for term in terms}
         return Score(total=sum(parts.values()), parts=parts)
@@ -74,39 +67,5 @@ def _value(term: Term, rollout: Rollout) -> float:
 
 def _term(name: str, given: Mapping[str, Any]) -> Term:
     function = rewards[name]
-    own = list(inspect.signature(function).parameters.values())[1:]
-    by_name = {parameter.name: parameter for parameter in own if parameter.kind in NAMED}
-    if "weight" in by_name:
-        raise SettingsError(f"reward {name!r} has a parameter `weight`, which every term has already; rename it")
-    kinds: dict[str, Any] = {"weight": NotRequired[float]}
-    for parameter in by_name.values():
-        kind = _kind(name, function, parameter) if parameter.name in given else Any
-        kinds[parameter.name] = kind if parameter.default is parameter.empty else NotRequired[kind]
-    values = _fitted(name, given, kinds)
+    values = fitted("reward", name, function, given, "rewards", name, common={"weight": float})
     return Term(name, function, weight=values.pop("weight", 1.0), parameters=values)
-
-
-def _kind(name: str, function: Callable[..., float], parameter: inspect.Parameter) -> Any:
-    """The parameter's annotation, resolved alone: others may name what is imported for type checkers only."""
-    if parameter.annotation is parameter.empty:
-        return Any
-    alone: Any = SimpleNamespace(__annotations__={"it": parameter.annotation})
-    try:
-        kind = get_type_hints(alone, getattr(inspect.unwrap(function), "__globals__", {}))["it"]
-        TypeAdapter(kind)
-    except Exception as error:  # an annotation is the user's code: whatever it raises is theirs to mend
-        where = f"reward {name!r}: the annotation of {parameter.name!r}"
-        raise SettingsError(
-            f"{where} cannot be used ({one_line(error)}); write a type that TOML holds and that is there at run time"
-        ) from error
-    return kind
-
-
-def _fitted(name: str, given: Mapping[str, Any], kinds: dict[str, Any]) -> dict[str, Any]:
-    """`given`, as TOML holds it, as `kinds` ask for it: an array becomes a tuple, a string a path; 1 is not true."""
-    make: Any = TypedDict
-    table = with_config(ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))(make(name, kinds))
-    try:
-        return dict(TypeAdapter(table).validate_json(to_json(given)))
-    except ValidationError as error:
-        raise SettingsError(explain(error, lambda _: kinds, "rewards", name)) from None

@@ -18,7 +18,7 @@ def tests(
     """1 when the last program passes every test, else 0 (or the fraction passed); and `perfect_bonus` when all pass."""
     if rollout.passed:
         return 1.0 + perfect_bonus
-    execution = rollout.turns[-1].execution
-    if mode == "all" or execution.verdict is Verdict.FORBIDDEN or not execution.total:
+    execution = rollout.execution
+    if mode == "all" or execution is None or execution.verdict is Verdict.FORBIDDEN or not execution.total:
         return 0.0
     return execution.passed / execution.total

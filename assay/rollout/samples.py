@@ -3,41 +3,74 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
+from typing import Any
 
-from assay.types import Metrics, Rollout, Sample
+from assay.types import Metrics, Rollout, Sample, Turn, Verdict
 
 
-def to_samples(groups: Sequence[Sequence[Rollout]], limit: int = 0) -> list[Sample]:
-    """One sample per turn of each scored rollout; those that the machine failed are left out.
+def to_samples(groups: Sequence[Sequence[Rollout]], limit: int = 0, turn_discount: float = 1.0) -> list[Sample]:
+    """Samples of each scored rollout; those that the machine failed are left out.
 
-    `limit` is the length in tokens at which completions were cut off.
+    A rollout is one sample, its mask on all that the policy wrote, as long as each prompt begins with what was read and
+    written before, token by token; where it does not, the conversation was rendered anew and a new sample begins.
+    Scored turns are samples by themselves, each worth its own score and those of later turns, discounted by
+    `turn_discount` a turn (arXiv:2507.11948). `limit` is the length in tokens at which completions were cut off.
     """
-    return [
-        _sample(rollout, turn, f"{place}/{rollout.task.id}", limit)
-        for place, group in enumerate(groups)
-        for rollout in group
-        if rollout.score is not None
-        for turn in range(len(rollout.turns))
-    ]
+    found = []
+    for place, group in enumerate(groups):
+        for index, rollout in enumerate(group):
+            if rollout.score is not None:
+                common = {"group": f"{place}/{rollout.task.id}", "limit": limit}
+                if any(turn.score for turn in rollout.turns):
+                    found += [_sample([turn], worth, None, common) for turn, worth in _worth(rollout, turn_discount)]
+                else:
+                    parts = _joined(rollout.turns)
+                    name = index if len(parts) > 1 else None
+                    found += [_sample(part, (rollout.score.total, rollout.passed), name, common) for part in parts]
+    return found
 
 
-def _sample(rollout: Rollout, number: int, group: str, limit: int) -> Sample:
-    turn = rollout.turns[number]
-    completion = turn.completion
-    asked = len(turn.prompt_tokens)
+def _joined(turns: Sequence[Turn]) -> list[list[Turn]]:
+    """Turns that read on from where the one before ended, together."""
+    parts: list[list[Turn]] = []
+    for turn in turns:
+        last = parts[-1][-1] if parts else None
+        before = last.prompt_tokens + last.completion.tokens if last else ()
+        if last and turn.prompt_tokens[: len(before)] == before:
+            parts[-1].append(turn)
+        else:
+            parts.append([turn])
+    return parts
+
+
+def _worth(rollout: Rollout, discount: float) -> list[tuple[Turn, tuple[float, bool]]]:
+    """Each turn with its return, and whether its program passed."""
+    found = []
+    worth = 0.0
+    for turn in reversed(rollout.turns):
+        worth = (turn.score.total if turn.score else 0.0) + discount * worth
+        passed = turn.execution is not None and turn.execution.verdict is Verdict.PASS
+        found.append((turn, (worth, passed)))
+    return found[::-1]
+
+
+def _sample(turns: Sequence[Turn], worth: tuple[float, bool], rollout: int | None, common: Mapping[str, Any]) -> Sample:
+    tokens: tuple[int, ...] = ()
+    mask: tuple[bool, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    for turn in turns:
+        read = turn.prompt_tokens[len(tokens) :]
+        tokens += read + turn.completion.tokens
+        mask += (False,) * len(read) + (True,) * len(turn.completion.tokens)
+        logprobs += (0.0,) * len(read) + turn.completion.logprobs
+    reward, passed = worth
     return Sample(
-        tokens=turn.prompt_tokens + completion.tokens,
-        mask=(False,) * asked + (True,) * len(completion.tokens),
-        logprobs=(0.0,) * asked + completion.logprobs,
-        reward=rollout.score.total if rollout.score else 0.0,
-        passed=rollout.passed,
-        truncated=completion.ended == "length",
-        limit=limit,
-        group=group,
-        version=completion.version,
-    )
+        tokens=tokens, mask=mask, logprobs=logprobs, reward=reward, passed=passed, rollout=rollout,
+        truncated=turns[-1].completion.ended == "length", version=min(turn.completion.version for turn in turns),
+        **common,
+    )  # fmt: skip
 
 
 def mixed(group: Sequence[Rollout]) -> bool:
@@ -63,5 +96,25 @@ def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
     metrics["rollout/length"] = sum(rollout.length for rollout in scored) / count
     metrics["rollout/truncated"] = sum(r.turns[-1].completion.ended == "length" for r in scored) / count
     metrics["rollout/groups_used"] = sum(map(mixed, groups)) / len(groups)
-    verdicts = Counter(rollout.turns[-1].execution.verdict for rollout in scored)
+    if (turns := sum(len(rollout.turns) for rollout in scored)) > count:
+        metrics["rollout/turns"] = turns / count
+    verdicts = Counter(rollout.execution.verdict for rollout in scored if rollout.execution)
     return metrics | {f"verdict/{verdict}": number / count for verdict, number in verdicts.items()}
+
+
+def lags(groups: Sequence[Sequence[Rollout]], version: int) -> Metrics:
+    """How many versions behind `version` tokens were drawn: the mean, the most, and the share at each lag."""
+    behind = Counter(
+        version - drawn
+        for rollout in chain.from_iterable(groups)
+        for turn in rollout.turns
+        for drawn in turn.completion.versions
+    )
+    total = behind.total()
+    if not total:
+        return {}
+    shares = {f"lag/{lag}": count / total for lag, count in sorted(behind.items())}
+    return {
+        "lag/mean": sum(lag * count for lag, count in behind.items()) / total,
+        "lag/max": float(max(behind)),
+    } | shares

@@ -18,7 +18,7 @@ SHOWN = {
     "loss": "loss {:.3g}",
     "evaluate/pass@1": "evaluation: pass@1 {:.1%}",
     "evaluate/length": "tokens {:.0f}",
-    "time/rollout": "rollout {:.1f} s",
+    "time/generate": "generate {:.1f} s",
     "time/judge": "judge {:.1f} s",
     "time/learn": "learn {:.1f} s",
 }

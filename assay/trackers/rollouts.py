@@ -8,7 +8,7 @@ from typing import Any
 
 from assay.files import remove_leftovers, replacing
 from assay.trackers.base import Tracker
-from assay.types import Rollout, Turn
+from assay.types import Execution, Rollout, Turn
 
 
 class RolloutTracker(Tracker):
@@ -56,6 +56,7 @@ def _schema() -> Any:
             "total": whole,
             "detail": text,
             "output": text,
+            "observation": text,  # what the policy was shown after the turn
             "reward": number,
             "parts": pa.map_(text, number),
             "tokens": pa.list_(whole),
@@ -92,15 +93,21 @@ def _turn(turn: Turn) -> dict[str, Any]:
     return {
         "completion": _clean(completion.text),
         "program": _clean(turn.program),
+        "observation": _clean(turn.observation),
+        "tokens": completion.tokens,
+        "logprobs": completion.logprobs,
+        "ended": completion.ended,
+        "version": completion.version,
+    } | ({} if execution is None else _judged(execution))
+
+
+def _judged(execution: Execution) -> dict[str, Any]:
+    return {
         "verdict": str(execution.verdict),
         "passed": execution.passed,
         "total": execution.total,
         "detail": _clean(execution.detail),
         "output": _clean(execution.output),
-        "tokens": completion.tokens,
-        "logprobs": completion.logprobs,
-        "ended": completion.ended,
-        "version": completion.version,
         "cpu_seconds": execution.cpu_seconds,
     }
 

@@ -91,8 +91,10 @@ class StageFolder:
             if metrics[name] > bar:
                 write_atomically(self.path / "best.json", json.dumps({"step": step, name: metrics[name]}))
 
-    def save(self, learner: Learner, step: int) -> None:
-        """Write a checkpoint of `step` steps done, whole or not at all; drop those beyond `save.keep`, not the best.
+    def save(self, learner: Learner, step: int, position: Mapping[str, Any]) -> None:
+        """Write a checkpoint of `step` steps done with the source's `position`, whole or not at all.
+
+        Those beyond `save.keep` are dropped, but for the best.
 
         Raises MachineError when the disk refuses: what was saved before stays.
         """
@@ -103,6 +105,7 @@ class StageFolder:
                 state.mkdir()
                 learner.optimizer.save(state / "optimizer.safetensors")
                 save_file(learner.state, state / "learner.safetensors")
+                (state / "source.json").write_text(json.dumps(position))
         except (OSError, SafetensorError) as error:
             raise MachineError(
                 f"step {step} cannot be saved in {self.checkpoints}: {one_line(error)}; make room and run the same "
@@ -131,6 +134,10 @@ class StageFolder:
         except (OSError, SafetensorError) as full:
             return TrainingError(f"{message}; what it learned from could not be written: {one_line(full)}")
         return TrainingError(f"{message}; what it learned from is in {self.path / 'not_finite'}")
+
+    def position(self, checkpoint: Path) -> dict[str, Any]:
+        """Where the source stood."""
+        return dict(json.loads((checkpoint / "assay" / "source.json").read_text()))
 
     def restore(self, learner: Learner, checkpoint: Path) -> int:
         """Put the checkpoint's weights and the optimizer's state into the learner; the steps done."""

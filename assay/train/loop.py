@@ -15,7 +15,7 @@ async def train(run: Run) -> None:
         await run.source.publish(run.learner.policy, step)
         seen = await run.source.next(step)
         run.record(step, seen)
-        learned = run.learner.step(seen.samples, step)
+        learned = await run.learn(seen.samples, step)
         run.track(step, seen, learned)
         if run.is_due("save", step):
             run.save(step)

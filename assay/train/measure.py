@@ -6,13 +6,15 @@ import asyncio
 import json
 from pathlib import Path
 
-from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
-from assay.engines.torch import TorchEngine
+from assay import environments, rewards
+from assay.config.sections import EngineSettings, EvaluateSettings, JudgeSettings, PolicySettings
+from assay.engines.base import Sampling
+from assay.engines.open import open_engine
 from assay.evaluate.benchmark import evaluate
 from assay.evaluate.report import Evaluation, read_report, write_report
 from assay.files import write_atomically
 from assay.policy.load import load_policy
-from assay.rollout.group import Collected, ask
+from assay.rollout.attempt import Means, ask
 from assay.tasks import load
 from assay.train.run import open_judge
 from assay.types import Rollout
@@ -30,17 +32,20 @@ def measure(
     asked = ask(tasks, policy.chat, settings.max_tokens, policy.context)
     folder.mkdir(parents=True, exist_ok=True)
 
-    async def run() -> tuple[Evaluation, Collected]:
-        async with open_judge(judge) as open_one:
-            return await evaluate(name, asked, settings, TorchEngine(policy), open_one, seed)
+    async def run() -> tuple[Evaluation, list[list[Rollout]]]:
+        async with open_judge(judge) as judging, open_engine(policy, EngineSettings()) as engine:
+            talk = environments.build({"name": "single_turn"})
+            sampling, reward = Sampling(settings.max_tokens), rewards.build({"tests": {}})
+            means = Means(engine, judging, policy.chat, talk, reward, sampling, policy.context)
+            return await evaluate(name, asked, settings, means, seed)
 
-    found, made = asyncio.run(run())
+    found, groups = asyncio.run(run())
     write_report(folder, [*read_report(folder), found])
-    write_atomically(folder / "samples.jsonl", "".join(map(_sample_row, made.rollouts)))
+    write_atomically(folder / "samples.jsonl", "".join(_sample_row(rollout) for group in groups for rollout in group))
     return found
 
 
 def _sample_row(rollout: Rollout) -> str:
     turn = rollout.turns[-1]
     shown = {"task_id": rollout.task.id, "solution": turn.program or "", "reply": turn.completion.text}
-    return json.dumps(shown | {"verdict": str(turn.execution.verdict)}) + "\n"
+    return json.dumps(shown | {"verdict": str(rollout.execution.verdict if rollout.execution else "")}) + "\n"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +16,16 @@ import torch
 
 from assay.algorithms import Algorithm
 from assay.config.sections import JudgeSettings, RunSettings
-from assay.engines.base import Engine
-from assay.engines.torch import TorchEngine
+from assay.engines.base import Sampling
+from assay.engines.open import open_engine
+from assay.environments import Environment
 from assay.errors import TrainingError
 from assay.evaluate.benchmark import evaluate
 from assay.evaluate.report import read_report, write_report
 from assay.judge import Judge
 from assay.maths.seeds import derive
 from assay.policy.load import Policy, load_policy
-from assay.rollout.attempt import RewardFunction
-from assay.rollout.group import Prompted, ask
+from assay.rollout.attempt import Means, Prompted, RewardFunction, ask
 from assay.rollout.pairs import read_pairs
 from assay.sandbox.limits import Limits
 from assay.trackers import Trackers, open_trackers
@@ -31,7 +33,7 @@ from assay.trackers.rollouts import write_rollouts
 from assay.train.folder import StageFolder
 from assay.train.learner import Learner
 from assay.train.sources import DatasetSource, RolloutSource, Seen, Source
-from assay.types import Metrics, Task
+from assay.types import Metrics, Sample, Task
 
 BASE = "base"
 """Name of the evaluation before the first step."""
@@ -44,6 +46,7 @@ class Stage:
     settings: RunSettings
     algorithm: Algorithm
     reward: RewardFunction
+    environment: Environment
     tasks: list[Task]
     """To learn from."""
     held_out: list[Task]
@@ -58,8 +61,7 @@ class Run:
     folder: StageFolder
     learner: Learner
     source: Source
-    engine: Engine
-    judge: Judge
+    means: Means
     tracker: Trackers
     held_out: list[Prompted]
     """What it is measured on; empty without `evaluate`."""
@@ -69,6 +71,8 @@ class Run:
     """Steps done."""
     saved: int
     """Steps that the newest checkpoint holds."""
+    thread: ThreadPoolExecutor
+    """Where it learns, so that rollouts may go on beside."""
     stopping: bool = False
     """Whether it was asked to stop after the step under way."""
 
@@ -91,6 +95,10 @@ class Run:
         if seen.groups:
             self.tracker.rollouts(step + 1, seen.groups)
 
+    async def learn(self, samples: Sequence[Sample], step: int) -> Metrics:
+        """Learn from the samples of a step."""
+        return await asyncio.get_running_loop().run_in_executor(self.thread, self.learner.step, samples, step)
+
     def track(self, step: int, seen: Seen, learned: Metrics) -> None:
         """Hand the numbers of a step to the trackers."""
         self.tracker.track(step + 1, seen.metrics | learned)
@@ -112,9 +120,9 @@ class Run:
             return
         done = step + 1
         name = self.stage.settings.stage if done else BASE
-        await self.engine.load(self.learner.policy, done)
-        found, made = await evaluate(name, self.held_out, settings, self.engine, self.judge, derive(seed, "evaluate"))
-        write_rollouts(self.folder.path / "evaluations" / f"step_{done:06d}.parquet", done, made.groups)
+        await self.means.engine.load(self.learner.policy, done)
+        found, groups = await evaluate(name, self.held_out, settings, self.means, derive(seed, "evaluate"))
+        write_rollouts(self.folder.path / "evaluations" / f"step_{done:06d}.parquet", done, groups)
         write_report(self.folder.run, [*read_report(self.folder.run), found])
         metrics = {"evaluate/pass@1": found.pass_at[1], "evaluate/length": found.mean_length}
         self.tracker.track(done, metrics)
@@ -123,7 +131,7 @@ class Run:
 
     def save(self, step: int) -> None:
         """Write a checkpoint."""
-        self.folder.save(self.learner, step + 1)
+        self.folder.save(self.learner, step + 1, self.source.position)
         self.saved = step + 1
 
     def save_what_is_left(self) -> None:
@@ -143,20 +151,29 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
     checkpoint = folder.latest()
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
     policy = load_policy(settings.policy)
-    engine = TorchEngine(policy, settings.engine)
     longest = settings.evaluate.max_tokens if settings.evaluate else 0
     held_out = ask(stage.held_out, policy.chat, longest, policy.context)
     async with AsyncExitStack() as closing:
         judge = await closing.enter_async_context(open_judge(settings.judge))
-        source = make_source(stage, policy, engine, judge)
+        apart = settings.rollout.lag > 0
+        engine = await closing.enter_async_context(open_engine(policy, settings.engine, apart=apart))
+        rollout = settings.rollout
+        sampling = Sampling(rollout.max_tokens, rollout.temperature, rollout.top_p, rollout.top_k, rollout.min_p)
+        means = Means(
+            engine, judge, policy.chat, stage.environment, stage.reward, sampling, policy.context, rollout.score_turns
+        )
+        source = make_source(stage, policy, means)
+        closing.push_async_callback(source.close)
         steps = settings.steps or max(1, round((settings.epochs or 1) * source.steps_per_epoch))
         learner = Learner(settings, stage.algorithm, policy, steps, source.temperature)
         done = folder.restore(learner, checkpoint) if checkpoint else 0
+        source.resume(folder.position(checkpoint) if checkpoint else {})
         folder.open()
         name = f"{settings.name}/{settings.stage}"
         tracker = open_trackers(settings.trackers, folder.path, run=name, start_step=done, total_steps=steps)
         closing.callback(tracker.close)
-        run = Run(stage, folder, learner, source, engine, judge, tracker, held_out, steps, done, done)
+        thread = closing.enter_context(ThreadPoolExecutor(1, "learner"))
+        run = Run(stage, folder, learner, source, means, tracker, held_out, steps, done, done, thread)
         closing.enter_context(_stopping_on_signals(run))
         try:
             yield run
@@ -176,7 +193,7 @@ def open_judge(settings: JudgeSettings) -> Judge:
     )
 
 
-def make_source(stage: Stage, policy: Policy, engine: Engine, judge: Judge) -> Source:
+def make_source(stage: Stage, policy: Policy, means: Means) -> Source:
     """What the stage's algorithm learns from."""
     algorithm = stage.algorithm
     match algorithm.learns_from:
@@ -186,7 +203,7 @@ def make_source(stage: Stage, policy: Policy, engine: Engine, judge: Judge) -> S
         case "pairs":
             return DatasetSource(stage.settings, read_pairs(Path(algorithm.pairs), stage.tasks, policy.chat), policy)
         case "rollouts":
-            return RolloutSource(stage.settings, stage.tasks, policy, engine, judge, stage.reward, algorithm.refills)
+            return RolloutSource(stage.settings, stage.tasks, policy, means, algorithm.refills)
 
 
 @contextmanager

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar
+from functools import lru_cache, partial
+from typing import Any, Protocol, TypeVar
 
 from assay.config.sections import RunSettings
-from assay.engines.base import Engine, Sampling
 from assay.errors import DataError
-from assay.judge import Judge
 from assay.maths.seeds import derive
 from assay.policy.load import Policy
-from assay.rollout.attempt import RewardFunction
-from assay.rollout.group import Collected, Prompted, ask, collect
-from assay.rollout.samples import describe, mixed, to_samples
+from assay.rollout.attempt import Means, ask
+from assay.rollout.group import group
+from assay.rollout.samples import describe, lags, mixed, to_samples
+from assay.rollout.stream import Stream
 from assay.types import Metrics, Rollout, Sample, Task
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class Seen:
 
 
 class Source(Protocol):
-    """Gives the samples of a step. It keeps no position: the step decides, so a resumed run draws the same."""
+    """Gives the samples of a step."""
 
     temperature: float
     """Softmax temperature under which the samples were drawn."""
@@ -47,6 +47,16 @@ class Source(Protocol):
 
     async def next(self, step: int) -> Seen:
         """The samples of step `step` (from 0)."""
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """What a resumed run needs beside the step's number to draw the same, in JSON's types."""
+
+    def resume(self, position: Mapping[str, Any]) -> None:
+        """Go on from a `position`."""
+
+    async def close(self) -> None:
+        """End whatever goes on in the background."""
 
 
 class DatasetSource:
@@ -76,71 +86,105 @@ class DatasetSource:
         drawn = draw(self.rows, self.settings.dataset.batch, step, seed)
         return Seen([replace(one, group=f"{place}/{one.group}") for place, row in enumerate(drawn) for one in row])
 
+    @property
+    def position(self) -> dict[str, Any]:
+        """The step's number says it all."""
+        return {}
+
+    def resume(self, position: Mapping[str, Any]) -> None:
+        """There is nothing to go on from."""
+
+    async def close(self) -> None:
+        """Nothing goes on."""
+
 
 class RolloutSource:
-    """Completions of the policy itself, judged and scored."""
+    """Rollouts of the policy itself, judged and scored, up to `rollout.lag` versions behind it."""
 
     def __init__(
-        self, settings: RunSettings, tasks: Sequence[Task], policy: Policy, engine: Engine, judge: Judge,
-        reward: RewardFunction, refills: int = 0,
-    ) -> None:  # fmt: skip
-        self.settings = settings
+        self, settings: RunSettings, tasks: Sequence[Task], policy: Policy, means: Means, refills: int = 0
+    ) -> None:
+        rollout = self.rollout = settings.rollout
         self.refills = refills
-        self.tasks = ask(tasks, policy.chat, settings.rollout.max_tokens, policy.context)
-        self.engine = engine
-        self.judge = judge
-        self.reward = reward
-        rollout = settings.rollout
+        self.tasks = ask(tasks, policy.chat, rollout.max_tokens, policy.context)
+        self.means = means
         self.temperature = rollout.temperature
-        self.sampling = Sampling(rollout.max_tokens, rollout.temperature, rollout.top_p)
         self.steps_per_epoch = len(tasks) / rollout.tasks_per_step
+        self.seed = partial(derive, settings.seed, settings.stage)
+        ahead = rollout.lag * rollout.tasks_per_step if rollout.ahead is None else rollout.ahead
+        self.stream = Stream(self._begin, lag=rollout.lag, ahead=ahead)
+        self.syncing = 0.0
+
+    @property
+    def position(self) -> dict[str, Any]:
+        """Where the stream of groups stands."""
+        return self.stream.position
+
+    def resume(self, position: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self.stream.resume(**{"next": 0, "open": [], **position})
 
     async def publish(self, policy: Policy, step: int) -> None:
         """Let the engine write with the policy's weights."""
-        await self.engine.load(policy, step)
+        start = time.perf_counter()
+        await self.means.engine.load(policy, step)
+        await self.stream.publish(step)
+        self.syncing = time.perf_counter() - start
 
     async def next(self, step: int) -> Seen:
-        """A group of rollouts for each of the next `rollout.tasks_per_step` tasks.
+        """`rollout.tasks_per_step` groups of rollouts.
 
-        With `refills`, groups of equal rewards are replaced, whole, by groups of tasks that the step has not asked yet,
-        at most so many times; then the step goes without them. What is told of the step tells of all that was sampled.
+        With `refills`, groups of equal rewards are replaced, whole, by the next ones, at most so many times; then the
+        step goes without them. What is told of the step tells of all that was sampled.
         """
-        wanted = self.settings.rollout.tasks_per_step
-        rest = self.tasks
-        asked = draw(rest, wanted, step, derive(self.settings.seed, self.settings.stage, "tasks"))
-        made = [await self._collect(step, 0, asked)]
-        kept = made[0].groups
+        start = time.perf_counter()
+        wanted = self.rollout.tasks_per_step
+        taken = await self.stream.take(wanted)
+        rounds, kept = 1, taken
         while self.refills:
-            kept = [group for one in made for group in one.groups if mixed(group)]
-            rest = [task for task in rest if task not in asked]
-            if len(kept) >= wanted or len(made) > self.refills or not rest:
+            kept = [group for group in taken if mixed(group.rollouts)]
+            if len(kept) >= wanted or rounds > self.refills:
                 break
-            again = derive(self.settings.seed, self.settings.stage, "tasks", step, len(made))
-            asked = draw(rest, min(wanted - len(kept), len(rest)), 0, again)
-            made.append(await self._collect(step, len(made), asked))
-        groups = [group for one in made for group in one.groups]
-        times = {
-            "time/rollout": sum(one.generate_seconds for one in made),
-            "time/judge": sum(one.judge_seconds for one in made),
-        }
-        refilled = {"rollout/rounds": float(len(made))} if self.refills else {}
-        samples = to_samples(kept, self.sampling.max_tokens)
-        return Seen(samples, describe(groups) | refilled | times, groups)
+            taken += await self.stream.take(wanted - len(kept))
+            rounds += 1
+        groups = [group.rollouts for group in taken]
+        samples = to_samples([group.rollouts for group in kept], self.rollout.max_tokens, self.rollout.turn_discount)
+        refilled = {"rollout/rounds": float(rounds)} if self.refills else {}
+        behind = lags(groups, step) if self.rollout.lag else {}
+        numbers = describe(groups) | refilled | behind | self._times(time.perf_counter() - start)
+        return Seen(samples, numbers, groups)
 
-    async def _collect(self, step: int, round: int, asked: Sequence[Prompted]) -> Collected:
-        """A group for each of the tasks asked; a refill has words of its own."""
-        words = derive(self.settings.seed, self.settings.stage, "sample", step, *((round,) if round else ()))
-        group = self.settings.rollout.group
-        return await collect(asked, group, self.engine, self.judge, self.reward, self.sampling, words)
+    async def close(self) -> None:
+        """Give up what is being written."""
+        await self.stream.close()
+
+    def _times(self, waited: float) -> Metrics:
+        """Seconds since the last step: of writing, judging and synchronising, which may overlap, and of waiting."""
+        writing, judging = self.means.writing.take(), self.means.judging.take()
+        dropped, self.stream.dropped = self.stream.dropped, 0
+        return {
+            "time/generate": writing.busy,
+            "time/judge": judging.busy,
+            "time/sync": self.syncing,
+            "time/wait": waited,
+            "engine/tokens_per_second": writing.done / writing.busy if writing.busy else 0.0,
+            "engine/occupancy": writing.sum / writing.busy / self.means.engine.places if writing.busy else 0.0,
+            **({"lag/dropped": float(dropped)} if self.rollout.lag else {}),
+        }
+
+    async def _begin(self, number: int) -> list[Rollout]:
+        asked = draw(self.tasks, 1, number, self.seed("tasks"))[0]
+        return await group(asked, self.rollout.group, self.means, self.seed("sample", number))
 
 
 def draw(items: Sequence[T], count: int, step: int, seed: int) -> list[T]:
     """`count` items for step `step`: the items in a fresh order each epoch, taken one after another without gaps."""
-    first = step * count
-    picked: list[T] = []
-    for epoch in range(first // len(items), math.ceil((first + count) / len(items))):
-        order = list(range(len(items)))
-        random.Random(derive(seed, epoch)).shuffle(order)
-        start = epoch * len(items)
-        picked += [items[i] for i in order[max(0, first - start) : max(0, first + count - start)]]
-    return picked
+    places = (divmod(place, len(items)) for place in range(step * count, (step + 1) * count))
+    return [items[_order(len(items), seed, epoch)[place]] for epoch, place in places]
+
+
+@lru_cache(maxsize=8)
+def _order(count: int, seed: int, epoch: int) -> list[int]:
+    order = list(range(count))
+    random.Random(derive(seed, epoch)).shuffle(order)
+    return order

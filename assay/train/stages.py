@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from assay import rewards
+from assay import environments, rewards
 from assay.algorithms import algorithms
 from assay.config.load import Plan
 from assay.config.sections import RunSettings
@@ -81,6 +81,7 @@ def prepare(settings: RunSettings, beside: Path, adapted: bool) -> Stage:
     if algorithm.pairs:
         next(file_rows(Path(algorithm.pairs)), None)
     reward = rewards.build(settings.rewards)
+    environment = environments.build(settings.environment)
     pick_device(settings.policy.device)
     check_quantize(settings.policy, adapted)
     if settings.policy.model != "tiny":
@@ -89,7 +90,7 @@ def prepare(settings: RunSettings, beside: Path, adapted: bool) -> Stage:
     held_out = load(settings.evaluate.tasks, limit=settings.evaluate.limit) if settings.evaluate else []
     settings = with_rate(settings, algorithm.learns_from, adapted)
     look_out(settings, algorithm.learns_from, tasks, adapted)
-    return Stage(settings, algorithm, reward, tasks, held_out)
+    return Stage(settings, algorithm, reward, environment, tasks, held_out)
 
 
 async def _run_stage(stage: Stage, announce: Callable[[str], None]) -> bool:

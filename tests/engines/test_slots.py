@@ -35,11 +35,11 @@ def expected(model: Any, texts: list[tuple[int, ...]]) -> Tensor:
 @torch.inference_mode()
 def test_rows_come_and_go_and_each_sees_its_own_text(tmp_path: Path, padded: bool) -> None:
     model = tiny_policy(tmp_path).model
-    slots = Slots(model, 128, 128, 128, 128)
+    slots = Slots(model)
     if padded:
         slots.size, slots.width = bucket, wide_bucket
     texts = list(TEXTS)
-    assert torch.allclose(slots.add(texts), expected(model, texts), atol=1e-4)
+    assert torch.allclose(slots.add(texts, 5, 8), expected(model, texts), atol=1e-4)
     assert len(slots.prompts) == 3
     for token in (10, 20):
         texts = [(*text, token + row) for row, text in enumerate(texts)]
@@ -50,8 +50,8 @@ def test_rows_come_and_go_and_each_sees_its_own_text(tmp_path: Path, padded: boo
     order = slots.drop([0, 2], None)
     assert order == [3, 1], "the last row takes the hole"
     texts = [texts[row] for row in order]
-    assert (slots.free, len(slots.prompts)) == (126, 2)
-    logits = slots.add([(8, 4, 6, 2, 3), (12, 13)])
+    assert len(slots.prompts) == 2
+    logits = slots.add([(8, 4, 6, 2, 3), (12, 13)], 5, 8)
     texts += [(8, 4, 6, 2, 3), (12, 13)]
     assert torch.allclose(logits, expected(model, texts)[2:], atol=1e-4)
     for token in (30, 40):
@@ -66,21 +66,22 @@ def test_shapes_are_padded_to_few_sizes() -> None:
 
 
 def test_a_prompt_that_is_awaited_stays(tmp_path: Path) -> None:
-    slots = Slots(tiny_policy(tmp_path).model, 4, 4, 4, 4)
-    slots.add([(5, 6), (7,)])
+    slots = Slots(tiny_policy(tmp_path).model)
+    slots.add([(5, 6), (7,)], 2, 4)
     slots.step(torch.tensor([1, 1]))
     assert slots.drop([0, 1], (7,)) == []
     assert slots.prompts == [(7,)]
 
 
 def test_the_plain_memory_takes_rows_only_when_all_have_gone(tmp_path: Path) -> None:
-    plain = Plain(tiny_policy(tmp_path).model, 4)
-    plain.add([(5, 6), (7,)])
-    assert plain.free == 0
-    assert plain.drop([0], None) == [1]
-    assert plain.free == 0
-    assert plain.drop([0], None) == []
-    assert plain.free == 4
+    plain = Plain(tiny_policy(tmp_path).model)
+    takes = [plain.takes_more]
+    plain.add([(5, 6), (7,)], 2, 4)
+    takes.append(plain.takes_more)
+    for left in ([1], []):
+        assert plain.drop([0], None) == left
+        takes.append(plain.takes_more)
+    assert takes == [True, False, False, True]
 
 
 def test_the_model_attends_as_before_afterwards(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,33 +14,57 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.config.sections import EngineSettings, LoraSettings, PolicySettings
-from assay.engines.base import Request, Sampling, Written
+from assay.engines.base import Request, Sampling
 from assay.engines.torch import TorchEngine
 from assay.engines.torch import slots as slots_file
 from assay.engines.torch.prompts import read
 from assay.engines.torch.slots import Slots
 from assay.errors import MachineError, SettingsError
+from assay.maths.seeds import derive
 from assay.policy.forward import forward
 from assay.policy.load import Policy, load_policy
 from assay.train.batch import to_batch
-from assay.types import Sample
+from assay.types import Completion, Sample
 from tests.policies import TASKS, checkpoint, tiny_policy
+
+Asked = tuple[tuple[int, ...], int]
+"""A prompt, and how many completions it gets."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A completion, the number of its prompt and its own among that prompt's."""
+
+    request: int
+    member: int
+    completion: Completion
 
 
 def write(
-    policy: Policy, requests: list[Request], sampling: Sampling, seed: int = 1, settings: EngineSettings | None = None,
-    engine: TorchEngine | None = None,
+    policy: Policy, requests: Sequence[Asked], sampling: Sampling, seed: int = 1,
+    settings: EngineSettings | None = None, engine: TorchEngine | None = None, stop: tuple[str, ...] = (),
+    seeds: list[int] | None = None,
 ) -> list[Written]:  # fmt: skip
-    async def all_of_it() -> list[Written]:
+    """In the order they end; request n has the seed `seeds[n]`, or one of its own."""
+    found: list[Written] = []
+
+    async def all_of_it() -> None:
         writer = engine or TorchEngine(policy, settings)
         await writer.load(policy, 7)
-        return [written async for written in writer.generate(requests, sampling, seed)]
 
-    return asyncio.run(all_of_it())
+        async def one(place: int, member: int) -> None:
+            own = derive(seed, seeds[place] if seeds else f"#{place}", member)
+            completion = await writer.write(Request(requests[place][0], own, stop), sampling)
+            found.append(Written(place, member, completion))
+
+        await asyncio.gather(*(one(n, member) for n, (_, count) in enumerate(requests) for member in range(count)))
+
+    asyncio.run(all_of_it())
+    return found
 
 
-def requests_for(policy: Policy, count: int, stop: tuple[str, ...] = ()) -> list[Request]:
-    return [Request(policy.chat.prompt(task), count, stop) for task in TASKS[:4]] + [Request((5,), count, stop)]
+def requests_for(policy: Policy, count: int) -> list[Asked]:
+    return [(policy.chat.prompt(task), count) for task in TASKS[:4]] + [((5,), count)]
 
 
 def policy_of(folder: Path, kind: str) -> Policy:
@@ -67,9 +93,9 @@ def learned(
 def test_log_probabilities_equal_the_learners(tmp_path: Path, kind: str, temperature: float) -> None:
     policy = policy_of(tmp_path, kind)
     requests = requests_for(policy, 6)
-    few_at_once = EngineSettings(tokens=16 * (24 + max(len(request.prompt) for request in requests)))
+    few_at_once = EngineSettings(tokens=16 * (24 + max(len(prompt) for prompt, _ in requests)))
     for written in write(policy, requests, Sampling(24, temperature), settings=few_at_once):
-        prompt, completion = requests[written.request].prompt, written.completion
+        prompt, completion = requests[written.request][0], written.completion
         expected = learned(policy, prompt, completion.tokens, temperature or 1.0)
         assert torch.allclose(expected, torch.tensor(completion.logprobs), atol=1e-4)
 
@@ -79,7 +105,7 @@ def test_inside_a_nucleus_log_probabilities_are_the_learners_shared_out_over_it(
     policy = policy_of(tmp_path, kind)
     requests = requests_for(policy, 6)
     for written in write(policy, requests, Sampling(16, 0.8, top_p=0.6)):
-        prompt, completion = requests[written.request].prompt, written.completion
+        prompt, completion = requests[written.request][0], written.completion
         with torch.no_grad():
             logits = policy.model(torch.tensor([prompt + completion.tokens])).logits[0, len(prompt) - 1 : -1]
         for row, token, found in zip(logits / 0.8, completion.tokens, completion.logprobs, strict=True):
@@ -99,7 +125,7 @@ def test_every_request_gets_its_completions_with_version_and_end(tmp_path: Path)
     for written in found:
         completion = written.completion
         ended_by_token = completion.tokens[-1] in policy.chat.stop_tokens
-        assert completion.version == 7
+        assert completion.versions == (7,) * len(completion.tokens)
         assert completion.ended == ("stop" if ended_by_token else "length")
         assert len(completion.tokens) == 5 or ended_by_token
         assert len(completion.logprobs) == len(completion.tokens)
@@ -120,15 +146,12 @@ def test_a_request_with_a_seed_gets_the_same_alone_and_in_any_company(tmp_path: 
     def of(place: int, found: list[Written]) -> dict[int, tuple[int, ...]]:
         return {w.member: w.completion.tokens for w in found if w.request == place}
 
-    alone = of(0, write(policy, [Request(prompt, 3, seed=9)], Sampling(60)))
-    beside = of(5, write(policy, [*company, Request(prompt, 3, seed=9)], Sampling(60)))
-    one_by_one = of(
-        1, write(policy, [company[0], Request(prompt, 3, seed=9)], Sampling(60), settings=EngineSettings(tokens=1))
-    )
+    alone = of(0, write(policy, [(prompt, 3)], Sampling(60), seeds=[9]))
+    beside = of(5, write(policy, [*company, (prompt, 3)], Sampling(60), seeds=[0, 1, 2, 3, 4, 9]))
+    both = [company[0], (prompt, 3)]
+    one_by_one = of(1, write(policy, both, Sampling(60), settings=EngineSettings(tokens=1), seeds=[0, 9]))
     assert alone == beside == one_by_one
-    assert of(0, write(policy, [Request(prompt, 3, seed=8)], Sampling(60))) != alone
-    twice = write(policy, [Request(prompt, 3), Request(prompt, 3)], Sampling(60))
-    assert of(0, twice) != of(1, twice)
+    assert of(0, write(policy, [(prompt, 3)], Sampling(60), seeds=[8])) != alone
     assert len(set(alone.values())) == 3
 
 
@@ -137,7 +160,7 @@ def test_each_distinct_prompt_is_read_once_however_its_group_is_cut(
 ) -> None:
     policy = tiny_policy(tmp_path)
     engine = TorchEngine(policy, EngineSettings(tokens=60))
-    write(policy, [Request((5,), 1)], Sampling(1), engine=engine)
+    write(policy, [((5,), 1)], Sampling(1), engine=engine)
     asked: list[tuple[int, ...]] = []
 
     def counting(model: Any, prompts: Any) -> Any:
@@ -145,14 +168,14 @@ def test_each_distinct_prompt_is_read_once_however_its_group_is_cut(
         return read(model, prompts)
 
     monkeypatch.setattr(slots_file, "read", counting)
-    requests = [Request((5, n), 7) for n in range(3, 7)]
+    requests = [((5, n), 7) for n in range(3, 7)]
     assert len(write(policy, requests, Sampling(10), engine=engine)) == 28, "5 at once"
     assert asked == [(5, 3), (5, 4), (5, 5), (5, 6)]
 
 
 def test_completions_come_in_the_order_they_end(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
-    found = write(policy, [Request((5,), 300)], Sampling(40))
+    found = write(policy, [((5,), 300)], Sampling(40))
     lengths = [len(w.completion.tokens) for w in found]
     assert lengths == sorted(lengths)
     assert lengths[0] < 40, "some end early"
@@ -167,7 +190,7 @@ def test_a_bfloat16_copy_writes_and_follows_what_is_learned(tmp_path: Path) -> N
         parameter.data.mul_(1.5)
     differences = []
     for written in (after := write(policy, requests, Sampling(8), engine=engine)):
-        prompt, completion = requests[written.request].prompt, written.completion
+        prompt, completion = requests[written.request][0], written.completion
         differences.append((learned(policy, prompt, completion.tokens) - torch.tensor(completion.logprobs)).abs().max())
     assert 1e-4 < max(map(float, differences)) < 0.1
     assert after != before
@@ -178,7 +201,7 @@ def test_a_quantized_model_is_not_copied_into_bfloat16(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     policy.model.is_quantized = True
     with pytest.raises(SettingsError, match=r"engine\.dtype"):
-        write(policy, [Request((5,), 1)], Sampling(1), settings=EngineSettings(dtype="bfloat16"))
+        write(policy, [((5,), 1)], Sampling(1), settings=EngineSettings(dtype="bfloat16"))
 
 
 def rows_held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -186,8 +209,8 @@ def rows_held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     held: list[int] = []
     add = Slots.add
 
-    def counting(self: Slots, prompts: Any) -> Any:
-        found = add(self, prompts)
+    def counting(self: Slots, *given: Any) -> Any:
+        found = add(self, *given)
         held.append(len(self.homes))
         return found
 
@@ -199,7 +222,7 @@ def test_no_more_tokens_than_the_settings_allow_are_held_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = tiny_policy(tmp_path)
-    requests = [Request((5,) * 6, 7), Request((5,), 6)]
+    requests = [((5,) * 6, 7), ((5,), 6)]
     engine = TorchEngine(policy, EngineSettings(tokens=59))
     held = rows_held(monkeypatch)
     found = write(policy, requests, Sampling(4), engine=engine)
@@ -210,7 +233,7 @@ def test_no_more_tokens_than_the_settings_allow_are_held_at_once(
     assert len(write(policy, requests, Sampling(4), settings=EngineSettings(tokens=1))) == 13
     assert held[1:] == [1] * 13, "at least one row at a time"
     held.clear()
-    write(policy, [Request((5,), 520)], Sampling(1))
+    write(policy, [((5,), 520)], Sampling(1))
     assert held[1:] == [512, 8]
 
 
@@ -222,13 +245,13 @@ def test_when_memory_runs_out_the_setting_to_lower_is_named(tmp_path: Path, monk
 
     monkeypatch.setattr(policy.model, "forward", full)
     with pytest.raises(MachineError, match=r"cpu has no room for 9 completions .* 11 tokens.*lower engine\.tokens"):
-        write(policy, [Request((5,), 20)], Sampling(10), settings=EngineSettings(tokens=100))
+        write(policy, [((5,), 20)], Sampling(10), settings=EngineSettings(tokens=100))
 
 
 def test_greedy_decoding_takes_the_likeliest_token_each_time(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     prompt = policy.chat.prompt(TASKS[0])
-    (written,) = write(policy, [Request(prompt, 1)], Sampling(6, temperature=0.0))
+    (written,) = write(policy, [(prompt, 1)], Sampling(6, temperature=0.0))
     tokens = list(prompt)
     for token in written.completion.tokens:
         assert token == policy.model(torch.tensor([tokens])).logits[0, -1].argmax().item()
@@ -242,7 +265,7 @@ def test_a_stop_string_ends_a_completion_and_is_cut_from_its_text(tmp_path: Path
     word = next(
         text[n : n + 2] for n in range(20, len(text)) if text[n : n + 2].isascii() and text[n : n + 2].isalnum()
     )
-    stopped = write(policy, requests_for(policy, 4, (word,)), Sampling(30))
+    stopped = write(policy, requests_for(policy, 4), Sampling(30), stop=(word,))
     assert all(word not in w.completion.text for w in stopped)
     hit = [w for w in stopped if word in policy.chat.text(w.completion.tokens)]
     assert hit
@@ -253,10 +276,10 @@ def test_a_stop_string_ends_a_completion_and_is_cut_from_its_text(tmp_path: Path
 def test_a_stop_string_of_many_tokens_is_seen(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     prompt = policy.chat.prompt(TASKS[0])
-    plain = write(policy, [Request(prompt, 8, seed=1)], Sampling(60))
+    plain = write(policy, [(prompt, 8)], Sampling(60), seeds=[1])
     longest = max(plain, key=lambda w: len(w.completion.tokens)).completion
     word = policy.chat.text(longest.tokens[10:45])
-    stopped = write(policy, [Request(prompt, 8, (word,), seed=1)], Sampling(60))
+    stopped = write(policy, [(prompt, 8)], Sampling(60), stop=(word,), seeds=[1])
     (cut,) = [w.completion for w in stopped if w.completion.tokens == longest.tokens[:45]]
     assert cut.ended == "stop"
     assert cut.text == policy.chat.text(longest.tokens[:10])
@@ -279,7 +302,7 @@ def small_model() -> tuple[Policy, Any]:
 def test_pairs_of_tokens_are_as_frequent_as_those_of_transformers(sampling: Sampling) -> None:
     policy, model = small_model()
     prompt = (1, 2, 3)
-    ours = [w.completion.tokens for w in write(policy, [Request(prompt, 4000)], sampling)]
+    ours = [w.completion.tokens for w in write(policy, [(prompt, 4000)], sampling)]
     torch.manual_seed(5)
     theirs = model.generate(
         input_ids=torch.tensor([prompt] * 4000), attention_mask=torch.ones((4000, 3), dtype=torch.int64),
@@ -301,7 +324,7 @@ def test_pairs_of_tokens_are_as_frequent_as_those_of_transformers(sampling: Samp
 def test_sampled_frequencies_follow_the_policy(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     prompt = policy.chat.prompt(TASKS[0])
-    found = write(policy, [Request(prompt, 2000)], Sampling(1))
+    found = write(policy, [(prompt, 2000)], Sampling(1))
     with torch.no_grad():
         probabilities = torch.softmax(policy.model(torch.tensor([prompt])).logits[0, -1], -1)
     counts = torch.bincount(torch.tensor([w.completion.tokens[0] for w in found]), minlength=len(probabilities))
@@ -313,4 +336,4 @@ def test_sampled_frequencies_follow_the_policy(tmp_path: Path) -> None:
 def test_a_failure_in_the_decoding_thread_reaches_the_caller(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     with pytest.raises(IndexError):
-        write(policy, [Request((10**6,), 1)], Sampling(4))
+        write(policy, [((10**6,), 1)], Sampling(4))

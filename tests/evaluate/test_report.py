@@ -16,7 +16,7 @@ from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn
 def rollout(task: str, verdict: Verdict, *, tokens: int = 4, cut: bool = False) -> Rollout:
     asked = Task(id=task, prompt="add", checks=(Check("assert f(1) == 2"),), entry_point="f")
     ids = tuple(range(tokens))
-    written = Completion("x", ids, (-0.5,) * tokens, "length" if cut else "stop", version=0)
+    written = Completion("x", ids, (-0.5,) * tokens, "length" if cut else "stop", versions=(0,) * tokens)
     turn = Turn(prompt_tokens=(1, 2), completion=written, program="x", execution=Execution(verdict))
     return Rollout(task=asked, turns=(turn,), score=Score(float(verdict is Verdict.PASS)))
 

@@ -54,8 +54,8 @@ def dequantised(policy: Policy, model: Path) -> Policy:
 
 def write_some(policy: Policy) -> None:
     async def write() -> None:
-        async for _ in TorchEngine(policy).generate([Request((5, 6, 7), 4)], Sampling(6), seed=1):
-            pass
+        engine = TorchEngine(policy)
+        await asyncio.gather(*(engine.write(Request((5, 6, 7), seed), Sampling(6)) for seed in range(4)))
 
     asyncio.run(write())
 
@@ -92,7 +92,7 @@ def test_a_resumed_run_has_the_same_gradients_to_the_bit(model: Path, tmp_path: 
     learner = Learner(settings, algorithm, quantized(model), steps=4, temperature=1.0)
     learner.step(random_samples(8), 0)
     folder = StageFolder(settings)
-    folder.save(learner, 1)
+    folder.save(learner, 1, {})
     resumed = Learner(settings, algorithm, load_policy(settings.policy), steps=4, temperature=1.0)
     saved = folder.latest()
     assert saved

@@ -26,7 +26,7 @@ def rollout(
     program: str | None = "def f(n): return n",
     ended: Literal["stop", "length"] = "stop",
 ) -> Rollout:
-    completion = Completion(text, (1,) * tokens, (0.0,) * tokens, ended, 0)
+    completion = Completion(text, (1,) * tokens, (0.0,) * tokens, ended, (0,) * tokens)
     return Rollout(TASK, (Turn((1, 2), completion, program, Execution(verdict, passed, total)),), None)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from assay import rewards
+from assay import environments, rewards
 from assay.engines.base import Request, Sampling
 from assay.errors import SettingsError
 from assay.judge import Judge
-from assay.rollout.group import Collected, Prompted, collect
+from assay.rollout.attempt import Means, Prompted, RewardFunction
+from assay.rollout.group import collect
 from assay.rollout.samples import describe, to_samples
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
 from tests.scripted import ScriptedEngine
@@ -27,32 +29,38 @@ ANSWERS = {
 PROMPTS = {(1, 2): 0, (3,): 1}
 
 
-def gather() -> Collected:
-    def script(request: Request, member: int) -> str:
-        return ANSWERS[PROMPTS[request.prompt], member]
+def gather(
+    script: Callable[[Request, int], str], reward: RewardFunction, asked: list[Prompted] | None = None
+) -> list[list[Rollout]]:  # fmt: skip
+    """Two rollouts of each task."""
 
-    async def run() -> Collected:
+    async def run() -> list[list[Rollout]]:
         engine = ScriptedEngine(script, lambda text: [ord(letter) for letter in text])
         await engine.load(None, 5)
-        reward = rewards.build({"tests": {"mode": "fraction"}, "length": {"alpha": 1.0}})
         async with Judge(stop_early=False) as judge:
-            asked = [Prompted(ADD, (1, 2)), Prompted(NEG, (3,))]
-            return await collect(asked, 2, engine, judge, reward, Sampling(1000), seed=0)
+            talk = environments.build({"name": "single_turn"})
+            means = Means(engine, judge, None, talk, reward, Sampling(1000))  # type: ignore[arg-type]
+            return await collect(asked or [Prompted(ADD, (1, 2)), Prompted(NEG, (3,))], 2, means, seed=0)
 
     return asyncio.run(run())
 
 
+def answered() -> list[list[Rollout]]:
+    reward = rewards.build({"tests": {"mode": "fraction"}, "length": {"alpha": 1.0}})
+    return gather(lambda request, member: ANSWERS[PROMPTS[request.prompt], member], reward)
+
+
 def test_groups_come_in_the_order_of_tasks_with_verdicts_and_scores() -> None:
-    made = gather()
-    verdicts = [[r.turns[0].execution.verdict for r in group] for group in made.groups]
+    made = answered()
+    verdicts = [[r.execution.verdict for r in group if r.execution] for group in made]
     assert verdicts == [[Verdict.PASS, Verdict.WRONG], [Verdict.NO_CODE, Verdict.PASS]]
     length = len(ANSWERS[0, 0])
-    totals = [r.score.total for r in made.rollouts if r.score]
+    totals = [r.score.total for group in made for r in group if r.score]
     assert totals == pytest.approx([1 - length / 100, 0.5, 0.0, 1 - len(ANSWERS[1, 1]) / 100])
 
 
 def test_samples_hold_prompt_and_completion_with_the_mask_on_the_completion() -> None:
-    samples = to_samples(gather().groups)
+    samples = to_samples(answered())
     assert [sample.group for sample in samples] == ["0/add", "0/add", "1/neg", "1/neg"]
     first = samples[0]
     assert first.tokens[:2] == (1, 2)
@@ -62,7 +70,7 @@ def test_samples_hold_prompt_and_completion_with_the_mask_on_the_completion() ->
 
 
 def rollout(task: Task, total: float | None, verdict: Verdict = Verdict.WRONG, tokens: int = 4) -> Rollout:
-    completion = Completion("x", (7,) * tokens, (-1.0,) * tokens, "length" if tokens > 4 else "stop", 1)
+    completion = Completion("x", (7,) * tokens, (-1.0,) * tokens, "length" if tokens > 4 else "stop", (1,) * tokens)
     turn = Turn((1,), completion, "x", Execution(verdict))
     if total is None:
         return Rollout(task, (turn,), None, failure="the machine")
@@ -97,23 +105,13 @@ def test_a_failing_engine_stops_the_collection() -> None:
     def script(request: Request, member: int) -> str:
         raise ValueError("no words")
 
-    async def run() -> None:
-        async with Judge() as judge:
-            engine = ScriptedEngine(script, lambda text: [0])
-            await collect([Prompted(ADD, (1, 2))], 2, engine, judge, rewards.build({"tests": {}}), Sampling(4), seed=0)
-
     with pytest.raises(ValueError, match="no words"):
-        asyncio.run(run())
+        gather(script, rewards.build({"tests": {}}))
 
 
 def test_what_a_reward_raises_is_raised_as_it_is() -> None:
     def refuse(rollout: Rollout) -> Score:
         raise SettingsError("reward 'x' is broken")
 
-    async def run() -> None:
-        async with Judge() as judge:
-            engine = ScriptedEngine(lambda request, member: ANSWERS[0, 0], lambda text: [0])
-            await collect([Prompted(ADD, (1, 2))], 2, engine, judge, refuse, Sampling(4), seed=0)
-
     with pytest.raises(SettingsError, match="'x' is broken"):
-        asyncio.run(run())
+        gather(lambda request, member: ANSWERS[0, 0], refuse)

@@ -13,7 +13,7 @@ STEP = {
     "reward/pass_rate": 0.4126,
     "rollout/length": 118.4,
     "loss": 0.03125,
-    "time/rollout": 3.14,
+    "time/generate": 3.14,
     "time/judge": 0.42,
     "time/learn": 1.25,
 }
@@ -36,7 +36,7 @@ def test_a_line_holds_the_numbers_that_matter_and_is_never_wrapped_or_styled() -
     stream, tracker = lines(200, Clock())
     tracker.track(12, STEP)
     assert stream.getvalue() == (
-        "demo/grpo step 12/200  pass 41.3%  tokens 118  loss 0.0312  rollout 3.1 s  judge 0.4 s  learn 1.2 s\n"
+        "demo/grpo step 12/200  pass 41.3%  tokens 118  loss 0.0312  generate 3.1 s  judge 0.4 s  learn 1.2 s\n"
     )
 
 

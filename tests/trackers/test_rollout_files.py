@@ -15,7 +15,7 @@ def task(name: str) -> Task:
 
 
 def turn(text: str, verdict: Verdict, *, output: str = "") -> Turn:
-    written = Completion(text, (7, 8, 9), (-0.5, -0.25, -1.0), "stop", version=3)
+    written = Completion(text, (7, 8, 9), (-0.5, -0.25, -1.0), "stop", versions=(3, 3, 4))
     execution = Execution(verdict, passed=1, total=2, detail="check 2", output=output, cpu_seconds=0.125)
     return Turn(prompt_tokens=(1, 2), completion=written, program="def f(x): ...", execution=execution)
 
@@ -42,6 +42,7 @@ def test_a_rollout_comes_back_with_its_text_numbers_verdict_and_parts(tmp_path: 
         "total": 2,
         "detail": "check 2",
         "output": "é\n",
+        "observation": "",
         "reward": 0.75,
         "parts": [("tests", 0.5), ("length", 0.25)],
         "tokens": [7, 8, 9],

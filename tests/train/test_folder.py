@@ -37,12 +37,12 @@ def kept(folder: StageFolder) -> list[str]:
 def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
     folder, learner = make(tmp_path, keep=1, best=PASS)
     for step, rate in enumerate((0.5, 0.4, 0.5), start=1):
-        folder.save(learner, step)
+        folder.save(learner, step, {})
         folder.weigh(step, {PASS: rate})
     assert kept(folder) == ["step_000001", "step_000003"], "the first of equals is the best"
     assert folder.best() == folder.checkpoints / "step_000001"
     folder.weigh(3, {PASS: 0.6})
-    folder.save(learner, 4)
+    folder.save(learner, 4, {})
     assert kept(folder) == ["step_000003", "step_000004"]
     assert json.loads((folder.path / "best.json").read_text()) == {"step": 3, PASS: 0.6}
 
@@ -52,7 +52,7 @@ def test_without_a_checkpoint_or_without_being_asked_nothing_is_the_best(tmp_pat
     folder.weigh(1, {PASS: 0.9})
     assert folder.best() is None
     plain, learner = make(tmp_path)
-    plain.save(learner, 1)
+    plain.save(learner, 1, {})
     plain.weigh(1, {PASS: 0.9})
     assert plain.best() is None
 
@@ -86,10 +86,10 @@ def test_a_disk_that_fills_up_while_saving_leaves_the_checkpoint_before(tmp_path
     folder, learner = make(tmp_path)
     with disk_of(size, tmp_path / "runs"):
         learner.step(random_samples(8), 0)
-        folder.save(learner, 1)
+        folder.save(learner, 1, {})
         first = folder.checkpoints / "step_000001"
         with pytest.raises(MachineError, match=r"o space left.*the last good checkpoint is .*step_000001") as caught:
-            folder.save(learner, 2)
+            folder.save(learner, 2, {})
         assert "\n" not in str(caught.value)
         is_as_it_was(folder, learner, first)
 
@@ -97,12 +97,12 @@ def test_a_disk_that_fills_up_while_saving_leaves_the_checkpoint_before(tmp_path
 def test_a_file_that_may_not_grow_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     folder, learner = make(tmp_path)
     learner.step(random_samples(8), 0)
-    folder.save(learner, 1)
+    folder.save(learner, 1, {})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, before[1]))
     try:
         with pytest.raises(MachineError, match=r"step 2 cannot be saved .*File too large.*make room"):
-            folder.save(learner, 2)
+            folder.save(learner, 2, {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     is_as_it_was(folder, learner, folder.checkpoints / "step_000001")
@@ -110,7 +110,7 @@ def test_a_file_that_may_not_grow_leaves_the_checkpoint_before(tmp_path: Path) -
 
 def test_what_was_not_finite_is_written_whole_with_the_checkpoint_that_is_left_named(tmp_path: Path) -> None:
     folder, learner = make(tmp_path)
-    folder.save(learner, 1)
+    folder.save(learner, 1, {})
     samples = random_samples(4)
     broken = [replace(sample, reward=float("inf") if n == 0 else 0.0) for n, sample in enumerate(samples)]
     with pytest.raises(TrainingError) as caught:

@@ -266,7 +266,7 @@ def test_what_an_algorithm_has_learned_beside_the_policy_is_saved_and_taken_up_a
     )
     folder = StageFolder(settings)
     first.step(batches[0], 0)
-    folder.save(first, 1)
+    folder.save(first, 1, {})
     expected = [first.step(batches[step], step) for step in (1, 2)]
     done = folder.restore(second, tmp_path / "runs/run/test/checkpoints/step_000001")
     again = [second.step(batches[step], step) for step in (done, done + 1)]

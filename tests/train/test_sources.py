@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from assay import rewards
-from assay.engines.base import Request
+from assay import environments, rewards
+from assay.engines.base import Request, Sampling
 from assay.errors import DataError
 from assay.judge import Judge
 from assay.policy.load import Policy
-from assay.rollout.group import ask
+from assay.rollout.attempt import Means, ask
 from assay.rollout.pairs import read_pairs
 from assay.train.sources import DatasetSource, RolloutSource, Seen, draw
 from assay.types import Check, Task
@@ -78,17 +78,19 @@ def rolled(policy: Policy, answers: Iterator[tuple[str, str]], tasks_per_step: i
     """A step whose groups of two are written by `answers`, one after another, and judged."""
 
     def script(request: Request, member: int) -> str:
-        if member == 0:
+        if member % 2 == 0:
             group.clear()
             group.extend(next(answers))
-        return group[member]
+        return group[member % 2]
 
     async def run() -> Seen:
         async with Judge() as judge:
             engine = ScriptedEngine(script, lambda text: [ord(letter) for letter in text])
             settings = run_settings(rollout={"tasks_per_step": tasks_per_step, "group": 2, "max_tokens": 60})
             reward = rewards.build({"tests": {}})
-            return await RolloutSource(settings, ANY, policy, engine, judge, reward, refills).next(0)
+            sampling, talk = Sampling(60), environments.build({"name": "single_turn"})
+            means = Means(engine, judge, policy.chat, talk, reward, sampling, policy.context)
+            return await RolloutSource(settings, ANY, policy, means, refills).next(0)
 
     group: list[str] = []
     return asyncio.run(run())
@@ -110,11 +112,11 @@ def test_groups_of_equal_rewards_are_replaced_whole_until_enough_of_them_differ(
     assert seen.metrics["reward/pass_rate"] == 0.25, "of all that was sampled: 2 of 8"
 
 
-def test_a_refill_asks_only_tasks_that_the_step_has_not_asked(tmp_path: Path) -> None:
+def test_a_refill_asks_the_next_tasks_and_none_again_before_all_were_asked(tmp_path: Path) -> None:
     answers = iter([(WRONG, WRONG)] * 99)
-    seen = rolled(tiny_policy(tmp_path), answers, tasks_per_step=4, refills=9)
+    seen = rolled(tiny_policy(tmp_path), answers, tasks_per_step=3, refills=2)
     asked = [group[0].task.id for group in seen.groups]
-    assert sorted(asked) == [f"any/{n}" for n in range(9)], "each once, and then it ends"
+    assert sorted(asked) == [f"any/{n}" for n in range(9)]
 
 
 def test_refilling_ends_and_the_step_goes_without_what_is_missing(tmp_path: Path) -> None:

@@ -2,67 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
+from torch import Tensor
 
-from assay.engines.base import Request, Sampling, Written
-from assay.engines.torch.prompts import Plain
+from assay.engines.base import Request, Sampling
+from assay.engines.torch.prompts import Plain, Prompt
 from assay.engines.torch.sampling import draw, uniforms
 from assay.engines.torch.slots import Slots
-from assay.maths.seeds import derive
 from assay.policy.chat import Chat
 from assay.types import Completion
 
+MOST_ROWS = 512
+"""Completions written at once, however short; more wait for a place."""
 FULL_ENOUGH = 0.8
 """Share of rows in use under which waiting ones are read in."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Row:
     """One completion in the making."""
 
-    request: int
-    member: int
     asked: Request
-    stream: int
-    """Names its own stream of random numbers."""
+    sampling: Sampling
+    ended: asyncio.Future[Completion]
+    given_up: bool = False
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+    @property
+    def prompt(self) -> Prompt:
+        """What is read before it goes on."""
+        return self.asked.prompt + tuple(self.tokens)
+
+    @property
+    def room(self) -> int:
+        """Tokens it may still get."""
+        return self.sampling.max_tokens - len(self.tokens)
 
 
-def rows_of(requests: Sequence[Request], seed: int) -> list[Row]:
-    """A row for every completion that is wanted, in order."""
-    streams = [request.seed if request.seed is not None else f"#{at}" for at, request in enumerate(requests)]
-    return [
-        Row(at, member, request, derive(seed, streams[at], member))
-        for at, request in enumerate(requests)
-        for member in range(request.count)
-    ]
+def rows_at_once(tokens: int, longest: int) -> int:
+    """As many rows of up to `longest` tokens as `tokens` have room for."""
+    return min(MOST_ROWS, max(1, tokens // max(1, longest)))
 
 
 class Endings:
     """Knows why a row ends, and what it says then."""
 
-    def __init__(self, chat: Chat, max_tokens: int, version: int) -> None:
+    def __init__(self, chat: Chat) -> None:
         self.chat = chat
-        self.max_tokens = max_tokens
-        self.version = version
         self.pieces: dict[int, str] = {}
 
     def completion(self, row: Row) -> Completion | None:
         """What the row has come to; None while it goes on."""
         own = row.tokens[-1] in self.chat.stop_tokens
         cut = bool(row.asked.stop) and not own and self._is_cut(row)
-        if not own and not cut and len(row.tokens) < self.max_tokens:
+        if not own and not cut and row.room > 0:
             return None
         text = self.chat.text(row.tokens)
         if cut:
             text = text[: min((at for word in row.asked.stop if (at := text.find(word)) >= 0), default=len(text))]
         ended: Literal["stop", "length"] = "stop" if own or cut else "length"
-        return Completion(text, tuple(row.tokens), tuple(row.logprobs), ended, self.version)
+        return Completion(text, tuple(row.tokens), tuple(row.logprobs), ended, tuple(row.versions))
 
     def _is_cut(self, row: Row) -> bool:
         """Whether a stop string ends within the last token. Most tokens lack its last character: they cost nothing."""
@@ -77,34 +84,95 @@ class Endings:
         return any(word in tail for word in row.asked.stop)
 
 
-@torch.inference_mode()
-def decode(memory: Slots | Plain, waiting: list[Row], sampling: Sampling, endings: Endings) -> Iterator[Written]:
-    """All completions, each the moment it ends."""
-    rows: list[Row] = []
-    streams, logits = torch.empty(0, dtype=torch.int64), torch.empty(0)
-    upcoming = 0
-    while rows or upcoming < len(waiting):
-        if upcoming < len(waiting) and len(rows) <= FULL_ENOUGH * memory.capacity and memory.free:
-            fresh = waiting[upcoming : upcoming + memory.free]
-            upcoming += len(fresh)
-            first = memory.add([row.asked.prompt for row in fresh])
-            named = torch.tensor([row.stream for row in fresh], device=first.device)
-            logits, streams = (torch.cat([logits, first]), torch.cat([streams, named])) if rows else (first, named)
-            rows += fresh
-        ages = torch.tensor([len(row.tokens) for row in rows], device=logits.device)
-        tokens, logprobs = draw(logits, sampling, uniforms(streams, ages))
+class Decoding:
+    """One stretch of writing with the same weights: from the first row that waits to the last, or until it is halted.
+
+    `inbox` may be added to meanwhile, from another thread; what a halt leaves unfinished lies in it again.
+    """
+
+    def __init__(
+        self, memory: Slots | Plain, inbox: deque[Row], endings: Endings, version: int, tokens: int
+    ) -> None:  # fmt: skip
+        self.memory = memory
+        self.inbox = inbox
+        self.endings = endings
+        self.version = version
+        self.tokens = tokens
+        self.waiting: list[Row] = []
+        self.rows: list[Row] = []
+        self.prompt = self.own = 0
+
+    @property
+    def capacity(self) -> int:
+        """Rows at once."""
+        return rows_at_once(self.tokens, self.prompt + self.own)
+
+    @torch.inference_mode()
+    def run(self, halted: Callable[[], bool], deliver: Callable[[Row, Completion], None]) -> None:
+        """Write until nothing waits."""
+        logits = torch.empty(0)
+        try:
+            while not halted() and self._take_in():
+                if self._may_add():
+                    first = self._add()
+                    logits = torch.cat([logits, first]) if len(first) < len(self.rows) else first
+                tokens, logprobs = _drawn(logits, self.rows)
+                tokens = self._told(tokens, logprobs, deliver)
+                if self.rows:
+                    logits = self.memory.step(tokens)
+        finally:
+            self.inbox.extendleft(reversed([*self.rows, *self.waiting]))
+
+    def _take_in(self) -> bool:
+        """Whether there is anything to write."""
+        while self.inbox:
+            row = self.inbox.popleft()
+            if not row.given_up:
+                self.waiting.append(row)
+                self.prompt, self.own = max(self.prompt, len(row.prompt)), max(self.own, row.room)
+        return bool(self.rows or self.waiting)
+
+    def _may_add(self) -> bool:
+        few = len(self.rows) <= FULL_ENOUGH * self.capacity and len(self.rows) < self.capacity
+        return bool(self.waiting) and few and self.memory.takes_more
+
+    def _add(self) -> Tensor:
+        """[R, V] logits of the first tokens of the rows that are read in."""
+        free = self.capacity - len(self.rows)
+        fresh, self.waiting = self.waiting[:free], self.waiting[free:]
+        self.rows += fresh
+        return self.memory.add([row.prompt for row in fresh], self.prompt, self.own)
+
+    def _told(self, tokens: Tensor, logprobs: Tensor, deliver: Callable[[Row, Completion], None]) -> Tensor:
+        """The tokens of the rows that go on; the others are handed out and leave."""
         gone = []
-        for place, (row, token, logprob) in enumerate(zip(rows, tokens.tolist(), logprobs.tolist(), strict=True)):
+        for place, (row, token, logprob) in enumerate(zip(self.rows, tokens.tolist(), logprobs.tolist(), strict=True)):
             row.tokens.append(token)
             row.logprobs.append(logprob)
-            if completion := endings.completion(row):
+            row.versions.append(self.version)
+            if completion := self.endings.completion(row):
+                deliver(row, completion)
+            if completion or row.given_up:
                 gone.append(place)
-                yield Written(row.request, row.member, completion)
-        if gone:
-            awaited = waiting[upcoming].asked.prompt if upcoming < len(waiting) else None
-            order = memory.drop(gone, awaited)
-            rows = [rows[old] for old in order]
-            kept = torch.tensor(order, dtype=torch.int64, device=tokens.device)
-            tokens, streams = tokens[kept], streams[kept]
-        if rows:
-            logits = memory.step(tokens)
+        if not gone:
+            return tokens
+        order = self.memory.drop(gone, self.waiting[0].prompt if self.waiting else None)
+        self.rows = [self.rows[old] for old in order]
+        return tokens[torch.tensor(order, dtype=torch.int64, device=tokens.device)]
+
+
+def _drawn(logits: Tensor, rows: list[Row]) -> tuple[Tensor, Tensor]:
+    """[R] the next token of each row, and its log-probability."""
+    device = logits.device
+    streams, ages = zip(*((row.asked.seed, len(row.tokens)) for row in rows), strict=True)
+    chances = uniforms(torch.tensor(streams, device=device), torch.tensor(ages, device=device))
+    kinds: dict[Sampling, list[int]] = {}
+    for place, row in enumerate(rows):
+        kinds.setdefault(row.sampling, []).append(place)
+    if len(kinds) == 1:
+        return draw(logits, rows[0].sampling, chances)
+    tokens, logprobs = torch.empty(len(rows), dtype=torch.int64, device=device), torch.empty(len(rows), device=device)
+    for sampling, places in kinds.items():
+        own = torch.tensor(places, device=device)
+        tokens[own], logprobs[own] = draw(logits[own], sampling, chances[own])
+    return tokens, logprobs

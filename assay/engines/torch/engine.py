@@ -1,106 +1,130 @@
-"""Writes with the policy's own weights: there are none to send."""
+"""Writes with the policy's own weights: there are none to send; or with a copy of them, brought up to date."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections import deque
 from typing import Any
 
 import torch
 
 from assay.config.sections import EngineSettings
-from assay.engines.base import Request, Sampling, Written
-from assay.engines.torch.decode import Endings, decode, rows_of
+from assay.engines.base import Request, Sampling
+from assay.engines.torch.decode import MOST_ROWS, Decoding, Endings, Row, rows_at_once
 from assay.engines.torch.probe import takes_slots
 from assay.engines.torch.prompts import Plain
 from assay.engines.torch.slots import Slots
 from assay.errors import MachineError, SettingsError
 from assay.policy.load import Policy
-
-MOST_ROWS = 512
-"""Completions written at once, however short; more wait for a place."""
+from assay.types import Completion
 
 
 class TorchEngine:
-    """The policy itself as engine; or a copy of it in bfloat16, brought up to date by every `load`."""
+    """The policy itself as engine; with `apart` a copy of it, which may write while the policy learns.
 
-    def __init__(self, policy: Policy, settings: EngineSettings | None = None) -> None:
+    `engine.dtype = "bfloat16"` makes a copy as well. Decoding runs in a thread, so that judging goes on beside it.
+    """
+
+    places = MOST_ROWS
+
+    def __init__(self, policy: Policy, settings: EngineSettings | None = None, *, apart: bool = False) -> None:
         self.policy = policy
         self.settings = settings or EngineSettings()
+        self.apart = apart or self.settings.dtype == "bfloat16"
         self.version = 0
         self._tried: tuple[Any, bool] | None = None
         self._copied: tuple[Any, Any] | None = None
+        self._inbox: deque[Row] = deque()
+        self._halted = threading.Event()
+        self._decoding: asyncio.Task[None] | None = None
 
     async def load(self, policy: Policy, version: int) -> None:
         """Write with `policy` from now on."""
-        self.policy = policy
-        self.version = version
+        await self.halt()
+        self.policy, self.version = policy, version
         if self._copied and self._copied[0] is policy.model:
             _update(self._copied[1], policy.model)
+        self._halted.clear()
+        self._go_on()
 
-    async def generate(self, requests: Sequence[Request], sampling: Sampling, seed: int) -> AsyncIterator[Written]:
-        """All completions, in the order they end; decoding runs in a thread so that judging goes on beside it.
+    async def write(self, request: Request, sampling: Sampling) -> Completion:
+        """One completion, handed out the moment it ends.
 
         Raises MachineError when the device's memory runs out, ModelError for a model that cannot be decoded right.
         """
-        loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[Written | None] = asyncio.Queue()
-        stopped = threading.Event()
-
-        def work() -> None:
-            try:
-                for written in self._decode(requests, sampling, seed):
-                    loop.call_soon_threadsafe(queue.put_nowait, written)
-                    if stopped.is_set():
-                        return
-            finally:
-                loop.call_soon_threadsafe(queue.put_nowait, None)
-
-        decoding = asyncio.create_task(asyncio.to_thread(work))
+        row = Row(request, sampling, asyncio.get_running_loop().create_future())
+        self._inbox.append(row)
+        self._go_on()
         try:
-            while (written := await queue.get()) is not None:
-                yield written
-            await decoding
+            return await row.ended
         finally:
-            stopped.set()
-            await asyncio.wait([decoding])
+            row.given_up = True
 
-    def _decode(self, requests: Sequence[Request], sampling: Sampling, seed: int) -> Iterator[Written]:
-        waiting = rows_of(requests, seed)
-        if not waiting:
-            return
-        prompt = max(len(row.asked.prompt) for row in waiting)
-        longest = prompt + sampling.max_tokens
-        rows = min(MOST_ROWS, len(waiting), max(1, self.settings.tokens // longest))
-        endings = Endings(self.policy.chat, sampling.max_tokens, self.version)
+    async def halt(self) -> None:
+        """Write nothing until `load`; what is unfinished waits."""
+        self._halted.set()
+        if self._decoding:
+            await asyncio.wait([self._decoding])
+
+    def _go_on(self) -> None:
+        if self._inbox and self._decoding is None and not self._halted.is_set():
+            self._decoding = asyncio.create_task(self._decode_beside())
+
+    async def _decode_beside(self) -> None:
+        loop = asyncio.get_running_loop()
+
+        def deliver(row: Row, completion: Completion) -> None:
+            loop.call_soon_threadsafe(_hand_out, row, completion)
+
+        try:
+            await asyncio.to_thread(self._decode, deliver)
+        except Exception as error:  # noqa: BLE001  whatever decoding raises is raised where completions are awaited
+            while self._inbox:
+                row = self._inbox.popleft()
+                if not row.ended.done():
+                    row.ended.set_exception(error)
+        finally:
+            self._decoding = None
+            self._go_on()
+
+    def _decode(self, deliver: Any) -> None:
+        tokens = self.settings.tokens
         try:
             model = self._model()
             model.eval()
             if self._tried is None or self._tried[0] is not model:
                 self._tried = model, takes_slots(model)
-            memory: Slots | Plain = Plain(model, rows)
-            if self._tried[1]:
-                distinct = len({row.asked.prompt for row in waiting})
-                memory = Slots(model, rows, min(rows, distinct), prompt, sampling.max_tokens)
-            yield from decode(memory, waiting, sampling, endings)
+            memory = Slots(model) if self._tried[1] else Plain(model)
+            Decoding(memory, self._inbox, Endings(self.policy.chat), self.version, tokens).run(
+                self._halted.is_set, deliver
+            )
         except torch.OutOfMemoryError as error:
+            longest = max(len(row.prompt) + row.room for row in self._inbox)
             raise MachineError(
-                f"{self.policy.device} has no room for {rows} completions of up to {longest} tokens at once: "
-                f"lower engine.tokens (now {self.settings.tokens})"
+                f"{self.policy.device} has no room for {rows_at_once(tokens, longest)} completions of up to {longest} "
+                f"tokens at once: lower engine.tokens (now {tokens})"
             ) from error
 
     def _model(self) -> Any:
-        """What writes: the policy's model, or its copy in bfloat16."""
+        """What writes: the policy's model, or its copy."""
         model = self.policy.model
-        if self.settings.dtype == "policy":
+        if not self.apart:
             return model
         if getattr(model, "is_quantized", False):
-            raise SettingsError("engine.dtype = 'bfloat16' is not for a quantized model; use 'policy'")
+            raise SettingsError(
+                "a quantized model is not copied: use engine.dtype = 'policy' and rollout.lag = 0 with it"
+            )
         if self._copied is None or self._copied[0] is not model:
-            self._copied = model, copy.deepcopy(model).to(torch.bfloat16)
+            copied = copy.deepcopy(model)
+            self._copied = model, copied.to(torch.bfloat16) if self.settings.dtype == "bfloat16" else copied
         return self._copied[1]
+
+
+def _hand_out(row: Row, completion: Completion) -> None:
+    if not row.ended.done():
+        row.ended.set_result(completion)
 
 
 @torch.no_grad()

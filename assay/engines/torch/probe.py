@@ -22,12 +22,12 @@ LENGTHS = (7, 1, 4)
 def takes_slots(model: Any) -> bool:
     """Whether `model` may write through Slots; otherwise through Plain. Raises ModelError when that is wrong too."""
     log, name = logging.getLogger(__name__), type(model).__name__
-    why = _other_layers(model) or _difference(model, Slots(model, 4, len(LENGTHS), max(LENGTHS), 4))
+    why = _other_layers(model) or _difference(model, Slots(model))
     if not why:
         log.info("engine: %s writes through slots", name)
         return True
     log.warning("engine: %s does not write through slots but through its own cache, which is slower: %s", name, why)
-    if wrong := _difference(model, Plain(model, 4)):
+    if wrong := _difference(model, Plain(model)):
         raise ModelError(f"model {name} cannot be decoded with its cache: {wrong}")
     return False
 
@@ -50,7 +50,7 @@ def _difference(model: Any, memory: Slots | Plain) -> str:
     texts.insert(1, texts[0])
     most = EXACT if all(p.dtype == torch.float32 for p in model.parameters()) else COARSE
     try:
-        logits = memory.add(texts)
+        logits = memory.add(texts, max(LENGTHS), 4)
         for number in range(3):
             if not (found := _worst(model, logits, texts)) <= most:
                 return f"logits differ by {found:.2g} standard deviations"

@@ -56,19 +56,18 @@ def forward(model: Any, tokens: Tensor, attention: Tensor, positions: Tensor, ca
 class Plain:
     """Rows that begin together, in the cache that transformers has for the model: for any model, and slower."""
 
-    def __init__(self, model: Any, most_rows: int) -> None:
+    def __init__(self, model: Any) -> None:
         self.model = model
-        self.capacity = most_rows
         self.places: list[int] = []
         self.cache: Any = None
         self.attention = torch.empty(0)
 
     @property
-    def free(self) -> int:
-        """Rows that may be added: none before all have gone."""
-        return 0 if self.places else self.capacity
+    def takes_more(self) -> bool:
+        """Whether rows may be added: none before all have gone."""
+        return not self.places
 
-    def add(self, prompts: Sequence[Prompt]) -> Tensor:
+    def add(self, prompts: Sequence[Prompt], prompt_tokens: int, own_tokens: int) -> Tensor:
         """[R, V] logits of the first tokens of new rows, one for each of `prompts`."""
         distinct = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
         logits, self.cache, attention = _read(self.model, list(distinct))

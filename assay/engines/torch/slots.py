@@ -49,16 +49,27 @@ class Step:
         return len(self.tokens), *self.lanes.shape, self.prompt_width, self.own_width
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What there is memory for."""
+
+    rows: int = 0
+    prompts: int = 0
+    prompt_width: int = 0
+    own_width: int = 0
+
+
 class Layer:
     """Keys and values of one layer: of prompts [N, H, P, D], and of rows [R, H, T, D]."""
 
-    def __init__(self, keys: Tensor, values: Tensor, slots: Slots) -> None:
-        def room(like: Tensor, rows: int, width: int) -> Tensor:
-            dtype = torch.float32 if like.device.type == "cpu" else like.dtype  # bf16 attention is slower there
-            return torch.zeros((rows, like.shape[1], width, like.shape[3]), dtype=dtype, device=like.device)
+    def __init__(self, keys: Tensor, values: Tensor, room: Room) -> None:
+        self.prompts = [_widened(like[:0], room.prompts, room.prompt_width) for like in (keys, values)]
+        self.own = [_widened(like[:0], room.rows, room.own_width) for like in (keys, values)]
 
-        self.prompts = [room(like, slots.most_prompts, slots.prompt_width) for like in (keys, values)]
-        self.own = [room(like, slots.most_rows, slots.own_width) for like in (keys, values)]
+    def widen(self, room: Room) -> None:
+        """Make room; what there is stays."""
+        self.prompts = [_widened(kept, room.prompts, room.prompt_width) for kept in self.prompts]
+        self.own = [_widened(kept, room.rows, room.own_width) for kept in self.own]
 
     def write(self, keys: Tensor, values: Tensor, step: Step) -> None:
         """The token that is being read: [R, H, 1, D]."""
@@ -89,18 +100,27 @@ class Layer:
         return seen.reshape(rows, 1, heads, -1).to(query.dtype)
 
 
+def _widened(kept: Tensor, rows: int, width: int) -> Tensor:
+    """[rows, H, width, D] with `kept` in its corner, in float32 on a CPU, where bf16 attention is slower."""
+    dtype = torch.float32 if kept.device.type == "cpu" else kept.dtype
+    wide = torch.zeros((rows, kept.shape[1], width, kept.shape[3]), dtype=dtype, device=kept.device)
+    if len(kept):
+        wide[: len(kept), :, : kept.shape[2]] = kept
+    return wide
+
+
 class Slots:
     """Rows that are being written, dense from 0: they are added and dropped at any time."""
 
-    def __init__(self, model: Any, most_rows: int, most_prompts: int, prompt_tokens: int, own_tokens: int) -> None:
+    takes_more = True
+
+    def __init__(self, model: Any) -> None:
         self.model = model
-        self.capacity = most_rows
         cuda = model.device.type == "cuda"
         self.size: Callable[[int], int] = bucket if cuda else int
         self.width: Callable[[int], int] = wide_bucket if cuda else int
         self.graphs = Graphs(self._forward) if cuda else None
-        self.most_rows, self.most_prompts = self.size(most_rows), self.size(most_prompts)
-        self.prompt_width, self.own_width = self.width(prompt_tokens), self.width(own_tokens)
+        self.room = Room()
         self.layers: list[Layer] = []
         self.prompts: list[Prompt] = []
         self.first: list[Tensor] = []
@@ -108,16 +128,17 @@ class Slots:
         self.ages: list[int] = []
         self.layout: tuple[Tensor, Tensor, Tensor] | None = None
 
-    @property
-    def free(self) -> int:
-        """Rows that may be added."""
-        return self.capacity - len(self.homes)
+    def add(self, prompts: Sequence[Prompt], prompt_tokens: int, own_tokens: int) -> Tensor:
+        """[R, V] logits of the first tokens of new rows, one for each of `prompts`; each is read once.
 
-    def add(self, prompts: Sequence[Prompt]) -> Tensor:
-        """[R, V] logits of the first tokens of new rows, one for each of `prompts`; each is read once."""
-        for chunk, logits, cache in read(self.model, [p for p in dict.fromkeys(prompts) if p not in self.prompts]):
+        No prompt is longer than `prompt_tokens`, and no row gets more than `own_tokens`.
+        """
+        known = set(self.prompts)
+        fresh = [prompt for prompt in dict.fromkeys(prompts) if prompt not in known]
+        self._make_room(len(prompts), len(fresh), prompt_tokens, own_tokens)
+        for chunk, logits, cache in read(self.model, fresh):
             if not self.layers:
-                self.layers = [Layer(layer.keys, layer.values, self) for layer in cache.layers]
+                self.layers = [Layer(layer.keys, layer.values, self.room) for layer in cache.layers]
             for place, prompt in enumerate(chunk):
                 for layer, found in zip(self.layers, cache.layers, strict=True):
                     for kept, new in zip(layer.prompts, (found.keys, found.values), strict=True):
@@ -130,13 +151,29 @@ class Slots:
         self.layout = None
         return torch.stack([self.first[places[prompt]] for prompt in prompts])
 
+    def _make_room(self, rows: int, prompts: int, prompt_tokens: int, own_tokens: int) -> None:
+        """For so many more rows and prompts; a half more than that where there was not enough, not to move often."""
+        old, rows, prompts = self.room, len(self.homes) + rows, len(self.prompts) + prompts
+        self.room = Room(
+            old.rows if rows <= old.rows else self.size(max(rows, old.rows * 3 // 2)),
+            old.prompts if prompts <= old.prompts else self.size(max(prompts, old.prompts * 3 // 2)),
+            max(old.prompt_width, self.width(prompt_tokens)),
+            max(old.own_width, self.width(own_tokens)),
+        )
+        if self.room != old:
+            for layer in self.layers:
+                layer.widen(self.room)
+            self.graphs = Graphs(self._forward) if self.graphs else None  # a recording knows places in memory
+
     def drop(self, gone: Sequence[int], awaited: Prompt | None) -> list[int]:
         """Let rows go, and prompts that neither rows nor `awaited` need. Says which row is now at each place."""
         order = self._close([layer.own for layer in self.layers], len(self.homes), gone, max(self.ages) + 1)
         self.homes, self.ages = ([them[row] for row in order] for them in (self.homes, self.ages))
         needed = {*self.homes, *(place for place, prompt in enumerate(self.prompts) if prompt == awaited)}
         unneeded = [place for place in range(len(self.prompts)) if place not in needed]
-        kept = self._close([layer.prompts for layer in self.layers], len(self.prompts), unneeded, self.prompt_width)
+        kept = self._close(
+            [layer.prompts for layer in self.layers], len(self.prompts), unneeded, self.room.prompt_width
+        )
         self.prompts, self.first = [self.prompts[old] for old in kept], [self.first[old] for old in kept]
         moved = {old: new for new, old in enumerate(kept)}
         self.homes = [moved[home] for home in self.homes]
