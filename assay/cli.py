@@ -254,17 +254,25 @@ def serve(
 
 @app.command("list")
 def list_plugins(
-    kind: Annotated[str | None, typer.Argument(help="Only this kind: algorithms, rewards, tasks.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="Only this kind: algorithms, environments, rewards, tasks.")
+    ] = None,
 ) -> None:
     """List every plug-in with its first line of help."""
     from rich.table import Table
 
     from assay.algorithms import algorithms
+    from assay.environments import environments
     from assay.registry import Registry, suggest
     from assay.rewards import rewards
     from assay.tasks import task_sets
 
-    kinds: dict[str, Registry[Any]] = {"algorithms": algorithms, "rewards": rewards, "tasks": task_sets}
+    kinds: dict[str, Registry[Any]] = {
+        "algorithms": algorithms,
+        "environments": environments,
+        "rewards": rewards,
+        "tasks": task_sets,
+    }
     if kind is not None and kind not in kinds:
         raise SettingsError(f"unknown kind {kind!r}; {suggest(kind, list(kinds))}")
     shown = Table("kind", "name", "what it is", box=None, header_style="bold", pad_edge=False)

@@ -47,7 +47,7 @@ def test_a_run_asked_to_stop_while_it_evaluates_saves_what_it_has_learned(every:
     learner = SimpleNamespace(step=lambda samples, step: {}, policy=None)
     source = SimpleNamespace(publish=nothing, next=nothing)
     parts: list[Any] = [SimpleNamespace(settings=settings), None, learner, source, None, None, [], 4, 0, 0]
-    run = Interrupted(*parts, ThreadPoolExecutor(1))
+    run = Interrupted(*parts, thread=ThreadPoolExecutor(1))
     run.at, run.kept = at, []
     with _stopping_on_signals(run):
         asyncio.run(train(run))
