@@ -254,9 +254,7 @@ def serve(
 
 @app.command("list")
 def list_plugins(
-    kind: Annotated[
-        str | None, typer.Argument(help="Only this kind: algorithms, environments, rewards, tasks.")
-    ] = None,
+    kind: Annotated[str | None, typer.Argument(help="Only algorithms, environments, rewards or tasks.")] = None,
 ) -> None:
     """List every plug-in with its first line of help."""
     from rich.table import Table
@@ -267,12 +265,8 @@ def list_plugins(
     from assay.rewards import rewards
     from assay.tasks import task_sets
 
-    kinds: dict[str, Registry[Any]] = {
-        "algorithms": algorithms,
-        "environments": environments,
-        "rewards": rewards,
-        "tasks": task_sets,
-    }
+    registries: list[Registry[Any]] = [algorithms, environments, rewards, task_sets]
+    kinds = {registry.package.removeprefix("assay."): registry for registry in registries}
     if kind is not None and kind not in kinds:
         raise SettingsError(f"unknown kind {kind!r}; {suggest(kind, list(kinds))}")
     shown = Table("kind", "name", "what it is", box=None, header_style="bold", pad_edge=False)
