@@ -13,6 +13,8 @@ CHUNK = 65_536
 START = b"."
 """Brings descriptors; no frame begins with it."""
 MIB = 1024 * 1024
+DONE, RAISED = b"+", b"!"
+"""What an interpreter says of a block of code: it came to its end; it raised. Its state is kept."""
 TRACELESS, OTHER, REFUSED = b"+", b"-", b"~"
 """Marks: the program leaves its process as it was; it may not; it may not, and is not run since another was before."""
 

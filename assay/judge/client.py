@@ -14,6 +14,7 @@ from assay.judge.archive import Archive
 from assay.judge.breaker import Breaker
 from assay.judge.bundle import Bundle
 from assay.judge.exchanges import Exchanges
+from assay.judge.interpreter import Interpreter
 from assay.judge.line import Line
 from assay.judge.memory import KEPT, Latest, Memory
 from assay.judge.profiles import PLAIN, Profile
@@ -114,6 +115,10 @@ class Judge:
         execution = await self._line.execute(bundle.exchange(program, profile, stdin, expected=None))
         self._count(ANY_PROGRAM, execution)
         return execution
+
+    def interpreter(self) -> Interpreter:
+        """A walled Python that keeps its state from one block of code to the next; an async context manager."""
+        return Interpreter(self._line, self._breaker)
 
     async def stream(self, jobs: Iterable[Job]) -> AsyncIterator[tuple[int, Execution]]:
         """Judge many; yields (index, execution) in the order in which they end."""

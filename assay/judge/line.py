@@ -46,14 +46,15 @@ class Line:
 
     async def execute(self, order: Order) -> Execution:
         """Have one job done; cancelled, it is dropped wherever it is. Raises SandboxError when the line is broken."""
-        return execution_of((await self._sent(order))["execution"])
+        return execution_of((await self.sent(order))["execution"])
 
     async def answers(self, order: Order) -> tuple[Execution, list[str]]:
         """As `execute`, and what the program answered to the calls whose right value is sought."""
-        frame = await self._sent(order)
+        frame = await self.sent(order)
         return execution_of(frame["execution"]), frame["answers"]
 
-    async def _sent(self, order: Order) -> dict[str, Any]:
+    async def sent(self, order: Order) -> dict[str, Any]:
+        """What the supervisor says to one order; as `execute`."""
         if self.broken:
             raise SandboxError(self.broken)
         self._number = number = self._number % 0xFFFFFFFF + 1
@@ -64,10 +65,15 @@ class Line:
         try:
             return await future
         except asyncio.CancelledError:
-            self._writer.write(NUMBERED.pack(4, number))
+            self.drop(number)
             raise
         finally:
             self._waiting.pop(number, None)
+
+    def drop(self, number: int) -> None:
+        """Nobody waits any longer for what was ordered under a number, or wants the interpreter that it opened."""
+        if not self.broken:
+            self._writer.write(NUMBERED.pack(4, number))
 
     async def close(self) -> None:
         """Hang up and wait until the supervisor has ended everything."""

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 HEAD = struct.Struct("!fBi")
 NO_STDIN = -1
-ZYGOTES = ("plain", "numpy")
+INTERPRETER = "interpreter"
+ZYGOTES = ("plain", "numpy", INTERPRETER)
 """Kinds of warm process that a job may ask for."""
+SESSION = struct.Struct("!I")
+"""Begins the payload of code for an interpreter: the number of the order that opened it, or 0 for a new one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import select
 import signal
 from dataclasses import dataclass
 
@@ -41,6 +42,12 @@ class Leaf:
             return kernel.cpu_seconds_of(pid_of(self.pidfd)) - self.spent
         except OSError:
             return 0.0
+
+    def is_dead(self, patience: float = 0) -> bool:
+        """Whether it has ended, waiting up to `patience` seconds for that."""
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return bool(poll.poll(patience * 1000))
 
     def settles(self, seen: Evidence) -> bool:
         """Whether another program may be run here; what this one used is noted then."""
@@ -99,10 +106,10 @@ def memory_file(data: bytes) -> int:
     return file
 
 
-def kill(pidfd: int) -> None:
-    """SIGKILL by descriptor, so that no other process can be hit."""
+def kill(pidfd: int, sign: signal.Signals = signal.SIGKILL) -> None:
+    """A signal by descriptor, so that no other process can be hit."""
     with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        signal.pidfd_send_signal(pidfd, sign)
 
 
 def starved_seconds(pid: int) -> float:

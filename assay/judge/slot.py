@@ -6,7 +6,6 @@ import contextlib
 import errno
 import json
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -16,12 +15,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from assay.judge.channel import Channel
-from assay.judge.orders import ZYGOTES, Order
+from assay.judge.orders import INTERPRETER, ZYGOTES, Order
 from assay.judge.processes import Leaf, Worker, is_stopped, kill, pid_of, starved_seconds
 from assay.judge.verdict import LIBRARIES_MB, Evidence
 from assay.sandbox import cgroups
 from assay.sandbox.allowed import allowed
 from assay.sandbox.limits import MIB, Limits
+from assay.sandbox.walls import THREADS
 from assay.sandbox.zygote import MESSAGE, WORKER_MEMORY_MB
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TZ": "UTC",
@@ -32,6 +32,8 @@ LEAVES = 4
 """Leaves that are forked together."""
 PROCESSES = 512
 """Threads that all processes of a slot may have."""
+SESSIONS, SESSION_MB, SESSION_THREADS = 512, 128, 8
+"""Interpreters that may be open at once, and the memory and threads that each may hold while it is stopped."""
 DEATH_SECONDS = 0.05
 """How long a leaf that has hung up may take to be seen dead."""
 
@@ -90,12 +92,6 @@ class Run:
         """Whether someone has stopped one of its processes by a signal; a leaf cannot do that itself."""
         return any(is_stopped(pid_of(process.pidfd)) for process in (self.leaf, self.worker))
 
-    def leaf_is_dead(self, patience: float) -> bool:
-        """Whether the leaf has ended, waiting up to `patience` seconds for it."""
-        poll = select.poll()
-        poll.register(self.leaf.pidfd, select.POLLIN)
-        return bool(poll.poll(patience * 1000))
-
     @property
     def sources(self) -> tuple[socket.socket, int, int]:
         """Where it is heard: the worker's reports, the candidate's prints, the candidate's end."""
@@ -139,6 +135,8 @@ class Slot:
     def __init__(self, number: int, zygote: str, limits: Limits, required: list[str]) -> None:
         self.number = number
         self.zygote = zygote
+        self.stopped = SESSIONS if zygote == INTERPRETER else 0
+        """Leaves that may be held beside the one that runs."""
         mine = sorted(os.sched_getaffinity(0))
         core = mine[number % len(mine)]
         self.settings = {
@@ -146,6 +144,7 @@ class Slot:
             "core": core,
             "limits": asdict(limits),
             "reach": asdict(allowed(number * len(ZYGOTES) + ZYGOTES.index(zygote))),
+            "threads": THREADS + self.stopped * (1 + SESSION_THREADS),
         }
         self.coming = 0
         self.leaves: deque[Leaf] = deque()
@@ -174,13 +173,14 @@ class Slot:
         theirs.close()
         self.group: cgroups.Group | None = None
         if grouped:
-            memory_mb = limits.memory_mb + limits.stack_mb + WORKER_MEMORY_MB + LIBRARIES_MB
-            self.group = cgroups.make(f"{self.zygote}{self.number}", memory_mb * MIB, PROCESSES)
+            memory_mb = limits.memory_mb + limits.stack_mb + WORKER_MEMORY_MB + LIBRARIES_MB + self.stopped * SESSION_MB
+            processes = PROCESSES + self.stopped * (1 + SESSION_THREADS)
+            self.group = cgroups.make(f"{self.zygote}{self.number}", memory_mb * MIB, processes)
             with contextlib.suppress(ProcessLookupError):  # a zygote that is gone is noticed by reading
                 self.group.add(self.process.pid)
         self._say(self.settings)
-        self._say(["worker"])
-        self._say(["worker"])
+        for _ in range(0 if self.zygote == INTERPRETER else 2):
+            self._say(["worker"])
         self._stock()
 
     @property
@@ -204,6 +204,16 @@ class Slot:
         self._stock()
         return self.run
 
+    def taken(self) -> Leaf:
+        """A leaf that waits, for someone else to use and to have reaped."""
+        leaf = self.leaves.popleft()
+        self._stock()
+        return leaf
+
+    def reap(self, pids: list[int]) -> None:
+        """Have processes reaped that were killed."""
+        self._say(["reap", pids])
+
     def _stock(self) -> None:
         """Ask for leaves when few wait."""
         if len(self.leaves) + self.coming <= LEAVES // 4:
@@ -217,7 +227,7 @@ class Slot:
         """
         seen = run.seen
         hung_up = seen.report is not None and seen.report["broken"] is not None and seen.report["broken"][0] == "gone"
-        seen.alive = not run.leaf_is_dead(DEATH_SECONDS if hung_up else 0)
+        seen.alive = not run.leaf.is_dead(DEATH_SECONDS if hung_up else 0)
         seen.killed_for_memory = not (seen.alive and seen.report) and self.group is not None and self.group.killed()
         seen.wall_seconds = time.monotonic() - run.started
         self.run, ended = None, []
@@ -230,7 +240,7 @@ class Slot:
         if not run.clean or run.worker.jobs >= WORKER_JOBS:
             ended.append(self._dismissed(run.worker))
         if ended:
-            self._say(["reap", ended])
+            self.reap(ended)
         return kept
 
     def _dismissed(self, worker: Worker) -> int:

@@ -17,8 +17,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from assay.judge.channel import Channel
-from assay.judge.orders import unpacked
+from assay.judge.orders import INTERPRETER, unpacked
 from assay.judge.processes import kill, kill_children
+from assay.judge.sessions import Sessions
 from assay.judge.slot import Request, Run, Slot
 from assay.judge.verdict import FAILURES, decide
 from assay.sandbox import cgroups, kernel
@@ -55,6 +56,7 @@ class Supervisor:
         self.width = slots
         self.slots: list[Slot] = []
         self.selector.register(trainer.stream, selectors.EVENT_READ, self.from_trainer)
+        self.sessions = Sessions(self.selector, self.ignore, self.observed, many_files())
 
     def open_slots(self, zygote: str) -> None:
         """See to it that there are slots of one kind."""
@@ -83,6 +85,7 @@ class Supervisor:
                     act()
             self.keep_time()
             self.assign()
+            self.sessions.assign([slot for slot in self.slots if slot.zygote == INTERPRETER])
             self.write()
 
     def write(self) -> None:
@@ -98,14 +101,19 @@ class Supervisor:
             if payload:
                 order = unpacked(payload)
                 self.open_slots(order.zygote)
-                self.waiting[number] = Request(number, order, self.limits.stretched(order.stretch))
+                request = Request(number, order, self.limits.stretched(order.stretch))
+                if order.zygote == INTERPRETER:
+                    self.sessions.take(request)
+                else:
+                    self.waiting[number] = request
             elif number:
                 self.cancel(number)
             else:
                 self.trainer.send(b"{}")
 
     def cancel(self, number: int) -> None:
-        """Drop a job, wherever it is."""
+        """Drop a job, wherever it is, or an interpreter."""
+        self.sessions.cancel(number)
         self.waiting.pop(number, None)
         for slot in self.slots:
             for run in slot.runs:
@@ -144,7 +152,7 @@ class Supervisor:
         frames = run.worker.control.receive()
         if frames:
             run.seen.report = report_of(frames[0], {*BREAKS, "refused"} if run.in_company else BREAKS)
-        if run.seen.report is not None and run.seen.report["exits"] and not run.leaf_is_dead(0):
+        if run.seen.report is not None and run.seen.report["exits"] and not run.leaf.is_dead():
             self.ignore(run.worker.control.stream)
             self.selector.register(run.leaf.pidfd, selectors.EVENT_READ, lambda: self.finish(slot))
         elif frames or not run.worker.control.open:
@@ -188,6 +196,7 @@ class Supervisor:
     def conclude(self, slot: Slot, parts: list[Any]) -> None:
         """A leaf is reaped, if not a worker alone."""
         pid, status, cpu_seconds, memory_mb = parts[0]
+        self.sessions.reaped(slot, pid, status, cpu_seconds, memory_mb)
         if run := slot.ending.pop(pid, None):
             run.leaf.close()
             run.seen.status, run.seen.cpu_seconds, run.seen.memory_mb = status, cpu_seconds - run.leaf.spent, memory_mb
@@ -232,10 +241,16 @@ class Supervisor:
             frame = {"number": request.number, "execution": execution, "answers": answers}
             self.trainer.send(json.dumps(frame).encode())
 
+    def observed(self, number: int, ended: str, output: str, detail: str) -> None:
+        """Tell the trainer what became of code in an interpreter."""
+        frame = {"number": number, "ended": ended, "output": output, "detail": detail}
+        self.trainer.send(json.dumps(frame).encode())
+
     def replace(self, slot: Slot) -> None:
         """A zygote is gone: its jobs are tried again elsewhere, and a new one takes its place."""
         self.false_starts += 1
         self.ignore(slot.control, *(slot.run.sources if slot.run else ()))
+        self.sessions.lose(slot, ZYGOTE_DIED)
         for run in slot.close():
             if run.request.attempt + 1 < ATTEMPTS:
                 self.again(run.request, slot, ZYGOTE_DIED)
@@ -275,6 +290,7 @@ class Supervisor:
                     self.stop(run, "cpu")
             if slot.asked and now > slot.asked + ZYGOTE_SECONDS:
                 self.replace(slot)
+        self.sessions.keep_time(now)
 
     def overdue(self, slot: Slot, run: Run) -> None:
         """The wall time is up, or the worker's time to report after the leaf was stopped."""
@@ -292,7 +308,7 @@ class Supervisor:
         if self.trainer.pending or any(run.worker.control.pending for run in self.running):
             return 0.001
         now = time.monotonic()
-        return max(0.0, min([*(run.due - now for run in self.running), 5.0]))
+        return max(0.0, min([*(run.due - now for run in self.running), self.sessions.patience(now)]))
 
     def close(self) -> None:
         """End every process and wait until none is left."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import importlib
+import io
+import linecache
 import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from assay.judge import candidate, purity, worker
+from assay.judge import blocks, candidate, purity, worker
 from assay.judge.boundary import OTHER
 from assay.judge.codec import loads
+from assay.judge.orders import INTERPRETER
 from assay.judge.proxy import Connection
 from assay.sandbox.zygote import serve
 
@@ -65,14 +70,26 @@ def rehearse() -> None:
     purity.compiled.cache_clear()
 
 
+def rehearse_blocks() -> None:
+    """The same for interpreters: blocks that show something, and blocks that raise."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        for end in ("sorted(found)", "found[0]") * TIMES:
+            blocks.ran(f"{REHEARSAL['program']}\nprint(found := f([2.0, 0.5, 0]))\n{end}", "<block>", {})
+    del builtins._  # type: ignore[attr-defined]  # what was shown last
+    linecache.clearcache()
+
+
 def main() -> None:
     """Warm up, wall in, and fork on command until the supervisor hangs up."""
     for name in PLAIN:
         importlib.import_module(name)
-    if sys.argv[2] == "numpy":
+    kind = sys.argv[2]
+    if kind != "plain":
         importlib.import_module("numpy").random.seed(0)
     rehearse()
-    serve(int(sys.argv[1]), leaf=candidate.main, worker=worker.main)
+    if kind == INTERPRETER:
+        rehearse_blocks()
+    serve(int(sys.argv[1]), leaf=blocks.main if kind == INTERPRETER else candidate.main, worker=worker.main)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ MIB = 1024 * 1024
 ADDRESS_SPACE_MB = 16 * 1024
 """Address space beyond the memory: libraries and threads reserve much, and page tables for all of it stay small."""
 THREADS = 256
-"""Threads of a user that is the family's own."""
+"""Threads of one leaf, where its user is the family's own."""
 
 
 def family(reach: Allowed) -> dict[str, Callable[[], None]]:
@@ -73,9 +73,12 @@ def at_most(which: int, wanted: int) -> int:
 
 
 class LeafWalls:
-    """The walls of a leaf, prepared once by the zygote: limits, then no more processes. Raises OSError."""
+    """The walls of a leaf, prepared once by the zygote: limits, then no more processes. Raises OSError.
 
-    def __init__(self, limits: Limits, *, cpu_seconds: int, memory_mb: int, own_user: bool = False) -> None:
+    `threads`: how many its user may have; 0 where that user is not the family's own.
+    """
+
+    def __init__(self, limits: Limits, *, cpu_seconds: int, memory_mb: int, threads: int = 0) -> None:
         stack = at_most(resource.RLIMIT_STACK, limits.stack_mb * MIB)
         space = at_most(resource.RLIMIT_AS, (ADDRESS_SPACE_MB + memory_mb) * MIB)
         self.limits = (
@@ -84,7 +87,7 @@ class LeafWalls:
             (resource.RLIMIT_NOFILE, (limits.open_files, limits.open_files)),
             (resource.RLIMIT_STACK, (stack, stack)),
             (resource.RLIMIT_AS, (space, space)),
-            *([(resource.RLIMIT_NPROC, (THREADS, THREADS))] if own_user else []),
+            *([(resource.RLIMIT_NPROC, (threads, threads))] if threads else []),
         )
         for which, (_, wanted) in self.limits:
             if (most := at_most(which, wanted)) < wanted:

@@ -57,7 +57,10 @@ class Role(NamedTuple):
 
 
 def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None]) -> None:
-    """Fork until the supervisor hangs up. The first message is the settings: limits, required walls, core, reach."""
+    """Fork until the supervisor hangs up. The first message is the settings.
+
+    These are: limits, required walls, core, reach, and the threads of a user that is the family's own.
+    """
     parent = os.getppid()
     control = socket.socket(fileno=control_fd)
     settings = json.loads(control.recv(MESSAGE))
@@ -70,8 +73,8 @@ def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None])
     try:
         walls.enclose_family(reach, settings["required"])
         kernel.die_with_parent(namespaces.OUTSIDE if "namespaces" in settings["required"] else parent)
-        alone = os.getuid() == reach.user
-        leaf_walls = walls.LeafWalls(limits, cpu_seconds=cpu_seconds, memory_mb=limits.memory_mb, own_user=alone)
+        threads = settings["threads"] if os.getuid() == reach.user else 0
+        leaf_walls = walls.LeafWalls(limits, cpu_seconds=cpu_seconds, memory_mb=limits.memory_mb, threads=threads)
         worker_walls = walls.LeafWalls(room, cpu_seconds=WORKER_CPU_SECONDS, memory_mb=WORKER_MEMORY_MB)
         random.seed(0)
         gc.collect()

@@ -202,7 +202,7 @@ def test_calls_that_widen_the_kernel_are_refused_and_threads_are_not() -> None:
 THREADS = """
 import threading
 walls.enclose_family(reach, required)
-walls.LeafWalls(Limits(), cpu_seconds=9, memory_mb=256, own_user=True).enclose(os.getppid())
+walls.LeafWalls(Limits(), cpu_seconds=9, memory_mb=256, threads=walls.THREADS).enclose(os.getppid())
 threading.stack_size(32768)
 done, started = threading.Event(), 0
 try:
