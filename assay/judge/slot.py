@@ -32,8 +32,9 @@ LEAVES = 4
 """Leaves that are forked together."""
 PROCESSES = 512
 """Threads that all processes of a slot may have."""
-SESSIONS, SESSION_MB, SESSION_THREADS = 512, 128, 8
-"""Interpreters that may be open at once, and the memory and threads that each may hold while it is stopped."""
+SESSIONS, SESSION_MB, SESSION_THREADS = 512, 128, 3
+"""Interpreters that may be open at once, and the memory and further threads that each may hold while it is stopped:
+one that was joined may still be on its way out."""
 DEATH_SECONDS = 0.05
 """How long a leaf that has hung up may take to be seen dead."""
 
