@@ -245,12 +245,11 @@ class Sessions:
             session.close()
 
     def cancel(self, number: int) -> None:
-        """Drop a block, with its interpreter; or the interpreter that was opened under the number."""
+        """Drop a block that waits, or the interpreter that was opened under the number with what runs in it."""
         self.waiting.pop(number, None)
-        for session in [*self.open.values()]:
-            if session.number == number or (session.block and session.block.request.number == number):
-                session.block = None
-                self._end(session)
+        if session := self.open.get(number):
+            session.block = None
+            self._end(session)
 
     def lose(self, slot: Slot, why: str) -> None:
         """A slot's zygote is gone, and all interpreters that it has forked with it."""
