@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Literal
 
-from assay.errors import SandboxError
+from assay.errors import RolloutLostError
 from assay.judge.breaker import Breaker
 from assay.judge.line import Line
 from assay.judge.orders import INTERPRETER, SESSION, Order
@@ -49,13 +49,15 @@ class Interpreter:
             self._leave()
 
     async def run(self, code: str) -> Observation:
-        """Run a block where the ones before have run. Raises SandboxError where the machine fails twice."""
+        """Run a block where the ones before have run.
+
+        Raises RolloutLostError where the machine fails it twice, SandboxError where nothing can be run any more.
+        """
         async with self._lock:
             try:
                 seen = await self._twice(code)
-            except SandboxError as error:
-                if not self._line.broken:
-                    self._breaker.note(str(error))
+            except RolloutLostError as error:
+                self._breaker.note(str(error))
                 raise
             self._breaker.note("")
             self._past = [*self._past, (code, seen)] if seen.ended in STAYS else []
@@ -65,13 +67,11 @@ class Interpreter:
         """Run a block; once more where the machine fails."""
         try:
             return await self._after_the_past(code)
-        except SandboxError as error:
-            if self._line.broken:
-                raise
+        except RolloutLostError as error:
             first = str(error)
         try:
             return await self._after_the_past(code)
-        except SandboxError as error:
+        except RolloutLostError as error:
             if first == str(error) == KILLED:
                 return ended("", "died", KILLED)  # as of a program that is judged
             raise
@@ -82,7 +82,7 @@ class Interpreter:
             for past, seen in self._past:
                 if await self._sent(past) != seen:
                     self._leave()
-                    raise SandboxError("the machine ended an interpreter whose code did not do the same again")
+                    raise RolloutLostError("the machine ended an interpreter whose code did not do the same again")
         return await self._sent(code)
 
     async def _sent(self, code: str) -> Observation:
@@ -94,7 +94,7 @@ class Interpreter:
             raise
         self._session = (self._session or frame["number"]) if frame["ended"] in STAYS else 0
         if frame["ended"] == "infra":
-            raise SandboxError(frame["detail"])
+            raise RolloutLostError(frame["detail"])
         return ended(frame["output"], frame["ended"], frame["detail"])
 
     def _leave(self) -> None:

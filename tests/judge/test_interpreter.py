@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.errors import SandboxError
+from assay.errors import RolloutLostError, SandboxError
 from assay.judge import Judge
 from assay.judge.interpreter import Interpreter, Observation
 from assay.judge.processes import is_stopped
@@ -288,8 +288,9 @@ def test_an_interpreter_that_cannot_be_brought_back_is_the_machines_failure() ->
         async with Judge(slots=1) as judge, judge.interpreter() as python:
             await python.run("import time\ntime.time()")
             os.kill((await stopped(judge, 1))[0], signal.SIGKILL)
-            with pytest.raises(SandboxError, match="did not do the same again"):
+            with pytest.raises(RolloutLostError, match="did not do the same again"):
                 await python.run("1")
+            assert judge._breaker._failed.count(True) == 1
 
     asyncio.run(run())
 
