@@ -23,6 +23,7 @@ from tests.judge.processes import alive, children, descendants, gone, until, zyg
 from tests.judge.test_faults import nothing_is_left
 
 __all__ = ["nothing_is_left"]
+PATIENT = Limits(memory_mb=256, printed_mb=1)
 LIMITS = Limits(cpu_seconds=0.4, wall_seconds=1.2, memory_mb=256, printed_mb=1)
 
 
@@ -120,7 +121,8 @@ def test_long_output_is_kept_at_its_head_and_its_tail() -> None:
 )
 @pytest.mark.usefixtures("nothing_is_left")
 def test_a_limit_ends_the_interpreter_and_the_next_block_starts_anew(code: str, ended: str, why: str) -> None:
-    before, over, after = observed("x = 1", f"print('begun')\n{code}", "'x' in globals()")
+    limits = LIMITS if ended == "timeout" else PATIENT
+    before, over, after = observed("x = 1", f"print('begun')\n{code}", "'x' in globals()", limits=limits)
     assert (before.ended, over.ended) == ("done", ended)
     assert over.output.startswith("begun\n")
     assert over.output.endswith(f"\n[{why}: the interpreter was ended]\n")
@@ -395,6 +397,11 @@ ATTACKS = {
         "AssertionError: 1",
     ),
     "read others' memory": ("open('/proc/%d/mem' % __import__('os').getppid(), 'rb')", "Error"),
+    "copy others' memory": (
+        "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+        "assert libc.process_vm_readv(os.getpid() - 1, 0, 0, 0, 0, 0) == 0, ctypes.get_errno()",
+        "AssertionError: 1",
+    ),
     "see processes": ("import os\nos.listdir('/proc')", "Error"),
     "more limits": ("import resource\nresource.setrlimit(resource.RLIMIT_CPU, (-1, -1))", "ValueError"),
 }  # fmt: skip
