@@ -16,5 +16,5 @@ async def python_tool(talk: Talk, *, turns: int = 4) -> None:
             if not opened:
                 return
             seen = await python.run(code.partition(CLOSE)[0])
-            talk.show(f"<output>\n{seen.output}{'' if seen.output.endswith(chr(10)) else chr(10)}</output>")
+            talk.show("<output>\n" + seen.output.removesuffix("\n") + "\n</output>")
     await talk.reply()

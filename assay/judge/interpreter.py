@@ -107,5 +107,6 @@ class Interpreter:
 def ended(output: str, how: str, detail: str) -> Observation:
     """An observation, which says where the state is lost."""
     if how not in STAYS:
-        output += f"{'' if output.endswith(chr(10)) or not output else chr(10)}[{detail}: the interpreter was ended]\n"
+        between = "\n" if output and not output.endswith("\n") else ""
+        output += f"{between}[{detail}: the interpreter was ended]\n"
     return Observation(output, how)  # type: ignore[arg-type]
