@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(slots=True)
 class Meter:
     """`with meter:` around each thing that is under way; many may be at once."""
 
+    places: Callable[[], int] = lambda: 1
+    """As many as can be worked on at once; more wait."""
     under_way: int = 0
     busy: float = 0.0
     """Seconds in which at least one was."""
-    sum: float = 0.0
-    """Seconds of all of them added up."""
+    used: float = 0.0
+    """Seconds, each times the share of places in use."""
     done: int = 0
     """Units of work, whatever the caller counts."""
     since: float = field(default_factory=time.perf_counter)
@@ -28,13 +31,13 @@ class Meter:
     def take(self) -> Meter:
         """What came together since the last time."""
         self._note(0)
-        taken = Meter(self.under_way, self.busy, self.sum, self.done)
-        self.busy, self.sum, self.done = 0.0, 0.0, 0
+        taken = replace(self)
+        self.busy, self.used, self.done = 0.0, 0.0, 0
         return taken
 
     def _note(self, change: int) -> None:
-        now = time.perf_counter()
+        now, places = time.perf_counter(), self.places()
         self.busy += (now - self.since) * bool(self.under_way)
-        self.sum += (now - self.since) * self.under_way
+        self.used += (now - self.since) * min(self.under_way, places) / places
         self.under_way += change
         self.since = now

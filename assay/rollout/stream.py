@@ -28,7 +28,7 @@ class Stream:
     | `fill` | the next number | a group under way | nothing: it stops at `ahead` groups more than the step takes |
     | a group | its task | judged rollouts | the engine, the judge |
     | `take` (the loop) | groups that have ended | a step's groups | as many as the step takes |
-    | `publish` (the loop) | new weights' version | nothing | groups too old, until they are gone |
+    | `publish` (the loop) | the next weights' version | nothing | groups too old for it, until they are gone |
 
     With `ahead` 0 a step takes exactly what it began: synchronous. Otherwise what is left goes on while the policy
     learns, and on with the new weights. A group begun more than `lag` versions ago is dropped and counted, so bounded
@@ -57,7 +57,11 @@ class Stream:
         self.next, self.again = next, list(open)
 
     async def publish(self, version: int) -> None:
-        """The engine writes with `version` from now on; what has become too old is given up."""
+        """What is begun from now on has weights of `version`; what is too old beside them is given up.
+
+        Raises what a group has raised.
+        """
+        self._gather()
         self.version = version
         oldest = version - self.lag
         old = [task for task, (_, begun) in self._under_way.items() if begun < oldest]
@@ -75,9 +79,10 @@ class Stream:
         while len(self._ended) < count:
             await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
             self._gather()
+        self._ended.sort(key=lambda group: group.number)
         taken, self._ended = self._ended[:count], self._ended[count:]
         self.fill(self.ahead)
-        return sorted(taken, key=lambda group: group.number)
+        return taken
 
     def fill(self, most: int) -> None:
         """Begin groups until `most` are under way or have ended."""

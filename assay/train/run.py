@@ -155,7 +155,7 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
     held_out = ask(stage.held_out, policy.chat, longest, policy.context)
     async with AsyncExitStack() as closing:
         judge = await closing.enter_async_context(open_judge(settings.judge))
-        apart = settings.rollout.lag > 0
+        apart = settings.rollout.lag > 0 and stage.algorithm.learns_from == "rollouts"
         engine = await closing.enter_async_context(open_engine(policy, settings.engine, apart=apart))
         rollout = settings.rollout
         sampling = Sampling(rollout.max_tokens, rollout.temperature, rollout.top_p, rollout.top_k, rollout.min_p)

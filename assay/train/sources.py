@@ -108,6 +108,7 @@ class RolloutSource:
         self.refills = refills
         self.tasks = ask(tasks, policy.chat, rollout.max_tokens, policy.context)
         self.means = means
+        self.means.writing.places = lambda: means.engine.places
         self.temperature = rollout.temperature
         self.steps_per_epoch = len(tasks) / rollout.tasks_per_step
         self.seed = partial(derive, settings.seed, settings.stage)
@@ -127,8 +128,8 @@ class RolloutSource:
     async def publish(self, policy: Policy, step: int) -> None:
         """Let the engine write with the policy's weights."""
         start = time.perf_counter()
-        await self.means.engine.load(policy, step)
         await self.stream.publish(step)
+        await self.means.engine.load(policy, step)
         self.syncing = time.perf_counter() - start
 
     async def next(self, step: int) -> Seen:
@@ -168,7 +169,7 @@ class RolloutSource:
             "time/sync": self.syncing,
             "time/wait": waited,
             "engine/tokens_per_second": writing.done / writing.busy if writing.busy else 0.0,
-            "engine/occupancy": writing.sum / writing.busy / self.means.engine.places if writing.busy else 0.0,
+            "engine/occupancy": writing.used / writing.busy if writing.busy else 0.0,
             **({"lag/dropped": float(dropped)} if self.rollout.lag else {}),
         }
 

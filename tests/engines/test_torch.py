@@ -19,7 +19,7 @@ from assay.engines.torch import TorchEngine
 from assay.engines.torch import slots as slots_file
 from assay.engines.torch.prompts import read
 from assay.engines.torch.slots import Slots
-from assay.errors import MachineError, SettingsError
+from assay.errors import MachineError
 from assay.maths.seeds import derive
 from assay.policy.forward import forward
 from assay.policy.load import Policy, load_policy
@@ -195,13 +195,6 @@ def test_a_bfloat16_copy_writes_and_follows_what_is_learned(tmp_path: Path) -> N
     assert 1e-4 < max(map(float, differences)) < 0.1
     assert after != before
     assert next(iter(policy.trainable.values())).dtype == torch.float32
-
-
-def test_a_quantized_model_is_not_copied_into_bfloat16(tmp_path: Path) -> None:
-    policy = tiny_policy(tmp_path)
-    policy.model.is_quantized = True
-    with pytest.raises(SettingsError, match=r"engine\.dtype"):
-        write(policy, [((5,), 1)], Sampling(1), settings=EngineSettings(dtype="bfloat16"))
 
 
 def rows_held(monkeypatch: pytest.MonkeyPatch) -> list[int]:

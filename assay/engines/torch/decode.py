@@ -46,6 +46,11 @@ class Row:
         """Tokens it may still get."""
         return self.sampling.max_tokens - len(self.tokens)
 
+    @property
+    def longest(self) -> int:
+        """Tokens it may come to with its prompt."""
+        return len(self.asked.prompt) + self.sampling.max_tokens
+
 
 def rows_at_once(tokens: int, longest: int) -> int:
     """As many rows of up to `longest` tokens as `tokens` have room for."""

@@ -12,7 +12,7 @@ import torch
 
 from assay.config.sections import EngineSettings
 from assay.engines.base import Request, Sampling
-from assay.engines.torch.decode import MOST_ROWS, Decoding, Endings, Row, rows_at_once
+from assay.engines.torch.decode import Decoding, Endings, Row, rows_at_once
 from assay.engines.torch.probe import takes_slots
 from assay.engines.torch.prompts import Plain
 from assay.engines.torch.slots import Slots
@@ -25,20 +25,29 @@ class TorchEngine:
     """The policy itself as engine; with `apart` a copy of it, which may write while the policy learns.
 
     `engine.dtype = "bfloat16"` makes a copy as well. Decoding runs in a thread, so that judging goes on beside it.
+    Raises SettingsError for a model that cannot be copied.
     """
-
-    places = MOST_ROWS
 
     def __init__(self, policy: Policy, settings: EngineSettings | None = None, *, apart: bool = False) -> None:
         self.policy = policy
         self.settings = settings or EngineSettings()
         self.apart = apart or self.settings.dtype == "bfloat16"
+        if self.apart and getattr(policy.model, "is_quantized", False):
+            raise SettingsError(
+                "a quantized model is not copied: use engine.dtype = 'policy' and rollout.lag = 0 with it"
+            )
         self.version = 0
         self._tried: tuple[Any, bool] | None = None
         self._copied: tuple[Any, Any] | None = None
         self._inbox: deque[Row] = deque()
         self._halted = threading.Event()
         self._decoding: asyncio.Task[None] | None = None
+        self._longest = 0
+
+    @property
+    def places(self) -> int:
+        """As many completions as there is room for, if all become as long as the longest that was asked for."""
+        return rows_at_once(self.settings.tokens, self._longest)
 
     async def load(self, policy: Policy, version: int) -> None:
         """Write with `policy` from now on."""
@@ -46,6 +55,7 @@ class TorchEngine:
         self.policy, self.version = policy, version
         if self._copied and self._copied[0] is policy.model:
             _update(self._copied[1], policy.model)
+        self._longest = max((row.longest for row in self._inbox), default=0)
         self._halted.clear()
         self._go_on()
 
@@ -55,6 +65,7 @@ class TorchEngine:
         Raises MachineError when the device's memory runs out, ModelError for a model that cannot be decoded right.
         """
         row = Row(request, sampling, asyncio.get_running_loop().create_future())
+        self._longest = max(self._longest, row.longest)
         self._inbox.append(row)
         self._go_on()
         try:
@@ -101,7 +112,7 @@ class TorchEngine:
                 self._halted.is_set, deliver
             )
         except torch.OutOfMemoryError as error:
-            longest = max(len(row.prompt) + row.room for row in self._inbox)
+            longest = max(row.longest for row in self._inbox)
             raise MachineError(
                 f"{self.policy.device} has no room for {rows_at_once(tokens, longest)} completions of up to {longest} "
                 f"tokens at once: lower engine.tokens (now {tokens})"
@@ -112,10 +123,6 @@ class TorchEngine:
         model = self.policy.model
         if not self.apart:
             return model
-        if getattr(model, "is_quantized", False):
-            raise SettingsError(
-                "a quantized model is not copied: use engine.dtype = 'policy' and rollout.lag = 0 with it"
-            )
         if self._copied is None or self._copied[0] is not model:
             copied = copy.deepcopy(model)
             self._copied = model, copied.to(torch.bfloat16) if self.settings.dtype == "bfloat16" else copied

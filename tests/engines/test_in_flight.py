@@ -1,0 +1,271 @@
+"""The torch engine while it writes: new weights, late requests, cancelled ones, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from copy import deepcopy
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from assay.config.sections import EngineSettings
+from assay.engines.base import Request, Sampling
+from assay.engines.open import open_engine
+from assay.engines.torch import TorchEngine
+from assay.engines.torch import engine as engine_file
+from assay.engines.torch.prompts import Plain
+from assay.engines.torch.slots import Slots
+from assay.errors import SettingsError
+from assay.policy.forward import forward
+from assay.policy.load import Policy
+from assay.train.batch import to_batch
+from assay.types import Completion, Sample
+
+PROMPTS = [(1, 2, 3), (4, 5), (6, 5, 4, 3, 2)]
+SHORT, LONG = Sampling(10), Sampling(400)
+
+
+@pytest.fixture
+def policy() -> Policy:
+    """Seven tokens and far from uniform; nothing ends a completion but its limit."""
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=7, bos_token_id=None, eos_token_id=None, **shape)).eval()
+    model.lm_head.weight.data.mul_(8)
+    chat: Any = SimpleNamespace(stop_tokens=frozenset(), text=lambda tokens: "")
+    return Policy(model, chat, torch.device("cpu"), 0)
+
+
+@pytest.fixture(params=["slots", "plain"])
+def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "plain":
+        monkeypatch.setattr(engine_file, "takes_slots", lambda model: False)
+    return str(request.param)
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Filled with the number of rows of each step."""
+    found: list[int] = []
+    for kind in (Slots, Plain):
+
+        def counting(self: Any, tokens: torch.Tensor, step: Any = kind.step) -> Any:
+            found.append(len(tokens))
+            return step(self, tokens)
+
+        monkeypatch.setattr(kind, "step", counting)
+    return found
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    """Run `test`, which leaves no thread behind."""
+
+    async def timed() -> None:
+        async with asyncio.timeout(60):
+            await test
+
+    before = set(threading.enumerate())
+    asyncio.run(timed())
+    assert set(threading.enumerate()) <= before
+
+
+def asked(count: int = 1, first: int = 0) -> list[Request]:
+    return [Request(prompt, 100 * place + n) for place, prompt in enumerate(PROMPTS) for n in range(first, count)]
+
+
+def learned(policy: Policy, request: Request, completion: Completion, temperature: float = 1.0) -> torch.Tensor:
+    tokens = request.prompt + completion.tokens
+    mask = (False,) * len(request.prompt) + (True,) * len(completion.tokens)
+    batch = to_batch([Sample(tokens, mask)], 0, policy.device)
+    return forward(policy.model, batch, temperature).logprobs[batch.mask].detach()
+
+
+def changed(policy: Policy) -> Policy:
+    """A policy with other weights."""
+    other = replace(policy, model=deepcopy(policy.model))
+    torch.manual_seed(1)
+    for parameter in other.model.parameters():
+        parameter.data.add_(torch.randn_like(parameter) * 0.02)
+    return other
+
+
+def copy_into(policy: Policy, other: Policy) -> None:
+    policy.model.load_state_dict(other.model.state_dict())
+
+
+async def begun(engine: TorchEngine, requests: list[Request]) -> list[asyncio.Task[Completion]]:
+    """Long completions of which ten tokens or so are written, and most are not."""
+    long = [asyncio.create_task(engine.write(request, LONG)) for request in requests]
+    await engine.write(Request((3, 3), 7), SHORT)
+    assert not any(one.done() for one in long)
+    return long
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_tokens_so_far_stay_and_each_has_the_log_probability_of_its_own_weights(
+    policy: Policy, memory: str, apart: bool
+) -> None:
+    before = replace(policy, model=deepcopy(policy.model))
+    after = changed(policy)
+
+    async def test() -> None:
+        engine = TorchEngine(policy, apart=apart)
+        await engine.load(policy, 3)
+        long = await begun(engine, asked(4))
+        await engine.halt()
+        copy_into(policy, after)
+        await engine.load(policy, 4)
+        for request, one in zip(asked(4), long, strict=True):
+            completion = await one
+            assert len(completion.tokens) == len(completion.versions) == 400
+            switch = completion.versions.index(4)
+            assert 8 <= switch < 400
+            assert completion.versions == (3,) * switch + (4,) * (400 - switch)
+            assert completion.version == 3
+            found = torch.tensor(completion.logprobs)
+            old, new = (learned(weights, request, completion) for weights in (before, after))
+            assert torch.allclose(found[:switch], old[:switch], atol=1e-4)
+            assert torch.allclose(found[switch:], new[switch:], atol=1e-4)
+            assert not torch.allclose(old, new, atol=0.05)
+
+    run(test())
+
+
+def test_a_load_of_the_same_weights_changes_no_token(policy: Policy, memory: str) -> None:
+    async def test() -> None:
+        engine = TorchEngine(policy)
+        undisturbed = await asyncio.gather(*(engine.write(request, LONG) for request in asked(3)))
+        long = await begun(engine, asked(3))
+        for version in (1, 2, 3):
+            await engine.load(policy, version)
+        again = [await one for one in long]
+        assert [one.tokens for one in again] == [one.tokens for one in undisturbed]
+        assert {one.versions[0] for one in again} == {0}
+        assert {one.versions[-1] for one in again} == {3}
+
+    run(test())
+
+
+def test_a_copy_does_not_change_while_the_policy_learns_until_it_is_loaded(policy: Policy) -> None:
+    after = changed(policy)
+
+    async def test() -> None:
+        engine = TorchEngine(policy, apart=True)
+        await engine.load(policy, 0)
+        (request, *_) = asked()
+        first = await engine.write(request, SHORT)
+        before = replace(policy, model=deepcopy(policy.model))
+        copy_into(policy, after)
+        same = await engine.write(request, LONG)
+        assert same.tokens[:10] == first.tokens
+        assert torch.allclose(learned(before, request, same), torch.tensor(same.logprobs), atol=1e-4)
+        await engine.load(policy, 1)
+        new = await engine.write(request, LONG)
+        assert torch.allclose(learned(after, request, new), torch.tensor(new.logprobs), atol=1e-4)
+        assert not torch.allclose(learned(before, request, new), torch.tensor(new.logprobs), atol=0.05)
+
+    run(test())
+
+
+def test_a_completion_that_is_given_up_frees_its_place(policy: Policy, memory: str, steps: list[int]) -> None:
+    async def test() -> None:
+        engine = TorchEngine(policy, EngineSettings(tokens=1))
+        endless = asyncio.create_task(engine.write(asked()[0], Sampling(3000)))
+        waiting = asyncio.create_task(engine.write(asked()[1], SHORT))
+        while len(steps) < 10:
+            await asyncio.sleep(0.001)
+        assert not waiting.done()
+        endless.cancel()
+        written = await waiting
+        assert len(steps) < 2900
+        assert torch.allclose(learned(policy, asked()[1], written), torch.tensor(written.logprobs), atol=1e-4)
+
+    run(test())
+
+
+def test_late_requests_are_written_beside_and_get_what_they_get_alone(policy: Policy, memory: str) -> None:
+    late = [Request((2, 6, 2, 6), 50 + n) for n in range(5)]
+
+    async def test() -> None:
+        engine = TorchEngine(policy)
+        alone = [await engine.write(request, SHORT) for request in late]
+        long = await begun(engine, asked(2))
+        beside = await asyncio.gather(*(engine.write(request, SHORT) for request in late))
+        assert [one.tokens for one in beside] == [one.tokens for one in alone]
+        assert all(one.done() for one in long) == (memory == "plain"), "which takes none in before all have gone"
+        for request, one in zip([*late, *asked(2)], [*beside, *[await one for one in long]], strict=True):
+            assert torch.allclose(learned(policy, request, one), torch.tensor(one.logprobs), atol=1e-4)
+
+    run(test())
+
+
+def test_memory_grows_with_a_longer_prompt_a_longer_completion_and_more_rows(policy: Policy, memory: str) -> None:
+    wide = [Request(tuple(range(1, 7)) * 20, 60 + n) for n in range(40)]
+
+    async def test() -> None:
+        engine = TorchEngine(policy)
+        long = await begun(engine, asked(2))
+        beside = await asyncio.gather(*(engine.write(request, Sampling(450)) for request in wide))
+        for request, one in zip([*wide, *asked(2)], [*beside, *[await one for one in long]], strict=True):
+            assert torch.allclose(learned(policy, request, one), torch.tensor(one.logprobs), atol=1e-4)
+
+    run(test())
+
+
+def test_two_ways_of_sampling_go_on_side_by_side(policy: Policy, memory: str) -> None:
+    greedy, hot = Sampling(30, 0.0), Sampling(30, 1.7, top_k=5)
+
+    async def test() -> None:
+        engine = TorchEngine(policy)
+        both = [(request, sampling) for request in asked(4) for sampling in (greedy, hot)]
+        alone = [await engine.write(*one) for one in both]
+        together = await asyncio.gather(*(engine.write(*one) for one in both))
+        assert [one.tokens for one in together] == [one.tokens for one in alone]
+        for one, (_, sampling), first in zip(together, both, alone, strict=True):
+            assert one.logprobs == pytest.approx(first.logprobs, abs=1e-4), sampling
+
+    run(test())
+
+
+def test_an_engine_that_is_left_writes_no_more_and_leaves_no_thread(policy: Policy, steps: list[int]) -> None:
+    async def test() -> None:
+        with pytest.raises(ValueError, match="elsewhere"):
+            async with open_engine(policy, EngineSettings()) as engine:
+                writing = asyncio.create_task(engine.write(asked()[0], Sampling(3000)))
+                while len(steps) < 10:
+                    await asyncio.sleep(0.001)
+                raise ValueError("elsewhere")
+        done = len(steps)
+        await asyncio.sleep(0.05)
+        assert len(steps) == done < 2900
+        writing.cancel()
+
+    run(test())
+
+
+def test_there_are_as_many_places_as_fit_of_the_longest_completion(policy: Policy) -> None:
+    async def test() -> None:
+        engine = TorchEngine(policy, EngineSettings(tokens=130))
+        await engine.write(Request((1, 2, 3), 0), SHORT)
+        assert engine.places == 10, "130 / (3 + 10)"
+        await engine.write(Request((1, 2, 3), 0), Sampling(20))
+        assert engine.places == 5
+        await engine.load(policy, 1)
+        await engine.write(Request((1, 2, 3), 0), Sampling(1))
+        assert engine.places == 32
+
+    run(test())
+
+
+def test_a_quantized_model_is_not_copied(policy: Policy) -> None:
+    policy.model.is_quantized = True
+    TorchEngine(policy)
+    for settings, apart in ((EngineSettings(dtype="bfloat16"), False), (EngineSettings(), True)):
+        with pytest.raises(SettingsError, match=r"engine\.dtype = 'policy' and rollout\.lag = 0"):
+            TorchEngine(policy, settings, apart=apart)

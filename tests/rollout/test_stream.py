@@ -1,0 +1,224 @@
+"""The stream of groups: how far it runs ahead, what it gives up, and how it ends. Groups are plain coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from assay.rollout.stream import Group, Stream
+from assay.types import Rollout
+
+
+class Writing:
+    """Groups that end when they are let, and remember what became of them."""
+
+    def __init__(self, *slow: int) -> None:
+        self.begun: list[int] = []
+        self.cancelled: list[int] = []
+        self.gates: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
+        self.slow = set(slow)
+
+    async def begin(self, number: int) -> list[Rollout]:
+        self.begun.append(number)
+        try:
+            await (self.gates[number].wait() if number in self.slow else asyncio.sleep(0))
+        except asyncio.CancelledError:
+            self.cancelled.append(number)
+            raise
+        return []
+
+    def stream(self, *, lag: int, ahead: int) -> Stream:
+        return Stream(self.begin, lag=lag, ahead=ahead)
+
+
+def numbers(groups: list[Group]) -> list[int]:
+    return [group.number for group in groups]
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    """Run `test`, which leaves no task behind."""
+
+    async def watched() -> None:
+        async with asyncio.timeout(20):
+            await test
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(watched())
+
+
+async def idle() -> None:
+    """Let everything that can go on go on."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_without_lag_a_step_takes_exactly_what_it_began_in_order_however_they_end() -> None:
+    async def test() -> None:
+        writing = Writing(0, 3)
+        stream = writing.stream(lag=0, ahead=0)
+        for step in range(2):
+            await stream.publish(step)
+            taking = asyncio.create_task(stream.take(3))
+            await idle()
+            assert writing.begun == list(range(3 * step + 3))
+            assert not taking.done()
+            writing.gates[3 * step].set()
+            taken = await taking
+            assert [(group.number, group.begun) for group in taken] == [(3 * step + n, step) for n in range(3)]
+            assert stream.position == {"next": 3 * step + 3, "open": []}
+
+    run(test())
+
+
+def test_no_more_groups_are_begun_than_a_step_takes_and_may_be_ahead() -> None:
+    async def test() -> None:
+        writing = Writing()
+        stream = writing.stream(lag=2, ahead=3)
+        for step in range(5):
+            await stream.publish(step)
+            assert numbers(await stream.take(2)) == [2 * step, 2 * step + 1]
+            await idle()
+            assert len(writing.begun) == 2 * (step + 1) + 3
+
+    run(test())
+
+
+def test_groups_older_than_the_lag_are_cancelled_or_dropped_and_counted_and_never_handed_out() -> None:
+    async def test() -> None:
+        writing = Writing(0, 1, 2, 3)
+        stream = writing.stream(lag=1, ahead=1)
+        taking = asyncio.create_task(stream.take(2))
+        await idle()
+        writing.gates[1].set()
+        writing.gates[2].set()
+        assert numbers(await taking) == [1, 2], "0 is ahead"
+        await stream.publish(1)
+        assert (stream.dropped, stream.position["open"]) == (0, [0]), "one version behind, which is allowed"
+        taking = asyncio.create_task(stream.take(2))
+        await idle()
+        writing.gates[3].set()
+        assert numbers(await taking) == [3, 4]
+        await stream.publish(2)
+        assert writing.cancelled == [0]
+        assert (stream.dropped, stream.position["open"]) == (1, [])
+        stream.fill(2)
+        await idle()
+        await stream.publish(4)
+        assert (stream.dropped, writing.cancelled) == (3, [0]), "what had ended is dropped as well"
+        taken = await stream.take(2)
+        assert [(group.number, group.begun) for group in taken] == [(7, 4), (8, 4)]
+        await stream.close()
+
+    run(test())
+
+
+def test_a_straggler_is_carried_on_into_the_next_step() -> None:
+    async def test() -> None:
+        writing = Writing(1)
+        stream = writing.stream(lag=1, ahead=1)
+        assert numbers(await stream.take(2)) == [0, 2]
+        await stream.publish(1)
+        writing.gates[1].set()
+        taken = await stream.take(2)
+        assert [(group.number, group.begun) for group in taken] == [(1, 0), (3, 1)]
+        await stream.close()
+
+    run(test())
+
+
+def test_of_what_has_ended_the_oldest_is_taken_first() -> None:
+    async def test() -> None:
+        writing = Writing(0)
+        stream = writing.stream(lag=1, ahead=3)
+        assert numbers(await stream.take(1)) == [1]
+        await idle()
+        stream._gather()  # 2 and 3 have ended, and 0 ends after them
+        writing.gates[0].set()
+        await idle()
+        await stream.publish(1)
+        assert numbers(await stream.take(1)) == [0]
+        await stream.close()
+
+    run(test())
+
+
+def test_what_a_group_raises_is_raised_by_take_and_closing_ends_the_others() -> None:
+    async def test() -> None:
+        writing = Writing(0, 2)
+
+        async def begin(number: int) -> list[Rollout]:
+            if number == 1:
+                raise ValueError("no words")
+            return await writing.begin(number)
+
+        stream = Stream(begin, lag=1, ahead=3)
+        with pytest.raises(ValueError, match="no words"):
+            await stream.take(2)
+        await stream.close()
+        assert writing.cancelled == [0, 2]
+
+    run(test())
+
+
+def test_what_a_group_raised_while_the_policy_learned_is_raised_even_if_the_group_is_too_old() -> None:
+    async def test() -> None:
+        writing = Writing(1)
+
+        async def begin(number: int) -> list[Rollout]:
+            await writing.begin(number)
+            if number == 1:
+                raise ValueError("no words")
+            return []
+
+        stream = Stream(begin, lag=1, ahead=1)
+        await stream.take(1)
+        writing.gates[1].set()
+        await idle()
+        with pytest.raises(ValueError, match="no words"):
+            await stream.publish(2)
+        await stream.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(("lag", "ahead"), [(0, 0), (1, 3), (2, 6)])
+def test_a_stream_that_is_cut_off_anywhere_goes_on_without_losing_or_repeating_a_group(lag: int, ahead: int) -> None:
+    async def test() -> None:
+        position: dict[str, Any] = {"next": 0, "open": []}
+        taken: list[int] = []
+        for step in range(6):
+            writing = Writing(*(number for number in range(100) if number % 7 == step))
+            stream = writing.stream(lag=lag, ahead=ahead)
+            stream.resume(**json.loads(json.dumps(position)))
+            await stream.publish(step)
+            for gate in writing.slow:
+                if not ahead:
+                    writing.gates[gate].set()
+            taken += numbers(await stream.take(3))
+            position = stream.position
+            assert not set(position["open"]) & set(taken)
+            await stream.close()
+        assert len(set(taken)) == 18
+        assert sorted([*taken, *position["open"]]) == list(range(position["next"]))
+        assert position["next"] == 18 + ahead
+
+    run(test())
+
+
+def test_what_was_open_is_begun_again_first_of_all() -> None:
+    async def test() -> None:
+        writing = Writing()
+        stream = writing.stream(lag=1, ahead=2)
+        stream.resume(next=9, open=[4, 7])
+        assert stream.position == {"next": 9, "open": [4, 7]}
+        assert numbers(await stream.take(1)) == [4]
+        assert writing.begun[:3] == [4, 7, 9]
+        assert stream.position == {"next": 10, "open": [7, 9]}
+        await stream.close()
+
+    run(test())
