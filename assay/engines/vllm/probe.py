@@ -1,0 +1,76 @@
+"""Proves that a server writes with the weights it was given: it and the policy score the same tokens."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isnan
+from typing import TYPE_CHECKING
+
+from assay.errors import MachineError
+
+if TYPE_CHECKING:
+    from assay.policy.load import Policy
+
+LENGTH = 145
+"""Tokens of the probe: the cache is shared in blocks of 16, on a CPU of 128, and a stale one must be seen too."""
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
+"""Largest difference of a log-probability in nats, by the type of the server's weights."""
+MOVED = {"float32": 1e-5, "bfloat16": 1e-3}
+"""What the policy's numbers must have moved for the server's to have to move as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What the policy makes of the probe's tokens."""
+
+    tokens: tuple[int, ...]
+    """[N] the same for all versions of a policy."""
+    expected: tuple[float, ...]
+    """[N] log-probabilities of all but the first, and of the last again."""
+
+    def check(self, found: Sequence[float], before: tuple[Probe, Sequence[float]] | None, dtype: str) -> float:
+        """The largest difference of the server's numbers `found`; `before` has those of the weights before these.
+
+        Raises MachineError when it is too large, or when the policy's numbers have moved and the server's have not.
+        """
+        largest = _largest(found, self.expected)
+        if largest > TOLERANCE[dtype]:
+            raise MachineError(
+                f"the server still writes with other weights: a log-probability is {largest:.2g} nats off the "
+                f"policy's ({TOLERANCE[dtype]:g} allowed); does it serve the same model, in {dtype}, to this run alone?"
+            )
+        if before and _largest(before[0].expected, self.expected) > MOVED[dtype] and list(found) == list(before[1]):
+            raise MachineError("the server still writes with other weights: the policy has moved, and it has not")
+        return largest
+
+
+def make_probe(policy: Policy) -> Probe:
+    """What `policy` makes of the probe's tokens now."""
+    import torch
+
+    from assay.policy.forward import forward
+    from assay.types import Batch
+
+    count = min(LENGTH, (policy.context or LENGTH + 1) - 1)
+    vocabulary = policy.model.get_input_embeddings().weight.shape[0]
+    tokens = tuple(random.Random(0).sample(range(vocabulary), k=min(count, vocabulary)))
+    row = torch.tensor([tokens], device=policy.device)
+    mask = torch.ones_like(row, dtype=torch.bool)
+    mask[0, 0] = False
+    zeros = torch.zeros(row.shape, device=policy.device)
+    was_training = policy.model.training
+    policy.model.eval()
+    try:
+        with torch.no_grad():
+            batch = Batch(row, torch.ones_like(mask), mask, zeros, zeros, zeros[:, :1], torch.zeros_like(row[:, 0]))
+            found: list[float] = forward(policy.model, batch).logprobs[0, 1:].tolist()
+    finally:
+        policy.model.train(was_training)
+    return Probe(tokens, (*found, found[-1]))
+
+
+def _largest(some: Sequence[float], others: Sequence[float]) -> float:
+    differences = [abs(one - other) for one, other in zip(some, others, strict=True)]
+    return max(differences) if not any(map(isnan, differences)) else inf
