@@ -80,16 +80,13 @@ class Client:
             raise LostError(f"{len(tokens)} tokens have {len(logprobs)} log-probabilities and {len(weights)} versions")
         return Piece(tokens, logprobs, weights, choice["finish_reason"])
 
-    async def score(self, model: str | None, tokens: Sequence[int]) -> list[float]:
-        """[N] log-probabilities of all but the first of `tokens` [N], and again of the last, from cached keys."""
-        whole = await self._generate(model, tokens, {"max_tokens": 1, "prompt_logprobs": 0, "detokenize": False})
-        asked = {"logprobs": 2, "logprob_token_ids": [tokens[-1], tokens[0]]}  # the one drawn is the first of two
-        last = {"max_tokens": 1, "detokenize": False, **asked}
-        after = await self._generate(model, tokens[:-1], last)
-        found = after["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
-        cached = next(one["logprob"] for one in found if one["token_id"] == tokens[-1])
-        pairs = zip(whole["prompt_logprobs"][1:], tokens[1:], strict=True)
-        return [one[str(token)]["logprob"] for one, token in pairs] + [cached]
+    async def score(self, model: str | None, prompt: Sequence[int], token: int) -> float:
+        """The log-probability of `token` behind `prompt`, with the keys and values that are cached."""
+        other = (token + 1) % max(prompt)  # of what is asked for the last is left out: the token drawn comes first
+        asked = {"max_tokens": 1, "logprobs": 2, "logprob_token_ids": [token, other], "detokenize": False}
+        choice = (await self._generate(model, prompt, asked))["choices"][0]
+        found = {one["token_id"]: one["logprob"] for one in choice["logprobs"]["content"][0]["top_logprobs"]}
+        return float(found[token])
 
     async def _generate(
         self, model: str | None, prompt: Sequence[int], sampling: dict[str, Any], wait: float | None = CALL

@@ -64,12 +64,16 @@ class Server:
     process: Process | None
     """None for one that was running already."""
     places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PLACES))
+    writing: int = 0
+    """Completions that it works on, none while it gets weights."""
     busy: int = 0
     """Completions that it was chosen for."""
     prompts: Counter[tuple[int, ...]] = field(default_factory=Counter)
     """Their prompts."""
     up: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when it writes with the current weights, or never will again: then there is a `failure`."""
+    model: str | None = None
+    """What it calls them."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     lost: bool = False
     why: str = ""
@@ -136,6 +140,8 @@ class VllmEngine:
         self._policy, self._weights = policy, Weights(version, f"{self._name}:{version}", folder, probe, dtype)
         (self._folder / CURRENT).unlink(missing_ok=True)
         (self._folder / CURRENT).symlink_to(folder)
+        for server in self._servers:
+            server.up.clear()
         differences = await asyncio.gather(*map(self._bring_up, self._servers))
         if old:
             shutil.rmtree(old.folder, ignore_errors=True)
@@ -161,15 +167,18 @@ class VllmEngine:
                         continue
                     left = replace(sampling, max_tokens=sampling.max_tokens - len(draft.tokens))
                     prompt = (*request.prompt, *draft.tokens)
+                    server.writing += 1
                     try:
                         piece = await server.client.write(
-                            self._transport.model, prompt, left, sorted(chat.stop_tokens), request.stop
+                            server.model, prompt, left, sorted(chat.stop_tokens), request.stop
                         )
                         draft.add(piece, list(map(self._version, piece.weights)))
                     except LostError as error:
                         self._lost(server, error)
                     else:
                         server.deaths = 0
+                    finally:
+                        server.writing -= 1
         return completion
 
     async def close(self) -> None:
@@ -209,12 +218,15 @@ class VllmEngine:
                     try:
                         if server.lost or not await server.client.is_healthy():
                             await self._start(server)
-                        difference = await self._give(server)
+                        weights = self._weights
+                        assert weights
+                        difference = await self._give(server, weights)
                     except LostError as error:
                         _note(server, error)
                     else:
-                        server.up.set()
-                        return difference
+                        if weights is self._weights:
+                            server.up.set()
+                            return difference
             except Exception as error:  # or those who wait would wait for ever
                 server.failure = error
                 server.up.set()
@@ -238,19 +250,22 @@ class VllmEngine:
                 await asyncio.sleep(1)
         server.lost = False
 
-    async def _give(self, server: Server) -> float:
-        """Interrupt what it writes, give it the current weights, and prove that it has them."""
-        weights, client = self._weights, server.client
-        assert weights
+    async def _give(self, server: Server, weights: Weights) -> float:
+        """Interrupt what it writes, give it `weights`, and prove that it has them."""
+        client, probe = server.client, weights.probe
         await client.call("/pause?mode=abort")
-        await self._transport.give(client, weights.folder)
+        while server.writing:  # they were on their way to it when it paused, and wait in there
+            await asyncio.sleep(0.01)
+            await client.call("/pause?mode=abort")
+        server.model = await self._transport.give(client, weights.folder)
         if not (await client.call("/reset_prefix_cache"))["success"]:
             raise LostError("its cache of the old weights' keys and values cannot be emptied")
         await client.call("/update_weight_version", {"new_version": weights.name})
         await client.call("/resume")
-        found = await client.score(self._transport.model, weights.probe.tokens)
-        difference = weights.probe.check(found, server.probed, weights.dtype)
-        server.probed = weights.probe, found
+        scores = (client.score(server.model, probe.tokens[:length], probe.tokens[length]) for length in probe.prefixes)
+        found = await asyncio.gather(*scores)
+        difference = probe.check(found, server.probed, weights.dtype)
+        server.probed = probe, found
         return difference
 
 

@@ -13,8 +13,8 @@ from assay.errors import MachineError
 if TYPE_CHECKING:
     from assay.policy.load import Policy
 
-LENGTH = 145
-"""Tokens of the probe: the cache is shared in blocks of 16, on a CPU of 128, and a stale one must be seen too."""
+PREFIXES = range(9, 145, 9)
+"""Lengths of what is scored: the cache is shared in blocks of 16, on a CPU of 128, and a stale one must be seen too."""
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
 """Largest difference of a log-probability in nats, by the type of the server's weights."""
 MOVED = {"float32": 1e-5, "bfloat16": 1e-3}
@@ -26,12 +26,14 @@ class Probe:
     """What the policy makes of the probe's tokens."""
 
     tokens: tuple[int, ...]
-    """[N] the same for all versions of a policy."""
+    """The same for all versions of a policy."""
+    prefixes: tuple[int, ...]
+    """[N] how many of them stand before each that is scored."""
     expected: tuple[float, ...]
-    """[N] log-probabilities of all but the first, and of the last again."""
+    """[N] log-probabilities."""
 
     def check(self, found: Sequence[float], before: tuple[Probe, Sequence[float]] | None, dtype: str) -> float:
-        """The largest difference of the server's numbers `found`; `before` has those of the weights before these.
+        """The largest difference of the server's numbers `found` [N]; `before` has those of the weights before these.
 
         Raises MachineError when it is too large, or when the policy's numbers have moved and the server's have not.
         """
@@ -53,9 +55,9 @@ def make_probe(policy: Policy) -> Probe:
     from assay.policy.forward import forward
     from assay.types import Batch
 
-    count = min(LENGTH, (policy.context or LENGTH + 1) - 1)
+    prefixes = tuple(length for length in PREFIXES if length < (policy.context or max(PREFIXES) + 1))
     vocabulary = policy.model.get_input_embeddings().weight.shape[0]
-    tokens = tuple(random.Random(0).sample(range(vocabulary), k=min(count, vocabulary)))
+    tokens = tuple(random.Random(0).choices(range(vocabulary), k=prefixes[-1] + 1))
     row = torch.tensor([tokens], device=policy.device)
     mask = torch.ones_like(row, dtype=torch.bool)
     mask[0, 0] = False
@@ -65,10 +67,10 @@ def make_probe(policy: Policy) -> Probe:
     try:
         with torch.no_grad():
             batch = Batch(row, torch.ones_like(mask), mask, zeros, zeros, zeros[:, :1], torch.zeros_like(row[:, 0]))
-            found: list[float] = forward(policy.model, batch).logprobs[0, 1:].tolist()
+            found: list[float] = forward(policy.model, batch).logprobs[0].tolist()
     finally:
         policy.model.train(was_training)
-    return Probe(tokens, (*found, found[-1]))
+    return Probe(tokens, prefixes, tuple(found[length] for length in prefixes))
 
 
 def _largest(some: Sequence[float], others: Sequence[float]) -> float:

@@ -17,14 +17,11 @@ CURRENT = "current"
 class Transport(Protocol):
     """Gives the weights of a policy to servers."""
 
-    model: str | None
-    """The model that requests ask for; None is the server's own."""
-
     def arguments(self, policy: Policy, folder: Path) -> list[str]:
         """What a server is started with to take weights this way; `folder` is there for what it reads then."""
 
     def pack(self, policy: Policy, folder: Path) -> None:
         """Write to `folder` what servers read: they go on writing meanwhile."""
 
-    async def give(self, client: Client, folder: Path) -> None:
-        """Have a server, which does not write now, take what was packed."""
+    async def give(self, client: Client, folder: Path) -> str | None:
+        """Have a server, which does not write now, take what was packed. The model to ask it for; None is its own."""

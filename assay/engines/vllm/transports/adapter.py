@@ -1,8 +1,12 @@
-"""LoRA adapters, loaded in place of the ones before."""
+"""LoRA adapters, each version under a name of its own.
+
+vLLM could load one in place of another (`load_inplace`), but from then on it would read the file again at every token.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from assay.engines.vllm.client import Client
@@ -15,9 +19,7 @@ RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 class Adapter:
-    """The server holds the base model, and the policy's adapter under one name."""
-
-    model: str | None = "policy"
+    """The server holds the base model, and room for one adapter: a new one drives out the one before."""
 
     def arguments(self, policy: Policy, folder: Path) -> list[str]:
         """Serve the base model from where the policy has it, with room for its adapter."""
@@ -30,8 +32,8 @@ class Adapter:
         """The adapter's two files."""
         policy.model.save_pretrained(folder, save_embedding_layers=False)
 
-    async def give(self, client: Client, folder: Path) -> None:
+    async def give(self, client: Client, folder: Path) -> str | None:
         """A few milliseconds."""
-        await client.call(
-            "/v1/load_lora_adapter", {"lora_name": "policy", "lora_path": str(folder), "load_inplace": True}
-        )
+        name = f"policy-{token_hex(6)}"
+        await client.call("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
+        return name

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 class Files:
     """The server starts without weights, and reads the ones of every version."""
 
-    model: str | None = None
-
     def arguments(self, policy: Policy, folder: Path) -> list[str]:
         """The weights that were packed last: the checkpoint that the policy came from may be gone at a restart."""
         policy.chat.tokenizer.save_pretrained(folder / "tokenizer")
@@ -44,6 +42,7 @@ class Files:
                 state[name] = tensor.clone()
         policy.model.save_pretrained(folder, state_dict=state)
 
-    async def give(self, client: Client, folder: Path) -> None:
+    async def give(self, client: Client, folder: Path) -> str | None:
         """Read in place, as any checkpoint is."""
         await client.call("/collective_rpc", {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}})
+        return None

@@ -37,7 +37,7 @@ class Nccl(Files):
         policy.model.config.save_pretrained(folder)
         self._policy = policy
 
-    async def give(self, client: Client, folder: Path) -> None:
+    async def give(self, client: Client, folder: Path) -> str | None:
         """A broadcast to all workers of the server."""
         workers = (await client.call("/get_world_size", verb="GET"))["world_size"]
         try:
@@ -45,6 +45,7 @@ class Nccl(Files):
         except Exception as error:  # vLLM's own half raises anything; the next attempt begins with a new group
             self._senders.pop(client, None)
             raise LostError(f"weights by NCCL: {error}") from error
+        return None
 
     def _send(self, client: Client, workers: int) -> None:
         from vllm.distributed.weight_transfer.base import ModuleSource
