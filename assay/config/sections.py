@@ -86,7 +86,7 @@ class EngineSettings(Section):
     weights: Literal["files", "nccl"] = "files"
     """How full weights reach the servers: files in shared memory, or from GPU to GPU. Adapters are always files."""
     handover: str = ""
-    """Folder for those files, seen by trainer and servers under the same path; empty is this machine's shared memory."""
+    """Folder for those files, under the same path for trainer and servers; empty is this machine's shared memory."""
 
 
 class TaskSettings(Section):

@@ -105,6 +105,7 @@ class VllmEngine:
     """
 
     def __init__(self, policy: Policy, settings: EngineSettings, transport: Transport, folder: Path, seed: int) -> None:
+        self.places = 0
         self.numbers: Metrics = {}
         """Of the last load: what the probe found, and seconds; how often servers were started again since the first."""
         self._policy = policy
@@ -117,14 +118,10 @@ class VllmEngine:
         self._weights: Weights | None = None
         self._restarts = 0
 
-    @property
-    def places(self) -> int:
-        """Completions it can write at once."""
-        return PLACES * len(self._servers)
-
     def add(self, client: Client, process: Process | None = None) -> None:
         """Write through one more server, from the next load on."""
         self._servers.append(Server(client, process))
+        self.places += PLACES
 
     async def load(self, policy: Policy, version: int) -> None:
         """Write with the weights of `policy` from now on; they are packed before anything is interrupted.

@@ -52,6 +52,7 @@ class Process:
     async def start(self, client: Client, seed: int) -> None:
         """Return when it answers. Raises LostError when it ends instead."""
         self.socket.unlink(missing_ok=True)
+        self.launch.log.parent.mkdir(parents=True, exist_ok=True)
         command = [*self.launch.command, "--uds", str(self.socket), "--seed", str(seed % 2**31)]
         keeper = [sys.executable, "-m", "assay.engines.vllm.keeper", str(os.getpid()), str(self.launch.folder)]
         with self.launch.log.open("ab") as log:
