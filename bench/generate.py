@@ -1,21 +1,25 @@
 """Tokens a second of the torch engine beside transformers' generate, on one CPU thread or on a GPU.
 
-    python -m bench.generate
+    python -m bench.generate [--vllm .venv-vllm/bin/python]
 
 A random Llama; prompts of 32 to 96 tokens; tokens 0 to 19 end a completion, which makes them about 70 tokens long. Both
 draw from the full distribution at temperature 1. Rounds are interleaved, medians taken; seconds are wall time and the
-own time of the process, which other work disturbs less.
+own time of the process, which other work disturbs less. vLLM has its server's processes beside: one thread of
+arithmetic, and its scheduler, its front and the client on what other cores there are; their time is counted too.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import atexit
+import os
 import random
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,8 +28,11 @@ import torch
 from assay.config.sections import EngineSettings
 from assay.engines.base import Request, Sampling
 from assay.engines.torch import TorchEngine
+from assay.engines.vllm.engine import open_vllm
 from assay.maths.seeds import derive
 from assay.policy.load import Policy
+from assay.sandbox.kernel import cpu_seconds_of
+from assay.types import Completion
 
 Way = Callable[[list[Request], int, int], list[int]]
 """Requests, most tokens and a seed to the lengths of the completions, their stop token included."""
@@ -42,7 +49,8 @@ def make(shape: str, vocabulary: int, device: str) -> Policy:
     torch.manual_seed(0)
     context = {"vocab_size": vocabulary, "max_position_embeddings": 2048, "bos_token_id": None, "eos_token_id": None}
     model = LlamaForCausalLM(LlamaConfig(**SHAPES[shape], **context)).to(device).eval()
-    chat: Any = SimpleNamespace(stop_tokens=STOPS, text=lambda tokens: "")
+    tokenizer = SimpleNamespace(save_pretrained=lambda folder: None)
+    chat: Any = SimpleNamespace(stop_tokens=STOPS, text=lambda tokens: "", tokenizer=tokenizer)
     return Policy(model, chat, torch.device(device), 0)
 
 
@@ -79,6 +87,29 @@ def by_assay(policy: Policy) -> Way:
     return lambda requests, most, seed: asyncio.run(all_of_it(requests, most, seed))
 
 
+def by_vllm(policy: Policy, python: str, folder: Path) -> tuple[Way, Callable[[], float]]:
+    """Through a server with one thread of arithmetic; and what tells the CPU time of all its processes and this one."""
+    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "0"
+    settings = EngineSettings(name="vllm", tokens=1 << 17, python=python, arguments=("--skip-tokenizer-init",))
+    loop = asyncio.new_event_loop()
+    opened = open_vllm(policy, settings, folder, 0)
+    engine = loop.run_until_complete(opened.__aenter__())
+    atexit.register(lambda: loop.run_until_complete(opened.__aexit__(None, None, None)))
+
+    def write(requests: list[Request], most: int, seed: int) -> list[int]:
+        async def all_of_it() -> list[Completion]:
+            return await asyncio.gather(*(engine.write(request, Sampling(most)) for request in requests))
+
+        return [len(completion.tokens) for completion in loop.run_until_complete(all_of_it())]
+
+    return write, lambda: time.process_time() + sum(map(cpu_seconds_of, children_of(os.getpid())))
+
+
+def children_of(pid: int) -> list[int]:
+    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return found + [other for child in found for other in children_of(child)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
@@ -90,6 +121,7 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, nargs=2, default=(32, 96), help="shortest and longest")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--without", nargs="*", default=())
+    parser.add_argument("--vllm", help="interpreter of an environment with vLLM, to measure it as well")
     given = parser.parse_args()
     torch.set_num_threads(1)
     draw = random.Random(0)
@@ -105,15 +137,19 @@ def main() -> None:
         "engines/torch, float32": by_assay(exact),
         "engines/torch, bfloat16": by_assay(rough),
     }
+    clocks: dict[str, Callable[[], float]] = {}
+    if given.vllm:
+        ways["engines/vllm, float32"], clocks["engines/vllm, float32"] = by_vllm(exact, given.vllm, Path())
     ways = {name: way for name, way in ways.items() if not any(word in name for word in given.without)}
     rates: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
     for number in range(given.rounds):
         for name, way in ways.items():
             if not number:
                 way(requests[:2], 4, 0)
-            wall, own = time.perf_counter(), time.process_time()
+            clock = clocks.get(name, time.process_time)
+            wall, own = time.perf_counter(), clock()
             lengths = way(requests, given.tokens, number)
-            wall, own = time.perf_counter() - wall, time.process_time() - own
+            wall, own = time.perf_counter() - wall, clock() - own
             rates[name].append((sum(lengths) / wall, sum(lengths) / own, statistics.mean(lengths)))
     first = next(iter(ways))
     base = [statistics.median(column) for column in zip(*rates[first], strict=True)]

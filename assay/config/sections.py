@@ -71,10 +71,22 @@ class PolicySettings(Section):
 class EngineSettings(Section):
     """How completions are written."""
 
+    name: Literal["torch", "vllm"] = "torch"
+    """`torch` writes in this process, with the policy's own weights; `vllm` has servers write."""
     tokens: PositiveInt = 65_536
     """Tokens of prompts and completions held in the cache at once; lower it when memory runs out."""
     dtype: Literal["policy", "bfloat16"] = "policy"
     """Type of the weights that write; `bfloat16` keeps a copy, whose log-probabilities are off by about 0.01."""
+    servers: tuple[str, ...] = ()
+    """URLs of vLLM servers that run already; without any, one is started here and ended with the run."""
+    python: str = ""
+    """Interpreter of the environment that has vLLM, to start a server with; empty is this one."""
+    arguments: tuple[str, ...] = ()
+    """More arguments for the server that is started: `["--tensor-parallel-size", "2"]`."""
+    weights: Literal["files", "nccl"] = "files"
+    """How full weights reach the servers: files in shared memory, or from GPU to GPU. Adapters are always files."""
+    handover: str = ""
+    """Folder for those files, under the same path for trainer and servers; empty is this machine's shared memory."""
 
 
 class TaskSettings(Section):

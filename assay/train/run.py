@@ -156,7 +156,9 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
     async with AsyncExitStack() as closing:
         judge = await closing.enter_async_context(open_judge(settings.judge))
         apart = settings.rollout.lag > 0 and stage.algorithm.learns_from == "rollouts"
-        engine = await closing.enter_async_context(open_engine(policy, settings.engine, apart=apart))
+        words = derive(settings.seed, settings.stage, "engine")
+        opening = open_engine(policy, settings.engine, apart=apart, logs=folder.path, seed=words)
+        engine = await closing.enter_async_context(opening)
         rollout = settings.rollout
         sampling = Sampling(rollout.max_tokens, rollout.temperature, rollout.top_p, rollout.top_k, rollout.min_p)
         means = Means(

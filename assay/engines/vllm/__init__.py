@@ -1,0 +1,1 @@
+"""vLLM servers as engine: started and watched from here, or running already."""

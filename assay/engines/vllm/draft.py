@@ -1,0 +1,58 @@
+"""One completion in the making, from the pieces that servers write of it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from assay.engines.base import Request
+from assay.engines.vllm.client import Piece
+from assay.types import Completion
+
+if TYPE_CHECKING:
+    from assay.policy.chat import Chat
+
+
+class Draft:
+    """What there is of a completion."""
+
+    def __init__(self, request: Request, most: int, chat: Chat) -> None:
+        self.request = request
+        self.most = most
+        self.chat = chat
+        self.tokens: list[int] = []
+        self.logprobs: list[float] = []
+        self.versions: list[int] = []
+        self.ended: Literal["stop", "length"] | None = None
+
+    def add(self, piece: Piece, versions: Sequence[int]) -> None:
+        """Go on with a piece, whose tokens were drawn by `versions`.
+
+        A server looks for stop strings in what it wrote itself: one that begins in the piece before is found here.
+        """
+        self.tokens += piece.tokens
+        self.logprobs += piece.logprobs
+        self.versions += versions
+        if self.request.stop and self._stopped_by(len(self.tokens)):
+            end = bisect_left(range(len(self.tokens)), True, key=self._stopped_by)
+            for column in (self.tokens, self.logprobs, self.versions):
+                del column[end:]
+            self.ended = "stop"
+        elif piece.ended == "stop":
+            self.ended = "stop"
+        elif len(self.tokens) >= self.most:
+            self.ended = "length"
+
+    def completion(self) -> Completion | None:
+        """The whole; None while it goes on."""
+        if self.ended is None:
+            return None
+        text = self.chat.text(self.tokens)
+        text = text[: min((at for word in self.request.stop if (at := text.find(word)) >= 0), default=len(text))]
+        return Completion(text, tuple(self.tokens), tuple(self.logprobs), self.ended, tuple(self.versions))
+
+    def _stopped_by(self, count: int) -> bool:
+        """Whether the first `count` tokens hold a stop string."""
+        text = self.chat.text(self.tokens[:count])
+        return any(word in text for word in self.request.stop)

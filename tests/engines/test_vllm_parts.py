@@ -1,0 +1,126 @@
+"""What of the vLLM engine needs no vLLM: completions made of pieces, the probe, the keeper of a server's processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from assay.engines.base import Request
+from assay.engines.vllm.client import Piece
+from assay.engines.vllm.draft import Draft
+from assay.engines.vllm.probe import Probe
+from assay.errors import MachineError
+from tests.policies import tiny_policy
+
+T = TypeVar("T")
+
+
+def test_a_stop_string_across_two_pieces_ends_the_completion_at_its_last_token(tmp_path: Path) -> None:
+    chat = tiny_policy(tmp_path).chat
+    tokens = [chat.tokenizer(letter, add_special_tokens=False)["input_ids"][0] for letter in "abXYcd"]
+    draft = Draft(Request((5,), 0, ("XY", "d")), 9, chat)
+    draft.add(Piece(tokens[:3], [-1.0, -2.0, -3.0], ["w"] * 3, "abort"), [1, 1, 1])
+    assert draft.completion() is None
+    draft.add(Piece(tokens[3:], [-4.0, -5.0, -6.0], ["w"] * 3, "stop"), [2, 2, 2])
+    completion = draft.completion()
+    assert completion
+    assert completion.text == "ab"
+    assert completion.tokens == tuple(tokens[:4])
+    assert completion.logprobs == (-1.0, -2.0, -3.0, -4.0)
+    assert completion.versions == (1, 1, 1, 2)
+    assert completion.ended == "stop"
+
+
+def test_a_piece_that_was_interrupted_at_the_limit_is_whole(tmp_path: Path) -> None:
+    draft = Draft(Request((5,), 0), 2, tiny_policy(tmp_path).chat)
+    draft.add(Piece([], [], [], "abort"), [])
+    draft.add(Piece([70, 71], [-1.0, -1.0], ["w"] * 2, "abort"), [3, 3])
+    completion = draft.completion()
+    assert completion
+    assert (completion.ended, completion.versions) == ("length", (3, 3))
+
+
+def test_a_probe_allows_rounding_and_no_more() -> None:
+    old, new = Probe((5, 6, 7), (1, 2), (-1.0, -2.0)), Probe((5, 6, 7), (1, 2), (-1.0, -2.0005))
+    assert new.check([-1.0, -2.0001], (old, [-1.0, -2.0]), "float32") == pytest.approx(4e-4)
+    for found in ([-1.0, -2.002], [-1.0, float("nan")]):
+        with pytest.raises(MachineError, match="other weights"):
+            new.check(found, None, "float32")
+    with pytest.raises(MachineError, match="the policy has moved, and it has not"):
+        new.check([-1.0, -2.0], (old, [-1.0, -2.0]), "float32")
+    assert new.check([-1.0, -2.0], (old, [-1.0, -2.0]), "bfloat16") == pytest.approx(5e-4), "it may round to the same"
+
+
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for _ in range(2):
+    if os.fork() == 0:
+        os.setsid()
+open(f"{sys.argv[1]}/{os.getpid()}", "w").close()
+time.sleep(600)
+"""
+OWNER = """
+import os, subprocess, sys, time
+from assay.engines.vllm import keeper
+keeper_command = [sys.executable, "-c", "from assay.engines.vllm import keeper; keeper.PATIENCE = 0.2; "
+    "import sys; keeper.keep(int(sys.argv[1]), sys.argv[2], sys.argv[3:])"]
+server = [sys.executable, "-c", sys.argv[1], sys.argv[2]]
+keeping = subprocess.Popen([*keeper_command, str(os.getpid()), sys.argv[3], *server], start_new_session=True)
+print(keeping.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    "what", ["the owner is killed", "the owner is interrupted", "it is asked to", "the server dies"]
+)
+def test_all_processes_of_a_server_end(tmp_path: Path, what: str) -> None:
+    here, folder = tmp_path / "pids", tmp_path / "folder"
+    here.mkdir()
+    folder.mkdir()
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, STUBBORN, str(here), str(folder)], stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout
+    keeper = int(owner.stdout.readline())
+    wait_for(lambda: len(list(here.iterdir())) == 4)
+    pids = [int(file.name) for file in here.iterdir()]
+    if what.startswith("the owner"):
+        owner.send_signal(signal.SIGKILL if what.endswith("killed") else signal.SIGINT)
+        owner.wait()
+    elif what == "it is asked to":
+        subprocess.run(["kill", str(keeper)], check=True)
+    else:
+        front = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()[0]
+        subprocess.run(["kill", "-KILL", front], check=True)
+    wait_for(lambda: not any(is_alive(pid) for pid in pids))
+    if what.startswith("the owner"):
+        wait_for(lambda: not folder.exists())
+    else:
+        assert folder.exists(), "the owner needs it to start another"
+        owner.kill()
+        owner.wait()
+
+
+def is_alive(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return ") Z" not in stat.read_text()
+    except OSError:
+        return False
+
+
+def wait_for(what: Callable[[], T]) -> T:
+    for _ in range(400):
+        if found := what():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("it did not come to pass")

@@ -1,0 +1,120 @@
+"""Servers are killed, and the trainer is: nothing is lost or counted twice, and nobody is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from assay.engines.base import Request, Sampling
+from assay.engines.vllm.client import Client
+from assay.engines.vllm.server import PLACES, Process
+from assay.errors import MachineError
+from tests.engines.vllm.conftest import Desk
+
+pytestmark = pytest.mark.vllm
+
+
+def children_of(pid: int) -> list[int]:
+    """All descendants, the nearest first."""
+    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return found + [other for child in found for other in children_of(child)]
+
+
+def keeper_of(process: Process) -> int:
+    assert process._keeper
+    return process._keeper.pid
+
+
+def test_of_two_servers_one_is_killed_and_every_completion_comes_once_and_exact(full: Desk) -> None:
+    first = full.engine._servers[0].process
+    assert first
+    second = Process(first.launch, 1)
+    full.engine.add(Client("http://vllm", str(second.socket), PLACES), second)
+    full.run(full.move())
+    prompts = [(5 + n, 6, 7, 8) for n in range(10)] * 20
+    before = full.engine._restarts
+
+    async def kill_meanwhile() -> list[list[int]]:
+        work = asyncio.create_task(full.write(prompts, Sampling(150)))
+        await asyncio.sleep(0.5)
+        shares = [set(server.prompts) for server in full.engine._servers]
+        assert shares[0]
+        assert shares[1]
+        assert not shares[0] & shares[1], "equal prompts go to one server"
+        victim = next(pid for pid in children_of(keeper_of(first)) if "Engine" in Path(f"/proc/{pid}/comm").read_text())
+        os.kill(victim, signal.SIGKILL)
+        written = await work
+        await full.engine._servers[0].up.wait()
+        return written  # type: ignore[return-value]
+
+    written = full.run(kill_meanwhile())
+    assert full.engine._restarts == before + 1
+    assert len(written) == 200
+    for prompt, completion in zip(prompts, written, strict=True):
+        assert full.off(prompt, completion).max() < 1e-4
+        assert len(completion.tokens) == 150 or completion.tokens[-1] in full.policy.chat.stop_tokens
+    again = full.run(full.write(prompts[:20], Sampling(10)))
+    assert all(full.off(prompt, completion).max() < 1e-4 for prompt, completion in zip(prompts, again, strict=False))
+
+
+TRAINER = """
+import asyncio, sys
+from pathlib import Path
+from tests.engines.vllm.conftest import SETTINGS
+from tests.policies import tiny_policy
+from assay.engines.vllm.engine import open_vllm
+
+async def main():
+    folder = Path(sys.argv[1])
+    async with open_vllm(tiny_policy(folder), SETTINGS, folder, 0) as engine:
+        print(engine._servers[0].process._keeper.pid, engine._folder, flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_when_the_trainer_is_killed_no_process_of_the_server_is_left(tmp_path: Path, number: int) -> None:
+    command = [sys.executable, "-c", TRAINER, str(tmp_path)]
+    trainer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert trainer.stdout
+    keeper, folder = trainer.stdout.readline().split()
+    family = [int(keeper), *children_of(int(keeper))]
+    assert len(family) >= 4, "the keeper, vLLM's front, its core, its worker"
+    assert Path(folder).is_dir()
+    trainer.send_signal(number)
+    trainer.wait()
+    for _ in range(300):
+        left = [pid for pid in family if Path(f"/proc/{pid}/stat").exists()]
+        if not left and not Path(folder).exists():
+            return
+        time.sleep(0.1)
+    raise AssertionError((left, folder))
+
+
+def test_a_server_that_dies_three_times_in_a_row_is_given_up_with_its_last_words(adapted: Desk) -> None:
+    process = adapted.engine._servers[0].process
+    assert process
+
+    async def kill_again_and_again() -> None:
+        while True:
+            os.kill(keeper_of(process), signal.SIGTERM)
+            await asyncio.sleep(0.3)
+
+    async def write() -> None:
+        killing = asyncio.create_task(kill_again_and_again())
+        try:
+            await adapted.engine.write(Request((5,), 0), Sampling(5))
+        finally:
+            killing.cancel()
+
+    with pytest.raises(MachineError, match=r"a vLLM server is lost, 3 in a row: .*the last line of .*vllm\.log is: "):
+        adapted.run(write())
