@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -60,7 +61,7 @@ def telling(check: Check | Call | Exchange) -> Check | Call | Exchange:
 
 def words(check: Check | Call | Exchange, seen: Execution) -> str:
     """How the check fails."""
-    detail = seen.detail.partition(" at `")[0].removeprefix("AssertionError: ")
+    detail = re.sub(r" at `[^`]*`?$", "", seen.detail).removeprefix("AssertionError: ")
     left, right = map(_short, sides(check))
     if seen.verdict in (Verdict.COMPILE, Verdict.NO_CODE):
         return detail

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from assay.environments import OutOfRoomError
-from assay.errors import RolloutLostError
+from assay.errors import RolloutLostError, SandboxError
 from assay.rollout.attempt import Dialogue, Means, Prompted
 from assay.rollout.samples import dialogues
 from assay.types import Call, Check, Completion, Exchange, Execution, Sample, Task, Verdict
@@ -69,6 +69,8 @@ async def _played(talk: Played) -> list[Sample] | None:
     try:
         with suppress(OutOfRoomError):
             await talk.means.environment.talk(talk)
-    except RolloutLostError:
+    except (RolloutLostError, SandboxError):
+        if talk.judge.broken:
+            raise
         return None
     return dialogues(talk.turns, talk.task.id)
