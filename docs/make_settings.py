@@ -13,6 +13,7 @@ from assay.algorithms import algorithms
 from assay.algorithms.options import PolicyGradientSettings
 from assay.config.load import section_of
 from assay.config.sections import RunSettings
+from assay.environments import environments
 from assay.rewards import rewards
 
 HEAD = """# Settings
@@ -61,6 +62,14 @@ def render() -> str:
     )
     parts.append("| term | parameters | what it is |\n| --- | --- | --- |\n")
     parts += [f"| `{name}` | {_parameters(rewards[name])} | {rewards.summary(name)} |\n" for name in rewards]
+    parts.append(
+        "\n## `[environment]`\n\n`name`, and the environment's own parameters ([environments.md](environments.md)).\n\n"
+    )
+    parts.append("| name | parameters | what it is |\n| --- | --- | --- |\n")
+    parts += [
+        f"| `{name}` | {_parameters(environments[name].talk)} | {environments.summary(name)} |\n"
+        for name in environments
+    ]
     return "".join(parts)
 
 

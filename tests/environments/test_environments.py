@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -14,18 +15,7 @@ from assay.registry import load_plugins
 from assay.types import Check, Task, Verdict
 from tests.rollout.talks import ADD, RIGHT, WRONG, talk
 
-OWN = '''
-from assay.environments import Talk, environment
-
-
-@environment
-async def again(talk: Talk, *, times: int = 2) -> None:
-    """Asks again, saying nothing of what was wrong."""
-    for _ in range(times - 1):
-        await talk.reply()
-        talk.show("Again.")
-    await talk.reply()
-'''
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "environments.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -68,9 +58,18 @@ def test_the_list_shows_environments_with_their_first_line() -> None:
     assert "grpo" not in shown
 
 
-def test_an_environment_of_ones_own_is_a_file(tmp_path: Path) -> None:
-    (tmp_path / "again.py").write_text(OWN)
-    load_plugins(("again.py",), tmp_path)
-    rollout, _ = talk(WRONG, RIGHT, environment={"name": "again"})
-    assert [turn.observation for turn in rollout.turns] == ["Again.", ""]
+def test_the_environment_on_the_page_is_a_file_that_works(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[0])
+    load_plugins(("own.py",), tmp_path)
+    rollout, asked = talk("Plus.", RIGHT, environment={"name": "think_first"})
+    assert [turn.observation for turn in rollout.turns] == ["Now the program, please.", ""]
+    assert asked[0].stop == ("\n\n",)
     assert rollout.passed
+
+
+def test_the_page_has_a_row_for_every_environment() -> None:
+    every = environments.environments
+    own = [name for name in every if every[name].talk.__module__.startswith("assay.")]
+    assert re.findall(r"^\| `(\w+)` \|", PAGE, flags=re.MULTILINE) == sorted(
+        own, key=["single_turn", "repair", "python_tool"].index
+    )
