@@ -96,6 +96,9 @@ def evaluate(
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 1.0,
     top_p: Annotated[float, typer.Option(min=0.01, max=1, help="Nucleus sampling; 1 is off.")] = 1.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest completion in tokens.")] = 512,
+    environment: Annotated[
+        str, typer.Option(help="What follows a reply: single_turn, repair; see list.")
+    ] = "single_turn",
     limit: Limit = None,
     seed: Annotated[int, typer.Option(help="Of sampling.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -116,9 +119,11 @@ def evaluate(
     from assay.train.measure import measure
 
     name = "/".join([part for part in Path(model).parts if part != "checkpoints"][-2:])
-    place = re.findall(r"[\w.]+", f"{model.strip('./')} {tasks} t{temperature:g}")
+    turns = "" if environment == "single_turn" else environment
+    place = re.findall(r"[\w.]+", f"{model.strip('./')} {tasks} t{temperature:g} {turns}")
     folder = out or Path("runs") / "-".join(["eval", *place])
-    found = measure(name, policy, settings, JudgeSettings(allow_weak_isolation=allow_weak), seed, folder)
+    judge = JudgeSettings(allow_weak_isolation=allow_weak)
+    found = measure(name, policy, settings, judge, seed, folder, environment)
     if as_json:
         typer.echo(json.dumps(asdict(found)))
     else:

@@ -182,6 +182,8 @@ class Turn:
     """What the policy was shown after it."""
     score: Score | None = None
     """What the rollout was worth up to here, where turns are scored by themselves."""
+    learned: bool = True
+    """Whether the policy learns from its words; a demonstration that failed a check on the way is only read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,10 +62,14 @@ def render() -> str:
     )
     parts.append("| term | parameters | what it is |\n| --- | --- | --- |\n")
     parts += [f"| `{name}` | {_parameters(rewards[name])} | {rewards.summary(name)} |\n" for name in rewards]
-    parts.append("\n## `[environment]`\n\n`name`, and the parameters of that environment.\n\n")
+    parts.append(
+        "\n## `[environment]`\n\n`name`, and the environment's own parameters ([environments.md](environments.md)).\n\n"
+    )
     parts.append("| name | parameters | what it is |\n| --- | --- | --- |\n")
-    known = environments
-    parts += [f"| `{name}` | {_parameters(known[name])} | {known.summary(name)} |\n" for name in known]
+    parts += [
+        f"| `{name}` | {_parameters(environments[name].talk)} | {environments.summary(name)} |\n"
+        for name in environments
+    ]
     return "".join(parts)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
 from assay.config.parameters import fitted
-from assay.errors import SettingsError
+from assay.errors import DataError, SettingsError
 from assay.judge import Judge
 from assay.registry import Registry
 from assay.types import Call, Check, Exchange, Execution, Task
@@ -38,11 +39,39 @@ class Talk(Protocol):
         """What the policy reads before its next reply."""
 
 
-Environment = Callable[[Talk], Awaitable[None]]
-"""Talks until the rollout is over. What is then the last reply is judged, unless it was."""
+Script = Callable[[Task, str, str], Sequence[str]]
+"""From a task, a demonstration and a right answer, both as replies, to what the policy is to say, turn by turn."""
 
-environments: Registry[Callable[..., Awaitable[None]]] = Registry("environment", "assay.environments")
-environment = environments.register
+
+@dataclass(frozen=True)
+class Environment:
+    """Talks until a rollout is over. What is then the last reply is judged, unless it was."""
+
+    name: str
+    talk: Callable[..., Awaitable[None]]
+    """Called with a Talk."""
+    script: Script | None
+    """How a demonstration is played through it, replies that fail its checks only being read; None: as one reply."""
+    lacks: Callable[[Task], str]
+    """What a task is without that it needs, in words; empty where it can be used."""
+    __doc__: str
+
+
+environments: Registry[Environment] = Registry("environment", "assay.environments")
+
+
+def environment_with(
+    script: Script | None = None, lacks: Callable[[Task], str] = lambda task: ""
+) -> Callable[[Callable[..., Awaitable[None]]], Environment]:
+    """What registers a coroutine function under its own name, with these."""
+
+    def register(talk: Callable[..., Awaitable[None]]) -> Environment:
+        return environments.add(talk.__name__, Environment(talk.__name__, talk, script, lacks, talk.__doc__ or ""))
+
+    return register
+
+
+environment = environment_with()
 
 
 def build(table: Mapping[str, Any]) -> Environment:
@@ -53,5 +82,15 @@ def build(table: Mapping[str, Any]) -> Environment:
     if not isinstance(name := table.get("name"), str):
         raise SettingsError("`environment.name` is missing: see `assay list`")
     given = {key: value for key, value in table.items() if key != "name"}
-    function = environments[name]
-    return partial(function, **fitted("environment", name, function, given, "environment"))
+    found = environments[name]
+    return replace(found, talk=partial(found.talk, **fitted("environment", name, found.talk, given, "environment")))
+
+
+def require_fit(environment: Environment, tasks: Sequence[Task], spec: str) -> None:
+    """Raises DataError where not one of the tasks, those of `spec`, has what the environment needs."""
+    lacking = [environment.lacks(task) for task in tasks]
+    if lacking and all(lacking):
+        raise DataError(
+            f"environment {environment.name!r} needs {lacking[0]}, and no task of {spec!r} has one; take other "
+            "tasks, or environment.name = 'single_turn'"
+        )

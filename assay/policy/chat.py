@@ -46,7 +46,7 @@ class Chat:
             return self._encode_prompt(self._template(task, said))
         tokens = list(self.prompt(task))
         for reply, shown in said:
-            tokens += [*encode_within(self.tokenizer, reply), self.end_token]
+            tokens += self.said(reply)
             tokens += encode_within(self.tokenizer, prompts.text_after(task, shown))
         return tuple(tokens)
 
@@ -67,7 +67,7 @@ class Chat:
         text = self._prompt_text(task)
         prompt = self._encode_prompt(text)
         samples = []
-        for answer in self._answers(task):
+        for answer in self.answers(task):
             both = encode(self.tokenizer, text + answer, special=not self.speaks)
             cuts = both[: len(prompt)] == prompt
             completion = both[len(prompt) :] if cuts else encode_within(self.tokenizer, answer)
@@ -76,6 +76,21 @@ class Chat:
             mask = (False,) * len(prompt) + (True,) * len(completion)
             samples.append(Sample(tokens=prompt + completion, mask=mask, group=task.id))
         return samples
+
+    def answers(self, task: Task) -> list[str]:
+        """The task's demonstrations as replies, or its reference when it has none."""
+        return [self._reply(task, answer) for answer in task.demonstrations] or self.right(task)
+
+    def right(self, task: Task) -> list[str]:
+        """The task's reference as a reply; empty where it has none."""
+        return [self._reply(task, task.reference.removeprefix(task.stub))] if task.reference else []
+
+    def said(self, text: str, ended: bool = True) -> tuple[int, ...]:
+        """Token ids of a whole reply, with the token that ends it if it `ended` so, not at a stop string."""
+        return (*encode_within(self.tokenizer, text), *((self.end_token,) if ended else ()))
+
+    def _reply(self, task: Task, answer: str) -> str:
+        return answer if "```" in answer or not self.speaks else f"```python\n{task.stub}{answer.rstrip()}\n```"
 
     def _prompt_text(self, task: Task) -> str:
         if not self.speaks:
@@ -93,12 +108,6 @@ class Chat:
         while len(tokens) > 1 and tokens[-1] == self.tokenizer.eos_token_id and not self.speaks:
             tokens = tokens[:-1]
         return tokens
-
-    def _answers(self, task: Task) -> list[str]:
-        own = task.demonstrations or ((task.reference.removeprefix(task.stub),) if task.reference else ())
-        if not self.speaks:
-            return list(own)
-        return [answer if "```" in answer else f"```python\n{task.stub}{answer.rstrip()}\n```" for answer in own]
 
 
 def open_chat(tokenizer: Any, mode: Literal["auto", "template", "text"], stop_tokens: Iterable[int]) -> Chat:

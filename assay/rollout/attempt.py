@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from assay import extract
 from assay.engines.base import Engine, Request, Sampling
 from assay.environments import Environment, OutOfRoomError
-from assay.errors import DataError, RolloutLostError
+from assay.errors import DataError, RolloutLostError, SandboxError
 from assay.judge import Job, Judge
 from assay.maths.seeds import derive
 from assay.policy.chat import Chat
 from assay.rollout.meter import Meter
-from assay.types import Call, Check, Exchange, Execution, Rollout, Score, Task, Turn, Verdict
+from assay.types import Call, Check, Completion, Exchange, Execution, Rollout, Score, Task, Turn, Verdict
 
 RewardFunction = Callable[[Rollout], Score]
 
@@ -61,14 +61,19 @@ def ask(tasks: Sequence[Task], chat: Chat, max_tokens: int, context: int | None)
 
 
 async def attempt(asked: Prompted, means: Means, seed: int) -> Rollout:
-    """The rollout of one attempt; its words follow from `seed`. A machine's failure gives one with no score."""
+    """The rollout of one attempt; its words follow from `seed`. A machine's failure gives one with no score.
+
+    Raises SandboxError when the judge is broken.
+    """
     talk = Dialogue(asked, means, seed)
     try:
         with suppress(OutOfRoomError):
-            await means.environment(talk)
+            await means.environment.talk(talk)
         if talk.turns[-1].execution is None:
             await talk.check()
-    except RolloutLostError as failure:
+    except (RolloutLostError, SandboxError) as failure:
+        if means.judge.broken:
+            raise
         return Rollout(asked.task, tuple(talk.turns), None, failure=str(failure))
     rollout = Rollout(asked.task, tuple(talk.turns), None)
     return replace(rollout, score=talk.turns[-1].score or means.reward(rollout))
@@ -87,20 +92,27 @@ class Dialogue:
 
     async def reply(self, stop: Sequence[str] = ()) -> str:
         """The policy's next words."""
-        means = self.means
-        prompt = means.chat.continued(self.task, self.turns) if self.turns else self.asked.prompt
-        room = means.context - len(prompt) if means.context else means.sampling.max_tokens
-        if room <= 0:
-            raise OutOfRoomError
-        request = Request(prompt, derive(self.seed, len(self.turns)), (*self.asked.stop, *stop))
-        with means.writing:
-            completion = await means.engine.write(request, _within(means.sampling, room))
-        means.writing.done += len(completion.tokens)
+        prompt = self.means.chat.continued(self.task, self.turns) if self.turns else self.asked.prompt
+        completion = await self.written(prompt, (*self.asked.stop, *stop))
         self.turns.append(Turn(prompt, completion, extract.program(self.task, completion.text)))
         return completion.text
 
+    async def written(self, prompt: tuple[int, ...], stop: tuple[str, ...]) -> Completion:
+        """What the engine writes, as long as there is room."""
+        means = self.means
+        room = means.context - len(prompt) if means.context else means.sampling.max_tokens
+        if room <= 0:
+            raise OutOfRoomError
+        with means.writing:
+            request = Request(prompt, derive(self.seed, len(self.turns)), stop)
+            completion = await means.engine.write(request, _within(means.sampling, room))
+        means.writing.done += len(completion.tokens)
+        return completion
+
     async def check(self, checks: Sequence[Check | Call | Exchange] | None = None) -> Execution:
-        """Judge the last reply."""
+        """Judge the last reply; where turns are scored, under the task's checks too, once."""
+        if checks is not None and self.means.scores_turns and self.turns[-1].execution is None:
+            await self.check()
         turn = self.turns[-1]
         task = self.task if checks is None else replace(self.task, checks=tuple(checks))  # type: ignore[arg-type]
         with self.means.judging:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
-from typing import Any
 
 from assay.types import Metrics, Rollout, Sample, Turn, Verdict
 
@@ -22,13 +22,13 @@ def to_samples(groups: Sequence[Sequence[Rollout]], limit: int = 0, turn_discoun
     for place, group in enumerate(groups):
         for index, rollout in enumerate(group):
             if rollout.score is not None:
-                common = {"group": f"{place}/{rollout.task.id}", "limit": limit}
+                common = f"{place}/{rollout.task.id}", limit
                 if any(turn.score for turn in rollout.turns):
-                    found += [_sample([turn], worth, None, common) for turn, worth in _worth(rollout, turn_discount)]
+                    found += [_sample([turn], *worth, *common) for turn, worth in _worth(rollout, turn_discount)]
                 else:
                     parts = _joined(rollout.turns)
                     name = index if len(parts) > 1 else None
-                    found += [_sample(part, (rollout.score.total, rollout.passed), name, common) for part in parts]
+                    found += [_sample(part, rollout.score.total, rollout.passed, *common, name) for part in parts]
     return found
 
 
@@ -56,20 +56,27 @@ def _worth(rollout: Rollout, discount: float) -> list[tuple[Turn, tuple[float, b
     return found[::-1]
 
 
-def _sample(turns: Sequence[Turn], worth: tuple[float, bool], rollout: int | None, common: Mapping[str, Any]) -> Sample:
+def dialogues(turns: Sequence[Turn], group: str) -> list[Sample]:
+    """Samples of a played demonstration: what it was told is read, and what it says is learned where that held."""
+    parts = [_sample(part, 0.0, False, group, 0) for part in _joined(turns)]
+    return [replace(part, logprobs=()) for part in parts if any(part.mask)]
+
+
+def _sample(
+    turns: Sequence[Turn], reward: float, passed: bool, group: str, limit: int, rollout: int | None = None
+) -> Sample:  # fmt: skip
     tokens: tuple[int, ...] = ()
     mask: tuple[bool, ...] = ()
     logprobs: tuple[float, ...] = ()
     for turn in turns:
         read = turn.prompt_tokens[len(tokens) :]
         tokens += read + turn.completion.tokens
-        mask += (False,) * len(read) + (True,) * len(turn.completion.tokens)
+        mask += (False,) * len(read) + (turn.learned,) * len(turn.completion.tokens)
         logprobs += (0.0,) * len(read) + turn.completion.logprobs
-    reward, passed = worth
     return Sample(
-        tokens=tokens, mask=mask, logprobs=logprobs, reward=reward, passed=passed, rollout=rollout,
-        truncated=turns[-1].completion.ended == "length", version=min(turn.completion.version for turn in turns),
-        **common,
+        tokens=tokens, mask=mask, logprobs=logprobs, reward=reward, passed=passed, group=group, rollout=rollout,
+        truncated=turns[-1].completion.ended == "length", limit=limit * len(turns),
+        version=min(turn.completion.version for turn in turns),
     )  # fmt: skip
 
 

@@ -21,20 +21,22 @@ from assay.types import Rollout
 
 
 def measure(
-    name: str, model: PolicySettings, settings: EvaluateSettings, judge: JudgeSettings, seed: int, folder: Path
+    name: str, model: PolicySettings, settings: EvaluateSettings, judge: JudgeSettings, seed: int, folder: Path,
+    environment: str = "single_turn",
 ) -> Evaluation:  # fmt: skip
     """Evaluate `model` and write report.json, report.md and samples.jsonl (rows that `assay grade` reads) to `folder`.
 
     Raises UserError for tasks or a model that cannot be used, before anything is written.
     """
     tasks = load(settings.tasks, limit=settings.limit)
+    talk = environments.build({"name": environment})
+    environments.require_fit(talk, tasks, settings.tasks)
     policy = load_policy(model)
     asked = ask(tasks, policy.chat, settings.max_tokens, policy.context)
     folder.mkdir(parents=True, exist_ok=True)
 
     async def run() -> tuple[Evaluation, list[list[Rollout]]]:
         async with open_judge(judge) as judging, open_engine(policy, EngineSettings()) as engine:
-            talk = environments.build({"name": "single_turn"})
             sampling, reward = Sampling(settings.max_tokens), rewards.build({"tests": {}})
             means = Means(engine, judging, policy.chat, talk, reward, sampling, policy.context)
             return await evaluate(name, asked, settings, means, seed)

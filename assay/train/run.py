@@ -27,6 +27,7 @@ from assay.maths.seeds import derive
 from assay.policy.load import Policy, load_policy
 from assay.rollout.attempt import Means, Prompted, RewardFunction, ask
 from assay.rollout.pairs import read_pairs
+from assay.rollout.play import play
 from assay.sandbox.limits import Limits
 from assay.trackers import Trackers, open_trackers
 from assay.trackers.rollouts import write_rollouts
@@ -164,7 +165,7 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
         means = Means(
             engine, judge, policy.chat, stage.environment, stage.reward, sampling, policy.context, rollout.score_turns
         )
-        source = make_source(stage, policy, means)
+        source = await make_source(stage, policy, means)
         closing.push_async_callback(source.close)
         steps = settings.steps or max(1, round((settings.epochs or 1) * source.steps_per_epoch))
         learner = Learner(settings, stage.algorithm, policy, steps, source.temperature)
@@ -195,13 +196,12 @@ def open_judge(settings: JudgeSettings) -> Judge:
     )
 
 
-def make_source(stage: Stage, policy: Policy, means: Means) -> Source:
+async def make_source(stage: Stage, policy: Policy, means: Means) -> Source:
     """What the stage's algorithm learns from."""
     algorithm = stage.algorithm
     match algorithm.learns_from:
         case "dialogues":
-            demonstrations = [[sample] for task in stage.tasks for sample in policy.chat.dialogues(task)]
-            return DatasetSource(stage.settings, demonstrations, policy)
+            return DatasetSource(stage.settings, [[one] for one in await play(stage.tasks, means)], policy)
         case "pairs":
             return DatasetSource(stage.settings, read_pairs(Path(algorithm.pairs), stage.tasks, policy.chat), policy)
         case "rollouts":

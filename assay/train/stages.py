@@ -88,6 +88,9 @@ def prepare(settings: RunSettings, beside: Path, adapted: bool) -> Stage:
         check_model(settings.policy.model)
     tasks = load(settings.tasks.train, limit=settings.tasks.limit)
     held_out = load(settings.evaluate.tasks, limit=settings.evaluate.limit) if settings.evaluate else []
+    environments.require_fit(environment, tasks, settings.tasks.train)
+    if settings.evaluate:
+        environments.require_fit(environment, held_out, settings.evaluate.tasks)
     settings = with_rate(settings, algorithm.learns_from, adapted)
     look_out(settings, algorithm.learns_from, tasks, adapted)
     return Stage(settings, algorithm, reward, environment, tasks, held_out)

@@ -1,8 +1,9 @@
 """Drills: small generated functions over numbers, words and characters; the task set that needs no download.
 
-Three splits. `train` holds compositions of one to three stages. `test` holds compositions of a filter and a map that
-never occur together in train, though each occurs with others. `longer` has one more stage than any of train.
-The demonstrations of train are wordy and partly wrong, as real data are: reinforcement has something to mend.
+Four splits. `train` holds compositions of one to three stages. `test` holds compositions of a filter and a map that
+never occur together in train, though each occurs with others. `longer` has one more stage than any of train, and
+`more` others as long as those, to learn from. The demonstrations of train and more are wordy
+and partly wrong, as real data are: reinforcement has something to mend.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from assay.tasks.drills.operations import FAMILIES
 from assay.types import Check, Task
 
 SEED = 2026
+DEMONSTRATED = ("train", "more")
 WRONG_SHARE = 0.3
 """Of the demonstrations: those with one thing wrong."""
 DEMONSTRATIONS = 2
 HELD_OUT_SHARE = 0.18
 """Of the pairs of a filter and a map: those kept for `test`."""
-DOUBLES, LONGER = 50, 100
-"""Compositions of two filters, and of two maps, in `train`; compositions in `longer`."""
+DOUBLES, LONGER, MORE = 50, 100, 1000
+"""Compositions of two filters, and of two maps, in `train`; compositions in `longer`; at most in `more`."""
 CHECKS, VISIBLE = 5, 2
 """Per task; a visible one may be shown to the model when it failed."""
 TRIAL_INPUTS = 16
@@ -33,10 +35,10 @@ TRIAL_INPUTS = 16
 
 @task_set
 def drills(split: str = "train") -> Iterator[Task]:
-    """Generated one-function problems, no download needed. Splits: train, test (new combinations), longer."""
-    require_split("drills", split, ("train", "test", "longer"))
+    """Generated one-function problems, no download needed. Splits: train, test (new pairs), longer, more (as long)."""
+    require_split("drills", split, ("train", "test", "longer", "more"))
     for n, drill in enumerate(_splits()[split]):
-        yield _task(f"drills/{split}/{n}", drill, random.Random(SEED + n), demonstrated=split == "train")
+        yield _task(f"drills/{split}/{n}", drill, random.Random(SEED + n), demonstrated=split in DEMONSTRATED)
 
 
 @cache
@@ -58,12 +60,14 @@ def _splits() -> dict[str, list[Composition]]:
     two_maps = list(product(permutations(numbers.maps, 2), numbers.folds))
     train += _sample(draw, DOUBLES, (Composition(numbers, pair, (), fold) for pair, fold in two_filters))
     train += _sample(draw, DOUBLES, (Composition(numbers, (), pair, fold) for pair, fold in two_maps))
-    more_filters = (
+    more_filters = [
         Composition(numbers, pair, (change,), fold) for pair, fold in two_filters for change in numbers.maps
-    )
-    more_maps = (Composition(numbers, (keep,), pair, fold) for pair, fold in two_maps for keep in numbers.filters)
+    ]
+    more_maps = [Composition(numbers, (keep,), pair, fold) for pair, fold in two_maps for keep in numbers.filters]
     longer = _sample(draw, LONGER // 2, more_filters) + _sample(draw, LONGER // 2, more_maps)
-    found = {"train": train, "test": test, "longer": longer}
+    others = _sample(random.Random(SEED), MORE, more_filters + more_maps)
+    more = [drill for drill in others if drill not in longer]
+    found = {"train": train, "test": test, "longer": longer, "more": more}
     for drills in found.values():
         draw.shuffle(drills)
     return {split: [drill for drill in drills if _is_meaningful(drill)] for split, drills in found.items()}

@@ -1,0 +1,212 @@
+"""One turn against three on drills: the same start, tasks and completions; pass rate on longer compositions.
+
+    nice python -m bench.environments --folder runs/environments
+    nice python -m bench.environments --folder runs/environments --write
+
+The first trains and measures what the folder does not hold yet, and prints the table; the second also writes table and
+plot into docs/environments.md. What is counted is completions: every reply that a policy writes to learn from. A cell
+is the mean over the seeds with its 95 % interval (Student's t).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import comb
+from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
+from assay.environments.repair import visible
+from assay.evaluate.report import Evaluation, read_report
+from assay.judge import Job, Judge
+from assay.tasks import load
+from assay.train.measure import measure
+from assay.types import Task, Verdict
+from bench.algorithms import cell, half, learn
+
+PAGE = Path(__file__).parent.parent / "docs" / "environments.md"
+TRIES = 3
+COMMON = """
+name = "common"
+trackers = ["jsonl"]
+[tasks]
+train = "drills:train"
+[environment]
+name = "{environment}"
+[policy.tiny]
+context = 768
+[evaluate]
+tasks = "drills:longer"
+samples = 8
+max_tokens = 96
+[rollout]
+tasks_per_step = 32
+group = 8
+max_tokens = 96
+"""
+SFT = """
+[stages.sft]
+epochs = 6
+algorithm.name = "sft"
+dataset.batch = 64
+optimizer = { lr = 3e-3, schedule = "cosine", warmup = 10, weight_decay = 0.1 }
+"""
+RL = """
+[stages.rl]
+steps = {steps}
+evaluate = {{ every = {every}, before = true }}
+algorithm.name = "grpo"
+optimizer = {{ lr = 3e-4, warmup = 2 }}
+"""
+ARMS = {"one turn": "single_turn", "three turns": "repair"}
+COLOURS = {"one turn": "#e07b39", "three turns": "#4269d0"}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Pass rate over the completions learned from, and the policy at the end measured both ways, for one seed."""
+
+    completions: list[int]
+    passed: list[float]
+    alone: Evaluation
+    """In single turns."""
+    repairing: Evaluation
+    """In three turns."""
+    tried: float
+    """The first of three independent single turns that passes the visible checks, or the last."""
+
+
+def train(folder: Path, arm: str, seed: int, start: Path, given: argparse.Namespace) -> Curve:
+    """One arm with one seed. The steps are as many as its turns leave of the budget."""
+    steps = given.steps if ARMS[arm] == "repair" else given.single_steps
+    text = COMMON.format(environment=ARMS[arm]) + RL.format(steps=steps, every=given.every)
+    name = f"{ARMS[arm]}_{seed}"
+    learn(folder, name, text, "--policy.model", str(start), "--seed", str(seed))
+    rows = [json.loads(line) for line in (folder / name / "rl" / "metrics.jsonl").read_text().splitlines()]
+    completions, passed, so_far = [], [], 0.0
+    for row in rows:
+        so_far += 32 * 8 * row["rollout/turns"] if "rollout/turns" in row else 32 * 8 if row["step"] else 0
+        if "evaluate/pass@1" in row:
+            completions.append(round(so_far))
+            passed.append(100 * row["evaluate/pass@1"])
+    model = max((folder / name / "rl" / "checkpoints").iterdir())
+    alone, repairing = (evaluated(folder / name, model, way, seed) for way in ("single_turn", "repair"))
+    return Curve(completions, passed, alone, repairing, tried(folder / name / "single_turn"))
+
+
+def evaluated(folder: Path, model: Path, environment: str, seed: int) -> Evaluation:
+    """A checkpoint on the longer compositions in one environment."""
+    place = folder / environment
+    if not (place / "samples.jsonl").is_file():
+        settings = EvaluateSettings(tasks="drills:longer", samples=8, max_tokens=96)
+        policy = PolicySettings(model=str(model))
+        measure(environment, policy, settings, JudgeSettings(), seed, place, environment)
+    return read_report(place)[-1]
+
+
+def tried(folder: Path) -> float:
+    """Pass rate of TRIES single turns of which the first that passes the visible checks counts, over all draws."""
+    tasks = {task.id: task for task in load("drills:longer")}
+    rows = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
+    seen = asyncio.run(_seen([(tasks[row["task_id"]], row["solution"] or None) for row in rows]))
+    rates = []
+    for task in tasks:
+        own = [
+            (good, row["verdict"] == Verdict.PASS)
+            for row, good in zip(rows, seen, strict=True)
+            if row["task_id"] == task
+        ]
+        shown, passed = sum(good for good, _ in own), sum(right for _, right in own)
+        none = comb(len(own) - shown, TRIES) / comb(len(own), TRIES)
+        rates.append((1 - none) * passed / shown if shown else 0.0)
+    return 100 * statistics.fmean(rates)
+
+
+async def _seen(programs: Sequence[tuple[Task, str | None]]) -> list[bool]:
+    """Whether each passes its task's visible checks."""
+    async with Judge(stop_early=False) as judge:
+        jobs = [Job(replace(task, checks=tuple(visible(task))), program) for task, program in programs]  # type: ignore[arg-type]
+        return [execution.verdict is Verdict.PASS for execution in await judge.all(jobs)]
+
+
+def table(curves: dict[str, list[Curve]], given: argparse.Namespace) -> str:
+    rows = []
+    for arm, own in curves.items():
+        before = statistics.fmean(curve.passed[0] for curve in own)
+        spent = statistics.fmean(curve.completions[-1] for curve in own)
+        measured = [
+            cell([one.alone.pass_at[1] for one in own], 100),
+            cell([one.tried for one in own]),
+            cell([one.repairing.pass_at[1] for one in own], 100),
+            f"{statistics.fmean(one.repairing.mean_length for one in own):.0f}",
+        ]
+        rows.append(f"| {arm} | {spent:,.0f} | {before:.1f} | {' | '.join(measured)} |")
+    head = "| learned in | completions | before | one turn | first of three | three turns | tokens there |"
+    return f"{given.seeds} seeds.\n\n{head}\n| --- | --- | --- | --- | --- | --- | --- |\n" + "\n".join(rows) + "\n"
+
+
+def draw(curves: dict[str, list[Curve]], file: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for arm, own in curves.items():
+        spent = [statistics.fmean(values) for values in zip(*(curve.completions for curve in own), strict=True)]
+        points = [list(values) for values in zip(*(curve.passed for curve in own), strict=True)]
+        middle = [statistics.fmean(values) for values in points]
+        axes.plot(spent, middle, color=COLOURS[arm], marker="o", markersize=4, label=f"learns and answers in {arm}")
+        for curve in own:
+            axes.plot(curve.completions, curve.passed, color=COLOURS[arm], linewidth=0.7, alpha=0.5)
+        if len(own) > 1:
+            low = [mean - half(values) for mean, values in zip(middle, points, strict=True)]
+            high = [mean + half(values) for mean, values in zip(middle, points, strict=True)]
+            axes.fill_between(spent, low, high, color=COLOURS[arm], alpha=0.12, linewidth=0)
+    axes.set_xlabel("completions learned from")
+    axes.set_ylabel("pass@1 on longer compositions, %")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    figure.savefig(file, dpi=130)
+
+
+def write(curves: dict[str, list[Curve]], given: argparse.Namespace) -> None:
+    draw(curves, PAGE.with_suffix(".png"))
+    begin, end = "<!-- measured -->\n", "<!-- end -->"
+    before, _, rest = PAGE.read_text().partition(begin)
+    shown = f"\n{table(curves, given)}\n![Pass rate over completions]({PAGE.stem}.png)\n\n"
+    PAGE.write_text(before + begin + shown + end + rest.partition(end)[2])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=Path("runs/environments"))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=40, help="of three turns")
+    parser.add_argument("--single-steps", type=int, default=60, help="of one turn: as many completions, or more")
+    parser.add_argument("--every", type=int, default=10, help="steps between evaluations")
+    parser.add_argument("--write", action="store_true", help="also write docs/environments.md and its plot")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    learn(given.folder, "start", COMMON.format(environment="repair") + SFT)
+    start = max((given.folder / "start/sft/checkpoints").iterdir())
+    curves: dict[str, list[Curve]] = {arm: [] for arm in ARMS}
+    for seed in range(given.seeds):
+        for arm, own in curves.items():
+            own.append(train(given.folder, arm, seed, start, given))
+            print(f"{arm}, seed {seed}: {own[-1].passed}, {time.perf_counter() - began:.0f} s", flush=True)
+    print(f"\n{table(curves, given)}\n{(time.perf_counter() - began) / 60:.0f} minutes")
+    if given.write:
+        write(curves, given)
+
+
+if __name__ == "__main__":
+    main()

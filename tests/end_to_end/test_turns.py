@@ -1,0 +1,65 @@
+"""A run in `repair`: demonstrations are played, several turns are written, told, judged, learned from and measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import fmean
+
+import pyarrow.parquet as parquet
+import pytest
+
+from assay.config.load import load_plan
+from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
+from assay.errors import DataError
+from assay.train.measure import measure
+from assay.train.stages import run_plan
+from tests.end_to_end.recipes import write
+from tests.end_to_end.test_reward_goes_up import SETTINGS
+
+REPAIR = """
+[environment]
+name = "repair"
+turns = 3
+[stages.rl]
+steps = {rl}
+algorithm.name = "grpo"
+optimizer = {{ lr = 1e-3, warmup = 2 }}
+"""
+
+
+def run(folder: Path, sft: int, rl: int) -> list[dict[str, float]]:
+    """The numbers of every step of RL, after so many of SFT."""
+    text = SETTINGS.replace('trackers = ["jsonl"]', 'trackers = ["jsonl", "rollouts"]') + REPAIR.format(rl=rl)
+    words = ["--folder", str(folder / "runs"), "--stages.sft.steps", str(sft)]
+    run_plan(load_plan(write(folder, text), words), announce=lambda line: None)
+    return [json.loads(line) for line in (folder / "runs/up/rl/metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_of_several_turns_trains_and_is_measured(tmp_path: Path) -> None:
+    steps = run(tmp_path, 25, 2)
+    assert all(1 < step["rollout/turns"] <= 3 for step in steps)
+    assert all(step["learn/tokens"] > 0 for step in steps)
+    rows = parquet.read_table(tmp_path / "runs/up/rl/rollouts/step_000001.parquet").to_pylist()
+    told = [row for row in rows if row["observation"]]
+    assert told
+    assert {row["turn"] for row in told} <= {0, 1}, "nothing is told after the third"
+    assert all(row["observation"].startswith("That fails: ") for row in told)
+
+    model = PolicySettings(model=str(tmp_path / "runs/up/rl/checkpoints/step_000002"))
+    settings = EvaluateSettings(tasks="drills:longer", limit=3, samples=2, max_tokens=40)
+    found = measure("model", model, settings, JudgeSettings(), 0, tmp_path / "report", "repair")
+    assert found.mean_length > 40, "more than a turn"
+    hidden = EvaluateSettings(tasks=str(tmp_path / "hidden.jsonl"), samples=1)
+    (tmp_path / "hidden.jsonl").write_text(
+        '{"id": "a", "prompt": "f", "entry_point": "f", "tests": ["assert f() == 1"]}'
+    )
+    with pytest.raises(DataError, match="'repair' needs a visible check"):
+        measure("model", model, hidden, JudgeSettings(), 0, tmp_path / "other", "repair")
+
+
+@pytest.mark.long
+def test_the_reward_of_several_turns_goes_up(tmp_path: Path) -> None:
+    rates = [step["reward/pass_rate"] for step in run(tmp_path, 60, 16)]
+    assert rates[0] < 0.75, "there is room"
+    assert fmean(rates[-4:]) > fmean(rates[:3]) + 0.1, str(rates)

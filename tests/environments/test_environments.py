@@ -1,0 +1,75 @@
+"""Environments from settings: what is refused, what is listed, what an own one looks like."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from assay import environments
+from assay.cli import app
+from assay.errors import DataError, SettingsError
+from assay.registry import load_plugins
+from assay.types import Check, Task, Verdict
+from tests.rollout.talks import ADD, RIGHT, WRONG, talk
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "environments.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ({"name": "repairs"}, "unknown environment 'repairs'; did you mean 'repair'?"),
+        ({"name": "repair", "turnss": 3}, r"environment\.turnss.*did you mean 'environment\.turns'"),
+        ({"name": "repair", "turns": "three"}, r"environment\.turns.*integer"),
+        ({"name": "single_turn", "turns": 3}, r"environment\.turns"),
+        ({"turns": 3}, r"`environment\.name` is missing"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_a_hint(table: dict[str, object], complaint: str) -> None:
+    with pytest.raises(SettingsError, match=complaint):
+        environments.build(table)
+
+
+def test_repair_needs_one_task_with_a_visible_check() -> None:
+    hidden = Task("t", "", (Check("assert f() == 1"),), "f")
+    repair = environments.build({"name": "repair"})
+    environments.require_fit(repair, [hidden, ADD], "mine.jsonl")
+    environments.require_fit(environments.build({"name": "single_turn"}), [hidden], "mine.jsonl")
+    with pytest.raises(DataError, match=r"'repair' needs a visible check, and no task of 'mine\.jsonl' has one"):
+        environments.require_fit(repair, [hidden, hidden], "mine.jsonl")
+
+
+def test_a_single_turn_is_one_reply_under_all_checks() -> None:
+    rollout, asked = talk(WRONG, environment={"name": "single_turn"})
+    assert len(asked) == 1
+    assert rollout.execution
+    assert (rollout.execution.verdict, rollout.execution.total) == (Verdict.WRONG, 2)
+    assert rollout.score
+    assert rollout.score.total == 0.0
+
+
+def test_the_list_shows_environments_with_their_first_line() -> None:
+    shown = CliRunner().invoke(app, ["list", "environments"]).output
+    assert "repair" in shown
+    assert "Tells how a visible check fails" in shown
+    assert "grpo" not in shown
+
+
+def test_the_environment_on_the_page_is_a_file_that_works(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[0])
+    load_plugins(("own.py",), tmp_path)
+    rollout, asked = talk("Plus.", RIGHT, environment={"name": "think_first"})
+    assert [turn.observation for turn in rollout.turns] == ["Now the program, please.", ""]
+    assert asked[0].stop == ("\n\n",)
+    assert rollout.passed
+
+
+def test_the_page_has_a_row_for_every_environment() -> None:
+    every = environments.environments
+    own = [name for name in every if every[name].talk.__module__.startswith("assay.")]
+    assert re.findall(r"^\| `(\w+)` \|", PAGE, flags=re.MULTILINE) == sorted(
+        own, key=["single_turn", "repair", "python_tool"].index
+    )

@@ -1,0 +1,69 @@
+"""One rollout of a scripted engine before a real judge, with real tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from assay import environments, rewards
+from assay.engines.base import Request, Sampling
+from assay.judge import Judge
+from assay.policy.chat import Chat
+from assay.rollout.attempt import Means, ask, attempt
+from assay.types import Check, Rollout, Task
+from tests.policies import tiny_policy
+from tests.scripted import ScriptedEngine
+
+ADD = Task(
+    "add", "# f(a, b): add them\n", (Check("assert f(1, 2) == 3", hidden=False), Check("assert f(5, 5) == 10")), "f",
+    reference="def f(a, b):\n    return a + b\n",
+)  # fmt: skip
+RIGHT = "def f(a, b):\n    return a + b\n"
+WRONG = "def f(a, b):\n    return a - b\n"
+FLAT = "def f(a, b):\n    return 3\n"
+"""Passes the visible check alone."""
+
+
+@cache
+def plain() -> Chat:
+    """The chat of the tiny policy, which continues text."""
+    with TemporaryDirectory() as folder:
+        return tiny_policy(Path(folder)).chat
+
+
+class Writer(ScriptedEngine):
+    """Says one line after another, in the tokens that a policy would end it with."""
+
+    def __init__(self, lines: Sequence[str], chat: Chat) -> None:
+        super().__init__(lambda request, member: next(self.lines), chat.said)
+        self.lines = iter(lines)
+        self.requests: list[Request] = []
+
+    async def write(self, request: Request, sampling: Sampling) -> Any:
+        self.requests.append(request)
+        return await super().write(request, sampling)
+
+
+def means(writer: Any, judge: Any, chat: Chat, environment: dict[str, Any], **changes: Any) -> Means:
+    terms = changes.pop("rewards", {"tests": {}})
+    given: dict[str, Any] = {"sampling": Sampling(200), **changes}
+    return Means(writer, judge, chat, environments.build(environment), rewards.build(terms), **given)
+
+
+def talk(*lines: str, task: Task = ADD, chat: Chat | None = None, **changes: Any) -> tuple[Rollout, list[Request]]:
+    """The rollout in which the engine says the lines, by default in `repair`, and what it was asked."""
+    environment = changes.pop("environment", {"name": "repair"})
+    chat = chat or plain()
+    writer = Writer(lines, chat)
+
+    async def run() -> Rollout:
+        async with Judge(stop_early=False) as judge:
+            using = means(writer, judge, chat, environment, **changes)
+            (asked,) = ask([task], chat, 1, None)
+            return await attempt(asked, using, seed=3)
+
+    return asyncio.run(run()), writer.requests

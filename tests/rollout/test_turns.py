@@ -1,0 +1,126 @@
+"""Rollouts of several turns: seeds, room, stop strings, machine failures, scores, and the samples they become."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from assay.algorithms import algorithms
+from assay.engines.base import Sampling
+from assay.environments import Talk, environment
+from assay.errors import SandboxError
+from assay.rollout.samples import describe, to_samples
+from assay.types import Completion, Execution, Rollout, Score, Task, Turn, Verdict
+from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, plain, talk
+
+
+@environment
+async def calculator(talk: Talk) -> None:
+    """Reads up to an equals sign, and says what is right of it."""
+    said = await talk.reply(stop=("=",))
+    talk.show(f"{len(said)}")
+    await talk.reply()
+
+
+@environment
+async def lossy(talk: Talk) -> None:
+    """The machine fails it after a reply."""
+    await talk.reply()
+    raise SandboxError("the interpreter was lost")
+
+
+def test_every_turn_has_a_seed_of_its_own_and_the_turns_own_stop_strings() -> None:
+    task = replace(ADD, stop=("\n# f(",))
+    _, asked = talk("1 + 1", RIGHT, task=task, environment={"name": "calculator"})
+    assert [request.stop for request in asked] == [("\n# f(", "="), ("\n# f(",)]
+    assert asked[0].seed != asked[1].seed
+
+
+@pytest.mark.parametrize(
+    ("task", "environment"),
+    [(replace(ADD, setup="1 / 0"), "repair"), (replace(ADD, setup="1 / 0"), "single_turn"), (ADD, "lossy")],
+)
+def test_what_the_machine_fails_on_any_turn_is_dropped_and_counted(task: Task, environment: str) -> None:
+    rollout, asked = talk(WRONG, RIGHT, task=task, environment={"name": environment})
+    assert len(asked) == 1
+    assert rollout.failure
+    assert rollout.score is None
+    assert to_samples([[rollout]]) == []
+    assert describe([[rollout]]) == {"rollout/failed": 1.0}
+
+
+def test_a_context_without_room_for_a_reply_ends_the_rollout_with_the_reply_before() -> None:
+    first, second = (len(request.prompt) for request in talk(WRONG, RIGHT)[1])
+    assert second > first
+    rollout, asked = talk(WRONG, RIGHT, context=second)
+    assert len(asked) == 1
+    assert rollout.execution
+    assert rollout.execution.verdict is Verdict.WRONG
+
+
+def test_a_reply_has_the_room_that_is_left() -> None:
+    _, second = (len(request.prompt) for request in talk(WRONG, RIGHT)[1])
+    rollout, _ = talk(WRONG, RIGHT, context=second + 3)
+    assert [turn.completion.ended for turn in rollout.turns] == ["stop", "length"]
+    assert rollout.turns[1].completion.tokens == plain().said(RIGHT)[:3]
+
+
+def test_turns_are_scored_under_all_checks_where_the_settings_ask_for_it() -> None:
+    rollout, _ = talk(WRONG, FLAT, rewards={"tests": {"mode": "fraction"}}, scores_turns=True)
+    assert [turn.score.total for turn in rollout.turns if turn.score] == [0.0, 0.5]
+    assert rollout.score == rollout.turns[-1].score
+    (first, second) = to_samples([[rollout]], turn_discount=0.4)
+    assert [first.reward, second.reward] == pytest.approx([0.0 + 0.4 * 0.5, 0.5])
+
+
+def turn(prompt: tuple[int, ...], tokens: tuple[int, ...], score: float | None = None, version: int = 1) -> Turn:
+    completion = Completion("x", tokens, (-0.5,) * len(tokens), "stop", (version,) * len(tokens))
+    return Turn(prompt, completion, "x", Execution(Verdict.WRONG), score=None if score is None else Score(score))
+
+
+def rolled(*turns: Turn, total: float = 1.0) -> Rollout:
+    return Rollout(ADD, turns, Score(total))
+
+
+def test_turns_that_read_on_are_one_sample_with_the_mask_on_what_the_policy_wrote() -> None:
+    (sample,) = to_samples([[rolled(turn((1, 2), (3, 4), version=2), turn((1, 2, 3, 4, 9, 9), (5,)))]], limit=8)
+    assert sample.tokens == (1, 2, 3, 4, 9, 9, 5)
+    assert sample.mask == (False, False, True, True, False, False, True)
+    assert list(sample.logprobs) == [0, 0, -0.5, -0.5, 0, 0, -0.5]
+    assert [sample.version, sample.limit, sample.rollout] == [1, 16, None]
+
+
+def test_a_conversation_that_was_rendered_otherwise_goes_on_in_a_sample_of_its_own() -> None:
+    dialogue = rolled(turn((1, 2), (3, 4)), turn((1, 2, 7, 9), (5,)), turn((1, 2, 7, 9, 5, 9), (6,)))
+    first, second = to_samples([[rolled(turn((1,), (2,)), total=0.0), dialogue]])[1:]
+    assert (first.tokens, first.mask) == ((1, 2, 3, 4), (False, False, True, True))
+    assert (second.tokens, second.mask) == ((1, 2, 7, 9, 5, 9, 6), (False,) * 4 + (True, False, True))
+    assert first.rollout == second.rollout == 1
+
+
+def test_parts_of_a_rollout_count_once_in_the_baseline_of_their_group() -> None:
+    split = rolled(turn((1, 2), (3, 4)), turn((1, 2, 7, 9), (5,)), total=1.0)
+    whole = [rolled(turn((1, 2), (3,)), total=0.0) for _ in range(3)]
+    samples = algorithms["grpo"].build({"name": "grpo", "scale": "none"}).credit(to_samples([[split, *whole]]))
+    assert [sample.advantages[-1] for sample in samples] == [0.75, 0.75, -0.25, -0.25, -0.25]
+
+
+def test_a_scored_turn_is_worth_its_own_score_and_the_later_ones_discounted() -> None:
+    dialogue = rolled(turn((1,), (2,), 0.5), turn((1, 2, 3), (4,), 0.0), turn((1, 2, 3, 4), (5,), 1.0))
+    samples = to_samples([[dialogue]], turn_discount=0.4)
+    assert [sample.reward for sample in samples] == pytest.approx([0.5 + 0.4 * 0 + 0.16 * 1, 0.4, 1.0])
+    assert [sample.tokens for sample in samples] == [(1, 2), (1, 2, 3, 4), (1, 2, 3, 4, 5)]
+    assert [sum(sample.mask) for sample in samples] == [1, 1, 1]
+    unscored = rolled(turn((1,), (2,)), turn((1, 2, 3), (4,), 1.0))
+    assert [sample.reward for sample in to_samples([[unscored]], turn_discount=0.4)] == [0.4, 1.0]
+
+
+def test_the_tokens_of_a_real_dialogue_are_one_sample() -> None:
+    rollout, asked = talk(WRONG, RIGHT, sampling=Sampling(60))
+    (sample,) = to_samples([[rollout]], limit=60)
+    wrong, right = plain().said(WRONG), plain().said(RIGHT)
+    assert sample.tokens == asked[1].prompt + right
+    learned = tuple(token for token, own in zip(sample.tokens, sample.mask, strict=True) if own)
+    assert learned == wrong + right
+    assert describe([[rollout]])["rollout/turns"] == 2.0
