@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from assay.errors import SettingsError
 
 CONNECT, CALL = 30.0, 900.0
 """Seconds to be connected, and for a call that is no completion: those take as long as they take."""
+PULSE = 3.0
+"""Seconds between looks at a server that has not answered: one whose core is dead may keep its connections for ever."""
 KEPT = 2.0
 """Seconds that an unused connection is kept; the server closes it after 5."""
 
@@ -42,6 +45,7 @@ class Client:
 
     def __init__(self, url: str, socket: str | None = None, places: int = 100) -> None:
         self.url, self.socket = url, socket
+        self._look: asyncio.Task[bool] | None = None
         token = os.environ.get("VLLM_API_KEY")
         limits = httpx2.Limits(max_connections=places + 20, keepalive_expiry=KEPT)
         self._http = httpx2.AsyncClient(
@@ -61,6 +65,12 @@ class Client:
             return (await self._http.get("/health", timeout=CONNECT)).is_success
         except httpx2.TransportError:
             return False
+
+    async def _is_there(self) -> bool:
+        """The same, asked once for all that wait."""
+        if self._look is None or self._look.done():
+            self._look = asyncio.create_task(self.is_healthy())
+        return await asyncio.shield(self._look)
 
     async def write(
         self, model: str | None, prompt: Sequence[int], sampling: Sampling, stops: Sequence[int], words: Sequence[str]
@@ -97,10 +107,17 @@ class Client:
 
     async def call(self, path: str, body: Any = None, wait: float | None = CALL, verb: str = "POST") -> Any:
         """What the answer says, if it is JSON."""
+        timeout = httpx2.Timeout(wait, connect=CONNECT)
+        asking = asyncio.create_task(self._http.request(verb, path, json=body, timeout=timeout))
         try:
-            answer = await self._http.request(verb, path, json=body, timeout=httpx2.Timeout(wait, connect=CONNECT))
+            while not (await asyncio.wait([asking], timeout=PULSE))[0]:
+                if not await self._is_there():
+                    raise LostError(f"{path} is not answered any more")
+            answer = await asking
         except httpx2.TransportError as error:
             raise LostError(f"{path}: {type(error).__name__} {error}".strip()) from error
+        finally:
+            asking.cancel()
         if answer.status_code == 404 or answer.is_server_error:
             raise LostError(f"{path} answers {answer.status_code}: {answer.text[:300]}")
         if not answer.is_success:
