@@ -22,6 +22,7 @@ class Files:
     def arguments(self, policy: Policy, folder: Path) -> list[str]:
         """The weights that were packed last: the checkpoint that the policy came from may be gone at a restart."""
         policy.chat.tokenizer.save_pretrained(folder / "tokenizer")
+        policy.model.config.save_pretrained(folder / "tokenizer")  # vLLM looks for it there, twice, with a pause
         return ["--model", str(folder / CURRENT), "--tokenizer", str(folder / "tokenizer")]
 
     def pack(self, policy: Policy, folder: Path) -> None:
