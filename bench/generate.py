@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import atexit
 import os
 import random
 import statistics
@@ -88,13 +87,12 @@ def by_assay(policy: Policy) -> Way:
 
 
 def by_vllm(policy: Policy, python: str, folder: Path) -> tuple[Way, Callable[[], float]]:
-    """Through a server with one thread of arithmetic; and what tells the CPU time of all its processes and this one."""
+    """Through a server with one thread of arithmetic, until this process ends; and what tells the CPU time of both."""
     os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "0"
     settings = EngineSettings(name="vllm", tokens=1 << 17, python=python, arguments=("--skip-tokenizer-init",))
     loop = asyncio.new_event_loop()
     opened = open_vllm(policy, settings, folder, 0)
     engine = loop.run_until_complete(opened.__aenter__())
-    atexit.register(lambda: loop.run_until_complete(opened.__aexit__(None, None, None)))
 
     def write(requests: list[Request], most: int, seed: int) -> list[int]:
         async def all_of_it() -> list[Completion]:

@@ -173,7 +173,8 @@ class VllmEngine:
                     except LostError as error:
                         self._lost(server, error)
                     else:
-                        server.deaths = 0
+                        if piece.tokens:
+                            server.deaths = 0
                     finally:
                         server.writing -= 1
         return completion
