@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from assay.engines.base import Request, Sampling
-from assay.types import Completion
+from assay.types import Completion, Metrics
 
 
 class ScriptedEngine:
@@ -19,6 +19,7 @@ class ScriptedEngine:
         self.script = script
         self.encode = encode
         self.version = 0
+        self.numbers: Metrics = {}
         self.asked: Counter[tuple[int, ...]] = Counter()
 
     async def load(self, policy: Any, version: int) -> None:

@@ -18,7 +18,7 @@ LAYERS = [
 ]  # fmt: skip
 TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train")
 FOR_A_PACKAGE = "integrations/verifiers.py"
-FILE_LINES, FUNCTION_LINES, PACKAGE_LINES = 400, 60, 16_900
+FILE_LINES, FUNCTION_LINES, PACKAGE_LINES = 400, 60, 17_900
 
 
 def name_of(file: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from assay.types import Completion
+from assay.types import Completion, Metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,10 @@ class Engine(Protocol):
     @property
     def places(self) -> int:
         """Completions it can write at once; more wait."""
+
+    @property
+    def numbers(self) -> Metrics:
+        """What there is to say of the last load."""
 
     async def load(self, policy: Any, version: int) -> None:
         """From the return on, write with the weights of `policy`, marked as `version`.

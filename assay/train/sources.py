@@ -171,6 +171,7 @@ class RolloutSource:
             "engine/tokens_per_second": writing.done / writing.busy if writing.busy else 0.0,
             "engine/occupancy": writing.used / writing.busy if writing.busy else 0.0,
             **({"lag/dropped": float(dropped)} if self.rollout.lag else {}),
+            **self.means.engine.numbers,
         }
 
     async def _begin(self, number: int) -> list[Rollout]:

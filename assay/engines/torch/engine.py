@@ -18,7 +18,7 @@ from assay.engines.torch.prompts import Plain
 from assay.engines.torch.slots import Slots
 from assay.errors import MachineError, SettingsError
 from assay.policy.load import Policy
-from assay.types import Completion
+from assay.types import Completion, Metrics
 
 
 class TorchEngine:
@@ -37,6 +37,7 @@ class TorchEngine:
                 "a quantized model is not copied: use engine.dtype = 'policy' and rollout.lag = 0 with it"
             )
         self.version = 0
+        self.numbers: Metrics = {}
         self._tried: tuple[Any, bool] | None = None
         self._copied: tuple[Any, Any] | None = None
         self._inbox: deque[Row] = deque()

@@ -147,7 +147,6 @@ class VllmEngine:
             "engine/probe_difference": max(differences),
             "engine/restarts": float(self._restarts),
             "time/pack": packed - start,
-            "time/sync": time.perf_counter() - packed,
         }
 
     async def write(self, request: Request, sampling: Sampling) -> Completion:
