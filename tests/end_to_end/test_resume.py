@@ -86,7 +86,10 @@ def numbers(folder: Path, stage: str) -> list[dict[str, float]]:
     An evaluation that a kill kept from being noted down is made again, and says the same: it counts once.
     """
     lines = (folder / RUN / stage / "metrics.jsonl").read_text().splitlines()
-    rows = [{key: value for key, value in json.loads(line).items() if not key.startswith(("time/", "engine/"))} for line in lines]
+    rows = [
+        {key: value for key, value in json.loads(line).items() if not key.startswith(("time/", "engine/"))}
+        for line in lines
+    ]
     return [row for row, before in zip(rows, [None, *rows], strict=False) if row != before]
 
 
