@@ -39,8 +39,9 @@ class Request:
 class Engine(Protocol):
     """Writes completions with the weights it was last given."""
 
-    places: int
-    """Completions it can write at once; more wait."""
+    @property
+    def places(self) -> int:
+        """Completions it can write at once; more wait."""
 
     async def load(self, policy: Any, version: int) -> None:
         """From the return on, write with the weights of `policy`, marked as `version`.

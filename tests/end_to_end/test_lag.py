@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def test_a_run_with_lag_tells_of_its_time_its_engine_and_its_lag_and_is_evaluate
 def test_a_run_with_lag_that_is_killed_and_stopped_goes_on_without_losing_or_repeating_a_group(tmp_path: Path) -> None:
     prepare(tmp_path, steps=9)
     for step, sign, code in ((2, signal.SIGKILL, -signal.SIGKILL), (4, signal.SIGTERM, 0), (5, signal.SIGINT, 0)):
-        assert kill_when(tmp_path, lambda step=step: is_tracked(tmp_path, "grpo", step), sign) == code
+        assert kill_when(tmp_path, partial(is_tracked, tmp_path, "grpo", step), sign) == code
         assert ("stopped as asked" in (tmp_path / "said").read_text()) == (code == 0)
     code, said = finish(tmp_path, "train", "small.toml")  # type: ignore[assignment]
     assert code == 0, said

@@ -46,8 +46,20 @@ def test_a_run_asked_to_stop_while_it_evaluates_saves_what_it_has_learned(every:
     settings = run_settings(evaluate={"tasks": "drills:test", "every": 2, "before": False}, save={"every": every})
     learner = SimpleNamespace(step=lambda samples, step: {}, policy=None)
     source = SimpleNamespace(publish=nothing, next=nothing)
-    parts: list[Any] = [SimpleNamespace(settings=settings), None, learner, source, None, None, [], 4, 0, 0]
-    run = Interrupted(*parts, ThreadPoolExecutor(1))
+    parts: list[Any] = [
+        SimpleNamespace(settings=settings),
+        None,
+        learner,
+        source,
+        None,
+        None,
+        [],
+        4,
+        0,
+        0,
+        ThreadPoolExecutor(1),
+    ]
+    run = Interrupted(*parts)
     run.at, run.kept = at, []
     with _stopping_on_signals(run):
         asyncio.run(train(run))
