@@ -265,6 +265,12 @@ class RunSettings(Section):
         return self
 
     @model_validator(mode="after")
+    def _four_bits_are_not_copied(self) -> RunSettings:
+        if self.policy.quantize and (self.rollout.lag or self.engine.dtype != "policy"):
+            raise ValueError("a quantized model is not copied: use `rollout.lag = 0` and `engine.dtype = 'policy'`")
+        return self
+
+    @model_validator(mode="after")
     def _lengths_and_names_are_given(self) -> RunSettings:
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("give either `steps` or `epochs`")

@@ -239,3 +239,19 @@ def test_settings_cannot_be_changed_once_read(tmp_path: Path) -> None:
     settings = load_plan(write(tmp_path, MINIMAL)).stages[0]
     with pytest.raises(ValueError, match="frozen"):
         settings.seed = 3  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("copied", ["rollout.lag = 1", 'engine.dtype = "bfloat16"'])
+def test_a_quantized_policy_that_would_have_to_be_copied_is_refused_before_anything_runs(
+    tmp_path: Path, copied: str
+) -> None:
+    text = MINIMAL + 'policy = { quantize = "nf4", lora = {} }\n'
+    load_plan(write(tmp_path, text))
+    with pytest.raises(SettingsError, match=r"rollout\.lag = 0"):
+        load_plan(write(tmp_path, text + copied))
+
+
+def test_groups_ahead_need_a_lag(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"rollout\.ahead.*needs a.*rollout\.lag"):
+        load_plan(write(tmp_path, MINIMAL + "rollout.ahead = 2\n"))
+    assert load_plan(write(tmp_path, MINIMAL + "rollout = { ahead = 2, lag = 1 }\n")).stages[0].rollout.ahead == 2

@@ -189,7 +189,7 @@ def test_what_a_group_raised_while_the_policy_learned_is_raised_even_if_the_grou
 @pytest.mark.parametrize(("lag", "ahead"), [(0, 0), (1, 3), (2, 6)])
 def test_a_stream_that_is_cut_off_anywhere_goes_on_without_losing_or_repeating_a_group(lag: int, ahead: int) -> None:
     async def test() -> None:
-        position: dict[str, Any] = {"next": 0, "open": []}
+        position: Any = {"next": 0, "open": []}
         taken: list[int] = []
         for step in range(6):
             writing = Writing(*(number for number in range(100) if number % 7 == step))

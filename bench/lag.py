@@ -1,0 +1,197 @@
+"""Steps an hour of a run that is one version behind, beside a synchronous one, where writing takes as long as learning.
+
+    python -m bench.lag                        # the engine is a clock: it answers after so many seconds, on no core
+    python -m bench.lag --vllm DIR/bin/python  # a vLLM server writes, on a core of its own; the run has the other
+
+The learner and the judge are real in both: 32 drills x 8 answers, a GRPO step of the demo's policy. The clock is set to
+what the learner's last step took; with a server, `--tokens` and `--group` bring writing and learning together.
+Runs alternate; the first two steps of each are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import torch
+
+from assay import environments, rewards
+from assay.algorithms import algorithms
+from assay.config.sections import PolicySettings, RunSettings, TinySettings
+from assay.engines.base import Request, Sampling
+from assay.judge import Judge
+from assay.policy.load import Policy, load_policy
+from assay.policy.tiny import make_tiny
+from assay.rollout.attempt import Means
+from assay.tasks import load
+from assay.train.learner import Learner
+from assay.train.sources import RolloutSource
+from assay.types import Completion, Task
+
+PROMPTS, GROUP = 32, 8
+
+
+class Clock:
+    """An engine that answers each request with one of its task's demonstrations, after `seconds` spread by a fifth."""
+
+    places = PROMPTS * GROUP
+
+    def __init__(self, policy: Policy, tasks: list[Task], seconds: float) -> None:
+        self.seconds = seconds
+        self.version = 0
+        self.answers = {
+            policy.chat.prompt(task): [
+                sample.tokens[len(policy.chat.prompt(task)) :] for sample in policy.chat.dialogues(task)
+            ]
+            for task in tasks
+        }
+        self.chat = policy.chat
+
+    async def load(self, policy: Any, version: int) -> None:
+        """What is under way goes on."""
+        self.version = version
+
+    async def write(self, request: Request, sampling: Sampling) -> Completion:
+        """A demonstration, right or wrong."""
+        draw, version = random.Random(request.seed), self.version
+        tokens = draw.choice(self.answers[request.prompt])
+        await asyncio.sleep(self.seconds * draw.uniform(0.8, 1.0))
+        versions = (version,) * len(tokens)
+        return Completion(self.chat.text(tokens), tokens, (-1.0,) * len(tokens), "stop", versions)
+
+
+class Clocked:
+    """A run over the clock; `lag` is 0 or 1."""
+
+    def __init__(self, model: Path, lag: int, judge: Judge) -> None:
+        given = {
+            "steps": 1000, "stage": "bench", "algorithm": {"name": "grpo"}, "optimizer": {"lr": 1e-6},
+            "tasks": {"train": "drills:train"},
+            "rollout": {"lag": lag, "tasks_per_step": PROMPTS, "group": GROUP, "max_tokens": 96},
+        }  # fmt: skip
+        settings = RunSettings.model_validate(given)
+        tasks = [replace(task, stop=()) for task in load("drills:train")]
+        policy = self.policy = load_policy(PolicySettings(model=str(model), device="cpu"))
+        self.engine = Clock(policy, tasks, 1.0)
+        talk, reward = environments.build({"name": "single_turn"}), rewards.build({"tests": {}, "length": {}})
+        means = Means(self.engine, judge, policy.chat, talk, reward, Sampling(96), policy.context)
+        self.source = RolloutSource(settings, tasks, policy, means)
+        self.learner = Learner(settings, algorithms["grpo"].build(settings.algorithm), policy, 1000, 1.0)
+        self.numbers = itertools.count()
+
+    async def step(self) -> dict[str, float]:
+        """One step, as the loop does it; what it took in `seconds`."""
+        start, number = time.perf_counter(), next(self.numbers)
+        await self.source.publish(self.policy, number)
+        seen = await self.source.next(number)
+        learned = await asyncio.to_thread(self.learner.step, seen.samples, number)
+        self.engine.seconds = learned["time/learn"]
+        return seen.metrics | learned | {"seconds": time.perf_counter() - start}
+
+
+async def by_the_clock(rounds: int, steps: int) -> None:
+    """Print steps an hour of both."""
+    with tempfile.TemporaryDirectory() as kept:
+        model = make_tiny(Path(kept) / "model", load("drills:train"), TinySettings(), 0)
+        async with Judge(stop_early=False) as judge:
+            ratios = []
+            for _ in range(rounds):
+                found = {}
+                for lag in (0, 1):
+                    run = Clocked(model, lag, judge)
+                    told = [await run.step() for _ in range(steps + 2)][2:]
+                    await run.source.close()
+                    mean = {
+                        name: statistics.mean(one.get(name, 0.0) for one in told)
+                        for name in ("seconds", "time/learn", "time/wait", "time/judge", "lag/mean", "lag/dropped")
+                    }
+                    found[lag] = mean["seconds"]
+                    print(f"lag {lag}: {3600 / mean['seconds']:.0f} steps an hour, means of", mean, flush=True)
+                ratios.append(found[0] / found[1])
+            shown = f"{statistics.median(ratios):.2f} times ({min(ratios):.2f} to {max(ratios):.2f})"
+            print(f"one version behind: {shown} the steps an hour")
+
+
+SERVED = """
+name = "lag{lag}"
+folder = "{folder}"
+algorithm.name = "grpo"
+stage = "grpo"
+steps = {steps}
+tasks.train = "drills:train"
+optimizer.lr = 1e-6
+rollout = {{ lag = {lag}, tasks_per_step = 32, group = {group}, max_tokens = {tokens} }}
+engine = {{ name = "vllm", servers = ["{url}"] }}
+[policy]
+model = "{model}"
+[rewards]
+tests = {{}}
+length = {{ alpha = 0.3, on_failure = true }}
+"""
+
+
+def by_a_server(given: argparse.Namespace) -> None:
+    """Print steps an hour of both: the server has the first core, the run the second."""
+    server, run = (["taskset", "-c", core] for core in given.cores)
+    with tempfile.TemporaryDirectory() as kept:
+        model = given.model or make_tiny(Path(kept) / "model", load("drills:train"), TinySettings(), 0)
+        arguments = ["--model", str(model), "--port", str(given.port), "--dtype", "float32", *given.arguments]
+        command = [*server, given.vllm, "-m", "vllm.entrypoints.openai.api_server", *arguments]
+        environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+        with subprocess.Popen(command, env=environment) as process:
+            try:
+                for round, lag in itertools.product(range(given.rounds), (0, 1)):
+                    file = Path(kept) / f"lag{lag}.toml"
+                    shape = {"lag": lag, "folder": kept, "steps": given.steps + 2, "group": given.group}
+                    url = f"http://127.0.0.1:{given.port}"
+                    file.write_text(SERVED.format(**shape, tokens=given.tokens, url=url, model=model))
+                    subprocess.run([*run, sys.executable, "-m", "assay.cli", "train", file, "--fresh"], check=True)
+                    lines = (Path(kept) / f"lag{lag}/grpo/metrics.jsonl").read_text().splitlines()
+                    told = [one for line in lines if "loss" in (one := json.loads(line))][2:]
+                    seconds = statistics.mean(one["time/wait"] + one["time/sync"] + one["time/learn"] for one in told)
+                    writing = statistics.mean(one["time/generate"] for one in told)
+                    learning = statistics.mean(one["time/learn"] for one in told)
+                    print(
+                        f"round {round}, lag {lag}: {3600 / seconds:.0f} steps an hour; "
+                        f"writing {writing:.1f} s, learning {learning:.1f} s of {seconds:.1f}",
+                        flush=True,
+                    )
+            finally:
+                process.terminate()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--vllm", metavar="PYTHON", help="interpreter of an environment that has vllm")
+    parser.add_argument("--cores", nargs=2, default=("0", "1"), help="of the server, and of the run")
+    parser.add_argument("--model", help="a model directory; else the tiny policy with random weights")
+    parser.add_argument("--port", type=int, default=8123)
+    parser.add_argument("--group", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--arguments", nargs="*", default=(), help="more of the server's")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.vllm:
+        by_a_server(given)
+    else:
+        asyncio.run(by_the_clock(given.rounds, given.steps))
+
+
+if __name__ == "__main__":
+    main()
