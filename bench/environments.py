@@ -55,7 +55,7 @@ score_turns = true
 """
 SFT = """
 [stages.sft]
-epochs = 9
+epochs = 6
 algorithm.name = "sft"
 dataset.batch = 64
 optimizer = { lr = 3e-3, schedule = "cosine", warmup = 10, weight_decay = 0.1 }
@@ -65,7 +65,7 @@ RL = """
 steps = {steps}
 evaluate.every = {every}
 algorithm.name = "grpo"
-optimizer = {{ lr = 3e-4, warmup = 2 }}
+optimizer = {{ lr = 2e-4, warmup = 2 }}
 """
 ARMS = {"one turn": ("single_turn", 80, 20), "three turns": ("repair", 30, 10)}
 """Environment, steps, and steps between evaluations: three turns are about as many completions in fewer steps."""
