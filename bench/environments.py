@@ -38,19 +38,20 @@ COMMON = """
 name = "common"
 trackers = ["jsonl"]
 [tasks]
-train = "drills:train"
+train = "drills:more"
 [environment]
 name = "{environment}"
 [policy.tiny]
 context = 768
 [evaluate]
 tasks = "drills:longer"
-samples = 8
+samples = 4
 max_tokens = 96
 [rollout]
-tasks_per_step = 32
+tasks_per_step = 16
 group = 8
 max_tokens = 96
+score_turns = true
 """
 SFT = """
 [stages.sft]
@@ -62,11 +63,13 @@ optimizer = { lr = 3e-3, schedule = "cosine", warmup = 10, weight_decay = 0.1 }
 RL = """
 [stages.rl]
 steps = {steps}
-evaluate = {{ every = {every}, before = true }}
+evaluate.every = {every}
 algorithm.name = "grpo"
-optimizer = {{ lr = 3e-4, warmup = 2 }}
+optimizer = {{ lr = 2e-4, warmup = 2 }}
 """
-ARMS = {"one turn": "single_turn", "three turns": "repair"}
+ARMS = {"one turn": ("single_turn", 80, 20), "three turns": ("repair", 30, 10)}
+"""Environment, steps, and steps between evaluations: three turns are about as many completions in fewer steps."""
+ROLLOUTS = 16 * 8
 COLOURS = {"one turn": "#e07b39", "three turns": "#4269d0"}
 
 
@@ -84,22 +87,24 @@ class Curve:
     """The first of three independent single turns that passes the visible checks, or the last."""
 
 
-def train(folder: Path, arm: str, seed: int, start: Path, given: argparse.Namespace) -> Curve:
-    """One arm with one seed. The steps are as many as its turns leave of the budget."""
-    steps = given.steps if ARMS[arm] == "repair" else given.single_steps
-    text = COMMON.format(environment=ARMS[arm]) + RL.format(steps=steps, every=given.every)
-    name = f"{ARMS[arm]}_{seed}"
-    learn(folder, name, text, "--policy.model", str(start), "--seed", str(seed))
-    rows = [json.loads(line) for line in (folder / name / "rl" / "metrics.jsonl").read_text().splitlines()]
-    completions, passed, so_far = [], [], 0.0
+def train(folder: Path, arm: str, seed: int, start: Path) -> Curve:
+    """One arm with one seed."""
+    environment, steps, every = ARMS[arm]
+    text = COMMON.format(environment=environment) + RL.format(steps=steps, every=every)
+    own = folder / f"{environment}_{seed}"
+    learn(folder, own.name, text, "--policy.model", str(start), "--seed", str(seed))
+    completions, passed = [0], [100 * evaluated(folder / "start", start, environment, 0).pass_at[1]]
+    rows = [json.loads(line) for line in (own / "rl" / "metrics.jsonl").read_text().splitlines()]
+    so_far = 0.0
     for row in rows:
-        so_far += 32 * 8 * row["rollout/turns"] if "rollout/turns" in row else 32 * 8 if row["step"] else 0
         if "evaluate/pass@1" in row:
             completions.append(round(so_far))
             passed.append(100 * row["evaluate/pass@1"])
-    model = max((folder / name / "rl" / "checkpoints").iterdir())
-    alone, repairing = (evaluated(folder / name, model, way, seed) for way in ("single_turn", "repair"))
-    return Curve(completions, passed, alone, repairing, tried(folder / name / "single_turn"))
+        else:
+            so_far += ROLLOUTS * row.get("rollout/turns", 1)
+    model = max((own / "rl" / "checkpoints").iterdir())
+    alone, repairing = (evaluated(own, model, way, seed) for way in ("single_turn", "repair"))
+    return Curve(completions, passed, alone, repairing, tried(own / "single_turn"))
 
 
 def evaluated(folder: Path, model: Path, environment: str, seed: int) -> Evaluation:
@@ -140,7 +145,6 @@ async def _seen(programs: Sequence[tuple[Task, str | None]]) -> list[bool]:
 def table(curves: dict[str, list[Curve]], given: argparse.Namespace) -> str:
     rows = []
     for arm, own in curves.items():
-        before = statistics.fmean(curve.passed[0] for curve in own)
         spent = statistics.fmean(curve.completions[-1] for curve in own)
         measured = [
             cell([one.alone.pass_at[1] for one in own], 100),
@@ -148,9 +152,9 @@ def table(curves: dict[str, list[Curve]], given: argparse.Namespace) -> str:
             cell([one.repairing.pass_at[1] for one in own], 100),
             f"{statistics.fmean(one.repairing.mean_length for one in own):.0f}",
         ]
-        rows.append(f"| {arm} | {spent:,.0f} | {before:.1f} | {' | '.join(measured)} |")
-    head = "| learned in | completions | before | one turn | first of three | three turns | tokens there |"
-    return f"{given.seeds} seeds.\n\n{head}\n| --- | --- | --- | --- | --- | --- | --- |\n" + "\n".join(rows) + "\n"
+        rows.append(f"| {arm} | {spent:,.0f} | {' | '.join(measured)} |")
+    head = "| learned in | completions | one turn | first of three | three turns | tokens there |"
+    return f"{given.seeds} seeds.\n\n{head}\n| --- | --- | --- | --- | --- | --- |\n" + "\n".join(rows) + "\n"
 
 
 def draw(curves: dict[str, list[Curve]], file: Path) -> None:
@@ -189,9 +193,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=Path("runs/environments"))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=40, help="of three turns")
-    parser.add_argument("--single-steps", type=int, default=60, help="of one turn: as many completions, or more")
-    parser.add_argument("--every", type=int, default=10, help="steps between evaluations")
     parser.add_argument("--write", action="store_true", help="also write docs/environments.md and its plot")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
@@ -201,7 +202,7 @@ def main() -> None:
     curves: dict[str, list[Curve]] = {arm: [] for arm in ARMS}
     for seed in range(given.seeds):
         for arm, own in curves.items():
-            own.append(train(given.folder, arm, seed, start, given))
+            own.append(train(given.folder, arm, seed, start))
             print(f"{arm}, seed {seed}: {own[-1].passed}, {time.perf_counter() - began:.0f} s", flush=True)
     print(f"\n{table(curves, given)}\n{(time.perf_counter() - began) / 60:.0f} minutes")
     if given.write:

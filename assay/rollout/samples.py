@@ -16,19 +16,22 @@ def to_samples(groups: Sequence[Sequence[Rollout]], limit: int = 0, turn_discoun
     A rollout is one sample, its mask on all that the policy wrote, as long as each prompt begins with what was read and
     written before, token by token; where it does not, the conversation was rendered anew and a new sample begins.
     Scored turns are samples by themselves, each worth its own score and those of later turns, discounted by
-    `turn_discount` a turn (arXiv:2507.11948). `limit` is the length in tokens at which completions were cut off.
+    `turn_discount` a turn (arXiv:2507.11948), and compared with the same turn of others: who comes to a second has
+    failed, which beside first turns would look bad whatever it says. `limit` is where completions were cut off.
     """
     found = []
     for place, group in enumerate(groups):
         for index, rollout in enumerate(group):
-            if rollout.score is not None:
-                common = f"{place}/{rollout.task.id}", limit
-                if any(turn.score for turn in rollout.turns):
-                    found += [_sample([turn], *worth, *common) for turn, worth in _worth(rollout, turn_discount)]
-                else:
-                    parts = _joined(rollout.turns)
-                    name = index if len(parts) > 1 else None
-                    found += [_sample(part, rollout.score.total, rollout.passed, *common, name) for part in parts]
+            name = f"{place}/{rollout.task.id}"
+            if rollout.score is None:
+                continue
+            if any(turn.score for turn in rollout.turns):
+                worth = _worth(rollout, turn_discount)
+                found += [_sample([turn], *own, f"{name}/{n}", limit) for n, (turn, own) in enumerate(worth)]
+            else:
+                parts = _joined(rollout.turns)
+                whose = index if len(parts) > 1 else None
+                found += [_sample(part, rollout.score.total, rollout.passed, name, limit, whose) for part in parts]
     return found
 
 

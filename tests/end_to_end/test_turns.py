@@ -23,6 +23,7 @@ name = "repair"
 turns = 3
 [stages.rl]
 steps = {rl}
+rollout.score_turns = true
 algorithm.name = "grpo"
 optimizer = {{ lr = 1e-3, warmup = 2 }}
 """

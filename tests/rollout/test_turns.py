@@ -112,8 +112,19 @@ def test_a_scored_turn_is_worth_its_own_score_and_the_later_ones_discounted() ->
     assert [sample.reward for sample in samples] == pytest.approx([0.5 + 0.4 * 0 + 0.16 * 1, 0.4, 1.0])
     assert [sample.tokens for sample in samples] == [(1, 2), (1, 2, 3, 4), (1, 2, 3, 4, 5)]
     assert [sum(sample.mask) for sample in samples] == [1, 1, 1]
+    assert [sample.group for sample in samples] == ["0/add/0", "0/add/1", "0/add/2"]
     unscored = rolled(turn((1,), (2,)), turn((1, 2, 3), (4,), 1.0))
     assert [sample.reward for sample in to_samples([[unscored]], turn_discount=0.4)] == [0.4, 1.0]
+
+
+def test_scored_turns_compete_with_the_same_turn_of_the_other_rollouts() -> None:
+    passed = rolled(turn((1,), (2,), 1.0))
+    mended = rolled(turn((1,), (3,), 0.0), turn((1, 3, 9), (4,), 1.0))
+    failed = rolled(turn((1,), (5,), 0.0), turn((1, 5, 9), (6,), 0.0))
+    samples = to_samples([[passed, mended, failed]], turn_discount=0.5)
+    credited = algorithms["grpo"].build({"name": "grpo", "scale": "none"}).credit(samples)
+    advantages = {sample.tokens[-1]: sample.advantages[-1] for sample in credited}
+    assert advantages == {2: 0.5, 3: 0.0, 5: -0.5, 4: 0.5, 6: -0.5}, "means of 0.5 over each turn: 1, 0.5, 0 and 1, 0"
 
 
 def test_the_tokens_of_a_real_dialogue_are_one_sample() -> None:
