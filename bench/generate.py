@@ -93,6 +93,7 @@ def by_vllm(policy: Policy, python: str, folder: Path) -> tuple[Way, Callable[[]
     loop = asyncio.new_event_loop()
     opened = open_vllm(policy, settings, folder, 0)
     engine = loop.run_until_complete(opened.__aenter__())
+    loop.run_until_complete(engine.load(policy, 0))
 
     def write(requests: list[Request], most: int, seed: int) -> list[int]:
         async def all_of_it() -> list[Completion]:

@@ -40,7 +40,7 @@ from assay.rollout.attempt import Means
 from assay.tasks import load
 from assay.train.learner import Learner
 from assay.train.sources import RolloutSource
-from assay.types import Completion, Task
+from assay.types import Completion, Metrics, Task
 
 PROMPTS, GROUP = 32, 8
 
@@ -53,6 +53,7 @@ class Clock:
     def __init__(self, policy: Policy, tasks: list[Task], seconds: float) -> None:
         self.seconds = seconds
         self.version = 0
+        self.numbers: Metrics = {}
         self.answers = {
             policy.chat.prompt(task): [
                 sample.tokens[len(policy.chat.prompt(task)) :] for sample in policy.chat.dialogues(task)

@@ -130,6 +130,13 @@ def engine_mismatch(logprobs: Tensor, batch: Batch) -> Tensor:
     return k3(logprobs.detach(), batch.logprobs)
 
 
+def rollouts_of(samples: Sequence[Sample]) -> list[int]:
+    """[N] a number for the rollout of each sample, from 0: samples that are parts of one have the same."""
+    names = [(s.group, place if s.rollout is None else f"#{s.rollout}") for place, s in enumerate(samples)]
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return [numbers[name] for name in names]
+
+
 def per_completion(advantages: Callable[[Tensor, Tensor], Tensor]) -> Credit:
     """Credit that gives each completion one advantage on all its tokens; samples of one rollout are one completion.
 
@@ -139,16 +146,17 @@ def per_completion(advantages: Callable[[Tensor, Tensor], Tensor]) -> Credit:
     def credit(samples: Sequence[Sample]) -> list[Sample]:
         if not samples:
             return []
-        whose = [(s.group, number if s.rollout is None else f"#{s.rollout}") for number, s in enumerate(samples)]
-        firsts = dict(reversed([(whom, sample) for whom, sample in zip(whose, samples, strict=True)]))
-        rollouts = {whom: number for number, whom in enumerate(firsts)}
+        whose = rollouts_of(samples)
+        firsts: dict[int, Sample] = {}
+        for rollout, sample in zip(whose, samples, strict=True):
+            firsts.setdefault(rollout, sample)
         ids = {group: number for number, group in enumerate(dict.fromkeys(sample.group for sample in samples))}
         rewards = torch.tensor([sample.reward for sample in firsts.values()], dtype=torch.float32)
         groups = torch.tensor([ids[sample.group] for sample in firsts.values()], dtype=torch.int64)
         values: list[float] = advantages(rewards, groups).tolist()
         return [
-            replace(sample, advantages=tuple(values[rollouts[whom]] if trained else 0.0 for trained in sample.mask))
-            for sample, whom in zip(samples, whose, strict=True)
+            replace(sample, advantages=tuple(values[rollout] if trained else 0.0 for trained in sample.mask))
+            for sample, rollout in zip(samples, whose, strict=True)
         ]
 
     return credit

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pydantic import PositiveInt
+
 from assay.environments import Talk, environment
 
 OPEN, CLOSE = "<code>", "</code>"
 
 
 @environment
-async def python_tool(talk: Talk, *, turns: int = 4) -> None:
+async def python_tool(talk: Talk, *, turns: PositiveInt = 4) -> None:
     """Runs `<code>...</code>` and shows `<output>...</output>`, until a reply has none or is the last of `turns`."""
     async with talk.judge.interpreter() as python:
         for _ in range(turns - 1):

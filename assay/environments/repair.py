@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pydantic import PositiveInt
+
 from assay.environments import Talk, environment_with
 from assay.types import Call, Check, Exchange, Execution, Task, Verdict
 
@@ -30,7 +32,7 @@ def lacks(task: Task) -> str:
 
 
 @environment_with(script, lacks)
-async def repair(talk: Talk, *, turns: int = 3) -> None:
+async def repair(talk: Talk, *, turns: PositiveInt = 3) -> None:
     """Tells how a visible check fails, until none does or `turns` replies are written."""
     checks = visible(talk.task)
     for _ in range(turns - 1 if checks else 0):

@@ -174,7 +174,9 @@ class Slot:
         theirs.close()
         self.group: cgroups.Group | None = None
         if grouped:
-            memory_mb = limits.memory_mb + limits.stack_mb + WORKER_MEMORY_MB + LIBRARIES_MB + self.stopped * SESSION_MB
+            half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (2 * MIB * len(os.sched_getaffinity(0)))
+            held = min(self.stopped * SESSION_MB, half)
+            memory_mb = limits.memory_mb + limits.stack_mb + WORKER_MEMORY_MB + LIBRARIES_MB + held
             processes = PROCESSES + self.stopped * (1 + SESSION_THREADS)
             self.group = cgroups.make(f"{self.zygote}{self.number}", memory_mb * MIB, processes)
             with contextlib.suppress(ProcessLookupError):  # a zygote that is gone is noticed by reading

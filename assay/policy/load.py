@@ -199,12 +199,12 @@ def _nf4(dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
 
 def _compute_head_in_float32(model: Any) -> None:
     head = model.get_output_embeddings()
+    head.forward = partial(_projected_in_float32, head)  # no closure: a copy of the model projects with its own head
 
-    def project(hidden: Tensor) -> Tensor:
-        bias = getattr(head, "bias", None)
-        return linear(hidden.float(), head.weight.float(), None if bias is None else bias.float())
 
-    head.forward = project
+def _projected_in_float32(head: Any, hidden: Tensor) -> Tensor:
+    bias = getattr(head, "bias", None)
+    return linear(hidden.float(), head.weight.float(), None if bias is None else bias.float())
 
 
 def _compute_blocks_again(model: Any) -> None:

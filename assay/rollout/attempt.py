@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from assay import extract
 from assay.engines.base import Engine, Request, Sampling
 from assay.environments import Environment, OutOfRoomError
-from assay.errors import DataError, RolloutLostError, SandboxError
+from assay.errors import DataError, RolloutLostError, UserError
 from assay.judge import Job, Judge
 from assay.maths.seeds import derive
 from assay.policy.chat import Chat
@@ -63,17 +63,19 @@ def ask(tasks: Sequence[Task], chat: Chat, max_tokens: int, context: int | None)
 async def attempt(asked: Prompted, means: Means, seed: int) -> Rollout:
     """The rollout of one attempt; its words follow from `seed`. A machine's failure gives one with no score.
 
-    Raises SandboxError when the judge is broken.
+    Raises UserError for an environment that ends before it has asked for a reply, SandboxError when the judge gives up.
     """
     talk = Dialogue(asked, means, seed)
     try:
         with suppress(OutOfRoomError):
             await means.environment.talk(talk)
+        if not talk.turns:
+            raise UserError(
+                f"environment {means.environment.name!r} asked for no reply (task {asked.task.id}); mend it"
+            )
         if talk.turns[-1].execution is None:
             await talk.check()
-    except (RolloutLostError, SandboxError) as failure:
-        if means.judge.broken:
-            raise
+    except RolloutLostError as failure:
         return Rollout(asked.task, tuple(talk.turns), None, failure=str(failure))
     rollout = Rollout(asked.task, tuple(talk.turns), None)
     return replace(rollout, score=talk.turns[-1].score or means.reward(rollout))

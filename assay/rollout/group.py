@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import TypeVar
 
 from assay.maths.seeds import derive
 from assay.rollout.attempt import Means, Prompted, attempt
 from assay.types import Rollout
 
+T = TypeVar("T")
+
 
 async def group(asked: Prompted, count: int, means: Means, seed: int) -> list[Rollout]:
-    """`count` judged rollouts of one task.
-
-    Raises what the engine, the judge, the environment or the reward raised first; what runs is cancelled then.
-    """
-    try:
-        async with asyncio.TaskGroup() as running:
-            members = [running.create_task(attempt(asked, means, derive(seed, n))) for n in range(count)]
-    except BaseExceptionGroup as raised:
-        raise _first(raised) from None
-    return [member.result() for member in members]
+    """`count` judged rollouts of one task. Raises as `together` does."""
+    return await together(attempt(asked, means, derive(seed, n)) for n in range(count))
 
 
 async def collect(asked: Sequence[Prompted], count: int, means: Means, seed: int) -> list[list[Rollout]]:
-    """A group for each of the tasks, in their order. Raises as `group` does."""
+    """A group for each of the tasks, in their order. Raises as `together` does."""
+    return await together(group(one, count, means, derive(seed, n)) for n, one in enumerate(asked))
+
+
+async def together(calls: Iterable[Coroutine[None, None, T]]) -> list[T]:
+    """What each comes to, in their order. Raises what one of them raised first; the others are cancelled then."""
     try:
         async with asyncio.TaskGroup() as running:
-            groups = [running.create_task(group(one, count, means, derive(seed, n))) for n, one in enumerate(asked)]
+            tasks = [running.create_task(call) for call in calls]
     except BaseExceptionGroup as raised:
         raise _first(raised) from None
-    return [made.result() for made in groups]
+    return [task.result() for task in tasks]
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from assay.environments import OutOfRoomError
-from assay.errors import RolloutLostError, SandboxError
+from assay.errors import RolloutLostError
 from assay.rollout.attempt import Dialogue, Means, Prompted
+from assay.rollout.group import together
 from assay.rollout.samples import dialogues
 from assay.types import Call, Check, Completion, Exchange, Execution, Sample, Task, Verdict
 
@@ -26,12 +26,13 @@ async def play(tasks: Sequence[Task], means: Means) -> list[Sample]:
     if script is None:
         return [sample for task in tasks for sample in means.chat.dialogues(task)]
     plays = []
+    own = replace(means, scores_turns=False)
     for task in tasks:
         asked = Prompted(task, means.chat.prompt(task))
         for answer in means.chat.answers(task):
             replies = script(task, answer, *(means.chat.right(task) or [answer]))
-            plays.append(_played(Played(asked, means, replies)))
-    found = await asyncio.gather(*plays)
+            plays.append(_played(Played(asked, own, replies)))
+    found = await together(plays)
     if lost := found.count(None):
         log.warning("%d of %d demonstrations were lost to the machine; they are left out", lost, len(found))
     return [sample for samples in found for sample in samples or ()]
@@ -69,8 +70,6 @@ async def _played(talk: Played) -> list[Sample] | None:
     try:
         with suppress(OutOfRoomError):
             await talk.means.environment.talk(talk)
-    except (RolloutLostError, SandboxError):
-        if talk.judge.broken:
-            raise
+    except RolloutLostError:
         return None
     return dialogues(talk.turns, talk.task.id)

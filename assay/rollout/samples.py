@@ -15,10 +15,12 @@ def to_samples(groups: Sequence[Sequence[Rollout]], limit: int = 0, turn_discoun
 
     A rollout is one sample, its mask on all that the policy wrote, as long as each prompt begins with what was read and
     written before, token by token; where it does not, the conversation was rendered anew and a new sample begins.
-    Scored turns are samples by themselves, each worth its own score and those of later turns, discounted by
-    `turn_discount` a turn (arXiv:2507.11948), and compared with the same turn of others: who comes to a second has
-    failed, which beside first turns would look bad whatever it says. `limit` is where completions were cut off.
+    Scored turns are samples by themselves, each worth the most of its own score and those of later turns, discounted by
+    `turn_discount` a turn (after arXiv:2507.11948, whose sum would pay for being wrong first), and compared with the
+    same turn of others: who comes to a second has failed, which beside first turns would look bad whatever it says.
+    `limit` is where completions were cut off: a joined sample has that of the longest rollout's turns.
     """
+    most = limit * max((len(rollout.turns) for group in groups for rollout in group), default=1)
     found = []
     for place, group in enumerate(groups):
         for index, rollout in enumerate(group):
@@ -31,7 +33,7 @@ def to_samples(groups: Sequence[Sequence[Rollout]], limit: int = 0, turn_discoun
             else:
                 parts = _joined(rollout.turns)
                 whose = index if len(parts) > 1 else None
-                found += [_sample(part, rollout.score.total, rollout.passed, name, limit, whose) for part in parts]
+                found += [_sample(part, rollout.score.total, rollout.passed, name, most, whose) for part in parts]
     return found
 
 
@@ -50,10 +52,11 @@ def _joined(turns: Sequence[Turn]) -> list[list[Turn]]:
 
 def _worth(rollout: Rollout, discount: float) -> list[tuple[Turn, tuple[float, bool]]]:
     """Each turn with its return, and whether its program passed."""
-    found = []
+    found: list[tuple[Turn, tuple[float, bool]]] = []
     worth = 0.0
     for turn in reversed(rollout.turns):
-        worth = (turn.score.total if turn.score else 0.0) + discount * worth
+        own = turn.score.total if turn.score else 0.0
+        worth = max(own, discount * worth) if found else own
         passed = turn.execution is not None and turn.execution.verdict is Verdict.PASS
         found.append((turn, (worth, passed)))
     return found[::-1]
@@ -78,14 +81,19 @@ def _sample(
         logprobs += (0.0,) * len(read) + turn.completion.logprobs
     return Sample(
         tokens=tokens, mask=mask, logprobs=logprobs, reward=reward, passed=passed, group=group, rollout=rollout,
-        truncated=turns[-1].completion.ended == "length", limit=limit * len(turns),
+        truncated=any(turn.completion.ended == "length" for turn in turns), limit=limit,
         version=min(turn.completion.version for turn in turns),
     )  # fmt: skip
 
 
 def mixed(group: Sequence[Rollout]) -> bool:
     """Whether the group's rewards differ, so that its members can be compared."""
-    return len({rollout.score.total for rollout in group if rollout.score is not None}) > 1
+    worths = (
+        (rollout.score.total, *(turn.score.total for turn in rollout.turns if turn.score))
+        for rollout in group
+        if rollout.score is not None
+    )
+    return len(set(worths)) > 1
 
 
 def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:

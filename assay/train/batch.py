@@ -9,6 +9,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
+from assay.algorithms.base import rollouts_of
 from assay.maths.masked import Mean, token_weights
 from assay.types import Batch, Sample
 
@@ -80,10 +81,13 @@ def by_group(samples: Sequence[Sample]) -> list[list[Sample]]:
 
 
 def with_weights(samples: Sequence[Sample], mean: Mean) -> list[Sample]:
-    """The samples with what a token of each counts in the loss over all of them."""
-    lengths = torch.tensor([float(sum(sample.mask)) for sample in samples])
-    limits = torch.tensor([float(sample.limit) for sample in samples])
-    weights: list[float] = token_weights(lengths, limits, mean).tolist()
+    """The samples with what a token of each counts in the loss over all of them; parts of a rollout are one."""
+    whose = torch.tensor(rollouts_of(samples), dtype=torch.int64)
+    sizes = torch.tensor([float(sum(sample.mask)) for sample in samples])
+    most = torch.tensor([float(sample.limit) for sample in samples])
+    blank = torch.zeros(int(whose.max()) + 1 if len(samples) else 0)
+    lengths, limits = blank.scatter_add(0, whose, sizes), blank.scatter(0, whose, most)
+    weights: list[float] = token_weights(lengths, limits, mean)[whose].tolist()
     return [replace(sample, weight=weight) for sample, weight in zip(samples, weights, strict=True)]
 
 

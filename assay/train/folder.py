@@ -26,6 +26,7 @@ from assay.types import Metrics
 
 MAY_CHANGE = (
     "evaluate", "save", "trackers", "learner", "policy.checkpointing", "judge.slots", "judge.allow_weak_isolation",
+    "engine.tokens", "engine.servers", "engine.python", "engine.arguments", "engine.handover",
 )  # fmt: skip
 """Settings that may differ when a run goes on: they do not alter what a step does."""
 LENGTH = ("steps", "epochs")

@@ -43,11 +43,14 @@ def measure(
 
     found, groups = asyncio.run(run())
     write_report(folder, [*read_report(folder), found])
-    write_atomically(folder / "samples.jsonl", "".join(_sample_row(rollout) for group in groups for rollout in group))
+    rows = (_sample_row(rollout) for group in groups for rollout in group if rollout.failure is None)
+    write_atomically(folder / "samples.jsonl", "".join(rows))
     return found
 
 
 def _sample_row(rollout: Rollout) -> str:
     turn = rollout.turns[-1]
-    shown = {"task_id": rollout.task.id, "solution": turn.program or "", "reply": turn.completion.text}
+    shown = {"task_id": rollout.task.id, "solution": turn.program or ""}
+    if len(rollout.turns) == 1:  # what follows an observation is no answer to the prompt
+        shown["reply"] = turn.completion.text
     return json.dumps(shown | {"verdict": str(rollout.execution.verdict if rollout.execution else "")}) + "\n"

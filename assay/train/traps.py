@@ -53,6 +53,8 @@ def _doubtful(settings: RunSettings, learns_from: str, tasks: Sequence[Task], ad
     if learns_from == "rollouts":
         if per_step == 1:
             yield "rollout.tasks_per_step = 1: each step follows the noise of one task; take 8 or more"
+        if settings.rollout.lag and settings.algorithm.get("correction") == "none":
+            yield "algorithm.correction = 'none' with rollout.lag: nothing corrects for the older weights that wrote"
         if per_step > len(tasks):
             yield f"rollout.tasks_per_step = {per_step}, but there are {len(tasks)} tasks: a step asks some twice"
 

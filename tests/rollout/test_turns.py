@@ -9,8 +9,9 @@ import pytest
 from assay.algorithms import algorithms
 from assay.engines.base import Sampling
 from assay.environments import Talk, environment
-from assay.errors import SandboxError
+from assay.errors import RolloutLostError
 from assay.rollout.samples import describe, to_samples
+from assay.train.batch import with_weights
 from assay.types import Completion, Execution, Rollout, Score, Task, Turn, Verdict
 from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, plain, talk
 
@@ -27,7 +28,7 @@ async def calculator(talk: Talk) -> None:
 async def lossy(talk: Talk) -> None:
     """The machine fails it after a reply."""
     await talk.reply()
-    raise SandboxError("the interpreter was lost")
+    raise RolloutLostError("the interpreter was lost")
 
 
 def test_every_turn_has_a_seed_of_its_own_and_the_turns_own_stop_strings() -> None:
@@ -106,10 +107,28 @@ def test_parts_of_a_rollout_count_once_in_the_baseline_of_their_group() -> None:
     assert [sample.advantages[-1] for sample in samples] == [0.75, 0.75, -0.25, -0.25, -0.25]
 
 
-def test_a_scored_turn_is_worth_its_own_score_and_the_later_ones_discounted() -> None:
+def test_no_detour_is_worth_more_than_the_right_answer_at_once() -> None:
+    near = rolled(turn((1,), (2,), 0.8), turn((1, 2, 3), (4,), 0.8), turn((1, 2, 3, 4), (5,), 1.0))
+    assert [sample.reward for sample in to_samples([[near]], turn_discount=0.4)] == [0.8, 0.8, 1.0]
+
+
+def test_the_limit_of_a_step_is_the_same_for_few_turns_and_many() -> None:
+    many = rolled(turn((1,), (2,)), turn((1, 2, 3), (4,)), turn((1, 2, 3, 4, 5), (6,)))
+    assert [sample.limit for sample in to_samples([[many, rolled(turn((1,), (2,)))]], limit=8)] == [24, 24]
+
+
+def test_parts_of_a_rollout_weigh_as_much_as_a_whole_one() -> None:
+    split = rolled(turn((1, 2), (3, 4)), turn((1, 2, 7, 9), (5,)))
+    samples = to_samples([[split, rolled(turn((1,), (2,)))]], limit=2)
+    assert [s.weight for s in with_weights(samples, "completions")] == pytest.approx([1 / 6, 1 / 6, 1 / 2])
+    assert [s.weight for s in with_weights(samples, "constant")] == [1 / 8] * 3, "two rollouts of up to four tokens"
+    assert [s.weight for s in with_weights(samples, "tokens")] == [1 / 4] * 3
+
+
+def test_a_scored_turn_is_worth_the_most_of_its_own_score_and_the_later_ones_discounted() -> None:
     dialogue = rolled(turn((1,), (2,), 0.5), turn((1, 2, 3), (4,), 0.0), turn((1, 2, 3, 4), (5,), 1.0))
     samples = to_samples([[dialogue]], turn_discount=0.4)
-    assert [sample.reward for sample in samples] == pytest.approx([0.5 + 0.4 * 0 + 0.16 * 1, 0.4, 1.0])
+    assert [sample.reward for sample in samples] == pytest.approx([0.5, 0.4, 1.0])
     assert [sample.tokens for sample in samples] == [(1, 2), (1, 2, 3, 4), (1, 2, 3, 4, 5)]
     assert [sum(sample.mask) for sample in samples] == [1, 1, 1]
     assert [sample.group for sample in samples] == ["0/add/0", "0/add/1", "0/add/2"]

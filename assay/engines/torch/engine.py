@@ -113,7 +113,7 @@ class TorchEngine:
                 self._halted.is_set, deliver
             )
         except torch.OutOfMemoryError as error:
-            longest = max(row.longest for row in self._inbox)
+            longest = self._longest
             raise MachineError(
                 f"{self.policy.device} has no room for {rows_at_once(tokens, longest)} completions of up to {longest} "
                 f"tokens at once: lower engine.tokens (now {tokens})"

@@ -41,7 +41,7 @@ class Draft:
             self.ended = "stop"
         elif piece.ended == "stop":
             self.ended = "stop"
-        elif len(self.tokens) >= self.most:
+        elif len(self.tokens) >= self.most or piece.ended == "length":
             self.ended = "length"
 
     def completion(self) -> Completion | None:

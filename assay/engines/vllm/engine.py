@@ -31,7 +31,7 @@ from assay.engines.vllm.transports import CURRENT, Transport
 from assay.engines.vllm.transports.adapter import Adapter
 from assay.engines.vllm.transports.files import Files
 from assay.engines.vllm.transports.nccl import Nccl
-from assay.errors import AssayError, MachineError
+from assay.errors import AssayError, MachineError, SettingsError
 from assay.maths.seeds import derive
 from assay.types import Completion, Metrics
 
@@ -129,6 +129,8 @@ class VllmEngine:
 
         Raises MachineError when a server does not come to write with them.
         """
+        if self._weights and (self._policy, self._weights.version) == (policy, version):
+            return
         start = time.perf_counter()
         folder = Path(tempfile.mkdtemp(prefix=f"weights-{version}-", dir=self._folder))
         await asyncio.to_thread(self._transport.pack, policy, folder)
@@ -188,8 +190,6 @@ class VllmEngine:
             await server.client.close()
             if server.process:
                 await asyncio.to_thread(server.process.stop)
-        if self._weights:
-            shutil.rmtree(self._weights.folder, ignore_errors=True)
 
     def _version(self, name: str) -> int:
         """Raises LostError for weights that this engine has not given: the server was started anew by others."""
@@ -211,6 +211,7 @@ class VllmEngine:
     async def _bring_up(self, server: Server) -> float:
         """Return when it writes with the current weights: the largest difference that the probe has found."""
         async with server.lock:
+            server.up.clear()
             try:
                 while True:
                     try:
@@ -269,15 +270,17 @@ class VllmEngine:
 
 @contextlib.asynccontextmanager
 async def open_vllm(policy: Policy, settings: EngineSettings, logs: Path, seed: int) -> AsyncIterator[VllmEngine]:
-    """An engine that writes with `policy` as version 0; the log of the server that it starts is in the folder `logs`.
+    """An engine for `policy`. Its server starts at the first load, with its log in the folder `logs`.
 
-    Raises SettingsError for what vLLM cannot serve, MachineError when no server comes up.
+    Raises SettingsError for what vLLM cannot serve; a load raises MachineError when no server comes up.
     """
     full: Transport = Nccl() if settings.weights == "nccl" else Files()
     transport = Adapter() if hasattr(policy.model, "peft_config") else full
-    shared = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix="assay-", dir=shared if shared.is_dir() else None))
-    engine = VllmEngine(policy, settings, transport, Path(settings.handover or folder), seed)
+    shared = settings.handover or ("/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir())
+    if not Path(shared).is_dir():
+        raise SettingsError(f"engine.handover = {shared!r} is no folder; make it, or leave the setting out")
+    folder = Path(tempfile.mkdtemp(prefix="assay-", dir=Path(shared).resolve()))
+    engine = VllmEngine(policy, settings, transport, folder, seed)
     try:
         for url in settings.servers:
             engine.add(Client(url, places=PLACES))
@@ -285,11 +288,12 @@ async def open_vllm(policy: Policy, settings: EngineSettings, logs: Path, seed: 
             launch = plan(policy, settings, transport.arguments(policy, folder), folder, logs / "vllm.log")
             process = Process(launch, 0)
             engine.add(Client("http://vllm", str(process.socket), PLACES), process)
-        await engine.load(policy, 0)
         yield engine
     finally:
-        await engine.close()
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            await engine.close()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _reluctance(prompt: tuple[int, ...], server: Server) -> tuple[bool, int]:

@@ -75,6 +75,7 @@ def at_desk(folder: Path, **changes: Any) -> Iterator[Desk]:
     opened = open_vllm(policy, SETTINGS, folder, 0)
     try:
         engine = loop.run_until_complete(opened.__aenter__())
+        loop.run_until_complete(engine.load(policy, 0))
         yield Desk(policy, engine, loop.run_until_complete, folder)
         loop.run_until_complete(opened.__aexit__(None, None, None))
     finally:

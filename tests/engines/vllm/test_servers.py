@@ -206,8 +206,9 @@ def test_what_vllm_cannot_serve_is_refused_before_anything_is_started(tmp_path: 
 def test_a_server_that_does_not_start_is_told_with_the_last_line_of_its_log(tmp_path: Path) -> None:
     async def open_it() -> None:
         settings = SETTINGS.model_copy(update={"arguments": ("--no-such-argument",)})
-        async with open_vllm(tiny_policy(tmp_path), settings, tmp_path, 0):
-            pass
+        policy = tiny_policy(tmp_path)
+        async with open_vllm(policy, settings, tmp_path, 0) as engine:
+            await engine.load(policy, 0)
 
     with pytest.raises(MachineError, match=r"vllm\.log is: .*unrecognized arguments: --no-such-argument"):
         asyncio.run(open_it())

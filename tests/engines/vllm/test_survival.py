@@ -73,7 +73,9 @@ from assay.engines.vllm.engine import open_vllm
 
 async def main():
     folder = Path(sys.argv[1])
-    async with open_vllm(tiny_policy(folder), SETTINGS, folder, 0) as engine:
+    policy = tiny_policy(folder)
+    async with open_vllm(policy, SETTINGS, folder, 0) as engine:
+        await engine.load(policy, 0)
         print(engine._servers[0].process._keeper.pid, engine._folder, flush=True)
         await asyncio.sleep(600)
 

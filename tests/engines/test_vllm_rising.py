@@ -1,0 +1,134 @@
+"""Weights that come while a server is brought up again: a server of ours that only keeps to the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from assay.config.sections import EngineSettings
+from assay.engines.base import Request, Sampling
+from assay.engines.vllm import engine as engine_file
+from assay.engines.vllm.client import LostError, Piece
+from assay.engines.vllm.engine import VllmEngine, open_vllm
+from assay.errors import SettingsError
+from tests.policies import tiny_policy
+
+
+class Served:
+    """Writes token 7 every few milliseconds, until it is paused or dead."""
+
+    def __init__(self) -> None:
+        self.paused = self.dead = False
+        self.weights = ""
+        self.asked: set[asyncio.Event] = set()
+        self.there = asyncio.Event()
+        self.there.set()
+
+    async def is_healthy(self) -> bool:
+        await asyncio.sleep(0.002)
+        return self.there.is_set()
+
+    async def call(self, path: str, body: Any = None) -> Any:
+        await asyncio.sleep(0.002)
+        if path.startswith("/pause"):
+            self.paused = True
+            for interrupted in self.asked:
+                interrupted.set()
+        elif path == "/resume":
+            self.paused = False
+        elif path == "/update_weight_version":
+            self.weights = body["new_version"]
+        return {"success": True}
+
+    async def score(self, *_: object) -> float:
+        return 0.0
+
+    async def write(self, model: object, prompt: object, sampling: Sampling, *_: Sequence[object]) -> Piece:
+        interrupted = asyncio.Event()
+        self.asked.add(interrupted)
+        count = 0
+        try:
+            while count < sampling.max_tokens and not interrupted.is_set():
+                if self.dead:
+                    raise LostError("killed")
+                count += not self.paused
+                await asyncio.sleep(0.005)
+        finally:
+            self.asked.discard(interrupted)
+        ended = "length" if count == sampling.max_tokens else "abort"
+        return Piece([7] * count, [-1.0] * count, [self.weights] * count, ended)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class Restarted:
+    """Its process, which takes a while to be there again."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+
+    def stop(self) -> None:
+        """It is dead."""
+
+    async def start(self, client: Served, seed: int) -> None:
+        client.there.clear()
+        client.dead = False
+        await asyncio.sleep(0.3)
+        client.paused = False
+        client.there.set()
+
+
+class NoWeights:
+    """Nothing is sent."""
+
+    def pack(self, policy: object, folder: Path) -> None:
+        """No files."""
+
+    async def give(self, client: object, folder: Path) -> None:
+        await asyncio.sleep(0.002)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_weights_that_come_while_a_server_is_brought_up_again_arrive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    probe = SimpleNamespace(tokens=(1, 2), prefixes=(1,), check=lambda *_: 0.0)
+    monkeypatch.setattr(engine_file, "make_probe", lambda policy: probe)
+    monkeypatch.setattr(engine_file, "dtype_of", lambda policy, settings: "float32")
+    chat = SimpleNamespace(stop_tokens=frozenset(), text=lambda tokens: "")
+    policy: Any = SimpleNamespace(chat=chat)
+    parts: list[Any] = [policy, EngineSettings(), NoWeights(), tmp_path, 0]
+
+    async def test() -> None:
+        served: Any = Served()
+        engine, process = VllmEngine(*parts), Restarted(served)
+        engine.add(served, process)  # type: ignore[arg-type]
+        await engine.load(policy, 0)
+        writing = [asyncio.create_task(engine.write(Request((1, n), n), Sampling(40))) for n in range(4)]
+        await asyncio.sleep(0.05)
+        if killed:
+            served.dead = True
+            await asyncio.sleep(0.1)
+        await asyncio.wait_for(engine.load(policy, 1), 10)
+        written = await asyncio.wait_for(asyncio.gather(*writing), 10)
+        assert [len(completion.tokens) for completion in written] == [40] * 4
+        assert all(completion.versions[-1] == 1 for completion in written)
+        await engine.close()
+
+    asyncio.run(test())
+
+
+def test_a_folder_for_weights_that_is_none_is_refused(tmp_path: Path) -> None:
+    async def open_it() -> None:
+        settings = EngineSettings(name="vllm", handover=str(tmp_path / "none"))
+        async with open_vllm(tiny_policy(tmp_path), settings, tmp_path, 0):
+            pass
+
+    with pytest.raises(SettingsError, match=r"engine\.handover = '.*none' is no folder"):
+        asyncio.run(open_it())
