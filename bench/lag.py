@@ -40,7 +40,7 @@ from assay.rollout.attempt import Means
 from assay.tasks import load
 from assay.train.learner import Learner
 from assay.train.sources import RolloutSource
-from assay.types import Completion, Task
+from assay.types import Completion, Metrics, Task
 
 PROMPTS, GROUP = 32, 8
 
@@ -53,6 +53,7 @@ class Clock:
     def __init__(self, policy: Policy, tasks: list[Task], seconds: float) -> None:
         self.seconds = seconds
         self.version = 0
+        self.numbers: Metrics = {}
         self.answers = {
             policy.chat.prompt(task): [
                 sample.tokens[len(policy.chat.prompt(task)) :] for sample in policy.chat.dialogues(task)
@@ -93,7 +94,7 @@ class Clocked:
         self.learner = Learner(settings, algorithms["grpo"].build(settings.algorithm), policy, 1000, 1.0)
         self.numbers = itertools.count()
 
-    async def step(self) -> dict[str, float]:
+    async def step(self) -> Metrics:
         """One step, as the loop does it; what it took in `seconds`."""
         start, number = time.perf_counter(), next(self.numbers)
         await self.source.publish(self.policy, number)
