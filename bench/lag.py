@@ -94,7 +94,7 @@ class Clocked:
         self.learner = Learner(settings, algorithms["grpo"].build(settings.algorithm), policy, 1000, 1.0)
         self.numbers = itertools.count()
 
-    async def step(self) -> dict[str, float]:
+    async def step(self) -> Metrics:
         """One step, as the loop does it; what it took in `seconds`."""
         start, number = time.perf_counter(), next(self.numbers)
         await self.source.publish(self.policy, number)
@@ -136,7 +136,7 @@ steps = {steps}
 tasks.train = "drills:train"
 optimizer.lr = 1e-6
 rollout = {{ lag = {lag}, tasks_per_step = 32, group = {group}, max_tokens = {tokens} }}
-engine = {{ name = "vllm", servers = ["{url}"] }}
+engine = {{ name = "vllm", python = "{python}" }}
 [policy]
 model = "{model}"
 [rewards]
@@ -147,32 +147,29 @@ length = {{ alpha = 0.3, on_failure = true }}
 
 def by_a_server(given: argparse.Namespace) -> None:
     """Print steps an hour of both: the server has the first core, the run the second."""
-    server, run = (["taskset", "-c", core] for core in given.cores)
+    theirs, ours = given.cores
     with tempfile.TemporaryDirectory() as kept:
         model = given.model or make_tiny(Path(kept) / "model", load("drills:train"), TinySettings(), 0)
-        arguments = ["--model", str(model), "--port", str(given.port), "--dtype", "float32", *given.arguments]
-        command = [*server, given.vllm, "-m", "vllm.entrypoints.openai.api_server", *arguments]
-        environment = {**os.environ, "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
-        with subprocess.Popen(command, env=environment) as process:
-            try:
-                for round, lag in itertools.product(range(given.rounds), (0, 1)):
-                    file = Path(kept) / f"lag{lag}.toml"
-                    shape = {"lag": lag, "folder": kept, "steps": given.steps + 2, "group": given.group}
-                    url = f"http://127.0.0.1:{given.port}"
-                    file.write_text(SERVED.format(**shape, tokens=given.tokens, url=url, model=model))
-                    subprocess.run([*run, sys.executable, "-m", "assay.cli", "train", file, "--fresh"], check=True)
-                    lines = (Path(kept) / f"lag{lag}/grpo/metrics.jsonl").read_text().splitlines()
-                    told = [one for line in lines if "loss" in (one := json.loads(line))][2:]
-                    seconds = statistics.mean(one["time/wait"] + one["time/sync"] + one["time/learn"] for one in told)
-                    writing = statistics.mean(one["time/generate"] for one in told)
-                    learning = statistics.mean(one["time/learn"] for one in told)
-                    print(
-                        f"round {round}, lag {lag}: {3600 / seconds:.0f} steps an hour; "
-                        f"writing {writing:.1f} s, learning {learning:.1f} s of {seconds:.1f}",
-                        flush=True,
-                    )
-            finally:
-                process.terminate()
+        python = Path(kept) / "python"
+        python.write_text(f'#!/bin/sh\nexec taskset -c {theirs} {given.vllm} "$@"\n')
+        python.chmod(0o755)
+        environment = {**os.environ, "VLLM_CPU_OMP_THREADS_BIND": theirs, "OMP_NUM_THREADS": "1"}
+        for number, lag in itertools.product(range(given.rounds), (0, 1)):
+            file = Path(kept) / f"lag{lag}.toml"
+            shape = {"lag": lag, "folder": kept, "steps": given.steps + 2, "group": given.group, "tokens": given.tokens}
+            file.write_text(SERVED.format(**shape, python=python, model=model))
+            command = ["taskset", "-c", ours, sys.executable, "-m", "assay.cli", "train", str(file), "--fresh"]
+            subprocess.run(command, env=environment, check=True)
+            lines = (Path(kept) / f"lag{lag}/grpo/metrics.jsonl").read_text().splitlines()
+            told = [one for line in lines if "loss" in (one := json.loads(line))][2:]
+            names = ("time/generate", "time/learn", "time/sync", "time/wait")
+            writing, learning, syncing, waiting = (statistics.mean(one[name] for one in told) for name in names)
+            seconds = learning + syncing + waiting
+            print(
+                f"round {number}, lag {lag}: {3600 / seconds:.0f} steps an hour, {seconds:.1f} s = learning "
+                f"{learning:.1f}, syncing {syncing:.1f}, waiting {waiting:.1f}; writing {writing:.1f}",
+                flush=True,
+            )
 
 
 def main() -> None:
@@ -182,10 +179,8 @@ def main() -> None:
     parser.add_argument("--vllm", metavar="PYTHON", help="interpreter of an environment that has vllm")
     parser.add_argument("--cores", nargs=2, default=("0", "1"), help="of the server, and of the run")
     parser.add_argument("--model", help="a model directory; else the tiny policy with random weights")
-    parser.add_argument("--port", type=int, default=8123)
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument("--arguments", nargs="*", default=(), help="more of the server's")
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.vllm:
