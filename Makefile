@@ -60,6 +60,7 @@ bench: fuzz
 	$(BIN)/python -m bench.walls
 	$(BIN)/python -m bench.threads
 	$(BIN)/python -m bench.algorithms
+	$(BIN)/python -m bench.environments
 	$(BIN)/python -m bench.generate
 	$(BIN)/python -m bench.environments
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations]"

@@ -48,7 +48,7 @@ tasks = "drills:longer"
 samples = 4
 max_tokens = 96
 [rollout]
-tasks_per_step = 16
+tasks_per_step = 32
 group = 8
 max_tokens = 96
 score_turns = true
@@ -65,11 +65,11 @@ RL = """
 steps = {steps}
 evaluate.every = {every}
 algorithm.name = "grpo"
-optimizer = {{ lr = 2e-4, warmup = 2 }}
+optimizer = {{ lr = 1e-4, warmup = 2 }}
 """
-ARMS = {"one turn": ("single_turn", 80, 20), "three turns": ("repair", 30, 10)}
+ARMS = {"one turn": ("single_turn", 80, 20), "three turns": ("repair", 40, 10)}
 """Environment, steps, and steps between evaluations: three turns are about as many completions in fewer steps."""
-ROLLOUTS = 16 * 8
+ROLLOUTS = 32 * 8
 COLOURS = {"one turn": "#e07b39", "three turns": "#4269d0"}
 
 

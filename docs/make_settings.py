@@ -66,9 +66,9 @@ def render() -> str:
         "\n## `[environment]`\n\n`name`, and the environment's own parameters ([environments.md](environments.md)).\n\n"
     )
     parts.append("| name | parameters | what it is |\n| --- | --- | --- |\n")
+    bundled = [name for name in environments if environments[name].talk.__module__.startswith("assay.")]
     parts += [
-        f"| `{name}` | {_parameters(environments[name].talk)} | {environments.summary(name)} |\n"
-        for name in environments
+        f"| `{name}` | {_parameters(environments[name].talk)} | {environments.summary(name)} |\n" for name in bundled
     ]
     return "".join(parts)
 
