@@ -266,7 +266,8 @@ class RunSettings(Section):
 
     @model_validator(mode="after")
     def _four_bits_are_not_copied(self) -> RunSettings:
-        if self.policy.quantize and (self.rollout.lag or self.engine.dtype != "policy"):
+        copied = self.engine.name == "torch" and (self.rollout.lag or self.engine.dtype != "policy")
+        if self.policy.quantize and copied:
             raise ValueError("a quantized model is not copied: use `rollout.lag = 0` and `engine.dtype = 'policy'`")
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from copy import deepcopy
 from dataclasses import replace
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ from assay.engines.torch.prompts import Plain
 from assay.engines.torch.slots import Slots
 from assay.errors import SettingsError
 from assay.policy.forward import forward
-from assay.policy.load import Policy
+from assay.policy.load import Policy, _compute_blocks_again, _compute_head_in_float32
 from assay.train.batch import to_batch
 from assay.types import Completion, Sample
 
@@ -152,7 +152,12 @@ def test_a_load_of_the_same_weights_changes_no_token(policy: Policy, memory: str
     run(test())
 
 
-def test_a_copy_does_not_change_while_the_policy_learns_until_it_is_loaded(policy: Policy) -> None:
+@pytest.mark.parametrize("patch", [None, _compute_head_in_float32, _compute_blocks_again])
+def test_a_copy_does_not_change_while_the_policy_learns_until_it_is_loaded(
+    policy: Policy, patch: Callable[[Any], None] | None
+) -> None:
+    if patch:
+        patch(policy.model)
     after = changed(policy)
 
     async def test() -> None:

@@ -9,7 +9,7 @@ import pytest
 from assay.algorithms import algorithms
 from assay.engines.base import Sampling
 from assay.environments import Talk, environment
-from assay.errors import RolloutLostError
+from assay.errors import RolloutLostError, SandboxError, UserError
 from assay.rollout.samples import describe, to_samples
 from assay.train.batch import with_weights
 from assay.types import Completion, Execution, Rollout, Score, Task, Turn, Verdict
@@ -49,6 +49,28 @@ def test_what_the_machine_fails_on_any_turn_is_dropped_and_counted(task: Task, e
     assert rollout.score is None
     assert to_samples([[rollout]]) == []
     assert describe([[rollout]]) == {"rollout/failed": 1.0}
+
+
+@environment
+async def silent(talk: Talk) -> None:
+    """Asks for nothing."""
+
+
+def test_an_environment_that_asks_for_no_reply_is_named() -> None:
+    with pytest.raises(UserError, match=r"environment 'silent' asked for no reply \(task add\); mend it"):
+        talk(RIGHT, environment={"name": "silent"})
+
+
+@environment
+async def broken(talk: Talk) -> None:
+    """The judge gives up."""
+    await talk.reply()
+    raise SandboxError("21 of the last 200 programs failed on this machine")
+
+
+def test_a_judge_that_gives_up_ends_the_run_and_not_one_rollout_after_another() -> None:
+    with pytest.raises(SandboxError, match="21 of the last 200"):
+        talk(RIGHT, environment={"name": "broken"})
 
 
 def test_a_context_without_room_for_a_reply_ends_the_rollout_with_the_reply_before() -> None:
