@@ -62,9 +62,10 @@ bench: fuzz
 	$(BIN)/python -m bench.algorithms
 	$(BIN)/python -m bench.environments
 	$(BIN)/python -m bench.generate
-	$(BIN)/python -m bench.environments
+	$(BIN)/python -m bench.lag
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations]"
 	$(BIN)/python -m bench.step
+	$(BIN)/python -m bench.whole
 
 clean:
 	rm -rf $(VENV) $(VLLM) runs .pytest_cache .mypy_cache .ruff_cache
