@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import TypeVar
 import pytest
 
 from assay.engines.base import Request
-from assay.engines.vllm.client import Piece
+from assay.engines.vllm.client import Client, Piece
 from assay.engines.vllm.draft import Draft
 from assay.engines.vllm.probe import Probe
 from assay.errors import MachineError
@@ -124,3 +125,30 @@ def wait_for(what: Callable[[], T]) -> T:
             return found
         time.sleep(0.05)
     raise AssertionError("it did not come to pass")
+
+
+def test_a_connection_that_the_server_has_hung_up_on_is_replaced_by_another(tmp_path: Path) -> None:
+    """As happens when this process was busy for longer than the server keeps one."""
+    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
+    served = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal served
+        await reader.readuntil(b"\r\n\r\n")
+        served += 1
+        writer.write(answer if served != 2 else b"")
+        if served == 2:
+            writer.close()
+            return
+        await writer.drain()
+        writer.close()
+
+    async def test() -> None:
+        async with await asyncio.start_unix_server(serve, tmp_path / "socket"):
+            client = Client("http://vllm", str(tmp_path / "socket"))
+            assert await client.call("/pause") == {}
+            assert await client.call("/pause") == {}
+            await client.close()
+
+    asyncio.run(test())
+    assert served == 3

@@ -105,10 +105,16 @@ class Client:
         found = await self.call("/inference/v1/generate", asked | ({"model": model} if model else {}), wait)
         return dict(found)
 
+    async def _asked(self, verb: str, path: str, body: Any, timeout: Any) -> Any:
+        """The answer; asked on another connection where the server had hung up on one that was kept for too long."""
+        try:
+            return await self._http.request(verb, path, json=body, timeout=timeout)
+        except httpx2.RemoteProtocolError:
+            return await self._http.request(verb, path, json=body, timeout=timeout)
+
     async def call(self, path: str, body: Any = None, wait: float | None = CALL, verb: str = "POST") -> Any:
         """What the answer says, if it is JSON."""
-        timeout = httpx2.Timeout(wait, connect=CONNECT)
-        asking = asyncio.create_task(self._http.request(verb, path, json=body, timeout=timeout))
+        asking = asyncio.create_task(self._asked(verb, path, body, httpx2.Timeout(wait, connect=CONNECT)))
         try:
             while not (await asyncio.wait([asking], timeout=PULSE))[0]:
                 if not await self._is_there():
