@@ -169,7 +169,7 @@ def draw(curves: dict[str, list[Curve]], file: Path) -> None:
         axes.plot(spent, middle, color=COLOURS[arm], marker="o", markersize=4, label=f"learns and answers in {arm}")
         for curve in own:
             axes.plot(curve.completions, curve.passed, color=COLOURS[arm], linewidth=0.7, alpha=0.5)
-        if len(own) > 1:
+        if len(own) > 2:
             low = [mean - half(values) for mean, values in zip(middle, points, strict=True)]
             high = [mean + half(values) for mean, values in zip(middle, points, strict=True)]
             axes.fill_between(spent, low, high, color=COLOURS[arm], alpha=0.12, linewidth=0)
