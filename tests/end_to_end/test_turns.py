@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import fmean
 
 import pyarrow.parquet as parquet
 import pytest
@@ -22,15 +23,17 @@ name = "repair"
 turns = 3
 [stages.rl]
 steps = {rl}
-rollout.score_turns = true
-algorithm.name = "grpo"
+rollout = {{ score_turns = true, group = {group} }}
+algorithm = {{ name = "grpo", scale = "none" }}
 optimizer = {{ lr = 1e-3, warmup = 2 }}
 """
 
 
-def run(folder: Path, sft: int, rl: int) -> list[dict[str, float]]:
+def run(folder: Path, sft: int, rl: int, group: int = 8) -> list[dict[str, float]]:
     """The numbers of every step of RL, after so many of SFT."""
-    text = SETTINGS.replace('trackers = ["jsonl"]', 'trackers = ["jsonl", "rollouts"]') + REPAIR.format(rl=rl)
+    text = SETTINGS.replace('trackers = ["jsonl"]', 'trackers = ["jsonl", "rollouts"]') + REPAIR.format(
+        rl=rl, group=group
+    )
     words = ["--folder", str(folder / "runs"), "--stages.sft.steps", str(sft)]
     run_plan(load_plan(write(folder, text), words), announce=lambda line: None)
     return [json.loads(line) for line in (folder / "runs/up/rl/metrics.jsonl").read_text().splitlines()]
@@ -56,3 +59,10 @@ def test_a_run_of_several_turns_trains_and_is_measured(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match="'repair' needs a visible check"):
         measure("model", model, hidden, JudgeSettings(), 0, tmp_path / "other", "repair")
+
+
+@pytest.mark.long
+def test_the_reward_of_several_turns_goes_up(tmp_path: Path) -> None:
+    rates = [step["reward/pass_rate"] for step in run(tmp_path, 80, 20, 16)]
+    assert rates[0] < 0.75, "there is room"
+    assert fmean(rates[-4:]) > fmean(rates[:3]) + 0.1, str(rates)
