@@ -46,8 +46,8 @@ def test_what_is_being_written_goes_on_with_new_weights_each_token_exact_under_i
 
     async def load_meanwhile() -> list[list[int]]:
         work = asyncio.create_task(desk.write(prompts, Sampling(100)))
-        for _ in range(3):
-            await asyncio.sleep(0.15)
+        while not work.done() and len(weights) < 8:
+            await asyncio.sleep(0.02)
             kept = await desk.move()
             weights[desk.version] = kept
         return await work  # type: ignore[return-value]
