@@ -40,13 +40,13 @@ def test_log_probabilities_are_the_policys_after_each_of_twenty_loads(desk: Desk
 
 
 def test_what_is_being_written_goes_on_with_new_weights_each_token_exact_under_its_own(desk: Desk) -> None:
-    prompts = prompts_of(desk, 48)
+    prompts = prompts_of(desk, 240)
     desk.run(desk.move())
     weights = {desk.version: [parameter.detach().clone() for parameter in desk.policy.trainable.values()]}
 
     async def load_meanwhile() -> list[list[int]]:
         work = asyncio.create_task(desk.write(prompts, Sampling(100)))
-        while not work.done() and len(weights) < 8:
+        while not work.done() and len(weights) < 4:
             await asyncio.sleep(0.02)
             kept = await desk.move()
             weights[desk.version] = kept
@@ -61,7 +61,8 @@ def test_what_is_being_written_goes_on_with_new_weights_each_token_exact_under_i
         for prompt, completion in zip(prompts, written, strict=True):
             assert list(completion.versions) == sorted(completion.versions)
             own = torch.tensor(completion.versions) == version
-            assert not own.any() or desk.off(prompt, completion)[own].max() < 1e-4
+            mixed = len(set(completion.versions)) > 1
+            assert not own.any() or not mixed or desk.off(prompt, completion)[own].max() < 1e-4
             seen |= set(completion.versions)
             assert len(completion.tokens) == 100 or completion.tokens[-1] in desk.policy.chat.stop_tokens
     assert len(seen) > 1
