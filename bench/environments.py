@@ -30,7 +30,7 @@ from assay.judge import Job, Judge
 from assay.tasks import load
 from assay.train.measure import measure
 from assay.types import Task, Verdict
-from bench.algorithms import cell, half, learn
+from bench.algorithms import SFT, cell, half, learn
 
 PAGE = Path(__file__).parent.parent / "docs" / "environments.md"
 TRIES = 3
@@ -52,13 +52,6 @@ tasks_per_step = 32
 group = 8
 max_tokens = 96
 score_turns = true
-"""
-SFT = """
-[stages.sft]
-epochs = 6
-algorithm.name = "sft"
-dataset.batch = 64
-optimizer = { lr = 3e-3, schedule = "cosine", warmup = 10, weight_decay = 0.1 }
 """
 RL = """
 [stages.rl]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -34,6 +35,11 @@ class Request:
     """Names its random numbers, so that it gets the same whatever else is asked for."""
     stop: tuple[str, ...] = ()
     """Strings that end it."""
+
+
+def cut_at(text: str, stop: Sequence[str]) -> str:
+    """The text before the first of the strings in it."""
+    return text[: min((at for word in stop if (at := text.find(word)) >= 0), default=len(text))]
 
 
 class Engine(Protocol):

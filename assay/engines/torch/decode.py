@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from assay.engines.base import Request, Sampling
+from assay.engines.base import Request, Sampling, cut_at
 from assay.engines.torch.prompts import Plain, Prompt
 from assay.engines.torch.sampling import draw, uniforms
 from assay.engines.torch.slots import Slots
@@ -72,7 +72,7 @@ class Endings:
             return None
         text = self.chat.text(row.tokens)
         if cut:
-            text = text[: min((at for word in row.asked.stop if (at := text.find(word)) >= 0), default=len(text))]
+            text = cut_at(text, row.asked.stop)
         ended: Literal["stop", "length"] = "stop" if own or cut else "length"
         return Completion(text, tuple(row.tokens), tuple(row.logprobs), ended, tuple(row.versions))
 

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from assay.engines.base import Request
+from assay.engines.base import Request, cut_at
 from assay.engines.vllm.client import Piece
 from assay.types import Completion
 
@@ -48,8 +48,7 @@ class Draft:
         """The whole; None while it goes on."""
         if self.ended is None:
             return None
-        text = self.chat.text(self.tokens)
-        text = text[: min((at for word in self.request.stop if (at := text.find(word)) >= 0), default=len(text))]
+        text = cut_at(self.chat.text(self.tokens), self.request.stop)
         return Completion(text, tuple(self.tokens), tuple(self.logprobs), self.ended, tuple(self.versions))
 
     def _stopped_by(self, count: int) -> bool:
