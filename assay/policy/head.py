@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from assay.policy.products import Linear, product
+
 TILE = {"cpu": 1 << 22, "cuda": 1 << 27}
 """Logits that are held at once, as numbers of four bytes."""
 
@@ -21,7 +23,7 @@ def chosen_logprobs(
     The entropy has a gradient only where `entropy_gradient`.
     """
     rows = max(1, TILE.get(hidden.device.type, TILE["cuda"]) // head.out_features)
-    if type(head) is nn.Linear and "forward" not in vars(head):
+    if type(head) in (nn.Linear, Linear) and "forward" not in vars(head):
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else head.weight.dtype
         given = (hidden, head.weight, head.bias, targets, temperature, rows, entropy_gradient, dtype)
@@ -76,9 +78,9 @@ class _Linear(torch.autograd.Function):
             p = logp.exp()
             entropy[here] = -torch.linalg.vecdot(p, logp)
             if leads:
-                ahead.append([(matrix[targets[here]] - p.to(dtype) @ matrix) / temperature])
+                ahead.append([(matrix[targets[here]] - product(p.to(dtype), matrix.T)) / temperature])
             if leads and entropy_gradient:
-                ahead[-1].append(logp.add_(entropy[here, None]).mul_(p).to(dtype) @ matrix / -temperature)
+                ahead[-1].append(product(logp.add_(entropy[here, None]).mul_(p).to(dtype), matrix.T) / -temperature)
         slopes = [torch.cat(tiles) for tiles in zip(*ahead, strict=True)]
         ctx.save_for_backward(hidden, weight, bias, targets, entropy, logp if learns else None, *slopes)
         ctx.set_materialize_grads(False)
@@ -109,11 +111,8 @@ class _Linear(torch.autograd.Function):
             else:
                 slope = logp.add_(entropy[here, None]).mul_(by_entropy[here, None]).add_(factor).mul_(p).neg_()
             slope = slope.scatter_add_(1, targets[here, None], factor).div_(temperature).to(dtype)
-            d_hidden[here] = slope @ matrix
-            if dtype == torch.float32:
-                d_weight.addmm_(slope.T, hidden[here].float())
-            else:
-                d_weight += slope.T @ hidden[here].to(dtype)
+            d_hidden[here] = product(slope, matrix.T)
+            d_weight += product(slope.T, hidden[here].to(dtype).T)
             if d_bias is not None:
                 d_bias += slope.sum(0)
             logp = None
@@ -122,5 +121,5 @@ class _Linear(torch.autograd.Function):
 
 def _tile(hidden: Tensor, matrix: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
     """[n, V] float32 log-probabilities of the whole vocabulary."""
-    logits = nn.functional.linear(hidden.to(matrix.dtype), matrix, None if bias is None else bias.to(matrix.dtype))
+    logits = product(hidden.to(matrix.dtype), matrix, None if bias is None else bias.to(matrix.dtype))
     return torch.log_softmax(logits.float().div_(temperature), dim=-1)

@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from assay.config.sections import LoraSettings, PolicySettings
 from assay.errors import AssayError, MachineError, ModelError, SettingsError
 from assay.policy.chat import Chat, open_chat
+from assay.policy.products import use_products
 from assay.policy.tokenizer import found_at, load_tokenizer
 from assay.registry import one_line
 
@@ -82,6 +83,8 @@ def load_policy(settings: PolicySettings) -> Policy:
     tokenizer = load_tokenizer(settings.model, settings.trust_remote_code)
     with _loading(settings, device):
         model = _with_adapter(_full_model(base, settings, device), settings).to(device)
+        if device.type == "cpu":
+            use_products(model)
         if settings.float32_head:
             _compute_head_in_float32(model)
         if settings.checkpointing:
