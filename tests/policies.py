@@ -48,7 +48,14 @@ def checkpoint(
         "num_attention_heads": 2, "num_key_value_heads": 1, "eos_token_id": tokenizer.eos_token_id,
         "bos_token_id": None,
     }  # fmt: skip
-    name = {"llama": "Llama", "qwen2": "Qwen2", "gemma2": "Gemma2", "gpt2": "GPT2", "mistral": "Mistral"}[kind]
+    name = {
+        "llama": "Llama",
+        "qwen2": "Qwen2",
+        "gemma2": "Gemma2",
+        "gpt2": "GPT2",
+        "mistral": "Mistral",
+        "qwen3": "Qwen3",
+    }[kind]
     head = "LMHeadModel" if kind == "gpt2" else "ForCausalLM"
     torch.manual_seed(0)
     model = getattr(transformers, name + head)(getattr(transformers, f"{name}Config")(**shape))

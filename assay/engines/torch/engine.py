@@ -13,6 +13,7 @@ import torch
 from assay.config.sections import EngineSettings
 from assay.engines.base import Request, Sampling
 from assay.engines.torch.decode import Decoding, Endings, Row, rows_at_once
+from assay.engines.torch.lean import Lean, lean
 from assay.engines.torch.probe import takes_slots
 from assay.engines.torch.prompts import Plain
 from assay.engines.torch.slots import Slots
@@ -39,6 +40,7 @@ class TorchEngine:
         self.version = 0
         self.numbers: Metrics = {}
         self._tried: tuple[Any, bool] | None = None
+        self._lean: Lean | None = None
         self._copied: tuple[Any, Any] | None = None
         self._inbox: deque[Row] = deque()
         self._halted = threading.Event()
@@ -53,7 +55,7 @@ class TorchEngine:
     async def load(self, policy: Policy, version: int) -> None:
         """Write with `policy` from now on."""
         await self.halt()
-        self.policy, self.version = policy, version
+        self.policy, self.version, self._lean = policy, version, None
         if self._copied and self._copied[0] is policy.model:
             _update(self._copied[1], policy.model)
         self._longest = max((row.longest for row in self._inbox), default=0)
@@ -108,7 +110,9 @@ class TorchEngine:
             model.eval()
             if self._tried is None or self._tried[0] is not model:
                 self._tried = model, takes_slots(model)
-            memory = Slots(model) if self._tried[1] else Plain(model)
+            if self._lean is None and self._tried[1]:
+                self._lean = lean(model)
+            memory = Slots(model, self._lean) if self._tried[1] else Plain(model)
             Decoding(memory, self._inbox, Endings(self.policy.chat), self.version, tokens).run(
                 self._halted.is_set, deliver
             )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assay.engines.torch.lean import lean
 from assay.engines.torch.prompts import Plain, Prompt, forward
 from assay.engines.torch.slots import Slots
 from assay.errors import ModelError
@@ -22,7 +23,7 @@ LENGTHS = (7, 1, 4)
 def takes_slots(model: Any) -> bool:
     """Whether `model` may write through Slots; otherwise through Plain. Raises ModelError when that is wrong too."""
     log, name = logging.getLogger(__name__), type(model).__name__
-    why = _other_layers(model) or _difference(model, Slots(model))
+    why = _other_layers(model) or _difference(model, Slots(model, lean(model)))
     if not why:
         log.info("engine: %s writes through slots", name)
         return True

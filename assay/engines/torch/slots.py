@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from assay.engines.torch.graphs import Graphs, bucket, wide_bucket
+from assay.engines.torch.lean import Lean
 from assay.engines.torch.prompts import Prompt, read
 
 ATTENTION = "assay_slots"
@@ -114,8 +115,9 @@ class Slots:
 
     takes_more = True
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, lean: Lean | None = None) -> None:
         self.model = model
+        self.lean = lean
         cuda = model.device.type == "cuda"
         self.size: Callable[[int], int] = bucket if cuda else int
         self.width: Callable[[int], int] = wide_bucket if cuda else int
@@ -223,6 +225,8 @@ class Slots:
 
     def _forward(self, step: Step) -> Tensor:
         view = _View(self.layers, step)
+        if self.lean:
+            return self.lean(step.tokens, step.lengths + step.ages, view.attend)
         with _attention(self.model.config.get_text_config()):
             out = self.model(
                 input_ids=step.tokens.unsqueeze(-1),
@@ -252,6 +256,11 @@ class _View:
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[_Seen, _Seen]:
         self.layers[layer_idx].write(keys, values, self.now)
         return (seen := _Seen(self, self.layers[layer_idx])), seen
+
+    def attend(self, number: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """[R, A * D] for steps that go without transformers."""
+        self.layers[number].write(key, value, self.now)
+        return self.layers[number].attend(query, scaling, self.now, self.bias).flatten(1)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.now.prompt_width + self.now.own_width - 1

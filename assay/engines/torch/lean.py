@@ -1,0 +1,117 @@
+"""Steps of decoding on a CPU through models built like Llama: few, large products around the attention.
+
+A step of a small model is hundreds of operations of microseconds, and transformers spends twelve on turning a layer's
+queries and keys. Products that read the same are one here, of weights laid out for them once, adapters added in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from assay.policy.products import Linear, packed, product
+
+KNOWN = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
+Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
+"""Called with a layer's number, queries [R, A, 1, D], keys and values [R, K, 1, D] and the scale: [R, A * D]."""
+
+
+def lean(model: Any) -> Lean | None:
+    """The steps of `model` with the weights it has now; None where it is no known one on a CPU."""
+    plain = model.get_base_model() if hasattr(model, "get_base_model") else model
+    kinds = set(getattr(plain.config, "layer_types", None) or ["full_attention"])
+    if type(plain).__name__ not in KNOWN or kinds != {"full_attention"} or plain.device.type != "cpu":
+        return None
+    linears = [module for module in plain.modules() if isinstance(module, nn.Linear)]
+    if any(type(linear) not in (nn.Linear, Linear) or "forward" in vars(linear) for linear in linears):
+        return None
+    return Lean(plain)
+
+
+class Joined:
+    """Linear layers of the same input as one."""
+
+    def __init__(self, *linears: Any) -> None:
+        self.weight = packed(torch.cat([_weight(linear) for linear in linears]))
+        self.bias = None if linears[0].bias is None else torch.cat([linear.bias for linear in linears])
+
+    def __call__(self, given: Tensor) -> Tensor:
+        """[R, O1 + O2 + ...] of [R, I]."""
+        return product(given, self.weight, self.bias)
+
+
+def _weight(linear: Any) -> Tensor:
+    """[O, I], with what adapters add."""
+    weight: Tensor = linear.weight
+    for name in getattr(linear, "active_adapters", ()):
+        weight = weight + linear.get_delta_weight(name)
+    return weight
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One layer: its modules, and its products."""
+
+    layer: Any
+    asked: Joined
+    """Queries, keys and values."""
+    seen: Joined
+    wide: Joined
+    """Gate and what goes through it."""
+    narrow: Joined
+
+
+class Lean:
+    """Made of one version of a model's weights."""
+
+    @torch.inference_mode()
+    def __init__(self, plain: Any) -> None:
+        self.trunk = plain.model
+        self.head = Joined(plain.lm_head)
+        self.blocks: Sequence[Block] = [
+            Block(
+                layer,
+                Joined(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
+                Joined(layer.self_attn.o_proj),
+                Joined(layer.mlp.gate_proj, layer.mlp.up_proj),
+                Joined(layer.mlp.down_proj),
+            )
+            for layer in self.trunk.layers
+        ]
+
+    def __call__(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """[R, V] logits in float32 after `tokens` [R], at `positions` [R]."""
+        seen = self.trunk.embed_tokens(tokens)
+        turns = _turns(*self.trunk.rotary_emb(seen[:, None], positions[:, None]))
+        for number, block in enumerate(self.blocks):
+            attention, mlp = block.layer.self_attn, block.layer.mlp
+            asked = block.asked(_normed(seen, block.layer.input_layernorm)).view(len(tokens), -1, 1, attention.head_dim)
+            shared = asked.shape[1] // (2 + attention.num_key_value_groups)
+            both, value = asked[:, :-shared], asked[:, -shared:]
+            if hasattr(attention, "q_norm"):
+                normed = _normed(both[:, :-shared], attention.q_norm), _normed(both[:, -shared:], attention.k_norm)
+                both = torch.cat(normed, dim=1)
+            both = _turned(both, *turns)
+            query, key = both[:, :-shared], both[:, -shared:]
+            seen = seen + block.seen(attend(number, query, key, value, attention.scaling))
+            gate, through = block.wide(_normed(seen, block.layer.post_attention_layernorm)).chunk(2, dim=-1)
+            seen = seen + block.narrow(mlp.act_fn(gate) * through)
+        return self.head(_normed(seen, self.trunk.norm)).float()
+
+
+def _turns(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """[R, 1, 1, D] factors of a vector and of the same with its halves swapped; from [R, 1, D] each."""
+    low, high = sin.unsqueeze(1).chunk(2, dim=-1)
+    return cos.unsqueeze(1), torch.cat([-low, high], dim=-1)
+
+
+def _turned(vectors: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return torch.addcmul(vectors * cos, vectors.roll(vectors.shape[-1] // 2, -1), sin)
+
+
+def _normed(values: Tensor, norm: Any) -> Tensor:
+    return nn.functional.rms_norm(values, values.shape[-1:], norm.weight, norm.variance_epsilon)
