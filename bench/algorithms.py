@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+from assay.openmp import waiting
+
+os.environ.update(waiting())
 
 from assay.config.load import load_plan
 from assay.evaluate.report import Evaluation, read_report

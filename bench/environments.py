@@ -21,7 +21,9 @@ from dataclasses import dataclass, replace
 from math import comb
 from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+from assay.openmp import waiting
+
+os.environ.update(waiting())
 
 from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
 from assay.environments.repair import visible

@@ -25,7 +25,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+from assay.openmp import waiting
+
+os.environ.update(waiting())
 
 import torch
 

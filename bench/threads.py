@@ -1,4 +1,4 @@
-"""Small matrix products beside two busy processes: OpenMP threads that spin at barriers against threads that sleep.
+"""Small matrix products beside two busy processes: how OpenMP's threads wait at barriers.
 
     python -m bench.threads
 
@@ -12,6 +12,8 @@ import os
 import statistics
 import subprocess
 import sys
+
+from assay.openmp import waiting
 
 WORK = """
 import time, torch
@@ -27,27 +29,34 @@ print(time.perf_counter() - start)
 """
 
 
-def seconds(policy: str) -> float:
-    environment = {**os.environ, "OMP_WAIT_POLICY": policy}
-    done = subprocess.run([sys.executable, "-c", WORK], env=environment, capture_output=True, text=True, check=True)
+POLICIES: dict[str, dict[str, str]] = {
+    "OpenMP's default": {},
+    "asleep at once": {"OMP_WAIT_POLICY": "PASSIVE"},
+    "assay": waiting(),
+}
+
+
+def seconds(policy: dict[str, str]) -> float:
+    usual = {name: value for name, value in os.environ.items() if name not in waiting()}
+    done = subprocess.run([sys.executable, "-c", WORK], env=usual | policy, capture_output=True, text=True, check=True)
     return float(done.stdout)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
-    print("| | spinning (OpenMP's default) | sleeping (assay) | ratio |\n| --- | --- | --- | --- |")
-    for name, busy in (("idle machine", 0), ("beside two busy processes", 2)):
+    print(f"| | {' | '.join(POLICIES)} |\n| --- | --- | --- | --- |")
+    for name, busy in (("idle machine", 0), ("beside one busy process", 1), ("beside two busy processes", 2)):
         load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
         try:
-            pairs = [(seconds("ACTIVE"), seconds("PASSIVE")) for _ in range(repeats)]
+            rounds = [[seconds(policy) for policy in POLICIES.values()] for _ in range(repeats)]
         finally:
             for process in load:
                 process.kill()
                 process.wait()
-        spinning, sleeping = (statistics.median(column) for column in zip(*pairs, strict=True))
-        print(f"| {name} | {spinning:.2f} s | {sleeping:.2f} s | {spinning / sleeping:.1f} |")
+        medians = (f"{statistics.median(column):.2f} s" for column in zip(*rounds, strict=True))
+        print(f"| {name} | {' | '.join(medians)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@
 A Llama of 5M parameters with random weights, but that it ends a completion at one token in 110. Every completion is
 judged: it goes on a program that already returns, and often breaks it. The reward of both is the judge's verdict, TRL's
 through `assay.integrations.trl`, and a little for length, so that no group is flat and both learn from all they wrote.
-Each of TRL's steps is followed by one of ours, so that both meet the same load; two threads, medians.
+Each side is a process of its own with two threads, TRL's with OpenMP's default, ours with what `assay` sets; they
+take their steps in turns, so that both meet the same load. Medians.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,7 +27,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+from assay.openmp import waiting
+
+os.environ.update({} if "--trl" in sys.argv else waiting())
 
 import torch
 
@@ -140,7 +145,9 @@ class Ours:
         return seen.metrics | learned
 
 
-def theirs(folder: Path, size: Size, ours: Ours, steps: int, output: str, whole: bool = False, **changes: Any) -> Any:
+def theirs(
+    folder: Path, size: Size, policy: Policy, steps: int, output: str, whole: bool = False, **changes: Any
+) -> Any:
     """TRL's trainer over the same tasks."""
     import trl
     from datasets import Dataset
@@ -152,7 +159,7 @@ def theirs(folder: Path, size: Size, ours: Ours, steps: int, output: str, whole:
         "logging_steps": 10_000, "disable_tqdm": True, "num_generations": GROUP, "max_completion_length": size.tokens,
         "per_device_train_batch_size": rows if whole else 8, "gradient_accumulation_steps": 1 if whole else rows // 8,
     } | changes  # fmt: skip
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer, given = AutoTokenizer.from_pretrained(folder), tasks(policy, size)
     asked = [
         {
             "prompt": prompts.text(task),
@@ -160,10 +167,10 @@ def theirs(folder: Path, size: Size, ours: Ours, steps: int, output: str, whole:
             "tests": [check.source for check in task.checks if isinstance(check, Check)],
             "entry_point": task.entry_point,
         }
-        for task in ours.tasks
+        for task in given
     ]
-    for row, task in zip(asked, ours.tasks, strict=True):
-        assert tuple(tokenizer(row["prompt"])["input_ids"]) == ours.policy.chat.prompt(task)
+    for row, task in zip(asked, given, strict=True):
+        assert tuple(tokenizer(row["prompt"])["input_ids"]) == policy.chat.prompt(task)
     return trl.GRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(folder),
         reward_funcs=[code_reward(), of_length],
@@ -173,75 +180,89 @@ def theirs(folder: Path, size: Size, ours: Ours, steps: int, output: str, whole:
     )
 
 
-@dataclass(frozen=True)
-class Seconds:
-    """Of one step."""
-
-    wall: float
-    own: float
-    """Of the process's own time, which other work disturbs less; the judge's processes are not in it."""
-
-
-def since(start: Seconds | None = None) -> Seconds:
-    """The time from `start`, or the clocks as they stand."""
-    start = start or Seconds(0.0, 0.0)
-    return Seconds(time.perf_counter() - start.wall, time.process_time() - start.own)
-
-
-def race(folder: Path, size: Size, rounds: int, judge: Judge, runner: asyncio.Runner, **changes: Any) -> Race:
-    """Their steps, and one of ours after each; the first is left out."""
-    from transformers import TrainerCallback
-
-    ours, found, begun = Ours(folder, size, judge), Race([], [], []), [since()]
-
-    def begin(*_: Any, **__: Any) -> None:
-        begun[0] = since()
-
-    def end(*_: Any, **__: Any) -> None:
-        found.theirs.append(since(begun[0]))
-        start = since()
-        found.told.append(runner.run(ours.step()))
-        found.ours.append(since(start))
-
-    with tempfile.TemporaryDirectory() as output, contextlib.redirect_stdout(sys.stderr):
-        trainer = theirs(folder, size, ours, rounds + 1, output, **changes)
-        trainer.add_callback(type("Events", (TrainerCallback,), {"on_step_begin": begin, "on_step_end": end})())
-        trainer.train()
-    return Race(found.theirs[1:], found.ours[1:], found.told[1:])
-
-
-@dataclass(frozen=True)
-class Race:
-    """Seconds of each step, and our numbers."""
-
-    theirs: list[Seconds]
-    ours: list[Seconds]
-    told: list[Metrics]
-
-    def line(self, rows: int) -> str:
-        """Samples a second of both, their ratio with its range, and where our time goes."""
-        rates = [rows / statistics.median(one.wall for one in them) for them in (self.ours, self.theirs)]
-        parts = [statistics.median(told[name] for told in self.told) for name in ("time/generate", "time/learn")]
-        return (
-            f"{rates[0]:.1f} samples/s beside {rates[1]:.1f}: {self.ratio('wall')}, by CPU time {self.ratio('own')}; "
-            f"ours {rows / rates[0]:.2f} s = generate {parts[0]:.2f}, learn {parts[1]:.2f}; mean length "
-            f"{statistics.mean(told['rollout/length'] for told in self.told):.0f}"
-        )
-
-    def ratio(self, clock: str) -> str:
-        """How many times as long theirs takes: the median, and the range."""
-        found = [getattr(t, clock) / getattr(o, clock) for t, o in zip(self.theirs, self.ours, strict=True)]
-        return f"**{statistics.median(found):.2f}** times ({min(found):.2f} to {max(found):.2f})"
+Told = dict[str, float]
+"""Of one step: `wall` seconds, `own` ones of the process, which other work disturbs less, and our numbers."""
 
 
 @contextlib.contextmanager
-def judging(runner: asyncio.Runner) -> Iterator[Judge]:
-    """A judge in the runner's loop."""
-    judge = runner.run(Judge(stop_early=False).__aenter__())
-    try:
-        yield judge
-    finally:
-        runner.run(judge.__aexit__())
+def told() -> Iterator[Told]:
+    """A step: it begins when the other side has done one, and ends with what was found, as a line for the parent."""
+    sys.stdin.readline()
+    wall, own, found = time.perf_counter(), time.process_time(), Told()
+    yield found
+    found |= {"wall": time.perf_counter() - wall, "own": time.process_time() - own}
+    print(json.dumps(found), file=sys.__stdout__, flush=True)
+
+
+def our_steps(folder: Path, size: Size, steps: int) -> None:
+    """The side of this package."""
+
+    async def take() -> None:
+        async with Judge(stop_early=False) as judge:
+            ours = Ours(folder, size, judge)
+            for _ in range(steps):
+                with told() as found:
+                    found |= await ours.step()
+
+    asyncio.run(take())
+
+
+def their_steps(folder: Path, size: Size, steps: int, name: str) -> None:
+    """TRL's side."""
+    from transformers import TrainerCallback
+
+    policy = load_policy(PolicySettings(model=str(folder), device="cpu"))
+    step = contextlib.ExitStack()
+
+    def begin(*_: Any, **__: Any) -> None:
+        step.enter_context(told())
+
+    def end(*_: Any, **__: Any) -> None:
+        step.close()
+
+    with tempfile.TemporaryDirectory() as output, contextlib.redirect_stdout(sys.stderr):
+        trainer = theirs(folder, size, policy, steps, output, **THEIRS[name])
+        trainer.add_callback(type("Events", (TrainerCallback,), {"on_step_begin": begin, "on_step_end": end})())
+        trainer.train()
+
+
+def race(folder: Path, number: int, name: str, rounds: int) -> str:
+    """Their steps, and one of ours after each; the first is left out."""
+    common = [sys.executable, "-m", "bench.whole", "--folder", str(folder), "--sizes", str(number)]
+    sides = [
+        subprocess.Popen([*common, "--rounds", str(rounds + 1), *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for more in (["--ours"], ["--trl", name])
+    ]
+    found: list[list[Told]] = []
+    for _ in range(rounds + 1):
+        both = []
+        for side in sides:
+            assert side.stdin
+            assert side.stdout
+            side.stdin.write(b"\n")
+            side.stdin.flush()
+            both.append(json.loads(side.stdout.readline()))
+        found.append(both)
+    for side in sides:
+        side.communicate()
+    return line(found[1:], SIZES[number].prompts * GROUP)
+
+
+def line(found: list[list[Told]], rows: int) -> str:
+    """Samples a second of both, their ratio with its range, and where our time goes."""
+    rates = [rows / statistics.median(step["wall"] for step in side) for side in zip(*found, strict=True)]
+    middle = {name: statistics.median(ours[name] for ours, _ in found) for name in found[0][0]}
+    return (
+        f"{rates[0]:.1f} samples/s beside {rates[1]:.1f}: {ratio(found, 'wall')}, by CPU time {ratio(found, 'own')}; "
+        f"ours {middle['wall']:.2f} s = generate {middle['time/generate']:.2f}, learn {middle['time/learn']:.2f}; "
+        f"mean length {middle['rollout/length']:.0f}"
+    )
+
+
+def ratio(found: list[list[Told]], clock: str) -> str:
+    """How many times as long theirs takes: the median, and the range."""
+    times = [theirs[clock] / ours[clock] for ours, theirs in found]
+    return f"**{statistics.median(times):.2f}** times ({min(times):.2f} to {max(times):.2f})"
 
 
 def main() -> None:
@@ -249,16 +270,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--sizes", nargs="*", type=int, default=[0, 1], help="which of the sizes")
     parser.add_argument("--without", nargs="*", default=(), help="words in the names of settings to leave out")
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--ours", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--trl", help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(2)
+    if given.ours:
+        return our_steps(given.folder, SIZES[given.sizes[0]], given.rounds)
+    if given.trl:
+        return their_steps(given.folder, SIZES[given.sizes[0]], given.rounds, given.trl)
     print(f"load {os.getloadavg()[0]:.1f}, {torch.get_num_threads()} threads, torch {torch.__version__}")
-    with tempfile.TemporaryDirectory() as kept, asyncio.Runner() as runner, judging(runner) as judge:
+    with tempfile.TemporaryDirectory() as kept:
         folder = make_model(Path(kept))
-        for size in (SIZES[number] for number in given.sizes):
-            for name, changes in THEIRS.items():
+        for number in given.sizes:
+            for name in THEIRS:
                 if not any(word in name for word in given.without):
-                    found = race(folder, size, given.rounds, judge, runner, **changes)
-                    print(f"{size}, TRL with {name}: {found.line(size.prompts * GROUP)}", flush=True)
+                    print(f"{SIZES[number]}, TRL with {name}: {race(folder, number, name, given.rounds)}", flush=True)
+    return None
 
 
 if __name__ == "__main__":

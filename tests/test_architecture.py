@@ -12,9 +12,9 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "assay"
 FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
-    "types", "errors", "registry", "files", "config", "maths", "sandbox", "judge", "tasks", "check", "prompts",
-    "extract", "rewards", "environments", "policy", "engines", "rollout", "algorithms", "evaluate", "trackers", "train",
-    "doctor", "integrations", "cli",
+    "types", "errors", "openmp", "registry", "files", "config", "maths", "sandbox", "judge", "tasks", "check",
+    "prompts", "extract", "rewards", "environments", "policy", "engines", "rollout", "algorithms", "evaluate",
+    "trackers", "train", "doctor", "integrations", "cli",
 ]  # fmt: skip
 TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train")
 FOR_A_PACKAGE = "integrations/verifiers.py"
