@@ -59,6 +59,7 @@ bench: fuzz
 	$(BIN)/python -m bench.serve
 	$(BIN)/python -m bench.walls
 	$(BIN)/python -m bench.threads
+	$(BIN)/python -m bench.products
 	$(BIN)/python -m bench.algorithms
 	$(BIN)/python -m bench.environments
 	$(BIN)/python -m bench.generate

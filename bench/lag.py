@@ -4,7 +4,7 @@
     python -m bench.lag --vllm DIR/bin/python  # a vLLM server writes, on a core of its own; the run has the other
 
 The learner and the judge are real in both: 32 drills x 8 answers, a GRPO step of the demo's policy. The clock is set to
-what the learner's last step took; with a server, `--tokens` and `--group` bring writing and learning together.
+what the learner's last step took; with a server a policy of 15M parameters takes two epochs, to be about as long at it.
 Runs alternate; the first two steps of each are left out.
 """
 
@@ -45,6 +45,7 @@ from assay.train.sources import RolloutSource
 from assay.types import Completion, Metrics, Task
 
 PROMPTS, GROUP = 32, 8
+SHAPE = TinySettings(width=384, layers=8, heads=6)
 
 
 class Clock:
@@ -132,7 +133,7 @@ async def by_the_clock(rounds: int, steps: int) -> None:
 SERVED = """
 name = "lag{lag}"
 folder = "{folder}"
-algorithm.name = "grpo"
+algorithm = {{ name = "grpo", epochs = 2 }}
 stage = "grpo"
 steps = {steps}
 tasks.train = "drills:train"
@@ -151,7 +152,7 @@ def by_a_server(given: argparse.Namespace) -> None:
     """Print steps an hour of both: the server has the first core, the run the second."""
     theirs, ours = given.cores
     with tempfile.TemporaryDirectory() as kept:
-        model = given.model or make_tiny(Path(kept) / "model", load("drills:train"), TinySettings(), 0)
+        model = given.model or make_tiny(Path(kept) / "model", load("drills:train"), SHAPE, 0)
         python = Path(kept) / "python"
         python.write_text(f'#!/bin/sh\nexec taskset -c {theirs} {given.vllm} "$@"\n')
         python.chmod(0o755)
@@ -180,9 +181,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--vllm", metavar="PYTHON", help="interpreter of an environment that has vllm")
     parser.add_argument("--cores", nargs=2, default=("0", "1"), help="of the server, and of the run")
-    parser.add_argument("--model", help="a model directory; else the tiny policy with random weights")
+    parser.add_argument("--model", help="a model directory; else one with random weights")
     parser.add_argument("--group", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--tokens", type=int, default=48)
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.vllm:

@@ -85,6 +85,9 @@ class EngineSettings(Section):
     """More arguments for the server that is started: `["--tensor-parallel-size", "2"]`."""
     weights: Literal["files", "nccl"] = "files"
     """How full weights reach the servers: files in shared memory, or from GPU to GPU. Adapters are always files."""
+    unfinished: Literal["auto", "interrupt", "finish"] = "auto"
+    """When weights come for servers, what they write goes on with those, read anew, or is finished with the old ones
+    first; `auto` interrupts where reading is cheap beside writing: on a GPU."""
     handover: str = ""
     """Folder for those files, under the same path for trainer and servers; empty is this machine's shared memory."""
 

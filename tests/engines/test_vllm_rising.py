@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from assay.config.sections import EngineSettings
 from assay.engines.base import Request, Sampling
@@ -94,31 +95,57 @@ class NoWeights:
         await asyncio.sleep(0.002)
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_weights_that_come_while_a_server_is_brought_up_again_arrive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
-) -> None:
+def served_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unfinished: Any) -> tuple[Any, VllmEngine]:
+    """A server, and the engine that writes through it."""
     probe = SimpleNamespace(tokens=(1, 2), prefixes=(1,), check=lambda *_: 0.0)
     monkeypatch.setattr(engine_file, "make_probe", lambda policy: probe)
     monkeypatch.setattr(engine_file, "dtype_of", lambda policy, settings: "float32")
     chat = SimpleNamespace(stop_tokens=frozenset(), text=lambda tokens: "")
-    policy: Any = SimpleNamespace(chat=chat)
-    parts: list[Any] = [policy, EngineSettings(), NoWeights(), tmp_path, 0]
+    policy: Any = SimpleNamespace(chat=chat, device=torch.device("cpu"))
+    served: Any = Served()
+    engine = VllmEngine(policy, EngineSettings(unfinished=unfinished), NoWeights(), tmp_path, 0)  # type: ignore[arg-type]
+    engine.add(served, Restarted(served))  # type: ignore[arg-type]
+    return served, engine
 
+
+@pytest.mark.parametrize("unfinished", ["interrupt", "finish"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_weights_that_come_while_a_server_is_brought_up_again_arrive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool, unfinished: str
+) -> None:
     async def test() -> None:
-        served: Any = Served()
-        engine, process = VllmEngine(*parts), Restarted(served)
-        engine.add(served, process)  # type: ignore[arg-type]
-        await engine.load(policy, 0)
+        served, engine = served_by(tmp_path, monkeypatch, unfinished)
+        await engine.load(engine._policy, 0)
         writing = [asyncio.create_task(engine.write(Request((1, n), n), Sampling(40))) for n in range(4)]
         await asyncio.sleep(0.05)
         if killed:
             served.dead = True
             await asyncio.sleep(0.1)
-        await asyncio.wait_for(engine.load(policy, 1), 10)
+        await asyncio.wait_for(engine.load(engine._policy, 1), 10)
         written = await asyncio.wait_for(asyncio.gather(*writing), 10)
         assert [len(completion.tokens) for completion in written] == [40] * 4
-        assert all(completion.versions[-1] == 1 for completion in written)
+        last = 0 if unfinished == "finish" and not killed else 1
+        assert all(completion.versions[-1] == last for completion in written)
+        await engine.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(("unfinished", "versions"), [("interrupt", {0, 1}), ("finish", {0}), ("auto", {0})])
+def test_what_is_being_written_ends_with_the_new_weights_or_with_the_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unfinished: str, versions: set[int]
+) -> None:
+    async def test() -> None:
+        _, engine = served_by(tmp_path, monkeypatch, unfinished)
+        await engine.load(engine._policy, 0)
+        first = asyncio.create_task(engine.write(Request((1,), 0), Sampling(40)))
+        await asyncio.sleep(0.05)
+        loading = asyncio.create_task(engine.load(engine._policy, 1))
+        await asyncio.sleep(0.02)
+        second = await engine.write(Request((2,), 1), Sampling(3))
+        await loading
+        assert set((await first).versions) == versions
+        assert set(second.versions) == {1}, "nothing begins with weights that are being replaced"
         await engine.close()
 
     asyncio.run(test())

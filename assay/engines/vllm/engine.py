@@ -1,8 +1,8 @@
 """Completions by one or more vLLM servers that get new weights while they write.
 
-What is being written when weights come is interrupted, and asked for again with the tokens so far behind the prompt.
-vLLM can also freeze it and go on (`/pause?mode=keep`): as exact and as fast with full weights in 0.32.0, but a request
-that is kept asks for the old adapter.
+What is being written when weights come is finished with the old ones first; or interrupted, and asked for again with
+the tokens so far behind the prompt. vLLM can also freeze it and go on (`/pause?mode=keep`): as exact and as fast with
+full weights in 0.32.0, but a request that is kept asks for the old adapter.
 """
 
 from __future__ import annotations
@@ -111,6 +111,8 @@ class VllmEngine:
         """Of the last load: what the probe found, and seconds; how often servers were started again since the first."""
         self._policy = policy
         self._settings = settings
+        usual = "finish" if policy.device.type == "cpu" else "interrupt"
+        self._finishes = (usual if settings.unfinished == "auto" else settings.unfinished) == "finish"
         self._transport = transport
         self._folder = folder
         self._seed = seed
@@ -250,8 +252,10 @@ class VllmEngine:
         server.lost = False
 
     async def _give(self, server: Server, weights: Weights) -> float:
-        """Interrupt what it writes, give it `weights`, and prove that it has them."""
+        """Interrupt what it writes, or let it finish; give it `weights`, and prove that it has them."""
         client, probe = server.client, weights.probe
+        while server.writing and self._finishes:
+            await asyncio.sleep(0.01)
         await client.call("/pause?mode=abort")
         while server.writing:  # they were on their way to it when it paused, and wait in there
             await asyncio.sleep(0.01)

@@ -25,7 +25,10 @@ from tests.policies import tiny_policy
 T = TypeVar("T")
 ROOT = Path(__file__).parent.parent.parent.parent
 SETTINGS = EngineSettings(
-    name="vllm", tokens=65_536, python=os.environ.get("ASSAY_VLLM", str(ROOT / ".venv-vllm" / "bin" / "python"))
+    name="vllm",
+    tokens=65_536,
+    unfinished="interrupt",
+    python=os.environ.get("ASSAY_VLLM", str(ROOT / ".venv-vllm" / "bin" / "python")),
 )
 
 
