@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from assay.policy.products import Linear, product
+from assay.policy.products import Linear, product, spare
 
 TILE = {"cpu": 1 << 22, "cuda": 1 << 27}
 """Logits that are held at once, as numbers of four bytes."""
@@ -26,9 +26,16 @@ def chosen_logprobs(
     if type(head) in (nn.Linear, Linear) and "forward" not in vars(head):
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else head.weight.dtype
-        given = (hidden, head.weight, head.bias, targets, temperature, rows, entropy_gradient, dtype)
+        more = spare(len(targets), hidden.device)
+        filled = (
+            nn.functional.pad(hidden, (0, 0, 0, more)),
+            head.weight,
+            head.bias,
+            nn.functional.pad(targets, (0, more)),
+        )
         with torch.autocast(device, enabled=False):
-            return _Linear.apply(*given)  # type: ignore[no-any-return, no-untyped-call]
+            found = _Linear.apply(*filled, temperature, rows, entropy_gradient, dtype)  # type: ignore[no-untyped-call]
+        return found[0][: len(targets)], found[1][: len(targets)]
     pieces = [
         checkpoint(_by_calling, head, some, wanted, temperature, entropy_gradient, use_reentrant=False)
         for some, wanted in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assay.policy.products import spare
+
 ATTENTION = "assay_"
 """Prefix of the attention implementations registered here; without segments they do what is named behind it."""
 HARMLESS = {"scaling", "dropout", "is_causal", "position_ids", "use_cache"}
@@ -53,7 +55,7 @@ def _part(queries: Sequence[int], keys: Sequence[int], start: int, causal: bool,
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A batch as one row of N tokens: the prompts that several rows share, then what continues them, then the rest."""
+    """A batch as one row of N tokens: the prompts that several rows share, what continues them, the rest, filling."""
 
     tokens: Tensor
     """[N] int64."""
@@ -93,14 +95,16 @@ def pack(tokens: Tensor, mask: Tensor) -> Packed:
     of, before = mask.nonzero(as_tuple=True)
     before = before - 1
     head, tail = (torch.tensor(one, device=device)[of] for one in (heads, tails))
-    own = [length for length in lengths if length]
+    filled = [0] * spare(sum(lengths), device)
+    own = [length for length in (*lengths, len(filled)) if length]
     parts = [_part(own, own, 0, True, device)]
     continued = [sum(ends[row] - begins[row] for row in rows) for rows in groups]
     if groups:
         parts.append(_part(continued, lengths[:shared], starts[shared], False, device))
+    laid = [token for row, begin, end in spans for token in lists[row][begin:end]]
     return Packed(
-        tokens=torch.tensor([token for row, begin, end in spans for token in lists[row][begin:end]], device=device),
-        positions=torch.tensor([place for _, begin, end in spans for place in range(begin, end)], device=device),
+        tokens=torch.tensor(laid + filled, device=device),
+        positions=torch.tensor([n for _, begin, end in spans for n in range(begin, end)] + filled, device=device),
         places=torch.where(before < first[of], head + before, tail + before - first[of]),
         parts=tuple(parts),
     )

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+BLOCK = 128
+"""Sizes of a batch are multiples of this."""
 ROWS = 64
 """A hint for how a matrix is laid out: about as many rows are multiplied with it at once."""
 
@@ -24,6 +26,11 @@ def by_onednn() -> bool:
     is_amd = file.is_file() and "AuthenticAMD" in file.read_text()
     has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return is_amd and has_onednn and torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
+def spare(rows: int, device: torch.device, block: int = BLOCK) -> int:
+    """Rows to be added, above a first `block` of them: oneDNN keeps what it prepares for every size that it has met."""
+    return -rows % block if rows > block and by_onednn() and device.type == "cpu" else 0
 
 
 def product(given: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:

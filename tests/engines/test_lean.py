@@ -17,7 +17,8 @@ from assay.engines.torch.slots import Slots
 from assay.policy.load import Policy, load_policy
 from tests.policies import checkpoint, tiny_policy
 
-TEXTS = [(5, 9, 7), (11,), (5, 9, 7), (8, 4, 6, 2, 3)]
+TEXTS = [(5, 9, 7), (11,), (5, 9, 7), (8, 4, 6, 2, 3)] * 3
+"""More than eight, which are filled up to sixteen."""
 
 
 def changed(policy: Policy) -> Any:
@@ -30,9 +31,9 @@ def changed(policy: Policy) -> Any:
 
 
 def logits(model: Any, slots: Slots) -> list[torch.Tensor]:
-    found = [slots.add(TEXTS, 5, 8), *(slots.step(torch.arange(4) + token) for token in (10, 20))]
-    slots.drop([1], None)
-    return [*found, slots.step(torch.tensor([4, 5, 6]))]
+    found = [slots.add(TEXTS, 5, 8), *(slots.step(torch.arange(12) + token) for token in (10, 20))]
+    slots.drop([1, 4], None)
+    return [*found, slots.step(torch.arange(10) + 4)]
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])

@@ -14,6 +14,7 @@ from torch import Tensor
 from assay.policy import head
 from assay.policy.forward import forward, layout_of
 from assay.policy.packed import pack
+from assay.policy.products import by_onednn, use_products
 from assay.train.batch import to_batch
 from assay.types import Batch, Sample
 
@@ -49,6 +50,7 @@ def make(kind: str, lora: str = "", **changes: Any) -> Any:
         for parameter in model.parameters():
             if parameter.requires_grad:
                 torch.nn.init.normal_(parameter, std=0.2)
+    use_products(model)
     return model.eval()
 
 
@@ -113,6 +115,19 @@ def test_packed_sequences_give_the_numbers_and_gradients_of_padded_ones(
     assert torch.allclose(seen.logprobs, logprobs, atol=1e-5)
     assert torch.allclose(seen.entropy, entropy, atol=1e-5)
     assert seen.entropy.requires_grad == entropy_gradient
+    assert_same(ours, theirs)
+
+
+@pytest.mark.parametrize("lora", ["", "all"])
+def test_a_row_that_is_filled_up_gives_the_same_numbers_and_gradients(lora: str) -> None:
+    model, batch = make("llama", lora), batch_of(*((A, some(20, seed)) for seed in range(9)))
+    assert len(pack(batch.tokens, batch.mask).tokens) == (256 if by_onednn() else 9 + 9 * 19)
+    seen = forward(model, batch, 0.7, entropy_gradient=True)
+    ours = slopes(model, seen.logprobs, seen.entropy)
+    logprobs, entropy = plain(model, batch, 0.7)
+    theirs = slopes(model, logprobs, entropy)
+    assert torch.allclose(seen.logprobs, logprobs, atol=1e-5)
+    assert torch.allclose(seen.entropy, entropy, atol=1e-5)
     assert_same(ours, theirs)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from assay.config.sections import LoraSettings
 from assay.policy import products
-from assay.policy.products import Linear, by_onednn, packed, product
+from assay.policy.products import Linear, by_onednn, packed, product, spare
 from tests.policies import tiny_policy
 
 ONEDNN = pytest.mark.skipif(not by_onednn(), reason="torch's own products are taken on this processor")
@@ -63,6 +63,13 @@ def test_under_autocast_and_in_other_precisions_torch_multiplies() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert layer(torch.ones(2, 8)).dtype == torch.bfloat16
     assert layer.double()(torch.ones(2, 8, dtype=torch.float64)).dtype == torch.float64
+
+
+@ONEDNN
+def test_batches_come_in_few_sizes() -> None:
+    cpu = torch.device("cpu")
+    assert [rows + spare(rows, cpu) for rows in (0, 7, 128, 129, 256, 300)] == [0, 7, 128, 256, 256, 384]
+    assert spare(300, torch.device("cuda")) == 0
 
 
 @ONEDNN

@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.policy.products import Linear, packed, product
+from assay.policy.products import Linear, packed, product, spare
 
 KNOWN = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
+BLOCK = 8
+"""Rows that are multiplied are multiples of this."""
 Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 """Called with a layer's number, queries [R, A, 1, D], keys and values [R, K, 1, D] and the scale: [R, A * D]."""
 
@@ -85,6 +87,8 @@ class Lean:
 
     def __call__(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """[R, V] logits in float32 after `tokens` [R], at `positions` [R]."""
+        rows, more = len(tokens), spare(len(tokens), tokens.device, BLOCK)
+        tokens, positions = nn.functional.pad(tokens, (0, more)), nn.functional.pad(positions, (0, more))
         seen = self.trunk.embed_tokens(tokens)
         turns = _turns(*self.trunk.rotary_emb(seen[:, None], positions[:, None]))
         for number, block in enumerate(self.blocks):
@@ -96,11 +100,12 @@ class Lean:
                 normed = _normed(both[:, :-shared], attention.q_norm), _normed(both[:, -shared:], attention.k_norm)
                 both = torch.cat(normed, dim=1)
             both = _turned(both, *turns)
-            query, key = both[:, :-shared], both[:, -shared:]
-            seen = seen + block.seen(attend(number, query, key, value, attention.scaling))
+            query, key = both[:rows, :-shared], both[:rows, -shared:]
+            found = attend(number, query, key, value[:rows], attention.scaling)
+            seen = seen + block.seen(nn.functional.pad(found, (0, 0, 0, more)))
             gate, through = block.wide(_normed(seen, block.layer.post_attention_layernorm)).chunk(2, dim=-1)
             seen = seen + block.narrow(mlp.act_fn(gate) * through)
-        return self.head(_normed(seen, self.trunk.norm)).float()
+        return self.head(_normed(seen, self.trunk.norm))[:rows].float()
 
 
 def _turns(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
