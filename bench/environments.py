@@ -24,7 +24,7 @@ from pathlib import Path
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
-from assay.environments.repair import visible
+from assay.environments import visible
 from assay.evaluate.report import Evaluation, read_report
 from assay.judge import Job, Judge
 from assay.tasks import load
