@@ -38,7 +38,7 @@ def script(task: Task, answer: str, right: str) -> Generator[str, bool, None]:
 
 
 @environment_with(script, told=told)
-async def python_tool(talk: Talk, *, turns: Annotated[int, Field(ge=2)] = 4) -> None:
+async def python_tool(talk: Talk, *, turns: Annotated[int, Field(ge=2)] = 3) -> None:
     """Runs `<code>...</code>` and shows `<output>...</output>`, until a reply has none or is the last of `turns`."""
     async with talk.judge.interpreter() as python:
         for _ in range(turns - 1):

@@ -75,7 +75,7 @@ def told(
 
 
 def test_code_is_run_with_its_state_kept_and_the_first_reply_without_any_is_judged() -> None:
-    rollout, stops = told("Let me see.\n<code>x = 20\nprint(x)</code>", "<code>\nx + 1\n</code>", RIGHT)
+    rollout, stops = told("Let me see.\n<code>x = 20\nprint(x)</code>", "<code>\nx + 1\n</code>", RIGHT, turns=4)
     assert [turn.observation for turn in rollout.turns] == ["<output>\n20\n</output>", "<output>\n21\n</output>", ""]
     assert [turn.execution and turn.execution.verdict for turn in rollout.turns] == [None, None, Verdict.PASS]
     assert rollout.score is not None
