@@ -4,7 +4,7 @@
     nice python -m bench.environments python_tool --seeds 2 --write
 
 The first trains and measures what the folder does not hold yet, and prints the table; the second also writes table and
-plot into docs/environments.md. Single turns and three of an environment go on from one policy, which has seen both.
+plot into docs/environments.md. Single turns and three of an environment have had the same demonstrations, as often.
 What is counted is completions: every reply that a policy writes to learn from. A cell is the mean over the seeds with
 its 95 % interval (Student's t).
 """
@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import json
 import os
-import re
 import statistics
 import time
 from collections.abc import Sequence
@@ -62,10 +61,9 @@ evaluate.every = {every}
 algorithm.name = "grpo"
 optimizer = {{ lr = 1e-4, warmup = 2 }}
 """
-TOOL = """
-[stages.tool]
-epochs = 4
-environment.name = "python_tool"
+MORE = """
+[stages.more]
+epochs = 3
 algorithm.name = "sft"
 dataset.batch = 64
 optimizer = { lr = 2e-3, schedule = "cosine", warmup = 10, weight_decay = 0.1 }
@@ -76,10 +74,10 @@ optimizer = { lr = 2e-3, schedule = "cosine", warmup = 10, weight_decay = 0.1 }
 class Subject:
     """An environment of three turns, beside single turns."""
 
-    start: str
-    """The stages of SFT, from which both go on."""
     first: str
-    """The environment of their first."""
+    """The environment of the first SFT, which both share."""
+    more: str
+    """SFT that each goes on with in its own environment; empty where they share all of it."""
     common: dict[str, object]
     arms: dict[str, tuple[str, int, int]]
     """Environment, steps, and steps between evaluations: three turns are about as many completions in fewer steps."""
@@ -87,12 +85,12 @@ class Subject:
 
 SUBJECTS = {
     "repair": Subject(
-        SFT, "repair", {"tokens": 96, "tasks": 32, "score_turns": "true"},
+        "repair", "", {"tokens": 96, "tasks": 32, "score_turns": "true"},
         {"one turn": ("single_turn", 80, 20), "three turns": ("repair", 40, 10)},
     ),
     "python_tool": Subject(
-        SFT + TOOL, "single_turn", {"tokens": 160, "tasks": 16, "score_turns": "false"},
-        {"one turn": ("single_turn", 48, 12), "three turns": ("python_tool", 24, 6)},
+        "single_turn", MORE, {"tokens": 128, "tasks": 16, "score_turns": "false"},
+        {"one turn": ("single_turn", 32, 8), "three turns": ("python_tool", 16, 4)},
     ),
 }  # fmt: skip
 COLOURS = {"one turn": "#e07b39", "three turns": "#4269d0"}
@@ -112,12 +110,26 @@ class Curve:
     """The first of three independent single turns that passes the visible checks, or the last."""
 
 
+def learned(folder: Path, name: str, text: str, *words: str) -> Path:
+    """The checkpoint that a run ends with."""
+    learn(folder, name, text, *words)
+    return max((folder / name).glob("*/checkpoints/*"))
+
+
 def train(folder: Path, subject: Subject, arm: str, seed: int, start: Path) -> Curve:
     """One arm with one seed."""
     environment, steps, every = subject.arms[arm]
     tokens = int(str(subject.common["tokens"]))
     text = COMMON.format(environment=environment, **subject.common) + RL.format(steps=steps, every=every)
     own = folder / f"{environment}_{seed}"
+    if subject.more:
+        start = learned(
+            folder,
+            f"start_{environment}",
+            COMMON.format(environment=environment, **subject.common) + MORE,
+            "--policy.model",
+            str(start),
+        )
     learn(folder, own.name, text, "--policy.model", str(start), "--seed", str(seed))
     before = evaluated(folder / "start", start, environment, 0, tokens)
     completions, passed = [0], [100 * before.pass_at[1]]
@@ -228,9 +240,7 @@ def main() -> None:
     folder = given.folder / given.environment
     folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    learn(folder, "start", COMMON.format(environment=subject.first, **subject.common) + subject.start)
-    stages = re.findall(r"^\[stages\.(\w+)\]", subject.start, flags=re.MULTILINE)
-    start = max((folder / "start" / stages[-1] / "checkpoints").iterdir())
+    start = learned(folder, "start", COMMON.format(environment=subject.first, **subject.common) + SFT)
     curves: dict[str, list[Curve]] = {arm: [] for arm in subject.arms}
     for seed in range(given.seeds):
         for arm, own in curves.items():

@@ -29,16 +29,18 @@ from tests.rollout.talks import plain, talk
 from tests.rollout.test_play import learned, played
 from tests.scripted import ScriptedEngine
 
-USE = "Python in <code>...</code> is run, and its output shown, before you answer."
+ALONE = "Python in <code>...</code> is run, and its output shown, before you answer."
+USE = "Python in <code>...</code> is run, and its output shown, before you answer; try_examples() tries the examples."
 SEEN = "assert f(1, 2) == 3"
 """The visible check of the task that is talked about."""
 TOLD = f"# {USE}\n# {SEEN}\n"
 TRACEBACK = """# <output>
 # Traceback (most recent call last):
-#   File "<block 1>", line 4, in <module>
-#     assert f(1, 2) == 3
-#            ^^^^^^^^^^^^
-# AssertionError
+#   File "<block 2>", line 4, in <module>
+#     try_examples()
+#   File "<block 1>", line 7, in try_examples
+#     raise AssertionError(f"{example} fails: {error!r}") from None
+# AssertionError: assert f(1, 2) == 3 fails: AssertionError()
 # </output>
 """
 
@@ -137,8 +139,8 @@ def test_nothing_is_told_of_a_hidden_check() -> None:
     for task in load("drills:longer"):
         shown = tells(task)
         assert [check.source in shown for check in task.checks] == [not check.hidden for check in task.checks]  # type: ignore[union-attr]
-    assert tells(replace(ADD, checks=(Check("assert f(987) == 1"), Call("[654]", "1")))) == USE
-    assert tells(Task("t", "", (Exchange("987", "654"),), "")) == USE
+    assert tells(replace(ADD, checks=(Check("assert f(987) == 1"), Call("[654]", "1")))) == ALONE
+    assert tells(Task("t", "", (Exchange("987", "654"),), "")) == ALONE
 
 
 def test_a_check_that_the_prompt_shows_is_not_told_again() -> None:
@@ -150,20 +152,26 @@ def test_a_check_that_the_prompt_shows_is_not_told_again() -> None:
 @pytest.mark.parametrize(
     ("check", "shown"),
     [
-        (Call('[1, {"tuple": ["a"]}]', "[2.5]", hidden=False), "\nassert f(1, ('a',)) == [2.5]"),
-        (Call("[1]", "0.3", tolerance=0.1, hidden=False), ""),
-        (Call('[{"set": [216, 1]}]', None, hidden=False), ""),
-        (Exchange("1 2\n", "3\n", hidden=False), "\nInput:\n1 2\nOutput:\n3"),
-        (Check(f"assert f({'1' * 600}) == 3", hidden=False), ""),
+        (Call('[1, {"tuple": ["a"]}]', "[2.5]", hidden=False), f"{USE}\nassert f(1, ('a',)) == [2.5]"),
+        (Call("[1]", "0.3", tolerance=0.1, hidden=False), ALONE),
+        (Call('[{"set": [216, 1]}]', None, hidden=False), ALONE),
+        (Exchange("1 2\n", "3\n", hidden=False), f"{ALONE}\nInput:\n1 2\nOutput:\n3"),
+        (Check(f"assert f({'1' * 600}) == 3", hidden=False), ALONE),
     ],
 )
 def test_visible_checks_of_every_shape_are_told_where_they_are_short_and_plain(check: Any, shown: str) -> None:
-    assert tells(Task("t", "", (check,), "f")) == USE + shown
+    assert tells(Task("t", "", (check,), "f")) == shown
+
+
+def test_the_examples_can_be_tried_again_after_the_interpreter_was_ended() -> None:
+    gone, again = "<code>import os; os._exit(1)\n", f"<code>\n{talks.WRONG}try_examples()\n"
+    rollout, _ = talk(gone, again, talks.RIGHT, environment={"name": "python_tool"})
+    assert rollout.turns[1].observation.endswith("assert f(1, 2) == 3 fails: AssertionError()\n</output>")
 
 
 def test_a_demonstration_is_run_with_the_visible_checks_and_then_given() -> None:
     (sample,) = played(talks.RIGHT, name="python_tool")
-    code = f"<code>\n{talks.RIGHT}{SEEN}\n</code>"
+    code = f"<code>\n{talks.RIGHT}try_examples()\n</code>"
     shown = f"<end># <output>\n# \n# </output>\n{talks.ADD.prompt}"
     assert plain().tokenizer.decode(sample.tokens) == f"{TOLD}{talks.ADD.prompt}{code}{shown}{talks.RIGHT}<end>"
     assert learned(sample) == f"{code}{talks.RIGHT}<end>"
@@ -171,7 +179,7 @@ def test_a_demonstration_is_run_with_the_visible_checks_and_then_given() -> None
 
 def test_one_whose_check_fails_is_read_with_its_traceback_and_the_right_answer_learned() -> None:
     (sample,) = played(talks.WRONG, name="python_tool")
-    code = f"<code>\n{talks.WRONG}{SEEN}\n</code>"
+    code = f"<code>\n{talks.WRONG}try_examples()\n</code>"
     read = f"{TOLD}{talks.ADD.prompt}{code}<end>{TRACEBACK}{talks.ADD.prompt}{talks.RIGHT}<end>"
     assert plain().tokenizer.decode(sample.tokens) == read
     assert learned(sample) == f"{talks.RIGHT}<end>"
@@ -193,7 +201,7 @@ def test_a_demonstration_of_a_model_that_chats_is_run_without_its_fence_after_th
     chat = chat_of(tmp_path, "auto")
     task = replace(talks.ADD, setup="THREE = 3", checks=(Check("assert f(1, 2) == THREE", hidden=False),))
     (sample,) = played(talks.RIGHT, name="python_tool", chat=chat, task=task)
-    code = f"<code>\nTHREE = 3\n{talks.RIGHT}assert f(1, 2) == THREE\n</code>"
+    code = f"<code>\n{talks.RIGHT}try_examples()\n</code>"
     assert learned(sample, chat) == f"{code}```python\n{talks.RIGHT}```<|im_end|>"
 
 
