@@ -61,13 +61,16 @@ evaluate.every = {every}
 algorithm.name = "grpo"
 optimizer = {{ lr = 1e-4, warmup = 2 }}
 """
-MORE = """
-[stages.more]
-epochs = 3
+MORE = "".join(
+    f"""
+[stages.{stage}]
+epochs = {epochs}
 algorithm.name = "sft"
 dataset.batch = 64
-optimizer = { lr = 2e-3, schedule = "cosine", warmup = 10, weight_decay = 0.1 }
+optimizer = {{ lr = 2e-3, schedule = "cosine", warmup = 10, weight_decay = 0.1 }}
 """
+    for stage, epochs in (("more", 3), ("once_more", 4))
+)
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ class Curve:
 def learned(folder: Path, name: str, text: str, *words: str) -> Path:
     """The checkpoint that a run ends with."""
     learn(folder, name, text, *words)
-    return max((folder / name).glob("*/checkpoints/*"))
+    return max((folder / name).glob("*/checkpoints/*"), key=lambda checkpoint: checkpoint.stat().st_mtime)
 
 
 def train(folder: Path, subject: Subject, arm: str, seed: int, start: Path) -> Curve:
