@@ -93,7 +93,7 @@ SUBJECTS = {
     ),
     "python_tool": Subject(
         "single_turn", MORE, {"tokens": 128, "tasks": 16, "score_turns": "false"},
-        {"one turn": ("single_turn", 40, 10), "three turns": ("python_tool", 20, 5)},
+        {"one turn": ("single_turn", 24, 8), "three turns": ("python_tool", 12, 4)},
     ),
 }  # fmt: skip
 COLOURS = {"one turn": "#e07b39", "three turns": "#4269d0"}
