@@ -1,11 +1,12 @@
 """One turn against three on drills: the same start, tasks and completions; pass rate on longer compositions.
 
-    nice python -m bench.environments --folder runs/environments
-    nice python -m bench.environments --folder runs/environments --write
+    nice python -m bench.environments repair
+    nice python -m bench.environments python_tool --seeds 2 --write
 
 The first trains and measures what the folder does not hold yet, and prints the table; the second also writes table and
-plot into docs/environments.md. What is counted is completions: every reply that a policy writes to learn from. A cell
-is the mean over the seeds with its 95 % interval (Student's t).
+plot into docs/environments.md. Single turns and three of an environment have had the same demonstrations, as often.
+What is counted is completions: every reply that a policy writes to learn from. A cell is the mean over the seeds with
+its 95 % interval (Student's t).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from assay.openmp import waiting
 os.environ.update(waiting())
 
 from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
-from assay.environments.repair import visible
+from assay.environments import visible
 from assay.evaluate.report import Evaluation, read_report
 from assay.judge import Job, Judge
 from assay.tasks import load
@@ -48,12 +49,12 @@ context = 768
 [evaluate]
 tasks = "drills:longer"
 samples = 4
-max_tokens = 96
+max_tokens = {tokens}
 [rollout]
-tasks_per_step = 32
+tasks_per_step = {tasks}
 group = 8
-max_tokens = 96
-score_turns = true
+max_tokens = {tokens}
+score_turns = {score_turns}
 """
 RL = """
 [stages.rl]
@@ -62,9 +63,41 @@ evaluate.every = {every}
 algorithm.name = "grpo"
 optimizer = {{ lr = 1e-4, warmup = 2 }}
 """
-ARMS = {"one turn": ("single_turn", 80, 20), "three turns": ("repair", 40, 10)}
-"""Environment, steps, and steps between evaluations: three turns are about as many completions in fewer steps."""
-ROLLOUTS = 32 * 8
+MORE = "".join(
+    f"""
+[stages.{stage}]
+epochs = {epochs}
+algorithm.name = "sft"
+dataset.batch = 64
+optimizer = {{ lr = 2e-3, schedule = "cosine", warmup = 10, weight_decay = 0.1 }}
+"""
+    for stage, epochs in (("more", 3), ("once_more", 4))
+)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An environment of three turns, beside single turns."""
+
+    first: str
+    """The environment of the first SFT, which both share."""
+    more: str
+    """SFT that each goes on with in its own environment; empty where they share all of it."""
+    common: dict[str, object]
+    arms: dict[str, tuple[str, int, int]]
+    """Environment, steps, and steps between evaluations: three turns are about as many completions in fewer steps."""
+
+
+SUBJECTS = {
+    "repair": Subject(
+        "repair", "", {"tokens": 96, "tasks": 32, "score_turns": "true"},
+        {"one turn": ("single_turn", 80, 20), "three turns": ("repair", 40, 10)},
+    ),
+    "python_tool": Subject(
+        "single_turn", MORE, {"tokens": 128, "tasks": 16, "score_turns": "false"},
+        {"one turn": ("single_turn", 24, 8), "three turns": ("python_tool", 12, 4)},
+    ),
+}  # fmt: skip
 COLOURS = {"one turn": "#e07b39", "three turns": "#4269d0"}
 
 
@@ -76,19 +109,35 @@ class Curve:
     passed: list[float]
     alone: Evaluation
     """In single turns."""
-    repairing: Evaluation
+    in_three: Evaluation
     """In three turns."""
     tried: float
     """The first of three independent single turns that passes the visible checks, or the last."""
 
 
-def train(folder: Path, arm: str, seed: int, start: Path) -> Curve:
+def learned(folder: Path, name: str, text: str, *words: str) -> Path:
+    """The checkpoint that a run ends with."""
+    learn(folder, name, text, *words)
+    return max((folder / name).glob("*/checkpoints/*"), key=lambda checkpoint: checkpoint.stat().st_mtime)
+
+
+def train(folder: Path, subject: Subject, arm: str, seed: int, start: Path) -> Curve:
     """One arm with one seed."""
-    environment, steps, every = ARMS[arm]
-    text = COMMON.format(environment=environment) + RL.format(steps=steps, every=every)
+    environment, steps, every = subject.arms[arm]
+    tokens = int(str(subject.common["tokens"]))
+    text = COMMON.format(environment=environment, **subject.common) + RL.format(steps=steps, every=every)
     own = folder / f"{environment}_{seed}"
+    if subject.more:
+        start = learned(
+            folder,
+            f"start_{environment}",
+            COMMON.format(environment=environment, **subject.common) + MORE,
+            "--policy.model",
+            str(start),
+        )
     learn(folder, own.name, text, "--policy.model", str(start), "--seed", str(seed))
-    completions, passed = [0], [100 * evaluated(folder / "start", start, environment, 0).pass_at[1]]
+    before = evaluated(folder / "start", start, environment, 0, tokens)
+    completions, passed = [0], [100 * before.pass_at[1]]
     rows = [json.loads(line) for line in (own / "rl" / "metrics.jsonl").read_text().splitlines()]
     so_far = 0.0
     for row in rows:
@@ -96,17 +145,17 @@ def train(folder: Path, arm: str, seed: int, start: Path) -> Curve:
             completions.append(round(so_far))
             passed.append(100 * row["evaluate/pass@1"])
         else:
-            so_far += ROLLOUTS * row.get("rollout/turns", 1)
+            so_far += 8 * int(str(subject.common["tasks"])) * row.get("rollout/turns", 1)
     model = max((own / "rl" / "checkpoints").iterdir())
-    alone, repairing = (evaluated(own, model, way, seed) for way in ("single_turn", "repair"))
-    return Curve(completions, passed, alone, repairing, tried(own / "single_turn"))
+    alone, three = (evaluated(own, model, way, seed, tokens) for way, _, _ in subject.arms.values())
+    return Curve(completions, passed, alone, three, tried(own / "single_turn"))
 
 
-def evaluated(folder: Path, model: Path, environment: str, seed: int) -> Evaluation:
+def evaluated(folder: Path, model: Path, environment: str, seed: int, tokens: int) -> Evaluation:
     """A checkpoint on the longer compositions in one environment."""
     place = folder / environment
     if not (place / "samples.jsonl").is_file():
-        settings = EvaluateSettings(tasks="drills:longer", samples=8, max_tokens=96)
+        settings = EvaluateSettings(tasks="drills:longer", samples=8, max_tokens=tokens)
         policy = PolicySettings(model=str(model))
         measure(environment, policy, settings, JudgeSettings(), seed, place, environment)
     return read_report(place)[-1]
@@ -144,8 +193,8 @@ def table(curves: dict[str, list[Curve]], given: argparse.Namespace) -> str:
         measured = [
             cell([one.alone.pass_at[1] for one in own], 100),
             cell([one.tried for one in own]),
-            cell([one.repairing.pass_at[1] for one in own], 100),
-            f"{statistics.fmean(one.repairing.mean_length for one in own):.0f}",
+            cell([one.in_three.pass_at[1] for one in own], 100),
+            f"{statistics.fmean(one.in_three.mean_length for one in own):.0f}",
         ]
         rows.append(f"| {arm} | {spent:,.0f} | {' | '.join(measured)} |")
     head = "| learned in | completions | one turn | first of three | three turns | tokens there |"
@@ -177,27 +226,30 @@ def draw(curves: dict[str, list[Curve]], file: Path) -> None:
 
 
 def write(curves: dict[str, list[Curve]], given: argparse.Namespace) -> None:
-    draw(curves, PAGE.with_suffix(".png"))
-    begin, end = "<!-- measured -->\n", "<!-- end -->"
+    image = PAGE.with_name(f"{PAGE.stem}_{given.environment}.png")
+    draw(curves, image)
+    begin, end = f"<!-- measured: {given.environment} -->\n", "<!-- end -->"
     before, _, rest = PAGE.read_text().partition(begin)
-    shown = f"\n{table(curves, given)}\n![Pass rate over completions]({PAGE.stem}.png)\n\n"
+    shown = f"\n{table(curves, given)}\n![Pass rate over completions]({image.name})\n\n"
     PAGE.write_text(before + begin + shown + end + rest.partition(end)[2])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("environment", choices=SUBJECTS)
     parser.add_argument("--folder", type=Path, default=Path("runs/environments"))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--write", action="store_true", help="also write docs/environments.md and its plot")
     given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
+    subject = SUBJECTS[given.environment]
+    folder = given.folder / given.environment
+    folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    learn(given.folder, "start", COMMON.format(environment="repair") + SFT)
-    start = max((given.folder / "start/sft/checkpoints").iterdir())
-    curves: dict[str, list[Curve]] = {arm: [] for arm in ARMS}
+    start = learned(folder, "start", COMMON.format(environment=subject.first, **subject.common) + SFT)
+    curves: dict[str, list[Curve]] = {arm: [] for arm in subject.arms}
     for seed in range(given.seeds):
         for arm, own in curves.items():
-            own.append(train(given.folder, arm, seed, start))
+            own.append(train(folder, subject, arm, seed, start))
             print(f"{arm}, seed {seed}: {own[-1].passed}, {time.perf_counter() - began:.0f} s", flush=True)
     print(f"\n{table(curves, given)}\n{(time.perf_counter() - began) / 60:.0f} minutes")
     if given.write:

@@ -36,3 +36,9 @@ def test_a_base_model_continues_the_stub_or_the_prompt_on_a_new_line() -> None:
     assert text(DESCRIBED) == "Add one.\n"
     assert text(Task("t", "# f(xs)\n", DESCRIBED.checks, "f")) == "# f(xs)\n"
     assert text(Task("t", "x", DESCRIBED.checks, "f", stub="def f(n): return")) == "def f(n): return"
+
+
+def test_what_is_told_stands_behind_the_request_or_as_a_comment_before_the_text() -> None:
+    assert messages(DESCRIBED, "a\nb")[0].content == messages(DESCRIBED)[0].content + "\n\na\nb"
+    assert messages(STUBBED, "a\nb")[0].content == messages(STUBBED)[0].content + "\n\na\nb"
+    assert text(STUBBED, "a\n\nb") == "# a\n# \n# b\n" + STUB

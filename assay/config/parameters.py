@@ -49,7 +49,8 @@ def _kind(plugin: str, function: Callable[..., Any], parameter: inspect.Paramete
         return Any
     alone: Any = SimpleNamespace(__annotations__={"it": parameter.annotation})
     try:
-        kind = get_type_hints(alone, getattr(inspect.unwrap(function), "__globals__", {}))["it"]
+        known = getattr(inspect.unwrap(function), "__globals__", {})
+        kind = get_type_hints(alone, known, include_extras=True)["it"]
         TypeAdapter(kind)
     except Exception as error:  # an annotation is the user's code: whatever it raises is theirs to mend
         raise SettingsError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -32,15 +32,30 @@ class Talk(Protocol):
         Raises OutOfRoomError, which is no error of the environment's: let it end the rollout.
         """
 
+    @property
+    def cut_off(self) -> bool:
+        """Whether the last reply ended at the limit of tokens."""
+
     async def check(self, checks: Sequence[Check | Call | Exchange] | None = None) -> Execution:
         """Judge the last reply's program under `checks`; without any under the task's, which the turn is noted with."""
 
-    def show(self, text: str) -> None:
-        """What the policy reads before its next reply."""
+    def show(self, text: str, *, held: bool = True) -> None:
+        """What the policy reads before its next reply; `held` is false where that tells it that its last was wrong."""
 
 
-Script = Callable[[Task, str, str], Sequence[str]]
-"""From a task, a demonstration and a right answer, both as replies, to what the policy is to say, turn by turn."""
+Script = Callable[[Task, str, str], Generator[str, bool, None]]
+"""From a task, a demonstration and a right answer, both as replies, to what the policy is to say, turn by turn; each
+`yield` gives back whether what was said there held."""
+
+
+def visible(task: Task) -> list[Check | Call | Exchange]:
+    """The checks that the policy may see."""
+    return [check for check in task.checks if not check.hidden]
+
+
+def nothing(task: Task) -> str:
+    """Nothing is said of a task."""
+    return ""
 
 
 @dataclass(frozen=True)
@@ -51,9 +66,11 @@ class Environment:
     talk: Callable[..., Awaitable[None]]
     """Called with a Talk."""
     script: Script | None
-    """How a demonstration is played through it, replies that fail its checks only being read; None: as one reply."""
+    """How a demonstration is played through it, what did not hold only being read; None: as one reply."""
     lacks: Callable[[Task], str]
     """What a task is without that it needs, in words; empty where it can be used."""
+    told: Callable[[Task], str]
+    """What the policy reads with the task before its first reply."""
     __doc__: str
 
 
@@ -61,12 +78,13 @@ environments: Registry[Environment] = Registry("environment", "assay.environment
 
 
 def environment_with(
-    script: Script | None = None, lacks: Callable[[Task], str] = lambda task: ""
+    script: Script | None = None, lacks: Callable[[Task], str] = nothing, told: Callable[[Task], str] = nothing
 ) -> Callable[[Callable[..., Awaitable[None]]], Environment]:
     """What registers a coroutine function under its own name, with these."""
 
     def register(talk: Callable[..., Awaitable[None]]) -> Environment:
-        return environments.add(talk.__name__, Environment(talk.__name__, talk, script, lacks, talk.__doc__ or ""))
+        name = talk.__name__
+        return environments.add(name, Environment(name, talk, script, lacks, told, talk.__doc__ or ""))
 
     return register
 

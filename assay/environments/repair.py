@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from pydantic import PositiveInt
 
-from assay.environments import Talk, environment_with
+from assay.environments import Talk, environment_with, visible
 from assay.types import Call, Check, Exchange, Execution, Task, Verdict
 
 LONGEST = 600
 """Characters that are shown of one side of a check, or of an input."""
 
 
-def visible(task: Task) -> list[Check | Call | Exchange]:
-    """The checks that the policy may see."""
-    return [check for check in task.checks if not check.hidden]
-
-
-def script(task: Task, answer: str, right: str) -> Sequence[str]:
+def script(task: Task, answer: str, right: str) -> Generator[str, bool, None]:
     """A demonstration, and a right answer for where that fails a visible check."""
-    return answer, right
+    yield answer
+    yield right
 
 
 def lacks(task: Task) -> str:
@@ -40,7 +36,7 @@ async def repair(talk: Talk, *, turns: PositiveInt = 3) -> None:
         failure = await _failure(talk, checks)
         if not failure:
             return
-        talk.show(failure)
+        talk.show(failure, held=False)
     await talk.reply()
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from assay import prompts
+from assay.environments import nothing
 from assay.errors import SettingsError
 from assay.policy.tokenizer import ANCHOR, decode_within, encode, encode_within
 from assay.types import Sample, Task, Turn
@@ -30,6 +31,8 @@ class Chat:
     """Whether prompts go through the chat template."""
     anchor: tuple[int, ...]
     """What stands before the tokens that are decoded."""
+    told: Callable[[Task], str] = nothing
+    """What an environment has the model read with a task (`Environment.told`)."""
 
     def prompt(self, task: Task) -> tuple[int, ...]:
         """[P] token ids that an engine continues."""
@@ -47,7 +50,7 @@ class Chat:
         tokens = list(self.prompt(task))
         for reply, shown in said:
             tokens += self.said(reply)
-            tokens += encode_within(self.tokenizer, prompts.text_after(task, shown))
+            tokens += encode_within(self.tokenizer, prompts.text(task, shown))
         return tuple(tokens)
 
     def stop(self, task: Task) -> tuple[str, ...]:
@@ -94,11 +97,12 @@ class Chat:
 
     def _prompt_text(self, task: Task) -> str:
         if not self.speaks:
-            return prompts.text(task)
+            return prompts.text(task, self.told(task))
         return self._template(task, [])
 
     def _template(self, task: Task, said: Sequence[tuple[str, str]]) -> str:
-        messages = [{"role": message.role, "content": message.content} for message in prompts.messages(task)]
+        asked = prompts.messages(task, self.told(task))
+        messages = [{"role": message.role, "content": message.content} for message in asked]
         for reply, shown in said:
             messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": shown}]
         return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
@@ -110,7 +114,10 @@ class Chat:
         return tokens
 
 
-def open_chat(tokenizer: Any, mode: Literal["auto", "template", "text"], stop_tokens: Iterable[int]) -> Chat:
+def open_chat(
+    tokenizer: Any, mode: Literal["auto", "template", "text"], stop_tokens: Iterable[int],
+    told: Callable[[Task], str] = nothing,
+) -> Chat:  # fmt: skip
     """A Chat that stops at `stop_tokens` and at the tokenizer's own; `auto` takes the chat template where there is one.
 
     Raises SettingsError for `template` without one.
@@ -123,7 +130,7 @@ def open_chat(tokenizer: Any, mode: Literal["auto", "template", "text"], stop_to
     logging.getLogger(__name__).info("policy.chat = %r: the model is prompted %s", mode, how)
     end = _end_of_turn(tokenizer) if speaks else tokenizer.eos_token_id
     stops = frozenset({*stop_tokens, tokenizer.eos_token_id, end})
-    return Chat(tokenizer, stops, end, speaks, encode(tokenizer, ANCHOR))
+    return Chat(tokenizer, stops, end, speaks, encode(tokenizer, ANCHOR), told)
 
 
 def _end_of_turn(tokenizer: Any) -> int:

@@ -111,6 +111,11 @@ class Dialogue:
         means.writing.done += len(completion.tokens)
         return completion
 
+    @property
+    def cut_off(self) -> bool:
+        """Whether the last reply ended at the limit of tokens."""
+        return self.turns[-1].completion.ended == "length"
+
     async def check(self, checks: Sequence[Check | Call | Exchange] | None = None) -> Execution:
         """Judge the last reply; where turns are scored, under the task's checks too, once."""
         if checks is not None and self.means.scores_turns and self.turns[-1].execution is None:
@@ -128,8 +133,8 @@ class Dialogue:
             self.turns[-1] = replace(self.turns[-1], score=scored)
         return execution
 
-    def show(self, text: str) -> None:
-        """What stands before the next reply."""
+    def show(self, text: str, *, held: bool = True) -> None:
+        """What stands before the next reply; what did not hold is learned from all the same: its reward says so."""
         self.turns[-1] = replace(self.turns[-1], observation=text)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from assay.errors import RolloutLostError
 from assay.rollout.attempt import Dialogue, Means, Prompted
 from assay.rollout.group import together
 from assay.rollout.samples import dialogues
-from assay.types import Call, Check, Completion, Exchange, Execution, Sample, Task, Verdict
+from assay.types import Completion, Sample, Task
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +41,16 @@ async def play(tasks: Sequence[Task], means: Means) -> list[Sample]:
 class Played(Dialogue):
     """A talk with a script in the policy's place."""
 
-    def __init__(self, asked: Prompted, means: Means, replies: Sequence[str]) -> None:
+    def __init__(self, asked: Prompted, means: Means, script: Generator[str, bool, None]) -> None:
         super().__init__(asked, means, seed=0)
-        self.replies = replies
+        self.script = script
 
     async def written(self, prompt: tuple[int, ...], stop: tuple[str, ...]) -> Completion:
         """The next reply, which a stop string ends as it ends a completion; after the first, one that has room."""
-        if len(self.turns) == len(self.replies):
-            raise OutOfRoomError
-        text = self.replies[len(self.turns)]
+        try:
+            text = self.script.send(self.turns[-1].learned) if self.turns else next(self.script)
+        except StopIteration:
+            raise OutOfRoomError from None
         stops = [(at, at + len(word)) for word in stop if (at := text.find(word)) >= 0]
         start, end = min(stops, default=(len(text), len(text)))
         tokens = self.means.chat.said(text[:end], ended=not stops)
@@ -57,12 +58,9 @@ class Played(Dialogue):
             raise OutOfRoomError
         return Completion(text[:start], tokens, (0.0,) * len(tokens), "stop", (0,) * len(tokens))
 
-    async def check(self, checks: Sequence[Check | Call | Exchange] | None = None) -> Execution:
-        """Judge the last reply; one that fails is not learned from."""
-        seen = await super().check(checks)
-        held = self.turns[-1].learned and seen.verdict is Verdict.PASS
-        self.turns[-1] = replace(self.turns[-1], learned=held)
-        return seen
+    def show(self, text: str, *, held: bool = True) -> None:
+        """What stands before the next reply; what did not hold is not learned from."""
+        self.turns[-1] = replace(self.turns[-1], observation=text, learned=held)
 
 
 async def _played(talk: Played) -> list[Sample] | None:

@@ -31,7 +31,7 @@ def measure(
     tasks = load(settings.tasks, limit=settings.limit)
     talk = environments.build({"name": environment})
     environments.require_fit(talk, tasks, settings.tasks)
-    policy = load_policy(model)
+    policy = load_policy(model, talk.told)
     asked = ask(tasks, policy.chat, settings.max_tokens, policy.context)
     folder.mkdir(parents=True, exist_ok=True)
 

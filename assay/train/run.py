@@ -151,7 +151,7 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
     folder = StageFolder(settings)
     checkpoint = folder.latest()
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
-    policy = load_policy(settings.policy)
+    policy = load_policy(settings.policy, stage.environment.told)
     longest = settings.evaluate.max_tokens if settings.evaluate else 0
     held_out = ask(stage.held_out, policy.chat, longest, policy.context)
     async with AsyncExitStack() as closing:

@@ -1,21 +1,26 @@
-"""A run in `repair`: demonstrations are played, several turns are written, told, judged, learned from and measured."""
+"""Runs of several turns: demonstrations are played, turns are written, told, judged, learned from and measured."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 import pyarrow.parquet as parquet
 import pytest
 
+from assay import environments
 from assay.config.load import load_plan
 from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
 from assay.errors import DataError
+from assay.policy.load import load_policy
+from assay.tasks import load
 from assay.train.measure import measure
 from assay.train.stages import run_plan
-from tests.end_to_end.recipes import write
+from tests.end_to_end.recipes import TINY, write
 from tests.end_to_end.test_reward_goes_up import SETTINGS
+from tests.policies import tiny_policy
 
 REPAIR = """
 [environment]
@@ -59,6 +64,25 @@ def test_a_run_of_several_turns_trains_and_is_measured(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match="'repair' needs a visible check"):
         measure("model", model, hidden, JudgeSettings(), 0, tmp_path / "other", "repair")
+
+
+def test_what_an_environment_tells_is_in_the_prompts_of_a_run_and_of_an_evaluation(tmp_path: Path) -> None:
+    tiny_policy(tmp_path)
+    model = PolicySettings(model=str(tmp_path / "tiny"))
+    told = environments.build({"name": "python_tool"}).told
+    chats = load_policy(model).chat, load_policy(model, told).chat
+    plain, long = (max(len(chat.prompt(task)) for task in load("drills:train", limit=40)) for chat in chats)
+    assert long > plain + 60
+    said = f"has a prompt of {long} tokens: with max_tokens = 200"
+    settings = EvaluateSettings(tasks="drills:train", limit=40, max_tokens=200)
+    with pytest.raises(DataError, match=said):
+        measure("model", model, settings, JudgeSettings(), 0, tmp_path / "report", "python_tool")
+    text = TINY.replace("[stages.sft]", '[environment]\nname = "python_tool"\n[stages.sft]')
+    words = ["--folder", str(tmp_path), "--policy.model", str(model.model), "--rollout.max_tokens", "200"]
+    plan = load_plan(write(tmp_path, text), words)
+    rl = replace(plan, stages=plan.stages[1:], starts_anew=plan.starts_anew[1:])
+    with pytest.raises(DataError, match=said):
+        run_plan(rl, announce=lambda line: None)
 
 
 @pytest.mark.long

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from assay.environments.repair import LONGEST, sides, telling, visible, words
+from assay.environments import visible
+from assay.environments.repair import LONGEST, sides, telling, words
 from assay.judge import Job, Judge
 from assay.types import Call, Check, Exchange, Execution, Task, Verdict
 from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, plain, talk

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -51,7 +52,8 @@ class Writer(ScriptedEngine):
 def means(writer: Any, judge: Any, chat: Chat, environment: dict[str, Any], **changes: Any) -> Means:
     terms = changes.pop("rewards", {"tests": {}})
     given: dict[str, Any] = {"sampling": Sampling(200), **changes}
-    return Means(writer, judge, chat, environments.build(environment), rewards.build(terms), **given)
+    built = environments.build(environment)
+    return Means(writer, judge, replace(chat, told=built.told), built, rewards.build(terms), **given)
 
 
 def talk(*lines: str, task: Task = ADD, chat: Chat | None = None, **changes: Any) -> tuple[Rollout, list[Request]]:
@@ -63,7 +65,7 @@ def talk(*lines: str, task: Task = ADD, chat: Chat | None = None, **changes: Any
     async def run() -> Rollout:
         async with Judge(stop_early=False) as judge:
             using = means(writer, judge, chat, environment, **changes)
-            (asked,) = ask([task], chat, 1, None)
+            (asked,) = ask([task], using.chat, 1, None)
             return await attempt(asked, using, seed=3)
 
     return asyncio.run(run()), writer.requests

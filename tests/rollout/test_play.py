@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,12 @@ from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, means, plain
 TOLD = "# That fails: f(1, 2) gives -1, not 3\n"
 
 
-@environment_with(script=lambda task, answer, right: [f"try f(1, 2)?{answer}", answer])
+def tries(task: Task, answer: str, right: str) -> Generator[str, bool, None]:
+    yield f"try f(1, 2)?{answer}"
+    yield answer
+
+
+@environment_with(script=tries)
 async def trial(talk: Talk) -> None:
     """Reads up to a question mark, and says something."""
     said = await talk.reply(stop=("?",))
