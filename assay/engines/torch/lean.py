@@ -6,8 +6,7 @@ queries and keys. Products that read the same are one here, of weights laid out 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -28,10 +27,9 @@ def lean(model: Any) -> Lean | None:
     kinds = set(getattr(plain.config, "layer_types", None) or ["full_attention"])
     if type(plain).__name__ not in KNOWN or kinds != {"full_attention"} or plain.device.type != "cpu":
         return None
-    linears = [module for module in plain.modules() if isinstance(module, nn.Linear)]
-    if any(type(linear) not in (nn.Linear, Linear) or "forward" in vars(linear) for linear in linears):
-        return None
-    return Lean(plain)
+    linears = (module for module in plain.modules() if isinstance(module, nn.Linear))
+    usual = all(type(linear) in (nn.Linear, Linear) and "forward" not in vars(linear) for linear in linears)
+    return Lean(plain) if usual else None
 
 
 class Joined:
@@ -54,19 +52,6 @@ def _weight(linear: Any) -> Tensor:
     return weight
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """One layer: its modules, and its products."""
-
-    layer: Any
-    asked: Joined
-    """Queries, keys and values."""
-    seen: Joined
-    wide: Joined
-    """Gate and what goes through it."""
-    narrow: Joined
-
-
 class Lean:
     """Made of one version of a model's weights."""
 
@@ -74,48 +59,41 @@ class Lean:
     def __init__(self, plain: Any) -> None:
         self.trunk = plain.model
         self.head = Joined(plain.lm_head)
-        self.blocks: Sequence[Block] = [
-            Block(
-                layer,
-                Joined(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
-                Joined(layer.self_attn.o_proj),
-                Joined(layer.mlp.gate_proj, layer.mlp.up_proj),
-                Joined(layer.mlp.down_proj),
-            )
-            for layer in self.trunk.layers
-        ]
+        self.layers = [(layer, *_products(layer.self_attn, layer.mlp)) for layer in self.trunk.layers]
 
     def __call__(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """[R, V] logits in float32 after `tokens` [R], at `positions` [R]."""
         rows, more = len(tokens), spare(len(tokens), tokens.device, BLOCK)
         tokens, positions = nn.functional.pad(tokens, (0, more)), nn.functional.pad(positions, (0, more))
         seen = self.trunk.embed_tokens(tokens)
-        turns = _turns(*self.trunk.rotary_emb(seen[:, None], positions[:, None]))
-        for number, block in enumerate(self.blocks):
-            attention, mlp = block.layer.self_attn, block.layer.mlp
-            asked = block.asked(_normed(seen, block.layer.input_layernorm)).view(len(tokens), -1, 1, attention.head_dim)
+        cos, sin = _turns(*self.trunk.rotary_emb(seen[:, None], positions[:, None]))
+        for number, (layer, ask, sum_up, widen, narrow) in enumerate(self.layers):
+            attention = layer.self_attn
+            asked = ask(_normed(seen, layer.input_layernorm)).view(len(tokens), -1, 1, attention.head_dim)
             shared = asked.shape[1] // (2 + attention.num_key_value_groups)
             both, value = asked[:, :-shared], asked[:, -shared:]
             if hasattr(attention, "q_norm"):
                 normed = _normed(both[:, :-shared], attention.q_norm), _normed(both[:, -shared:], attention.k_norm)
                 both = torch.cat(normed, dim=1)
-            both = _turned(both, *turns)
+            both = torch.addcmul(both * cos, both.roll(attention.head_dim // 2, -1), sin)
             query, key = both[:rows, :-shared], both[:rows, -shared:]
             found = attend(number, query, key, value[:rows], attention.scaling)
-            seen = seen + block.seen(nn.functional.pad(found, (0, 0, 0, more)))
-            gate, through = block.wide(_normed(seen, block.layer.post_attention_layernorm)).chunk(2, dim=-1)
-            seen = seen + block.narrow(mlp.act_fn(gate) * through)
+            seen = seen + sum_up(nn.functional.pad(found, (0, 0, 0, more)))
+            gate, through = widen(_normed(seen, layer.post_attention_layernorm)).chunk(2, dim=-1)
+            seen = seen + narrow(layer.mlp.act_fn(gate) * through)
         return self.head(_normed(seen, self.trunk.norm))[:rows].float()
+
+
+def _products(attention: Any, mlp: Any) -> tuple[Joined, ...]:
+    """Queries, keys and values; what is seen; gate and what goes through it; what comes out."""
+    asked = attention.q_proj, attention.k_proj, attention.v_proj
+    return Joined(*asked), Joined(attention.o_proj), Joined(mlp.gate_proj, mlp.up_proj), Joined(mlp.down_proj)
 
 
 def _turns(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """[R, 1, 1, D] factors of a vector and of the same with its halves swapped; from [R, 1, D] each."""
     low, high = sin.unsqueeze(1).chunk(2, dim=-1)
     return cos.unsqueeze(1), torch.cat([-low, high], dim=-1)
-
-
-def _turned(vectors: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    return torch.addcmul(vectors * cos, vectors.roll(vectors.shape[-1] // 2, -1), sin)
 
 
 def _normed(values: Tensor, norm: Any) -> Tensor:
