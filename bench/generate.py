@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
 
@@ -138,7 +139,7 @@ def main() -> None:
     }
     clocks: dict[str, Callable[[], float]] = {}
     if given.vllm:
-        ways["engines/vllm, float32"], clocks["engines/vllm, float32"] = by_vllm(exact, given.vllm, Path())
+        ways["engines/vllm, float32"], clocks["engines/vllm, float32"] = by_vllm(exact, given.vllm, Path(mkdtemp()))
     ways = {name: way for name, way in ways.items() if not any(word in name for word in given.without)}
     rates: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
     for number in range(given.rounds):
