@@ -61,7 +61,7 @@ def layout_of(model: Any) -> Layout:
     `packed`: end to end in one row, shared prompts once, logits in tiles. `padded`: a row for each, logits in tiles.
     `plain`: a row for each through the whole model, for heads whose logits are changed afterwards.
     """
-    plain, device = _plain(model), model.device.type
+    plain, device = unwrapped(model), model.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else plain.dtype
     known: dict[torch.dtype, Layout] = plain.__dict__.setdefault("assay_layouts", {})
     if dtype not in known:
@@ -70,13 +70,13 @@ def layout_of(model: Any) -> Layout:
     return "padded" if known[dtype] == "packed" and model.training and drops else known[dtype]
 
 
-def _plain(model: Any) -> Any:
+def unwrapped(model: Any) -> Any:
     """The transformers model, without peft's wrapping."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _see(layout: Layout, model: Any, rows: Rows, temperature: float, critic: Any, entropy_gradient: bool) -> Seen:
-    plain, targets = _plain(model), rows.tokens[rows.mask]
+    plain, targets = unwrapped(model), rows.tokens[rows.mask]
     if layout == "plain":
         hidden, logits = _whole(model, rows, wants_hidden=critic is not None)
         logprobs, entropy = from_logits(logits.float() / temperature, targets, entropy_gradient)
@@ -115,7 +115,7 @@ def _whole(model: Any, rows: Rows, wants_hidden: bool) -> tuple[Tensor | None, T
 
 def _try_layouts(model: Any, tolerance: float) -> Layout:
     """The fastest layout that sees in a small batch what the whole model sees in it."""
-    plain, was_training = _plain(model), model.training
+    plain, was_training = unwrapped(model), model.training
     config = plain.config.get_text_config()
     model.eval()
     try:
@@ -156,7 +156,7 @@ def _try(layout: Layout, model: Any, other: int = 0) -> tuple[Tensor, Tensor]:
 
     `other` is added to the token in row 1, place 7.
     """
-    embedding = _plain(model).get_input_embeddings()
+    embedding = unwrapped(model).get_input_embeddings()
     tokens = (torch.arange(36, device=model.device) * 7919 % embedding.weight.shape[0]).view(3, 12)
     tokens[1, :5] = tokens[0, :5]
     tokens[1, 7] = (tokens[1, 7] + other) % embedding.weight.shape[0]

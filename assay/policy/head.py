@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from assay.policy.products import Linear, product, spare
+from assay.policy.products import Linear, filled, product
 
 TILE = {"cpu": 1 << 22, "cuda": 1 << 27}
 """Logits that are held at once, as numbers of four bytes."""
@@ -26,15 +26,9 @@ def chosen_logprobs(
     if type(head) in (nn.Linear, Linear) and "forward" not in vars(head):
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else head.weight.dtype
-        more = spare(len(targets), hidden.device)
-        filled = (
-            nn.functional.pad(hidden, (0, 0, 0, more)),
-            head.weight,
-            head.bias,
-            nn.functional.pad(targets, (0, more)),
-        )
+        given = filled(hidden), head.weight, head.bias, filled(targets)
         with torch.autocast(device, enabled=False):
-            found = _Linear.apply(*filled, temperature, rows, entropy_gradient, dtype)  # type: ignore[no-untyped-call]
+            found = _Linear.apply(*given, temperature, rows, entropy_gradient, dtype)  # type: ignore[no-untyped-call]
         return found[0][: len(targets)], found[1][: len(targets)]
     pieces = [
         checkpoint(_by_calling, head, some, wanted, temperature, entropy_gradient, use_reentrant=False)

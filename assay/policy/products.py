@@ -33,22 +33,28 @@ def spare(rows: int, device: torch.device, block: int = BLOCK) -> int:
     return -rows % block if rows > block and by_onednn() and device.type == "cpu" else 0
 
 
+def filled(given: Tensor, block: int = BLOCK) -> Tensor:
+    """`given` [R, ...] with its `spare` rows behind it, zeros."""
+    more = spare(len(given), given.device, block)
+    return nn.functional.pad(given, (0, 0) * (given.dim() - 1) + (0, more)) if more else given
+
+
 def product(given: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
     """[..., O] `given` [..., I] times the transpose of `matrix` [O, I], plus `bias` [O]. No gradient goes through."""
-    if not by_onednn() or not _fits(given, matrix):
+    if not _fits(given, matrix):
         return nn.functional.linear(given, matrix, bias)
     return torch.ops.mkldnn._linear_pointwise(given, matrix, bias, "none", [], "")  # type: ignore[no-any-return]
 
 
 def packed(matrix: Tensor) -> Tensor:
     """`matrix` [O, I] as `product` reads it fastest, where there is such a layout: a copy."""
-    if not by_onednn() or not _fits(matrix, matrix):
+    if not _fits(matrix, matrix):
         return matrix
     return torch.ops.mkldnn._reorder_linear_weight(matrix.detach(), ROWS)  # type: ignore[no-any-return]
 
 
 def _fits(given: Tensor, matrix: Tensor) -> bool:
-    return given.dtype == matrix.dtype == torch.float32 and matrix.device.type == "cpu"
+    return by_onednn() and given.dtype == matrix.dtype == torch.float32 and matrix.device.type == "cpu"
 
 
 class Linear(nn.Linear):
@@ -83,6 +89,6 @@ class _Product(torch.autograd.Function):
 
 def use_products(model: nn.Module) -> None:
     """Have all linear layers of `model` multiply so, in place; those of other kinds stay."""
-    for module in model.modules():
-        if by_onednn() and type(module) is nn.Linear:
+    for module in model.modules() if by_onednn() else ():
+        if type(module) is nn.Linear:
             module.__class__ = Linear

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.policy.products import Linear, packed, product, spare
+from assay.policy.forward import unwrapped
+from assay.policy.products import Linear, filled, packed, product
 
 KNOWN = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 BLOCK = 8
@@ -23,7 +24,7 @@ Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 
 def lean(model: Any) -> Lean | None:
     """The steps of `model` with the weights it has now; None where it is no known one on a CPU."""
-    plain = model.get_base_model() if hasattr(model, "get_base_model") else model
+    plain = unwrapped(model)
     kinds = set(getattr(plain.config, "layer_types", None) or ["full_attention"])
     if type(plain).__name__ not in KNOWN or kinds != {"full_attention"} or plain.device.type != "cpu":
         return None
@@ -63,13 +64,12 @@ class Lean:
 
     def __call__(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """[R, V] logits in float32 after `tokens` [R], at `positions` [R]."""
-        rows, more = len(tokens), spare(len(tokens), tokens.device, BLOCK)
-        tokens, positions = nn.functional.pad(tokens, (0, more)), nn.functional.pad(positions, (0, more))
-        seen = self.trunk.embed_tokens(tokens)
+        rows, positions = len(tokens), filled(positions, BLOCK)
+        seen = self.trunk.embed_tokens(filled(tokens, BLOCK))
         cos, sin = _turns(*self.trunk.rotary_emb(seen[:, None], positions[:, None]))
         for number, (layer, ask, sum_up, widen, narrow) in enumerate(self.layers):
             attention = layer.self_attn
-            asked = ask(_normed(seen, layer.input_layernorm)).view(len(tokens), -1, 1, attention.head_dim)
+            asked = ask(_normed(seen, layer.input_layernorm)).view(len(seen), -1, 1, attention.head_dim)
             shared = asked.shape[1] // (2 + attention.num_key_value_groups)
             both, value = asked[:, :-shared], asked[:, -shared:]
             if hasattr(attention, "q_norm"):
@@ -78,7 +78,7 @@ class Lean:
             both = torch.addcmul(both * cos, both.roll(attention.head_dim // 2, -1), sin)
             query, key = both[:rows, :-shared], both[:rows, -shared:]
             found = attend(number, query, key, value[:rows], attention.scaling)
-            seen = seen + sum_up(nn.functional.pad(found, (0, 0, 0, more)))
+            seen = seen + sum_up(filled(found, BLOCK))
             gate, through = widen(_normed(seen, layer.post_attention_layernorm)).chunk(2, dim=-1)
             seen = seen + narrow(layer.mlp.act_fn(gate) * through)
         return self.head(_normed(seen, self.trunk.norm))[:rows].float()
