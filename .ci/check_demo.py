@@ -1,4 +1,6 @@
-"""Holds the demo's report to what the README promises: room between the stages, and shorter programs at the end."""
+"""Holds the demo's report to what the README promises: room between the stages, and shorter
+programs at the end.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,9 @@ import json
 import sys
 from pathlib import Path
 
-found = {one["name"]: one for one in json.loads(Path("runs/demo/report.json").read_text())["evaluations"]}
+found = {
+    one["name"]: one for one in json.loads(Path("runs/demo/report.json").read_text())["evaluations"]
+}
 base, sft, rl = (found[name] for name in ("base", "sft", "grpo"))
 rate = {name: one["pass_at"]["1"] for name, one in found.items()}
 promises = {
@@ -14,7 +18,8 @@ promises = {
     "SFT passes 30 to 60 %": 0.3 <= rate["sft"] <= 0.6,
     "RL passes at least 25 points more than SFT": rate["grpo"] >= rate["sft"] + 0.25,
     "their intervals do not touch": sft["interval"]["high"] < rl["interval"]["low"],
-    "RL's completions are at least 20 % shorter than SFT's": rl["mean_length"] <= 0.8 * sft["mean_length"],
+    "RL's completions are at least 20 % shorter than SFT's": rl["mean_length"]
+    <= 0.8 * sft["mean_length"],
 }
 for promise, kept in promises.items():
     sys.stdout.write(f"{'kept  ' if kept else 'BROKEN'}  {promise}\n")

@@ -1,1 +1,3 @@
-"""Makes code models better at passing real tests: SFT, then reinforcement learning on sandboxed test runs."""
+"""Makes code models better at passing real tests: SFT, then reinforcement learning on sandboxed
+test runs.
+"""

@@ -1,4 +1,6 @@
-"""The command line: assay train, eval, grade, check, doctor, serve, list. Heavy imports wait until they are needed."""
+"""The command line: assay train, eval, grade, check, doctor, serve, list. Heavy imports wait until
+they are needed.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +34,21 @@ app = typer.Typer(
     add_completion=False,
 )
 Limit = Annotated[int | None, typer.Option(min=1, help="Only the first so many tasks.")]
-Slots = Annotated[int | None, typer.Option(min=1, help="Programs judged at once; default: the processors.")]
+Slots = Annotated[
+    int | None, typer.Option(min=1, help="Programs judged at once; default: the processors.")
+]
 CpuSeconds = Annotated[float, typer.Option(min=0.05, help="CPU time of one program.")]
 MemoryMb = Annotated[int, typer.Option(min=32, help="Memory of one program in MiB.")]
-AllowWeak = Annotated[bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")]
+AllowWeak = Annotated[
+    bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")
+]
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 a strict check dropped tasks, 2 the user's fault, 3 the machine's."""
+    """Run the command line. Exit codes: 0 done, 1 a strict check dropped tasks, 2 the user's fault,
+    3 the machine's.
+    """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.update(waiting())
@@ -62,9 +70,12 @@ def main() -> None:
 def train(
     context: typer.Context,
     config: Annotated[Path, typer.Argument(help="Settings in TOML: recipes/demo.toml")],
-    fresh: Annotated[bool, typer.Option("--fresh", help="Remove what the run's folder holds and start over.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Remove what the run's folder holds and start over.")
+    ] = False,
 ) -> None:
-    """Train: one stage or a sequence, as CONFIG says; any setting may be given as --table.key value.
+    """Train: one stage or a sequence, as CONFIG says; any setting may be given as --table.key
+    value.
 
     A run that was cut off goes on where its newest checkpoint left it.
     """
@@ -92,10 +103,14 @@ def train(
 @app.command("eval")
 def evaluate(
     model: Annotated[str, typer.Option(help="A model directory (full or adapter) or a hub name.")],
-    tasks: Annotated[str, typer.Option(help="A task set: humaneval, mbpp:test, drills:test, a .jsonl file.")],
+    tasks: Annotated[
+        str, typer.Option(help="A task set: humaneval, mbpp:test, drills:test, a .jsonl file.")
+    ],
     samples: Annotated[int, typer.Option(min=1, help="Completions per task.")] = 8,
     temperature: Annotated[float, typer.Option(min=0, help="0 is greedy.")] = 1.0,
-    top_p: Annotated[float, typer.Option(min=0.01, max=1, help="Nucleus sampling; 1 is off.")] = 1.0,
+    top_p: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Nucleus sampling; 1 is off.")
+    ] = 1.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest completion in tokens.")] = 512,
     environment: Annotated[
         str, typer.Option(help="What follows a reply: single_turn, repair; see list.")
@@ -103,8 +118,12 @@ def evaluate(
     limit: Limit = None,
     seed: Annotated[int, typer.Option(help="Of sampling.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Type of the weights.")] = "float32",
-    out: Annotated[Path | None, typer.Option(help="Folder of the report; default below runs/.")] = None,
+    dtype: Annotated[
+        Literal["float32", "bfloat16"], typer.Option(help="Type of the weights.")
+    ] = "float32",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the report; default below runs/.")
+    ] = None,
     allow_weak: AllowWeak = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -113,7 +132,12 @@ def evaluate(
 
     policy = PolicySettings(model=model, device=device, dtype=dtype)
     settings = EvaluateSettings(
-        tasks=tasks, limit=limit, samples=samples, temperature=temperature, top_p=top_p, max_tokens=max_tokens
+        tasks=tasks,
+        limit=limit,
+        samples=samples,
+        temperature=temperature,
+        top_p=top_p,
+        max_tokens=max_tokens,
     )
     _quiet_transformers()
     from assay.evaluate.report import table
@@ -134,8 +158,12 @@ def evaluate(
 
 @app.command()
 def grade(
-    tasks: Annotated[str, typer.Option(help="The task set the samples answer: humaneval, mbpp, a .jsonl file.")],
-    samples: Annotated[Path, typer.Option(help='Rows {"task_id", "completion"} or {"task_id", "solution"}.')],
+    tasks: Annotated[
+        str, typer.Option(help="The task set the samples answer: humaneval, mbpp, a .jsonl file.")
+    ],
+    samples: Annotated[
+        Path, typer.Option(help='Rows {"task_id", "completion"} or {"task_id", "solution"}.')
+    ],
     slots: Slots = None,
     cpu_seconds: CpuSeconds = 4.0,
     memory_mb: MemoryMb = 512,
@@ -153,12 +181,18 @@ def grade(
         typer.echo(json.dumps(asdict(graded)))
         return
     low, high = graded.interval.low, graded.interval.high
-    typer.echo(f"pass@1   {graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {graded.tasks} tasks")
-    counts = ", ".join(f"{name} {count}" for name, count in sorted(graded.verdicts.items(), key=lambda pair: -pair[1]))
+    typer.echo(
+        f"pass@1   {graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {graded.tasks} tasks"
+    )
+    counts = ", ".join(
+        f"{name} {count}"
+        for name, count in sorted(graded.verdicts.items(), key=lambda pair: -pair[1])
+    )
     typer.echo(f"verdicts {counts}\nrows     {graded.file}")
     if lost := graded.verdicts.get("infra"):
         raise MachineError(
-            f"{lost} of {graded.samples} samples were lost to the machine; they are marked infra, grade them again"
+            f"{lost} of {graded.samples} samples were lost to the machine; they are marked infra,"
+            " grade them again"
         )
 
 
@@ -176,11 +210,21 @@ def quietly(name: str) -> Iterator[None]:
 
 @app.command("check")
 def check_tasks(
-    tasks: Annotated[str, typer.Argument(help="A task set: humaneval, mbpp:train, drills:test, a .jsonl file.")],
-    output: Annotated[Path | None, typer.Option(help="Write the sound tasks to this .jsonl file.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write what was found to this file, as JSON.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Every finding drops a task; exit 1 when one did.")] = False,
-    keep: Annotated[list[str] | None, typer.Option(help="A finding that drops no task: constant_passes.")] = None,
+    tasks: Annotated[
+        str, typer.Argument(help="A task set: humaneval, mbpp:train, drills:test, a .jsonl file.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option(help="Write the sound tasks to this .jsonl file.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write what was found to this file, as JSON.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Every finding drops a task; exit 1 when one did.")
+    ] = False,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="A finding that drops no task: constant_passes.")
+    ] = None,
     limit: Limit = None,
     slots: Slots = None,
     cpu_seconds: CpuSeconds = 4.0,
@@ -198,11 +242,15 @@ def check_tasks(
 
     checking.require_writable(tasks, output, report)
     console = Console(stderr=True)
-    with quietly("assay.judge"), Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+    with (
+        quietly("assay.judge"),
+        Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
+    ):
         line = bar.add_task("", total=None)
         bench = Bench(
             Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb), slots, allow_weak,
-            lambda what, ended, total: bar.update(line, description=what, completed=ended, total=total),
+            lambda what, ended, total: bar.update(line, description=what, completed=ended,
+            total=total),
         )  # fmt: skip
         checked = checking.check(tasks, limit, bench, keep or (), strict)
     found = checking.as_dict(tasks, checked)
@@ -233,12 +281,20 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print as JSON."
 
 @app.command()
 def serve(
-    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need a token.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; others than loopback need a token.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8080,
-    token_file: Annotated[Path | None, typer.Option(help="Holds the token; default: ASSAY_TOKEN.")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="Holds the token; default: ASSAY_TOKEN.")
+    ] = None,
     slots: Slots = None,
-    waiting: Annotated[int, typer.Option(min=0, help="Requests that may wait; more are answered 503.")] = 256,
-    body_mb: Annotated[float, typer.Option(min=0.001, help="Largest body of a request in MiB.")] = 8,
+    waiting: Annotated[
+        int, typer.Option(min=0, help="Requests that may wait; more are answered 503.")
+    ] = 256,
+    body_mb: Annotated[
+        float, typer.Option(min=0.001, help="Largest body of a request in MiB.")
+    ] = 8,
     cpu_seconds: CpuSeconds = 4.0,
     memory_mb: MemoryMb = 1024,
     allow_weak: AllowWeak = False,
@@ -260,7 +316,9 @@ def serve(
 
 @app.command("list")
 def list_plugins(
-    kind: Annotated[str | None, typer.Argument(help="Only algorithms, environments, rewards or tasks.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="Only algorithms, environments, rewards or tasks.")
+    ] = None,
 ) -> None:
     """List every plug-in with its first line of help."""
     from rich.table import Table

@@ -1,4 +1,6 @@
-"""What this machine offers: isolation found by trying, versions, tools, accelerators. Imports nothing heavy."""
+"""What this machine offers: isolation found by trying, versions, tools, accelerators. Imports
+nothing heavy.
+"""
 
 from __future__ import annotations
 

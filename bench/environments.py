@@ -1,12 +1,13 @@
-"""One turn against three on drills: the same start, tasks and completions; pass rate on longer compositions.
+"""One turn against three on drills: the same start, tasks and completions; pass rate on longer
+compositions.
 
     nice python -m bench.environments repair
     nice python -m bench.environments python_tool --seeds 2 --write
 
-The first trains and measures what the folder does not hold yet, and prints the table; the second also writes table and
-plot into docs/environments.md. Single turns and three of an environment have had the same demonstrations, as often.
-What is counted is completions: every reply that a policy writes to learn from. A cell is the mean over the seeds with
-its 95 % interval (Student's t).
+The first trains and measures what the folder does not hold yet, and prints the table; the second
+also writes table and plot into docs/environments.md. Single turns and three of an environment have
+had the same demonstrations, as often. What is counted is completions: every reply that a policy
+writes to learn from. A cell is the mean over the seeds with its 95 % interval (Student's t).
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class Subject:
     """SFT that each goes on with in its own environment; empty where they share all of it."""
     common: dict[str, object]
     arms: dict[str, tuple[str, int, int]]
-    """Environment, steps, and steps between evaluations: three turns are about as many completions in fewer steps."""
+    """Environment, steps, and steps between evaluations: three turns are about as many completions
+    in fewer steps."""
 
 
 SUBJECTS = {
@@ -103,7 +105,9 @@ COLOURS = {"one turn": "#e07b39", "three turns": "#4269d0"}
 
 @dataclass(frozen=True)
 class Curve:
-    """Pass rate over the completions learned from, and the policy at the end measured both ways, for one seed."""
+    """Pass rate over the completions learned from, and the policy at the end measured both ways,
+    for one seed.
+    """
 
     completions: list[int]
     passed: list[float]
@@ -118,14 +122,18 @@ class Curve:
 def learned(folder: Path, name: str, text: str, *words: str) -> Path:
     """The checkpoint that a run ends with."""
     learn(folder, name, text, *words)
-    return max((folder / name).glob("*/checkpoints/*"), key=lambda checkpoint: checkpoint.stat().st_mtime)
+    return max(
+        (folder / name).glob("*/checkpoints/*"), key=lambda checkpoint: checkpoint.stat().st_mtime
+    )
 
 
 def train(folder: Path, subject: Subject, arm: str, seed: int, start: Path) -> Curve:
     """One arm with one seed."""
     environment, steps, every = subject.arms[arm]
     tokens = int(str(subject.common["tokens"]))
-    text = COMMON.format(environment=environment, **subject.common) + RL.format(steps=steps, every=every)
+    text = COMMON.format(environment=environment, **subject.common) + RL.format(
+        steps=steps, every=every
+    )
     own = folder / f"{environment}_{seed}"
     if subject.more:
         start = learned(
@@ -162,7 +170,9 @@ def evaluated(folder: Path, model: Path, environment: str, seed: int, tokens: in
 
 
 def tried(folder: Path) -> float:
-    """Pass rate of TRIES single turns of which the first that passes the visible checks counts, over all draws."""
+    """Pass rate of TRIES single turns of which the first that passes the visible checks counts,
+    over all draws.
+    """
     tasks = {task.id: task for task in load("drills:longer")}
     rows = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
     seen = asyncio.run(_seen([(tasks[row["task_id"]], row["solution"] or None) for row in rows]))
@@ -182,7 +192,10 @@ def tried(folder: Path) -> float:
 async def _seen(programs: Sequence[tuple[Task, str | None]]) -> list[bool]:
     """Whether each passes its task's visible checks."""
     async with Judge(stop_early=False) as judge:
-        jobs = [Job(replace(task, checks=tuple(visible(task))), program) for task, program in programs]  # type: ignore[arg-type]
+        jobs = [
+            Job(replace(task, checks=tuple(visible(task))), program)  # type: ignore[arg-type]
+            for task, program in programs
+        ]
         return [execution.verdict is Verdict.PASS for execution in await judge.all(jobs)]
 
 
@@ -198,7 +211,11 @@ def table(curves: dict[str, list[Curve]], given: argparse.Namespace) -> str:
         ]
         rows.append(f"| {arm} | {spent:,.0f} | {' | '.join(measured)} |")
     head = "| learned in | completions | one turn | first of three | three turns | tokens there |"
-    return f"{given.seeds} seeds.\n\n{head}\n| --- | --- | --- | --- | --- | --- |\n" + "\n".join(rows) + "\n"
+    return (
+        f"{given.seeds} seeds.\n\n{head}\n| --- | --- | --- | --- | --- | --- |\n"
+        + "\n".join(rows)
+        + "\n"
+    )
 
 
 def draw(curves: dict[str, list[Curve]], file: Path) -> None:
@@ -207,10 +224,20 @@ def draw(curves: dict[str, list[Curve]], file: Path) -> None:
     figure = Figure(figsize=(7, 3.6), layout="constrained")
     axes = figure.subplots()
     for arm, own in curves.items():
-        spent = [statistics.fmean(values) for values in zip(*(curve.completions for curve in own), strict=True)]
+        spent = [
+            statistics.fmean(values)
+            for values in zip(*(curve.completions for curve in own), strict=True)
+        ]
         points = [list(values) for values in zip(*(curve.passed for curve in own), strict=True)]
         middle = [statistics.fmean(values) for values in points]
-        axes.plot(spent, middle, color=COLOURS[arm], marker="o", markersize=4, label=f"learns and answers in {arm}")
+        axes.plot(
+            spent,
+            middle,
+            color=COLOURS[arm],
+            marker="o",
+            markersize=4,
+            label=f"learns and answers in {arm}",
+        )
         for curve in own:
             axes.plot(curve.completions, curve.passed, color=COLOURS[arm], linewidth=0.7, alpha=0.5)
         if len(own) > 2:
@@ -235,22 +262,31 @@ def write(curves: dict[str, list[Curve]], given: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("environment", choices=SUBJECTS)
     parser.add_argument("--folder", type=Path, default=Path("runs/environments"))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--write", action="store_true", help="also write docs/environments.md and its plot")
+    parser.add_argument(
+        "--write", action="store_true", help="also write docs/environments.md and its plot"
+    )
     given = parser.parse_args()
     subject = SUBJECTS[given.environment]
     folder = given.folder / given.environment
     folder.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    start = learned(folder, "start", COMMON.format(environment=subject.first, **subject.common) + SFT)
+    start = learned(
+        folder, "start", COMMON.format(environment=subject.first, **subject.common) + SFT
+    )
     curves: dict[str, list[Curve]] = {arm: [] for arm in subject.arms}
     for seed in range(given.seeds):
         for arm, own in curves.items():
             own.append(train(folder, subject, arm, seed, start))
-            print(f"{arm}, seed {seed}: {own[-1].passed}, {time.perf_counter() - began:.0f} s", flush=True)
+            print(
+                f"{arm}, seed {seed}: {own[-1].passed}, {time.perf_counter() - began:.0f} s",
+                flush=True,
+            )
     print(f"\n{table(curves, given)}\n{(time.perf_counter() - began) / 60:.0f} minutes")
     if given.write:
         write(curves, given)

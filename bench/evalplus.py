@@ -1,10 +1,12 @@
-"""EvalPlus's tasks judged by assay and by the evalplus package: the same verdicts? Verdicts per second, interleaved.
+"""EvalPlus's tasks judged by assay and by the evalplus package: the same verdicts? Verdicts per
+second, interleaved.
 
     python -m pip install --target /path/to/beside evalplus     # once; it is not a dependency
     ASSAY_DATA=... python bench/evalplus.py --beside /path/to/beside
 
-First the references, in rounds that time ours, then theirs; then one mutant of every reference, judged once by both.
-Expected values are computed beforehand, and both see the same inputs (without those that the loader leaves out).
+First the references, in rounds that time ours, then theirs; then one mutant of every reference,
+judged once by both. Expected values are computed beforehand, and both see the same inputs (without
+those that the loader leaves out).
 """
 
 from __future__ import annotations
@@ -57,8 +59,10 @@ with ProcessPoolExecutor(int(workers)) as pool:
 print(json.dumps([time.perf_counter() - start, found]))
 """
 SWAPS: dict[type, type] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.FloorDiv, ast.FloorDiv: ast.Div,
-    ast.Mod: ast.FloorDiv, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.Div: ast.FloorDiv,
+    ast.FloorDiv: ast.Div,
+    ast.Mod: ast.FloorDiv, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq, ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
 
@@ -73,10 +77,16 @@ def mutant(source: str, chance: random.Random) -> str:
                 edits.append((node, name, SWAPS[type(value)]()))
         if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
             edits.append((node, "ops", [SWAPS[type(node.ops[0])](), *node.ops[1:]]))
-        if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, int | float)
+            and not isinstance(node.value, bool)
+        ):
             edits.append((node, "value", node.value + chance.choice([1, -1, 1e-7])))
         if isinstance(node, ast.Return):
-            edits.append((node, "value", chance.choice([ast.Constant(None), ast.Constant(float("nan"))])))
+            edits.append(
+                (node, "value", chance.choice([ast.Constant(None), ast.Constant(float("nan"))]))
+            )
     setattr(*chance.choice(edits))
     return ast.unparse(tree)
 
@@ -87,19 +97,27 @@ async def ours(programs: dict[str, str], workers: int) -> tuple[float, dict[str,
     from assay.sandbox.limits import Limits
     from assay.tasks import load
 
-    tasks = [task for name in ("humanevalplus", "mbppplus") for task in load(name) if task.id in programs]
+    tasks = [
+        task for name in ("humanevalplus", "mbppplus") for task in load(name) if task.id in programs
+    ]
     found: dict[str, str] = {}
-    async with Judge(Limits(cpu_seconds=60, wall_seconds=180, memory_mb=4096, reply_mb=64), slots=workers) as judge:
+    async with Judge(
+        Limits(cpu_seconds=60, wall_seconds=180, memory_mb=4096, reply_mb=64), slots=workers
+    ) as judge:
         for task in tasks:
             await judge.run(Job(task, "def nothing(): 0"))
         started = time.perf_counter()
-        async for index, execution in judge.stream([Job(task, programs[task.id]) for task in tasks]):
+        async for index, execution in judge.stream(
+            [Job(task, programs[task.id]) for task in tasks]
+        ):
             found[tasks[index].id] = f"{execution.verdict}: {execution.detail}"
         return time.perf_counter() - started, found
 
 
 def timed(*arguments: str) -> tuple[float, dict[str, Any]]:
-    done = subprocess.run([sys.executable, *arguments], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, *arguments], stdout=subprocess.PIPE, text=True, check=True
+    )
     seconds, found = json.loads(done.stdout.splitlines()[-1])
     return seconds, found
 
@@ -128,7 +146,9 @@ def main() -> None:
             (Path(work) / f"{name}.jsonl").write_bytes(data)
         job = Path(work) / "job.json"
 
-        def both(programs: dict[str, str]) -> tuple[tuple[float, dict[str, Any]], tuple[float, dict[str, Any]]]:
+        def both(
+            programs: dict[str, str],
+        ) -> tuple[tuple[float, dict[str, Any]], tuple[float, dict[str, Any]]]:
             job.write_text(json.dumps({"programs": programs, "left_out": LEFT_OUT}))
             mine = timed(__file__, "--one", str(job), "--workers", str(options.workers))
             if not options.beside:
@@ -138,15 +158,30 @@ def main() -> None:
         rounds = [both(references) for _ in range(options.rounds)]
         for name, side in (("assay", 0), ("evalplus", 1)):
             seconds = [one[side][0] for one in rounds]
-            passed = sum(one in (["pass", "pass"], "pass: ") for one in rounds[-1][side][1].values())
-            print(f"{name:9} {len(references) / statistics.median(seconds):6.1f} references/s, {passed} passed")
+            passed = sum(
+                one in (["pass", "pass"], "pass: ") for one in rounds[-1][side][1].values()
+            )
+            print(
+                f"{name:9} {len(references) / statistics.median(seconds):6.1f} references/s,"
+                f" {passed} passed"
+            )
         if options.beside:
             ratios = [theirs[0] / own[0] for own, theirs in rounds]
-            print(f"assay is {statistics.median(ratios):.2f} times as fast ({min(ratios):.2f} to {max(ratios):.2f})")
+            print(
+                f"assay is {statistics.median(ratios):.2f} times as fast ({min(ratios):.2f} to"
+                f" {max(ratios):.2f})"
+            )
         chance = random.Random(options.seed)
-        (_, own), (_, other) = both({task: mutant(source, chance) for task, source in references.items()})
-        differing = [task for task in other if (own[task] == "pass: ") != (other[task] == ["pass", "pass"])]
-        print(f"{len(own)} mutants, {sum(one == 'pass: ' for one in own.values())} pass, {len(differing)} differ")
+        (_, own), (_, other) = both(
+            {task: mutant(source, chance) for task, source in references.items()}
+        )
+        differing = [
+            task for task in other if (own[task] == "pass: ") != (other[task] == ["pass", "pass"])
+        ]
+        print(
+            f"{len(own)} mutants, {sum(one == 'pass: ' for one in own.values())} pass,"
+            f" {len(differing)} differ"
+        )
         for task in differing:
             print(f"  {task}: assay {own[task]}; evalplus {other[task]}")
 

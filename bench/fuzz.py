@@ -1,11 +1,12 @@
-"""Coverage-guided fuzzing of what reads a hostile leaf's bytes: the codec, the worker's conversation, the channel.
+"""Coverage-guided fuzzing of what reads a hostile leaf's bytes: the codec, the worker's
+conversation, the channel.
 
-    python -m pip install --target DIR atheris      # once; not a dependency; it wants Linux and CPython up to 3.13
-    PYTHONPATH=DIR python -m bench.fuzz --seconds 60
+    python -m pip install --target DIR atheris      # once; not a dependency; it wants Linux and
+    CPython up to 3.13 PYTHONPATH=DIR python -m bench.fuzz --seconds 60
 
-Each target gets its share of the seconds. A crash, a hang of ten seconds, a gigabyte or a broken promise ends the run
-with an error, and leaves the bytes in `crash-*` of the folder that is printed. The tests run the same targets on
-generated data (tests/judge/test_fuzz.py).
+Each target gets its share of the seconds. A crash, a hang of ten seconds, a gigabyte or a broken
+promise ends the run with an error, and leaves the bytes in `crash-*` of the folder that is printed.
+The tests run the same targets on generated data (tests/judge/test_fuzz.py).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-INSTRUMENTED = ("assay.judge.codec", "assay.judge.numpy_values", "assay.judge.proxy", "assay.judge.boundary",
+INSTRUMENTED = ("assay.judge.codec", "assay.judge.numpy_values", "assay.judge.proxy",
+    "assay.judge.boundary",
                 "assay.judge.channel", "assay.judge.worker")  # fmt: skip
 WORDS = ('"value"', '"raised"', '"function"', '"absent"', "null", "true", "[]", "!", "\\x0a")
 """What a fuzzer would take long to guess; the codec's tags come with them."""
@@ -26,7 +28,9 @@ WORDS = ('"value"', '"raised"', '"function"', '"absent"', "null", "true", "[]", 
 
 def fuzz(target: str, flags: list[str]) -> None:
     """Fuzz one target in this process until libFuzzer ends it."""
-    atheris = importlib.import_module("atheris")  # by name: type checkers need neither it nor its stubs
+    atheris = importlib.import_module(
+        "atheris"
+    )  # by name: type checkers need neither it nor its stubs
     with atheris.instrument_imports(include=list(INSTRUMENTED)):
         from tests.judge.hostile import TARGETS
     atheris.Setup([sys.argv[0], *flags], TARGETS[target])
@@ -45,7 +49,13 @@ def prepared(folder: Path, target: str) -> list[str]:
     words = [word.replace('"', '\\"') for word in (*WORDS, *(f'{{"{tag}":' for tag in REBUILD))]
     dictionary = folder / "words"
     dictionary.write_text("".join(f'"{word}"\n' for word in words))
-    return [str(seeds), f"-dict={dictionary}", f"-artifact_prefix={folder}/", "-max_len=4096", "-timeout=10"]
+    return [
+        str(seeds),
+        f"-dict={dictionary}",
+        f"-artifact_prefix={folder}/",
+        "-max_len=4096",
+        "-timeout=10",
+    ]
 
 
 def main() -> int:
@@ -57,16 +67,27 @@ def main() -> int:
         fuzz(options.one, flags)
         return 0
     if importlib.util.find_spec("atheris") is None:
-        print("atheris is not installed: python -m pip install --target DIR atheris, then set PYTHONPATH=DIR")
+        print(
+            "atheris is not installed: python -m pip install --target DIR atheris, then set"
+            " PYTHONPATH=DIR"
+        )
         return 2
     from tests.judge.hostile import TARGETS
 
     folder = Path(tempfile.mkdtemp(prefix="assay-fuzz-"))
     for target in TARGETS:
         command = [sys.executable, "-m", "bench.fuzz", "--one", target, *prepared(folder, target)]
-        limits = [f"-max_total_time={options.seconds // len(TARGETS)}", "-rss_limit_mb=1024", "-print_final_stats=1"]
+        limits = [
+            f"-max_total_time={options.seconds // len(TARGETS)}",
+            "-rss_limit_mb=1024",
+            "-print_final_stats=1",
+        ]
         done = subprocess.run([*command, *limits], capture_output=True, text=True, check=False)
-        ran = [line.split()[-1] for line in done.stderr.splitlines() if "number_of_executed_units" in line]
+        ran = [
+            line.split()[-1]
+            for line in done.stderr.splitlines()
+            if "number_of_executed_units" in line
+        ]
         if done.returncode:
             print(done.stderr[-4000:])
             print(f"{target}: failed; what it was given lies in {folder}")

@@ -2,10 +2,11 @@
 
     python -m bench.generate [--vllm .venv-vllm/bin/python]
 
-A random Llama; prompts of 32 to 96 tokens; tokens 0 to 19 end a completion, which makes them about 70 tokens long. Both
-draw from the full distribution at temperature 1. Rounds are interleaved, medians taken; seconds are wall time and the
-own time of the process, which other work disturbs less. vLLM has its server's processes beside: one thread of
-arithmetic, and its scheduler, its front and the client on what other cores there are; their time is counted too.
+A random Llama; prompts of 32 to 96 tokens; tokens 0 to 19 end a completion, which makes them about
+70 tokens long. Both draw from the full distribution at temperature 1. Rounds are interleaved,
+medians taken; seconds are wall time and the own time of the process, which other work disturbs
+less. vLLM has its server's processes beside: one thread of arithmetic, and its scheduler, its front
+and the client on what other cores there are; their time is counted too.
 """
 
 from __future__ import annotations
@@ -38,8 +39,18 @@ Way = Callable[[list[Request], int, int], list[int]]
 """Requests, most tokens and a seed to the lengths of the completions, their stop token included."""
 STOPS = frozenset(range(20))
 SHAPES = {
-    "5.5M": {"hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 6, "num_attention_heads": 8},
-    "1.3B": {"hidden_size": 2048, "intermediate_size": 5504, "num_hidden_layers": 24, "num_attention_heads": 16},
+    "5.5M": {
+        "hidden_size": 256,
+        "intermediate_size": 640,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 8,
+    },
+    "1.3B": {
+        "hidden_size": 2048,
+        "intermediate_size": 5504,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+    },
 }
 
 
@@ -47,7 +58,12 @@ def make(shape: str, vocabulary: int, device: str) -> Policy:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    context = {"vocab_size": vocabulary, "max_position_embeddings": 2048, "bos_token_id": None, "eos_token_id": None}
+    context = {
+        "vocab_size": vocabulary,
+        "max_position_embeddings": 2048,
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
     model = LlamaForCausalLM(LlamaConfig(**SHAPES[shape], **context)).to(device).eval()
     tokenizer = SimpleNamespace(save_pretrained=lambda folder: None)
     chat: Any = SimpleNamespace(stop_tokens=STOPS, text=lambda tokens: "", tokenizer=tokenizer)
@@ -60,8 +76,12 @@ def by_transformers(policy: Policy) -> Way:
     def write(requests: list[Request], most: int, seed: int) -> list[int]:
         prompts = [request.prompt for request in requests]
         width = max(map(len, prompts))
-        tokens = torch.tensor([(0,) * (width - len(prompt)) + prompt for prompt in prompts], device=model.device)
-        attention = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+        tokens = torch.tensor(
+            [(0,) * (width - len(prompt)) + prompt for prompt in prompts], device=model.device
+        )
+        attention = torch.tensor(
+            [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+        )
         torch.manual_seed(seed)
         out = model.generate(
             input_ids=tokens, attention_mask=attention.to(model.device), do_sample=True, top_k=0,
@@ -88,9 +108,13 @@ def by_assay(policy: Policy) -> Way:
 
 
 def by_vllm(policy: Policy, python: str, folder: Path) -> tuple[Way, Callable[[], float]]:
-    """Through a server with one thread of arithmetic, until this process ends; and what tells the CPU time of both."""
+    """Through a server with one thread of arithmetic, until this process ends; and what tells the
+    CPU time of both.
+    """
     os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "0"
-    settings = EngineSettings(name="vllm", tokens=1 << 17, python=python, arguments=("--skip-tokenizer-init",))
+    settings = EngineSettings(
+        name="vllm", tokens=1 << 17, python=python, arguments=("--skip-tokenizer-init",)
+    )
     loop = asyncio.new_event_loop()
     opened = open_vllm(policy, settings, folder, 0)
     engine = loop.run_until_complete(opened.__aenter__())
@@ -98,7 +122,9 @@ def by_vllm(policy: Policy, python: str, folder: Path) -> tuple[Way, Callable[[]
 
     def write(requests: list[Request], most: int, seed: int) -> list[int]:
         async def all_of_it() -> list[Completion]:
-            return await asyncio.gather(*(engine.write(request, Sampling(most)) for request in requests))
+            return await asyncio.gather(
+                *(engine.write(request, Sampling(most)) for request in requests)
+            )
 
         return [len(completion.tokens) for completion in loop.run_until_complete(all_of_it())]
 
@@ -118,15 +144,20 @@ def main() -> None:
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--vocabulary", type=int, default=2048)
-    parser.add_argument("--prompt", type=int, nargs=2, default=(32, 96), help="shortest and longest")
+    parser.add_argument(
+        "--prompt", type=int, nargs=2, default=(32, 96), help="shortest and longest"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--without", nargs="*", default=())
-    parser.add_argument("--vllm", help="interpreter of an environment with vLLM, to measure it as well")
+    parser.add_argument(
+        "--vllm", help="interpreter of an environment with vLLM, to measure it as well"
+    )
     given = parser.parse_args()
     torch.set_num_threads(1)
     draw = random.Random(0)
     prompts = [
-        tuple(draw.choices(range(20, given.vocabulary), k=draw.randint(*given.prompt))) for _ in range(given.prompts)
+        tuple(draw.choices(range(20, given.vocabulary), k=draw.randint(*given.prompt)))
+        for _ in range(given.prompts)
     ]
     requests = [Request(prompt, 0) for prompt in prompts for _ in range(given.group)]
     exact, rough = (make(given.shape, given.vocabulary, given.device) for _ in range(2))
@@ -139,8 +170,12 @@ def main() -> None:
     }
     clocks: dict[str, Callable[[], float]] = {}
     if given.vllm:
-        ways["engines/vllm, float32"], clocks["engines/vllm, float32"] = by_vllm(exact, given.vllm, Path(mkdtemp()))
-    ways = {name: way for name, way in ways.items() if not any(word in name for word in given.without)}
+        ways["engines/vllm, float32"], clocks["engines/vllm, float32"] = by_vllm(
+            exact, given.vllm, Path(mkdtemp())
+        )
+    ways = {
+        name: way for name, way in ways.items() if not any(word in name for word in given.without)
+    }
     rates: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
     for number in range(given.rounds):
         for name, way in ways.items():
@@ -154,9 +189,8 @@ def main() -> None:
     first = next(iter(ways))
     base = [statistics.median(column) for column in zip(*rates[first], strict=True)]
     print(
-        "| | tokens/s | ratio (range) | tokens per second of CPU time | ratio (range) | mean length |\n"
-        + "| --- " * 6
-        + "|"
+        "| | tokens/s | ratio (range) | tokens per second of CPU time | ratio (range) | mean"
+        " length |\n" + "| --- " * 6 + "|"
     )
     for name, rounds in rates.items():
         wall, own, mean = (statistics.median(column) for column in zip(*rounds, strict=True))

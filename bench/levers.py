@@ -1,7 +1,9 @@
-"""One update of a 1.3B Llama with random weights on a GPU, with and without each lever (`bench.step --large`).
+"""One update of a 1.3B Llama with random weights on a GPU, with and without each lever (`bench.step
+--large`).
 
-The flops that count are those of the whole pass with every lever: prompts once, no padding, logits where the mask is,
-nothing twice. Their rate over the card's is the utilisation, so a lever that is off shows as a lower one.
+The flops that count are those of the whole pass with every lever: prompts once, no padding, logits
+where the mask is, nothing twice. Their rate over the card's is the utilisation, so a lever that is
+off shows as a lower one.
 """
 
 from __future__ import annotations
@@ -34,13 +36,15 @@ class Size:
 
 LARGE = Size(
     "cuda",
-    {"hidden_size": 2048, "intermediate_size": 5504, "num_hidden_layers": 24, "num_attention_heads": 16,
+    {"hidden_size": 2048, "intermediate_size": 5504, "num_hidden_layers": 24,
+    "num_attention_heads": 16,
      "vocab_size": 32_256},
     prompt=512, longest=512, tasks=4, group=16, rounds=5, micro_batch_tokens=32_768,
 )  # fmt: skip
 DRY = Size(
     "cpu",
-    {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 500},
+    {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "vocab_size": 500},
     prompt=32, longest=32, tasks=2, group=4, rounds=1, micro_batch_tokens=1024,
 )  # fmt: skip
 
@@ -53,17 +57,29 @@ def rollouts(size: Size) -> list[Sample]:
         prompt = torch.randint(1, size.shape["vocab_size"], (size.prompt,), generator=draw).tolist()
         for number in range(size.group):
             length = size.longest * (number * 7 // (size.group - 1) + 1) // 8
-            tokens = prompt + torch.randint(1, size.shape["vocab_size"], (length,), generator=draw).tolist()
+            tokens = (
+                prompt
+                + torch.randint(1, size.shape["vocab_size"], (length,), generator=draw).tolist()
+            )
             mask = (False,) * size.prompt + (True,) * length
             samples.append(
-                Sample(tuple(tokens), mask, tuple(-1.0 * on for on in mask), reward=number % 2, group=str(task))
+                Sample(
+                    tuple(tokens),
+                    mask,
+                    tuple(-1.0 * on for on in mask),
+                    reward=number % 2,
+                    group=str(task),
+                )
             )
     return samples
 
 
 def apart(samples: Sequence[Sample]) -> list[Sample]:
     """The same samples, but that no two prompts are equal: nothing is shared."""
-    return [replace(sample, tokens=(number + 1, *sample.tokens[1:])) for number, sample in enumerate(samples)]
+    return [
+        replace(sample, tokens=(number + 1, *sample.tokens[1:]))
+        for number, sample in enumerate(samples)
+    ]
 
 
 def model_of(size: Size, lora: bool) -> Any:
@@ -77,19 +93,25 @@ def model_of(size: Size, lora: bool) -> Any:
 
 
 def useful_flops(size: Size, samples: Sequence[Sample], lora: bool) -> float:
-    """Two for each weight and token, forward and for each gradient; attention's for each pair that sees one another."""
+    """Two for each weight and token, forward and for each gradient; attention's for each pair that
+    sees one another.
+    """
     width, layers = size.shape["hidden_size"], size.shape["num_hidden_layers"]
     trunk = layers * (4 * width**2 + 3 * width * size.shape["intermediate_size"])
     lengths = [len(sample.tokens) - size.prompt for sample in samples]
     tokens = size.tasks * size.prompt + sum(lengths)
-    pairs = size.tasks * size.prompt**2 / 2 + sum(length * size.prompt + length**2 / 2 for length in lengths)
+    pairs = size.tasks * size.prompt**2 / 2 + sum(
+        length * size.prompt + length**2 / 2 for length in lengths
+    )
     passes = 2 if lora else 3  # a frozen weight needs no gradient of its own
     weights = tokens * trunk + sum(lengths) * width * size.shape["vocab_size"]
     return 2 * passes * weights + 3 * 4 * pairs * width * layers
 
 
 def measure(size: Size, lora: bool, layout: str, samples: Sequence[Sample]) -> tuple[float, float]:
-    """Median seconds of an update, and its peak memory in GiB above model and optimizer (0 off the GPU)."""
+    """Median seconds of an update, and its peak memory in GiB above model and optimizer (0 off the
+    GPU).
+    """
     model = model_of(size, lora)
     ours = Ours(model, samples, learner={"micro_batch_tokens": size.micro_batch_tokens})
     plain = model.get_base_model() if lora else model
@@ -107,8 +129,12 @@ def measure(size: Size, lora: bool, layout: str, samples: Sequence[Sample]) -> t
         if gpu:
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
-    assert plain.assay_layouts[torch.bfloat16] == layout, "the layout that was asked for does not fit this machine"
-    return statistics.median(seconds), (torch.cuda.max_memory_allocated() - held) / 2**30 if gpu else 0.0
+    assert plain.assay_layouts[torch.bfloat16] == layout, (
+        "the layout that was asked for does not fit this machine"
+    )
+    return statistics.median(seconds), (
+        (torch.cuda.max_memory_allocated() - held) / 2**30 if gpu else 0.0
+    )
 
 
 def print_levers(dry: bool, peak: float) -> None:
@@ -116,7 +142,11 @@ def print_levers(dry: bool, peak: float) -> None:
     size = DRY if dry else LARGE
     samples = rollouts(size)
     completed = sum(len(sample.tokens) - size.prompt for sample in samples)
-    where = torch.cuda.get_device_name() if size.device == "cuda" else "CPU, dry run: the figures say nothing"
+    where = (
+        torch.cuda.get_device_name()
+        if size.device == "cuda"
+        else "CPU, dry run: the figures say nothing"
+    )
     print(f"{where}, torch {torch.__version__}; {completed} completion tokens a step")
     for lora in (False, True):
         for name, layout, given in (
@@ -128,7 +158,8 @@ def print_levers(dry: bool, peak: float) -> None:
             seconds, memory = measure(size, lora, layout, given)
             utilisation = useful_flops(size, samples, lora) / seconds / peak
             print(
-                f"{'LoRA' if lora else 'full'}, {name}: {completed / seconds:.0f} completion tokens/s, "
-                f"{memory:.1f} GiB above model and optimizer, {utilisation:.1%} of the card's flops",
+                f"{'LoRA' if lora else 'full'}, {name}: {completed / seconds:.0f} completion"
+                f" tokens/s, {memory:.1f} GiB above model and optimizer, {utilisation:.1%} of the"
+                " card's flops",
                 flush=True,
             )

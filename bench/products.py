@@ -2,8 +2,8 @@
 
     python -m bench.products
 
-Float32, one thread, shapes of a Llama of 5M parameters: rows of a decode step, and of an update. Medians of interleaved
-calls, in microseconds.
+Float32, one thread, shapes of a Llama of 5M parameters: rows of a decode step, and of an update.
+Medians of interleaved calls, in microseconds.
 """
 
 from __future__ import annotations
@@ -24,12 +24,26 @@ from assay.policy.products import by_onednn, packed, product
 
 Call = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 REPEATS = 50
-SHAPES = [(rows, *shape) for rows in (8, 32, 2500) for shape in ((256, 256), (256, 768), (768, 256))]
+SHAPES = [
+    (rows, *shape) for rows in (8, 32, 2500) for shape in ((256, 256), (256, 768), (768, 256))
+]
 PAIRS: tuple[tuple[Call, Call], ...] = (
-    (lambda given, matrix, slope, own: given @ matrix.T, lambda given, matrix, slope, own: product(given, matrix)),
-    (lambda given, matrix, slope, own: given @ matrix.T, lambda given, matrix, slope, own: product(given, own)),
-    (lambda given, matrix, slope, own: slope @ matrix, lambda given, matrix, slope, own: product(slope, matrix.T)),
-    (lambda given, matrix, slope, own: slope.T @ given, lambda given, matrix, slope, own: product(slope.T, given.T)),
+    (
+        lambda given, matrix, slope, own: given @ matrix.T,
+        lambda given, matrix, slope, own: product(given, matrix),
+    ),
+    (
+        lambda given, matrix, slope, own: given @ matrix.T,
+        lambda given, matrix, slope, own: product(given, own),
+    ),
+    (
+        lambda given, matrix, slope, own: slope @ matrix,
+        lambda given, matrix, slope, own: product(slope, matrix.T),
+    ),
+    (
+        lambda given, matrix, slope, own: slope.T @ given,
+        lambda given, matrix, slope, own: product(slope.T, given.T),
+    ),
 )
 
 
@@ -53,7 +67,11 @@ def main() -> None:
     for rows, inputs, outputs in SHAPES:
         matrix = torch.randn(outputs, inputs)
         tensors = torch.randn(rows, inputs), matrix, torch.randn(rows, outputs), packed(matrix)
-        print(f"| {rows}, {inputs}, {outputs} | {' | '.join(race(pair, tensors) for pair in PAIRS)} |", flush=True)
+        print(
+            f"| {rows}, {inputs}, {outputs} |"
+            f" {' | '.join(race(pair, tensors) for pair in PAIRS)} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

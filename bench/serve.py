@@ -1,9 +1,11 @@
-"""Load on `assay serve`: requests over many connections, with slow, malformed, oversized and vanishing ones among them.
+"""Load on `assay serve`: requests over many connections, with slow, malformed, oversized and
+vanishing ones among them.
 
     python -m bench.serve                        # 10,000 requests over 64 connections
 
-Every answer is compared with the one that is right. Printed while it runs: the memory of the server and of the judge's
-processes (each one's resident memory added up, so that shared pages count many times).
+Every answer is compared with the one that is right. Printed while it runs: the memory of the server
+and of the judge's processes (each one's resident memory added up, so that shared pages count many
+times).
 """
 
 from __future__ import annotations
@@ -72,7 +74,9 @@ def request_of(kind: str, number: int) -> Request:
     if kind == "malformed":
         return Request("/judge", b'{"program": "def' + b"x" * (number % 2000), 400, "no valid JSON")
     if kind == "fields":
-        return Request("/judge", json.dumps({"program": number, **DOUBLE}).encode(), 422, "make it a string")
+        return Request(
+            "/judge", json.dumps({"program": number, **DOUBLE}).encode(), 422, "make it a string"
+        )
     return Request("/judge", b" " * int((BODY_MB + 0.1) * 2**20), 413, "larger than")
 
 
@@ -81,7 +85,9 @@ def judged(program: str, said: str) -> Request:
 
 
 async def client(port: int, kinds: list[tuple[int, str]], load: Load) -> None:
-    """Take requests from the list, one after the other, over a connection that is kept as long as the server lets."""
+    """Take requests from the list, one after the other, over a connection that is kept as long as
+    the server lets.
+    """
     reader = writer = None
     while kinds:
         number, kind = kinds.pop()
@@ -120,7 +126,9 @@ async def send(writer: asyncio.StreamWriter, request: Request, kind: str) -> Non
 async def answer(reader: asyncio.StreamReader) -> tuple[int, str, bool]:
     """Status, body, and whether the connection stays."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-    length = next(int(line.split(":")[1]) for line in head.splitlines() if line.startswith("content-length:"))
+    length = next(
+        int(line.split(":")[1]) for line in head.splitlines() if line.startswith("content-length:")
+    )
     body = await reader.readexactly(length)
     return int(head.split(" ", 2)[1]), body.decode(), "connection: close" not in head
 
@@ -131,7 +139,9 @@ def memory_mb(pid: int) -> tuple[float, float]:
     parents: dict[int, int] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, IndexError):
-            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            parents[int(entry.name)] = int(
+                (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            )
             sizes[int(entry.name)] = int((entry / "statm").read_text().split()[1]) * 4096 / 2**20
 
     def below(process: int | None) -> bool:
@@ -150,7 +160,11 @@ async def run(port: int, requests: int, connections: int, pid: int | None = None
     while not clients.done():
         if pid is not None and len(kinds) <= next_look:
             own, judge = memory_mb(pid)
-            print(f"{requests - len(kinds):6d} asked   server {own:6.1f} MiB   judge {judge:7.1f} MiB", flush=True)
+            print(
+                f"{requests - len(kinds):6d} asked   server {own:6.1f} MiB   judge"
+                f" {judge:7.1f} MiB",
+                flush=True,
+            )
             next_look -= requests // 10
         await asyncio.wait([clients], timeout=0.2)
     await clients
@@ -179,9 +193,15 @@ def main() -> None:
 def report(load: Load, requests: int, seconds: float) -> None:
     times = sorted(load.seconds)
     p50, p95, p99 = (1000 * times[int(share * (len(times) - 1))] for share in (0.5, 0.95, 0.99))
-    print(f"{requests} requests in {seconds:.1f} s: {requests / seconds:.0f}/s, {len(times) / seconds:.0f} programs/s")
+    print(
+        f"{requests} requests in {seconds:.1f} s: {requests / seconds:.0f}/s,"
+        f" {len(times) / seconds:.0f} programs/s"
+    )
     print(f"latency of a program: p50 {p50:.0f} ms, p95 {p95:.0f} ms, p99 {p99:.0f} ms")
-    print("statuses: " + ", ".join(f"{status} x {count}" for status, count in sorted(load.statuses.items())))
+    print(
+        "statuses: "
+        + ", ".join(f"{status} x {count}" for status, count in sorted(load.statuses.items()))
+    )
     print(f"wrong answers: {len(load.wrong)}" + "".join(f"\n  {line}" for line in load.wrong[:10]))
 
 

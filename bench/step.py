@@ -1,13 +1,15 @@
-"""One update (forward, backward, optimizer) beside TRL's GRPOTrainer, on the same rollouts of the same model.
+"""One update (forward, backward, optimizer) beside TRL's GRPOTrainer, on the same rollouts of the
+same model.
 
-    python -m pip install 'trl==1.16.0'          # once; it is not a dependency
-    python -m bench.step                         # two CPU threads: gradients compared, then tokens a second and memory
-    python -m bench.step --large [--dry]         # one GPU, 1.3B parameters, every lever alone; --dry: tiny, on the CPU
+    python -m pip install 'trl==1.16.0'          # once; it is not a dependency python -m bench.step
+    # two CPU threads: gradients compared, then tokens a second and memory python -m bench.step
+    --large [--dry]         # one GPU, 1.3B parameters, every lever alone; --dry: tiny, on the CPU
 
-TRL's trainer runs its own `train()`; only its generation is replaced, by the rollouts. Each of its steps is followed by
-one of ours, so that both meet the same load, and medians count. Both start from the same weights, in float32 unless
-said otherwise, and the gradients are compared before anything is timed. Memory is the peak of one step above what the
-process holds before it, model and optimizer loaded, each in a process of its own.
+TRL's trainer runs its own `train()`; only its generation is replaced, by the rollouts. Each of its
+steps is followed by one of ours, so that both meet the same load, and medians count. Both start
+from the same weights, in float32 unless said otherwise, and the gradients are compared before
+anything is timed. Memory is the peak of one step above what the process holds before it, model and
+optimizer loaded, each in a process of its own.
 """
 
 from __future__ import annotations
@@ -46,7 +48,11 @@ THEIRS: dict[str, dict[str, Any]] = {
     "TRL, its defaults in float32": {"bf16": False},
     "TRL, its defaults (bfloat16)": {},
     "TRL without checkpointing": {"bf16": False, "gradient_checkpointing": False},
-    "TRL without checkpointing, whole step at once": {"bf16": False, "gradient_checkpointing": False, "whole": True},
+    "TRL without checkpointing, whole step at once": {
+        "bf16": False,
+        "gradient_checkpointing": False,
+        "whole": True,
+    },
     "TRL without checkpointing, bfloat16": {"gradient_checkpointing": False},
 }
 """Settings of TRL's; `whole` puts all rows of a step into one batch instead of eight."""
@@ -58,8 +64,15 @@ def small_model(vocabulary: int, lora: bool) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    shape = {"hidden_size": 256, "intermediate_size": 736, "num_hidden_layers": 6, "num_attention_heads": 8}
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=vocabulary, **shape, tie_word_embeddings=True, pad_token_id=0))
+    shape = {
+        "hidden_size": 256,
+        "intermediate_size": 736,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 8,
+    }
+    model = LlamaForCausalLM(
+        LlamaConfig(vocab_size=vocabulary, **shape, tie_word_embeddings=True, pad_token_id=0)
+    )
     if not lora:
         return model
     model = get_peft_model(model, LoraConfig(**LORA))
@@ -79,7 +92,9 @@ def rollouts(tasks: int, vocabulary: int) -> list[Sample]:
             tokens = prompt + torch.randint(1, vocabulary, (length,), generator=draw).tolist()
             mask = (False,) * PROMPT + (True,) * length
             logprobs = tuple(-7.6 if trained else 0.0 for trained in mask)
-            samples.append(Sample(tuple(tokens), mask, logprobs=logprobs, reward=number % 2, group=str(task)))
+            samples.append(
+                Sample(tuple(tokens), mask, logprobs=logprobs, reward=number % 2, group=str(task))
+            )
     return samples
 
 
@@ -87,12 +102,17 @@ class Ours:
     """The learner with GRPO, as a run has it."""
 
     def __init__(self, model: Any, samples: Sequence[Sample], **changes: Any) -> None:
-        algorithm = {"name": "grpo", "correction": "none"}  # the rollouts' log-probabilities are made up
+        algorithm = {
+            "name": "grpo",
+            "correction": "none",
+        }  # the rollouts' log-probabilities are made up
         given = {"steps": 1000, "stage": "bench", "algorithm": algorithm, "optimizer": {"lr": 1e-6}}
         settings = RunSettings.model_validate(given | {"tasks": {"train": "none"}} | changes)
         chat: Any = None
         policy = Policy(model, chat, next(model.parameters()).device, 0)
-        self.learner = Learner(settings, algorithms["grpo"].build(settings.algorithm), policy, 1000, 1.0)
+        self.learner = Learner(
+            settings, algorithms["grpo"].build(settings.algorithm), policy, 1000, 1.0
+        )
         self.samples = samples
         self.done = 0
 
@@ -107,7 +127,9 @@ class Ours:
         optimizer = self.learner.optimizer
 
         def keep(step: int) -> float:
-            kept.update({n: p.grad.clone() for n, p in optimizer.parameters.items() if p.grad is not None})
+            kept.update(
+                {n: p.grad.clone() for n, p in optimizer.parameters.items() if p.grad is not None}
+            )
             optimizer.adamw.zero_grad()
             return 0.0
 
@@ -124,14 +146,18 @@ class Ours:
 class Theirs:
     """TRL's trainer, which is handed the rollouts instead of generating them."""
 
-    def __init__(self, model: Any, ours: Ours, steps: int, whole: bool = False, **changes: Any) -> None:
+    def __init__(
+        self, model: Any, ours: Ours, steps: int, whole: bool = False, **changes: Any
+    ) -> None:
         import trl
         from datasets import Dataset
 
         self.folder = tempfile.TemporaryDirectory()
         settings = {
-            "output_dir": self.folder.name, "use_cpu": True, "report_to": [], "save_strategy": "no", "max_steps": steps,
-            "logging_steps": 10_000, "disable_tqdm": True, "num_generations": 8, "max_completion_length": 256,
+            "output_dir": self.folder.name, "use_cpu": True, "report_to": [], "save_strategy": "no",
+            "max_steps": steps,
+            "logging_steps": 10_000, "disable_tqdm": True, "num_generations": 8,
+            "max_completion_length": 256,
             "per_device_train_batch_size": len(ours.samples) if whole else 8,
             "gradient_accumulation_steps": 1 if whole else len(ours.samples) // 8,
         } | changes  # fmt: skip
@@ -152,7 +178,9 @@ class Theirs:
         def calling(what: Callable[[], None]) -> Callable[..., None]:
             return lambda self, args, state, control, **given: what()
 
-        self.trainer.add_callback(type("Events", (TrainerCallback,), {k: calling(v) for k, v in events.items()})())
+        self.trainer.add_callback(
+            type("Events", (TrainerCallback,), {k: calling(v) for k, v in events.items()})()
+        )
         with contextlib.redirect_stdout(sys.stderr):
             self.trainer.train()
 
@@ -162,7 +190,9 @@ class Theirs:
 
         def keep() -> None:
             found = self.trainer.model.named_parameters()
-            kept.update({n: p.grad.clone() for n, p in found if p.grad is not None} if not kept else {})
+            kept.update(
+                {n: p.grad.clone() for n, p in found if p.grad is not None} if not kept else {}
+            )
 
         self.train(on_pre_optimizer_step=keep)
         return kept
@@ -177,13 +207,17 @@ def _tokenizer() -> Any:
 
 
 def _padded(samples: Sequence[Sample], advantages: Sequence[float]) -> dict[str, torch.Tensor]:
-    """What TRL's `_generate_and_score_completions` returns: the whole step padded to its longest completion."""
+    """What TRL's `_generate_and_score_completions` returns: the whole step padded to its longest
+    completion.
+    """
     completions = [torch.tensor(sample.tokens[PROMPT:]) for sample in samples]
     return {
         "prompt_ids": torch.tensor([sample.tokens[:PROMPT] for sample in samples]),
         "prompt_mask": torch.ones(len(samples), PROMPT, dtype=torch.int64),
         "completion_ids": torch.nn.utils.rnn.pad_sequence(completions, batch_first=True),
-        "completion_mask": torch.nn.utils.rnn.pad_sequence([torch.ones_like(c) for c in completions], batch_first=True),
+        "completion_mask": torch.nn.utils.rnn.pad_sequence(
+            [torch.ones_like(c) for c in completions], batch_first=True
+        ),
         "advantages": torch.tensor(advantages),
         "num_items_in_batch": torch.tensor(sum(map(len, completions))),
     }
@@ -193,7 +227,9 @@ def compare(lora: bool, tasks: int, vocabulary: int) -> float:
     """The largest difference of a gradient, as a share of the largest gradient."""
     samples = rollouts(tasks, vocabulary)
     ours = Ours(small_model(vocabulary, lora), samples)
-    right = Theirs(small_model(vocabulary, lora), ours, 1, bf16=False, max_grad_norm=0.0).gradients()
+    right = Theirs(
+        small_model(vocabulary, lora), ours, 1, bf16=False, max_grad_norm=0.0
+    ).gradients()
     found = ours.gradients()
     assert found.keys() == right.keys()
     largest = max(float(slope.abs().max()) for slope in right.values())
@@ -201,7 +237,9 @@ def compare(lora: bool, tasks: int, vocabulary: int) -> float:
 
 
 def race(lora: bool, tasks: int, rounds: int, **changes: Any) -> tuple[list[float], list[float]]:
-    """Seconds of each of TRL's updates, and of ours after it, both in bfloat16 unless `changes` have it off."""
+    """Seconds of each of TRL's updates, and of ours after it, both in bfloat16 unless `changes`
+    have it off.
+    """
     ours = Ours(small_model(2048, lora), rollouts(tasks, 2048))
     theirs = Theirs(small_model(2048, lora), ours, rounds + 2, **changes)
     their_seconds: list[float] = []
@@ -262,17 +300,36 @@ def measure_memory(who: str, lora: bool, vocabulary: int) -> float:
 
 def memory(who: str, lora: bool, vocabulary: int) -> float:
     """`measure_memory` in a process of its own, where what is freed is given back."""
-    command = [sys.executable, "-m", "bench.step", "--memory-of", who, "--vocabulary", str(vocabulary)]
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+    command = [
+        sys.executable,
+        "-m",
+        "bench.step",
+        "--memory-of",
+        who,
+        "--vocabulary",
+        str(vocabulary),
+    ]
+    environment = {
+        **os.environ,
+        "MALLOC_MMAP_THRESHOLD_": "65536",
+        "MALLOC_TRIM_THRESHOLD_": "65536",
+    }
     done = subprocess.run(
-        [*command, *(["--lora"] if lora else [])], env=environment, stdout=subprocess.PIPE, text=True, check=True
+        [*command, *(["--lora"] if lora else [])],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 
 def side_by_side(rounds: int) -> None:
     """Print gradients, tokens a second and memory."""
-    print(f"load {os.getloadavg()[0]:.1f}, {torch.get_num_threads()} threads, torch {torch.__version__}")
+    print(
+        f"load {os.getloadavg()[0]:.1f}, {torch.get_num_threads()} threads, torch"
+        f" {torch.__version__}"
+    )
     for lora in (False, True):
         kind = "LoRA" if lora else "full"
         for tasks in (1, 4):
@@ -282,7 +339,9 @@ def side_by_side(rounds: int) -> None:
             for name, changes in THEIRS.items():
                 if tasks > 1 or "whole" not in changes:
                     print(
-                        f"{kind}, {tasks} x 8: {speeds(name, tasks, *race(lora, tasks, rounds, **changes))}", flush=True
+                        f"{kind}, {tasks} x 8:"
+                        f" {speeds(name, tasks, *race(lora, tasks, rounds, **changes))}",
+                        flush=True,
                     )
         names = ["assay", "TRL, its defaults in float32", "TRL without checkpointing"]
         found = {name: memory(name, lora, 32_000) for name in names}
@@ -295,20 +354,25 @@ def speeds(name: str, tasks: int, theirs: Sequence[float], ours: Sequence[float]
     ratios = [t / o for t, o in zip(theirs, ours, strict=True)]
     rates = [tasks * sum(LENGTHS) / statistics.median(seconds) for seconds in (ours, theirs)]
     return (
-        f"{rates[0]:.0f} completion tokens/s, {name} {rates[1]:.0f}: {statistics.median(ratios):.2f} times "
-        f"({min(ratios):.2f} to {max(ratios):.2f})" + (", both in bfloat16" if "bfloat16" in name else "")
+        f"{rates[0]:.0f} completion tokens/s, {name} {rates[1]:.0f}:"
+        f" {statistics.median(ratios):.2f} times ({min(ratios):.2f} to {max(ratios):.2f})"
+        + (", both in bfloat16" if "bfloat16" in name else "")
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--memory-of", metavar="WHO")
     parser.add_argument("--vocabulary", type=int, default=2048)
     parser.add_argument("--lora", action="store_true")
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--dry", action="store_true", help="with --large: a tiny model on the CPU")
-    parser.add_argument("--peak", type=float, default=989e12, help="the card's flops in bfloat16 [1/s]")
+    parser.add_argument(
+        "--peak", type=float, default=989e12, help="the card's flops in bfloat16 [1/s]"
+    )
     given = parser.parse_args()
     torch.set_num_threads(2)
     if given.large:

@@ -38,16 +38,24 @@ POLICIES: dict[str, dict[str, str]] = {
 
 def seconds(policy: dict[str, str]) -> float:
     usual = {name: value for name, value in os.environ.items() if name not in waiting()}
-    done = subprocess.run([sys.executable, "-c", WORK], env=usual | policy, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", WORK], env=usual | policy, capture_output=True, text=True, check=True
+    )
     return float(done.stdout)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
     print(f"| | {' | '.join(POLICIES)} |\n| --- | --- | --- | --- |")
-    for name, busy in (("idle machine", 0), ("beside one busy process", 1), ("beside two busy processes", 2)):
+    for name, busy in (
+        ("idle machine", 0),
+        ("beside one busy process", 1),
+        ("beside two busy processes", 2),
+    ):
         load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
         try:
             rounds = [[seconds(policy) for policy in POLICIES.values()] for _ in range(repeats)]

@@ -1,10 +1,12 @@
-"""No false alarms under load: real programs judged again and again beside busy processes; how many verdicts change.
+"""No false alarms under load: real programs judged again and again beside busy processes; how many
+verdicts change.
 
     ASSAY_DATA=... python -m bench.verdicts --rounds 10
 
-HumanEval's and MBPP's references, and recorded completions of real models with the verdict that their authors recorded.
-A failing program may fail in more than one way: one that takes memory in a loop without end reaches either limit first.
-Exit code 1 where passing changes or differs from the record.
+HumanEval's and MBPP's references, and recorded completions of real models with the verdict that
+their authors recorded. A failing program may fail in more than one way: one that takes memory in a
+loop without end reaches either limit first. Exit code 1 where passing changes or differs from the
+record.
 """
 
 from __future__ import annotations
@@ -27,7 +29,11 @@ from tests.judge.samples import samples
 
 def programs() -> list[tuple[Job, bool]]:
     """Every job, and whether it is to pass."""
-    references = [(Job(task, task.reference), True) for name in ("humaneval", "mbpp:all") for task in load(name)]
+    references = [
+        (Job(task, task.reference), True)
+        for name in ("humaneval", "mbpp:all")
+        for task in load(name)
+    ]
     return references + [(sample.job, sample.passed) for sample in samples()]
 
 
@@ -44,24 +50,31 @@ def busy(count: int) -> Iterator[None]:
 
 
 async def repeated(jobs: list[tuple[Job, bool]], rounds: int, slots: int) -> tuple[int, int]:
-    """How many jobs got more than one verdict, and how many judgements are not what is recorded, passing or not."""
+    """How many jobs got more than one verdict, and how many judgements are not what is recorded,
+    passing or not.
+    """
     found: list[Counter[str]] = [Counter() for _ in jobs]
     disagreeing = 0
     async with Judge(slots=slots) as judge:
         for number in range(1, rounds + 1):
             started, slowest = time.perf_counter(), 0.0
-            fresh = (replace(job, program=f"{job.program}\n# {number}") for job, _ in jobs)  # or it is remembered
+            fresh = (
+                replace(job, program=f"{job.program}\n# {number}") for job, _ in jobs
+            )  # or it is remembered
             async for index, execution in judge.stream(fresh):
                 found[index][execution.verdict.value] += 1
                 slowest = max(slowest, execution.wall_seconds)
                 if (execution.verdict.value == "pass") is not jobs[index][1]:
                     disagreeing += 1
-                    print(f"{jobs[index][0].task.id}: {execution.verdict.value} ({execution.detail})")
+                    print(
+                        f"{jobs[index][0].task.id}: {execution.verdict.value} ({execution.detail})"
+                    )
             changed = sum(len(verdicts) > 1 for verdicts in found)
             seconds = time.perf_counter() - started
             print(
-                f"round {number}: {len(jobs)} programs, {len(jobs) / seconds:.0f}/s, slowest {slowest:.1f} s wall; "
-                f"so far {changed} changed, {disagreeing} disagree; load {os.getloadavg()[0]:.1f}",
+                f"round {number}: {len(jobs)} programs, {len(jobs) / seconds:.0f}/s, slowest"
+                f" {slowest:.1f} s wall; so far {changed} changed, {disagreeing} disagree; load"
+                f" {os.getloadavg()[0]:.1f}",
                 flush=True,
             )
     for (job, _), verdicts in zip(jobs, found, strict=True):
@@ -82,8 +95,9 @@ def main() -> None:
         changed, disagreeing = asyncio.run(repeated(jobs, options.rounds, options.slots))
     total = len(jobs) * options.rounds
     print(
-        f"{total} judgements of {len(jobs)} programs on {options.slots} slots beside {options.busy} busy processes: "
-        f"{changed} programs failed in more than one way, {disagreeing} judgements differ from the record"
+        f"{total} judgements of {len(jobs)} programs on {options.slots} slots beside {options.busy}"
+        f" busy processes: {changed} programs failed in more than one way, {disagreeing} judgements"
+        " differ from the record"
     )
     sys.exit(1 if disagreeing else 0)
 

@@ -1,9 +1,10 @@
-"""What each wall costs: CPU time of a fork that ends at once, and what a zygote pays once; interleaved, medians.
+"""What each wall costs: CPU time of a fork that ends at once, and what a zygote pays once;
+interleaved, medians.
 
     python -m bench.walls
 
-A family's walls are put up once and inherited, so each family is a process of its own that forks on demand. All have
-imported what a zygote has, since a fork's cost grows with the pages of its parent.
+A family's walls are put up once and inherited, so each family is a process of its own that forks on
+demand. All have imported what a zygote has, since a fork's cost grows with the pages of its parent.
 """
 
 from __future__ import annotations
@@ -54,7 +55,11 @@ def leaf_steps() -> dict[str, Callable[[], None]]:
         kernel.forgo_privileges()
         leaf.enclose(os.getppid())
 
-    return {"fork and exit": bare, "with the leaf's limits": limited, "with the leaf's limits and filter": full}
+    return {
+        "fork and exit": bare,
+        "with the leaf's limits": limited,
+        "with the leaf's limits and filter": full,
+    }
 
 
 def milliseconds(step: Callable[[], None]) -> float:
@@ -109,7 +114,10 @@ def forks(rounds: int, possible: tuple[str, ...]) -> None:
         print(f"{family:26} {step:36} {statistics.median(values):9.2f}  {min(values):9.2f}")
     print("\nms, once for each zygote:")
     for family, values in put_up.items():
-        print(f"{'walls of a family with ' + family:63} {statistics.median(values):9.2f}  {min(values):9.2f}")
+        print(
+            f"{'walls of a family with ' + family:63} {statistics.median(values):9.2f} "
+            f" {min(values):9.2f}"
+        )
 
 
 def groups(rounds: int) -> None:
@@ -126,7 +134,10 @@ def groups(rounds: int) -> None:
         times.append((time.perf_counter() - begun) * 1000)
         os.waitpid(child, 0)
         group.remove()
-    print(f"{'a control group made and a process put into it':63} {statistics.median(times):9.2f}  {min(times):9.2f}")
+    print(
+        f"{'a control group made and a process put into it':63} {statistics.median(times):9.2f} "
+        f" {min(times):9.2f}"
+    )
 
 
 TASK = Task("one", "", (Check("assert one() == 1"),), "one")
@@ -143,7 +154,10 @@ def starts(rounds: int) -> None:
     """From nothing to the first verdict, with and without the walls that a zygote puts up once."""
     found = probe()
     without = tuple(wall for wall in found.walls if wall not in ("namespaces", "user", "group"))
-    kinds = {"with all walls": found, "without namespaces and control group": replace(found, walls=without)}
+    kinds = {
+        "with all walls": found,
+        "without namespaces and control group": replace(found, walls=without),
+    }
     times: dict[str, list[float]] = {name: [] for name in kinds}
     for _ in range(rounds):
         for name, isolation in kinds.items():

@@ -1,13 +1,16 @@
-"""A whole step (generate, judge, learn) beside TRL's GRPOTrainer: same model, prompts, sampling, stop rule and reward.
+"""A whole step (generate, judge, learn) beside TRL's GRPOTrainer: same model, prompts, sampling,
+stop rule and reward.
 
     python -m pip install 'trl==1.16.0'          # once; it is not a dependency
     python -m bench.whole
 
-A Llama of 5M parameters with random weights, but that it ends a completion at one token in 110. Every completion is
-judged: it goes on a program that already returns, and often breaks it. The reward of both is the judge's verdict, TRL's
-through `assay.integrations.trl`, and a little for length, so that no group is flat and both learn from all they wrote.
-Each side is a process of its own with two threads, TRL's with OpenMP's default, ours with what `assay` sets; they
-take their steps in turns, so that both meet the same load. Medians.
+A Llama of 5M parameters with random weights, but that it ends a completion at one token in 110.
+Every completion is
+judged: it goes on a program that already returns, and often breaks it. The reward of both is the
+judge's verdict, TRL's through `assay.integrations.trl`, and a little for length, so that no group
+is flat and both learn from all they wrote. Each side is a process of its own with two threads,
+TRL's with OpenMP's default, ours with what `assay` sets; they take their steps in turns, so that
+both meet the same load. Medians.
 """
 
 from __future__ import annotations
@@ -76,7 +79,9 @@ SIZES = (Size(4, 64), Size(8, 256, 300))
 
 
 def make_model(folder: Path) -> Path:
-    """A model directory. All hidden states agree in one direction, along which the end is made likelier."""
+    """A model directory. All hidden states agree in one direction, along which the end is made
+    likelier.
+    """
     made = make_tiny(folder / "model", load("drills:train"), TinySettings(**SHAPE), 0)
     policy = load_policy(PolicySettings(model=str(made), device="cpu"))
     weights = policy.model.get_input_embeddings().weight.data
@@ -92,7 +97,9 @@ def make_model(folder: Path) -> Path:
 
 
 def tasks(policy: Policy, size: Size) -> list[Task]:
-    """Drills of which only the end-of-sequence token ends a completion, behind as many worked examples as fit."""
+    """Drills of which only the end-of-sequence token ends a completion, behind as many worked
+    examples as fit.
+    """
     every = load("drills:train")
     found = []
     for place, task in enumerate(every[:TASKS]):
@@ -123,17 +130,28 @@ class Ours:
     def __init__(self, folder: Path, size: Size, judge: Judge) -> None:
         self.policy = load_policy(PolicySettings(model=str(folder), device="cpu"))
         given = {
-            "steps": 1000, "stage": "bench", "algorithm": {"name": "grpo"}, "optimizer": {"lr": 1e-6},
+            "steps": 1000, "stage": "bench", "algorithm": {"name": "grpo"},
+            "optimizer": {"lr": 1e-6},
             "tasks": {"train": "drills:train"},
             "rollout": {"tasks_per_step": size.prompts, "group": GROUP, "max_tokens": size.tokens},
         }  # fmt: skip
         settings = RunSettings.model_validate(given)
         talk = environments.build({"name": "single_turn"})
         sampling = Sampling(size.tokens)
-        means = Means(TorchEngine(self.policy), judge, self.policy.chat, talk, reward, sampling, self.policy.context)
+        means = Means(
+            TorchEngine(self.policy),
+            judge,
+            self.policy.chat,
+            talk,
+            reward,
+            sampling,
+            self.policy.context,
+        )
         self.tasks = tasks(self.policy, size)
         self.source = RolloutSource(settings, self.tasks, self.policy, means)
-        self.learner = Learner(settings, algorithms["grpo"].build(settings.algorithm), self.policy, 1000, 1.0)
+        self.learner = Learner(
+            settings, algorithms["grpo"].build(settings.algorithm), self.policy, 1000, 1.0
+        )
         self.done = 0
 
     async def step(self) -> Metrics:
@@ -146,7 +164,13 @@ class Ours:
 
 
 def theirs(
-    folder: Path, size: Size, policy: Policy, steps: int, output: str, whole: bool = False, **changes: Any
+    folder: Path,
+    size: Size,
+    policy: Policy,
+    steps: int,
+    output: str,
+    whole: bool = False,
+    **changes: Any,
 ) -> Any:
     """TRL's trainer over the same tasks."""
     import trl
@@ -155,9 +179,12 @@ def theirs(
 
     rows = size.prompts * GROUP
     settings = {
-        "output_dir": output, "use_cpu": True, "report_to": [], "save_strategy": "no", "max_steps": steps,
-        "logging_steps": 10_000, "disable_tqdm": True, "num_generations": GROUP, "max_completion_length": size.tokens,
-        "per_device_train_batch_size": rows if whole else 8, "gradient_accumulation_steps": 1 if whole else rows // 8,
+        "output_dir": output, "use_cpu": True, "report_to": [], "save_strategy": "no",
+        "max_steps": steps,
+        "logging_steps": 10_000, "disable_tqdm": True, "num_generations": GROUP,
+        "max_completion_length": size.tokens,
+        "per_device_train_batch_size": rows if whole else 8,
+        "gradient_accumulation_steps": 1 if whole else rows // 8,
     } | changes  # fmt: skip
     tokenizer, given = AutoTokenizer.from_pretrained(folder), tasks(policy, size)
     asked = [
@@ -181,12 +208,15 @@ def theirs(
 
 
 Told = dict[str, float]
-"""Of one step: `wall` seconds, `own` ones of the process, which other work disturbs less, and our numbers."""
+"""Of one step: `wall` seconds, `own` ones of the process, which other work disturbs less, and our
+numbers."""
 
 
 @contextlib.contextmanager
 def told() -> Iterator[Told]:
-    """A step: it begins when the other side has done one, and ends with what was found, as a line for the parent."""
+    """A step: it begins when the other side has done one, and ends with what was found, as a line
+    for the parent.
+    """
     sys.stdin.readline()
     wall, own, found = time.perf_counter(), time.process_time(), Told()
     yield found
@@ -222,7 +252,9 @@ def their_steps(folder: Path, size: Size, steps: int, name: str) -> None:
 
     with tempfile.TemporaryDirectory() as output, contextlib.redirect_stdout(sys.stderr):
         trainer = theirs(folder, size, policy, steps, output, **THEIRS[name])
-        trainer.add_callback(type("Events", (TrainerCallback,), {"on_step_begin": begin, "on_step_end": end})())
+        trainer.add_callback(
+            type("Events", (TrainerCallback,), {"on_step_begin": begin, "on_step_end": end})()
+        )
         trainer.train()
 
 
@@ -230,7 +262,11 @@ def race(folder: Path, number: int, name: str, rounds: int) -> str:
     """Their steps, and one of ours after each; the first is left out."""
     common = [sys.executable, "-m", "bench.whole", "--folder", str(folder), "--sizes", str(number)]
     sides = [
-        subprocess.Popen([*common, "--rounds", str(rounds + 1), *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        subprocess.Popen(
+            [*common, "--rounds", str(rounds + 1), *more],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         for more in (["--ours"], ["--trl", name])
     ]
     found: list[list[Told]] = []
@@ -250,12 +286,15 @@ def race(folder: Path, number: int, name: str, rounds: int) -> str:
 
 def line(found: list[list[Told]], rows: int) -> str:
     """Samples a second of both, their ratio with its range, and where our time goes."""
-    rates = [rows / statistics.median(step["wall"] for step in side) for side in zip(*found, strict=True)]
+    rates = [
+        rows / statistics.median(step["wall"] for step in side) for side in zip(*found, strict=True)
+    ]
     middle = {name: statistics.median(ours[name] for ours, _ in found) for name in found[0][0]}
     return (
-        f"{rates[0]:.1f} samples/s beside {rates[1]:.1f}: {ratio(found, 'wall')}, by CPU time {ratio(found, 'own')}; "
-        f"ours {middle['wall']:.2f} s = generate {middle['time/generate']:.2f}, learn {middle['time/learn']:.2f}; "
-        f"mean length {middle['rollout/length']:.0f}"
+        f"{rates[0]:.1f} samples/s beside {rates[1]:.1f}: {ratio(found, 'wall')}, by CPU time"
+        f" {ratio(found, 'own')}; ours {middle['wall']:.2f} s = generate"
+        f" {middle['time/generate']:.2f}, learn {middle['time/learn']:.2f}; mean length"
+        f" {middle['rollout/length']:.0f}"
     )
 
 
@@ -266,10 +305,14 @@ def ratio(found: list[list[Told]], clock: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--sizes", nargs="*", type=int, default=[0, 1], help="which of the sizes")
-    parser.add_argument("--without", nargs="*", default=(), help="words in the names of settings to leave out")
+    parser.add_argument(
+        "--without", nargs="*", default=(), help="words in the names of settings to leave out"
+    )
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--ours", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--trl", help=argparse.SUPPRESS)
@@ -279,13 +322,20 @@ def main() -> None:
         return our_steps(given.folder, SIZES[given.sizes[0]], given.rounds)
     if given.trl:
         return their_steps(given.folder, SIZES[given.sizes[0]], given.rounds, given.trl)
-    print(f"load {os.getloadavg()[0]:.1f}, {torch.get_num_threads()} threads, torch {torch.__version__}")
+    print(
+        f"load {os.getloadavg()[0]:.1f}, {torch.get_num_threads()} threads, torch"
+        f" {torch.__version__}"
+    )
     with tempfile.TemporaryDirectory() as kept:
         folder = make_model(Path(kept))
         for number in given.sizes:
             for name in THEIRS:
                 if not any(word in name for word in given.without):
-                    print(f"{SIZES[number]}, TRL with {name}: {race(folder, number, name, given.rounds)}", flush=True)
+                    print(
+                        f"{SIZES[number]}, TRL with {name}:"
+                        f" {race(folder, number, name, given.rounds)}",
+                        flush=True,
+                    )
     return None
 
 

@@ -1,4 +1,6 @@
-"""Writes settings.md from the settings' own docstrings: `python docs/make_settings.py`; a test keeps it true."""
+"""Writes settings.md from the settings' own docstrings: `python docs/make_settings.py`; a test
+keeps it true.
+"""
 
 from __future__ import annotations
 
@@ -36,19 +38,29 @@ def render() -> str:
         name = f"`[{title}]`" if title else "At the top"
         rows = [_row(key, field) for key, field in section.model_fields.items() if key != "stage"]
         parts.append(
-            f"\n## {name}\n\n{intro}\n\n| key | default | what it is |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
+            f"\n## {name}\n\n{intro}\n\n| key | default | what it is |\n| --- | --- | --- |\n"
+            + "\n".join(rows)
+            + "\n"
         )
     parts.append("\n## `[algorithm]`\n\n`name`, and the settings of that algorithm.\n")
     shared = PolicyGradientSettings.model_fields
     intro = (PolicyGradientSettings.__doc__ or "").strip()
     rows = [_row(key, field) for key, field in shared.items()]
     parts.append(
-        f"\n### shared\n\n{intro}\n\n| key | default | what it is |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
+        f"\n### shared\n\n{intro}\n\n| key | default | what it is |\n| --- | --- | --- |\n"
+        + "\n".join(rows)
+        + "\n"
     )
     for name in algorithms:
         fields = algorithms[name].settings.model_fields
-        own = {key: field for key, field in fields.items() if key not in shared or shared[key].default != field.default}
-        rows = [_row(key, field) for key, field in own.items()] or ["| | | no settings of its own |"]
+        own = {
+            key: field
+            for key, field in fields.items()
+            if key not in shared or shared[key].default != field.default
+        }
+        rows = [_row(key, field) for key, field in own.items()] or [
+            "| | | no settings of its own |"
+        ]
         summary = algorithms.summary(name)
         if issubclass(algorithms[name].settings, PolicyGradientSettings):
             summary += " The shared options, with these of its own:"
@@ -58,17 +70,25 @@ def render() -> str:
             + "\n"
         )
     parts.append(
-        "\n## `[rewards.NAME]`\n\nA term has `weight` (1.0) and parameters; the reward is the weighted sum.\n\n"
+        "\n## `[rewards.NAME]`\n\nA term has `weight` (1.0) and parameters; the reward is the"
+        " weighted sum.\n\n"
     )
     parts.append("| term | parameters | what it is |\n| --- | --- | --- |\n")
-    parts += [f"| `{name}` | {_parameters(rewards[name])} | {rewards.summary(name)} |\n" for name in rewards]
+    parts += [
+        f"| `{name}` | {_parameters(rewards[name])} | {rewards.summary(name)} |\n"
+        for name in rewards
+    ]
     parts.append(
-        "\n## `[environment]`\n\n`name`, and the environment's own parameters ([environments.md](environments.md)).\n\n"
+        "\n## `[environment]`\n\n`name`, and the environment's own parameters"
+        " ([environments.md](environments.md)).\n\n"
     )
     parts.append("| name | parameters | what it is |\n| --- | --- | --- |\n")
-    bundled = [name for name in environments if environments[name].talk.__module__.startswith("assay.")]
+    bundled = [
+        name for name in environments if environments[name].talk.__module__.startswith("assay.")
+    ]
     parts += [
-        f"| `{name}` | {_parameters(environments[name].talk)} | {environments.summary(name)} |\n" for name in bundled
+        f"| `{name}` | {_parameters(environments[name].talk)} | {environments.summary(name)} |\n"
+        for name in bundled
     ]
     return "".join(parts)
 
@@ -86,7 +106,11 @@ def _row(key: str, field: FieldInfo) -> str:
     if section_of(field.annotation):
         default = "a table" if not field.is_required() else "required"
     else:
-        default = "required" if field.is_required() else f"`{_shown(field.get_default(call_default_factory=True))}`"
+        default = (
+            "required"
+            if field.is_required()
+            else f"`{_shown(field.get_default(call_default_factory=True))}`"
+        )
     kinds = [field.annotation, *get_args(field.annotation)]
     options = next((get_args(kind) for kind in kinds if get_origin(kind) is Literal), ())
     listed = f" One of {', '.join(f'`{option}`' for option in options)}." if options else ""

@@ -32,9 +32,16 @@ def tiny_policy(folder: Path, **changes: Any) -> Policy:
 
 
 def checkpoint(
-    folder: Path, kind: str, template: str | None = None, *, tokenizer: Any = None, special: tuple[str, ...] = ()
+    folder: Path,
+    kind: str,
+    template: str | None = None,
+    *,
+    tokenizer: Any = None,
+    special: tuple[str, ...] = (),
 ) -> Path:
-    """A random model of the given architecture in Hugging Face format, by default with the tiny tokenizer."""
+    """A random model of the given architecture in Hugging Face format, by default with the tiny
+    tokenizer.
+    """
     import transformers
 
     if tokenizer is None:
@@ -44,7 +51,8 @@ def checkpoint(
     if template:
         tokenizer.chat_template = template
     shape: dict[str, Any] = {
-        "vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 2,
         "num_attention_heads": 2, "num_key_value_heads": 1, "eos_token_id": tokenizer.eos_token_id,
         "bos_token_id": None,
     }  # fmt: skip
@@ -70,20 +78,41 @@ def change_json(file: Path, **changes: Any) -> None:
 
 
 def sentencepiece_style() -> Any:
-    """A tokenizer as Llama 2's: a space before every text, one space off every text that is decoded."""
+    """A tokenizer as Llama 2's: a space before every text, one space off every text that is
+    decoded.
+    """
     from tokenizers import Tokenizer, decoders, models, normalizers
     from transformers import PreTrainedTokenizerFast
 
-    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *map(chr, range(33, 127))]
+    pieces = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        *(f"<0x{byte:02X}>" for byte in range(256)),
+        *map(chr, range(33, 127)),
+    ]
     pieces += ["\u2581", "\u2581" * 2, "\u2581" * 4, "\n", "\n\n", "xs"]
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
     merges = [("\u2581", "\u2581"), ("\u2581" * 2, "\u2581" * 2), ("\n", "\n"), ("x", "s")]
-    bpe = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
-    bpe.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-    bpe.decoder = decoders.Sequence(
-        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    bpe = Tokenizer(
+        models.BPE(
+            vocab=vocabulary, merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True
+        )
     )
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+    bpe.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    )
+    bpe.decoder = decoders.Sequence(
+        [
+            decoders.Replace("\u2581", " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
+    )
 
 
 def run_settings(**changes: Any) -> RunSettings:
@@ -102,10 +131,14 @@ def random_samples(count: int, seed: int = 0, vocabulary: int = 300) -> list[Sam
     draw = torch.Generator().manual_seed(seed)
     samples = []
     for number in range(count):
-        prompt, completion = (int(torch.randint(low, high, (), generator=draw)) for low, high in ((3, 9), (2, 20)))
+        prompt, completion = (
+            int(torch.randint(low, high, (), generator=draw)) for low, high in ((3, 9), (2, 20))
+        )
         tokens = torch.randint(2, vocabulary, (prompt + completion,), generator=draw).tolist()
         mask = (False,) * prompt + (True,) * completion
         reward = float(torch.randint(0, 2, (), generator=draw))
         logprobs = tuple(-1.0 if trained else 0.0 for trained in mask)
-        samples.append(Sample(tuple(tokens), mask, logprobs=logprobs, reward=reward, group=str(number // 4)))
+        samples.append(
+            Sample(tuple(tokens), mask, logprobs=logprobs, reward=reward, group=str(number // 4))
+        )
     return samples

@@ -11,11 +11,15 @@ from assay.types import Completion, Metrics
 
 
 class ScriptedEngine:
-    """Answers the j-th request for a prompt (from 0) with `script(request, j)`, token by token as `encode` has it."""
+    """Answers the j-th request for a prompt (from 0) with `script(request, j)`, token by token as
+    `encode` has it.
+    """
 
     places = 8
 
-    def __init__(self, script: Callable[[Request, int], str], encode: Callable[[str], Sequence[int]]) -> None:
+    def __init__(
+        self, script: Callable[[Request, int], str], encode: Callable[[str], Sequence[int]]
+    ) -> None:
         self.script = script
         self.encode = encode
         self.version = 0

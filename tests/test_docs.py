@@ -17,12 +17,16 @@ README = (ROOT / "README.md").read_text()
 
 
 def test_the_page_of_settings_is_the_one_that_the_settings_themselves_write() -> None:
-    spec = importlib.util.spec_from_file_location("make_settings", ROOT / "docs" / "make_settings.py")
+    spec = importlib.util.spec_from_file_location(
+        "make_settings", ROOT / "docs" / "make_settings.py"
+    )
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert (ROOT / "docs" / "settings.md").read_text() == module.render(), "run `python docs/make_settings.py`"
+    assert (ROOT / "docs" / "settings.md").read_text() == module.render(), (
+        "run `python docs/make_settings.py`"
+    )
 
 
 def test_every_setting_has_help() -> None:
@@ -40,7 +44,9 @@ def test_links_between_files_lead_somewhere(page: Path) -> None:
 def test_the_readme_names_every_command_and_only_commands_that_exist() -> None:
     from assay.cli import app
 
-    commands = {info.name or info.callback.__name__ for info in app.registered_commands if info.callback}
+    commands = {
+        info.name or info.callback.__name__ for info in app.registered_commands if info.callback
+    }
     shown = set(re.findall(r"^(?:\$ )?(?:\.venv/bin/)?assay (\w+)", README, flags=re.MULTILINE))
     assert shown == commands
 
@@ -64,12 +70,22 @@ def test_the_readmes_tree_shows_folders_and_files_that_exist() -> None:
 def test_the_page_on_algorithms_has_a_paragraph_on_each() -> None:
     from assay.algorithms import algorithms
 
-    shown = set(re.findall(r"^\*\*(\w+)\*\*", (ROOT / "docs" / "algorithms.md").read_text(), flags=re.MULTILINE))
-    bundled = {name for name in algorithms if algorithms[name].make.__module__.startswith("assay.algorithms")}
+    shown = set(
+        re.findall(
+            r"^\*\*(\w+)\*\*", (ROOT / "docs" / "algorithms.md").read_text(), flags=re.MULTILINE
+        )
+    )
+    bundled = {
+        name
+        for name in algorithms
+        if algorithms[name].make.__module__.startswith("assay.algorithms")
+    }
     assert shown == bundled
 
 
-@pytest.mark.parametrize("recipe", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "recipe", sorted((ROOT / "recipes").glob("*.toml")), ids=lambda path: path.name
+)
 def test_every_recipe_is_a_valid_plan(recipe: Path) -> None:
     assert load_plan(recipe).stages
 
@@ -106,7 +122,9 @@ def test_the_plug_ins_in_the_readme_register_and_build(tmp_path: Path) -> None:
 def test_the_readmes_rows_of_tasks_load(tmp_path: Path) -> None:
     from assay.tasks import load
 
-    (tmp_path / "mine.jsonl").write_text("".join(re.findall(r"```json\n(.*?)```", README, flags=re.DOTALL)))
+    (tmp_path / "mine.jsonl").write_text(
+        "".join(re.findall(r"```json\n(.*?)```", README, flags=re.DOTALL))
+    )
     assert [task.id for task in load(str(tmp_path / "mine.jsonl"))] == ["add", "sum"]
 
 

@@ -30,6 +30,9 @@ def test_what_is_absent_is_shown_as_absent() -> None:
 
 
 def test_it_imports_neither_torch_nor_transformers() -> None:
-    code = "import sys; from assay import doctor; doctor.report(); print({'torch', 'transformers'} & set(sys.modules))"
+    code = (
+        "import sys; from assay import doctor; doctor.report(); print({'torch', 'transformers'} &"
+        " set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -1,4 +1,6 @@
-"""Programs cut from replies: chat models' blocks, base models' run-on text, and everything broken in between."""
+"""Programs cut from replies: chat models' blocks, base models' run-on text, and everything broken
+in between.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ PRELUDE = "import math\n\n\ndef half(n):\n    return n / 2\n\n\n"
 
 
 def task(stub: str = "", entry_point: str = "f", language: str = "python") -> Task:
-    return Task("t", stub or "f", (Check("assert f(1)"),), entry_point, language=language, stub=stub)
+    return Task(
+        "t", stub or "f", (Check("assert f(1)"),), entry_point, language=language, stub=stub
+    )
 
 
 STUBBED, PLAIN = task(STUB), task()
@@ -31,13 +35,22 @@ ONE = "def f(n):\n    return 1\n"
         ("    return 1\n\nif __name__ == '__main__':\n    f(1)\n", "    return 1\n"),
         ("    return 1\n\nThis isn't code; it's (prose\n", "    return 1\n"),
         ("    return 1\n# end\n    # of it\n\n", "    return 1\n"),
-        ("# first\n    x = 1\n# then\n    return x\n", "# first\n    x = 1\n# then\n    return x\n"),
+        (
+            "# first\n    x = 1\n# then\n    return x\n",
+            "# first\n    x = 1\n# then\n    return x\n",
+        ),
         (
             "    def g():\n        return 1\n\n    return g()\nx = 1\n",
             "    def g():\n        return 1\n\n    return g()\n",
         ),
-        ('    s = """\ndef f():\nx\n"""\n    return s\nx\n', '    s = """\ndef f():\nx\n"""\n    return s\n'),
-        ("    s = '''it's\n\\'''\nx'''\n    return s\nx\n", "    s = '''it's\n\\'''\nx'''\n    return s\n"),
+        (
+            '    s = """\ndef f():\nx\n"""\n    return s\nx\n',
+            '    s = """\ndef f():\nx\n"""\n    return s\n',
+        ),
+        (
+            "    s = '''it's\n\\'''\nx'''\n    return s\nx\n",
+            "    s = '''it's\n\\'''\nx'''\n    return s\n",
+        ),
         ("    return (\n1 +\n2)\nx\n", "    return (\n1 +\n2)\n"),
         ("    return 1 + \\\n2\nx\n", "    return 1 + \\\n2\n"),
         ("    return '(' # ]['\nx\n", "    return '(' # ]['\n"),
@@ -57,7 +70,8 @@ def test_a_body_keeps_the_later_helpers_that_it_uses() -> None:
     helper, deeper = "def helper(n):\n    return deeper(n)", "@cache\ndef deeper(n):\n    return 1"
     unused = "def unused(n):\n    return 'helper'"
     found = cut(
-        f"    return helper(n)  # unused\n\n{deeper}\n\n{unused}\n\nprint(1)\n{helper}\n\ndef helper(n):\n    pass\n"
+        f"    return helper(n)  # unused\n\n{deeper}\n\n{unused}\n\nprint(1)\n{helper}\n\ndef"
+        " helper(n):\n    pass\n"
     )
     assert found == f"    return helper(n)  # unused\n\n{deeper}\n\n\n{helper}\n"
 
@@ -75,7 +89,10 @@ def test_a_name_inside_a_plain_string_is_no_use_but_in_an_f_string_it_is() -> No
         ("    return 1\n\n\ndef f(n):\n    return 2\n", "    return 1\n"),
         ("    return f(n - 1)\n\n\ndef f(n):\n    return 2\n", "    return f(n - 1)\n"),
         ("    return half(n)\n\n\ndef half(n):\n    return 2\n", "    return half(n)\n"),
-        ("    return 1\n```\n\nAnother way:\n```python\ndef f(n):\n    return 2\n```\n", "    return 1\n"),
+        (
+            "    return 1\n```\n\nAnother way:\n```python\ndef f(n):\n    return 2\n```\n",
+            "    return 1\n",
+        ),
         ("\n    # think\n    return 1\nExplanation: it's 1.", "\n    # think\n    return 1\n"),
         ("    return 1\r\n\r\nprint(1)\r\n", "    return 1\n"),
         ("```python\n    return 1\n```", "    return 1\n"),
@@ -144,7 +161,10 @@ def test_a_future_import_stays_above_the_stubs_prelude() -> None:
 
 
 def test_what_stands_above_the_entry_point_is_kept_unless_it_is_prose() -> None:
-    code = "import math\nfrom a import b\nK = {\n    1: 2,\n}\ntry:\n    import c\nexcept ImportError:\n    c = None\n"
+    code = (
+        "import math\nfrom a import b\nK = {\n    1: 2,\n}\ntry:\n    import c\nexcept"
+        " ImportError:\n    c = None\n"
+    )
     decorated = f"@cache\n{ONE}"
     reply = f"My answer:\n\n{code}\nNow the function, which isn't hard\n{decorated}\nDone.\n"
     assert squeezed(program(PLAIN, reply)) == squeezed(code + decorated)
@@ -153,7 +173,10 @@ def test_what_stands_above_the_entry_point_is_kept_unless_it_is_prose() -> None:
 def test_a_repeated_stub_is_no_answer_but_what_follows_it_is() -> None:
     hollow = 'def f(n):\n    """Area."""\n'
     assert program(PLAIN, f"{hollow}{ONE}") == hollow + ONE
-    assert program(STUBBED, f"{hollow}\n{ONE}\ndef f(n):\n    return 2\n") == f"{PRELUDE}{hollow}\n{ONE}"
+    assert (
+        program(STUBBED, f"{hollow}\n{ONE}\ndef f(n):\n    return 2\n")
+        == f"{PRELUDE}{hollow}\n{ONE}"
+    )
     helper = "def half(n):\n    return n / 2\n"
     reply = f'def half(n):\n    """Half."""\n{hollow}    return half(n)\n\n{helper}'
     assert program(PLAIN, reply) == reply
@@ -202,16 +225,21 @@ def test_without_an_entry_point_the_statements_before_the_prose_are_the_program(
 
 def test_other_languages_are_taken_from_the_last_closed_block() -> None:
     rust = task(language="rust")
-    assert program(rust, "```rust\nfn f() {}\n```\nor\n```rust\nfn f() { 1 }\n```") == "fn f() { 1 }\n"
+    assert (
+        program(rust, "```rust\nfn f() {}\n```\nor\n```rust\nfn f() { 1 }\n```") == "fn f() { 1 }\n"
+    )
     assert program(rust, "fn f() {}") == "fn f() {}"
     assert program(task("fn f() {\n", language="rust"), "    1\n}") == "fn f() {\n    1\n}"
 
 
 @pytest.mark.parametrize(
     "bomb",
-    ["(" * 50_000, '"' * 50_001, "'\\" * 25_000, "def f(n):\n" + " " * 50_000 + "x", "```" * 20_000, "\n" * 50_000,
-     "x = 1\n" * 8_000, "def g():\n  f\n" * 5_000, "```python\n" * 5_000, "if " * 20_000, "a." * 25_000,
-     "a, " * 20_000, "f(" * 25_000, "f(n): " * 8_000, "def f " * 8_000, "`` " * 20_000, "import a, " * 5_000],
+    ["(" * 50_000, '"' * 50_001, "'\\" * 25_000, "def f(n):\n" + " " * 50_000 + "x", "```" * 20_000,
+    "\n" * 50_000,
+     "x = 1\n" * 8_000, "def g():\n  f\n" * 5_000, "```python\n" * 5_000, "if " * 20_000,
+     "a." * 25_000,
+     "a, " * 20_000, "f(" * 25_000, "f(n): " * 8_000, "def f " * 8_000, "`` " * 20_000,
+     "import a, " * 5_000],
 )  # fmt: skip
 def test_hostile_text_is_read_in_linear_time(bomb: str) -> None:
     start = time.process_time()

@@ -1,4 +1,6 @@
-"""Completions of real models keep their recorded verdicts on the way through extraction and judge."""
+"""Completions of real models keep their recorded verdicts on the way through extraction and
+judge.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from assay.judge import Job, judge_all
 from assay.tasks import load
 from assay.types import Check, Task, Verdict
 
-RUN_ON = '\n\n\ndef unrelated(n):\n    """It\'s the next task.\n    """\n    return (n\n\nassert unrelated(1) == '
+RUN_ON = (
+    '\n\n\ndef unrelated(n):\n    """It\'s the next task.\n    """\n    return (n\n\nassert'
+    " unrelated(1) == "
+)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +58,8 @@ def tasks_of(samples: list[dict[str, Any]]) -> list[Task]:
 
 def said_by_a_chat_model(code: str, task: Task) -> str:
     return (
-        f"Sure! Here's the code (as asked):\n\n```python\n{code}\n```\n\nIt's done:\n```\n>>> {task.entry_point}\n```"
+        f"Sure! Here's the code (as asked):\n\n```python\n{code}\n```\n\nIt's done:\n```\n>>>"
+        f" {task.entry_point}\n```"
     )
 
 

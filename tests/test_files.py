@@ -13,7 +13,10 @@ from assay.files import remove_leftovers, replacing, write_atomically
 
 def run(code: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -72,7 +75,9 @@ def test_a_writer_killed_half_way_leaves_the_old_file(tmp_path: Path) -> None:
     assert names(tmp_path) == ["report.json"]
 
 
-def test_a_disk_that_refuses_half_way_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+def test_a_disk_that_refuses_half_way_leaves_the_old_file_and_nothing_beside_it(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "report.json"
     write_atomically(file, "old")
     done = run(

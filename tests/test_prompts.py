@@ -14,9 +14,10 @@ DESCRIBED = Task("t", "Add one.", (Check("assert inc(1) == 2"),), "inc")
 def test_a_stub_is_shown_in_a_code_block() -> None:
     (message,) = messages(STUBBED)
     assert message.role == "user"
-    assert message.content == (
-        "Complete this Python code. Answer with one ```python code block. It holds the whole program.\n\n"
-        '```python\ndef f(n):\n    """Add one."""\n```'
+    assert (
+        message.content
+        == "Complete this Python code. Answer with one ```python code block. It holds the whole"
+        ' program.\n\n```python\ndef f(n):\n    """Add one."""\n```'
     )
 
 
@@ -28,14 +29,19 @@ def test_a_description_is_shown_as_it_is_with_the_functions_name_where_it_lacks_
 
 def test_the_language_is_the_tasks() -> None:
     rust = Task("t", "Add one.", (Check("x"),), "", language="rust")
-    assert messages(rust)[0].content == "Solve this task in Rust. Answer with one ```rust code block.\n\nAdd one."
+    assert (
+        messages(rust)[0].content
+        == "Solve this task in Rust. Answer with one ```rust code block.\n\nAdd one."
+    )
 
 
 def test_a_base_model_continues_the_stub_or_the_prompt_on_a_new_line() -> None:
     assert text(STUBBED) == STUB
     assert text(DESCRIBED) == "Add one.\n"
     assert text(Task("t", "# f(xs)\n", DESCRIBED.checks, "f")) == "# f(xs)\n"
-    assert text(Task("t", "x", DESCRIBED.checks, "f", stub="def f(n): return")) == "def f(n): return"
+    assert (
+        text(Task("t", "x", DESCRIBED.checks, "f", stub="def f(n): return")) == "def f(n): return"
+    )
 
 
 def test_what_is_told_stands_behind_the_request_or_as_a_comment_before_the_text() -> None:

@@ -31,10 +31,9 @@ def test_the_same_name_for_two_things_is_refused() -> None:
 
 def test_a_plug_in_file_of_the_users_registers_itself(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        "from assay.algorithms.base import Algorithm, AlgorithmSettings, algorithm\n"
-        "from assay.algorithms.sft import _loss\n"
-        "@algorithm(AlgorithmSettings)\n"
-        "def my_own(settings):\n    'My own way to learn.'\n    return Algorithm(loss=_loss, learns_from='dialogues')\n"
+        "from assay.algorithms.base import Algorithm, AlgorithmSettings, algorithm\nfrom"
+        " assay.algorithms.sft import _loss\n@algorithm(AlgorithmSettings)\ndef my_own(settings):\n"
+        "    'My own way to learn.'\n    return Algorithm(loss=_loss, learns_from='dialogues')\n"
     )
     load_plugins(("mine.py",), tmp_path)
     load_plugins(("mine.py",), tmp_path)
@@ -49,7 +48,8 @@ def test_two_plug_in_files_of_the_same_name_in_different_folders_are_both_loaded
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "mine.py").write_text(
-            f"from assay.rewards import reward\n@reward\ndef of_{folder}(rollout):\n    return 1.0\n"
+            f"from assay.rewards import reward\n@reward\ndef of_{folder}(rollout):\n    return"
+            " 1.0\n"
         )
     load_plugins(("one/mine.py", "two/mine.py", "one/../two/mine.py"), tmp_path)
     assert {"of_one", "of_two"} <= set(rewards)
@@ -57,9 +57,15 @@ def test_two_plug_in_files_of_the_same_name_in_different_folders_are_both_loaded
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(None, "not found"), ("1 / 0", "ZeroDivisionError"), ("raise ValueError('a\\nb')", "ValueError: a b$")],
+    [
+        (None, "not found"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("raise ValueError('a\\nb')", "ValueError: a b$"),
+    ],
 )
-def test_a_plug_in_that_is_missing_or_broken_is_named(tmp_path: Path, text: str | None, message: str) -> None:
+def test_a_plug_in_that_is_missing_or_broken_is_named(
+    tmp_path: Path, text: str | None, message: str
+) -> None:
     if text:
         (tmp_path / "broken.py").write_text(text)
     with pytest.raises(SettingsError, match=message):

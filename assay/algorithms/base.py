@@ -30,7 +30,8 @@ class Loss(Protocol):
 
 
 Credit = Callable[[Sequence[Sample]], list[Sample]]
-"""Fills in `advantages` of the samples of one step; what it leaves out is not learned from and counts nowhere."""
+"""Fills in `advantages` of the samples of one step; what it leaves out is not learned from and
+counts nowhere."""
 
 
 def every_token(samples: Sequence[Sample]) -> list[Sample]:
@@ -55,7 +56,8 @@ class Algorithm:
     loss: Loss
     """Per-token loss."""
     learns_from: Literal["rollouts", "dialogues", "pairs"]
-    """Completions of the policy, judged; or demonstrations; or a file of chosen and rejected completions."""
+    """Completions of the policy, judged; or demonstrations; or a file of chosen and rejected
+    completions."""
     credit: Credit = every_token
     """From rewards to advantages, over all samples of a step."""
     skips: Callable[[Sample], bool] = never
@@ -104,12 +106,16 @@ class Recipe:
     __doc__: str = ""
 
     def build(self, table: Mapping[str, Any]) -> Algorithm:
-        """The algorithm for a table of settings (with `name`). Raises SettingsError for an impossible one."""
+        """The algorithm for a table of settings (with `name`). Raises SettingsError for an
+        impossible one.
+        """
         own = {key: value for key, value in table.items() if key != "name"}
         try:
             return self.make(self.settings.model_validate(own))
         except ValidationError as error:
-            raise SettingsError(explain(error, lambda _: self.settings.model_fields, "algorithm")) from None
+            raise SettingsError(
+                explain(error, lambda _: self.settings.model_fields, "algorithm")
+            ) from None
 
 
 algorithms: Registry[Recipe] = Registry("algorithm", "assay.algorithms")
@@ -126,19 +132,27 @@ def algorithm(settings: type[S]) -> Callable[[Callable[[S], Algorithm]], Callabl
 
 
 def engine_mismatch(logprobs: Tensor, batch: Batch) -> Tensor:
-    """How far the learner is from the engine that wrote the batch, per token [B, T] (k3); 0 where they agree."""
+    """How far the learner is from the engine that wrote the batch, per token [B, T] (k3); 0 where
+    they agree.
+    """
     return k3(logprobs.detach(), batch.logprobs)
 
 
 def rollouts_of(samples: Sequence[Sample]) -> list[int]:
-    """[N] a number for the rollout of each sample, from 0: samples that are parts of one have the same."""
-    names = [(s.group, place if s.rollout is None else f"#{s.rollout}") for place, s in enumerate(samples)]
+    """[N] a number for the rollout of each sample, from 0: samples that are parts of one have the
+    same.
+    """
+    names = [
+        (s.group, place if s.rollout is None else f"#{s.rollout}")
+        for place, s in enumerate(samples)
+    ]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return [numbers[name] for name in names]
 
 
 def per_completion(advantages: Callable[[Tensor, Tensor], Tensor]) -> Credit:
-    """Credit that gives each completion one advantage on all its tokens; samples of one rollout are one completion.
+    """Credit that gives each completion one advantage on all its tokens; samples of one rollout are
+    one completion.
 
     `advantages` maps rewards [N] float32 and group ids [N] int64 to advantages [N].
     """
@@ -150,12 +164,18 @@ def per_completion(advantages: Callable[[Tensor, Tensor], Tensor]) -> Credit:
         firsts: dict[int, Sample] = {}
         for rollout, sample in zip(whose, samples, strict=True):
             firsts.setdefault(rollout, sample)
-        ids = {group: number for number, group in enumerate(dict.fromkeys(sample.group for sample in samples))}
+        ids = {
+            group: number
+            for number, group in enumerate(dict.fromkeys(sample.group for sample in samples))
+        }
         rewards = torch.tensor([sample.reward for sample in firsts.values()], dtype=torch.float32)
         groups = torch.tensor([ids[sample.group] for sample in firsts.values()], dtype=torch.int64)
         values: list[float] = advantages(rewards, groups).tolist()
         return [
-            replace(sample, advantages=tuple(values[rollout] if trained else 0.0 for trained in sample.mask))
+            replace(
+                sample,
+                advantages=tuple(values[rollout] if trained else 0.0 for trained in sample.mask),
+            )
             for sample, rollout in zip(samples, whose, strict=True)
         ]
 

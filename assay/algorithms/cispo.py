@@ -1,4 +1,6 @@
-"""CISPO: the ratio is truncated as a weight and no token is clipped away, so rare and decisive ones keep teaching."""
+"""CISPO: the ratio is truncated as a weight and no token is clipped away, so rare and decisive ones
+keep teaching.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +27,8 @@ def cispo(settings: PolicyGradientSettings) -> Algorithm:
     def surrogate(ratios: Tensor, logprobs: Tensor, advantages: Tensor) -> tuple[Tensor, Numbers]:
         low, high = settings.clip_low, settings.clip_high
         outside = (ratios < 1 - low) | (ratios > 1 + high)
-        return truncated_policy_gradient(ratios, logprobs, advantages, low, high), {"clipped": outside.float()}
+        return truncated_policy_gradient(ratios, logprobs, advantages, low, high), {
+            "clipped": outside.float()
+        }
 
     return bundle(settings, surrogate)

@@ -17,31 +17,48 @@ from assay.maths.rewards import mapped, overlong
 from assay.types import Sample
 
 Estimate = Callable[[Sequence[Sample]], list[Sample]]
-"""Fills in advantages, and returns where there is a critic, of samples whose rewards are shaped already."""
+"""Fills in advantages, and returns where there is a critic, of samples whose rewards are shaped
+already."""
 
 
-def credited(settings: PolicyGradientSettings, estimate: Estimate, samples: Sequence[Sample]) -> list[Sample]:
-    """Samples with advantages: rewards shaped, flat groups left out if so wished, advantages clipped and masked."""
+def credited(
+    settings: PolicyGradientSettings, estimate: Estimate, samples: Sequence[Sample]
+) -> list[Sample]:
+    """Samples with advantages: rewards shaped, flat groups left out if so wished, advantages
+    clipped and masked.
+    """
     kept = list(samples) if settings.flat_groups == "count" else _without_flat_groups(samples)
     estimated = estimate([replace(sample, reward=_shaped(sample, settings)) for sample in kept])
     return [_bounded(sample, settings) for sample in estimated]
 
 
-def outcome(settings: PolicyGradientSettings, memory: Tensor | None, samples: Sequence[Sample]) -> list[Sample]:
-    """One advantage per completion, from its reward less what it costs to differ from the reference.
+def outcome(
+    settings: PolicyGradientSettings, memory: Tensor | None, samples: Sequence[Sample]
+) -> list[Sample]:
+    """One advantage per completion, from its reward less what it costs to differ from the
+    reference.
 
     `memory` [2] float64 holds the mean of past steps and their number.
     """
-    totals = [replace(sample, reward=sample.reward - float(_costs(sample, settings).sum())) for sample in samples]
+    totals = [
+        replace(sample, reward=sample.reward - float(_costs(sample, settings).sum()))
+        for sample in samples
+    ]
     running = 0.0 if memory is None else _remembered(memory, totals, settings.running_decay)
     scheme = (settings.baseline, settings.scale, settings.floor, running)
     return per_completion(lambda rewards, groups: advantages(rewards, groups, *scheme))(totals)
 
 
-def per_token(settings: PolicyGradientSettings, gamma: float, decay: float, samples: Sequence[Sample]) -> list[Sample]:
-    """Generalised advantage estimation from the critic's values, whitened over the step unless `scale` is none."""
+def per_token(
+    settings: PolicyGradientSettings, gamma: float, decay: float, samples: Sequence[Sample]
+) -> list[Sample]:
+    """Generalised advantage estimation from the critic's values, whitened over the step unless
+    `scale` is none.
+    """
     masks = [torch.tensor(sample.mask) for sample in samples]
-    values = [torch.tensor(sample.values)[mask] for sample, mask in zip(samples, masks, strict=True)]
+    values = [
+        torch.tensor(sample.values)[mask] for sample, mask in zip(samples, masks, strict=True)
+    ]
     found = []
     for sample, mask, expected in zip(samples, masks, values, strict=True):
         rewards = -_costs(sample, settings)[mask]
@@ -49,10 +66,14 @@ def per_token(settings: PolicyGradientSettings, gamma: float, decay: float, samp
         found.append(generalised(rewards, expected, gamma, decay))
     scaled = found
     if settings.scale != "none" and found:
-        scaled = list(torch.split(whitened(torch.cat(found), settings.floor), [len(one) for one in found]))
+        scaled = list(
+            torch.split(whitened(torch.cat(found), settings.floor), [len(one) for one in found])
+        )
     return [
         replace(sample, advantages=_spread(mask, own), returns=_spread(mask, raw + expected))
-        for sample, mask, own, raw, expected in zip(samples, masks, scaled, found, values, strict=True)
+        for sample, mask, own, raw, expected in zip(
+            samples, masks, scaled, found, values, strict=True
+        )
     ]
 
 
@@ -68,12 +89,16 @@ def _shaped(sample: Sample, settings: PolicyGradientSettings) -> float:
     if settings.reward_from is not None:
         reward = mapped(reward, settings.reward_from, settings.reward_to)
     if settings.overlong_share and sample.limit:
-        reward += settings.overlong_penalty * overlong(sum(sample.mask), sample.limit, settings.overlong_share)
+        reward += settings.overlong_penalty * overlong(
+            sum(sample.mask), sample.limit, settings.overlong_share
+        )
     return reward
 
 
 def _costs(sample: Sample, settings: PolicyGradientSettings) -> Tensor:
-    """[T] what each token costs by being likelier than under the reference; 0 unless that is in the reward."""
+    """[T] what each token costs by being likelier than under the reference; 0 unless that is in the
+    reward.
+    """
     if not settings.kl or settings.kl_in == "loss":
         return torch.zeros(len(sample.mask))
     written = torch.tensor(sample.old_logprobs or sample.logprobs)
@@ -93,7 +118,9 @@ def _remembered(memory: Tensor, samples: Sequence[Sample], decay: float) -> floa
 def _bounded(sample: Sample, settings: PolicyGradientSettings) -> Sample:
     clip = settings.advantage_clip
     if clip is not None:
-        sample = replace(sample, advantages=tuple(min(max(value, -clip), clip) for value in sample.advantages))
+        sample = replace(
+            sample, advantages=tuple(min(max(value, -clip), clip) for value in sample.advantages)
+        )
     if settings.mask_truncated and sample.truncated:
         length = len(sample.mask)
         sample = replace(sample, mask=(False,) * length, advantages=(0.0,) * length)

@@ -1,4 +1,6 @@
-"""DAPO: GRPO with a higher clip, a token mean, groups sampled until they differ, and a price for running long."""
+"""DAPO: GRPO with a higher clip, a token mean, groups sampled until they differ, and a price for
+running long.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import bundle, clipping
 
 Settings = with_defaults(
-    "The paper's: its buffer of 4,096 tokens is a fifth of a completion's limit, its price half the rewards' range.",
+    "The paper's: its buffer of 4,096 tokens is a fifth of a completion's limit, its price half the"
+    " rewards' range.",
     scale="group",
     flat_groups="refill",
     overlong_share=0.2,

@@ -1,4 +1,6 @@
-"""DPO: learns which of two completions of a task is the better, from its own rollouts or from a file of pairs."""
+"""DPO: learns which of two completions of a task is the better, from its own rollouts or from a
+file of pairs.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,18 @@ class Settings(AlgorithmSettings):
     beta: PositiveFloat = 0.1
     """How dear it is to differ from the policy as it was at the start of the stage."""
     pairs: str = ""
-    """A file of JSON lines: `chosen`, `rejected`, and `task_id` of a training task or `prompt`. Without one, each
-    group of rollouts gives a pair: its shortest passing against its longest failing completion."""
+    """A file of JSON lines: `chosen`, `rejected`, and `task_id` of a training task or `prompt`.
+    Without one, each group of rollouts gives a pair: its shortest passing against its longest
+    failing completion."""
     epochs: PositiveInt = 1
     """Gradient steps on each batch."""
 
 
 @algorithm(Settings)
 def dpo(settings: Settings) -> Algorithm:
-    """Direct preference optimisation (arXiv:2305.18290); pairs from rollouts: shortest passing, longest failing."""
+    """Direct preference optimisation (arXiv:2305.18290); pairs from rollouts: shortest passing,
+    longest failing.
+    """
     return Algorithm(
         loss=partial(_loss, settings.beta),
         learns_from="pairs" if settings.pairs else "rollouts",
@@ -43,14 +48,19 @@ def dpo(settings: Settings) -> Algorithm:
 
 
 def paired(samples: Sequence[Sample]) -> list[Sample]:
-    """Of each group the shortest that passed and the longest that failed, with advantages 1 and -1; no other."""
+    """Of each group the shortest that passed and the longest that failed, with advantages 1 and -1;
+    no other.
+    """
     found: list[Sample] = []
     for group in dict.fromkeys(sample.group for sample in samples):
         members = [sample for sample in samples if sample.group == group]
         passed = [sample for sample in members if sample.passed]
         failed = [sample for sample in members if not sample.passed]
         if passed and failed:
-            found += [_signed(min(passed, key=_length), 1.0), _signed(max(failed, key=_length), -1.0)]
+            found += [
+                _signed(min(passed, key=_length), 1.0),
+                _signed(max(failed, key=_length), -1.0),
+            ]
     return found
 
 
@@ -61,7 +71,10 @@ def _loss(beta: float, seen: Seen, batch: Batch) -> tuple[torch.Tensor, Numbers]
     own = ratios.masked_fill(~batch.mask, 0.0).sum(-1)
     margins = torch.zeros_like(own).index_add(0, batch.groups, own)[batch.groups].unsqueeze(-1)
     margins = margins.expand_as(batch.advantages)
-    return preference(margins, beta), {"margin": margins.detach(), "accuracy": (margins.detach() > 0).float()}
+    return preference(margins, beta), {
+        "margin": margins.detach(),
+        "accuracy": (margins.detach() > 0).float(),
+    }
 
 
 def _signed(sample: Sample, sign: float) -> Sample:

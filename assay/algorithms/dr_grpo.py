@@ -1,4 +1,6 @@
-"""Dr. GRPO: GRPO without its two biases, towards easy and hard tasks and towards long wrong answers."""
+"""Dr. GRPO: GRPO without its two biases, towards easy and hard tasks and towards long wrong
+answers.
+"""
 
 from __future__ import annotations
 
@@ -15,5 +17,7 @@ Settings = with_defaults(
 
 @algorithm(Settings)
 def dr_grpo(settings: PolicyGradientSettings) -> Algorithm:
-    """GRPO done right (arXiv:2503.20783): group-centred rewards as they are, losses over a constant length."""
+    """GRPO done right (arXiv:2503.20783): group-centred rewards as they are, losses over a constant
+    length.
+    """
     return bundle(settings, clipping(settings))

@@ -1,4 +1,6 @@
-"""GRPO: the group of completions of one task is its own baseline; a clipped ratio allows several steps on a batch."""
+"""GRPO: the group of completions of one task is its own baseline; a clipped ratio allows several
+steps on a batch.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,15 @@ from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import bundle, clipping
 
 Settings = with_defaults(
-    "The field's consensus: no divergence, asymmetric clip, tokens of the whole step weigh the same.",
+    "The field's consensus: no divergence, asymmetric clip, tokens of the whole step weigh the"
+    " same.",
     scale="group",
 )
 
 
 @algorithm(Settings)
 def grpo(settings: PolicyGradientSettings) -> Algorithm:
-    """Group relative policy optimisation (arXiv:2402.03300), token mean and clip-higher of DAPO (2503.14476)."""
+    """Group relative policy optimisation (arXiv:2402.03300), token mean and clip-higher of DAPO
+    (2503.14476).
+    """
     return bundle(settings, clipping(settings))

@@ -7,7 +7,8 @@ from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import bundle, clipping
 
 Settings = with_defaults(
-    "The paper's: a mean over hundreds of tokens varies little, so the clip is a thousand times narrower.",
+    "The paper's: a mean over hundreds of tokens varies little, so the clip is a thousand times"
+    " narrower.",
     scale="group",
     ratio="mean",
     clip_low=0.0003,

@@ -5,7 +5,14 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, create_model, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    create_model,
+    model_validator,
+)
 
 from assay.algorithms.base import AlgorithmSettings
 from assay.errors import SettingsError
@@ -16,15 +23,19 @@ from assay.maths.ratios import Correction, Level
 
 
 class PolicyGradientSettings(AlgorithmSettings):
-    """Options of every algorithm that learns from rewards; the algorithms differ in their defaults."""
+    """Options of every algorithm that learns from rewards; the algorithms differ in their
+    defaults.
+    """
 
     baseline: Baseline = "group"
-    """What a reward is compared with: nothing, the batch's mean, the mean of past steps, its group's mean, or the mean
-    of its group's others."""
+    """What a reward is compared with: nothing, the batch's mean, the mean of past steps, its
+    group's mean, or the mean of its group's others."""
     scale: Scale = "none"
-    """What the difference is divided by: nothing, its group's standard deviation, or the batch's."""
+    """What the difference is divided by: nothing, its group's standard deviation, or the
+    batch's."""
     floor: PositiveFloat = FLOOR
-    """A standard deviation under this counts as zero: a group so flat teaches nothing, and nothing is divided by it."""
+    """A standard deviation under this counts as zero: a group so flat teaches nothing, and nothing
+    is divided by it."""
     running_decay: float = Field(0.9, ge=0, lt=1)
     """How much of the mean of past steps stays, each step, under `baseline = "running"`."""
     advantage_clip: PositiveFloat | None = None
@@ -34,17 +45,20 @@ class PolicyGradientSettings(AlgorithmSettings):
     reward_to: tuple[float, float] = (0.0, 1.0)
     """Where `reward_from` is mapped to."""
     overlong_share: float = Field(0.0, ge=0, le=1)
-    """Soft punishment of long completions: the last share of `rollout.max_tokens`, over which it rises; 0 is none."""
+    """Soft punishment of long completions: the last share of `rollout.max_tokens`, over which it
+    rises; 0 is none."""
     overlong_penalty: NonNegativeFloat = 1.0
     """What a completion as long as allowed loses of its reward."""
     mask_truncated: bool = False
     """Whether completions cut off at the limit are only compared with, not learned from."""
     flat_groups: Literal["count", "drop", "refill"] = "count"
-    """Groups of equal rewards: counted among the step's tokens; left out altogether; or replaced by sampling again."""
+    """Groups of equal rewards: counted among the step's tokens; left out altogether; or replaced by
+    sampling again."""
     refills: PositiveInt = 10
     """Most times that a step samples again under `flat_groups = "refill"`."""
     ratio: Level = "token"
-    """The ratio to the sampling policy: of each token, the geometric mean over the completion, or the product."""
+    """The ratio to the sampling policy: of each token, the geometric mean over the completion, or
+    the product."""
     clip_low: PositiveFloat = 0.2
     """Ratios under 1 - clip_low are clipped."""
     clip_high: PositiveFloat = 0.28
@@ -52,8 +66,9 @@ class PolicyGradientSettings(AlgorithmSettings):
     dual_clip: float | None = Field(None, gt=1)
     """Ratios over this are clipped where the advantage is negative, too; 3 is usual."""
     correction: Correction = "token_truncate"
-    """What is done where learner and engine disagree on a token's probability, by ratio of tokens or of completions:
-    nothing, truncate the weight to the bounds, or mask what lies outside them."""
+    """What is done where learner and engine disagree on a token's probability, by ratio of tokens
+    or of completions: nothing, truncate the weight to the bounds, or mask what lies outside
+    them."""
     correction_low: NonNegativeFloat = 0.0
     """Smallest weight of the correction; 0.5 is usual with a mask."""
     correction_high: PositiveFloat = 2.0
@@ -65,12 +80,13 @@ class PolicyGradientSettings(AlgorithmSettings):
     kl_in: Literal["loss", "reward"] = "loss"
     """Whether the divergence is a term of the loss or taken from the reward."""
     kl_corrected: bool = True
-    """Whether the divergence in the loss is weighted by the ratio, which makes its gradient unbiased."""
+    """Whether the divergence in the loss is weighted by the ratio, which makes its gradient
+    unbiased."""
     entropy_bonus: NonNegativeFloat = 0.0
     """Weight of the entropy, per token, that is taken from the loss."""
     loss_mean: Mean = "tokens"
-    """Over what losses are averaged: all tokens of the step; tokens of each completion, then completions; or as many
-    tokens as the completions could have had."""
+    """Over what losses are averaged: all tokens of the step; tokens of each completion, then
+    completions; or as many tokens as the completions could have had."""
     epochs: PositiveInt = 1
     """Passes over each batch."""
     minibatches: PositiveInt = 1
@@ -85,7 +101,10 @@ class PolicyGradientSettings(AlgorithmSettings):
         if self.dual_clip is not None and self.dual_clip <= 1 + self.clip_high:
             raise ValueError("dual_clip must be more than 1 + clip_high")
         if self.kl and self.kl_in == "loss" and self.kl_estimator == "k1" and not self.kl_corrected:
-            raise ValueError('the gradient of k1 in the loss is noise alone: set kl_corrected, or kl_in = "reward"')
+            raise ValueError(
+                "the gradient of k1 in the loss is noise alone: set kl_corrected, or kl_in ="
+                ' "reward"'
+            )
         return self
 
 

@@ -1,4 +1,6 @@
-"""The one place that applies the shared options: a surrogate and its settings become an algorithm."""
+"""The one place that applies the shared options: a surrogate and its settings become an
+algorithm.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,11 @@ from assay.policy.forward import Seen
 from assay.types import Batch
 
 Surrogate = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Numbers]]
-"""From ratios, log-probabilities and advantages, all [B, T], to a loss [B, T] and numbers to log."""
+"""From ratios, log-probabilities and advantages, all [B, T], to a loss [B, T] and numbers to
+log."""
 Term = Callable[[Seen, Batch, Tensor], tuple[Tensor, Numbers]]
-"""From what the policy says, the batch and the ratios [B, T] to one term of the loss and numbers to log."""
+"""From what the policy says, the batch and the ratios [B, T] to one term of the loss and numbers to
+log."""
 
 
 def clipping(settings: PolicyGradientSettings) -> Surrogate:
@@ -35,15 +39,20 @@ def clipping(settings: PolicyGradientSettings) -> Surrogate:
 
 
 def bundle(
-    settings: PolicyGradientSettings, surrogate: Surrogate, estimate: Estimate | None = None, *terms: Term
+    settings: PolicyGradientSettings,
+    surrogate: Surrogate,
+    estimate: Estimate | None = None,
+    *terms: Term,
 ) -> Algorithm:
     """The algorithm that learns from `surrogate` (and more `terms`) under the shared options.
 
-    `estimate` fills in advantages, and returns where there is a critic, from shaped rewards; without one each
-    completion gets what `baseline` and `scale` say.
+    `estimate` fills in advantages, and returns where there is a critic, from shaped rewards;
+    without one each completion gets what `baseline` and `scale` say.
     """
     memory = torch.zeros(2, dtype=torch.float64) if settings.baseline == "running" else None
-    in_reward, in_loss = (settings.kl > 0 and settings.kl_in == where for where in ("reward", "loss"))
+    in_reward, in_loss = (
+        settings.kl > 0 and settings.kl_in == where for where in ("reward", "loss")
+    )
     every = (_policy_term(settings, surrogate), *terms)
     every += (partial(_divergence, settings),) if in_loss else ()
     every += (partial(_entropy, settings.entropy_bonus),) if settings.entropy_bonus else ()
@@ -67,11 +76,15 @@ def bundle(
 def _sum(level: Level, terms: Sequence[Term], seen: Seen, batch: Batch) -> tuple[Tensor, Numbers]:
     ratios = ratio(seen.logprobs, _old(seen, batch), batch.mask, level)
     losses, numbers = zip(*(term(seen, batch, ratios) for term in terms), strict=True)
-    return torch.stack(losses).sum(0), {name: value for part in numbers for name, value in part.items()}
+    return torch.stack(losses).sum(0), {
+        name: value for part in numbers for name, value in part.items()
+    }
 
 
 def _old(seen: Seen, batch: Batch) -> Tensor:
-    """[B, T] of the policy before the first gradient step, which with a single one is the policy itself."""
+    """[B, T] of the policy before the first gradient step, which with a single one is the policy
+    itself.
+    """
     return seen.logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
 
 
@@ -81,14 +94,22 @@ def _policy_term(settings: PolicyGradientSettings, surrogate: Surrogate) -> Term
     def term(seen: Seen, batch: Batch, ratios: Tensor) -> tuple[Tensor, Numbers]:
         loss, numbers = surrogate(ratios, seen.logprobs, batch.advantages)
         weight = corrected(_old(seen, batch), batch.logprobs, batch.mask, *bounds)
-        numbers = {**numbers, "kl_engine": engine_mismatch(seen.logprobs, batch), "correction": weight}
+        numbers = {
+            **numbers,
+            "kl_engine": engine_mismatch(seen.logprobs, batch),
+            "correction": weight,
+        }
         return weight * loss, numbers
 
     return term
 
 
-def _divergence(settings: PolicyGradientSettings, seen: Seen, batch: Batch, _: Tensor) -> tuple[Tensor, Numbers]:
-    """Weighted by the ratio of tokens its gradient is the divergence's own (DeepSeek-V3.2, arXiv:2512.02556)."""
+def _divergence(
+    settings: PolicyGradientSettings, seen: Seen, batch: Batch, _: Tensor
+) -> tuple[Tensor, Numbers]:
+    """Weighted by the ratio of tokens its gradient is the divergence's own (DeepSeek-V3.2,
+    arXiv:2512.02556).
+    """
     assert batch.reference_logprobs is not None
     divergence = ESTIMATORS[settings.kl_estimator](seen.logprobs, batch.reference_logprobs)
     weight = ratio(seen.logprobs, _old(seen, batch), batch.mask) if settings.kl_corrected else 1.0

@@ -1,4 +1,6 @@
-"""PPO in both forms: a critic's values as baseline of every token, or the batch's mean and no critic."""
+"""PPO in both forms: a critic's values as baseline of every token, or the batch's mean and no
+critic.
+"""
 
 from __future__ import annotations
 
@@ -16,40 +18,53 @@ from assay.maths.losses import clipped_value
 from assay.policy.forward import Seen
 from assay.types import Batch
 
-COMMON = with_defaults("The clip of the paper.", baseline="batch", scale="batch", clip_high=0.2, epochs=4)
+COMMON = with_defaults(
+    "The clip of the paper.", baseline="batch", scale="batch", clip_high=0.2, epochs=4
+)
 
 
 class Settings(COMMON):  # type: ignore[misc, valid-type]  # a class made at run time
-    """The clip of the paper; discount and decay of the field's practice with one reward at the end."""
+    """The clip of the paper; discount and decay of the field's practice with one reward at the
+    end.
+    """
 
     critic: bool = True
     """Whether a value head on the policy is the baseline; without it, `baseline` is."""
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount per token, with a critic."""
     gae_decay: float = Field(1.0, ge=0, le=1)
-    """Lambda of generalised advantage estimation: 1 trusts the reward alone, less trusts the critic more."""
+    """Lambda of generalised advantage estimation: 1 trusts the reward alone, less trusts the critic
+    more."""
     value_loss: NonNegativeFloat = 0.5
     """Weight of the critic's squared error in the loss."""
     value_clip: PositiveFloat = 0.2
-    """How far a value may move from what it was before the batch's first step, before it stops learning."""
+    """How far a value may move from what it was before the batch's first step, before it stops
+    learning."""
 
 
 @algorithm(Settings)
 def ppo(settings: Settings) -> Algorithm:
-    """Proximal policy optimisation (arXiv:1707.06347), with a critic and GAE (1506.02438) or without."""
+    """Proximal policy optimisation (arXiv:1707.06347), with a critic and GAE (1506.02438) or
+    without.
+    """
     if not settings.critic:
         refuse(settings, "there is no critic", "gamma", "gae_decay", "value_loss", "value_clip")
         return bundle(settings, clipping(settings))
     refuse(settings, "the critic is the baseline", "baseline", "running_decay")
     if settings.scale == "group":
-        raise SettingsError("algorithm.scale: with a critic, advantages are of tokens; take 'batch' or 'none'")
+        raise SettingsError(
+            "algorithm.scale: with a critic, advantages are of tokens; take 'batch' or 'none'"
+        )
 
     def value_term(seen: Seen, batch: Batch, ratios: Tensor) -> tuple[Tensor, Numbers]:
         assert seen.values is not None
         assert batch.values is not None
         assert batch.returns is not None
         error = clipped_value(seen.values, batch.values, batch.returns, settings.value_clip)
-        return settings.value_loss * error, {"value_error": error.detach(), "value": seen.values.detach()}
+        return settings.value_loss * error, {
+            "value_error": error.detach(),
+            "value": seen.values.detach(),
+        }
 
     estimate = partial(per_token, settings, settings.gamma, settings.gae_decay)
     return bundle(settings, clipping(settings), estimate, value_term)

@@ -1,4 +1,6 @@
-"""RLOO: each completion is compared with the mean of its group's others, and is one action as a whole."""
+"""RLOO: each completion is compared with the mean of its group's others, and is one action as a
+whole.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from assay.algorithms.options import PolicyGradientSettings, with_defaults
 from assay.algorithms.policy_gradient import bundle, clipping
 
 Settings = with_defaults(
-    "The paper's; the ratio, of whole completions, matters only with several gradient steps on a batch.",
+    "The paper's; the ratio, of whole completions, matters only with several gradient steps on a"
+    " batch.",
     baseline="leave_one_out",
     ratio="product",
     clip_high=0.2,

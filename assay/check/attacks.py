@@ -1,4 +1,6 @@
-"""Programs that pass no sound task: the empty one, one that only raises, and attacks that have worked on graders."""
+"""Programs that pass no sound task: the empty one, one that only raises, and attacks that have
+worked on graders.
+"""
 
 from __future__ import annotations
 
@@ -13,71 +15,97 @@ ATTACKS = {
     "exit in the call": "ANSWER raise SystemExit(0)",
     "os._exit": "import os\nANSWER os._exit(0)",
     "raise AssertionError": "ANSWER raise AssertionError",
-    "an object equal to everything": """
+    "an object equal to everything": (
+        """
 class Equal:
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __bool__ = lambda *a: True
     __sub__ = __rsub__ = __abs__ = __round__ = __call__ = __getattr__ = __getitem__ = lambda s, *a: s
     __len__ = __hash__ = __int__ = __index__ = lambda s: 1
     __float__ = lambda s: 0.0
     __iter__ = lambda s: iter(())
-ANSWER return Equal()""",
-    "an int equal to everything": """
+ANSWER return Equal()"""
+    ),
+    "an int equal to everything": (
+        """
 class Equal(int):
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = lambda *a: True
     __sub__ = __rsub__ = __abs__ = __round__ = lambda s, *a: s
     __hash__ = int.__hash__
-ANSWER return Equal()""",
-    "patched built-ins": """
+ANSWER return Equal()"""
+    ),
+    "patched built-ins": (
+        """
 import builtins
 class Never(Exception): pass
 for name in ('abs', 'all', 'any', 'len', 'isinstance', 'sorted'): setattr(builtins, name, lambda *a, **k: True)
 builtins.AssertionError = Never
-ANSWER return None""",
-    "the tests read from the frames": """
+ANSWER return None"""
+    ),
+    "the tests read from the frames": (
+        """
 import sys
 ANSWER
     call, frame = '(' + ', '.join(map(repr, args)) + ') == ', sys._getframe(1)
     while frame:
         for value in [*frame.f_locals.values(), *frame.f_globals.values()]:
             if call in str(value): return eval(str(value).split(call, 1)[1].splitlines()[0])
-        frame = frame.f_back""",
-    "forged replies": """
+        frame = frame.f_back"""
+    ),
+    "forged replies": (
+        """
 import os, struct
 ANSWER
     frame = b'[1,"value",true,null,[]]'
     for fd in range(3, 32):
         try: os.write(fd, struct.pack('!I', len(frame)) + frame + b'{"verdict": "pass"}')
-        except OSError: pass""",
+        except OSError: pass"""
+    ),
     "closed descriptors": "import os\nANSWER os.closerange(3, 256)",
-    "printed pass markers": """
+    "printed pass markers": (
+        """
 import atexit, os
 atexit.register(os._exit, 0)
-ANSWER print('All tests passed', 'OK', 'passed', '{"verdict": "pass"}')""",
-    "emptied arguments": """
+ANSWER print('All tests passed', 'OK', 'passed', '{"verdict": "pass"}')"""
+    ),
+    "emptied arguments": (
+        """
 ANSWER
     for arg in args:
         if isinstance(arg, (list, dict, set)): arg.clear()
-    return []""",
+    return []"""
+    ),
 }
-"""By name; `ANSWER` stands for the head of the function that the checks call, or of one that the program calls."""
+"""By name; `ANSWER` stands for the head of the function that the checks call, or of one that the
+program calls."""
 
 
 def attacks_on(task: Task) -> dict[str, str]:
     """The attacks by name, as programs against one task; none for other languages than Python."""
-    return {name: aimed(source, task) for name, source in ATTACKS.items()} if task.language == "python" else {}
+    return (
+        {name: aimed(source, task) for name, source in ATTACKS.items()}
+        if task.language == "python"
+        else {}
+    )
 
 
 def lazy_on(task: Task) -> dict[str, str]:
-    """`empty`, `echo`, and `constant` where a first answer can be found: programs that do no work."""
+    """`empty`, `echo`, and `constant` where a first answer can be found: programs that do no
+    work.
+    """
     if task.language != "python":
         return {"empty": ""}
-    lazy = {"empty": aimed(EMPTY, task), "echo": aimed(ECHO if task.entry_point else ECHO_STDIN, task)}
+    lazy = {
+        "empty": aimed(EMPTY, task),
+        "echo": aimed(ECHO if task.entry_point else ECHO_STDIN, task),
+    }
     constant = always_the_first_answer(task)
     return lazy if constant is None else {**lazy, "constant": constant}
 
 
 def aimed(source: str, task: Task) -> str:
-    """The program that does this where the task's checks call it, or at once where it reads and prints."""
+    """The program that does this where the task's checks call it, or at once where it reads and
+    prints.
+    """
     name = task.entry_point or "main"
     program = source.replace("ANSWER", f"def {name}(*args, **kwargs):")
     return program if task.entry_point else f"{program}\n{name}()"

@@ -1,4 +1,6 @@
-"""The program that gives the first test's answer, whatever it is asked: where it passes, the tests tell too little."""
+"""The program that gives the first test's answer, whatever it is asked: where it passes, the tests
+tell too little.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ inf, nan = float("inf"), float("nan")
 
 
 def always_the_first_answer(task: Task) -> str | None:
-    """The program, in Python; None where the first answer cannot be found without running anything."""
+    """The program, in Python; None where the first answer cannot be found without running
+    anything.
+    """
     first, name = task.checks[0], task.entry_point
     if isinstance(first, Exchange):
         return f"import sys\nsys.stdout.write({first.stdout!r})"
@@ -34,7 +38,9 @@ def always_the_first_answer(task: Task) -> str | None:
 def _of_call(call: Call, task: Task) -> str | None:
     """Where the expected value is the reference's, so is the answer."""
     try:
-        value = Unpacker().value(json.loads(call.arguments if call.expected is None else call.expected))
+        value = Unpacker().value(
+            json.loads(call.arguments if call.expected is None else call.expected)
+        )
     except ValueError:
         return None
     if call.expected is not None:
@@ -55,7 +61,11 @@ def _expected(source: str, name: str) -> Iterator[str]:
     for test in sorted(tests, key=lambda node: (node.lineno, node.col_offset)):
         if _calls(test, name):
             yield "True"
-        elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and _calls(test.operand, name):
+        elif (
+            isinstance(test, ast.UnaryOp)
+            and isinstance(test.op, ast.Not)
+            and _calls(test.operand, name)
+        ):
             yield "False"
         elif isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq | ast.Is):
             left, right = test.left, test.comparators[0]
@@ -64,4 +74,8 @@ def _expected(source: str, name: str) -> Iterator[str]:
 
 
 def _calls(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in (name, "candidate")
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in (name, "candidate")
+    )

@@ -11,7 +11,9 @@ from assay.types import Check, Task
 
 
 class Flaw(StrEnum):
-    """One kind of finding; the first ten take a task out of the filtered file, the others are told."""
+    """One kind of finding; the first ten take a task out of the filtered file, the others are
+    told.
+    """
 
     UNUSABLE = "unusable"
     """The row is no task: it has no tests, say."""
@@ -20,7 +22,8 @@ class Flaw(StrEnum):
     FLAKY = "flaky"
     """The reference passes one time and not the other."""
     UNJUDGED = "unjudged"
-    """A program could not be judged: the task's setup fails, a check cannot cross the wall, or the machine failed."""
+    """A program could not be judged: the task's setup fails, a check cannot cross the wall, or the
+    machine failed."""
     EMPTY_PASSES = "empty_passes"
     """A program passes that does nothing."""
     RAISE_PASSES = "raise_passes"
@@ -73,7 +76,8 @@ SEVERAL_ANSWERS = re.compile(
 def allows_several_answers(task: Task) -> str:
     """The words of the prompt that do, where the tests compare with one answer; else empty.
 
-    A task of Python checks decides itself what it accepts, and one with a checker has what it needs.
+    A task of Python checks decides itself what it accepts, and one with a checker has what it
+    needs.
     """
     if task.checker or any(isinstance(check, Check) for check in task.checks):
         return ""
@@ -94,6 +98,11 @@ def _read(task: Task, first: dict[Hashable, str]) -> Iterator[Finding]:
     if words := allows_several_answers(task):
         yield Finding(Flaw.NEEDS_CHECKER, f'the prompt says "{words}"')
     prompt, checks = " ".join(task.prompt.split()), (task.entry_point, task.setup, task.checks)
-    earlier = {"prompt": first.setdefault(prompt, task.id), "checks": first.setdefault(checks, task.id)}
-    if repeated := [f"has the {what} of {name}" for what, name in earlier.items() if name != task.id]:
+    earlier = {
+        "prompt": first.setdefault(prompt, task.id),
+        "checks": first.setdefault(checks, task.id),
+    }
+    if repeated := [
+        f"has the {what} of {name}" for what, name in earlier.items() if name != task.id
+    ]:
         yield Finding(Flaw.DUPLICATE, repeated[0])

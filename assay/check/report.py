@@ -1,4 +1,6 @@
-"""The command's whole work: reads tasks, proves them, writes the report and the tasks that are sound."""
+"""The command's whole work: reads tasks, proves them, writes the report and the tasks that are
+sound.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,13 @@ class Checked:
     kept: bool
 
 
-def check(spec: str, limit: int | None, bench: Bench, keep: Collection[str], strict: bool) -> list[Checked]:
+def check(
+    spec: str, limit: int | None, bench: Bench, keep: Collection[str], strict: bool
+) -> list[Checked]:
     """Prove the tasks of `spec`, in their order; rows that are no tasks come last.
 
-    Flaws named in `keep` take no task out; `strict` makes every other one do so. Raises SettingsError for an unknown
-    name in `keep`, DataError where nothing can be read.
+    Flaws named in `keep` take no task out; `strict` makes every other one do so. Raises
+    SettingsError for an unknown name in `keep`, DataError where nothing can be read.
     """
     flaws = [str(flaw) for flaw in Flaw if flaw is not Flaw.UNUSABLE]
     for name in keep:
@@ -51,14 +55,18 @@ def check(spec: str, limit: int | None, bench: Bench, keep: Collection[str], str
     fine = set(keep) if strict else TOLD.union(keep)
     tasks, unusable = read_tasks(spec, limit)
     checked = [
-        Checked(task.id, task, (*ran, *said), all(finding.flaw in fine for finding in (*ran, *said)))
+        Checked(
+            task.id, task, (*ran, *said), all(finding.flaw in fine for finding in (*ran, *said))
+        )
         for task, said, ran in zip(tasks, read(tasks), try_out(tasks, bench), strict=True)
     ]
     return checked + unusable
 
 
 def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], list[Checked]]:
-    """The tasks of `spec`, and for a file of JSON lines what is wrong with each row that is no task."""
+    """The tasks of `spec`, and for a file of JSON lines what is wrong with each row that is no
+    task.
+    """
     name, colon, split = spec.partition(":")
     if not is_file(spec) or (colon and name != "jsonl"):
         return load(spec, limit=limit), []
@@ -83,7 +91,8 @@ def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], list[Checked]]
 
 
 def require_writable(spec: str, output: Path | None, report: Path | None) -> None:
-    """Refuse, before anything is judged, what could not be written or read back, or would overwrite the tasks.
+    """Refuse, before anything is judged, what could not be written or read back, or would overwrite
+    the tasks.
 
     Raises SettingsError.
     """
@@ -114,7 +123,11 @@ def as_dict(spec: str, checked: Sequence[Checked]) -> dict[str, Any]:
         "kept": sum(one.kept for one in checked),
         "findings": {str(flaw): len(found) for flaw, found in by_flaw(checked).items()},
         "flawed": [
-            {"id": one.id, "kept": one.kept, "findings": {str(found.flaw): found.detail for found in one.findings}}
+            {
+                "id": one.id,
+                "kept": one.kept,
+                "findings": {str(found.flaw): found.detail for found in one.findings},
+            }
             for one in checked
             if one.findings
         ],
@@ -123,14 +136,19 @@ def as_dict(spec: str, checked: Sequence[Checked]) -> dict[str, Any]:
 
 def by_flaw(checked: Sequence[Checked]) -> dict[Flaw, list[Checked]]:
     """The tasks that have each flaw, as far as there are any."""
-    having = {flaw: [one for one in checked if any(found.flaw is flaw for found in one.findings)] for flaw in Flaw}
+    having = {
+        flaw: [one for one in checked if any(found.flaw is flaw for found in one.findings)]
+        for flaw in Flaw
+    }
     return {flaw: found for flaw, found in having.items() if found}
 
 
 def table(checked: Sequence[Checked]) -> Table:
     """Findings, how many tasks have them, how many of those are kept, and the first ids."""
     tasks, kept = Column("tasks", justify="right"), Column("kept", justify="right")
-    shown = Table("finding", tasks, kept, "the first of them", box=None, header_style="bold", pad_edge=False)
+    shown = Table(
+        "finding", tasks, kept, "the first of them", box=None, header_style="bold", pad_edge=False
+    )
     for flaw, found in by_flaw(checked).items():
         ids = [one.id for one in found[:SHOWN]] + ["..."] * (len(found) > SHOWN)
         shown.add_row(flaw, str(len(found)), str(sum(one.kept for one in found)), ", ".join(ids))

@@ -1,4 +1,6 @@
-"""Runs references, lazy programs and attacks through the judge, and says what their verdicts tell of the tasks."""
+"""Runs references, lazy programs and attacks through the judge, and says what their verdicts tell
+of the tasks.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from assay.sandbox.limits import Limits
 from assay.types import Execution, Task, Verdict
 
 SLOW_SHARE = 0.25
-"""Of the CPU time allowed: a reference that uses more leaves a right but slower program too little."""
+"""Of the CPU time allowed: a reference that uses more leaves a right but slower program too
+little."""
 RESEEDED = '__import__("random").seed(1)\n'
 UNPROVABLE = (Flaw.REFERENCE_FAILS, Flaw.FLAKY, Flaw.UNJUDGED)
 """After these, nothing is learnt from what other programs do."""
@@ -35,9 +38,15 @@ class Bench:
     allow_weak: bool
     announce: Announce
 
-    def run(self, what: str, tasks: Sequence[Task], programs: Sequence[dict[str, str]], stop_early: bool) -> list[Seen]:
+    def run(
+        self, what: str, tasks: Sequence[Task], programs: Sequence[dict[str, str]], stop_early: bool
+    ) -> list[Seen]:
         """Judge the named programs of each task."""
-        named = [(number, name, source) for number, own in enumerate(programs) for name, source in own.items()]
+        named = [
+            (number, name, source)
+            for number, own in enumerate(programs)
+            for name, source in own.items()
+        ]
         seen: list[Seen] = [{} for _ in tasks]
         ended = 0
 
@@ -46,12 +55,16 @@ class Bench:
                 gate = asyncio.Semaphore(AHEAD * judge.slots)
                 await asyncio.gather(*(one(judge, gate, *program) for program in named))
 
-        async def one(judge: Judge, gate: asyncio.Semaphore, number: int, name: str, source: str) -> None:
+        async def one(
+            judge: Judge, gate: asyncio.Semaphore, number: int, name: str, source: str
+        ) -> None:
             nonlocal ended
             async with gate:
                 try:
                     seen[number][name] = await judge.run(Job(tasks[number], source))
-                except DataError as error:  # of a task that the judge refuses: others must be checked all the same
+                except (
+                    DataError
+                ) as error:  # of a task that the judge refuses: others must be checked all the same
                     seen[number][name] = Execution(Verdict.INFRA, detail=str(error))
             ended += 1
             self.announce(what, ended, len(named))
@@ -64,9 +77,15 @@ def try_out(tasks: Sequence[Task], bench: Bench) -> list[list[Finding]]:
     """Findings for each task. Raises SandboxError as the judge does."""
     proofs = bench.run("references", tasks, [_proofs(task) for task in tasks], stop_early=False)
     found = [[*_of_proofs(seen, bench.limits), *_unjudged(seen)] for seen in proofs]
-    worth = [number for number, own in enumerate(found) if not any(finding.flaw in UNPROVABLE for finding in own)]
+    worth = [
+        number
+        for number, own in enumerate(found)
+        if not any(finding.flaw in UNPROVABLE for finding in own)
+    ]
     victims = [tasks[number] for number in worth]
-    attacked = bench.run("attacks", victims, [lazy_on(task) | attacks_on(task) for task in victims], stop_early=True)
+    attacked = bench.run(
+        "attacks", victims, [lazy_on(task) | attacks_on(task) for task in victims], stop_early=True
+    )
     for number, seen in zip(worth, attacked, strict=True):
         found[number] += [*_of_attacks(seen), *_unjudged(seen)]
     return found
@@ -87,7 +106,10 @@ def _of_proofs(seen: Seen, limits: Limits) -> Iterable[Finding]:
     failed = [run for run in runs if run.verdict not in (Verdict.PASS, Verdict.INFRA)]
     slowest = max((run.cpu_seconds for run in runs), default=0.0)
     if failed:
-        said = f"{failed[0].verdict}: {failed[0].detail}; {failed[0].passed} of {failed[0].total} checks hold"
+        said = (
+            f"{failed[0].verdict}: {failed[0].detail}; {failed[0].passed} of {failed[0].total}"
+            " checks hold"
+        )
         if len(failed) == len(runs):
             yield Finding(Flaw.REFERENCE_FAILS, said)
         else:
@@ -96,13 +118,20 @@ def _of_proofs(seen: Seen, limits: Limits) -> Iterable[Finding]:
         yield Finding(Flaw.SLOW_REFERENCE, f"{slowest:.2f} s of {limits.cpu_seconds:g} s")
     raised = seen["raise"]
     if raised.verdict is Verdict.PASS:
-        yield Finding(Flaw.RAISE_PASSES, f"all {raised.total} checks hold for a program that only raises")
+        yield Finding(
+            Flaw.RAISE_PASSES, f"all {raised.total} checks hold for a program that only raises"
+        )
     elif raised.passed:
-        yield Finding(Flaw.IDLE_CHECKS, f"{raised.passed} of {raised.total} checks hold for a program that only raises")
+        yield Finding(
+            Flaw.IDLE_CHECKS,
+            f"{raised.passed} of {raised.total} checks hold for a program that only raises",
+        )
 
 
 def _of_attacks(seen: Seen) -> Iterable[Finding]:
-    passing = {name: execution for name, execution in seen.items() if execution.verdict is Verdict.PASS}
+    passing = {
+        name: execution for name, execution in seen.items() if execution.verdict is Verdict.PASS
+    }
     for name, flaw in LAZY.items():
         if name in passing:
             yield Finding(flaw, f"all {passing.pop(name).total} checks hold")
@@ -111,4 +140,6 @@ def _of_attacks(seen: Seen) -> Iterable[Finding]:
 
 
 def _unjudged(seen: Seen) -> list[Finding]:
-    return [Finding(Flaw.UNJUDGED, run.detail) for run in seen.values() if run.verdict is Verdict.INFRA][:1]
+    return [
+        Finding(Flaw.UNJUDGED, run.detail) for run in seen.values() if run.verdict is Verdict.INFRA
+    ][:1]

@@ -1,1 +1,3 @@
-"""Settings: typed, frozen, strict; read from TOML, overridden from the command line, saved with the run."""
+"""Settings: typed, frozen, strict; read from TOML, overridden from the command line, saved with the
+run.
+"""

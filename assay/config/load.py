@@ -1,4 +1,6 @@
-"""Reads settings: TOML, `base = "other.toml"`, stages, dotted overrides; every mistake is one line that helps."""
+"""Reads settings: TOML, `base = "other.toml"`, stages, dotted overrides; every mistake is one line
+that helps.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,16 @@ class Plan:
     stages: tuple[RunSettings, ...]
     """At least one; without `[stages]` the file is one stage, named after its algorithm."""
     starts_anew: tuple[bool, ...]
-    """Per stage: whether it names its own `policy.model` instead of going on from the stage before."""
+    """Per stage: whether it names its own `policy.model` instead of going on from the stage
+    before."""
 
 
 def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
-    """The stages of a settings file, with `--table.key value` applied to each (`--stages.sft.steps 5`: to one).
+    """The stages of a settings file, with `--table.key value` applied to each (`--stages.sft.steps
+    5`: to one).
 
-    Raises SettingsError for a missing file, malformed TOML, an unknown key, a value out of range or one where a
-    table belongs.
+    Raises SettingsError for a missing file, malformed TOML, an unknown key, a value out of range or
+    one where a table belongs.
     """
     common = _read(path, ())
     changes = parse_overrides(overrides)
@@ -47,30 +51,39 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
         raise SettingsError(f"{path}: `stages` is empty; write tables such as [stages.sft]")
     for name in own_stages:
         if name not in tables:
-            raise SettingsError(f"unknown stage {name!r} in overrides of {path}; {suggest(name, list(tables))}")
+            raise SettingsError(
+                f"unknown stage {name!r} in overrides of {path}; {suggest(name, list(tables))}"
+            )
     plan: list[RunSettings] = []
     anew: list[bool] = []
     for name, own in tables.items():
         table = merge(merge(merge(common, own), changes), own_stages.get(name, {}))
         plan.append(_validate({**table, "stage": name}, path))
         anew.append(
-            not plan[:-1] or any("model" in source.get("policy", {}) for source in (own, own_stages.get(name, {})))
+            not plan[:-1]
+            or any(
+                "model" in source.get("policy", {}) for source in (own, own_stages.get(name, {}))
+            )
         )
     return Plan(path, tuple(plan), tuple(anew))
 
 
 def parse_overrides(words: Sequence[str]) -> Table:
-    """`["--optimizer.lr", "1e-4", "--seed=3"]` as a nested table; values are TOML, or else plain text.
+    """`["--optimizer.lr", "1e-4", "--seed=3"]` as a nested table; values are TOML, or else plain
+    text.
 
-    Keys are taken as they are written: names such as `stages.my-stage` are the user's. Raises SettingsError for a word
-    that is not `--table.key`, lacks its value or contradicts one before it.
+    Keys are taken as they are written: names such as `stages.my-stage` are the user's. Raises
+    SettingsError for a word that is not `--table.key`, lacks its value or contradicts one before
+    it.
     """
     table: Table = {}
     rest = list(words)
     while rest:
         word = rest.pop(0)
         if not word.startswith("--") or len(word) == 2:
-            raise SettingsError(f"unexpected argument {word!r}; settings are given as --table.key value")
+            raise SettingsError(
+                f"unexpected argument {word!r}; settings are given as --table.key value"
+            )
         key, equals, value = word[2:].partition("=")
         if not equals:
             if not rest:
@@ -93,7 +106,9 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        merged[key] = (
+            merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        )
     return merged
 
 
@@ -103,7 +118,9 @@ def dump(settings: BaseModel) -> str:
 
 
 def _read(path: Path, askers: tuple[Path, ...]) -> Table:
-    """The table of a file over its base's. `askers` are the files that led here, each naming the next as its base."""
+    """The table of a file over its base's. `askers` are the files that led here, each naming the
+    next as its base.
+    """
     named = f"{askers[-1]}: base {str(path)!r}" if askers else f"settings file {path}"
     try:
         if path.resolve() in [file.resolve() for file in askers]:
@@ -114,24 +131,38 @@ def _read(path: Path, askers: tuple[Path, ...]) -> Table:
     except IsADirectoryError:
         raise SettingsError(f"{named} is a folder; write the path of a TOML file") from None
     except UnicodeDecodeError as error:
-        raise SettingsError(f"{named} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
-    except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: links in a circle, tables nested too deep
+        raise SettingsError(
+            f"{named} is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from None
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # RuntimeError: links in a circle, tables nested too deep
         raise SettingsError(f"{named} cannot be read as TOML: {error}; mend the file") from None
     _require_tables(table, str(path))
     base = table.pop("base", None)
     if base is None:
         return table
     if not isinstance(base, str):
-        raise SettingsError(f'{path}: `base` = {base!r} must be a path in quotes, such as base = "other.toml"')
+        raise SettingsError(
+            f'{path}: `base` = {base!r} must be a path in quotes, such as base = "other.toml"'
+        )
     return merge(_read(path.parent / base, (*askers, path)), table)
 
 
 def _require_tables(given: Table, where: str) -> None:
-    """Raises SettingsError when `given`, read from `where`, has a plain value at the place of a table."""
+    """Raises SettingsError when `given`, read from `where`, has a plain value at the place of a
+    table.
+    """
     stages = given.get("stages", {})
     if not isinstance(stages, dict):
-        raise SettingsError(f"{where}: setting 'stages' = {stages!r} is no table; write tables such as [stages.sft]")
-    _require_table({key: value for key, value in given.items() if key != "stages"}, RunSettings, "", where)
+        raise SettingsError(
+            f"{where}: setting 'stages' = {stages!r} is no table; write tables such as [stages.sft]"
+        )
+    _require_table(
+        {key: value for key, value in given.items() if key != "stages"}, RunSettings, "", where
+    )
     for name, own in stages.items():
         _require_table(own, RunSettings, f"stages.{name}", where)
 
@@ -142,7 +173,10 @@ def _require_table(value: object, kind: Any, name: str, where: str) -> None:
         return
     if not isinstance(value, dict):
         example = f"{name}.{_example(kind, name)}"
-        raise SettingsError(f"{where}: setting {name!r} = {value!r} is no table; write its keys, such as {example!r}")
+        raise SettingsError(
+            f"{where}: setting {name!r} = {value!r} is no table; write its keys, such as"
+            f" {example!r}"
+        )
     for key, inner in value.items():
         place = f"{name}.{key}" if name else key
         if section is None:
@@ -165,13 +199,19 @@ def _example(kind: Any, name: str) -> str:
 def section_of(annotation: Any) -> type[Section] | None:
     """The table that a setting's annotation stands for, optional or not; None for a plain value."""
     options = (annotation, *get_args(annotation))
-    return next((option for option in options if isinstance(option, type) and issubclass(option, Section)), None)
+    return next(
+        (option for option in options if isinstance(option, type) and issubclass(option, Section)),
+        None,
+    )
 
 
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):  # a whole number of thousands of digits; brackets nested too deep
+    except (
+        ValueError,
+        RecursionError,
+    ):  # a whole number of thousands of digits; brackets nested too deep
         return text
 
 
@@ -179,24 +219,36 @@ def _validate(table: Table, path: Path) -> RunSettings:
     try:
         return RunSettings.model_validate(table)
     except ValidationError as error:
-        raise SettingsError(f"{path} (stage {table['stage']!r}): {explain(error, _known)}") from None
+        raise SettingsError(
+            f"{path} (stage {table['stage']!r}): {explain(error, _known)}"
+        ) from None
 
 
-def explain(error: ValidationError, known: Callable[[list[str]], Iterable[str]], *within: str) -> str:
+def explain(
+    error: ValidationError, known: Callable[[list[str]], Iterable[str]], *within: str
+) -> str:
     """The first mistake in a table of settings, in one line.
 
-    `known` gives the keys of the table at a place, and `within` is the place of the table that was validated.
+    `known` gives the keys of the table at a place, and `within` is the place of the table that was
+    validated.
     """
     first = error.errors()[0]
     place = [*within, *(str(part) for part in first["loc"])]
     name = ".".join(place)
     if first["type"] == "extra_forbidden":
         options = [".".join([*place[:-1], key]) for key in known(place[:-1])]
-        return f"unknown setting {name!r}; {suggest(name, options) if options else 'there are none here'}"
+        return (
+            f"unknown setting {name!r};"
+            f" {suggest(name, options) if options else 'there are none here'}"
+        )
     if first["type"] == "missing":
         return f"setting {name!r} is missing"
     message = first["msg"].removeprefix("Value error, ")
-    return f"setting {name!r} = {first['input']!r}: {message[:1].lower()}{message[1:]}" if name else message
+    return (
+        f"setting {name!r} = {first['input']!r}: {message[:1].lower()}{message[1:]}"
+        if name
+        else message
+    )
 
 
 def _known(place: list[str]) -> Iterable[str]:

@@ -22,21 +22,29 @@ def fitted(
     kind: str, name: str, function: Callable[..., Any], given: Mapping[str, Any], *within: str,
     common: Mapping[str, type] = MappingProxyType({}),
 ) -> dict[str, Any]:  # fmt: skip
-    """`given` as the parameters after the first of `function`, and as `common` ones that all plug-ins of a kind have.
+    """`given` as the parameters after the first of `function`, and as `common` ones that all
+    plug-ins of a kind have.
 
     `within` is the place of the table. An array becomes a tuple, a string a path; 1 is not true.
-    Raises SettingsError for an unknown parameter, a wrong value, or one without a default that is not given.
+    Raises SettingsError for an unknown parameter, a wrong value, or one without a default that is
+    not given.
     """
     own = list(inspect.signature(function).parameters.values())[1:]
     by_name = {parameter.name: parameter for parameter in own if parameter.kind in NAMED}
     if taken := sorted(common.keys() & by_name):
-        raise SettingsError(f"{kind} {name!r} has a parameter `{taken[0]}`, which every {kind} has; rename it")
+        raise SettingsError(
+            f"{kind} {name!r} has a parameter `{taken[0]}`, which every {kind} has; rename it"
+        )
     kinds: dict[str, Any] = {word: NotRequired[wanted] for word, wanted in common.items()}
     for parameter in by_name.values():
         wanted = _kind(f"{kind} {name!r}", function, parameter) if parameter.name in given else Any
-        kinds[parameter.name] = wanted if parameter.default is parameter.empty else NotRequired[wanted]
+        kinds[parameter.name] = (
+            wanted if parameter.default is parameter.empty else NotRequired[wanted]
+        )
     make: Any = TypedDict
-    table = with_config(ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))(make(name, kinds))
+    table = with_config(ConfigDict(extra="forbid", strict=True, allow_inf_nan=False))(
+        make(name, kinds)
+    )
     try:
         return dict(TypeAdapter(table).validate_json(to_json(given)))
     except ValidationError as error:
@@ -44,7 +52,9 @@ def fitted(
 
 
 def _kind(plugin: str, function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """The parameter's annotation, resolved alone: others may name what is imported for type checkers only."""
+    """The parameter's annotation, resolved alone: others may name what is imported for type
+    checkers only.
+    """
     if parameter.annotation is parameter.empty:
         return Any
     alone: Any = SimpleNamespace(__annotations__={"it": parameter.annotation})
@@ -52,9 +62,11 @@ def _kind(plugin: str, function: Callable[..., Any], parameter: inspect.Paramete
         known = getattr(inspect.unwrap(function), "__globals__", {})
         kind = get_type_hints(alone, known, include_extras=True)["it"]
         TypeAdapter(kind)
-    except Exception as error:  # an annotation is the user's code: whatever it raises is theirs to mend
+    except (
+        Exception
+    ) as error:  # an annotation is the user's code: whatever it raises is theirs to mend
         raise SettingsError(
-            f"{plugin}: the annotation of {parameter.name!r} cannot be used ({one_line(error)}); write a type that "
-            "TOML holds and that is there at run time"
+            f"{plugin}: the annotation of {parameter.name!r} cannot be used ({one_line(error)});"
+            " write a type that TOML holds and that is there at run time"
         ) from error
     return kind

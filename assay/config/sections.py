@@ -29,7 +29,9 @@ class LoraSettings(Section):
 
 
 class TinySettings(Section):
-    """The embedded default: a Llama made on the spot, with a BPE tokenizer trained on the tasks' own text."""
+    """The embedded default: a Llama made on the spot, with a BPE tokenizer trained on the tasks'
+    own text.
+    """
 
     vocabulary: PositiveInt = 512
     """Size of the tokenizer's vocabulary."""
@@ -49,21 +51,27 @@ class PolicySettings(Section):
     model: str = "tiny"
     """`tiny`, a Hugging Face model directory (full or adapter), or a hub name."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type the model computes in; what is trained has float32 masters all the same, so that no small update is lost."""
+    """Type the model computes in; what is trained has float32 masters all the same, so that no
+    small update is lost."""
     float32_head: bool = False
-    """Compute the last projection, to the logits, in float32 whatever the `dtype`: slower, without rounded logits."""
+    """Compute the last projection, to the logits, in float32 whatever the `dtype`: slower, without
+    rounded logits."""
     quantize: Literal["nf4"] | None = None
-    """Hold the frozen weights in 4 bits (QLoRA), through bitsandbytes: needs the extra `quant`, and `lora`."""
+    """Hold the frozen weights in 4 bits (QLoRA), through bitsandbytes: needs the extra `quant`, and
+    `lora`."""
     checkpointing: bool = False
-    """Keep no activations inside blocks but compute them again: less memory, a third more time, the same result."""
+    """Keep no activations inside blocks but compute them again: less memory, a third more time, the
+    same result."""
     device: str = "auto"
     """`auto` takes a GPU when there is one; else `cpu`, `cuda`, `cuda:1`."""
     trust_remote_code: bool = False
     """Whether a hub model may run its own Python code in this process."""
     chat: Literal["auto", "template", "text"] = "auto"
-    """How it is asked: by its chat `template`, or with `text` to continue; `auto` takes a template if there is one."""
+    """How it is asked: by its chat `template`, or with `text` to continue; `auto` takes a template
+    if there is one."""
     lora: LoraSettings | None = None
-    """Train adapters instead of all weights; a model that is an adapter already keeps its rank and alpha."""
+    """Train adapters instead of all weights; a model that is an adapter already keeps its rank and
+    alpha."""
     tiny: TinySettings = TinySettings()
     """Shape of the tiny policy, when `model` is `tiny`."""
 
@@ -74,22 +82,27 @@ class EngineSettings(Section):
     name: Literal["torch", "vllm"] = "torch"
     """`torch` writes in this process, with the policy's own weights; `vllm` has servers write."""
     tokens: PositiveInt = 65_536
-    """Tokens of prompts and completions held in the cache at once; lower it when memory runs out."""
+    """Tokens of prompts and completions held in the cache at once; lower it when memory runs
+    out."""
     dtype: Literal["policy", "bfloat16"] = "policy"
-    """Type of the weights that write; `bfloat16` keeps a copy, whose log-probabilities are off by about 0.01."""
+    """Type of the weights that write; `bfloat16` keeps a copy, whose log-probabilities are off by
+    about 0.01."""
     servers: tuple[str, ...] = ()
-    """URLs of vLLM servers that run already; without any, one is started here and ended with the run."""
+    """URLs of vLLM servers that run already; without any, one is started here and ended with the
+    run."""
     python: str = ""
     """Interpreter of the environment that has vLLM, to start a server with; empty is this one."""
     arguments: tuple[str, ...] = ()
     """More arguments for the server that is started: `["--tensor-parallel-size", "2"]`."""
     weights: Literal["files", "nccl"] = "files"
-    """How full weights reach the servers: files in shared memory, or from GPU to GPU. Adapters are always files."""
+    """How full weights reach the servers: files in shared memory, or from GPU to GPU. Adapters are
+    always files."""
     unfinished: Literal["auto", "interrupt", "finish"] = "auto"
-    """When weights come for servers, what they write goes on with those, read anew, or is finished with the old ones
-    first; `auto` interrupts where reading is cheap beside writing: on a GPU."""
+    """When weights come for servers, what they write goes on with those, read anew, or is finished
+    with the old ones first; `auto` interrupts where reading is cheap beside writing: on a GPU."""
     handover: str = ""
-    """Folder for those files, under the same path for trainer and servers; empty is this machine's shared memory."""
+    """Folder for those files, under the same path for trainer and servers; empty is this machine's
+    shared memory."""
 
 
 class TaskSettings(Section):
@@ -120,16 +133,18 @@ class RolloutSettings(Section):
     temperature: PositiveFloat = 1.0
     """Softmax temperature of sampling; the learner uses the same."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Nucleus sampling; 1 turns it off. Below 1 rollouts are slightly off-policy: the learner knows no nucleus."""
+    """Nucleus sampling; 1 turns it off. Below 1 rollouts are slightly off-policy: the learner knows
+    no nucleus."""
     top_k: int = Field(0, ge=0)
     """Only the likeliest so many tokens; 0 is all. Off-policy as `top_p` is."""
     min_p: float = Field(0.0, ge=0, lt=1)
     """Only tokens at least this likely in proportion to the likeliest. Off-policy as `top_p` is."""
     lag: int = Field(0, ge=0)
-    """Versions of the weights that rollouts may be behind what learns; 0 is synchronous, 1 writes while it learns."""
+    """Versions of the weights that rollouts may be behind what learns; 0 is synchronous, 1 writes
+    while it learns."""
     ahead: int | None = Field(None, ge=1)
-    """Groups begun beyond those that a step takes; by default `lag` steps' worth. Fewer only spare a step the wait for
-    its longest: those are carried into the next."""
+    """Groups begun beyond those that a step takes; by default `lag` steps' worth. Fewer only spare
+    a step the wait for its longest: those are carried into the next."""
     score_turns: bool = False
     """Whether each judged turn is scored and learned from by itself, not the rollout by its end."""
     turn_discount: float = Field(0.4, ge=0, le=1)
@@ -140,7 +155,8 @@ class OptimizerSettings(Section):
     """AdamW and its schedule."""
 
     lr: PositiveFloat | None = None
-    """Peak learning rate; by default 1e-6 for RL and 1e-5 for SFT, ten times that for LoRA, 300 times for `tiny`."""
+    """Peak learning rate; by default 1e-6 for RL and 1e-5 for SFT, ten times that for LoRA, 300
+    times for `tiny`."""
     betas: tuple[float, float] = (0.9, 0.95)
     """Decay of the two moments."""
     eps: PositiveFloat = 1e-8
@@ -159,7 +175,8 @@ class LearnerSettings(Section):
     """How a batch is cut into pieces that fit in memory."""
 
     micro_batch_tokens: PositiveInt = 16_384
-    """Tokens in one forward and backward pass, padding counted, a shared prompt once; changes memory and speed only."""
+    """Tokens in one forward and backward pass, padding counted, a shared prompt once; changes
+    memory and speed only."""
 
 
 class JudgeSettings(Section):
@@ -174,9 +191,11 @@ class JudgeSettings(Section):
     memory_mb: PositiveInt = 512
     """Memory of one program in MiB."""
     archive: str | None = None
-    """A file of verdicts that outlives the run: a program that was judged before is not run again."""
+    """A file of verdicts that outlives the run: a program that was judged before is not run
+    again."""
     allow_weak_isolation: bool = False
-    """Judge even where this machine cannot keep a candidate from the user's files (see `assay doctor`)."""
+    """Judge even where this machine cannot keep a candidate from the user's files (see `assay
+    doctor`)."""
 
 
 class EvaluateSettings(Section):
@@ -237,7 +256,8 @@ class RunSettings(Section):
     algorithm: dict[str, Any]
     """`name`, and the algorithm's own settings."""
     rewards: dict[str, dict[str, Any]] = {"tests": {}}
-    """Terms of the reward by name, each with `weight` and its own parameters; the reward is their weighted sum."""
+    """Terms of the reward by name, each with `weight` and its own parameters; the reward is their
+    weighted sum."""
     policy: PolicySettings = PolicySettings()
     """The model that is trained."""
     tasks: TaskSettings
@@ -247,7 +267,8 @@ class RunSettings(Section):
     rollout: RolloutSettings = RolloutSettings()
     """How completions are sampled."""
     environment: dict[str, Any] = {"name": "single_turn"}
-    """What happens between the completions of a rollout: `name`, and the environment's own parameters."""
+    """What happens between the completions of a rollout: `name`, and the environment's own
+    parameters."""
     engine: EngineSettings = EngineSettings()
     """What writes the completions."""
     optimizer: OptimizerSettings = OptimizerSettings()
@@ -264,14 +285,19 @@ class RunSettings(Section):
     @model_validator(mode="after")
     def _ahead_needs_a_lag(self) -> RunSettings:
         if self.rollout.ahead is not None and not self.rollout.lag:
-            raise ValueError("`rollout.ahead` needs a `rollout.lag`: what is begun ahead has older weights")
+            raise ValueError(
+                "`rollout.ahead` needs a `rollout.lag`: what is begun ahead has older weights"
+            )
         return self
 
     @model_validator(mode="after")
     def _four_bits_are_not_copied(self) -> RunSettings:
         copied = self.engine.name == "torch" and (self.rollout.lag or self.engine.dtype != "policy")
         if self.policy.quantize and copied:
-            raise ValueError("a quantized model is not copied: use `rollout.lag = 0` and `engine.dtype = 'policy'`")
+            raise ValueError(
+                "a quantized model is not copied: use `rollout.lag = 0` and `engine.dtype ="
+                " 'policy'`"
+            )
         return self
 
     @model_validator(mode="after")
@@ -281,5 +307,7 @@ class RunSettings(Section):
         if not isinstance(self.algorithm.get("name"), str):
             raise ValueError("`algorithm.name` is missing: see `assay list`")
         if self.stage == "base":
-            raise ValueError("a stage cannot be called `base`: the report calls the untrained policy that")
+            raise ValueError(
+                "a stage cannot be called `base`: the report calls the untrained policy that"
+            )
         return self

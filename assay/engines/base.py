@@ -1,4 +1,6 @@
-"""The interface of an engine: one call, one completion; it sees to it that many are written at once."""
+"""The interface of an engine: one call, one completion; it sees to it that many are written at
+once.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +58,14 @@ class Engine(Protocol):
     async def load(self, policy: Any, version: int) -> None:
         """From the return on, write with the weights of `policy`, marked as `version`.
 
-        What is being written goes on with them: its tokens stay, each with the version that drew it, and are read anew.
-        Raises MachineError where the weights do not arrive.
+        What is being written goes on with them: its tokens stay, each with the version that drew
+        it, and are read anew. Raises MachineError where the weights do not arrive.
         """
 
     async def write(self, request: Request, sampling: Sampling) -> Completion:
-        """One completion; many are asked for at once, and equal prompts are read once. To cancel it is to give it up.
+        """One completion; many are asked for at once, and equal prompts are read once. To cancel it
+        is to give it up.
 
-        Raises MachineError when the engine gives out, ModelError for a model that cannot be decoded right.
+        Raises MachineError when the engine gives out, ModelError for a model that cannot be decoded
+        right.
         """

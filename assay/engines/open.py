@@ -16,9 +16,15 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def open_engine(
-    policy: Policy, settings: EngineSettings, *, apart: bool = False, logs: Path | None = None, seed: int = 0
+    policy: Policy,
+    settings: EngineSettings,
+    *,
+    apart: bool = False,
+    logs: Path | None = None,
+    seed: int = 0,
 ) -> AsyncIterator[Engine]:
-    """An engine for `policy`, ended when the block is left; `apart` is one that may write while the policy learns.
+    """An engine for `policy`, ended when the block is left; `apart` is one that may write while the
+    policy learns.
 
     A server that it starts has its log in the folder `logs`, by default this one.
     """

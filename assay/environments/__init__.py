@@ -1,4 +1,6 @@
-"""What happens between the completions of a rollout: one coroutine per kind, which talks and never sees a token."""
+"""What happens between the completions of a rollout: one coroutine per kind, which talks and never
+sees a token.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +39,19 @@ class Talk(Protocol):
         """Whether the last reply ended at the limit of tokens."""
 
     async def check(self, checks: Sequence[Check | Call | Exchange] | None = None) -> Execution:
-        """Judge the last reply's program under `checks`; without any under the task's, which the turn is noted with."""
+        """Judge the last reply's program under `checks`; without any under the task's, which the
+        turn is noted with.
+        """
 
     def show(self, text: str, *, held: bool = True) -> None:
-        """What the policy reads before its next reply; `held` is false where that tells it that its last was wrong."""
+        """What the policy reads before its next reply; `held` is false where that tells it that its
+        last was wrong.
+        """
 
 
 Script = Callable[[Task, str, str], Generator[str, bool, None]]
-"""From a task, a demonstration and a right answer, both as replies, to what the policy is to say, turn by turn; each
-`yield` gives back whether what was said there held."""
+"""From a task, a demonstration and a right answer, both as replies, to what the policy is to say,
+turn by turn; each `yield` gives back whether what was said there held."""
 
 
 def visible(task: Task) -> list[Check | Call | Exchange]:
@@ -66,7 +72,8 @@ class Environment:
     talk: Callable[..., Awaitable[None]]
     """Called with a Talk."""
     script: Script | None
-    """How a demonstration is played through it, what did not hold only being read; None: as one reply."""
+    """How a demonstration is played through it, what did not hold only being read; None: as one
+    reply."""
     lacks: Callable[[Task], str]
     """What a task is without that it needs, in words; empty where it can be used."""
     told: Callable[[Task], str]
@@ -78,13 +85,17 @@ environments: Registry[Environment] = Registry("environment", "assay.environment
 
 
 def environment_with(
-    script: Script | None = None, lacks: Callable[[Task], str] = nothing, told: Callable[[Task], str] = nothing
+    script: Script | None = None,
+    lacks: Callable[[Task], str] = nothing,
+    told: Callable[[Task], str] = nothing,
 ) -> Callable[[Callable[..., Awaitable[None]]], Environment]:
     """What registers a coroutine function under its own name, with these."""
 
     def register(talk: Callable[..., Awaitable[None]]) -> Environment:
         name = talk.__name__
-        return environments.add(name, Environment(name, talk, script, lacks, told, talk.__doc__ or ""))
+        return environments.add(
+            name, Environment(name, talk, script, lacks, told, talk.__doc__ or "")
+        )
 
     return register
 
@@ -93,7 +104,8 @@ environment = environment_with()
 
 
 def build(table: Mapping[str, Any]) -> Environment:
-    """The environment of a table of settings: `{"name": "repair", "turns": 3}`, its own parameters beside the name.
+    """The environment of a table of settings: `{"name": "repair", "turns": 3}`, its own parameters
+    beside the name.
 
     Raises SettingsError for an unknown environment or parameter, or a wrong value.
     """
@@ -101,14 +113,19 @@ def build(table: Mapping[str, Any]) -> Environment:
         raise SettingsError("`environment.name` is missing: see `assay list`")
     given = {key: value for key, value in table.items() if key != "name"}
     found = environments[name]
-    return replace(found, talk=partial(found.talk, **fitted("environment", name, found.talk, given, "environment")))
+    return replace(
+        found,
+        talk=partial(found.talk, **fitted("environment", name, found.talk, given, "environment")),
+    )
 
 
 def require_fit(environment: Environment, tasks: Sequence[Task], spec: str) -> None:
-    """Raises DataError where not one of the tasks, those of `spec`, has what the environment needs."""
+    """Raises DataError where not one of the tasks, those of `spec`, has what the environment
+    needs.
+    """
     lacking = [environment.lacks(task) for task in tasks]
     if lacking and all(lacking):
         raise DataError(
-            f"environment {environment.name!r} needs {lacking[0]}, and no task of {spec!r} has one; take other "
-            "tasks, or environment.name = 'single_turn'"
+            f"environment {environment.name!r} needs {lacking[0]}, and no task of {spec!r} has one;"
+            " take other tasks, or environment.name = 'single_turn'"
         )

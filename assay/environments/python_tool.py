@@ -1,4 +1,6 @@
-"""The policy may run Python before it answers: blocks in `<code>`, in an interpreter of the rollout's own."""
+"""The policy may run Python before it answers: blocks in `<code>`, in an interpreter of the
+rollout's own.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,15 @@ def {call}:
 def told(task: Task) -> str:
     """How the tool is used, and the visible checks that the prompt does not show."""
     shown = [line for line in map(str.strip, _examples(task)) if line not in task.prompt]
-    return "\n".join([f"{USE}; {TRY} tries the examples." if _runnable(task) else f"{USE}.", *shown])
+    return "\n".join(
+        [f"{USE}; {TRY} tries the examples." if _runnable(task) else f"{USE}.", *shown]
+    )
 
 
 def script(task: Task, answer: str, right: str) -> Generator[str, bool, None]:
-    """A demonstration is run on the examples, then given as the answer, or the right one where it failed."""
+    """A demonstration is run on the examples, then given as the answer, or the right one where it
+    failed.
+    """
     program = extract.program(task, answer) if _runnable(task) else None
     held = (yield f"{OPEN}\n{program.strip()}\n{TRY}\n{CLOSE}") if program else True
     if held or right != answer:
@@ -46,7 +52,9 @@ def script(task: Task, answer: str, right: str) -> Generator[str, bool, None]:
 
 @environment_with(script, told=told)
 async def python_tool(talk: Talk, *, turns: Annotated[int, Field(ge=2)] = 3) -> None:
-    """Runs `<code>...</code>` and shows `<output>...</output>`, until a reply has none or is the last of `turns`."""
+    """Runs `<code>...</code>` and shows `<output>...</output>`, until a reply has none or is the
+    last of `turns`.
+    """
     examples = _runnable(talk.task)
     prelude = PRELUDE.format(setup=talk.task.setup, call=TRY, examples=examples)
     async with talk.judge.interpreter() as python:
@@ -80,11 +88,17 @@ def _examples(task: Task) -> dict[str, Check | Call | Exchange]:
 def _runnable(task: Task) -> list[str]:
     """The examples that are Python, beside a program that is."""
     python = task.language == "python"
-    return [line for line, check in _examples(task).items() if python and not isinstance(check, Exchange)]
+    return [
+        line
+        for line, check in _examples(task).items()
+        if python and not isinstance(check, Exchange)
+    ]
 
 
 def _written(task: Task, check: Check | Call | Exchange) -> str:
-    """The check as Python, or what a program reads and prints; empty for a call that is not a plain equality."""
+    """The check as Python, or what a program reads and prints; empty for a call that is not a plain
+    equality.
+    """
     match check:
         case Check():
             return check.source
@@ -92,7 +106,11 @@ def _written(task: Task, check: Check | Call | Exchange) -> str:
             return f"Input:\n{check.stdin.rstrip()}\nOutput:\n{check.stdout.rstrip()}"
         case Call() if task.entry_point.isidentifier() and not check.tolerance and not task.checker:
             arguments, expected = _literal(check.arguments), _literal(check.expected or "")
-            return f"assert {task.entry_point}({arguments[1:-1]}) == {expected}" if arguments and expected else ""
+            return (
+                f"assert {task.entry_point}({arguments[1:-1]}) == {expected}"
+                if arguments and expected
+                else ""
+            )
     return ""
 
 

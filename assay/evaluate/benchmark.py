@@ -19,15 +19,27 @@ from assay.types import Rollout
 async def evaluate(
     name: str, asked: Sequence[Prompted], settings: EvaluateSettings, means: Means, seed: int
 ) -> tuple[Evaluation, list[list[Rollout]]]:  # fmt: skip
-    """`settings.samples` attempts at every task under `name` (a stage or a model), with the rollouts [tasks][samples].
+    """`settings.samples` attempts at every task under `name` (a stage or a model), with the
+    rollouts [tasks][samples].
 
     What is measured is whether tests pass, whatever `means` rewards.
     """
     start = time.perf_counter()
-    sampling = Sampling(settings.max_tokens, settings.temperature, settings.top_p, settings.top_k, settings.min_p)
+    sampling = Sampling(
+        settings.max_tokens, settings.temperature, settings.top_p, settings.top_k, settings.min_p
+    )
     reward = rewards.build({"tests": {}})
-    own = replace(means, sampling=sampling, reward=reward, scores_turns=False, writing=Meter(), judging=Meter())
+    own = replace(
+        means,
+        sampling=sampling,
+        reward=reward,
+        scores_turns=False,
+        writing=Meter(),
+        judging=Meter(),
+    )
     groups = await collect(asked, settings.samples, own, seed)
     seconds = time.perf_counter() - start
     rollouts = [rollout for group in groups for rollout in group]
-    return summarise(name, settings.tasks, rollouts, temperature=settings.temperature, seconds=seconds), groups
+    return summarise(
+        name, settings.tasks, rollouts, temperature=settings.temperature, seconds=seconds
+    ), groups

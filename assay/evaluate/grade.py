@@ -1,4 +1,6 @@
-"""Judges completions that were written elsewhere: rows of a file in, verdicts in a file beside it out."""
+"""Judges completions that were written elsewhere: rows of a file in, verdicts in a file beside it
+out.
+"""
 
 from __future__ import annotations
 
@@ -39,18 +41,24 @@ class Graded:
     """Where the verdict of each row was written."""
 
 
-def grade(samples: Path, tasks: Sequence[Task], *, limits: Limits, slots: int | None, allow_weak: bool) -> Graded:
+def grade(
+    samples: Path, tasks: Sequence[Task], *, limits: Limits, slots: int | None, allow_weak: bool
+) -> Graded:
     """Judge every row of `samples` and write FILE.verdicts.jsonl beside it, whole or not at all.
 
-    A row is {"task_id", "completion"} for what follows the task's stub, or {"task_id", "solution"} for a whole program.
-    Raises DataError for a file or row that cannot be used, before anything is judged.
+    A row is {"task_id", "completion"} for what follows the task's stub, or {"task_id", "solution"}
+    for a whole program. Raises DataError for a file or row that cannot be used, before anything is
+    judged.
     """
     jobs = read_samples(samples, tasks)
     if not os.access(samples.parent, os.W_OK):
         raise DataError(
-            f"{samples.parent} cannot be written to, and the verdicts go there; copy {samples.name} elsewhere"
+            f"{samples.parent} cannot be written to, and the verdicts go there; copy {samples.name}"
+            " elsewhere"
         )
-    executions = judge_all(jobs, limits=limits, slots=slots, stop_early=False, allow_weak=allow_weak)
+    executions = judge_all(
+        jobs, limits=limits, slots=slots, stop_early=False, allow_weak=allow_weak
+    )
     file = samples.with_name(f"{samples.name}.verdicts.jsonl")
     rows = [_row(job, execution) for job, execution in zip(jobs, executions, strict=True)]
     write_atomically(file, "".join(json.dumps(row) + "\n" for row in rows))
@@ -58,12 +66,15 @@ def grade(samples: Path, tasks: Sequence[Task], *, limits: Limits, slots: int | 
 
 
 def read_samples(file: Path, tasks: Sequence[Task]) -> list[Job]:
-    """The jobs in a file of samples. Raises DataError naming the line for a row that cannot be used."""
+    """The jobs in a file of samples. Raises DataError naming the line for a row that cannot be
+    used.
+    """
     known = {task.id: task for task in tasks}
     jobs = [_job(row, known) for row in file_rows(file)]
     if not jobs:
         raise DataError(
-            f'{file} holds no samples; write rows such as {{"task_id": "HumanEval/0", "completion": "..."}}'
+            f'{file} holds no samples; write rows such as {{"task_id": "HumanEval/0", "completion":'
+            ' "..."}'
         )
     return jobs
 
@@ -72,10 +83,16 @@ def _job(row: Row, known: dict[str, Task]) -> Job:
     name = row.text("task_id")
     task = known.get(name)
     if task is None:
-        hint = suggest(name, list(known)) if len(known) < 20 else f"the task set has ids such as {next(iter(known))!r}"
+        hint = (
+            suggest(name, list(known))
+            if len(known) < 20
+            else f"the task set has ids such as {next(iter(known))!r}"
+        )
         raise row.wrong(f"unknown task_id {name!r}; {hint}")
     if ("completion" in row.fields) == ("solution" in row.fields):
-        raise row.wrong('give either "completion" (what follows the stub) or "solution" (a whole program)')
+        raise row.wrong(
+            'give either "completion" (what follows the stub) or "solution" (a whole program)'
+        )
     if "solution" in row.fields:
         return Job(task, row.text("solution"))
     return Job(task, task.stub + row.text("completion"))
@@ -95,7 +112,11 @@ def _row(job: Job, execution: Execution) -> dict[str, Any]:
 
 def _sum_up(jobs: Sequence[Job], executions: Sequence[Execution], file: Path) -> Graded:
     pairs = [(job.task.id, execution) for job, execution in zip(jobs, executions, strict=True)]
-    judged = by_task((task, one.verdict is Verdict.PASS) for task, one in pairs if one.verdict is not Verdict.INFRA)
+    judged = by_task(
+        (task, one.verdict is Verdict.PASS)
+        for task, one in pairs
+        if one.verdict is not Verdict.INFRA
+    )
     counts = [(task.samples, task.passed) for task in judged]
     return Graded(
         samples=len(jobs),

@@ -41,16 +41,23 @@ Curve = list[tuple[float, float]]
 
 
 def learning_curve(metrics_files: Mapping[str, Path], file: Path) -> bool:
-    """Draw pass rate, completion length and loss against the step into `file`, one stage after another.
+    """Draw pass rate, completion length and loss against the step into `file`, one stage after
+    another.
 
-    `metrics_files` maps the stages, in order, to their metrics.jsonl; the kind of picture is the suffix of `file`. The
-    loss is drawn where there is no pass rate, because the loss of a policy gradient measures nothing by itself.
+    `metrics_files` maps the stages, in order, to their metrics.jsonl; the kind of picture is the
+    suffix of `file`. The loss is drawn where there is no pass rate, because the loss of a policy
+    gradient measures nothing by itself.
 
-    Returns whether there was anything to draw; else no file is made. Raises DataError for a file that cannot be read.
+    Returns whether there was anything to draw; else no file is made. Raises DataError for a file
+    that cannot be read.
     """
     rows = {stage: _rows(path) for stage, path in metrics_files.items()}
     curves = {stage: _curves(rows[stage]) for stage in rows}
-    panels = [panel for panel in (PASS_RATE, LENGTH, LOSS) if any(panel in found for found in curves.values())]
+    panels = [
+        panel
+        for panel in (PASS_RATE, LENGTH, LOSS)
+        if any(panel in found for found in curves.values())
+    ]
     if not panels:
         return False
     figure, grid = _figure(width=7.5, height=0.8 + 1.9 * len(panels), rows=len(panels))
@@ -63,7 +70,15 @@ def learning_curve(metrics_files: Mapping[str, Path], file: Path) -> bool:
             if begin:
                 axes.axvline(begin, color=FAINT, linewidth=1)
         above = grid[0].get_xaxis_transform()
-        grid[0].text((begin + end) / 2, 1.04, stage, color=colour, ha="center", weight="bold", transform=above)
+        grid[0].text(
+            (begin + end) / 2,
+            1.04,
+            stage,
+            color=colour,
+            ha="center",
+            weight="bold",
+            transform=above,
+        )
         begin = end
     for panel, axes in zip(panels, grid, strict=True):
         axes.set_ylabel(panel.label)
@@ -75,28 +90,45 @@ def learning_curve(metrics_files: Mapping[str, Path], file: Path) -> bool:
 
 
 def stages(evaluations: Sequence[Evaluation], file: Path) -> None:
-    """Draw pass@1 with its 95 % interval, and the mean completion length, of each evaluation side by side into `file`.
+    """Draw pass@1 with its 95 % interval, and the mean completion length, of each evaluation side
+    by side into `file`.
 
     There must be an evaluation at least.
     """
-    figure, (passes, lengths) = _figure(width=max(4.2, 1.5 + 1.3 * len(evaluations)), height=5.6, rows=2)
+    figure, (passes, lengths) = _figure(
+        width=max(4.2, 1.5 + 1.3 * len(evaluations)), height=5.6, rows=2
+    )
     places = range(len(evaluations))
     sets = list(dict.fromkeys(one.tasks_spec for one in evaluations))
     colours = [COLOURS[sets.index(one.tasks_spec) % len(COLOURS)] for one in evaluations]
     rates = [100 * one.pass_at[1] for one in evaluations]
-    below = [max(0.0, rate - 100 * one.interval.low) for rate, one in zip(rates, evaluations, strict=True)]
-    above = [max(0.0, 100 * one.interval.high - rate) for rate, one in zip(rates, evaluations, strict=True)]
+    below = [
+        max(0.0, rate - 100 * one.interval.low)
+        for rate, one in zip(rates, evaluations, strict=True)
+    ]
+    above = [
+        max(0.0, 100 * one.interval.high - rate)
+        for rate, one in zip(rates, evaluations, strict=True)
+    ]
     passes.bar(places, rates, width=0.6, color=colours)
-    passes.errorbar(places, rates, yerr=[below, above], fmt="none", ecolor="#333333", elinewidth=1.3, capsize=4)
+    passes.errorbar(
+        places, rates, yerr=[below, above], fmt="none", ecolor="#333333", elinewidth=1.3, capsize=4
+    )
     for place, rate, rise in zip(places, rates, above, strict=True):
-        passes.annotate(f"{rate:.1f}", (place, rate + rise), (0, 3), textcoords="offset points", ha="center")
+        passes.annotate(
+            f"{rate:.1f}", (place, rate + rise), (0, 3), textcoords="offset points", ha="center"
+        )
     bars = lengths.bar(places, [one.mean_length for one in evaluations], width=0.6, color=colours)
     lengths.bar_label(bars, fmt="%.0f", padding=2)
     passes.set_ylabel("pass@1 and 95 % interval, %")
-    passes.set_ylim(0, min(108.0, 1.2 * max(rate + rise for rate, rise in zip(rates, above, strict=True)) + 1))
+    passes.set_ylim(
+        0, min(108.0, 1.2 * max(rate + rise for rate, rise in zip(rates, above, strict=True)) + 1)
+    )
     lengths.set_ylabel("mean length, tokens")
     lengths.margins(y=0.15)
-    lengths.set_xticks(places, [f"{one.name}\n{one.tasks_spec}\n{one.tasks} tasks" for one in evaluations])
+    lengths.set_xticks(
+        places, [f"{one.name}\n{one.tasks_spec}\n{one.tasks} tasks" for one in evaluations]
+    )
     lengths.set_xlim(-0.6, len(evaluations) - 0.4)
     for axes in (passes, lengths):
         axes.tick_params(axis="x", length=0)
@@ -109,13 +141,19 @@ def _rows(path: Path) -> list[dict[str, float]]:
         whole, _, _ = path.read_text().rpartition("\n")
         return [json.loads(line) for line in whole.splitlines()]
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} is not a metrics.jsonl ({error}); draw a run that assay wrote") from error
+        raise DataError(
+            f"{path} is not a metrics.jsonl ({error}); draw a run that assay wrote"
+        ) from error
 
 
 def _curves(rows: Sequence[Mapping[str, float]]) -> dict[Panel, Curve]:
     found = {}
     for panel in (PASS_RATE, LENGTH, LOSS):
-        points = [(row["step"], panel.scale * row[panel.metric]) for row in rows if row.get(panel.metric) is not None]
+        points = [
+            (row["step"], panel.scale * row[panel.metric])
+            for row in rows
+            if row.get(panel.metric) is not None
+        ]
         if points and not (panel is LOSS and PASS_RATE in found):
             found[panel] = points
     return found

@@ -1,4 +1,6 @@
-"""What an evaluation found, and the report of a run: report.json for programs, report.md for people."""
+"""What an evaluation found, and the report of a run: report.json for programs, report.md for
+people.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NOTE = (
-    "Intervals hold 95 % and are over tasks, so they also say what other tasks like these would give. "
-    "A rollout lost to the machine is left out and counted as lost, never as failed."
+    "Intervals hold 95 % and are over tasks, so they also say what other tasks like these would"
+    " give. A rollout lost to the machine is left out and counted as lost, never as failed."
 )
 
 TERMINAL = ("stage", "tasks", "pass@1", "95 %", "tokens", "cut off")
@@ -90,7 +92,9 @@ def summarise(
     judged = [rollout for rollout in rollouts if rollout.failure is None]
     if not judged:
         lost = f"; the first failure: {rollouts[0].failure}" if rollouts else ""
-        raise MachineError(f"evaluation {name!r} on {tasks_spec} has no judged rollout of {len(rollouts)}{lost}")
+        raise MachineError(
+            f"evaluation {name!r} on {tasks_spec} has no judged rollout of {len(rollouts)}{lost}"
+        )
     per_task = by_task((rollout.task.id, rollout.passed) for rollout in judged)
     counts = [(task.samples, task.passed) for task in per_task]
     found = Counter(rollout.execution.verdict for rollout in judged if rollout.execution)
@@ -100,7 +104,10 @@ def summarise(
         tasks=len(per_task),
         samples=max(Counter(rollout.task.id for rollout in rollouts).values()),
         temperature=temperature,
-        pass_at={k: mean_pass_at_k(counts, k) for k in _powers_of_two(min(samples for samples, _ in counts))},
+        pass_at={
+            k: mean_pass_at_k(counts, k)
+            for k in _powers_of_two(min(samples for samples, _ in counts))
+        },
         interval=pass_interval(counts),
         mean_length=fmean(rollout.length for rollout in judged),
         truncated=fmean(rollout.turns[-1].completion.ended == "length" for rollout in judged),
@@ -112,13 +119,17 @@ def summarise(
 
 
 def write_report(folder: Path, evaluations: Sequence[Evaluation]) -> list[Path]:
-    """Write report.json and report.md into `folder`, each whole or not at all, and return their paths.
+    """Write report.json and report.md into `folder`, each whole or not at all, and return their
+    paths.
 
-    Of two evaluations with the same name and task set the later one counts: a stage that is run again replaces its row.
+    Of two evaluations with the same name and task set the later one counts: a stage that is run
+    again replaces its row.
     """
     latest = list({(one.name, one.tasks_spec): one for one in evaluations}.values())
     files = [folder / "report.json", folder / "report.md"]
-    write_atomically(files[0], json.dumps({"evaluations": [asdict(one) for one in latest]}, indent=1) + "\n")
+    write_atomically(
+        files[0], json.dumps({"evaluations": [asdict(one) for one in latest]}, indent=1) + "\n"
+    )
     write_atomically(files[1], _markdown(latest))
     return files
 
@@ -132,9 +143,13 @@ def read_report(folder: Path) -> list[Evaluation]:
     if not file.exists():
         return []
     try:
-        return TypeAdapter(list[Evaluation]).validate_python(json.loads(file.read_text())["evaluations"])
+        return TypeAdapter(list[Evaluation]).validate_python(
+            json.loads(file.read_text())["evaluations"]
+        )
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{file} is not a report of assay; move it away and evaluate again") from error
+        raise DataError(
+            f"{file} is not a report of assay; move it away and evaluate again"
+        ) from error
 
 
 def table(evaluations: Sequence[Evaluation]) -> Table:
@@ -178,13 +193,26 @@ def _results(evaluations: Sequence[Evaluation]) -> list[list[str]]:
 
 def _verdicts(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     """Header and rows: completions by verdict."""
-    seen = [str(verdict) for verdict in Verdict if any(str(verdict) in one.verdicts for one in evaluations)]
-    rows = [[one.name, one.tasks_spec, *(str(one.verdicts.get(v, 0)) for v in seen)] for one in evaluations]
+    seen = [
+        str(verdict)
+        for verdict in Verdict
+        if any(str(verdict) in one.verdicts for one in evaluations)
+    ]
+    rows = [
+        [one.name, one.tasks_spec, *(str(one.verdicts.get(v, 0)) for v in seen)]
+        for one in evaluations
+    ]
     return [["stage", "tasks", *seen], *rows]
 
 
 def _markdown(evaluations: Sequence[Evaluation]) -> str:
-    parts = ["# Report", _grid(_results(evaluations)), NOTE, "## Verdicts", _grid(_verdicts(evaluations))]
+    parts = [
+        "# Report",
+        _grid(_results(evaluations)),
+        NOTE,
+        "## Verdicts",
+        _grid(_verdicts(evaluations)),
+    ]
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,4 +1,6 @@
-"""A judge for callers that do not await: its event loop runs in a thread of its own, until the process ends."""
+"""A judge for callers that do not await: its event loop runs in a thread of its own, until the
+process ends.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,21 @@ _starting = threading.Lock()
 
 
 class BackgroundJudge:
-    """`Judge` with plain calls, from any thread; its processes are started by exec, never forked from the caller.
+    """`Judge` with plain calls, from any thread; its processes are started by exec, never forked
+    from the caller.
 
-    It judges every check, so that shares of checks can be scored. Raises like `Judge`, when made and when called.
+    It judges every check, so that shares of checks can be scored. Raises like `Judge`, when made
+    and when called.
     """
 
-    def __init__(self, limits: Limits | None = None, slots: int | None = None, allow_weak: bool = False) -> None:
+    def __init__(
+        self, limits: Limits | None = None, slots: int | None = None, allow_weak: bool = False
+    ) -> None:
         self._judge = Judge(limits, slots, stop_early=False, allow_weak=allow_weak)
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="assay-judge", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="assay-judge", daemon=True
+        )
         self._thread.start()
         try:
             self._wait(self._judge.__aenter__())
@@ -61,8 +69,12 @@ class BackgroundJudge:
         self._loop.close()
 
 
-def shared(limits: Limits | None = None, slots: int | None = None, allow_weak: bool = False) -> BackgroundJudge:
-    """The process's judge with these settings, started when first asked for; a forked child gets its own."""
+def shared(
+    limits: Limits | None = None, slots: int | None = None, allow_weak: bool = False
+) -> BackgroundJudge:
+    """The process's judge with these settings, started when first asked for; a forked child gets
+    its own.
+    """
     key = (os.getpid(), limits, slots, allow_weak)
     with _starting:
         if key not in _shared:
@@ -71,7 +83,9 @@ def shared(limits: Limits | None = None, slots: int | None = None, allow_weak: b
 
 
 def score(execution: Execution, fraction: bool = False) -> float | None:
-    """1 where every check holds, else 0, or the share of checks that hold; None where the machine failed."""
+    """1 where every check holds, else 0, or the share of checks that hold; None where the machine
+    failed.
+    """
     if execution.verdict is Verdict.INFRA:
         return None
     if execution.verdict is Verdict.PASS:

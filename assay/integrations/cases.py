@@ -1,4 +1,6 @@
-"""Test cases as PRIME, verl and SandboxFusion write them: inputs and outputs, of a program or of a function."""
+"""Test cases as PRIME, verl and SandboxFusion write them: inputs and outputs, of a program or of a
+function.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def plain(value):
 
 
 def task_of(found: object, where: str) -> Task:
-    """{"inputs", "outputs"} of a program, with "fn_name" of a function; {"assert_case": [...]}, or a list of asserts.
+    """{"inputs", "outputs"} of a program, with "fn_name" of a function; {"assert_case": [...]}, or
+    a list of asserts.
 
     Raises DataError for anything else, beginning with `where`.
     """
@@ -47,9 +50,14 @@ def task_of(found: object, where: str) -> Task:
     if isinstance(asserts, list) and all(isinstance(one, str) for one in asserts):
         fields = {"tests": asserts, "entry_point": _called(asserts, row)}
     elif not isinstance(inputs, list) or not isinstance(outputs, list):
-        raise row.wrong('the test cases need lists "inputs" and "outputs", or asserts in a list "assert_case"')
+        raise row.wrong(
+            'the test cases need lists "inputs" and "outputs", or asserts in a list "assert_case"'
+        )
     elif not inputs or len(inputs) != len(outputs):
-        raise row.wrong(f"{len(inputs)} inputs and {len(outputs)} outputs; give as many of each, and at least one")
+        raise row.wrong(
+            f"{len(inputs)} inputs and {len(outputs)} outputs; give as many of each, and at"
+            " least one"
+        )
     elif name := row.fields.get("fn_name"):
         fields = _calls(name, inputs, outputs, row)
     else:
@@ -59,24 +67,38 @@ def task_of(found: object, where: str) -> Task:
 
 
 def cut(task: Task, reply: str) -> str | None:
-    """The program in a reply, as `extract.program` finds it; of a function's task it may be a class `Solution`."""
+    """The program in a reply, as `extract.program` finds it; of a function's task it may be a class
+    `Solution`.
+    """
     a_class = bool(task.entry_point) and "class Solution" in reply
     return extract.program(replace(task, entry_point="Solution") if a_class else task, reply)
 
 
 def completed(task: Task, program: str | None) -> str | None:
-    """The program as these sets mean it to be run: common names imported, a method of `Solution` as a function."""
+    """The program as these sets mean it to be run: common names imported, a method of `Solution` as
+    a function.
+    """
     if program is None or not task.entry_point:
         return program
     prelude = "" if "from __future__" in program else PRELUDE
-    method = f"{task.entry_point} = Solution().{task.entry_point}\n" if "class Solution" in program else ""
+    method = (
+        f"{task.entry_point} = Solution().{task.entry_point}\n"
+        if "class Solution" in program
+        else ""
+    )
     return f"{prelude}{program}\n{method}"
 
 
 def _called(asserts: list[str], row: Row) -> str:
     """The first function that the asserts call and Python does not have."""
-    for node in [node for source in asserts for node in ast.walk(parsed(source, row, "assert_case"))]:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not hasattr(builtins, node.func.id):
+    for node in [
+        node for source in asserts for node in ast.walk(parsed(source, row, "assert_case"))
+    ]:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and not hasattr(builtins, node.func.id)
+        ):
             return node.func.id
     raise row.wrong("no assert calls a function of the program's; give asserts that do")
 
@@ -86,10 +108,15 @@ def _calls(name: object, inputs: list[Any], outputs: list[Any], row: Row) -> dic
     if not isinstance(name, str) or not name.isidentifier():
         raise row.wrong(f"fn_name is {name!r}; give the name of a function")
     try:
-        given = [list(map(json.loads, text.split("\n"))) if isinstance(text, str) else text for text in inputs]
+        given = [
+            list(map(json.loads, text.split("\n"))) if isinstance(text, str) else text
+            for text in inputs
+        ]
         expected = [json.loads(text) if isinstance(text, str) else text for text in outputs]
     except (ValueError, RecursionError) as error:
-        raise row.wrong(f"an input or output is no JSON ({error}); write each argument and the result so") from None
+        raise row.wrong(
+            f"an input or output is no JSON ({error}); write each argument and the result so"
+        ) from None
     return {"entry_point": name, "inputs": given, "expected": expected, "checker": AGREES}
 
 

@@ -1,4 +1,6 @@
-"""Runs the service until it is told to stop: the socket, the token, clients that dawdle, and the way out."""
+"""Runs the service until it is told to stop: the socket, the token, clients that dawdle, and the
+way out.
+"""
 
 from __future__ import annotations
 
@@ -54,29 +56,42 @@ class Impatient(H11Protocol):
 
 
 async def serve(
-    judge: Judge, host: str, port: int, token_file: Path | None, bounds: Bounds, announce: Callable[[str], None]
+    judge: Judge,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    bounds: Bounds,
+    announce: Callable[[str], None],
 ) -> None:
     """Serve `judge` until SIGINT or SIGTERM; port 0 takes a free one. `announce` is told where.
 
-    Raises SettingsError for an address that cannot be had, or one beyond this machine without a token.
+    Raises SettingsError for an address that cannot be had, or one beyond this machine without a
+    token.
     """
     token = token_of(host, token_file)
     with listening(host, port) as listener:
         async with judge:
             config = uvicorn.Config(
-                build(judge, bounds, token), lifespan="off", http=Impatient, ws="none", log_level="error",
-                access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=DRAIN_SECONDS, limit_concurrency=judge.slots + bounds.waiting + SPARE,
+                build(judge, bounds, token), lifespan="off", http=Impatient, ws="none",
+                log_level="error",
+                access_log=False, server_header=False, proxy_headers=False,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=DRAIN_SECONDS,
+                limit_concurrency=judge.slots + bounds.waiting + SPARE,
             )  # fmt: skip
             host, port = listener.getsockname()[:2]
             announce(f"assay serves on http://{f'[{host}]' if ':' in host else host}:{port}")
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN)  # uvicorn catches both, and raises them again when all is closed
+                signal.signal(
+                    number, signal.SIG_IGN
+                )  # uvicorn catches both, and raises them again when all is closed
             await uvicorn.Server(config).serve(sockets=[listener])
 
 
 def token_of(host: str, file: Path | None) -> str | None:
-    """The token from the file, else from ASSAY_TOKEN. Raises SettingsError where there is none but must be one."""
+    """The token from the file, else from ASSAY_TOKEN. Raises SettingsError where there is none but
+    must be one.
+    """
     try:
         token = (file.read_text() if file else os.environ.get("ASSAY_TOKEN", "")).strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -85,8 +100,8 @@ def token_of(host: str, file: Path | None) -> str | None:
         raise SettingsError(f"the token file {file} is empty; write a long random word into it")
     if not token and not is_loopback(host):
         raise SettingsError(
-            f"{host} can be reached from other machines; give a token with --token-file or ASSAY_TOKEN, "
-            "or serve on 127.0.0.1"
+            f"{host} can be reached from other machines; give a token with --token-file or"
+            " ASSAY_TOKEN, or serve on 127.0.0.1"
         )
     return token or None
 
@@ -105,6 +120,8 @@ def listening(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host, port), family=family, backlog=1024)
     except (OSError, OverflowError) as error:
-        raise SettingsError(f"cannot listen on {host}, port {port}: {error}; choose another --host or --port") from None
+        raise SettingsError(
+            f"cannot listen on {host}, port {port}: {error}; choose another --host or --port"
+        ) from None
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_SECONDS * 1000)
     return listener

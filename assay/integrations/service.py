@@ -36,7 +36,8 @@ T = TypeVar("T")
 GONE = 499
 """nginx's status for a client that hung up: it is counted, nobody reads it."""
 READ_ON = 8
-"""Times the largest body that is read all the same: to hang up on unread data would take the answer along."""
+"""Times the largest body that is read all the same: to hang up on unread data would take the answer
+along."""
 OPEN = ("/health",)
 """Answered without a token, so that what watches the service needs none."""
 
@@ -101,7 +102,9 @@ class Service:
         return answer(wire.cases_answer(asked, program, found))
 
     async def each_case(self, jobs: Sequence[Job], to_the_end: bool) -> list[Execution]:
-        """The executions in the order of the cases, up to the first that fails unless all are asked for."""
+        """The executions in the order of the cases, up to the first that fails unless all are asked
+        for.
+        """
         if to_the_end:
             return list(map(self.counted, await self.judge.all(jobs)))
         found: list[Execution] = []
@@ -137,7 +140,9 @@ class Service:
     def refuse_when_full(self) -> None:
         """Raises HTTPException 503 where as many requests wait as may."""
         if self.admitted >= self.judge.slots + self.bounds.waiting:
-            raise HTTPException(503, f"{self.bounds.waiting} requests wait already; try again", {"Retry-After": "1"})
+            raise HTTPException(
+                503, f"{self.bounds.waiting} requests wait already; try again", {"Retry-After": "1"}
+            )
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
@@ -150,9 +155,16 @@ class Service:
             self.admitted -= 1
 
     async def fields(self, request: Request) -> dict[str, Any]:
-        """The request's JSON object. Raises HTTPException for a body that is no such thing, too large or too slow."""
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise HTTPException(415, "send JSON, with Content-Type: application/json")  # no web page can, unasked
+        """The request's JSON object. Raises HTTPException for a body that is no such thing, too
+        large or too slow.
+        """
+        if (
+            request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            != "application/json"
+        ):
+            raise HTTPException(
+                415, "send JSON, with Content-Type: application/json"
+            )  # no web page can, unasked
         body = await self.body(request)
         try:
             found = json.loads(body)
@@ -179,11 +191,15 @@ class Service:
         except ClientDisconnect:
             raise HTTPException(GONE, "the client hung up") from None
         if size > most:
-            raise HTTPException(413, f"the body is larger than {self.bounds.body_mb:g} MiB", closing)
+            raise HTTPException(
+                413, f"the body is larger than {self.bounds.body_mb:g} MiB", closing
+            )
         return body
 
     async def unless_gone(self, request: Request, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` returns; when the client hangs up first it is cancelled. Raises HTTPException 499 then."""
+        """What `work` returns; when the client hangs up first it is cancelled. Raises HTTPException
+        499 then.
+        """
         job = asyncio.create_task(work)
         gone = asyncio.create_task(_hung_up(request))
         try:
@@ -215,7 +231,9 @@ def front(app: ASGIApp, paths: frozenset[str], metrics: Metrics, token: str | No
             if expected is None or path in OPEN or hmac.compare_digest(given, expected):
                 await app(scope, receive, watched)
             else:
-                refusal = refused(401, "this service needs its token, as `Authorization: Bearer ...`")
+                refusal = refused(
+                    401, "this service needs its token, as `Authorization: Bearer ...`"
+                )
                 await refusal(scope, receive, watched)
         finally:
             metrics.requests.labels(path, status).inc()
@@ -238,20 +256,26 @@ def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
     app = Starlette(
         routes=routes,
         exception_handlers={
-            HTTPException: lambda request, error: refused(error.status_code, error.detail, error.headers),
+            HTTPException: lambda request, error: refused(
+                error.status_code, error.detail, error.headers
+            ),
             UserError: lambda request, error: refused(422, str(error)),
             ValidationError: lambda request, error: refused(422, faults(error)),
             CodecError: lambda request, error: refused(422, str(error)),
             MachineError: lambda request, error: refused(503, str(error), {"Retry-After": "1"}),
             RecursionError: lambda request, error: refused(422, "the request is nested too deeply"),
-            UnicodeEncodeError: lambda request, error: refused(422, "the request holds half a character (a surrogate)"),
+            UnicodeEncodeError: lambda request, error: refused(
+                422, "the request holds half a character (a surrogate)"
+            ),
             500: lambda request, error: refused(500, "the service failed; its log says why"),
         },
     )
     return front(app, frozenset(route.path for route in routes), service.metrics, token)
 
 
-def answer(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def answer(
+    content: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
     """JSON in ASCII, since what programs print may be text that UTF-8 cannot carry."""
     return Response(json.dumps(content), status, headers, media_type="application/json")
 

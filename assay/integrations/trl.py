@@ -1,4 +1,6 @@
-"""A reward function for TRL's trainers: the data set's columns hold the tests, the judge runs behind a thread."""
+"""A reward function for TRL's trainers: the data set's columns hold the tests, the judge runs
+behind a thread.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,18 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 def code_reward(
-    fraction: bool = False, limits: Limits | None = None, slots: int | None = None, allow_weak: bool = False
+    fraction: bool = False,
+    limits: Limits | None = None,
+    slots: int | None = None,
+    allow_weak: bool = False,
 ) -> Reward:
-    """A `reward_funcs` entry of GRPOTrainer or RLOOTrainer: 1 where a completion's program passes its tests, else 0.
+    """A `reward_funcs` entry of GRPOTrainer or RLOOTrainer: 1 where a completion's program passes
+    its tests, else 0.
 
-    The columns are the fields of assay's task files: `tests` and `entry_point`, or `test_list` and `code`, and so on.
-    `fraction` gives the share of tests passed. None, which TRL leaves out, where the machine failed; the metric
-    `machine_failures` counts those. Raises DataError for a row without usable tests, SandboxError for a broken judge.
+    The columns are the fields of assay's task files: `tests` and `entry_point`, or `test_list` and
+    `code`, and so on. `fraction` gives the share of tests passed. None, which TRL leaves out, where
+    the machine failed; the metric `machine_failures` counts those. Raises DataError for a row
+    without usable tests, SandboxError for a broken judge.
     """
 
     def passes_tests(
@@ -32,9 +39,13 @@ def code_reward(
     ) -> list[float | None]:
         jobs = []
         for number, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
-            fields = {name: column[number] for name, column in columns.items() if isinstance(column, list)}
+            fields = {
+                name: column[number] for name, column in columns.items() if isinstance(column, list)
+            }
             shown = prompt if isinstance(prompt, str) else ""
-            row = {"task_id": number, "prompt": shown} | {k: v for k, v in fields.items() if v is not None}
+            row = {"task_id": number, "prompt": shown} | {
+                k: v for k, v in fields.items() if v is not None
+            }
             task = task_of(Row(row, f"row {number} of the batch"))
             jobs.append(Job(task, program(task, text_of(completion))))
         executions = shared(limits, slots, allow_weak).run(jobs)
@@ -51,4 +62,8 @@ def text_of(completion: str | Messages) -> str:
     if isinstance(completion, str):
         return completion
     content = completion[-1]["content"] if completion else ""
-    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content or ())
+    return (
+        content
+        if isinstance(content, str)
+        else "".join(part.get("text", "") for part in content or ())
+    )

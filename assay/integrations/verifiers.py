@@ -1,4 +1,6 @@
-"""assay's task sets as a taskset of verifiers: `eval assay.integrations.verifiers --env.taskset.tasks humaneval`."""
+"""assay's task sets as a taskset of verifiers: `eval assay.integrations.verifiers
+--env.taskset.tasks humaneval`.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +51,14 @@ class CodeTask(vf.Task[CodeData, vf.State, CodeTaskConfig]):
         """1 where the program passes every test; an error, never 0, where the machine failed."""
         replies = trace.assistant_messages
         task = _tasks(self.data.source)[str(self.data.id)]
-        execution = await _judged(Job(task, program(task, (replies[-1].content or "") if replies else "")))
+        execution = await _judged(
+            Job(task, program(task, (replies[-1].content or "") if replies else ""))
+        )
         value = score(execution, self.config.fraction)
         if value is None:
-            raise SandboxError(f"{task.id}: the machine could not judge a reply: {execution.detail}")
+            raise SandboxError(
+                f"{task.id}: the machine could not judge a reply: {execution.detail}"
+            )
         return value
 
     async def validate(self, runtime: vf.Runtime) -> bool | None:
@@ -68,7 +74,9 @@ class CodeTaskset(vf.Taskset[CodeTask, CodeConfig]):
         """The tasks, in the set's order."""
         for task in _tasks(self.config.tasks).values():
             prompt = "\n\n".join(message.content for message in messages(task))
-            yield CodeTask(CodeData(id=task.id, prompt=prompt, source=self.config.tasks), self.config.task)
+            yield CodeTask(
+                CodeData(id=task.id, prompt=prompt, source=self.config.tasks), self.config.task
+            )
 
 
 @cache

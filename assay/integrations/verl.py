@@ -22,12 +22,14 @@ def compute_score(
     slots: int | None = None,
     **others: object,
 ) -> float:
-    """1 where the program in `solution_str` passes its tests, else 0, or with `fraction` the share of tests passed.
+    """1 where the program in `solution_str` passes its tests, else 0, or with `fraction` the share
+    of tests passed.
 
-    `ground_truth` is JSON, or what it stands for: {"inputs", "outputs"} of a program that reads and prints, the same
-    with "fn_name" for a function, {"assert_case": [...]} or a list of asserts. `data_source` and `extra_info` are
-    verl's and change nothing. Raises DataError for anything else, and SandboxError where the machine failed: verl
-    has no way to leave a sample out, and a made-up 0 would be learned from.
+    `ground_truth` is JSON, or what it stands for: {"inputs", "outputs"} of a program that reads and
+    prints, the same with "fn_name" for a function, {"assert_case": [...]} or a list of asserts.
+    `data_source` and `extra_info` are verl's and change nothing. Raises DataError for anything
+    else, and SandboxError where the machine failed: verl has no way to leave a sample out, and a
+    made-up 0 would be learned from.
     """
     try:
         found = json.loads(ground_truth) if isinstance(ground_truth, str) else ground_truth
@@ -37,5 +39,7 @@ def compute_score(
     (execution,) = shared(slots=slots).run([Job(task, completed(task, cut(task, solution_str)))])
     value = score(execution, fraction)
     if value is None:
-        raise SandboxError(f"{data_source}: the machine could not judge a sample: {execution.detail}")
+        raise SandboxError(
+            f"{data_source}: the machine could not judge a sample: {execution.detail}"
+        )
     return value

@@ -1,4 +1,6 @@
-"""The requests and answers of the service as JSON: assay's own, SandboxFusion's, and its batches of test cases."""
+"""The requests and answers of the service as JSON: assay's own, SandboxFusion's, and its batches of
+test cases.
+"""
 
 from __future__ import annotations
 
@@ -56,24 +58,33 @@ class Cases(BaseModel):
     @property
     def of_function(self) -> bool:
         """Whether the cases call a function; else they run a program."""
-        return self.pairs.type == "function_call" or (self.pairs.type is None and bool(self.pairs.fn_name))
+        return self.pairs.type == "function_call" or (
+            self.pairs.type is None and bool(self.pairs.fn_name)
+        )
 
     def program_and_jobs(self) -> tuple[str | None, list[Job]]:
         """What is cut from the completion, and a job for each case. Raises DataError."""
         name = self.pairs.fn_name if self.of_function else None
         if self.of_function and not name:
-            raise DataError("test cases of type function_call need 'fn_name', the function's name; add it")
+            raise DataError(
+                "test cases of type function_call need 'fn_name', the function's name; add it"
+            )
         given = {"inputs": self.pairs.input, "outputs": self.pairs.output, "fn_name": name}
         task = cases.task_of(given, "test_cases")
         program = cases.cut(task, self.completion)
         whole = cases.completed(task, program)
-        return program, [Job(replace(task, checks=task.checks[n : n + 1]), whole) for n in range(len(task.checks))]
+        return program, [
+            Job(replace(task, checks=task.checks[n : n + 1]), whole)
+            for n in range(len(task.checks))
+        ]
 
 
 def job(fields: Fields, where: str = "the request") -> Job:
-    """{"task": {...}, "program": text}, or the task's fields beside the program; "completion" for a reply to cut.
+    """{"task": {...}, "program": text}, or the task's fields beside the program; "completion" for a
+    reply to cut.
 
-    A task is a row of assay's task files without id and prompt, or test cases as in cases.task_of. Raises DataError.
+    A task is a row of assay's task files without id and prompt, or test cases as in cases.task_of.
+    Raises DataError.
     """
     row, given = Row(fields, where), fields.get("task", fields)
     if not isinstance(given, Mapping):
@@ -83,7 +94,9 @@ def job(fields: Fields, where: str = "the request") -> Job:
     text = row.text("program" if "program" in fields else "completion")
     if "outputs" in given or "assert_case" in given:
         task = cases.task_of(given, where)
-        return Job(task, cases.completed(task, text if "program" in fields else cases.cut(task, text)))
+        return Job(
+            task, cases.completed(task, text if "program" in fields else cases.cut(task, text))
+        )
     task = task_of(Row({"task_id": "request", "prompt": "", **given}, where))
     if task.language != "python":
         raise row.wrong(f"the language {task.language!r} is not run here; only 'python' is")
@@ -95,20 +108,28 @@ MOST_JOBS = 10_000
 
 
 def batch(fields: Fields) -> list[Job]:
-    """{"jobs": [...]}, each as in `job`; a "task" beside them is for those without one of their own."""
+    """{"jobs": [...]}, each as in `job`; a "task" beside them is for those without one of their
+    own.
+    """
     rows = fields.get("jobs")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise DataError("the request: 'jobs' must be a list of objects, at least one")
     if len(rows) > MOST_JOBS:
-        raise DataError(f"the request: {len(rows)} jobs are more than the {MOST_JOBS} of a batch; send several")
+        raise DataError(
+            f"the request: {len(rows)} jobs are more than the {MOST_JOBS} of a batch; send several"
+        )
     common = {"task": fields["task"]} if "task" in fields else {}
     jobs = [job({**common, **row}, f"job {index}") for index, row in enumerate(rows)]
     known: dict[Task, Task] = {}
-    return [replace(one, task=known.setdefault(one.task, one.task)) for one in jobs]  # the judge makes each ready once
+    return [
+        replace(one, task=known.setdefault(one.task, one.task)) for one in jobs
+    ]  # the judge makes each ready once
 
 
 def run_answer(execution: Execution) -> dict[str, Any]:
-    """SandboxFusion's RunCodeResponse. A syntax error is a failed run, as it is there; only the machine is an Error."""
+    """SandboxFusion's RunCodeResponse. A syntax error is a failed run, as it is there; only the
+    machine is an Error.
+    """
     infra, timeout = execution.verdict is Verdict.INFRA, execution.verdict is Verdict.TIMEOUT
     passed = execution.verdict is Verdict.PASS
     stderr = execution.stderr if passed or execution.stderr else execution.detail
@@ -130,12 +151,25 @@ def run_answer(execution: Execution) -> dict[str, Any]:
 
 
 def cases_answer(asked: Cases, program: str | None, found: Sequence[Execution]) -> dict[str, Any]:
-    """SandboxFusion's EvalResult; `found` is shorter than the cases where one failed and the rest was not asked for."""
+    """SandboxFusion's EvalResult; `found` is shorter than the cases where one failed and the rest
+    was not asked for.
+    """
     tests = []
-    for execution, given, expected in zip(found, asked.pairs.input, asked.pairs.output, strict=False):
-        ran = replace(execution, verdict=Verdict.PASS) if execution.verdict is Verdict.WRONG else execution
+    for execution, given, expected in zip(
+        found, asked.pairs.input, asked.pairs.output, strict=False
+    ):
+        ran = (
+            replace(execution, verdict=Verdict.PASS)
+            if execution.verdict is Verdict.WRONG
+            else execution
+        )
         if asked.of_function:
-            shown = {"type": "function_call", "fn_name": asked.pairs.fn_name, "input": given, "output": expected}
+            shown = {
+                "type": "function_call",
+                "fn_name": asked.pairs.fn_name,
+                "input": given,
+                "output": expected,
+            }
         else:
             shown = {"input": {"stdin": given}, "output": {"stdout": expected}}
         passed = execution.verdict is Verdict.PASS

@@ -1,4 +1,5 @@
-"""Decides whether programs pass their tests; the candidate's process gets inputs and returns data, and decides nothing.
+"""Decides whether programs pass their tests; the candidate's process gets inputs and returns data,
+and decides nothing.
 
 The public names load on first use: zygotes import this package too, and must stay small.
 """

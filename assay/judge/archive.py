@@ -32,8 +32,8 @@ class Archive:
             file.parent.mkdir(parents=True, exist_ok=True)
             self._open = sqlite3.connect(file, timeout=WAIT_SECONDS, isolation_level=None)
             self._open.executescript(
-                "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;"
-                "CREATE TABLE IF NOT EXISTS verdicts (key BLOB PRIMARY KEY, execution TEXT) WITHOUT ROWID"
+                "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;CREATE TABLE IF NOT EXISTS"
+                " verdicts (key BLOB PRIMARY KEY, execution TEXT) WITHOUT ROWID"
             )
         except (OSError, sqlite3.Error) as error:
             self._give_up(error)
@@ -49,7 +49,11 @@ class Archive:
 
     def put(self, key: bytes, execution: Execution) -> None:
         """Keep one execution."""
-        self._run("INSERT OR REPLACE INTO verdicts VALUES (?, ?)", edition() + key, json.dumps(asdict(execution)))
+        self._run(
+            "INSERT OR REPLACE INTO verdicts VALUES (?, ?)",
+            edition() + key,
+            json.dumps(asdict(execution)),
+        )
 
     def close(self) -> None:
         """Let go of the file."""
@@ -66,14 +70,20 @@ class Archive:
             return None
 
     def _give_up(self, error: Exception) -> None:
-        log.warning("the verdicts in %s cannot be used (%s): judging without them", self.file, error)
+        log.warning(
+            "the verdicts in %s cannot be used (%s): judging without them", self.file, error
+        )
         self.close()
 
 
 @functools.cache
 def edition() -> bytes:
-    """What tells this judge's verdicts from another's: its own source, and the versions of Python and its packages."""
-    installed = sorted(record.name for folder in sys.path for record in Path(folder).glob("*.dist-info"))
+    """What tells this judge's verdicts from another's: its own source, and the versions of Python
+    and its packages.
+    """
+    installed = sorted(
+        record.name for folder in sys.path for record in Path(folder).glob("*.dist-info")
+    )
     digest = hashlib.blake2b("\n".join([sys.version, *installed]).encode(), digest_size=16)
     root = Path(assay.__file__).parent
     for file in sorted([*(root / "judge").glob("*.py"), *(root / "sandbox").glob("*.py")]):

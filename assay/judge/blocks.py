@@ -1,7 +1,8 @@
-"""The inside of an interpreter: a walled leaf that runs one block of code after another in one namespace.
+"""The inside of an interpreter: a walled leaf that runs one block of code after another in one
+namespace.
 
-What it says of a block is one byte; all else is what the block prints. Whatever the code does to this file's loop, it
-deceives itself alone.
+What it says of a block is one byte; all else is what the block prints. Whatever the code does to
+this file's loop, it deceives itself alone.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def main() -> None:
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     sys.argv = [""]
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # in order with what goes to stderr, and not lost with the process
+        sys.stdout.reconfigure(
+            line_buffering=True
+        )  # in order with what goes to stderr, and not lost with the process
     with contextlib.suppress(ClosedError, OSError):
         for number in itertools.count(1):
             end = ran(wire.receive().decode(), f"<block {number}>", module.__dict__)
@@ -59,9 +62,13 @@ def ran(source: str, name: str, names: dict[str, Any]) -> bytes:
 
 
 def show(error: BaseException, names: str) -> None:
-    """Print a traceback that begins in the program's own code, whose files' names begin with `names`."""
+    """Print a traceback that begins in the program's own code, whose files' names begin with
+    `names`.
+    """
     trace = error.__traceback__
     while trace and not trace.tb_frame.f_code.co_filename.startswith(names):
         trace = trace.tb_next
     with contextlib.suppress(BaseException):  # the exception and the stream are the program's
-        sys.stderr.write("".join(traceback.format_exception(type(error), error, trace, limit=-FRAMES)))
+        sys.stderr.write(
+            "".join(traceback.format_exception(type(error), error, trace, limit=-FRAMES))
+        )

@@ -1,6 +1,8 @@
-"""Frames between the test worker and the candidate: a length, then JSON; one reply for each request, by its number.
+"""Frames between the test worker and the candidate: a length, then JSON; one reply for each
+request, by its number.
 
-Before its first reply the candidate's side writes one byte, a mark, while no line of the program has run.
+Before its first reply the candidate's side writes one byte, a mark, while no line of the program
+has run.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ MIB = 1024 * 1024
 DONE, RAISED = b"+", b"!"
 """What an interpreter says of a block of code: it came to its end; it raised. Its state is kept."""
 TRACELESS, OTHER, REFUSED = b"+", b"-", b"~"
-"""Marks: the program leaves its process as it was; it may not; it may not, and is not run since another was before."""
+"""Marks: the program leaves its process as it was; it may not; it may not, and is not run since
+another was before."""
 
 
 class ClosedError(Exception):
@@ -67,7 +70,9 @@ class Wire:
             raise ClosedError from None
 
     def receive(self) -> bytes:
-        """Read one frame. Raises ClosedError, OversizedError, and UnaskedError where more than one frame has come."""
+        """Read one frame. Raises ClosedError, OversizedError, and UnaskedError where more than one
+        frame has come.
+        """
         first = self._read(CHUNK)
         while len(first) < HEADER.size:
             first += self._read(CHUNK)

@@ -34,22 +34,36 @@ class Bundle:
         self.exchanges = tuple(check for check in task.checks if isinstance(check, Exchange))
         """Of a task whose programs read and print; else empty."""
         if 0 < len(self.exchanges) < len(task.checks):
-            raise DataError(f"task {task.id!r} has exchanges beside other checks; make two tasks of it")
+            raise DataError(
+                f"task {task.id!r} has exchanges beside other checks; make two tasks of it"
+            )
         sources = [check.source for check in task.checks if isinstance(check, Check)]
         self.movable = not sources
         """Whether the tests may be made in any order: checks may build on each other."""
         self._numeric = any(map(NUMERIC.search, [task.setup, *sources]))
         tests = [[type(check).__name__, *astuple(check)] for check in task.checks]
-        known = [tests, task.setup, task.entry_point, task.checker, task.reference, stop_early, asdict(limits)]
+        known = [
+            tests,
+            task.setup,
+            task.entry_point,
+            task.checker,
+            task.reference,
+            stop_early,
+            asdict(limits),
+        ]
         self.digest = hashlib.blake2b(json.dumps(known).encode(), digest_size=32).digest()
         """Tells the task from every other, judged by whatever rules."""
 
     def key(self, program: str) -> bytes:
         """What a verdict is remembered by."""
-        return hashlib.blake2b(program.encode("utf-8", "surrogatepass"), key=self.digest, digest_size=32).digest()
+        return hashlib.blake2b(
+            program.encode("utf-8", "surrogatepass"), key=self.digest, digest_size=32
+        ).digest()
 
     def order(self, program: str, profile: Profile, order: Sequence[int] = ()) -> Order:
-        """The job of judging a function by its tests in the given order, or as they stand. Raises CodecError."""
+        """The job of judging a function by its tests in the given order, or as they stand. Raises
+        CodecError.
+        """
         own = {
             "program": program,
             "mutates": profile.mutates,
@@ -73,9 +87,17 @@ class Bundle:
             fields |= {"printed_mb": limits.printed_mb, "output_kb": limits.output_kb}
             fields |= {"checker": task.checker or USUAL}
         else:
-            fields |= {"entry_point": task.entry_point, "setup": task.setup, "checker": task.checker}
+            fields |= {
+                "entry_point": task.entry_point,
+                "setup": task.setup,
+                "checker": task.checker,
+            }
             fields |= {"stop_early": self._stop_early}
-            fields |= {"checks": [fields_of(check) for check in task.checks if not isinstance(check, Exchange)]}
+            fields |= {
+                "checks": [
+                    fields_of(check) for check in task.checks if not isinstance(check, Exchange)
+                ]
+            }
         return json.dumps(fields)[1:]
 
     def _order(self, own: dict[str, Any], profile: Profile, stdin: bytes | None = None) -> Order:

@@ -1,4 +1,6 @@
-"""Calls of the entry point with given arguments, made by the test worker, and whether each answer is the right one."""
+"""Calls of the entry point with given arguments, made by the test worker, and whether each answer
+is the right one.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ Checker = Callable[[list[Any], Any, Any], object]
 
 
 class Caller:
-    """Makes the calls of one job. `answers` are those to calls whose right value is sought, as JSON."""
+    """Makes the calls of one job. `answers` are those to calls whose right value is sought, as
+    JSON.
+    """
 
     def __init__(self, connection: Connection, entry_point: str) -> None:
         self.connection = connection
@@ -33,7 +37,8 @@ class Caller:
         self.unpacker = Unpacker({"opaque": Opaque}, nodes=sys.maxsize)  # for the data set's side
 
     def fault(self, arguments: list[Json], expected: Json, tolerance: float) -> str:
-        """Make one call: what is wrong with its answer, empty where nothing is; `expected` is a list of one, or None.
+        """Make one call: what is wrong with its answer, empty where nothing is; `expected` is a
+        list of one, or None.
 
         Raises what the program raises, Gone where it fails for good, and what the checker raises.
         """
@@ -56,7 +61,9 @@ class Caller:
         self.answers.append(dumps(answer))
         self.room -= len(self.answers[-1])
         if self.room < 0:
-            raise self.connection.fail("output", f"the answers take more than {ANSWERS_MIB} MiB in all")
+            raise self.connection.fail(
+                "output", f"the answers take more than {ANSWERS_MIB} MiB in all"
+            )
 
     def described(self, number: int, arguments: list[Json]) -> str:
         """One call for people, counted from 1: `call 3, f(1, 2)`."""
@@ -65,10 +72,11 @@ class Caller:
 
 
 def equal(value: Any, expected: Any, tolerance: float) -> bool:
-    """Whether they are equal as Python has it, or alike but for floats that are nearly the same, or both nan.
+    """Whether they are equal as Python has it, or alike but for floats that are nearly the same, or
+    both nan.
 
-    A float anywhere in lists, tuples, dicts and arrays may differ by `tolerance` (0: not at all) and 1e-7 of its size;
-    types and lengths must then agree.
+    A float anywhere in lists, tuples, dicts and arrays may differ by `tolerance` (0: not at all)
+    and 1e-7 of its size; types and lengths must then agree.
     """
     if numpy_values.is_value(value) and not numpy_values.is_value(expected) and not value.shape:
         value = value.item()
@@ -82,14 +90,20 @@ def equal(value: Any, expected: Any, tolerance: float) -> bool:
     if isinstance(expected, float | complex):
         return near(value, expected, tolerance)
     if isinstance(expected, list | tuple):
-        return len(value) == len(expected) and all(map(lambda one, two: equal(one, two, tolerance), value, expected))
+        return len(value) == len(expected) and all(
+            map(lambda one, two: equal(one, two, tolerance), value, expected)
+        )
     if isinstance(expected, dict):
-        return value.keys() == expected.keys() and all(equal(value[key], expected[key], tolerance) for key in expected)
+        return value.keys() == expected.keys() and all(
+            equal(value[key], expected[key], tolerance) for key in expected
+        )
     return False
 
 
 def near(value: complex, expected: complex, tolerance: float) -> bool:
-    """Whether two unequal floats are within the tolerance, or both nan. An infinity is near nothing."""
+    """Whether two unequal floats are within the tolerance, or both nan. An infinity is near
+    nothing.
+    """
     if cmath.isnan(value) or cmath.isnan(expected):
         return cmath.isnan(value) and cmath.isnan(expected)
     if tolerance == 0:

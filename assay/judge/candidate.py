@@ -1,4 +1,6 @@
-"""The candidate's side: a walled leaf that runs the program and answers calls with data; it knows nothing of tests."""
+"""The candidate's side: a walled leaf that runs the program and answers calls with data; it knows
+nothing of tests.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ REQUEST_MB = 256
 
 
 def main() -> None:
-    """Serve workers until they hang up: as one module after another, or, given standard streams, as a script."""
+    """Serve workers until they hang up: as one module after another, or, given standard streams, as
+    a script.
+    """
     gc.enable()
     stream = socket.socket(fileno=ROLE_FD)
     with contextlib.suppress(ClosedError):
@@ -37,7 +41,9 @@ def main() -> None:
 
 
 def serve(wire: Wire) -> None:
-    """Answer requests one by one; every reply carries its request's number. Ends with ClosedError."""
+    """Answer requests one by one; every reply carries its request's number. Ends with
+    ClosedError.
+    """
     candidate: Candidate | None = None
     while True:
         kind, number, *parts = loads(wire.receive())
@@ -52,7 +58,9 @@ def serve(wire: Wire) -> None:
 
 
 def forget() -> None:
-    """Let go of the program before: of its objects, and of what caches keep of it, which others could ask for."""
+    """Let go of the program before: of its objects, and of what caches keep of it, which others
+    could ask for.
+    """
     sys.modules.pop(MODULE, None)
     re.purge()
     for clear in typing._cleanups:  # type: ignore[attr-defined]
@@ -61,7 +69,9 @@ def forget() -> None:
 
 
 class Candidate:
-    """One program and the objects it has handed out. `used`: the process has run another program before."""
+    """One program and the objects it has handed out. `used`: the process has run another program
+    before.
+    """
 
     def __init__(self, wire: Wire, used: bool = False) -> None:
         self.wire = wire
@@ -103,10 +113,13 @@ class Candidate:
         except BaseException as error:  # noqa: BLE001  the program's own code ran: whatever it raises is its answer
             return frame(number, *raised(error))
 
-    def load(self, program: str, entry_point: str, mutates: bool, handles: bool, callbacks: bool) -> list[Json]:
+    def load(
+        self, program: str, entry_point: str, mutates: bool, handles: bool, callbacks: bool
+    ) -> list[Json]:
         """Compile and run the program as a module; answers whether it has the entry point.
 
-        Before that comes the mark. Who is handed objects of ours, or hands out its own, leaves traces.
+        Before that comes the mark. Who is handed objects of ours, or hands out its own, leaves
+        traces.
         """
         self.mutates = mutates
         if handles:
@@ -129,19 +142,29 @@ class Candidate:
         return ["value", hasattr(self.module, entry_point)]
 
     def call(self, target: str | int, packed: list[Json], named: dict[str, Json]) -> list[Json]:
-        """Call a name of the module, or an object by its number; answers value, which argument it is, mutations."""
-        called: Any = getattr(self.module, target) if isinstance(target, str) else self.handles[target]
+        """Call a name of the module, or an object by its number; answers value, which argument it
+        is, mutations.
+        """
+        called: Any = (
+            getattr(self.module, target) if isinstance(target, str) else self.handles[target]
+        )
         sent = [dumps(data) for data in packed] if self.mutates else []
         arguments = [self.unpacker.value(data) for data in packed]
         named = {name: self.unpacker.value(data) for name, data in named.items()}
         value = called(*arguments, **named)
-        same = next((at for at, it in enumerate(arguments) if it is value and not is_iterator(value)), None)
+        same = next(
+            (at for at, it in enumerate(arguments) if it is value and not is_iterator(value)), None
+        )
         return ["value", self.packer.pack(value), same, self.mutations(arguments, sent)]
 
     def mutations(self, arguments: list[Any], sent: list[str]) -> list[Json]:
         """The new value of each argument that is no longer what was `sent`, by its index."""
         now = [self.packer.pack(argument) for argument, _ in zip(arguments, sent, strict=False)]
-        return [[at, new] for at, (new, old) in enumerate(zip(now, sent, strict=True)) if dumps(new) != old]
+        return [
+            [at, new]
+            for at, (new, old) in enumerate(zip(now, sent, strict=True))
+            if dumps(new) != old
+        ]
 
     def name(self, name: str) -> list[Json]:
         """A global of the program: data as data, what can be called as a function of that name."""
@@ -162,7 +185,11 @@ class Candidate:
     def call_back(self, function: int, /, *arguments: Any, **named: Any) -> Any:
         """Call a function that the check passed; until it returns, it may ask for more itself."""
         at = self.at
-        self.wire.send(frame(at, "callback", function, self.packer.pack(list(arguments)), self.packer.pack(named)))
+        self.wire.send(
+            frame(
+                at, "callback", function, self.packer.pack(list(arguments)), self.packer.pack(named)
+            )
+        )
         while True:
             kind, number, *parts = loads(self.wire.receive())
             if kind == "returned":
@@ -175,7 +202,9 @@ class Candidate:
             self.wire.send(self.answered(number, kind, parts))
 
     def opaque(self, value: object) -> Json:
-        """Stands for an object that is no data: what it yields crosses, or its type's name and its truth."""
+        """Stands for an object that is no data: what it yields crosses, or its type's name and its
+        truth.
+        """
         if is_iterator(value):
             return self.packer.snapshot(cast("Iterator[Any]", value))
         truth = None
@@ -185,7 +214,9 @@ class Candidate:
 
     def handle(self, value: object) -> Json:
         """The number of an object that tests may reach into, and its type's name."""
-        at = next((at for at, known in enumerate(self.handles) if known is value), len(self.handles))
+        at = next(
+            (at for at, known in enumerate(self.handles) if known is value), len(self.handles)
+        )
         if at == len(self.handles):
             self.handles.append(value)
         return {"handle": [at, type(value).__name__]}

@@ -26,7 +26,9 @@ class Channel:
         return len(self._outgoing)
 
     def hand(self, descriptors: Sequence[int], frame: bytes) -> None:
-        """Write descriptors with one byte, then a frame. Raises OSError where the descriptors cannot be sent."""
+        """Write descriptors with one byte, then a frame. Raises OSError where the descriptors
+        cannot be sent.
+        """
         data = START + HEADER.pack(len(frame)) + frame
         self._outgoing += data[socket.send_fds(self.stream, [data], descriptors) :]
         self.flush()

@@ -1,4 +1,6 @@
-"""Whether what a program printed is right: pure functions of two texts, chosen by name in a task's `checker`."""
+"""Whether what a program printed is right: pure functions of two texts, chosen by name in a task's
+`checker`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def tokens(output: str, expected: str) -> bool:
 
 
 def floats(output: str, expected: str) -> bool:
-    """As `tokens`, but fractions may be 1e-6 off, absolutely or relatively; one for a whole number absolutely."""
+    """As `tokens`, but fractions may be 1e-6 off, absolutely or relatively; one for a whole number
+    absolutely.
+    """
     given, wanted = output.split(), expected.split()
     return len(given) == len(wanted) and all(map(close, given, wanted))
 
@@ -63,7 +67,9 @@ def close(given: str, wanted: str) -> bool:
 
 def difference(output: str, expected: str) -> str:
     """The first line that differs, for people."""
-    for number, (given, wanted) in enumerate(zip_longest(stripped(output), stripped(expected)), start=1):
+    for number, (given, wanted) in enumerate(
+        zip_longest(stripped(output), stripped(expected)), start=1
+    ):
         if given != wanted:
             return f"line {number} is {shortened(given)}, not {shortened(wanted)}"
     return "spaces or line ends differ"

@@ -1,4 +1,6 @@
-"""The judge as the trainer holds it: asynchronous, many jobs at once, every process behind it ended on the way out."""
+"""The judge as the trainer holds it: asynchronous, many jobs at once, every process behind it ended
+on the way out.
+"""
 
 from __future__ import annotations
 
@@ -42,20 +44,23 @@ class Job:
 
     task: Task
     program: str | None
-    """A whole program; None, where the completion held no code, is NO_CODE without running anything."""
+    """A whole program; None, where the completion held no code, is NO_CODE without running
+    anything."""
 
 
 class Judge:
-    """Judges programs in walled processes; an async context manager. Its processes die with the thread that entered.
+    """Judges programs in walled processes; an async context manager. Its processes die with the
+    thread that entered.
 
-    Raises SandboxError where the walls are not sound (unless `allow_weak`), where the supervisor dies or hangs, and
-    where the machine fails too often (see Breaker). `slots` programs run at once: the available cores unless given. A
-    program that was judged before is not run again: the last verdicts are remembered, and in the file `archive`, where
-    given, all.
+    Raises SandboxError where the walls are not sound (unless `allow_weak`), where the supervisor
+    dies or hangs, and where the machine fails too often (see Breaker). `slots` programs run at
+    once: the available cores unless given. A program that was judged before is not run again: the
+    last verdicts are remembered, and in the file `archive`, where given, all.
     """
 
     def __init__(
-        self, limits: Limits | None = None, slots: int | None = None, stop_early: bool = True, allow_weak: bool = False,
+        self, limits: Limits | None = None, slots: int | None = None, stop_early: bool = True,
+        allow_weak: bool = False,
         archive: Path | None = None,
     ) -> None:  # fmt: skip
         self.limits = limits or Limits()
@@ -75,7 +80,9 @@ class Judge:
     async def __aenter__(self) -> Judge:
         isolation = await asyncio.to_thread(probe)
         if not (isolation.sound or self.allow_weak):
-            raise SandboxError(f"isolation is tier {isolation.tier} here: {isolation.advice}; see `assay doctor`")
+            raise SandboxError(
+                f"isolation is tier {isolation.tier} here: {isolation.advice}; see `assay doctor`"
+            )
         await self._line.start(self.limits, self.slots, isolation.walls)
         if self._archive is not None:
             self._memory.archive = Archive(self._archive)
@@ -93,9 +100,13 @@ class Judge:
         return self._line.broken
 
     async def run(self, job: Job) -> Execution:
-        """Judge one program. Raises DataError for a task without checks, SandboxError when the judge is broken."""
+        """Judge one program. Raises DataError for a task without checks, SandboxError when the
+        judge is broken.
+        """
         if not job.task.checks:
-            raise DataError(f"task {job.task.id!r} has no checks: nothing could be wrong with any program")
+            raise DataError(
+                f"task {job.task.id!r} has no checks: nothing could be wrong with any program"
+            )
         total = len(job.task.checks)
         if job.program is None:
             return Execution(Verdict.NO_CODE, total=total, detail="the completion holds no program")
@@ -104,20 +115,27 @@ class Judge:
         self._count(job.task, execution)
         return replace(execution, total=total)
 
-    async def execute(self, program: str, stdin: str = "", seconds: float | None = None) -> Execution:
-        """Run a program that no task asks for: PASS where it exits with 0; `output` and `stderr` hold what it wrote.
+    async def execute(
+        self, program: str, stdin: str = "", seconds: float | None = None
+    ) -> Execution:
+        """Run a program that no task asks for: PASS where it exits with 0; `output` and `stderr`
+        hold what it wrote.
 
         It has `seconds` of CPU time, from the usual limit to ten times that. Raises SandboxError.
         """
         usual = self.limits.cpu_seconds
         profile = Profile(stretch=min(max((seconds or usual) / usual, 1.0), LONGEST))
         bundle = self._bundle(ANY_PROGRAM)
-        execution = await self._line.execute(bundle.exchange(program, profile, stdin, expected=None))
+        execution = await self._line.execute(
+            bundle.exchange(program, profile, stdin, expected=None)
+        )
         self._count(ANY_PROGRAM, execution)
         return execution
 
     def interpreter(self) -> Interpreter:
-        """A walled Python that keeps its state from one block of code to the next; an async context manager."""
+        """A walled Python that keeps its state from one block of code to the next; an async context
+        manager.
+        """
         return Interpreter(self._line, self._breaker)
 
     async def stream(self, jobs: Iterable[Job]) -> AsyncIterator[tuple[int, Execution]]:
@@ -126,7 +144,10 @@ class Judge:
         under_way: dict[asyncio.Task[Execution], int] = {}
         try:
             while True:
-                while len(under_way) < AHEAD * self.slots and (entry := next(numbered, None)) is not None:
+                while (
+                    len(under_way) < AHEAD * self.slots
+                    and (entry := next(numbered, None)) is not None
+                ):
                     under_way[asyncio.create_task(self.run(entry[1]))] = entry[0]
                 if not under_way:
                     return
@@ -150,7 +171,9 @@ class Judge:
         return [found[index] for index in range(len(jobs))]
 
     async def _judged(self, task: Task, program: str) -> Execution:
-        """Judge one program plainly, and where that is unlike the task's reference, with what that needs."""
+        """Judge one program plainly, and where that is unlike the task's reference, with what that
+        needs.
+        """
         key = self._bundle(task).digest
         try:
             task = await self._references.completed(key, task)
@@ -161,7 +184,9 @@ class Judge:
                 if profile is not None and profile != PLAIN:
                     execution = await self._execute(task, program, profile)
                 if profile is not None and execution.detail.startswith(WALL):
-                    execution = replace(execution, verdict=Verdict.WRONG)  # which the reference does not come to
+                    execution = replace(
+                        execution, verdict=Verdict.WRONG
+                    )  # which the reference does not come to
         except SandboxError as error:
             if self._line.broken:
                 raise
@@ -181,7 +206,9 @@ class Judge:
         return execution
 
     async def _answers(self, task: Task) -> tuple[Execution, list[str]]:
-        return await self._line.answers(self._bundle(task).order(task.reference or "", Profile(stretch=LONGEST)))
+        return await self._line.answers(
+            self._bundle(task).order(task.reference or "", Profile(stretch=LONGEST))
+        )
 
     def _bundle(self, task: Task) -> Bundle:
         if id(task) not in self._bundles:
@@ -197,10 +224,13 @@ class Judge:
 
 
 def judge_all(
-    jobs: Sequence[Job], limits: Limits | None = None, slots: int | None = None, stop_early: bool = True,
+    jobs: Sequence[Job], limits: Limits | None = None, slots: int | None = None,
+    stop_early: bool = True,
     progress: Callable[[int, Execution], None] | None = None, allow_weak: bool = False,
 ) -> list[Execution]:  # fmt: skip
-    """Judge many programs and wait for all; `progress(index, execution)` is called as each ends. Raises like Judge."""
+    """Judge many programs and wait for all; `progress(index, execution)` is called as each ends.
+    Raises like Judge.
+    """
 
     async def all_of_them() -> list[Execution]:
         async with Judge(limits, slots, stop_early, allow_weak) as judge:

@@ -1,8 +1,11 @@
-"""Values across the wall: data of exact built-in types in, data of exact built-in types out; never pickle, never eval.
+"""Values across the wall: data of exact built-in types in, data of exact built-in types out; never
+pickle, never eval.
 
-JSON carries what it can as itself (None, bool, int, finite float, str, list); the rest is an object with one key, its
-tag: `(1, 2)` is `{"tuple": [1, 2]}`. Instances of subclasses collapse to their base by the base's own methods. The
-sender may be hostile: it is the reader that can only build these types, and refuses everything else.
+JSON carries what it can as itself (None, bool, int, finite float, str, list); the rest is an object
+with one key, its
+tag: `(1, 2)` is `{"tuple": [1, 2]}`. Instances of subclasses collapse to their base by the base's
+own methods. The sender may be hostile: it is the reader that can only build these types, and
+refuses everything else.
 """
 
 from __future__ import annotations
@@ -23,24 +26,40 @@ from assay.judge import numpy_values
 
 DEPTH, NODES, ITEMS = 200, 1_000_000, 100_000
 RECURSION = 20_000
-"""Levels of JSON that surely fit on a stack; the reader goes no deeper even where a check allows Python to."""
+"""Levels of JSON that surely fit on a stack; the reader goes no deeper even where a check allows
+Python to."""
 DECIMAL_EXPONENT = 100_000
 """Of a larger one, `int()` and `round()` would make a number that no machine holds."""
 INT_BITS, INT_DIGITS = 13_000, 1_000_000
-"""Larger ints travel as hexadecimal: decimal text takes quadratic time, and Python refuses over 4,300 digits."""
+"""Larger ints travel as hexadecimal: decimal text takes quadratic time, and Python refuses over
+4,300 digits."""
 
 Json = Any
 BARE = frozenset((type(None), bool, int, str))
 BARE_OR_FLOAT = BARE | {float}
 UNHASHABLE = frozenset(
-    ("set", "dict", "bytearray", "deque", "Counter", "OrderedDict", "defaultdict", "array", "keys", "values", "items")
+    (
+        "set",
+        "dict",
+        "bytearray",
+        "deque",
+        "Counter",
+        "OrderedDict",
+        "defaultdict",
+        "array",
+        "keys",
+        "values",
+        "items",
+    )
 )
 KEYED = {"set": 1, "frozenset": 1, "keys": 1, "dict": 2}
 """Tags whose parts are keys, or of which every second one is."""
 BUILTINS: dict[str, Any] = {
     made.__name__: made
-    for made in (int, float, str, bool, list, tuple, dict, set, frozenset, bytes, bytearray, complex, object, type,
-                 range, len, sum, min, max, abs, sorted, ord, chr, all, any, print, repr, round, divmod, pow, hash)
+    for made in (int, float, str, bool, list, tuple, dict, set, frozenset, bytes, bytearray,
+        complex, object, type,
+                 range, len, sum, min, max, abs, sorted, ord, chr, all, any, print, repr, round,
+                 divmod, pow, hash)
 }  # fmt: skip
 BUILTIN_NAMES = {id(made): name for name, made in BUILTINS.items()}
 
@@ -89,7 +108,13 @@ class Packer:
             tag, parts, _, _ = KINDS[kind]
             taken = parts(value)
             packed = self.pack(taken, depth - 1)
-            return {tag: self._keys(tag, packed, taken) if tag in KEYED and packed is not taken else packed}
+            return {
+                tag: (
+                    self._keys(tag, packed, taken)
+                    if tag in KEYED and packed is not taken
+                    else packed
+                )
+            }
         return self._unusual(value, kind, depth)
 
     def snapshot(self, iterator: Iterator[Any], depth: int = DEPTH) -> Json:
@@ -100,7 +125,9 @@ class Packer:
         return {"iterator": self._items(items, depth - 1)}
 
     def _keys(self, tag: str, packed: list[Json], taken: list[Any]) -> list[Json]:
-        """Keys that collapse to what cannot be a key, an instance of a hashable kind of dict say, are foreign."""
+        """Keys that collapse to what cannot be a key, an instance of a hashable kind of dict say,
+        are foreign.
+        """
         for at in range(0, len(packed), KEYED[tag]):
             if unhashable(packed[at]):
                 packed[at] = self.foreign(taken[at])
@@ -110,8 +137,14 @@ class Packer:
         kinds = set(map(type, values))
         if (
             kinds <= BARE_OR_FLOAT
-            and (float not in kinds or all(math.isfinite(value) for value in values if type(value) is float))
-            and (int not in kinds or all(value.bit_length() < INT_BITS for value in values if type(value) is int))
+            and (
+                float not in kinds
+                or all(math.isfinite(value) for value in values if type(value) is float)
+            )
+            and (
+                int not in kinds
+                or all(value.bit_length() < INT_BITS for value in values if type(value) is int)
+            )
         ):
             return values
         return [self.pack(value, depth) for value in values]
@@ -164,10 +197,14 @@ def dumps(packed: Json) -> str:
 
 
 def loads(text: bytes) -> Json:
-    """JSON data of one frame. Raises CodecError for what is no JSON, or nested too deeply to be honest."""
+    """JSON data of one frame. Raises CodecError for what is no JSON, or nested too deeply to be
+    honest.
+    """
     limit = sys.getrecursionlimit()
     try:
-        if limit > RECURSION:  # a check has lifted it, and the stack would end before the nesting does
+        if (
+            limit > RECURSION
+        ):  # a check has lifted it, and the stack would end before the nesting does
             sys.setrecursionlimit(RECURSION)
         return _decoder.decode(text.decode())
     except (ValueError, RecursionError) as error:
@@ -178,9 +215,13 @@ def loads(text: bytes) -> Json:
 
 
 class Unpacker:
-    """Rebuilds values from JSON data; `foreign` builds what carries a tag of its own (opaque objects, handles)."""
+    """Rebuilds values from JSON data; `foreign` builds what carries a tag of its own (opaque
+    objects, handles).
+    """
 
-    def __init__(self, foreign: dict[str, Callable[[Json], Any]] | None = None, nodes: int = NODES) -> None:
+    def __init__(
+        self, foreign: dict[str, Callable[[Json], Any]] | None = None, nodes: int = NODES
+    ) -> None:
         self.foreign = foreign or {}
         self.nodes = self.left = nodes
 
@@ -224,9 +265,11 @@ class Unpacker:
 
 
 def rebuilt_set(parts: list[Any]) -> set[Any]:
-    """A set that iterates in the sender's order, which the table's size and the order of insertion decide.
+    """A set that iterates in the sender's order, which the table's size and the order of insertion
+    decide.
 
-    A set grown one by one has a larger table than one merged from another set; small ints then iterate differently.
+    A set grown one by one has a larger table than one merged from another set; small ints then
+    iterate differently.
     """
     size, *items = parts
     grown = set(items)
@@ -275,7 +318,8 @@ class Kind(NamedTuple):
     tag: str
     parts: Callable[[Any], Any]
     written: type
-    """What the parts are in JSON: a range, where a list should be, would stand for more of them than anybody counts."""
+    """What the parts are in JSON: a range, where a list should be, would stand for more of them
+    than anybody counts."""
     made: Callable[[Any], Any]
 
 
@@ -283,34 +327,64 @@ def _each(make: Callable[..., Any]) -> Callable[[list[Any]], Any]:
     return lambda parts: make(*parts)
 
 
-CONSTANT = Kind("constant", str, str, {"NotImplemented": NotImplemented, "Ellipsis": Ellipsis}.__getitem__)
+CONSTANT = Kind(
+    "constant", str, str, {"NotImplemented": NotImplemented, "Ellipsis": Ellipsis}.__getitem__
+)
 KINDS: dict[type, Kind] = {
     tuple: Kind("tuple", list, list, tuple),
     dict: Kind("dict", lambda it: [part for pair in it.items() for part in pair], list, _pairs),
     set: Kind("set", lambda it: [it.__sizeof__(), *it], list, rebuilt_set),
-    frozenset: Kind("frozenset", lambda it: [it.__sizeof__(), *it], list, lambda parts: frozenset(rebuilt_set(parts))),
+    frozenset: Kind(
+        "frozenset",
+        lambda it: [it.__sizeof__(), *it],
+        list,
+        lambda parts: frozenset(rebuilt_set(parts)),
+    ),
     bytes: Kind("bytes", lambda it: it.decode("latin-1"), str, lambda text: text.encode("latin-1")),
-    bytearray: Kind("bytearray", lambda it: it.decode("latin-1"), str, lambda text: bytearray(text.encode("latin-1"))),
+    bytearray: Kind(
+        "bytearray",
+        lambda it: it.decode("latin-1"),
+        str,
+        lambda text: bytearray(text.encode("latin-1")),
+    ),
     complex: Kind("complex", lambda it: [it.real, it.imag], list, _each(complex)),
     range: Kind("range", lambda it: [it.start, it.stop, it.step], list, _each(range)),
-    deque: Kind("deque", lambda it: [it.maxlen, *it], list, lambda parts: deque(parts[1:], maxlen=parts[0])),
+    deque: Kind(
+        "deque", lambda it: [it.maxlen, *it], list, lambda parts: deque(parts[1:], maxlen=parts[0])
+    ),
     Counter: Kind("Counter", dict, dict, lambda parts: Counter(_dict(parts))),
     OrderedDict: Kind("OrderedDict", dict, dict, lambda parts: OrderedDict(_dict(parts))),
     defaultdict: Kind(
-        "defaultdict", lambda it: [it.default_factory, dict(it)], list, lambda parts: defaultdict(parts[0], parts[1])
+        "defaultdict",
+        lambda it: [it.default_factory, dict(it)],
+        list,
+        lambda parts: defaultdict(parts[0], parts[1]),
     ),
     type({}.keys()): Kind("keys", list, list, lambda items: dict.fromkeys(items).keys()),
     type({}.values()): Kind("values", list, list, lambda items: dict(enumerate(items)).values()),
-    type({}.items()): Kind("items", list, list, lambda items: {key: value for key, value in items}.items()),  # noqa: C416  dict() would read parts to their end
+    # dict() would read parts to their end
+    type({}.items()): Kind(
+        "items",
+        list,
+        list,
+        lambda items: {key: value for key, value in items}.items(),  # noqa: C416
+    ),
     Decimal: Kind("Decimal", str, str, _decimal),
     Fraction: Kind("Fraction", lambda it: [it.numerator, it.denominator], list, _fraction),
-    array.array: Kind("array", lambda it: [it.typecode, *it], list, lambda parts: array.array(parts[0], parts[1:])),
+    array.array: Kind(
+        "array", lambda it: [it.typecode, *it], list, lambda parts: array.array(parts[0], parts[1:])
+    ),
     datetime.timedelta: Kind(
-        "timedelta", lambda it: [it.days, it.seconds, it.microseconds], list, _each(datetime.timedelta)
+        "timedelta",
+        lambda it: [it.days, it.seconds, it.microseconds],
+        list,
+        _each(datetime.timedelta),
     ),
     datetime.date: Kind("date", datetime.date.isoformat, str, datetime.date.fromisoformat),
     datetime.time: Kind("time", datetime.time.isoformat, str, datetime.time.fromisoformat),
-    datetime.datetime: Kind("datetime", datetime.datetime.isoformat, str, datetime.datetime.fromisoformat),
+    datetime.datetime: Kind(
+        "datetime", datetime.datetime.isoformat, str, datetime.datetime.fromisoformat
+    ),
     type(NotImplemented): CONSTANT,
     type(Ellipsis): CONSTANT,
 }

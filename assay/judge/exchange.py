@@ -1,4 +1,6 @@
-"""The worker's side of an exchange: hands a program its standard streams, reads what it prints, and checks that."""
+"""The worker's side of an exchange: hands a program its standard streams, reads what it prints, and
+checks that.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ class FailedError(Exception):
 
 
 def report(job: dict[str, Any], wire: Wire, stdin: int) -> dict[str, Any]:
-    """As worker.report, and `output`: what the program printed; `exits`: whether its own end is still to be awaited."""
+    """As worker.report, and `output`: what the program printed; `exits`: whether its own end is
+    still to be awaited.
+    """
     ended: list[list[str]] = []
     broken, output = None, b""
     try:
@@ -41,7 +45,9 @@ def report(job: dict[str, Any], wire: Wire, stdin: int) -> dict[str, Any]:
 
 
 def printed(job: dict[str, Any], wire: Wire, stdin: int) -> bytes:
-    """All that the program prints. Raises FailedError where it does not start, or prints more than is allowed."""
+    """All that the program prints. Raises FailedError where it does not start, or prints more than
+    is allowed.
+    """
     reading, writing = os.pipe()
     try:
         try:

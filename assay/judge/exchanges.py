@@ -1,4 +1,6 @@
-"""Programs that read and print: one run for each exchange, the one that tells most programs apart first."""
+"""Programs that read and print: one run for each exchange, the one that tells most programs apart
+first.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Exchanges:
 
         async def one(at: int) -> Execution:
             exchange = bundle.exchanges[at]
-            return await self._line.execute(bundle.exchange(program, profile, exchange.stdin, exchange.stdout))
+            return await self._line.execute(
+                bundle.exchange(program, profile, exchange.stdin, exchange.stdout)
+            )
 
         order = self._tally.order(bundle.digest, len(bundle.exchanges))
         if not self._stop_early:
@@ -47,10 +51,14 @@ class Exchanges:
 def whole(found: Mapping[int, Execution]) -> Execution:
     """One execution from those of a program's exchanges by their numbers.
 
-    The first that failed decides, one that the machine failed only where no other did. Time and memory are the most
-    that any exchange took, since each has the limits to itself; wall time is the sum.
+    The first that failed decides, one that the machine failed only where no other did. Time and
+    memory are the most that any exchange took, since each has the limits to itself; wall time is
+    the sum.
     """
-    numbers = sorted(found, key=lambda at: (found[at].verdict is Verdict.PASS, found[at].verdict is Verdict.INFRA, at))
+    numbers = sorted(
+        found,
+        key=lambda at: (found[at].verdict is Verdict.PASS, found[at].verdict is Verdict.INFRA, at),
+    )
     decides = found[numbers[0]]
     return replace(
         decides,

@@ -1,4 +1,6 @@
-"""The right answers that a task leaves to its reference: found once, behind the same walls, and kept on disk."""
+"""The right answers that a task leaves to its reference: found once, behind the same walls, and
+kept on disk.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ Answers = Callable[[Task], Awaitable[tuple[Execution, list[str]]]]
 async def completed(task: Task, answers: Answers) -> Task:
     """The task with an expected value in every call.
 
-    Raises DataError for a call that cannot be read, or that the reference does not answer with data inside the limits;
-    SandboxError where the machine failed.
+    Raises DataError for a call that cannot be read, or that the reference does not answer with data
+    inside the limits; SandboxError where the machine failed.
     """
     for number, check in enumerate(task.checks, start=1):
         if isinstance(check, Call):
@@ -48,7 +50,9 @@ async def completed(task: Task, answers: Answers) -> Task:
 
 
 def fields_of(check: Check | Call) -> Json:
-    """One check on its way to the worker: a source, or [arguments, [expected] or None, tolerance]."""
+    """One check on its way to the worker: a source, or [arguments, [expected] or None,
+    tolerance].
+    """
     if isinstance(check, Call):
         expected = None if check.expected is None else [loads(check.expected.encode())]
         return [loads(check.arguments.encode()), expected, check.tolerance]
@@ -56,7 +60,11 @@ def fields_of(check: Check | Call) -> Json:
 
 
 def _filled(check: Check | Call | Exchange, answers: Iterator[str]) -> Check | Call | Exchange:
-    return replace(check, expected=next(answers)) if isinstance(check, Call) and check.expected is None else check
+    return (
+        replace(check, expected=next(answers))
+        if isinstance(check, Call) and check.expected is None
+        else check
+    )
 
 
 def _refuse_unreadable(task: Task, number: int, call: Call) -> None:
@@ -67,24 +75,35 @@ def _refuse_unreadable(task: Task, number: int, call: Call) -> None:
             raise CodecError("the arguments are no list")
         reader.value(expected)
     except CodecError as error:
-        raise DataError(f"task {task.id!r}, call {number}: {error}; write it in the judge's JSON") from None
+        raise DataError(
+            f"task {task.id!r}, call {number}: {error}; write it in the judge's JSON"
+        ) from None
     if call.expected is None and task.reference is None:
-        raise DataError(f"task {task.id!r}, call {number}: no expected value, and no reference to ask; add one of them")
+        raise DataError(
+            f"task {task.id!r}, call {number}: no expected value, and no reference to ask; add one"
+            " of them"
+        )
 
 
 async def _asked(task: Task, answers: Answers) -> list[str]:
     execution, found = await answers(task)
     if execution.verdict is Verdict.INFRA:
-        raise SandboxError(f"task {task.id!r}: its reference could not be asked: {execution.detail}")
+        raise SandboxError(
+            f"task {task.id!r}: its reference could not be asked: {execution.detail}"
+        )
     if execution.verdict is not Verdict.PASS or len(found) != len(task.checks):
         which = f"after {len(found)} of {len(task.checks)} calls"
         advice = "mend it, leave the call out, or raise the judge's limits"
         raise DataError(
-            f"task {task.id!r}: its own reference fails {which} ({execution.verdict}): {execution.detail}; {advice}"
+            f"task {task.id!r}: its own reference fails {which} ({execution.verdict}):"
+            f" {execution.detail}; {advice}"
         )
     for number, answer in enumerate(found, start=1):
         if OPAQUE in answer and not task.checker:
-            raise DataError(f"task {task.id!r}, call {number}: the reference's answer is no data; give it a checker")
+            raise DataError(
+                f"task {task.id!r}, call {number}: the reference's answer is no data; give it a"
+                " checker"
+            )
     return found
 
 
@@ -92,7 +111,12 @@ def _file(task: Task, sought: Sequence[Call]) -> Path:
     calls = [call.arguments for call in sought]
     parts = [VERSION, sys.version_info[:2], task.reference, task.setup, task.entry_point, calls]
     name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay" / "expected" / f"{name}.json"
+    return (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        / "assay"
+        / "expected"
+        / f"{name}.json"
+    )
 
 
 def _kept(file: Path, count: int) -> list[str] | None:

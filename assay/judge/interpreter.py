@@ -1,4 +1,6 @@
-"""A walled Python that keeps its state from one block of code to the next, as the trainer holds it."""
+"""A walled Python that keeps its state from one block of code to the next, as the trainer holds
+it.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +20,24 @@ STAYS = ("done", "error")
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What became of one block of code. All of it is the program's to forge: never a sign that something is right."""
+    """What became of one block of code. All of it is the program's to forge: never a sign that
+    something is right.
+    """
 
     output: str
-    """What it printed, with its last expression's value or the traceback of what it raised; up to 8 KiB of that, and a
-    line that says so where the interpreter has ended."""
+    """What it printed, with its last expression's value or the traceback of what it raised; up to 8
+    KiB of that, and a line that says so where the interpreter has ended."""
     ended: Literal["done", "error", "timeout", "memory", "output", "died"]
-    """`error`: it raised, and the state is kept; after all but `done` and `error` the next block starts anew."""
+    """`error`: it raised, and the state is kept; after all but `done` and `error` the next block
+    starts anew."""
 
 
 class Interpreter:
-    """Runs blocks of Python, each at most as long as the judge's limits allow a program, all together ten times that.
+    """Runs blocks of Python, each at most as long as the judge's limits allow a program, all
+    together ten times that.
 
-    It starts with its first block, is stopped between blocks, and is gone when the context ends. If the machine ends
-    it, the blocks before are run again in a new one, which must print the same.
+    It starts with its first block, is stopped between blocks, and is gone when the context ends. If
+    the machine ends it, the blocks before are run again in a new one, which must print the same.
     """
 
     def __init__(self, line: Line, breaker: Breaker) -> None:
@@ -51,7 +57,8 @@ class Interpreter:
     async def run(self, code: str) -> Observation:
         """Run a block where the ones before have run.
 
-        Raises RolloutLostError where the machine fails it twice, SandboxError where nothing can be run any more.
+        Raises RolloutLostError where the machine fails it twice, SandboxError where nothing can be
+        run any more.
         """
         async with self._lock:
             try:
@@ -82,7 +89,9 @@ class Interpreter:
             for past, seen in self._past:
                 if await self._sent(past) != seen:
                     self._leave()
-                    raise RolloutLostError("the machine ended an interpreter whose code did not do the same again")
+                    raise RolloutLostError(
+                        "the machine ended an interpreter whose code did not do the same again"
+                    )
         return await self._sent(code)
 
     async def _sent(self, code: str) -> Observation:

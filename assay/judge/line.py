@@ -1,4 +1,6 @@
-"""The line to the supervisor: starts it, sends orders, takes executions, and ends every process behind it."""
+"""The line to the supervisor: starts it, sends orders, takes executions, and ends every process
+behind it.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,20 @@ class Line:
         """Start a supervisor; the `required` walls must stand. Raises SandboxError."""
         ours, self._process = started()
         reader, self._writer = await asyncio.open_connection(sock=ours)
-        frame = json.dumps({"limits": asdict(limits), "slots": slots, "required": list(required)}).encode()
+        frame = json.dumps(
+            {"limits": asdict(limits), "slots": slots, "required": list(required)}
+        ).encode()
         self._writer.write(LENGTH.pack(len(frame)) + frame)
         self.broken = ""
-        self._tasks = [asyncio.create_task(self._listen(reader)), asyncio.create_task(self._watch())]
+        self._tasks = [
+            asyncio.create_task(self._listen(reader)),
+            asyncio.create_task(self._watch()),
+        ]
 
     async def execute(self, order: Order) -> Execution:
-        """Have one job done; cancelled, it is dropped wherever it is. Raises SandboxError when the line is broken."""
+        """Have one job done; cancelled, it is dropped wherever it is. Raises SandboxError when the
+        line is broken.
+        """
         return execution_of((await self.sent(order))["execution"])
 
     async def answers(self, order: Order) -> tuple[Execution, list[str]]:
@@ -71,7 +80,9 @@ class Line:
             self._waiting.pop(number, None)
 
     def drop(self, number: int) -> None:
-        """Nobody waits any longer for what was ordered under a number, or wants the interpreter that it opened."""
+        """Nobody waits any longer for what was ordered under a number, or wants the interpreter
+        that it opened.
+        """
         if not self.broken:
             self._writer.write(NUMBERED.pack(4, number))
 
@@ -81,7 +92,9 @@ class Line:
         for task in self._tasks:
             task.cancel()
         self._writer.close()
-        for _ in range(1000):  # not by a thread: a judge that is closed when Python ends can have none
+        for _ in range(
+            1000
+        ):  # not by a thread: a judge that is closed when Python ends can have none
             if self._process.poll() is not None:
                 return
             await asyncio.sleep(0.01)
@@ -108,7 +121,9 @@ class Line:
                 future.set_result(frame)
 
     async def _watch(self) -> None:
-        """End a supervisor that stays silent; counted in looks, since the loop of the trainer may stand still too."""
+        """End a supervisor that stays silent; counted in looks, since the loop of the trainer may
+        stand still too.
+        """
         silent = 0
         while silent < LOOKS:
             self._heard = False
@@ -135,7 +150,8 @@ def started() -> tuple[socket.socket, subprocess.Popen[bytes]]:
         try:
             process = subprocess.Popen(
                 [sys.executable, *SUPERVISOR, str(theirs.fileno())], pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True, cwd="/",
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+                cwd="/",
             )  # fmt: skip
         except OSError as error:
             ours.close()

@@ -33,7 +33,9 @@ class Latest(OrderedDict[K, V]):
 
 
 class Memory:
-    """The last KEPT executions by key, and all in `archive`; what is being judged is judged once for all who ask."""
+    """The last KEPT executions by key, and all in `archive`; what is being judged is judged once
+    for all who ask.
+    """
 
     def __init__(self, archive: Archive | None = None) -> None:
         self.archive = archive
@@ -42,7 +44,9 @@ class Memory:
         self._asking: dict[bytes, int] = {}
 
     async def recall(self, key: bytes, judge: Callable[[], Awaitable[Execution]]) -> Execution:
-        """The execution of `key`, from `judge` where it is not known. What nobody waits for any more is cancelled."""
+        """The execution of `key`, from `judge` where it is not known. What nobody waits for any
+        more is cancelled.
+        """
         if (known := self._recalled(key)) is not None:
             return known
         if key not in self._under_way:

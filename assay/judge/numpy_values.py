@@ -1,4 +1,6 @@
-"""numpy's scalars and arrays as data type, shape and bytes; numpy is imported only where such a value arrives."""
+"""numpy's scalars and arrays as data type, shape and bytes; numpy is imported only where such a
+value arrives.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,18 @@ import sys
 from typing import Any
 
 KINDS = "biufcSU"
-"""Kinds of data type that may cross: bool, int, unsigned, float, complex, bytes, str; never objects."""
+"""Kinds of data type that may cross: bool, int, unsigned, float, complex, bytes, str; never
+objects."""
 
 
 def is_value(value: Any) -> bool:
     """Whether it is an array or scalar that may cross. False where numpy was never imported."""
     numpy = sys.modules.get("numpy")
-    return numpy is not None and issubclass(type(value), (numpy.ndarray, numpy.generic)) and value.dtype.kind in KINDS
+    return (
+        numpy is not None
+        and issubclass(type(value), (numpy.ndarray, numpy.generic))
+        and value.dtype.kind in KINDS
+    )
 
 
 def pack(value: Any) -> dict[str, Any]:
@@ -20,7 +27,9 @@ def pack(value: Any) -> dict[str, Any]:
     numpy = sys.modules["numpy"]
     plain = numpy.array(value, copy=True, subok=False)
     data = plain.tobytes().hex()
-    return {"numpy": [plain.dtype.str, list(plain.shape), data, issubclass(type(value), numpy.generic)]}
+    return {
+        "numpy": [plain.dtype.str, list(plain.shape), data, issubclass(type(value), numpy.generic)]
+    }
 
 
 def rebuild(parts: list[Any]) -> Any:
@@ -31,5 +40,9 @@ def rebuild(parts: list[Any]) -> Any:
     dtype = numpy.dtype(str(text))
     if dtype.kind not in KINDS or type(shape) is not list:
         raise ValueError(text)
-    made = numpy.frombuffer(bytes.fromhex(data), dtype=dtype).reshape([int(side) for side in shape]).copy()
+    made = (
+        numpy.frombuffer(bytes.fromhex(data), dtype=dtype)
+        .reshape([int(side) for side in shape])
+        .copy()
+    )
     return made[()] if scalar else made

@@ -1,4 +1,6 @@
-"""One job on its way to the supervisor: what that needs to know of it, then bytes which it forwards unread."""
+"""One job on its way to the supervisor: what that needs to know of it, then bytes which it forwards
+unread.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ INTERPRETER = "interpreter"
 ZYGOTES = ("plain", "numpy", INTERPRETER)
 """Kinds of warm process that a job may ask for."""
 SESSION = struct.Struct("!I")
-"""Begins the payload of code for an interpreter: the number of the order that opened it, or 0 for a new one."""
+"""Begins the payload of code for an interpreter: the number of the order that opened it, or 0 for a
+new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,11 @@ class Order:
     def packed(self) -> bytes:
         """As a frame."""
         size = NO_STDIN if self.stdin is None else len(self.stdin)
-        return HEAD.pack(self.stretch, ZYGOTES.index(self.zygote), size) + (self.stdin or b"") + self.payload
+        return (
+            HEAD.pack(self.stretch, ZYGOTES.index(self.zygote), size)
+            + (self.stdin or b"")
+            + self.payload
+        )
 
 
 def unpacked(frame: bytes) -> Order:

@@ -1,4 +1,6 @@
-"""The processes behind a slot, as the supervisor holds them by descriptors: what they are given, and what they use."""
+"""The processes behind a slot, as the supervisor holds them by descriptors: what they are given,
+and what they use.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from assay.judge.verdict import Evidence
 from assay.sandbox import kernel
 
 LEAF_JOBS, LEAF_CPU_SECONDS, LEAF_MEMORY_MB = 100, 1.0, 64
-"""What a leaf may have done and used to be given another program: its limits are those of a process."""
+"""What a leaf may have done and used to be given another program: its limits are those of a
+process."""
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
@@ -56,7 +59,12 @@ class Leaf:
             used, (peak, data) = kernel.cpu_seconds_of(pid), memory_mb(pid)
         except OSError:
             return False
-        if self.jobs >= LEAF_JOBS or used > LEAF_CPU_SECONDS or not 0 < peak < LEAF_MEMORY_MB or data > LEAF_MEMORY_MB:
+        if (
+            self.jobs >= LEAF_JOBS
+            or used > LEAF_CPU_SECONDS
+            or not 0 < peak < LEAF_MEMORY_MB
+            or data > LEAF_MEMORY_MB
+        ):
             return False
         seen.cpu_seconds, seen.memory_mb = used - self.spent, peak
         self.spent, self.starved = used, starved_seconds(pid)
@@ -113,7 +121,9 @@ def kill(pidfd: int, sign: signal.Signals = signal.SIGKILL) -> None:
 
 
 def starved_seconds(pid: int) -> float:
-    """Seconds that the main thread of a process waited for a core; 0 where the kernel does not tell."""
+    """Seconds that the main thread of a process waited for a core; 0 where the kernel does not
+    tell.
+    """
     times = kernel.said(f"/proc/{pid}/schedstat").split()
     return int(times[1]) / 1e9 if len(times) > 1 else 0.0
 
@@ -131,14 +141,18 @@ def kill_children() -> None:
 
 
 def memory_mb(pid: int) -> tuple[float, float]:
-    """The most memory in MiB that a process has had in use, and what it has now, used or not; 0 if not told."""
+    """The most memory in MiB that a process has had in use, and what it has now, used or not; 0 if
+    not told.
+    """
     said = kernel.said(f"/proc/{pid}/status")
     peak, data = (said.partition(name)[2].split(maxsplit=1)[:1] for name in ("VmHWM:", "VmData:"))
     return (int(peak[0]) / 1024, int(data[0]) / 1024) if peak and data else (0.0, 0.0)
 
 
 def pid_of(pidfd: int) -> int:
-    """The pid as seen from here, which is another one than the zygote's in a namespace. Raises OSError."""
+    """The pid as seen from here, which is another one than the zygote's in a namespace. Raises
+    OSError.
+    """
     _, known, rest = kernel.said(f"/proc/self/fdinfo/{pidfd}").partition("Pid:")
     if not known:
         raise OSError(f"no process behind descriptor {pidfd}")

@@ -1,4 +1,6 @@
-"""What a task needs of the judge beyond plain calls and the usual time: found by trying its reference, least first."""
+"""What a task needs of the judge beyond plain calls and the usual time: found by trying its
+reference, least first.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +10,32 @@ from itertools import product
 from assay.sandbox.limits import LONGEST
 
 SLACK = 4.0
-"""A program has so many times the reference's own CPU time on this machine, where that is more than the limit."""
+"""A program has so many times the reference's own CPU time on this machine, where that is more than
+the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Liberties of one task. Each is a way to lie, so that only references that need them buy them."""
+    """Liberties of one task. Each is a way to lie, so that only references that need them buy
+    them.
+    """
 
     mutates: bool = False
     """Arguments that a call changes are changed in the caller too."""
     handles: bool = False
     """Objects that are no data cross as handles whose attributes, items and calls are requests."""
     callbacks: bool = False
-    """Functions that a test passes can be called by the program; each call is a request the other way."""
+    """Functions that a test passes can be called by the program; each call is a request the other
+    way."""
     stretch: float = 1.0
     """How many times the usual time limits it has."""
 
 
 PLAIN = Profile()
-LADDER = tuple(Profile(mutates, handles, callbacks) for callbacks, handles, mutates in product((False, True), repeat=3))
+LADDER = tuple(
+    Profile(mutates, handles, callbacks)
+    for callbacks, handles, mutates in product((False, True), repeat=3)
+)
 """What to try, in this order, until the reference passes."""
 
 

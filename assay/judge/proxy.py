@@ -1,4 +1,6 @@
-"""The worker's stand-ins for what lives in the candidate: calls are requests, answers are data, failures stick."""
+"""The worker's stand-ins for what lives in the candidate: calls are requests, answers are data,
+failures stick.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from assay.judge.boundary import OTHER, REFUSED, TRACELESS, ClosedError, OversizedError, UnaskedError, Wire
+from assay.judge.boundary import (
+    OTHER,
+    REFUSED,
+    TRACELESS,
+    ClosedError,
+    OversizedError,
+    UnaskedError,
+    Wire,
+)
 from assay.judge.codec import CodecError, Json, Packer, TooLargeError, Unpacker, dumps, loads
 from assay.judge.exceptions import exception, raised
 
@@ -15,13 +25,17 @@ TEST_ITEMS = 5_000_000
 
 
 class Gone(BaseException):
-    """The candidate failed for good. No Exception, so that few checks catch it; swallowed, the failure still stands."""
+    """The candidate failed for good. No Exception, so that few checks catch it; swallowed, the
+    failure still stands.
+    """
 
 
 class Broken(NamedTuple):
-    """How it failed for good: `gone`, `forbidden`, `output`, `memory`, `compile`, `no_code`, `wrong` or `error`.
+    """How it failed for good: `gone`, `forbidden`, `output`, `memory`, `compile`, `no_code`,
+    `wrong` or `error`.
 
-    Or `wall`, where the check itself passes what cannot cross; or `refused`, where it must be run by another process.
+    Or `wall`, where the check itself passes what cannot cross; or `refused`, where it must be run
+    by another process.
     """
 
     how: str
@@ -48,8 +62,11 @@ class Connection:
         self.packer = Packer(self._reference, TEST_ITEMS)
         self.unpacker = Unpacker({"opaque": Opaque})
 
-    def load(self, program: str, entry_point: str, mutates: bool, handles: bool, callbacks: bool = False) -> None:
-        """Send the program; its answer is awaited at the first call, so that both sides prepare at once.
+    def load(
+        self, program: str, entry_point: str, mutates: bool, handles: bool, callbacks: bool = False
+    ) -> None:
+        """Send the program; its answer is awaited at the first call, so that both sides prepare at
+        once.
 
         The liberties are held to here as well: the other side may take those that it was not given.
         """
@@ -60,20 +77,26 @@ class Connection:
         self.loading = True
 
     def finish(self) -> None:
-        """Make sure that the candidate is loaded, alive, and has said nothing unasked. Raises Gone."""
+        """Make sure that the candidate is loaded, alive, and has said nothing unasked. Raises
+        Gone.
+        """
         self._loaded()
         self._be_quiet()
         self.kept = self.traceless
 
     def request(self, kind: str, *parts: Json) -> list[Json]:
-        """One request and its answer. Raises Gone for a failure that ends all, or what the candidate raised."""
+        """One request and its answer. Raises Gone for a failure that ends all, or what the
+        candidate raised.
+        """
         self._loaded()
         self._be_quiet()
         self._send(kind, *parts)
         return self._answer(self.number)
 
     def call(self, target: str | int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """Call the candidate. The argument that it returns comes back as the caller's object, unless it was changed."""
+        """Call the candidate. The argument that it returns comes back as the caller's object,
+        unless it was changed.
+        """
         packed = [self.packer.pack(argument) for argument in arguments]
         named = {name: self.packer.pack(value) for name, value in named.items()}
         value, same, mutated = self._parts(self.request("call", target, packed, named), 3)
@@ -85,7 +108,9 @@ class Connection:
         return self.value(value)
 
     def ask(self, target: str, arguments: list[Json]) -> Json:
-        """Call the candidate with packed arguments that nobody looks at afterwards; its answer, packed as it came."""
+        """Call the candidate with packed arguments that nobody looks at afterwards; its answer,
+        packed as it came.
+        """
         value, _, mutated = self._parts(self.request("call", target, arguments, {}), 3)
         deque(self._indexed(mutated, arguments), maxlen=0)
         return value
@@ -105,7 +130,9 @@ class Connection:
         return self.value(self._parts(self.request(kind, *parts), 3)[0])
 
     def value(self, data: Json) -> Any:
-        """A value as the candidate packed it. Raises Gone for one that is too large or malformed."""
+        """A value as the candidate packed it. Raises Gone for one that is too large or
+        malformed.
+        """
         try:
             return self.unpacker.value(data)
         except (TooLargeError, MemoryError) as error:
@@ -161,7 +188,9 @@ class Connection:
             raise self.fail("gone", "the candidate is gone") from None
 
     def _answer(self, number: int) -> list[Json]:
-        """The answer to one request; before it, the candidate may call functions that the check has passed."""
+        """The answer to one request; before it, the candidate may call functions that the check has
+        passed.
+        """
         while (answer := self._reply(number))[0] == "callback" and self.callbacks:
             self._called_back(answer[1:])
         return self._unless_failed(answer)
@@ -175,7 +204,9 @@ class Connection:
         try:
             self._send("returned", self.packer.pack(self.functions[at](*arguments, **named)))
         except AssertionError as error:
-            raise self.fail("wrong", f"AssertionError: {error} in a function that the check passes") from None
+            raise self.fail(
+                "wrong", f"AssertionError: {error} in a function that the check passes"
+            ) from None
         except Exception as error:  # noqa: BLE001  the check's own function: what it raises goes to its caller
             self._send("raises", *raised(error))
 
@@ -187,14 +218,23 @@ class Connection:
         except (OversizedError, MemoryError) as error:
             raise self.fail("output", str(error) or "a reply too large to read") from None
         except (UnaskedError, CodecError) as error:
-            raise self.fail("forbidden", f"a malformed reply: {error}" if str(error) else "an unasked reply") from None
-        if type(frame) is not list or len(frame) < 2 or type(frame[0]) is not int or frame[0] != number:
+            raise self.fail(
+                "forbidden", f"a malformed reply: {error}" if str(error) else "an unasked reply"
+            ) from None
+        if (
+            type(frame) is not list
+            or len(frame) < 2
+            or type(frame[0]) is not int
+            or frame[0] != number
+        ):
             raise self.fail("forbidden", "a reply to nothing that was asked")
         return frame[1:]
 
     def _unless_failed(self, answer: list[Json]) -> list[Json]:
         kind, text = answer[0], str(answer[-1])[:400]
-        how = {"exit": "error", "memory": "memory", "large": "output", "syntax": "compile"}.get(str(kind))
+        how = {"exit": "error", "memory": "memory", "large": "output", "syntax": "compile"}.get(
+            str(kind)
+        )
         if how:
             raise self.fail(how, text)
         if kind == "raised":
@@ -268,7 +308,9 @@ class Proxy:
 
 
 class Opaque:
-    """An object of the candidate's that is no data: equal to nothing but itself, and true or false as it said."""
+    """An object of the candidate's that is no data: equal to nothing but itself, and true or false
+    as it said.
+    """
 
     def __init__(self, told: Json) -> None:
         name, truth = told if type(told) is list and len(told) == 2 else (told, None)
@@ -285,7 +327,9 @@ class Opaque:
 
 
 class Remote:
-    """An object of the candidate's that a task's tests may reach into, because its reference needs that."""
+    """An object of the candidate's that a task's tests may reach into, because its reference needs
+    that.
+    """
 
     def __init__(self, connection: Connection, number: int) -> None:
         object.__setattr__(self, "_at", (connection, number))

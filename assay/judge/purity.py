@@ -1,9 +1,11 @@
-"""Whether code can leave a trace in the process that runs it, or find one there; if not, the process is used again.
+"""Whether code can leave a trace in the process that runs it, or find one there; if not, the
+process is used again.
 
-Most tests, and most programs of a policy, import some `math`, compute, and return: a process survives those unchanged,
-and saves the next job a fork. The question is answered from the compiled code, by what that may do: only listed steps,
-only listed modules, built-ins and attributes. So there are no classes, whose finalizers could act later, no generators
-that could be left suspended, nothing that sets an attribute, and no way to a namespace, a frame or others' memory.
+Most tests, and most programs of a policy, import some `math`, compute, and return: a process
+survives those unchanged, and saves the next job a fork. The question is answered from the compiled
+code, by what that may do: only listed steps, only listed modules, built-ins and attributes. So
+there are no classes, whose finalizers could act later, no generators that could be left suspended,
+nothing that sets an attribute, and no way to a namespace, a frame or others' memory.
 """
 
 from __future__ import annotations
@@ -45,19 +47,32 @@ MODULES = {
     "itertools": "from_iterable",
     "json": "dumps loads",
     "math": "",
-    "operator": "add and_ concat contains eq floordiv ge getitem gt invert itemgetter le lt mod mul ne neg not_ or_ "
+    "operator": "add and_ concat contains eq floordiv ge getitem gt invert itemgetter le lt mod "
+                "mul ne neg not_ or_ "
     "pos sub truediv truth xor",
-    "re": "A ASCII DOTALL I IGNORECASE M MULTILINE Match Pattern S X compile error escape findall finditer fullmatch "
+    "re": "A ASCII DOTALL I IGNORECASE M MULTILINE Match Pattern S X compile error escape findall "
+          "finditer fullmatch "
     "match search split sub subn end group groupdict groups span start",
     "statistics": "fmean mean median mode multimode pstdev quantiles stdev variance",
     "string": "",
-    "typing": "Any Callable Collection DefaultDict Deque Dict FrozenSet Generator Iterable Iterator List Mapping "
+    "typing": "Any Callable Collection DefaultDict Deque Dict FrozenSet Generator Iterable "
+              "Iterator List Mapping "
     "NoReturn Optional Sequence Set Tuple Union",
 }  # fmt: skip
-"""Modules that keep no state which these names of theirs, or of their values, change; all of some are added below."""
-DATA = (list, tuple, dict, set, frozenset, str, bytes, bytearray, int, float, complex, range, Counter, OrderedDict,
+"""Modules that keep no state which these names of theirs, or of their values, change; all of some
+are added below."""
+DATA = (list, tuple, dict, set, frozenset, str, bytes, bytearray, int, float, complex, range,
+    Counter, OrderedDict,
         defaultdict, deque)  # fmt: skip
-ASCII = ("ascii_letters", "ascii_lowercase", "ascii_uppercase", "digits", "hexdigits", "punctuation", "whitespace")
+ASCII = (
+    "ascii_letters",
+    "ascii_lowercase",
+    "ascii_uppercase",
+    "digits",
+    "hexdigits",
+    "punctuation",
+    "whitespace",
+)
 WHOLE = ("math", "cmath", "itertools")
 """Modules of plain functions."""
 
@@ -72,12 +87,22 @@ ATTRIBUTES = frozenset(
     | {name for module in WHOLE for name in public(import_module(module))}
     | {name for kind in DATA for name in public(kind)}
     | set(ASCII)
-) - {"format", "format_map"}  # which read attributes that a text names
-ERRORS = {name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, BaseException)}
+) - {
+    "format",
+    "format_map",
+}  # which read attributes that a text names
+ERRORS = {
+    name
+    for name, kind in vars(builtins).items()
+    if isinstance(kind, type) and issubclass(kind, BaseException)
+}
 HARMLESS = ERRORS.union(
-    ("abs", "all", "any", "ascii", "bin", "bool", "bytearray", "bytes", "callable", "chr", "complex", "dict",
-     "divmod", "enumerate", "filter", "float", "format", "frozenset", "hash", "hex", "int", "isinstance",
-     "issubclass", "iter", "len", "list", "map", "max", "min", "next", "oct", "ord", "pow", "print", "range",
+    ("abs", "all", "any", "ascii", "bin", "bool", "bytearray", "bytes", "callable", "chr",
+    "complex", "dict",
+     "divmod", "enumerate", "filter", "float", "format", "frozenset", "hash", "hex", "int",
+     "isinstance",
+     "issubclass", "iter", "len", "list", "map", "max", "min", "next", "oct", "ord", "pow", "print",
+     "range",
      "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "tuple", "zip")
 )  # fmt: skip
 STARRED = {
@@ -86,19 +111,28 @@ STARRED = {
     for name in getattr(module, "__all__", public(module))
 } - ATTRIBUTES
 UNLISTED = STARRED.union(dir(builtins)) - HARMLESS
-"""Names that code may not use as its own either: they might be Python's, or what `import *` has brought."""
+"""Names that code may not use as its own either: they might be Python's, or what `import *` has
+brought."""
 GENERATOR, LATE = 0x20, 0x3A0
-"""Flags of code that can be suspended: a generator's, and any (inspect.CO_GENERATOR, CO_COROUTINE and their like)."""
+"""Flags of code that can be suspended: a generator's, and any (inspect.CO_GENERATOR, CO_COROUTINE
+and their like)."""
 KNOWN = (3, 11) <= sys.version_info < (3, 14)
 """Whether the code of this Python is read rightly below: elsewhere everything counts as a trace."""
 SHIFTED = {opmap["LOAD_GLOBAL"], *([opmap["LOAD_ATTR"]] if sys.version_info >= (3, 12) else [])}
 """Steps whose lowest bit is no part of the name's number."""
-OF_A_VALUE = {number for name, number in opmap.items() if name in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")}
+OF_A_VALUE = {
+    number for name, number in opmap.items() if name in ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM")
+}
 LOADED = {opmap["LOAD_NAME"], opmap["LOAD_GLOBAL"]}
 BOUND = {opmap["STORE_NAME"], opmap["STORE_GLOBAL"], opmap["DELETE_NAME"]}
-IMPORT, EXTENDED, INTRINSIC = opmap["IMPORT_NAME"], opmap["EXTENDED_ARG"], opmap.get("CALL_INTRINSIC_1")
+IMPORT, EXTENDED, INTRINSIC = (
+    opmap["IMPORT_NAME"],
+    opmap["EXTENDED_ARG"],
+    opmap.get("CALL_INTRINSIC_1"),
+)
 INTRINSICS = {2: "import *", 3: "StopIteration", 5: "unary +", 6: "list to tuple"}
-"""What Python 3.12 and 3.13 do by the step INTRINSIC, by its argument; the others define types, or belong to async."""
+"""What Python 3.12 and 3.13 do by the step INTRINSIC, by its argument; the others define types, or
+belong to async."""
 NAMING = OF_A_VALUE | LOADED | BOUND | {IMPORT}
 
 
@@ -109,7 +143,9 @@ def compiled(source: str, filename: str) -> CodeType:
 
 
 def defined_check(source: str, filename: str) -> Callable[..., object]:
-    """The `check` that a data set's checker defines, which sees no name but Python's. Raises what its code raises."""
+    """The `check` that a data set's checker defines, which sees no name but Python's. Raises what
+    its code raises.
+    """
     namespace: dict[str, Any] = {"__name__": "checker"}
     exec(compiled(source, filename), namespace)
     check: Callable[..., object] = namespace["check"]
@@ -125,7 +161,9 @@ def pure(source: str, filename: str) -> bool:
 
 
 def leaves_no_trace(code: CodeType) -> bool:
-    """Whether running `code`, and what it defines, changes nothing but its own namespace, and sees nothing else."""
+    """Whether running `code`, and what it defines, changes nothing but its own namespace, and sees
+    nothing else.
+    """
     pieces = [code] if KNOWN else []
     for piece in pieces:  # it grows; nested code may be deeper than a recursion could go
         if not STEPS.issuperset(piece.co_code[::2]):

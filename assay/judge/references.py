@@ -1,4 +1,6 @@
-"""What the judge learns by running a task's own reference, once for each task: right answers, liberties, time."""
+"""What the judge learns by running a task's own reference, once for each task: right answers,
+liberties, time.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ Execute = Callable[[Task, str, Profile], Awaitable[Execution]]
 
 
 class References:
-    """Runs references by `execute`, and by `answers` for what they answer; a task is known by a key of bytes."""
+    """Runs references by `execute`, and by `answers` for what they answer; a task is known by a key
+    of bytes.
+    """
 
     def __init__(self, execute: Execute, answers: Answers, cpu_seconds: float) -> None:
         self._execute = execute
@@ -50,7 +54,9 @@ class References:
             trial.cancel()
 
     async def _once(self, key: tuple[bytes, str], make: Callable[[], Awaitable[Any]]) -> Any:
-        """What `make` finds, made once for all who ask; made again after the machine has failed it."""
+        """What `make` finds, made once for all who ask; made again after the machine has failed
+        it.
+        """
         if key not in self._trials:
             self._trials[key] = asyncio.ensure_future(make())
         trial = self._trials[key]
@@ -64,7 +70,11 @@ class References:
     async def _find_profile(self, task: Task) -> Profile | None:
         found: list[Execution] = []
         for profile in LADDER if task.entry_point else (PLAIN,):
-            found.append(await self._execute(task, task.reference or "", replace(profile, stretch=float(LONGEST))))
+            found.append(
+                await self._execute(
+                    task, task.reference or "", replace(profile, stretch=float(LONGEST))
+                )
+            )
             if found[-1].verdict is Verdict.PASS:
                 return replace(profile, stretch=stretch(found[-1].cpu_seconds, self._cpu_seconds))
             at_the_wall = found[-1].detail.startswith(WALL)

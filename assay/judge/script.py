@@ -1,4 +1,6 @@
-"""The candidate's side of an exchange: runs a whole program on real descriptors, and exits as Python would."""
+"""The candidate's side of an exchange: runs a whole program on real descriptors, and exits as
+Python would.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ FLUSH_FAILED = 120
 
 
 def serve(stream: socket.socket, stdin: int, stdout: int) -> None:
-    """Take a program, say whether it compiles (empty, or the error), and become it. Raises ClosedError."""
+    """Take a program, say whether it compiles (empty, or the error), and become it. Raises
+    ClosedError.
+    """
     wire = Wire(stream, PROGRAM_MB * MIB)
     try:
         code = compile(loads(wire.receive()), "<program>", "exec", dont_inherit=True)
@@ -61,7 +65,9 @@ def become(code: CodeType) -> NoReturn:
 
 
 def flushes(name: str) -> bool:
-    """Whether all has been written to a stream of `sys`, which may be any object by now, or closed."""
+    """Whether all has been written to a stream of `sys`, which may be any object by now, or
+    closed.
+    """
     try:
         stream = getattr(sys, name, None)
         if stream is not None and not getattr(stream, "closed", False):

@@ -1,6 +1,8 @@
-"""Interpreters as the supervisor holds them: a leaf for each, which keeps its state and is stopped between blocks.
+"""Interpreters as the supervisor holds them: a leaf for each, which keeps its state and is stopped
+between blocks.
 
-Of what a leaf says one byte is looked at; what it prints is kept, head and tail, and never understood.
+Of what a leaf says one byte is looked at; what it prints is kept, head and tail, and never
+understood.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ from assay.types import Verdict
 KEPT = 4096
 """Bytes of a block's output that are kept of its head, and of its tail."""
 ENDS = {DONE: "done", RAISED: "error"}
-LOST = {Verdict.TIMEOUT: "timeout", Verdict.MEMORY: "memory", Verdict.OUTPUT: "output", Verdict.INFRA: "infra"}
+LOST = {
+    Verdict.TIMEOUT: "timeout",
+    Verdict.MEMORY: "memory",
+    Verdict.OUTPUT: "output",
+    Verdict.INFRA: "infra",
+}
 """What ends an interpreter, by verdict; any other is `died`."""
 GONE = "the interpreter is gone"
 DESCRIPTORS = 4
@@ -93,7 +100,9 @@ class Session:
         self.wire.send(block.code)
 
     def overdue(self, now: float) -> str:
-        """Why it is to be ended: `cpu`, `wall`, `frozen` (someone else has stopped it); empty where time is left."""
+        """Why it is to be ended: `cpu`, `wall`, `frozen` (someone else has stopped it); empty where
+        time is left.
+        """
         block = self.block
         if block is None:
             return ""
@@ -111,12 +120,16 @@ class Session:
         return ""
 
     def stop(self, block: Block) -> list[str] | None:
-        """Stop it after a block; what it holds that it may not keep, as a worker's report would say it."""
+        """Stop it after a block; what it holds that it may not keep, as a worker's report would say
+        it.
+        """
         self.leaf.spent += self.leaf.cpu_seconds
         kill(self.leaf.pidfd, signal.SIGSTOP)
         while block.read(self.leaf.printed):
             pass
-        lines = (line.split() for line in said(f"/proc/{pid_of(self.leaf.pidfd)}/status").splitlines())
+        lines = (
+            line.split() for line in said(f"/proc/{pid_of(self.leaf.pidfd)}/status").splitlines()
+        )
         status = {line[0]: line[1] for line in lines if len(line) > 1}
         if "RssAnon:" not in status:
             return ["gone", ""]  # it ended after it had said that its block did
@@ -142,7 +155,11 @@ class Sessions:
     """All interpreters; of `descriptors` that there may be, they take their share."""
 
     def __init__(
-        self, selector: selectors.BaseSelector, ignore: Callable[..., None], answer: Answer, descriptors: int
+        self,
+        selector: selectors.BaseSelector,
+        ignore: Callable[..., None],
+        answer: Answer,
+        descriptors: int,
     ) -> None:
         self.selector = selector
         self.ignore = ignore
@@ -156,7 +173,9 @@ class Sessions:
     def take(self, request: Request) -> None:
         """An order has come: code for an interpreter."""
         (session,) = SESSION.unpack_from(request.order.payload)
-        self.waiting[request.number] = Block(request, session, request.order.payload[SESSION.size :])
+        self.waiting[request.number] = Block(
+            request, session, request.order.payload[SESSION.size :]
+        )
 
     def assign(self, slots: Sequence[Slot]) -> None:
         """Run what waits: one block in a slot at a time, beside what is judged there."""
@@ -186,8 +205,12 @@ class Sessions:
         return self.open[number]
 
     def _listen(self, session: Session) -> None:
-        self.selector.register(session.wire.stream, selectors.EVENT_READ, lambda: self._hear(session))
-        self.selector.register(session.leaf.printed, selectors.EVENT_READ, lambda: self._read(session))
+        self.selector.register(
+            session.wire.stream, selectors.EVENT_READ, lambda: self._hear(session)
+        )
+        self.selector.register(
+            session.leaf.printed, selectors.EVENT_READ, lambda: self._read(session)
+        )
 
     def _read(self, session: Session) -> None:
         block = session.block
@@ -204,7 +227,10 @@ class Sessions:
             says = b""
         block = session.block
         if block is None or says not in ENDS:
-            self._end(session, ["forbidden", "wrote to the interpreter's own channel"] if says else ["gone", ""])
+            self._end(
+                session,
+                ["forbidden", "wrote to the interpreter's own channel"] if says else ["gone", ""],
+            )
         elif broken := session.stop(block):
             self._end(session, broken)
         else:
@@ -217,35 +243,51 @@ class Sessions:
         if self.running.get(session.slot) is session:
             del self.running[session.slot]
 
-    def _end(self, session: Session, broken: Sequence[str] = ("gone", ""), stopped: str = "") -> None:
+    def _end(
+        self, session: Session, broken: Sequence[str] = ("gone", ""), stopped: str = ""
+    ) -> None:
         """Kill an interpreter; its block is answered when it is reaped."""
         self._leave(session)
         del self.open[session.number]
         if session.block is not None:
             seen = session.block.seen
             seen.report, seen.stopped = {"setup": "", "broken": broken, "checks": []}, stopped
-            seen.alive = not session.leaf.is_dead(DEATH_SECONDS if broken[0] == "gone" and not stopped else 0)
-            seen.killed_for_memory = not seen.alive and session.slot.group is not None and session.slot.group.killed()
+            seen.alive = not session.leaf.is_dead(
+                DEATH_SECONDS if broken[0] == "gone" and not stopped else 0
+            )
+            seen.killed_for_memory = (
+                not seen.alive and session.slot.group is not None and session.slot.group.killed()
+            )
         kill(session.leaf.pidfd)
         self.ending[session.slot, session.leaf.pid] = session
         session.slot.reap([session.leaf.pid])
 
-    def reaped(self, slot: Slot, pid: int, status: int, cpu_seconds: float, memory_mb: float) -> None:
-        """A leaf of a slot's is reaped; if it was an interpreter whose block is to be answered, that is done."""
+    def reaped(
+        self, slot: Slot, pid: int, status: int, cpu_seconds: float, memory_mb: float
+    ) -> None:
+        """A leaf of a slot's is reaped; if it was an interpreter whose block is to be answered,
+        that is done.
+        """
         session = self.ending.pop((slot, pid), None)
         block = session.block if session else None
         if session and block:
             while block.read(session.leaf.printed):
                 pass
             seen = block.seen
-            seen.status, seen.cpu_seconds, seen.memory_mb = status, cpu_seconds - session.leaf.spent, memory_mb
+            seen.status, seen.cpu_seconds, seen.memory_mb = (
+                status,
+                cpu_seconds - session.leaf.spent,
+                memory_mb,
+            )
             verdict, detail = judged(seen, block.request.limits)
             self.answer(block.request.number, LOST.get(verdict, "died"), block.output, detail)
         if session:
             session.close()
 
     def cancel(self, number: int) -> None:
-        """Drop a block that waits, or the interpreter that was opened under the number with what runs in it."""
+        """Drop a block that waits, or the interpreter that was opened under the number with what
+        runs in it.
+        """
         self.waiting.pop(number, None)
         if session := self.open.get(number):
             session.block = None
@@ -254,7 +296,10 @@ class Sessions:
     def lose(self, slot: Slot, why: str) -> None:
         """A slot's zygote is gone, and all interpreters that it has forked with it."""
         ending = [self.ending.pop(key) for key in [*self.ending] if key[0] is slot]
-        for session in [*ending, *(session for session in self.open.values() if session.slot is slot)]:
+        for session in [
+            *ending,
+            *(session for session in self.open.values() if session.slot is slot),
+        ]:
             if session.block is not None:
                 self.answer(session.block.request.number, "infra", "", why)
             self._leave(session)

@@ -1,4 +1,6 @@
-"""One place to run a program: a zygote, leaves and workers that wait, and at most one execution at a time."""
+"""One place to run a program: a zygote, leaves and workers that wait, and at most one execution at
+a time.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,10 @@ from assay.sandbox.limits import MIB, Limits
 from assay.sandbox.walls import THREADS
 from assay.sandbox.zygote import MESSAGE, WORKER_MEMORY_MB
 
-ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TZ": "UTC",
-               "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # fmt: skip
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0",
+    "TZ": "UTC",
+               "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+               "MKL_NUM_THREADS": "1"}  # fmt: skip
 WORKER_JOBS = 200
 """Jobs after which a worker is replaced, clean or not."""
 LEAVES = 4
@@ -33,8 +37,8 @@ LEAVES = 4
 PROCESSES = 512
 """Threads that all processes of a slot may have."""
 SESSIONS, SESSION_MB, SESSION_THREADS = 512, 128, 3
-"""Interpreters that may be open at once, and the memory and further threads that each may hold while it is stopped:
-one that was joined may still be on its way out."""
+"""Interpreters that may be open at once, and the memory and further threads that each may hold
+while it is stopped: one that was joined may still be on its way out."""
 DEATH_SECONDS = 0.05
 """How long a leaf that has hung up may take to be seen dead."""
 
@@ -81,7 +85,9 @@ class Run:
         return bool(chunk)
 
     def make_up(self) -> bool:
-        """Put the deadline off by the time that the leaf was ready and had no core; False where that is none."""
+        """Put the deadline off by the time that the leaf was ready and had no core; False where
+        that is none.
+        """
         starved = starved_seconds(pid_of(self.leaf.pidfd))
         late = starved - self.starved > 0.01
         if late:
@@ -90,7 +96,9 @@ class Run:
         return late
 
     def is_frozen(self) -> bool:
-        """Whether someone has stopped one of its processes by a signal; a leaf cannot do that itself."""
+        """Whether someone has stopped one of its processes by a signal; a leaf cannot do that
+        itself.
+        """
         return any(is_stopped(pid_of(process.pidfd)) for process in (self.leaf, self.worker))
 
     @property
@@ -106,13 +114,21 @@ class Run:
     @property
     def clean(self) -> bool:
         """Whether the worker is as it was before."""
-        return self.seen.report is not None and bool(self.seen.report["clean"]) and not self.seen.stopped
+        return (
+            self.seen.report is not None
+            and bool(self.seen.report["clean"])
+            and not self.seen.stopped
+        )
 
     @property
     def refused(self) -> bool:
-        """Whether the leaf has not run the program, because it might have found there what another left."""
+        """Whether the leaf has not run the program, because it might have found there what another
+        left.
+        """
         report = self.seen.report
-        return report is not None and report["broken"] is not None and report["broken"][0] == "refused"
+        return (
+            report is not None and report["broken"] is not None and report["broken"][0] == "refused"
+        )
 
     @property
     def in_company(self) -> bool:
@@ -128,7 +144,8 @@ class Run:
 
 
 class Slot:
-    """A zygote of one kind with its leaves and workers. `failure` says why the zygote never came up.
+    """A zygote of one kind with its leaves and workers. `failure` says why the zygote never came
+    up.
 
     Slots of one number share a core and take turns.
     """
@@ -166,7 +183,16 @@ class Slot:
 
     def _start(self, limits: Limits, *, grouped: bool) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        command = [sys.executable, "-P", "-s", "-B", "-m", "assay.judge.zygote", str(theirs.fileno()), self.zygote]
+        command = [
+            sys.executable,
+            "-P",
+            "-s",
+            "-B",
+            "-m",
+            "assay.judge.zygote",
+            str(theirs.fileno()),
+            self.zygote,
+        ]
         self.process = subprocess.Popen(
             command, env=ENVIRONMENT, cwd="/", pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -174,12 +200,18 @@ class Slot:
         theirs.close()
         self.group: cgroups.Group | None = None
         if grouped:
-            half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (2 * MIB * len(os.sched_getaffinity(0)))
+            half = (
+                os.sysconf("SC_PAGE_SIZE")
+                * os.sysconf("SC_PHYS_PAGES")
+                // (2 * MIB * len(os.sched_getaffinity(0)))
+            )
             held = min(self.stopped * SESSION_MB, half)
             memory_mb = limits.memory_mb + limits.stack_mb + WORKER_MEMORY_MB + LIBRARIES_MB + held
             processes = PROCESSES + self.stopped * (1 + SESSION_THREADS)
             self.group = cgroups.make(f"{self.zygote}{self.number}", memory_mb * MIB, processes)
-            with contextlib.suppress(ProcessLookupError):  # a zygote that is gone is noticed by reading
+            with contextlib.suppress(
+                ProcessLookupError
+            ):  # a zygote that is gone is noticed by reading
                 self.group.add(self.process.pid)
         self._say(self.settings)
         for _ in range(0 if self.zygote == INTERPRETER else 2):
@@ -201,7 +233,14 @@ class Slot:
             self.used = None
         seen = Evidence(before=request.failure)
         self.run = Run(
-            request, leaf, worker, now, now + limits.wall_seconds, now + limits.cpu_seconds, seen, leaf.starved
+            request,
+            leaf,
+            worker,
+            now,
+            now + limits.wall_seconds,
+            now + limits.cpu_seconds,
+            seen,
+            leaf.starved,
         )
         worker.give(leaf, request.order)
         self._stock()
@@ -224,14 +263,21 @@ class Slot:
             self._say(["leaf", LEAVES], answers=LEAVES)
 
     def end(self, run: Run) -> bool:
-        """End the execution: whether its leaf is kept for another. Else that is killed and is to be reaped.
+        """End the execution: whether its leaf is kept for another. Else that is killed and is to be
+        reaped.
 
         The worker too, unless it is as good as new.
         """
         seen = run.seen
-        hung_up = seen.report is not None and seen.report["broken"] is not None and seen.report["broken"][0] == "gone"
+        hung_up = (
+            seen.report is not None
+            and seen.report["broken"] is not None
+            and seen.report["broken"][0] == "gone"
+        )
         seen.alive = not run.leaf.is_dead(DEATH_SECONDS if hung_up else 0)
-        seen.killed_for_memory = not (seen.alive and seen.report) and self.group is not None and self.group.killed()
+        seen.killed_for_memory = (
+            not (seen.alive and seen.report) and self.group is not None and self.group.killed()
+        )
         seen.wall_seconds = time.monotonic() - run.started
         self.run, ended = None, []
         if kept := self.used is None and run.leaves_no_trace():
@@ -255,15 +301,20 @@ class Slot:
         return worker.pid
 
     def messages(self) -> list[tuple[str, list[Any]]]:
-        """What the zygote has said: `ready`, `failed`, `leaf` and `worker` (taken in here), `reaped`, or `died`.
+        """What the zygote has said: `ready`, `failed`, `leaf` and `worker` (taken in here),
+        `reaped`, or `died`.
 
         Raises OSError where this process may open no more descriptors.
         """
         try:
-            data, descriptors, flags, _ = socket.recv_fds(self.control, MESSAGE, 3, socket.MSG_DONTWAIT)
+            data, descriptors, flags, _ = socket.recv_fds(
+                self.control, MESSAGE, 3, socket.MSG_DONTWAIT
+            )
         except BlockingIOError:
             return []
-        except ConnectionResetError:  # it ended with orders unread; what it said before that is still to be read
+        except (
+            ConnectionResetError
+        ):  # it ended with orders unread; what it said before that is still to be read
             return self.messages()
         except OSError:
             return [("died", [])]
@@ -288,7 +339,12 @@ class Slot:
         """Kill all and let go of everything; the executions that were under way."""
         runs = self.runs
         used = [self.used] if self.used else []
-        processes: list[Leaf | Worker] = [*self.leaves, *used, *self.workers, *(run.leaf for run in runs)]
+        processes: list[Leaf | Worker] = [
+            *self.leaves,
+            *used,
+            *self.workers,
+            *(run.leaf for run in runs),
+        ]
         for process in processes:
             kill(process.pidfd)
             process.close()

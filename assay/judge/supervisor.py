@@ -1,6 +1,8 @@
-"""Keeps the slots busy and the time; the one who pronounces. Started by exec, one loop, no threads, no foreign code.
+"""Keeps the slots busy and the time; the one who pronounces. Started by exec, one loop, no threads,
+no foreign code.
 
-It forwards jobs unread, never decodes a candidate's value, and ends every process it started when the trainer hangs up.
+It forwards jobs unread, never decodes a candidate's value, and ends every process it started when
+the trainer hangs up.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ class Supervisor:
         """See to it that there are slots of one kind."""
         if not any(slot.zygote == zygote for slot in self.slots):
             for number in range(self.width):
-                self.slots.append(self.opened(number, zygote))  # at once, so that close() finds it if the next fails
+                self.slots.append(
+                    self.opened(number, zygote)
+                )  # at once, so that close() finds it if the next fails
 
     def opened(self, number: int, zygote: str) -> Slot:
         """A new slot, listened to."""
@@ -95,7 +99,9 @@ class Supervisor:
             run.worker.control.flush()
 
     def from_trainer(self) -> None:
-        """New jobs, jobs that nobody waits for any more (an empty payload), and whether we live (number 0)."""
+        """New jobs, jobs that nobody waits for any more (an empty payload), and whether we live
+        (number 0).
+        """
         for frame in self.trainer.receive():
             number, payload = int.from_bytes(frame[:NUMBER], "big"), frame[NUMBER:]
             if payload:
@@ -122,27 +128,42 @@ class Supervisor:
                 self.finish(slot)
 
     def assign(self) -> None:
-        """Give jobs to free slots; one that failed goes to another slot than before, if there is one."""
+        """Give jobs to free slots; one that failed goes to another slot than before, if there is
+        one.
+        """
         taken = {slot.number for slot in self.slots if slot.run}
         for slot in list(self.slots):
-            if slot.number in taken or not slot.free or not self.waiting or self.trainer.pending > UNREAD_BYTES:
+            if (
+                slot.number in taken
+                or not slot.free
+                or not self.waiting
+                or self.trainer.pending > UNREAD_BYTES
+            ):
                 continue
-            choice = next((request for request in self.waiting.values() if self.suits(request, slot)), None)
+            choice = next(
+                (request for request in self.waiting.values() if self.suits(request, slot)), None
+            )
             if choice is not None:
                 taken.add(slot.number)
                 del self.waiting[choice.number]
                 self.slots.remove(slot)
-                self.slots.append(slot)  # last in the next round, so that kinds which share a core take turns
+                self.slots.append(
+                    slot
+                )  # last in the next round, so that kinds which share a core take turns
                 self.begin(slot, choice)
 
     def suits(self, request: Request, slot: Slot) -> bool:
         """Whether a job may be done there."""
-        return slot.zygote == request.order.zygote and (request.avoid is not slot or self.width == 1)
+        return slot.zygote == request.order.zygote and (
+            request.avoid is not slot or self.width == 1
+        )
 
     def begin(self, slot: Slot, request: Request) -> None:
         """Start one job and listen to its worker and its prints."""
         run = slot.begin(request)
-        self.selector.register(run.worker.control.stream, selectors.EVENT_READ, lambda: self.from_worker(slot, run))
+        self.selector.register(
+            run.worker.control.stream, selectors.EVENT_READ, lambda: self.from_worker(slot, run)
+        )
         self.selector.register(run.leaf.printed, selectors.EVENT_READ, lambda: self.from_leaf(run))
 
     def from_worker(self, slot: Slot, run: Run) -> None:
@@ -151,7 +172,9 @@ class Supervisor:
             return
         frames = run.worker.control.receive()
         if frames:
-            run.seen.report = report_of(frames[0], {*BREAKS, "refused"} if run.in_company else BREAKS)
+            run.seen.report = report_of(
+                frames[0], {*BREAKS, "refused"} if run.in_company else BREAKS
+            )
         if run.seen.report is not None and run.seen.report["exits"] and not run.leaf.is_dead():
             self.ignore(run.worker.control.stream)
             self.selector.register(run.leaf.pidfd, selectors.EVENT_READ, lambda: self.finish(slot))
@@ -173,7 +196,9 @@ class Supervisor:
             kill(run.leaf.pidfd)
 
     def finish(self, slot: Slot) -> None:
-        """The execution is over: take the last prints; pronounce at once, or when the killed leaf is reaped."""
+        """The execution is over: take the last prints; pronounce at once, or when the killed leaf
+        is reaped.
+        """
         run = slot.run
         if run is not None:
             self.ignore(*run.sources)
@@ -199,23 +224,33 @@ class Supervisor:
         self.sessions.reaped(slot, pid, status, cpu_seconds, memory_mb)
         if run := slot.ending.pop(pid, None):
             run.leaf.close()
-            run.seen.status, run.seen.cpu_seconds, run.seen.memory_mb = status, cpu_seconds - run.leaf.spent, memory_mb
+            run.seen.status, run.seen.cpu_seconds, run.seen.memory_mb = (
+                status,
+                cpu_seconds - run.leaf.spent,
+                memory_mb,
+            )
             self.decided(slot, run)
 
     def decided(self, slot: Slot, run: Run) -> None:
-        """All is known: pronounce, or try once more where the machine failed, or the leaf must be a new one."""
+        """All is known: pronounce, or try once more where the machine failed, or the leaf must be a
+        new one.
+        """
         if run.refused and not run.seen.stopped:
             self.alone(run.request)
             return
         execution = decide(run.seen, run.request.limits)
-        if run.in_company and (execution.verdict is Verdict.MEMORY or not (run.seen.alive or run.seen.stopped)):
+        if run.in_company and (
+            execution.verdict is Verdict.MEMORY or not (run.seen.alive or run.seen.stopped)
+        ):
             self.alone(run.request)
             return
         if execution.verdict is Verdict.INFRA and run.request.attempt + 1 < ATTEMPTS:
             self.again(run.request, slot, execution.detail)
             return
         answers = run.seen.report["answers"] if run.seen.report else []
-        self.pronounce(run.request, {name: getattr(execution, name) for name in Execution.__slots__}, answers)
+        self.pronounce(
+            run.request, {name: getattr(execution, name) for name in Execution.__slots__}, answers
+        )
 
     def again(self, request: Request, slot: Slot, failure: str) -> None:
         """Try a job again that the machine failed."""
@@ -225,7 +260,9 @@ class Supervisor:
         self.first(request)
 
     def alone(self, request: Request) -> None:
-        """Run a job again where nobody was before: the leaf has refused it, or its end may be another's doing."""
+        """Run a job again where nobody was before: the leaf has refused it, or its end may be
+        another's doing.
+        """
         request.alone = True
         self.first(request)
 
@@ -235,7 +272,9 @@ class Supervisor:
             self.waiting[request.number] = request
             self.waiting.move_to_end(request.number, last=False)
 
-    def pronounce(self, request: Request, execution: Mapping[str, object], answers: Sequence[str] = ()) -> None:
+    def pronounce(
+        self, request: Request, execution: Mapping[str, object], answers: Sequence[str] = ()
+    ) -> None:
         """Tell the trainer, if it still waits; it may have sought answers of a reference's."""
         if not request.cancelled:
             frame = {"number": request.number, "execution": execution, "answers": answers}
@@ -264,7 +303,9 @@ class Supervisor:
         self.slots[self.slots.index(slot)] = self.opened(slot.number, slot.zygote)
 
     def listens(self, key: selectors.SelectorKey) -> bool:
-        """Whether an event still counts: what came before it in the same round may have closed its source."""
+        """Whether an event still counts: what came before it in the same round may have closed its
+        source.
+        """
         try:
             return self.selector.get_key(key.fileobj) is key
         except (KeyError, ValueError):
@@ -308,7 +349,9 @@ class Supervisor:
         if self.trainer.pending or any(run.worker.control.pending for run in self.running):
             return 0.001
         now = time.monotonic()
-        return max(0.0, min([*(run.due - now for run in self.running), self.sessions.patience(now)]))
+        return max(
+            0.0, min([*(run.due - now for run in self.running), self.sessions.patience(now)])
+        )
 
     def close(self) -> None:
         """End every process and wait until none is left."""
@@ -324,7 +367,8 @@ class Supervisor:
 
 
 def report_of(frame: bytes, breaks: Collection[str]) -> dict[str, Any] | None:
-    """A worker's report; None, as of one that died, where a data set's code has written something else.
+    """A worker's report; None, as of one that died, where a data set's code has written something
+    else.
 
     `breaks`: the ways in which a candidate may have ended it.
     """
@@ -337,7 +381,11 @@ def report_of(frame: bytes, breaks: Collection[str]) -> dict[str, Any] | None:
 
 def well_formed(found: Any, breaks: Collection[str]) -> bool:
     """Whether data is a report: what a worker of ours writes, with values of the right kinds."""
-    if not (isinstance(found, dict) and found.keys() >= REPORTED and isinstance(found.get("output", ""), str)):
+    if not (
+        isinstance(found, dict)
+        and found.keys() >= REPORTED
+        and isinstance(found.get("output", ""), str)
+    ):
         return False
     checks, broken = found["checks"], found["broken"]
     said = type(checks) is list and all(is_end(end, {"held", *FAILURES}) for end in checks)
@@ -347,7 +395,9 @@ def well_formed(found: Any, breaks: Collection[str]) -> bool:
 
 def is_end(found: Any, ways: Collection[str]) -> bool:
     """Whether data says how something ended, one of the ways, with a detail."""
-    return type(found) is list and len(found) == 2 and str(found[0]) in ways and type(found[1]) is str
+    return (
+        type(found) is list and len(found) == 2 and str(found[0]) in ways and type(found[1]) is str
+    )
 
 
 def main() -> None:
@@ -365,7 +415,9 @@ def main() -> None:
     limits = Limits(**settings["limits"])
     trainer = Channel(stream)
     try:
-        with contextlib.closing(Supervisor(trainer, limits, settings["slots"], settings["required"])) as supervisor:
+        with contextlib.closing(
+            Supervisor(trainer, limits, settings["slots"], settings["required"])
+        ) as supervisor:
             supervisor.loop()
     except (OSError, MemoryError) as error:
         stream.settimeout(GRACE_SECONDS)

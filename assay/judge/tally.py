@@ -1,4 +1,6 @@
-"""Which tests of a task have failed programs: those come first, so that most wrong programs end soon."""
+"""Which tests of a task have failed programs: those come first, so that most wrong programs end
+soon.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ class Tally:
         self._failed: Latest[bytes, Counter[int]] = Latest(KEPT)
 
     def order(self, task: bytes, count: int) -> list[int]:
-        """The numbers of `count` tests, those that failed most programs first, else as they stand."""
+        """The numbers of `count` tests, those that failed most programs first, else as they
+        stand.
+        """
         failed = self._failed.get(task, Counter[int]())
         return sorted(range(count), key=lambda test: -failed[test])
 

@@ -1,4 +1,6 @@
-"""What the evidence amounts to: one pure function from a worker's report and a leaf's end to an execution."""
+"""What the evidence amounts to: one pure function from a worker's report and a leaf's end to an
+execution.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from assay.types import Execution, Verdict
 
 FAILURES = {
     failure.value: failure
-    for failure in (Verdict.FORBIDDEN, Verdict.OUTPUT, Verdict.MEMORY, Verdict.COMPILE, Verdict.NO_CODE, Verdict.ERROR,
+    for failure in (Verdict.FORBIDDEN, Verdict.OUTPUT, Verdict.MEMORY, Verdict.COMPILE,
+        Verdict.NO_CODE, Verdict.ERROR,
                     Verdict.WRONG)
 }  # fmt: skip
 """All that a worker's report can say of a program, but that a check held."""
@@ -24,7 +27,8 @@ KILLED = "killed by SIGKILL"
 NEARLY = 0.8
 """A leaf killed by nobody we know, with this share of its memory in use, ran out of memory."""
 LIBRARIES_MB = 512
-"""Memory in use beyond the limits that files of libraries may account for; more got around RLIMIT_DATA."""
+"""Memory in use beyond the limits that files of libraries may account for; more got around
+RLIMIT_DATA."""
 
 
 @dataclass(slots=True)
@@ -34,7 +38,8 @@ class Evidence:
     report: dict[str, Any] | None = None
     """What the worker wrote; None where it died first."""
     stopped: str = ""
-    """Why the supervisor ended it early: `cpu`, `wall`, `printed`, `frozen` (stopped by a signal), or empty."""
+    """Why the supervisor ended it early: `cpu`, `wall`, `printed`, `frozen` (stopped by a signal),
+    or empty."""
     alive: bool = False
     """Whether the leaf lived when the report came."""
     status: int = 0
@@ -69,11 +74,17 @@ def decide(seen: Evidence, limits: Limits) -> Execution:
 
 
 def judged(seen: Evidence, limits: Limits) -> tuple[Verdict, str]:
-    """Verdict and the reason in one line. A limit comes before anything that the candidate's side may have said."""
+    """Verdict and the reason in one line. A limit comes before anything that the candidate's side
+    may have said.
+    """
     signal_number = os.WTERMSIG(seen.status) if os.WIFSIGNALED(seen.status) else 0
     if seen.stopped == "printed":
         return Verdict.OUTPUT, f"printed more than {limits.printed_mb} MiB"
-    if seen.stopped == "cpu" or signal_number == signal.SIGXCPU or seen.cpu_seconds > limits.cpu_seconds + 1:
+    if (
+        seen.stopped == "cpu"
+        or signal_number == signal.SIGXCPU
+        or seen.cpu_seconds > limits.cpu_seconds + 1
+    ):
         return Verdict.TIMEOUT, f"used more than {limits.cpu_seconds:g} s of CPU time"
     if seen.stopped == "wall":
         return Verdict.TIMEOUT, f"took more than {limits.wall_seconds:g} s"
@@ -104,15 +115,20 @@ def judged(seen: Evidence, limits: Limits) -> tuple[Verdict, str]:
 
 def died(seen: Evidence, limits: Limits, signal_number: int) -> tuple[Verdict, str]:
     """The leaf hung up before the verdict: closed its channel, exited, or was killed."""
-    if seen.alive and signal_number == signal.SIGKILL:  # ours: one that was on its way out keeps its own status
+    if (
+        seen.alive and signal_number == signal.SIGKILL
+    ):  # ours: one that was on its way out keeps its own status
         return Verdict.FORBIDDEN, "closed its channel"
     if signal_number == 0:
         last = seen.printed.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        return Verdict.ERROR, f"exited with status {os.WEXITSTATUS(seen.status)}" + (f": {last}" if last else "")
+        return Verdict.ERROR, f"exited with status {os.WEXITSTATUS(seen.status)}" + (
+            f": {last}" if last else ""
+        )
     name = signal.Signals(signal_number).name
     if signal_number != signal.SIGKILL:
         return Verdict.ERROR, f"killed by {name}"
     if seen.killed_for_memory or seen.memory_mb >= NEARLY * limits.memory_mb:
         return Verdict.MEMORY, f"killed with {seen.memory_mb:.0f} MiB in use"
-    # a leaf cannot send itself SIGKILL, so the machine did; twice in a row is taken for the program's doing
+    # a leaf cannot send itself SIGKILL, so the machine did; twice in a row is taken for the
+    # program's doing
     return (Verdict.ERROR if seen.before == KILLED else Verdict.INFRA), KILLED

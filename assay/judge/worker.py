@@ -1,6 +1,8 @@
-"""The test worker: runs the data set's checks against a stand-in for the candidate, and reports what became of each.
+"""The test worker: runs the data set's checks against a stand-in for the candidate, and reports
+what became of each.
 
-It holds the tests and their expected values, runs no line of the candidate's, and is walled in too: a data set is code.
+It holds the tests and their expected values, runs no line of the candidate's, and is walled in too:
+a data set is code.
 """
 
 from __future__ import annotations
@@ -24,18 +26,22 @@ DETAIL = 400
 Piece = tuple[str, str]
 """Source of the data set's, and the name it has in tracebacks."""
 HARMLESS_ENDS = ("gone", "compile", "no_code", "error", "refused")
-"""After any other failure of the candidate's, a worker that has read its replies is not used again."""
+"""After any other failure of the candidate's, a worker that has read its replies is not used
+again."""
 
 
 def main() -> None:
-    """Judge programs, one after another: take a candidate's socket and a job, run it, write the report."""
+    """Judge programs, one after another: take a candidate's socket and a job, run it, write the
+    report.
+    """
     gc.enable()
     control = socket.socket(fileno=ROLE_FD)
     orders, held = Wire(control, 1 << 31), None
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, len(START), 2)
         if held is not None:
-            held.close()  # only now: its end would have ended the last candidate, which must live to pass
+            # only now: its end would have ended the last candidate, which must live to pass
+            held.close()
         if not descriptors:
             return
         job = json.loads(orders.receive())
@@ -57,16 +63,20 @@ class Ended(NamedTuple):
 
 
 def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
-    """`checks`: [how, detail] of each that ran; `broken`: how the candidate ended it; `setup`: an error; `clean`.
+    """`checks`: [how, detail] of each that ran; `broken`: how the candidate ended it; `setup`: an
+    error; `clean`.
 
-    `answers`: those to the calls whose right value is sought; `kept`: whether the candidate may be given another.
+    `answers`: those to the calls whose right value is sought; `kept`: whether the candidate may be
+    given another.
     """
     ended: list[Ended] = []
     fault = ""
     setup, checker = (job["setup"], "<setup>"), (job["checker"], CHECKER)
     caller = Caller(connection, job["entry_point"])
     try:
-        connection.load(job["program"], job["entry_point"], job["mutates"], job["handles"], job["callbacks"])
+        connection.load(
+            job["program"], job["entry_point"], job["mutates"], job["handles"], job["callbacks"]
+        )
         namespace = {"__name__": "checks", "__builtins__": LazyBuiltins(connection)}
         fault = set_up(setup, job["entry_point"], namespace, connection) or equip(caller, checker)
         for number in [] if fault else job["order"]:
@@ -81,7 +91,11 @@ def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
     except (Gone, ClosedError):
         connection.broken = connection.broken or Broken("gone", "the candidate is gone")
     broken = connection.broken
-    checks = [(check, f"<check {number}>") for number, check in enumerate(job["checks"]) if type(check) is str]
+    checks = [
+        (check, f"<check {number}>")
+        for number, check in enumerate(job["checks"])
+        if type(check) is str
+    ]
     if broken and ended and ended[-1].how != "held":
         ended.pop()
     return {
@@ -91,15 +105,22 @@ def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
         "exits": False,
         "answers": caller.answers,
         "kept": connection.kept,
-        "clean": (broken is None or broken.how in HARMLESS_ENDS) and all(starmap(pure, [setup, checker, *checks])),
+        "clean": (
+            (broken is None or broken.how in HARMLESS_ENDS)
+            and all(starmap(pure, [setup, checker, *checks]))
+        ),
     }
 
 
 class LazyBuiltins(dict[str, Any]):
-    """Built-in names, then the candidate's: asked only for what neither the data set nor Python defines."""
+    """Built-in names, then the candidate's: asked only for what neither the data set nor Python
+    defines.
+    """
 
     def __init__(self, connection: Connection) -> None:
-        super().__init__(__import__=builtins.__import__)  # which the import statement looks up past __missing__
+        super().__init__(
+            __import__=builtins.__import__
+        )  # which the import statement looks up past __missing__
         self._connection = connection
 
     def __missing__(self, name: str) -> Any:
@@ -109,10 +130,14 @@ class LazyBuiltins(dict[str, Any]):
         return value
 
 
-def set_up(setup: Piece, entry_point: str, namespace: dict[str, Any], connection: Connection) -> str:
-    """Run the data set's own code, then bind the entry point over whatever that defined; returns the code's error.
+def set_up(
+    setup: Piece, entry_point: str, namespace: dict[str, Any], connection: Connection
+) -> str:
+    """Run the data set's own code, then bind the entry point over whatever that defined; returns
+    the code's error.
 
-    Raises Gone where the code fails after it has asked the candidate for something: that is no fault of the code's.
+    Raises Gone where the code fails after it has asked the candidate for something: that is no
+    fault of the code's.
     """
     ended = run(setup, namespace, connection)
     if ended.how != "held" and connection.asked:
@@ -122,7 +147,9 @@ def set_up(setup: Piece, entry_point: str, namespace: dict[str, Any], connection
 
 
 def run(piece: Piece, namespace: dict[str, Any], connection: Connection) -> Ended:
-    """Run one piece of the data set's code. A failure that it swallows still stands in `connection.broken`."""
+    """Run one piece of the data set's code. A failure that it swallows still stands in
+    `connection.broken`.
+    """
     try:
         exec(compiled(*piece), namespace)
     except BaseException as error:  # noqa: BLE001  the data set's code: whatever it raises says that the check does not hold
@@ -142,14 +169,23 @@ def equip(caller: Caller, checker: Piece) -> str:
 
 
 def call(made: list[Any], number: int, caller: Caller, checker: Piece) -> Ended:
-    """Make one call: [arguments, [expected] or None, tolerance]. An answer that the checker cannot take is wrong."""
+    """Make one call: [arguments, [expected] or None, tolerance]. An answer that the checker cannot
+    take is wrong.
+    """
     try:
         fault = caller.fault(*made)
     except BaseException as error:  # noqa: BLE001  the program's error, or the data set's checker's
         raised = error is caller.connection.raised
         fault = caller.connection.shown if raised else described(error, *checker)
-        return Ended("error" if raised else "wrong", f"{fault} at {caller.described(number, made[0])}"[:DETAIL])
-    return Ended("wrong", f"{caller.described(number, made[0])} {fault}"[:DETAIL]) if fault else Ended("held")
+        return Ended(
+            "error" if raised else "wrong",
+            f"{fault} at {caller.described(number, made[0])}"[:DETAIL],
+        )
+    return (
+        Ended("wrong", f"{caller.described(number, made[0])} {fault}"[:DETAIL])
+        if fault
+        else Ended("held")
+    )
 
 
 def described(error: BaseException, source: str, filename: str) -> str:

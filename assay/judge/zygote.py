@@ -1,4 +1,6 @@
-"""A warm process that forks candidates and test workers in pairs, run as a program; it holds no secrets."""
+"""A warm process that forks candidates and test workers in pairs, run as a program; it holds no
+secrets.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
     from assay.judge.boundary import Wire
 
 PLAIN = (
-    "__future__", "abc", "array", "bisect", "cmath", "collections", "copy", "datetime", "decimal", "enum", "fractions",
-    "functools", "heapq", "io", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "time",
+    "__future__", "abc", "array", "bisect", "cmath", "collections", "copy", "datetime", "decimal",
+    "enum", "fractions",
+    "functools", "heapq", "io", "itertools", "json", "math", "operator", "random", "re",
+    "statistics", "string", "time",
     "typing",
 )  # fmt: skip
 """What programs import often enough that each should not pay for it."""
@@ -40,16 +44,20 @@ def f(numbers: List[float], threshold: float = 1.0) -> Dict[str, Tuple[int, ...]
             found[str(number).strip()] = tuple(range(at))
     return found
 """,
-    "setup": "from typing import List", "entry_point": "f", "checker": "", "order": [0], "stop_early": True,
+    "setup": "from typing import List", "entry_point": "f", "checker": "", "order": [0],
+    "stop_early": True,
     "mutates": False, "handles": False, "callbacks": False,
-    "checks": ["def check(f):\n    assert f([2.0, 0.5, 0], 1.0) == {'0': (0, 1)}\n    assert not f([])\ncheck(f)"],
+    "checks": ["def check(f):\n    assert f([2.0, 0.5, 0], 1.0) == {'0': (0, 1)}\n    assert not "
+               "f([])\ncheck(f)"],
 }  # fmt: skip
 TIMES = 12
 """Python specialises code after eight runs."""
 
 
 def rehearse() -> None:
-    """Judge a program of our own in this very process, so that forks find caches filled and code specialised."""
+    """Judge a program of our own in this very process, so that forks find caches filled and code
+    specialised.
+    """
     replies: list[bytes] = []
 
     def mark(_: bytes) -> None:
@@ -60,7 +68,10 @@ def rehearse() -> None:
         replies.append(inside.answered(number, kind, parts))
 
     wire = cast(
-        "Wire", SimpleNamespace(send=answer, receive=replies.pop, quiet=lambda: True, mark=mark, marked=lambda: OTHER)
+        "Wire",
+        SimpleNamespace(
+            send=answer, receive=replies.pop, quiet=lambda: True, mark=mark, marked=lambda: OTHER
+        ),
     )
     for _ in range(TIMES):
         inside = candidate.Candidate(wire)
@@ -74,7 +85,9 @@ def rehearse_blocks() -> None:
     """The same for interpreters: blocks that show something, and blocks that raise."""
     with contextlib.redirect_stdout(io.StringIO()):
         for end in ("sorted(found)", "found[0]") * TIMES:
-            blocks.ran(f"{REHEARSAL['program']}\nprint(found := f([2.0, 0.5, 0]))\n{end}", "<block>", {})
+            blocks.ran(
+                f"{REHEARSAL['program']}\nprint(found := f([2.0, 0.5, 0]))\n{end}", "<block>", {}
+            )
     del builtins._  # type: ignore[attr-defined]  # what was shown last
     linecache.clearcache()
 
@@ -89,7 +102,11 @@ def main() -> None:
     rehearse()
     if kind == INTERPRETER:
         rehearse_blocks()
-    serve(int(sys.argv[1]), leaf=blocks.main if kind == INTERPRETER else candidate.main, worker=worker.main)
+    serve(
+        int(sys.argv[1]),
+        leaf=blocks.main if kind == INTERPRETER else candidate.main,
+        worker=worker.main,
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""From rewards to advantages: what a completion did better than expected. Vectors [N] over completions in, [N] out."""
+"""From rewards to advantages: what a completion did better than expected. Vectors [N] over
+completions in, [N] out.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,24 @@ FLOOR = 1e-4
 
 
 def advantages(
-    rewards: Tensor, groups: Tensor, baseline: Baseline, scale: Scale, floor: float = FLOOR, running: float = 0.0
+    rewards: Tensor,
+    groups: Tensor,
+    baseline: Baseline,
+    scale: Scale,
+    floor: float = FLOOR,
+    running: float = 0.0,
 ) -> Tensor:
-    """Rewards less a baseline, over a standard deviation. `rewards` [N], `groups` [N] int64 ids from 0 -> [N].
+    """Rewards less a baseline, over a standard deviation. `rewards` [N], `groups` [N] int64 ids
+    from 0 -> [N].
 
-    The baseline is 0, the batch's mean, the mean of the past (`running`), or the group's mean with or without the
-    completion itself. Whatever it is, nothing is divided by a deviation under `floor`.
+    The baseline is 0, the batch's mean, the mean of the past (`running`), or the group's mean with
+    or without the completion itself. Whatever it is, nothing is divided by a deviation under
+    `floor`.
     """
     if baseline in ("none", "running") or (baseline, scale) == ("batch", "group"):
-        centre = rewards - {"none": 0.0, "running": running, "batch": float(rewards.mean())}[baseline]
+        centre = (
+            rewards - {"none": 0.0, "running": running, "batch": float(rewards.mean())}[baseline]
+        )
         deviation = _spread(rewards, groups if scale == "group" else torch.zeros_like(groups))
         return centre if scale == "none" else centre / deviation.masked_fill(deviation < floor, 1.0)
     pools = torch.zeros_like(groups) if baseline == "batch" else groups
@@ -30,14 +41,21 @@ def advantages(
 
 
 def group_centred(
-    rewards: Tensor, groups: Tensor, scale: Scale = "group", floor: float = FLOOR, *, leave_one_out: bool = False
+    rewards: Tensor,
+    groups: Tensor,
+    scale: Scale = "group",
+    floor: float = FLOOR,
+    *,
+    leave_one_out: bool = False,
 ) -> Tensor:
-    """Rewards less their group's mean, over the group's or the batch's standard deviation, or as they are.
+    """Rewards less their group's mean, over the group's or the batch's standard deviation, or as
+    they are.
 
-    GRPO (arXiv:2402.03300, section 4.1.2) divides by the group's; Dr. GRPO (arXiv:2503.20783) by nothing. Left out of
-    its own baseline (RLOO, arXiv:2402.14740), a completion of n differs from it by n / (n - 1) times as much. `rewards`
-    [N], `groups` [N] int64 ids from 0. A group whose rewards differ by less than `floor` gets exactly 0: rounding is
-    never amplified, and it is always the whole group that is judged.
+    GRPO (arXiv:2402.03300, section 4.1.2) divides by the group's; Dr. GRPO (arXiv:2503.20783) by
+    nothing. Left out of its own baseline (RLOO, arXiv:2402.14740), a completion of n differs from
+    it by n / (n - 1) times as much. `rewards` [N], `groups` [N] int64 ids from 0. A group whose
+    rewards differ by less than `floor` gets exactly 0: rounding is never amplified, and it is
+    always the whole group that is judged.
     """
     mean, sizes = _means(rewards, groups)
     centre = rewards - mean
@@ -53,9 +71,11 @@ def group_centred(
 
 
 def generalised(rewards: Tensor, values: Tensor, gamma: float, decay: float) -> Tensor:
-    """Generalised advantage estimation (arXiv:1506.02438, eq. 16) over the tokens of one completion. All [T] -> [T].
+    """Generalised advantage estimation (arXiv:1506.02438, eq. 16) over the tokens of one
+    completion. All [T] -> [T].
 
-    A_t = d_t + gamma decay A_(t+1), d_t = r_t + gamma V_(t+1) - V_t, and nothing after the last token.
+    A_t = d_t + gamma decay A_(t+1), d_t = r_t + gamma V_(t+1) - V_t, and nothing after the last
+    token.
     """
     found: list[float] = []
     later, after = 0.0, 0.0

@@ -1,4 +1,6 @@
-"""Estimates per token of KL(policy || reference) of sampled tokens (Schulman 2020, joschu.net/blog/kl-approx)."""
+"""Estimates per token of KL(policy || reference) of sampled tokens (Schulman 2020,
+joschu.net/blog/kl-approx).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def k2(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 def k3(logprobs: Tensor, reference: Tensor) -> Tensor:
-    """q/p - 1 - log(q/p): unbiased and never negative (GRPO, arXiv:2402.03300 eq. 4). Both [B, T] -> [B, T]."""
+    """q/p - 1 - log(q/p): unbiased and never negative (GRPO, arXiv:2402.03300 eq. 4). Both [B, T]
+    -> [B, T].
+    """
     difference = reference - logprobs
     return torch.expm1(difference) - difference
 

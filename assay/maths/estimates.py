@@ -1,7 +1,8 @@
 """What a benchmark's samples say about a model: pass@k and its interval. Standard library only.
 
-Counts are `(samples, passed)` of one task each. Tasks are the draws from the population of tasks; the samples of one
-task are not independent of one another, so every spread here is the spread between tasks.
+Counts are `(samples, passed)` of one task each. Tasks are the draws from the population of tasks;
+the samples of one task are not independent of one another, so every spread here is the spread
+between tasks.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ class Interval:
 def pass_at_k(samples: int, passed: int, k: int) -> float:
     """The chance that at least one of `k` samples passes, unbiased: 1 - C(n-c, k) / C(n, k).
 
-    Chen et al., arXiv:2107.03374, equation 1, in exact integers. Raises ValueError unless 0 <= passed <= samples and
-    1 <= k <= samples.
+    Chen et al., arXiv:2107.03374, equation 1, in exact integers. Raises ValueError unless 0 <=
+    passed <= samples and 1 <= k <= samples.
     """
     if not (0 <= passed <= samples and 1 <= k <= samples):
         raise ValueError(f"pass@{k} of {samples} samples, {passed} passed")
@@ -42,12 +43,14 @@ def mean_pass_at_k(counts: Sequence[tuple[int, int]], k: int) -> float:
 
 
 def pass_interval(counts: Sequence[tuple[int, int]], confidence: float = 0.95) -> Interval:
-    """The interval of pass@1, the mean over tasks of passed / samples, were other tasks like these drawn.
+    """The interval of pass@1, the mean over tasks of passed / samples, were other tasks like these
+    drawn.
 
-    Wilson's (1927) interval with the number of tasks n replaced by the effective number n / d, as Franco, Little, Louis
-    and Slud recommend for clustered draws (2019, PMC6690503). The design effect d is the variance between
-    tasks over the estimated p(1-p): at least the mean of 1 / samples (a sample tells as much as a task), at most 1
-    (more samples of a task tell nothing new), and 1 where nothing varies. With one sample a task d is 1: Wilson's own.
+    Wilson's (1927) interval with the number of tasks n replaced by the effective number n / d, as
+    Franco, Little, Louis and Slud recommend for clustered draws (2019, PMC6690503). The design
+    effect d is the variance between tasks over the estimated p(1-p): at least the mean of 1 /
+    samples (a sample tells as much as a task), at most 1 (more samples of a task tell nothing new),
+    and 1 where nothing varies. With one sample a task d is 1: Wilson's own.
 
     Raises ValueError without tasks, or where a task has no samples.
     """

@@ -12,6 +12,7 @@ def mapped(reward: float, source: tuple[float, float], target: tuple[float, floa
 def overlong(length: int, limit: int, share: float) -> float:
     """The soft overlong punishment of DAPO (arXiv:2503.14476, eq. 13), from 0 down to -1.
 
-    Nothing until only the last `share` of `limit` tokens is left, then falling linearly to -1 at `limit`.
+    Nothing until only the last `share` of `limit` tokens is left, then falling linearly to -1 at
+    `limit`.
     """
     return -min(max(length / limit - (1 - share), 0.0) / share, 1.0)

@@ -1,1 +1,3 @@
-"""The model that is trained: loading, the tiny default, tokens and masks, log-probabilities, saving."""
+"""The model that is trained: loading, the tiny default, tokens and masks, log-probabilities,
+saving.
+"""

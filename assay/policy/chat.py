@@ -1,4 +1,6 @@
-"""Tasks and texts to tokens and back; the one place that knows whether a model chats or continues text."""
+"""Tasks and texts to tokens and back; the one place that knows whether a model chats or continues
+text.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,9 @@ class Chat:
     def continued(self, task: Task, turns: Sequence[Turn]) -> tuple[int, ...]:
         """[P] token ids of the whole conversation so far, as it is rendered from its messages.
 
-        They may differ from those that were written, where a template alters what was said before, or a text has other
-        tokens than the ones drawn: then what comes after is a sample by itself (rollout/samples.py).
+        They may differ from those that were written, where a template alters what was said before,
+        or a text has other tokens than the ones drawn: then what comes after is a sample by itself
+        (rollout/samples.py).
         """
         said = [(self.text(turn.completion.tokens), turn.observation) for turn in turns]
         if self.speaks:
@@ -54,7 +57,9 @@ class Chat:
         return tuple(tokens)
 
     def stop(self, task: Task) -> tuple[str, ...]:
-        """Strings that end a completion. A model that chats ends its turns itself, and may write them in a fence."""
+        """Strings that end a completion. A model that chats ends its turns itself, and may write
+        them in a fence.
+        """
         return () if self.speaks else task.stop
 
     def text(self, tokens: Sequence[int]) -> str:
@@ -63,7 +68,8 @@ class Chat:
         return decode_within(self.tokenizer, self.anchor, own)
 
     def dialogues(self, task: Task) -> list[Sample]:
-        """A sample for each demonstration of the task, or for its reference when it has none; prompts masked.
+        """A sample for each demonstration of the task, or for its reference when it has none;
+        prompts masked.
 
         Prompt and completion are cut at the same token boundary that rollouts have.
         """
@@ -89,11 +95,17 @@ class Chat:
         return [self._reply(task, task.reference.removeprefix(task.stub))] if task.reference else []
 
     def said(self, text: str, ended: bool = True) -> tuple[int, ...]:
-        """Token ids of a whole reply, with the token that ends it if it `ended` so, not at a stop string."""
+        """Token ids of a whole reply, with the token that ends it if it `ended` so, not at a stop
+        string.
+        """
         return (*encode_within(self.tokenizer, text), *((self.end_token,) if ended else ()))
 
     def _reply(self, task: Task, answer: str) -> str:
-        return answer if "```" in answer or not self.speaks else f"```python\n{task.stub}{answer.rstrip()}\n```"
+        return (
+            answer
+            if "```" in answer or not self.speaks
+            else f"```python\n{task.stub}{answer.rstrip()}\n```"
+        )
 
     def _prompt_text(self, task: Task) -> str:
         if not self.speaks:
@@ -104,8 +116,13 @@ class Chat:
         asked = prompts.messages(task, self.told(task))
         messages = [{"role": message.role, "content": message.content} for message in asked]
         for reply, shown in said:
-            messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": shown}]
-        return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+            messages += [
+                {"role": "assistant", "content": reply},
+                {"role": "user", "content": shown},
+            ]
+        return str(
+            self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        )
 
     def _encode_prompt(self, text: str) -> tuple[int, ...]:
         tokens = encode(self.tokenizer, text, special=not self.speaks)
@@ -118,13 +135,16 @@ def open_chat(
     tokenizer: Any, mode: Literal["auto", "template", "text"], stop_tokens: Iterable[int],
     told: Callable[[Task], str] = nothing,
 ) -> Chat:  # fmt: skip
-    """A Chat that stops at `stop_tokens` and at the tokenizer's own; `auto` takes the chat template where there is one.
+    """A Chat that stops at `stop_tokens` and at the tokenizer's own; `auto` takes the chat template
+    where there is one.
 
     Raises SettingsError for `template` without one.
     """
     has_template = bool(getattr(tokenizer, "chat_template", None))
     if mode == "template" and not has_template:
-        raise SettingsError("setting 'policy.chat' = 'template', but the tokenizer has no chat template; use 'text'")
+        raise SettingsError(
+            "setting 'policy.chat' = 'template', but the tokenizer has no chat template; use 'text'"
+        )
     speaks = has_template and mode != "text"
     how = "through its chat template" if speaks else "as plain text to continue"
     logging.getLogger(__name__).info("policy.chat = %r: the model is prompted %s", mode, how)
@@ -134,7 +154,9 @@ def open_chat(
 
 
 def _end_of_turn(tokenizer: Any) -> int:
-    """The special token with which the chat template ends the assistant's turn; the end of sequence without one."""
+    """The special token with which the chat template ends the assistant's turn; the end of sequence
+    without one.
+    """
     said = [{"role": "user", "content": "?"}, {"role": "assistant", "content": PROBE}]
     after = str(tokenizer.apply_chat_template(said, tokenize=False)).rpartition(PROBE)[2].strip()
     first = encode(tokenizer, after)[:1] if after else ()

@@ -9,7 +9,9 @@ from assay.policy.load import Policy
 
 
 class Critic(nn.Module):
-    """Hidden states [N, H] to values [N] in float32: one hidden layer, and 0 for everything at the start."""
+    """Hidden states [N, H] to values [N] in float32: one hidden layer, and 0 for everything at the
+    start.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -19,7 +21,9 @@ class Critic(nn.Module):
         nn.init.zeros_(self.outer.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """The expected reward after each of the N positions. The policy learns from it too: they share their layers."""
+        """The expected reward after each of the N positions. The policy learns from it too: they
+        share their layers.
+        """
         found: Tensor = self.outer(torch.tanh(self.inner(hidden.float())))
         return found.squeeze(-1)
 

@@ -1,4 +1,6 @@
-"""Log-probabilities, entropies and values of given tokens, computed the fastest way that is right for the model."""
+"""Log-probabilities, entropies and values of given tokens, computed the fastest way that is right
+for the model.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ log = logging.getLogger(__name__)
 Layout = Literal["packed", "padded", "plain"]
 LAYOUTS: tuple[Layout, ...] = ("packed", "padded", "plain")
 """From the fastest to the one that fits every model."""
-SCALES = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
+SCALES = (
+    "final_logit_softcapping",
+    "logit_scale",
+    "logits_scaling",
+    "lm_head_multiplier",
+    "output_multiplier",
+)
 """What configurations call a change of the logits behind the head."""
 DROPOUTS = ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob", "attn_dropout")
 """What configurations call dropout inside of attention."""
@@ -31,7 +39,8 @@ class Seen:
     logprobs: Tensor
     """[B, T] float32, natural; 0 outside the mask."""
     entropy: Tensor
-    """[B, T] float32, nats, of the distribution of the token; 0 outside the mask, with a gradient only where asked."""
+    """[B, T] float32, nats, of the distribution of the token; 0 outside the mask, with a gradient
+    only where asked."""
     values: Tensor | None = None
     """[B, T] float32, the critic's; None without one."""
 
@@ -45,7 +54,12 @@ class Rows(NamedTuple):
 
 
 def forward(
-    model: Any, batch: Batch, temperature: float = 1.0, *, critic: Any = None, entropy_gradient: bool = False
+    model: Any,
+    batch: Batch,
+    temperature: float = 1.0,
+    *,
+    critic: Any = None,
+    entropy_gradient: bool = False,
 ) -> Seen:
     """What `model` makes of the masked tokens of `batch`; `temperature` divides the logits.
 
@@ -58,8 +72,9 @@ def forward(
 def layout_of(model: Any) -> Layout:
     """How sequences are laid out for `model`, found by trying when first asked and logged.
 
-    `packed`: end to end in one row, shared prompts once, logits in tiles. `padded`: a row for each, logits in tiles.
-    `plain`: a row for each through the whole model, for heads whose logits are changed afterwards.
+    `packed`: end to end in one row, shared prompts once, logits in tiles. `padded`: a row for each,
+    logits in tiles. `plain`: a row for each through the whole model, for heads whose logits are
+    changed afterwards.
     """
     plain, device = unwrapped(model), model.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else plain.dtype
@@ -75,7 +90,9 @@ def unwrapped(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def _see(layout: Layout, model: Any, rows: Rows, temperature: float, critic: Any, entropy_gradient: bool) -> Seen:
+def _see(
+    layout: Layout, model: Any, rows: Rows, temperature: float, critic: Any, entropy_gradient: bool
+) -> Seen:
     plain, targets = unwrapped(model), rows.tokens[rows.mask]
     if layout == "plain":
         hidden, logits = _whole(model, rows, wants_hidden=critic is not None)
@@ -86,16 +103,21 @@ def _see(layout: Layout, model: Any, rows: Rows, temperature: float, critic: Any
         logprobs, entropy = chosen_logprobs(head, hidden, targets, temperature, entropy_gradient)
     zeros = torch.zeros(rows.tokens.shape, dtype=torch.float32, device=rows.tokens.device)
     values = None if critic is None else zeros.masked_scatter(rows.mask, critic(hidden).float())
-    return Seen(zeros.masked_scatter(rows.mask, logprobs), zeros.masked_scatter(rows.mask, entropy), values)
+    return Seen(
+        zeros.masked_scatter(rows.mask, logprobs), zeros.masked_scatter(rows.mask, entropy), values
+    )
 
 
 def _packed(trunk: Any, rows: Rows) -> Tensor:
     """[M, H] hidden states that predict the masked tokens, in row-major order."""
     row = pack(rows.tokens, rows.mask)
-    no_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=rows.tokens.device)  # four axes: passed on as it is
+    no_mask = torch.ones(
+        1, 1, 1, 1, dtype=torch.bool, device=rows.tokens.device
+    )  # four axes: passed on as it is
     places = {"input_ids": row.tokens.unsqueeze(0), "position_ids": row.positions.unsqueeze(0)}
     out = trunk(**places, attention_mask=no_mask, use_cache=False, parts=row.parts)
-    # many places are the last of one prompt: indexing would add their gradients up in an order that threads decide
+    # many places are the last of one prompt: indexing would add their gradients up in an order that
+    # threads decide
     return nn.functional.embedding(row.places, out.last_hidden_state[0])
 
 
@@ -105,12 +127,16 @@ def _padded(trunk: Any, rows: Rows) -> Tensor:
 
 
 def _whole(model: Any, rows: Rows, wants_hidden: bool) -> tuple[Tensor | None, Tensor]:
-    """The hidden states, and [M, V] logits; logits are made only of the positions that some row needs."""
+    """The hidden states, and [M, V] logits; logits are made only of the positions that some row
+    needs.
+    """
     wanted = rows.mask[:, 1:]
     needed = wanted.any(dim=0).nonzero().squeeze(-1)
     given = {"input_ids": rows.tokens, "attention_mask": rows.attention.long(), "use_cache": False}
     out = model(**given, logits_to_keep=needed, output_hidden_states=wants_hidden)
-    return out.hidden_states[-1][:, :-1][wanted] if wants_hidden else None, out.logits[wanted[:, needed]]
+    return out.hidden_states[-1][:, :-1][wanted] if wants_hidden else None, out.logits[
+        wanted[:, needed]
+    ]
 
 
 def _try_layouts(model: Any, tolerance: float) -> Layout:
@@ -128,8 +154,14 @@ def _try_layouts(model: Any, tolerance: float) -> Layout:
                     raise NotImplementedError("its attention is not full and causal everywhere")
                 found = zip(_try(layout, model), expected, strict=True)
                 if _leaks(layout, model):
-                    raise NotImplementedError("a token would change what was before it, or beside it")
-                off = float(torch.stack([(a - b).abs().max() / b.abs().max().clamp(min=1.0) for a, b in found]).max())
+                    raise NotImplementedError(
+                        "a token would change what was before it, or beside it"
+                    )
+                off = float(
+                    torch.stack(
+                        [(a - b).abs().max() / b.abs().max().clamp(min=1.0) for a, b in found]
+                    ).max()
+                )
             except Exception as error:  # noqa: BLE001  # models bring code of their own, and that raises anything
                 reason = one_line(error)
             else:
@@ -144,7 +176,9 @@ def _try_layouts(model: Any, tolerance: float) -> Layout:
 
 
 def _leaks(layout: Layout, model: Any) -> bool:
-    """Whether another token in one place changes anything but what that place and the later ones of its row tell."""
+    """Whether another token in one place changes anything but what that place and the later ones of
+    its row tell.
+    """
     (before, _), (after, _) = _try(layout, model), _try(layout, model, other=1)
     moved = (before - after).abs() > 1e-6
     moved[1, 7:] = False
@@ -152,7 +186,8 @@ def _leaks(layout: Layout, model: Any) -> bool:
 
 
 def _try(layout: Layout, model: Any, other: int = 0) -> tuple[Tensor, Tensor]:
-    """[3, 12] log-probabilities of a small batch, and the slope [H] of a sum of them as all embeddings shift.
+    """[3, 12] log-probabilities of a small batch, and the slope [H] of a sum of them as all
+    embeddings shift.
 
     `other` is added to the token in row 1, place 7.
     """

@@ -1,4 +1,6 @@
-"""Log-probabilities of given tokens from hidden states, a tile of logits at a time: they are never held all at once."""
+"""Log-probabilities of given tokens from hidden states, a tile of logits at a time: they are never
+held all at once.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,25 @@ def chosen_logprobs(
 ) -> tuple[Tensor, Tensor]:
     """Log p of `targets` [M] int64 and the entropy in nats after `hidden` [M, H], both [M] float32.
 
-    The logits are head(hidden) / temperature, in the precision of the head's weights or, under autocast, in autocast's.
-    The entropy has a gradient only where `entropy_gradient`.
+    The logits are head(hidden) / temperature, in the precision of the head's weights or, under
+    autocast, in autocast's. The entropy has a gradient only where `entropy_gradient`.
     """
     rows = max(1, TILE.get(hidden.device.type, TILE["cuda"]) // head.out_features)
     if type(head) in (nn.Linear, Linear) and "forward" not in vars(head):
         device = hidden.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else head.weight.dtype
+        dtype = (
+            torch.get_autocast_dtype(device)
+            if torch.is_autocast_enabled(device)
+            else head.weight.dtype
+        )
         given = filled(hidden), head.weight, head.bias, filled(targets)
         with torch.autocast(device, enabled=False):
             found = _Linear.apply(*given, temperature, rows, entropy_gradient, dtype)  # type: ignore[no-untyped-call]
         return found[0][: len(targets)], found[1][: len(targets)]
     pieces = [
-        checkpoint(_by_calling, head, some, wanted, temperature, entropy_gradient, use_reentrant=False)
+        checkpoint(
+            _by_calling, head, some, wanted, temperature, entropy_gradient, use_reentrant=False
+        )
         for some, wanted in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)
     ]
     logprobs, entropy = zip(*pieces, strict=True)
@@ -55,14 +63,16 @@ def _by_calling(
 class _Linear(torch.autograd.Function):
     """Log softmax((h W' + b) / T) at the target, and its entropy H, over tiles of rows.
 
-    With z the scaled logits, d log p(y) / dz = onehot(y) - p and dH / dz = -p (log p + H). A head that does not learn
-    has its slopes towards h made on the way forward, but for a factor per row; one that learns has its logits made once
-    more on the way back, all but the last tile's, which are still there.
+    With z the scaled logits, d log p(y) / dz = onehot(y) - p and dH / dz = -p (log p + H). A head
+    that does not learn has its slopes towards h made on the way forward, but for a factor per row;
+    one that learns has its logits made once more on the way back, all but the last tile's, which
+    are still there.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float, rows: int,
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
+        temperature: float, rows: int,
         entropy_gradient: bool, dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         learns = any(ctx.needs_input_grad[1:3])
@@ -79,11 +89,18 @@ class _Linear(torch.autograd.Function):
             p = logp.exp()
             entropy[here] = -torch.linalg.vecdot(p, logp)
             if leads:
-                ahead.append([(matrix[targets[here]] - product(p.to(dtype), matrix.T)) / temperature])
+                ahead.append(
+                    [(matrix[targets[here]] - product(p.to(dtype), matrix.T)) / temperature]
+                )
             if leads and entropy_gradient:
-                ahead[-1].append(product(logp.add_(entropy[here, None]).mul_(p).to(dtype), matrix.T) / -temperature)
+                ahead[-1].append(
+                    product(logp.add_(entropy[here, None]).mul_(p).to(dtype), matrix.T)
+                    / -temperature
+                )
         slopes = [torch.cat(tiles) for tiles in zip(*ahead, strict=True)]
-        ctx.save_for_backward(hidden, weight, bias, targets, entropy, logp if learns else None, *slopes)
+        ctx.save_for_backward(
+            hidden, weight, bias, targets, entropy, logp if learns else None, *slopes
+        )
         ctx.set_materialize_grads(False)
         if not entropy_gradient:
             ctx.mark_non_differentiable(entropy)
@@ -110,7 +127,13 @@ class _Linear(torch.autograd.Function):
             if by_entropy is None:
                 slope = p.mul_(-factor)
             else:
-                slope = logp.add_(entropy[here, None]).mul_(by_entropy[here, None]).add_(factor).mul_(p).neg_()
+                slope = (
+                    logp.add_(entropy[here, None])
+                    .mul_(by_entropy[here, None])
+                    .add_(factor)
+                    .mul_(p)
+                    .neg_()
+                )
             slope = slope.scatter_add_(1, targets[here, None], factor).div_(temperature).to(dtype)
             d_hidden[here] = product(slope, matrix.T)
             d_weight += product(slope.T, hidden[here].to(dtype).T)
@@ -122,5 +145,7 @@ class _Linear(torch.autograd.Function):
 
 def _tile(hidden: Tensor, matrix: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
     """[n, V] float32 log-probabilities of the whole vocabulary."""
-    logits = product(hidden.to(matrix.dtype), matrix, None if bias is None else bias.to(matrix.dtype))
+    logits = product(
+        hidden.to(matrix.dtype), matrix, None if bias is None else bias.to(matrix.dtype)
+    )
     return torch.log_softmax(logits.float().div_(temperature), dim=-1)

@@ -1,4 +1,6 @@
-"""Loads a policy: the tiny default, a model directory (full or adapter) or a hub name; refuses what cannot be used."""
+"""Loads a policy: the tiny default, a model directory (full or adapter) or a hub name; refuses what
+cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,13 @@ from assay.registry import one_line
 from assay.types import Task
 
 ADAPTER = "adapter_config.json"
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "spiece.model")
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "vocab.json",
+    "spiece.model",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +57,23 @@ class Policy:
 
     @property
     def context(self) -> int | None:
-        """The longest sequence in tokens that the model was made for; None where its configuration does not say."""
+        """The longest sequence in tokens that the model was made for; None where its configuration
+        does not say.
+        """
         return context_of(self.model.config)
 
     def save(self, folder: Path) -> None:
-        """Write the adapter alone, or the whole model, with its tokenizer to `folder`: `load_policy` reads it again."""
+        """Write the adapter alone, or the whole model, with its tokenizer to `folder`:
+        `load_policy` reads it again.
+        """
         self.model.save_pretrained(folder)
         self.chat.tokenizer.save_pretrained(folder)
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` is the first GPU or else the CPU. Raises SettingsError for a device this machine lacks."""
+    """`auto` is the first GPU or else the CPU. Raises SettingsError for a device this machine
+    lacks.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -69,15 +83,18 @@ def pick_device(name: str) -> torch.device:
             f"setting 'policy.device' = {name!r} is not a device; try 'auto', 'cpu' or 'cuda'"
         ) from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise SettingsError(f"setting 'policy.device' = {name!r}, but torch finds no GPU here; use 'auto'")
+        raise SettingsError(
+            f"setting 'policy.device' = {name!r}, but torch finds no GPU here; use 'auto'"
+        )
     return device
 
 
 def load_policy(settings: PolicySettings, told: Callable[[Task], str] = nothing) -> Policy:
     """The policy that `settings.model` names, ready to learn, and `told` that of every task.
 
-    A directory with an adapter goes on training that adapter. Raises ModelError without a usable model or tokenizer,
-    SettingsError for settings that do not fit it, MachineError when the device has no room for it.
+    A directory with an adapter goes on training that adapter. Raises ModelError without a usable
+    model or tokenizer, SettingsError for settings that do not fit it, MachineError when the device
+    has no room for it.
     """
     base = check_model(settings.model)
     device = pick_device(settings.device)
@@ -92,14 +109,17 @@ def load_policy(settings: PolicySettings, told: Callable[[Task], str] = nothing)
         if settings.checkpointing:
             _compute_blocks_again(model)
     own = model.generation_config.eos_token_id
-    chat = open_chat(tokenizer, settings.chat, own if isinstance(own, list) else {own} - {None}, told)
+    chat = open_chat(
+        tokenizer, settings.chat, own if isinstance(own, list) else {own} - {None}, told
+    )
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     model.eval()
     return Policy(model, chat, device, pad)
 
 
 def check_model(name: str) -> str:
-    """The full model behind `name`: itself, or the base of an adapter directory; a directory as an absolute path.
+    """The full model behind `name`: itself, or the base of an adapter directory; a directory as an
+    absolute path.
 
     Raises ModelError for a directory that lacks its configuration or its tokenizer.
     """
@@ -110,16 +130,22 @@ def check_model(name: str) -> str:
         return name
     files = {path.name for path in folder.iterdir()}
     if not files & {"config.json", ADAPTER}:
-        raise ModelError(f"model directory {name!r} holds no config.json; is it a Hugging Face model directory?")
+        raise ModelError(
+            f"model directory {name!r} holds no config.json; is it a Hugging Face model directory?"
+        )
     if not files & set(TOKENIZER_FILES):
         raise ModelError(
-            f"model directory {name!r} holds no tokenizer; save one there with tokenizer.save_pretrained({name!r})"
+            f"model directory {name!r} holds no tokenizer; save one there with"
+            f" tokenizer.save_pretrained({name!r})"
         )
     if ADAPTER not in files:
         return str(folder.resolve())
     base = _adapter_config(folder).get("base_model_name_or_path")
     if not base:
-        raise ModelError(f"adapter directory {name!r} does not say which model it adapts (base_model_name_or_path)")
+        raise ModelError(
+            f"adapter directory {name!r} does not say which model it adapts"
+            " (base_model_name_or_path)"
+        )
     return str(Path(base).resolve()) if Path(base).is_dir() else str(base)
 
 
@@ -132,10 +158,13 @@ def check_quantize(settings: PolicySettings, adapted: bool) -> None:
     """Raises SettingsError for 4-bit weights without adapters to train, or without the package."""
     if settings.quantize and not adapted:
         raise SettingsError(
-            "policy.quantize = 'nf4' freezes the weights, and nothing else is trained; give policy.lora"
+            "policy.quantize = 'nf4' freezes the weights, and nothing else is trained; give"
+            " policy.lora"
         )
     if settings.quantize and find_spec("bitsandbytes") is None:
-        raise SettingsError("policy.quantize = 'nf4' needs a package: pip install 'assay[quant]', or leave it out")
+        raise SettingsError(
+            "policy.quantize = 'nf4' needs a package: pip install 'assay[quant]', or leave it out"
+        )
 
 
 def context_of(config: Any) -> int | None:
@@ -156,7 +185,9 @@ def context_of_model(settings: PolicySettings) -> int | None:
 
     base = check_model(settings.model)
     with _loading(settings, torch.device("cpu")):
-        return context_of(AutoConfig.from_pretrained(base, trust_remote_code=settings.trust_remote_code))
+        return context_of(
+            AutoConfig.from_pretrained(base, trust_remote_code=settings.trust_remote_code)
+        )
 
 
 @contextmanager
@@ -166,13 +197,16 @@ def _loading(settings: PolicySettings, device: torch.device) -> Iterator[None]:
         yield
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise MachineError(
-            f"{device} has no room for model {settings.model!r}: set policy.dtype = 'bfloat16' with policy.lora "
-            "(and policy.quantize = 'nf4'), choose a smaller policy.model, or end what else uses the device"
+            f"{device} has no room for model {settings.model!r}: set policy.dtype = 'bfloat16' with"
+            " policy.lora (and policy.quantize = 'nf4'), choose a smaller policy.model, or end"
+            " what else uses the device"
         ) from error
     except AssayError:
         raise
     except Exception as error:  # broken files and remote code raise anything
-        raise ModelError(f"model {found_at(settings.model)} cannot be loaded: {one_line(error)}") from error
+        raise ModelError(
+            f"model {found_at(settings.model)} cannot be loaded: {one_line(error)}"
+        ) from error
 
 
 def _full_model(base: str, settings: PolicySettings, device: torch.device) -> Any:
@@ -185,26 +219,43 @@ def _full_model(base: str, settings: PolicySettings, device: torch.device) -> An
     )
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
-            module.support_avx512bf16_for_cpu = False  # evaluating would repack the weights, and gradients then vanish
+            module.support_avx512bf16_for_cpu = (
+                False  # evaluating would repack the weights, and gradients then vanish
+            )
     generation = model.generation_config
-    if _unsavable(generation):  # hub files hold a temperature beside do_sample = false: loading lets it pass
+    if _unsavable(
+        generation
+    ):  # hub files hold a temperature beside do_sample = false: loading lets it pass
         generation.do_sample = True
     if what := _unsavable(generation):
-        raise ModelError(f"generation_config.json of {base!r} cannot be saved again: {what}; mend or delete it")
+        raise ModelError(
+            f"generation_config.json of {base!r} cannot be saved again: {what}; mend or delete it"
+        )
     return model
 
 
 def _nf4(dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
-    """What `from_pretrained` needs to pack linear layers as in QLoRA (arXiv:2305.14314): NF4, scales packed too."""
+    """What `from_pretrained` needs to pack linear layers as in QLoRA (arXiv:2305.14314): NF4,
+    scales packed too.
+    """
     from transformers import BitsAndBytesConfig
 
-    shape = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": dtype}
-    return {"quantization_config": BitsAndBytesConfig(load_in_4bit=True, **shape), "device_map": {"": device}}
+    shape = {
+        "bnb_4bit_quant_type": "nf4",
+        "bnb_4bit_use_double_quant": True,
+        "bnb_4bit_compute_dtype": dtype,
+    }
+    return {
+        "quantization_config": BitsAndBytesConfig(load_in_4bit=True, **shape),
+        "device_map": {"": device},
+    }
 
 
 def _compute_head_in_float32(model: Any) -> None:
     head = model.get_output_embeddings()
-    head.forward = partial(_projected_in_float32, head)  # no closure: a copy of the model projects with its own head
+    head.forward = partial(
+        _projected_in_float32, head
+    )  # no closure: a copy of the model projects with its own head
 
 
 def _projected_in_float32(head: Any, hidden: Tensor) -> Tensor:
@@ -213,15 +264,20 @@ def _projected_in_float32(head: Any, hidden: Tensor) -> Tensor:
 
 
 def _compute_blocks_again(model: Any) -> None:
-    """Gradient checkpointing that does not ask for training mode, as transformers' own does: RL learns without dropout.
+    """Gradient checkpointing that does not ask for training mode, as transformers' own does: RL
+    learns without dropout.
 
     Raises ModelError for a model whose blocks are not marked.
     """
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    blocks = [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    blocks = [
+        module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)
+    ]
     if not blocks:
-        raise ModelError(f"{type(model).__name__} has no blocks to compute again; leave policy.checkpointing out")
+        raise ModelError(
+            f"{type(model).__name__} has no blocks to compute again; leave policy.checkpointing out"
+        )
     for block in blocks:
         block.forward = partial(_block_again, block.forward)
 
@@ -246,7 +302,9 @@ def _adapter_config(folder: Path) -> dict[str, Any]:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ModelError(f"{file} is not JSON ({one_line(error)}); save the adapter again") from error
+        raise ModelError(
+            f"{file} is not JSON ({one_line(error)}); save the adapter again"
+        ) from error
     if not isinstance(found, dict):
         raise ModelError(f"{file} holds no JSON object; save the adapter again")
     return found
@@ -259,8 +317,14 @@ def _with_adapter(model: Any, settings: PolicySettings) -> Any:
         return model
     from peft import LoraConfig, get_peft_model
 
-    shape = {"r": settings.lora.rank, "lora_alpha": settings.lora.alpha, "lora_dropout": settings.lora.dropout}
-    return get_peft_model(model, LoraConfig(**shape, target_modules="all-linear", task_type="CAUSAL_LM"))
+    shape = {
+        "r": settings.lora.rank,
+        "lora_alpha": settings.lora.alpha,
+        "lora_dropout": settings.lora.dropout,
+    }
+    return get_peft_model(
+        model, LoraConfig(**shape, target_modules="all-linear", task_type="CAUSAL_LM")
+    )
 
 
 def _known_adapter(model: Any, settings: PolicySettings) -> Any:
@@ -278,6 +342,7 @@ def _refuse_another_shape(name: str, config: Any, lora: LoraSettings) -> None:
     rank, alpha = getattr(config, "r", None), getattr(config, "lora_alpha", None)
     if (rank, alpha) != (lora.rank, lora.alpha):
         raise SettingsError(
-            f"model {name!r} is an adapter of rank {rank} and alpha {alpha} already, and stays one; "
-            f"policy.lora asks for rank {lora.rank} and alpha {lora.alpha:g}: leave policy.lora out, or make them agree"
+            f"model {name!r} is an adapter of rank {rank} and alpha {alpha} already, and stays one;"
+            f" policy.lora asks for rank {lora.rank} and alpha {lora.alpha:g}: leave policy.lora"
+            " out, or make them agree"
         )

@@ -1,4 +1,6 @@
-"""Sequences end to end in one row, a prompt once for all that continue it; and the attention that keeps them apart."""
+"""Sequences end to end in one row, a prompt once for all that continue it; and the attention that
+keeps them apart.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,17 @@ from torch import Tensor
 from assay.policy.products import spare
 
 ATTENTION = "assay_"
-"""Prefix of the attention implementations registered here; without segments they do what is named behind it."""
+"""Prefix of the attention implementations registered here; without segments they do what is named
+behind it."""
 HARMLESS = {"scaling", "dropout", "is_causal", "position_ids", "use_cache"}
 """What a model may tell its attention without changing who sees whom."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Pairs of spans of the row: the queries of each see the keys of the same number, and no others."""
+    """Pairs of spans of the row: the queries of each see the keys of the same number, and no
+    others.
+    """
 
     queries: tuple[int, ...]
     """Lengths, laid end to end from `start`."""
@@ -36,8 +41,13 @@ class Part:
 
     def spans(self) -> list[tuple[slice, slice]]:
         """Places of queries and keys in the row, pair by pair."""
-        queries, keys = accumulate(self.queries, initial=self.start), accumulate(self.keys, initial=0)
-        return [(slice(*q), slice(*k)) for q, k in zip(pairwise(queries), pairwise(keys), strict=True)]
+        queries, keys = (
+            accumulate(self.queries, initial=self.start),
+            accumulate(self.keys, initial=0),
+        )
+        return [
+            (slice(*q), slice(*k)) for q, k in zip(pairwise(queries), pairwise(keys), strict=True)
+        ]
 
     def reach(self) -> tuple[slice, slice]:
         """Places of all queries and of all keys."""
@@ -48,29 +58,39 @@ class Part:
         return *self.ends, max(self.queries), max(self.keys)
 
 
-def _part(queries: Sequence[int], keys: Sequence[int], start: int, causal: bool, device: torch.device) -> Part:
-    ends = (torch.tensor([*accumulate(one, initial=0)], dtype=torch.int32, device=device) for one in (queries, keys))
+def _part(
+    queries: Sequence[int], keys: Sequence[int], start: int, causal: bool, device: torch.device
+) -> Part:
+    ends = (
+        torch.tensor([*accumulate(one, initial=0)], dtype=torch.int32, device=device)
+        for one in (queries, keys)
+    )
     return Part(tuple(queries), tuple(keys), start, causal, (next(ends), next(ends)))
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A batch as one row of N tokens: the prompts that several rows share, what continues them, the rest, filling."""
+    """A batch as one row of N tokens: the prompts that several rows share, what continues them, the
+    rest, filling.
+    """
 
     tokens: Tensor
     """[N] int64."""
     positions: Tensor
     """[N] int64, the place of each token in its own sequence."""
     places: Tensor
-    """[M] int64, for each position of the mask in row-major order the place in the row that predicts it."""
+    """[M] int64, for each position of the mask in row-major order the place in the row that
+    predicts it."""
     parts: tuple[Part, ...]
-    """Who sees whom: every span itself, causally; and, where prompts are shared, each continuation its prompt."""
+    """Who sees whom: every span itself, causally; and, where prompts are shared, each continuation
+    its prompt."""
 
 
 def pack(tokens: Tensor, mask: Tensor) -> Packed:
     """Lay out `tokens` [B, T] int64, of which those in `mask` [B, T] bool are predicted.
 
-    Rows that are equal up to their first predicted token share that prompt; what no prediction depends on is left out.
+    Rows that are equal up to their first predicted token share that prompt; what no prediction
+    depends on is left out.
     """
     device, lists = tokens.device, tokens.tolist()
     first, last = mask.int().argmax(-1), mask.shape[1] - 1 - mask.flip(-1).int().argmax(-1)
@@ -78,7 +98,11 @@ def pack(tokens: Tensor, mask: Tensor) -> Packed:
     alike: dict[tuple[int, ...], list[int]] = {}
     for row in mask.any(-1).nonzero().squeeze(-1).tolist() or [0]:
         alike.setdefault(tuple(lists[row][: begins[row]]), []).append(row)
-    groups = [rows for rows in alike.values() if len(rows) > 1 and any(begins[row] < ends[row] for row in rows)]
+    groups = [
+        rows
+        for rows in alike.values()
+        if len(rows) > 1 and any(begins[row] < ends[row] for row in rows)
+    ]
     alone = [row for rows in alike.values() if rows not in groups for row in rows]
     spans = [(rows[0], 0, begins[rows[0]]) for rows in groups]
     spans += [(row, begins[row], ends[row]) for rows in groups for row in rows]
@@ -104,14 +128,18 @@ def pack(tokens: Tensor, mask: Tensor) -> Packed:
     laid = [token for row, begin, end in spans for token in lists[row][begin:end]]
     return Packed(
         tokens=torch.tensor(laid + filled, device=device),
-        positions=torch.tensor([n for _, begin, end in spans for n in range(begin, end)] + filled, device=device),
+        positions=torch.tensor(
+            [n for _, begin, end in spans for n in range(begin, end)] + filled, device=device
+        ),
         places=torch.where(before < first[of], head + before, tail + before - first[of]),
         parts=tuple(parts),
     )
 
 
 def sees_only_parts(model: Any) -> bool:
-    """Give a model attention that heeds `parts`; false where its attention is not the usual, full and causal one."""
+    """Give a model attention that heeds `parts`; false where its attention is not the usual, full
+    and causal one.
+    """
     from transformers import AttentionInterface, AttentionMaskInterface
 
     config = model.config.get_text_config()
@@ -129,15 +157,29 @@ def sees_only_parts(model: Any) -> bool:
 
 
 def _attention(
-    otherwise: Callable[..., Any], module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **given: Any
+    otherwise: Callable[..., Any],
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Any,
+    **given: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls: `query` [1, A, N, D], `key` and `value` [1, K, N, D] -> [1, N, A, D]."""
+    """What transformers calls: `query` [1, A, N, D], `key` and `value` [1, K, N, D] -> [1, N, A,
+    D].
+    """
     parts = given.pop("parts", None)
     if parts is None:
         return otherwise(module, query, key, value, mask, **given)  # type: ignore[no-any-return]
-    strange = [name for name, what in given.items() if name not in HARMLESS and what is not None and what is not False]
+    strange = [
+        name
+        for name, what in given.items()
+        if name not in HARMLESS and what is not None and what is not False
+    ]
     if strange or given.get("dropout"):
-        raise NotImplementedError(f"attention with {', '.join(strange) or 'dropout'} over packed sequences")
+        raise NotImplementedError(
+            f"attention with {', '.join(strange) or 'dropout'} over packed sequences"
+        )
     if torch.is_autocast_enabled(query.device.type):
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
@@ -149,12 +191,15 @@ def _attention(
 class _Attention(torch.autograd.Function):
     """Softmax attention whose keys come in parts, merged by their log-sum-exps.
 
-    The backward pass of a part takes the merged output and log-sum-exp: p = exp(s - lse), and the rowsum(dO * O) in
-    ds = p (dp - rowsum(dO * O)), are then those of the whole softmax, so the parts' gradients add up to the exact one.
+    The backward pass of a part takes the merged output and log-sum-exp: p = exp(s - lse), and the
+    rowsum(dO * O) in ds = p (dp - rowsum(dO * O)), are then those of the whole softmax, so the
+    parts' gradients add up to the exact one.
     """
 
     @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, parts: Sequence[Part], scale: float) -> Tensor:
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, parts: Sequence[Part], scale: float
+    ) -> Tensor:
         kernel = _cpu if query.device.type == "cpu" else _cuda
         own, *shared = parts
         out, lse = kernel(query, key, value, own, scale)
@@ -171,7 +216,9 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        kernel: Callable[..., list[Tensor]] = _cpu_backward if slope.device.type == "cpu" else _cuda_backward
+        kernel: Callable[..., list[Tensor]] = (
+            _cpu_backward if slope.device.type == "cpu" else _cuda_backward
+        )
         saved = ctx.saved_tensors  # once: checkpointing gives them up only once
         own, *shared = ctx.parts
         found = kernel(slope, *saved, own, ctx.scale)
@@ -182,18 +229,30 @@ class _Attention(torch.autograd.Function):
         return *found, None, None
 
 
-def _cpu(query: Tensor, key: Tensor, value: Tensor, part: Part, scale: float) -> tuple[Tensor, Tensor]:
+def _cpu(
+    query: Tensor, key: Tensor, value: Tensor, part: Part, scale: float
+) -> tuple[Tensor, Tensor]:
     """[1, A, Q, D] outputs and [1, A, Q] log-sum-exps of the part's queries."""
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     outs, sums = zip(
-        *(flash(query[:, :, q], key[:, :, k], value[:, :, k], 0.0, part.causal, scale=scale) for q, k in part.spans()),
+        *(
+            flash(query[:, :, q], key[:, :, k], value[:, :, k], 0.0, part.causal, scale=scale)
+            for q, k in part.spans()
+        ),
         strict=True,
     )
     return torch.cat(outs, 2), torch.cat(sums, 2)
 
 
 def _cpu_backward(
-    slope: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, lse: Tensor, part: Part, scale: float
+    slope: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    part: Part,
+    scale: float,
 ) -> list[Tensor]:
     """Slopes [1, A, Q, D] of the part's queries and [1, K, P, D] of its keys and values."""
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -205,7 +264,9 @@ def _cpu_backward(
     return [torch.cat(slopes, 2) for slopes in zip(*found, strict=True)]
 
 
-def _cuda(query: Tensor, key: Tensor, value: Tensor, part: Part, scale: float) -> tuple[Tensor, Tensor]:
+def _cuda(
+    query: Tensor, key: Tensor, value: Tensor, part: Part, scale: float
+) -> tuple[Tensor, Tensor]:
     """As `_cpu`, in one launch for all spans; half precision only."""
     q, k = part.reach()
     rows = [one[0, :, place].transpose(0, 1) for one, place in ((query, q), (key, k), (value, k))]
@@ -215,13 +276,23 @@ def _cuda(query: Tensor, key: Tensor, value: Tensor, part: Part, scale: float) -
 
 
 def _cuda_backward(
-    slope: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, lse: Tensor, part: Part, scale: float
+    slope: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    lse: Tensor,
+    part: Part,
+    scale: float,
 ) -> list[Tensor]:
     """As `_cpu_backward`."""
     q, k = part.reach()
     given = ((slope, q), (query, q), (key, k), (value, k), (out, q))
     rows = [one[0, :, place].transpose(0, 1) for one, place in given]
-    unused = torch.zeros(2, dtype=torch.uint64, device=slope.device), torch.empty(0, device=slope.device)
+    unused = (
+        torch.zeros(2, dtype=torch.uint64, device=slope.device),
+        torch.empty(0, device=slope.device),
+    )
     flash = torch.ops.aten._flash_attention_backward
     sums = lse[0, :, q].contiguous()
     found = flash(*rows, sums, *part.varlen(), 0.0, part.causal, *unused, scale=scale)

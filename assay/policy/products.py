@@ -1,7 +1,8 @@
-"""Products of float32 matrices by oneDNN where torch takes MKL, which does without AVX-512 on AMD's processors.
+"""Products of float32 matrices by oneDNN where torch takes MKL, which does without AVX-512 on AMD's
+processors.
 
-Twice as fast there (`python -m bench.products`). The choice depends on the processor alone, never on a measurement:
-a run that is resumed has to round as it did before.
+Twice as fast there (`python -m bench.products`). The choice depends on the processor alone, never
+on a measurement: a run that is resumed has to round as it did before.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def by_onednn() -> bool:
 
 
 def spare(rows: int, device: torch.device, block: int = BLOCK) -> int:
-    """Rows to be added, above a first `block` of them: oneDNN keeps what it prepares for every size that it has met."""
+    """Rows to be added, above a first `block` of them: oneDNN keeps what it prepares for every size
+    that it has met.
+    """
     return -rows % block if rows > block and by_onednn() and device.type == "cpu" else 0
 
 
@@ -40,7 +43,9 @@ def filled(given: Tensor, block: int = BLOCK) -> Tensor:
 
 
 def product(given: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
-    """[..., O] `given` [..., I] times the transpose of `matrix` [O, I], plus `bias` [O]. No gradient goes through."""
+    """[..., O] `given` [..., I] times the transpose of `matrix` [O, I], plus `bias` [O]. No
+    gradient goes through.
+    """
     if not _fits(given, matrix):
         return nn.functional.linear(given, matrix, bias)
     return torch.ops.mkldnn._linear_pointwise(given, matrix, bias, "none", [], "")  # type: ignore[no-any-return]
@@ -54,7 +59,9 @@ def packed(matrix: Tensor) -> Tensor:
 
 
 def _fits(given: Tensor, matrix: Tensor) -> bool:
-    return by_onednn() and given.dtype == matrix.dtype == torch.float32 and matrix.device.type == "cpu"
+    return (
+        by_onednn() and given.dtype == matrix.dtype == torch.float32 and matrix.device.type == "cpu"
+    )
 
 
 class Linear(nn.Linear):

@@ -1,4 +1,6 @@
-"""The reference: the policy as it was at the start of the stage, without a second copy of what never changes."""
+"""The reference: the policy as it was at the start of the stage, without a second copy of what
+never changes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from assay.policy.load import Policy
 
 
 class Reference:
-    """A copy of the trained weights; none at all where the stage starts from a fresh adapter, which is then off."""
+    """A copy of the trained weights; none at all where the stage starts from a fresh adapter, which
+    is then off.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -33,9 +37,15 @@ class Reference:
 
 
 def _adapts_nothing_yet(policy: Policy) -> bool:
-    """Whether all that is trained is a low-rank adapter that is still zero: the model with it off is the same."""
+    """Whether all that is trained is a low-rank adapter that is still zero: the model with it off
+    is the same.
+    """
     last = [parameter for name, parameter in policy.trainable.items() if ".lora_B." in name]
-    return bool(last) and len(last) * 2 == len(policy.trainable) and not any(bool(p.any()) for p in last)
+    return (
+        bool(last)
+        and len(last) * 2 == len(policy.trainable)
+        and not any(bool(p.any()) for p in last)
+    )
 
 
 def _copy(policy: Policy) -> dict[str, Tensor]:

@@ -1,4 +1,6 @@
-"""The embedded default: a small Llama with its own BPE tokenizer, made on the spot from the tasks it is to learn."""
+"""The embedded default: a small Llama with its own BPE tokenizer, made on the spot from the tasks
+it is to learn.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,18 @@ END, PAD = "<end>", "<pad>"
 
 
 def make_tiny(folder: Path, tasks: Iterable[Task], settings: TinySettings, seed: int) -> Path:
-    """Write a randomly initialised Llama and a tokenizer of the tasks' text to `folder`, in Hugging Face format.
+    """Write a randomly initialised Llama and a tokenizer of the tasks' text to `folder`, in Hugging
+    Face format.
 
-    What is there already is kept: it was made whole. Raises SettingsError when the width does not divide into heads.
+    What is there already is kept: it was made whole. Raises SettingsError when the width does not
+    divide into heads.
     """
     if folder.is_dir():
         return folder
     if settings.width % settings.heads:
         raise SettingsError(
-            f"policy.tiny.width = {settings.width} is no multiple of policy.tiny.heads = {settings.heads}"
+            f"policy.tiny.width = {settings.width} is no multiple of policy.tiny.heads ="
+            f" {settings.heads}"
         )
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -53,7 +58,11 @@ def make_tiny(folder: Path, tasks: Iterable[Task], settings: TinySettings, seed:
 
 
 def _texts(task: Task) -> list[str]:
-    return [prompts.text(task) + answer for answer in (*task.demonstrations, task.reference or "") if answer]
+    return [
+        prompts.text(task) + answer
+        for answer in (*task.demonstrations, task.reference or "")
+        if answer
+    ]
 
 
 def _train_tokenizer(texts: Iterable[str], settings: TinySettings):  # type: ignore[no-untyped-def]  # transformers is untyped

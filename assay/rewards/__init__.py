@@ -29,21 +29,26 @@ class Term:
 
 
 def build(settings: Mapping[str, Mapping[str, Any]]) -> Callable[[Rollout], Score]:
-    """The weighted sum of the terms in `settings`: `{"tests": {"mode": "fraction"}, "length": {"weight": 0.5}}`.
+    """The weighted sum of the terms in `settings`: `{"tests": {"mode": "fraction"}, "length":
+    {"weight": 0.5}}`.
 
-    Each term has a `weight` (1 unless given) and the keyword parameters of its function. The score's parts are the
-    weighted terms by name. Raises SettingsError for an unknown term or parameter, a wrong value, a parameter without a
-    default that is not given, or no term at all.
+    Each term has a `weight` (1 unless given) and the keyword parameters of its function. The
+    score's parts are the weighted terms by name. Raises SettingsError for an unknown term or
+    parameter, a wrong value, a parameter without a default that is not given, or no term at all.
     """
     if not settings:
         raise SettingsError("`rewards` is empty; name at least one term, such as tests = {}")
     terms = [_term(name, given) for name, given in settings.items()]
 
     def score(rollout: Rollout) -> Score:
-        """Raises UserError for a term that raises or is no finite number, ValueError where the machine failed."""
+        """Raises UserError for a term that raises or is no finite number, ValueError where the
+        machine failed.
+        """
         execution = rollout.execution
         if rollout.failure is not None or (execution and execution.verdict is Verdict.INFRA):
-            raise ValueError(f"{rollout.task.id}: the machine failed this rollout; it is dropped, never scored")
+            raise ValueError(
+                f"{rollout.task.id}: the machine failed this rollout; it is dropped, never scored"
+            )
         parts = {term.name: term.weight * _value(term, rollout) for term in terms}
         return Score(total=sum(parts.values()), parts=parts)
 
@@ -61,7 +66,8 @@ def _value(term: Term, rollout: Rollout) -> float:
             return float(value)
     returned = " ".join(shortened(value).split())
     raise UserError(
-        f"reward {term.name!r} returned {returned} (task {rollout.task.id}); it must return a finite number"
+        f"reward {term.name!r} returned {returned} (task {rollout.task.id}); it must return a"
+        " finite number"
     )
 
 

@@ -9,8 +9,12 @@ from assay.types import Rollout
 
 @reward
 def format(rollout: Rollout, *, fenced: bool = False) -> float:
-    """1 when the last completion ended by itself and holds a program; `fenced`: in exactly one closed code block."""
+    """1 when the last completion ended by itself and holds a program; `fenced`: in exactly one
+    closed code block.
+    """
     turn = rollout.turns[-1]
     if turn.completion.ended != "stop" or turn.program is None:
         return 0.0
-    return float([block.closed for block in fenced_blocks(turn.completion.text)] == [True] or not fenced)
+    return float(
+        [block.closed for block in fenced_blocks(turn.completion.text)] == [True] or not fenced
+    )

@@ -14,14 +14,27 @@ from assay.judge import Job, Judge
 from assay.maths.seeds import derive
 from assay.policy.chat import Chat
 from assay.rollout.meter import Meter
-from assay.types import Call, Check, Completion, Exchange, Execution, Rollout, Score, Task, Turn, Verdict
+from assay.types import (
+    Call,
+    Check,
+    Completion,
+    Exchange,
+    Execution,
+    Rollout,
+    Score,
+    Task,
+    Turn,
+    Verdict,
+)
 
 RewardFunction = Callable[[Rollout], Score]
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What every attempt needs: who writes, who judges, what happens between, and what it is worth."""
+    """What every attempt needs: who writes, who judges, what happens between, and what it is
+    worth.
+    """
 
     engine: Engine
     judge: Judge
@@ -49,21 +62,26 @@ class Prompted:
 
 
 def ask(tasks: Sequence[Task], chat: Chat, max_tokens: int, context: int | None) -> list[Prompted]:
-    """The tasks with their prompts. Raises DataError when one does not leave room for `max_tokens` in the context."""
+    """The tasks with their prompts. Raises DataError when one does not leave room for `max_tokens`
+    in the context.
+    """
     asked = [Prompted(task, chat.prompt(task), chat.stop(task)) for task in tasks]
     longest = max(asked, key=lambda one: len(one.prompt), default=None)
     if longest and context and len(longest.prompt) + max_tokens > context:
         raise DataError(
-            f"task {longest.task.id!r} has a prompt of {len(longest.prompt)} tokens: with max_tokens = {max_tokens} "
-            f"that is more than the model's context of {context}; lower max_tokens or leave the task out"
+            f"task {longest.task.id!r} has a prompt of {len(longest.prompt)} tokens: with"
+            f" max_tokens = {max_tokens} that is more than the model's context of {context}; lower"
+            " max_tokens or leave the task out"
         )
     return asked
 
 
 async def attempt(asked: Prompted, means: Means, seed: int) -> Rollout:
-    """The rollout of one attempt; its words follow from `seed`. A machine's failure gives one with no score.
+    """The rollout of one attempt; its words follow from `seed`. A machine's failure gives one with
+    no score.
 
-    Raises UserError for an environment that ends before it has asked for a reply, SandboxError when the judge gives up.
+    Raises UserError for an environment that ends before it has asked for a reply, SandboxError when
+    the judge gives up.
     """
     talk = Dialogue(asked, means, seed)
     try:
@@ -71,7 +89,8 @@ async def attempt(asked: Prompted, means: Means, seed: int) -> Rollout:
             await means.environment.talk(talk)
         if not talk.turns:
             raise UserError(
-                f"environment {means.environment.name!r} asked for no reply (task {asked.task.id}); mend it"
+                f"environment {means.environment.name!r} asked for no reply (task {asked.task.id});"
+                " mend it"
             )
         if talk.turns[-1].execution is None:
             await talk.check()
@@ -94,7 +113,9 @@ class Dialogue:
 
     async def reply(self, stop: Sequence[str] = ()) -> str:
         """The policy's next words."""
-        prompt = self.means.chat.continued(self.task, self.turns) if self.turns else self.asked.prompt
+        prompt = (
+            self.means.chat.continued(self.task, self.turns) if self.turns else self.asked.prompt
+        )
         completion = await self.written(prompt, (*self.asked.stop, *stop))
         self.turns.append(Turn(prompt, completion, extract.program(self.task, completion.text)))
         return completion.text
@@ -134,7 +155,9 @@ class Dialogue:
         return execution
 
     def show(self, text: str, *, held: bool = True) -> None:
-        """What stands before the next reply; what did not hold is learned from all the same: its reward says so."""
+        """What stands before the next reply; what did not hold is learned from all the same: its
+        reward says so.
+        """
         self.turns[-1] = replace(self.turns[-1], observation=text)
 
 

@@ -1,4 +1,6 @@
-"""Groups of rollouts: every completion goes to the judge the moment it ends, while others are still being written."""
+"""Groups of rollouts: every completion goes to the judge the moment it ends, while others are still
+being written.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,17 @@ async def group(asked: Prompted, count: int, means: Means, seed: int) -> list[Ro
     return await together(attempt(asked, means, derive(seed, n)) for n in range(count))
 
 
-async def collect(asked: Sequence[Prompted], count: int, means: Means, seed: int) -> list[list[Rollout]]:
+async def collect(
+    asked: Sequence[Prompted], count: int, means: Means, seed: int
+) -> list[list[Rollout]]:
     """A group for each of the tasks, in their order. Raises as `together` does."""
     return await together(group(one, count, means, derive(seed, n)) for n, one in enumerate(asked))
 
 
 async def together(calls: Iterable[Coroutine[None, None, T]]) -> list[T]:
-    """What each comes to, in their order. Raises what one of them raised first; the others are cancelled then."""
+    """What each comes to, in their order. Raises what one of them raised first; the others are
+    cancelled then.
+    """
     try:
         async with asyncio.TaskGroup() as running:
             tasks = [running.create_task(call) for call in calls]

@@ -1,4 +1,6 @@
-"""Completions of known worth from a file, grouped by what they answer: what DPO learns from without an engine."""
+"""Completions of known worth from a file, grouped by what they answer: what DPO learns from without
+an engine.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,10 @@ from assay.types import Sample, Task, Verdict
 def read_pairs(file: Path, tasks: Sequence[Task], chat: Chat) -> list[list[Sample]]:
     """Groups of samples that answer one prompt, at least one of them passed and one failed.
 
-    A row has `chosen` and `rejected`, and `task_id` of one of `tasks` or a `prompt`: a group by itself. Or it is a line
-    of the samples.jsonl that `assay eval` writes, with `task_id`, `reply` and `verdict`: a group is all of a task.
-    Raises DataError for a row that is neither, or a file without any pair.
+    A row has `chosen` and `rejected`, and `task_id` of one of `tasks` or a `prompt`: a group by
+    itself. Or it is a line of the samples.jsonl that `assay eval` writes, with `task_id`, `reply`
+    and `verdict`: a group is all of a task. Raises DataError for a row that is neither, or a file
+    without any pair.
     """
     known = {task.id: task for task in tasks}
     groups: dict[str, list[Sample]] = {}
@@ -27,7 +30,9 @@ def read_pairs(file: Path, tasks: Sequence[Task], chat: Chat) -> list[list[Sampl
         name = task.id if judged else f"{number}/{task.id}"
         for answer, passed in _answers(row):
             (sample,) = chat.dialogues(replace(task, demonstrations=(answer,)))
-            groups.setdefault(name, []).append(replace(sample, group=name, passed=passed, reward=float(passed)))
+            groups.setdefault(name, []).append(
+                replace(sample, group=name, passed=passed, reward=float(passed))
+            )
     found = [group for group in groups.values() if len({sample.passed for sample in group}) == 2]
     if not found:
         raise DataError(f"{file} holds no task with a completion that passed and one that failed")
@@ -46,5 +51,8 @@ def _task(row: Row, known: dict[str, Task]) -> Task:
     if "task_id" not in row.fields:
         return Task(id="", prompt=row.text("prompt"), checks=(), entry_point="")
     if row.text("task_id") not in known:
-        raise row.wrong(f"task {row.text('task_id')!r} is not among the training tasks; mend tasks.train or the row")
+        raise row.wrong(
+            f"task {row.text('task_id')!r} is not among the training tasks; mend tasks.train or"
+            " the row"
+        )
     return known[row.text("task_id")]

@@ -18,9 +18,11 @@ log = logging.getLogger(__name__)
 
 
 async def play(tasks: Sequence[Task], means: Means) -> list[Sample]:
-    """Samples of every demonstration of the tasks, or of their references, as the environment makes dialogues of them.
+    """Samples of every demonstration of the tasks, or of their references, as the environment makes
+    dialogues of them.
 
-    Without a script of the environment's each is one reply. Raises what the judge or the environment raises first.
+    Without a script of the environment's each is one reply. Raises what the judge or the
+    environment raises first.
     """
     script = means.environment.script
     if script is None:
@@ -34,7 +36,9 @@ async def play(tasks: Sequence[Task], means: Means) -> list[Sample]:
             plays.append(_played(Played(asked, own, replies)))
     found = await together(plays)
     if lost := found.count(None):
-        log.warning("%d of %d demonstrations were lost to the machine; they are left out", lost, len(found))
+        log.warning(
+            "%d of %d demonstrations were lost to the machine; they are left out", lost, len(found)
+        )
     return [sample for samples in found for sample in samples or ()]
 
 
@@ -46,7 +50,9 @@ class Played(Dialogue):
         self.script = script
 
     async def written(self, prompt: tuple[int, ...], stop: tuple[str, ...]) -> Completion:
-        """The next reply, which a stop string ends as it ends a completion; after the first, one that has room."""
+        """The next reply, which a stop string ends as it ends a completion; after the first, one
+        that has room.
+        """
         try:
             text = self.script.send(self.turns[-1].learned) if self.turns else next(self.script)
         except StopIteration:

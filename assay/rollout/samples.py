@@ -10,15 +10,19 @@ from itertools import chain
 from assay.types import Metrics, Rollout, Sample, Turn, Verdict
 
 
-def to_samples(groups: Sequence[Sequence[Rollout]], limit: int = 0, turn_discount: float = 1.0) -> list[Sample]:
+def to_samples(
+    groups: Sequence[Sequence[Rollout]], limit: int = 0, turn_discount: float = 1.0
+) -> list[Sample]:
     """Samples of each scored rollout; those that the machine failed are left out.
 
-    A rollout is one sample, its mask on all that the policy wrote, as long as each prompt begins with what was read and
-    written before, token by token; where it does not, the conversation was rendered anew and a new sample begins.
-    Scored turns are samples by themselves, each worth the most of its own score and those of later turns, discounted by
-    `turn_discount` a turn (after arXiv:2507.11948, whose sum would pay for being wrong first), and compared with the
-    same turn of others: who comes to a second has failed, which beside first turns would look bad whatever it says.
-    `limit` is where completions were cut off: a joined sample has that of the longest rollout's turns.
+    A rollout is one sample, its mask on all that the policy wrote, as long as each prompt begins
+    with what was read and written before, token by token; where it does not, the conversation was
+    rendered anew and a new sample begins. Scored turns are samples by themselves, each worth the
+    most of its own score and those of later turns, discounted by `turn_discount` a turn (after
+    arXiv:2507.11948, whose sum would pay for being wrong first), and compared with the same turn of
+    others: who comes to a second has failed, which beside first turns would look bad whatever it
+    says. `limit` is where completions were cut off: a joined sample has that of the longest
+    rollout's turns.
     """
     most = limit * max((len(rollout.turns) for group in groups for rollout in group), default=1)
     found = []
@@ -29,11 +33,17 @@ def to_samples(groups: Sequence[Sequence[Rollout]], limit: int = 0, turn_discoun
                 continue
             if any(turn.score for turn in rollout.turns):
                 worth = _worth(rollout, turn_discount)
-                found += [_sample([turn], *own, f"{name}/{n}", limit) for n, (turn, own) in enumerate(worth)]
+                found += [
+                    _sample([turn], *own, f"{name}/{n}", limit)
+                    for n, (turn, own) in enumerate(worth)
+                ]
             else:
                 parts = _joined(rollout.turns)
                 whose = index if len(parts) > 1 else None
-                found += [_sample(part, rollout.score.total, rollout.passed, name, most, whose) for part in parts]
+                found += [
+                    _sample(part, rollout.score.total, rollout.passed, name, most, whose)
+                    for part in parts
+                ]
     return found
 
 
@@ -63,13 +73,16 @@ def _worth(rollout: Rollout, discount: float) -> list[tuple[Turn, tuple[float, b
 
 
 def dialogues(turns: Sequence[Turn], group: str) -> list[Sample]:
-    """Samples of a played demonstration: what it was told is read, and what it says is learned where that held."""
+    """Samples of a played demonstration: what it was told is read, and what it says is learned
+    where that held.
+    """
     parts = [_sample(part, 0.0, False, group, 0) for part in _joined(turns)]
     return [replace(part, logprobs=()) for part in parts if any(part.mask)]
 
 
 def _sample(
-    turns: Sequence[Turn], reward: float, passed: bool, group: str, limit: int, rollout: int | None = None
+    turns: Sequence[Turn], reward: float, passed: bool, group: str, limit: int,
+    rollout: int | None = None
 ) -> Sample:  # fmt: skip
     tokens: tuple[int, ...] = ()
     mask: tuple[bool, ...] = ()
@@ -80,7 +93,8 @@ def _sample(
         mask += (False,) * len(read) + (turn.learned,) * len(turn.completion.tokens)
         logprobs += (0.0,) * len(read) + turn.completion.logprobs
     return Sample(
-        tokens=tokens, mask=mask, logprobs=logprobs, reward=reward, passed=passed, group=group, rollout=rollout,
+        tokens=tokens, mask=mask, logprobs=logprobs, reward=reward, passed=passed, group=group,
+        rollout=rollout,
         truncated=any(turn.completion.ended == "length" for turn in turns), limit=limit,
         version=min(turn.completion.version for turn in turns),
     )  # fmt: skip
@@ -97,7 +111,9 @@ def mixed(group: Sequence[Rollout]) -> bool:
 
 
 def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
-    """Rewards with their parts, pass rate, lengths, verdicts and the machine's failures of one step."""
+    """Rewards with their parts, pass rate, lengths, verdicts and the machine's failures of one
+    step.
+    """
     everything = list(chain.from_iterable(groups))
     scored = [rollout for rollout in everything if rollout.score is not None]
     metrics: Metrics = {"rollout/failed": float(len(everything) - len(scored))}
@@ -112,7 +128,9 @@ def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
     metrics |= {name: value / count for name, value in parts.items()}
     metrics["reward/pass_rate"] = sum(rollout.passed for rollout in scored) / count
     metrics["rollout/length"] = sum(rollout.length for rollout in scored) / count
-    metrics["rollout/truncated"] = sum(r.turns[-1].completion.ended == "length" for r in scored) / count
+    metrics["rollout/truncated"] = (
+        sum(r.turns[-1].completion.ended == "length" for r in scored) / count
+    )
     metrics["rollout/groups_used"] = sum(map(mixed, groups)) / len(groups)
     if (turns := sum(len(rollout.turns) for rollout in scored)) > count:
         metrics["rollout/turns"] = turns / count
@@ -121,7 +139,9 @@ def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
 
 
 def lags(groups: Sequence[Sequence[Rollout]], version: int) -> Metrics:
-    """How many versions behind `version` tokens were drawn: the mean, the most, and the share at each lag."""
+    """How many versions behind `version` tokens were drawn: the mean, the most, and the share at
+    each lag.
+    """
     behind = Counter(
         version - drawn
         for rollout in chain.from_iterable(groups)

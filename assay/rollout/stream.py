@@ -1,4 +1,6 @@
-"""A bounded stream of groups: written ahead of the learner by so many versions of the weights, and never more."""
+"""A bounded stream of groups: written ahead of the learner by so many versions of the weights, and
+never more.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +27,22 @@ class Stream:
 
     | who | takes | gives | waits for |
     |---|---|---|---|
-    | `fill` | the next number | a group under way | nothing: it stops at `ahead` groups more than the step takes |
+    | `fill` | the next number | a group under way | nothing: it stops at `ahead` groups more than
+    the step takes |
     | a group | its task | judged rollouts | the engine, the judge |
     | `take` (the loop) | groups that have ended | a step's groups | as many as the step takes |
-    | `publish` (the loop) | the next weights' version | nothing | groups too old for it, until they are gone |
+    | `publish` (the loop) | the next weights' version | nothing | groups too old for it, until they
+    are gone |
 
-    With `ahead` 0 a step takes exactly what it began: synchronous. Otherwise what is left goes on while the policy
-    learns, and on with the new weights. A group begun more than `lag` versions ago is dropped and counted, so bounded
-    staleness costs the longest. `close` is the one way it ends: all that is under way is cancelled and waited for.
+    With `ahead` 0 a step takes exactly what it began: synchronous. Otherwise what is left goes on
+    while the policy learns, and on with the new weights. A group begun more than `lag` versions ago
+    is dropped and counted, so bounded staleness costs the longest. `close` is the one way it ends:
+    all that is under way is cancelled and waited for.
     """
 
-    def __init__(self, begin: Callable[[int], Coroutine[None, None, list[Rollout]]], *, lag: int, ahead: int) -> None:
+    def __init__(
+        self, begin: Callable[[int], Coroutine[None, None, list[Rollout]]], *, lag: int, ahead: int
+    ) -> None:
         self.begin = begin
         self.lag = lag
         self.ahead = ahead
@@ -49,7 +56,9 @@ class Stream:
     @property
     def position(self) -> dict[str, int | list[int]]:
         """Where it stands: the next number, and those begun that nobody has taken."""
-        begun = [number for number, _ in self._under_way.values()] + [group.number for group in self._ended]
+        begun = [number for number, _ in self._under_way.values()] + [
+            group.number for group in self._ended
+        ]
         return {"next": self.next, "open": sorted([*begun, *self.again])}
 
     def resume(self, next: int, open: list[int]) -> None:
@@ -57,7 +66,8 @@ class Stream:
         self.next, self.again = next, list(open)
 
     async def publish(self, version: int) -> None:
-        """What is begun from now on has weights of `version`; what is too old beside them is given up.
+        """What is begun from now on has weights of `version`; what is too old beside them is given
+        up.
 
         Raises what a group has raised.
         """
@@ -71,7 +81,8 @@ class Stream:
         self._ended = kept
 
     async def take(self, count: int) -> list[Group]:
-        """`count` groups, the first to end, in the order of their numbers; then as many as allowed are begun ahead.
+        """`count` groups, the first to end, in the order of their numbers; then as many as allowed
+        are begun ahead.
 
         Raises what a group has raised.
         """

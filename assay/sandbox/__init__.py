@@ -1,1 +1,3 @@
-"""Runs one untrusted program behind walls: limits, kernel calls, seccomp, landlock, zygote. Decides nothing."""
+"""Runs one untrusted program behind walls: limits, kernel calls, seccomp, landlock, zygote. Decides
+nothing.
+"""

@@ -1,4 +1,6 @@
-"""What a family of processes may read, and as whom it runs; found by the supervisor: a zygote stays small."""
+"""What a family of processes may read, and as whom it runs; found by the supervisor: a zygote stays
+small.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,26 @@ from pathlib import Path
 
 from assay.sandbox.landlock import NULL
 
-PACKAGES = ("numpy", "scipy", "pandas", "sympy", "mpmath", "networkx", "sortedcontainers", "dateutil", "pytz", "six.py")
-"""Third-party packages that a program may import where installed: all of site-packages that can be read.
+PACKAGES = (
+    "numpy",
+    "scipy",
+    "pandas",
+    "sympy",
+    "mpmath",
+    "networkx",
+    "sortedcontainers",
+    "dateutil",
+    "pytz",
+    "six.py",
+)
+"""Third-party packages that a program may import where installed: all of site-packages that can be
+read.
 
-But without a root of its own, where the system keeps packages below LIBRARIES, as Debian's Python does in
-/usr/lib/python3/dist-packages, all can be.
+But without a root of its own, where the system keeps packages below LIBRARIES, as Debian's Python
+does in /usr/lib/python3/dist-packages, all can be.
 """
-LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo",
+LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime",
+    "/usr/share/zoneinfo",
              "/dev/urandom")  # fmt: skip
 SYSTEM_PACKAGES = "/usr/lib/python3/dist-packages"
 UNREAD = ("site-packages", "dist-packages", "test")
@@ -44,19 +59,28 @@ class Allowed:
 
 
 def allowed(slot: int) -> Allowed:
-    """For the family of one slot: the standard library, shared libraries, the PACKAGES; a user of its own for root."""
+    """For the family of one slot: the standard library, shared libraries, the PACKAGES; a user of
+    its own for root.
+    """
     named = sysconfig.get_path("stdlib")
     library = Path(named).resolve()
     folders = [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
     packages = tuple(
-        f"{folder}/{name}" for folder in folders for package in PACKAGES for name in (package, f"{package}.libs")
+        f"{folder}/{name}"
+        for folder in folders
+        for package in PACKAGES
+        for name in (package, f"{package}.libs")
     )
     modules = (str(entry) for entry in library.iterdir() if entry.name not in UNREAD)
     return Allowed(
         readable=(*LIBRARIES, *modules, *packages),
         listable=(str(library), *folders),
         shown=(*LIBRARIES, NULL, str(library), named),
-        covered=(*(f"{place}/{name}" for place in {str(library), named} for name in UNREAD), *folders, SYSTEM_PACKAGES),
+        covered=(
+            *(f"{place}/{name}" for place in {str(library), named} for name in UNREAD),
+            *folders,
+            SYSTEM_PACKAGES,
+        ),
         packages=packages,
         library=str(library),
         user=FIRST_USER + slot if os.getuid() == 0 else None,

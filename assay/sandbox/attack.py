@@ -1,4 +1,6 @@
-"""Puts up the walls in its own process and attacks them one by one; run as a program, prints what stood as JSON."""
+"""Puts up the walls in its own process and attacks them one by one; run as a program, prints what
+stood as JSON.
+"""
 
 from __future__ import annotations
 
@@ -49,19 +51,29 @@ ATTACKS: dict[str, Attack] = {
     "processes": fork,
     "programs": lambda: os.execv("/bin/true", ["true"]),
     "other processes": lambda: os.kill(os.getppid(), 0),
-    "tracing": lambda: kernel.checked(kernel.libc.ptrace(PTRACE_ATTACH, os.getppid(), 0, 0), "ptrace"),
+    "tracing": lambda: kernel.checked(
+        kernel.libc.ptrace(PTRACE_ATTACH, os.getppid(), 0, 0), "ptrace"
+    ),
     "reading files": lambda: Path(__file__).read_bytes(),
     "writing files": lambda: Path(f"/tmp/assay-probe-{os.getpid()}").write_text(""),
     "network": lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM).close(),
-    # memory that RLIMIT_DATA does not count; then far more than there is, whose page tables are no limit's concern
+    # memory that RLIMIT_DATA does not count; then far more than there is, whose page tables are no
+    # limit's concern
     "shared memory": lambda: mmap.mmap(-1, 4096).close(),
     "stacks": lambda: mmap.mmap(-1, 4096, flags=PRIVATE | MAP_GROWSDOWN).close(),
-    "page tables": lambda: mmap.mmap(-1, 100 * 1024 * walls.MIB, flags=PRIVATE, prot=mmap.PROT_READ).close(),
+    "page tables": lambda: mmap.mmap(
+        -1, 100 * 1024 * walls.MIB, flags=PRIVATE, prot=mmap.PROT_READ
+    ).close(),
     "memory": lambda: ctypes.create_string_buffer(512 * walls.MIB),
-    "mounting": lambda: kernel.checked(kernel.libc.mount(b"none", b"/usr", b"tmpfs", 0, None), "mount"),
+    "mounting": lambda: kernel.checked(
+        kernel.libc.mount(b"none", b"/usr", b"tmpfs", 0, None), "mount"
+    ),
     "sockets of the host": speak_to_host,
 }
-HIDING: dict[str, Attack] = {"looking at files": lambda: Path(__file__).stat(), "seeing processes": see_processes}
+HIDING: dict[str, Attack] = {
+    "looking at files": lambda: Path(__file__).stat(),
+    "seeing processes": see_processes,
+}
 """What only namespaces stop; it gives away names, sizes and times, and no contents."""
 
 
@@ -80,7 +92,9 @@ def attacked(attacks: dict[str, Attack]) -> tuple[list[str], dict[str, str]]:
 
 
 def overrun_group() -> None:
-    """Put a child into a control group and have it outgrow that. Raises OSError where it could, or there is none."""
+    """Put a child into a control group and have it outgrow that. Raises OSError where it could, or
+    there is none.
+    """
     group = cgroups.make("probe", GROUP_MB * walls.MIB, GROUP_PROCESSES)
     try:
         go, goes = os.pipe()

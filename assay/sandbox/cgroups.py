@@ -1,6 +1,8 @@
-"""Control groups, version 1 or 2: one for each slot bounds the memory of all its processes and how many they are.
+"""Control groups, version 1 or 2: one for each slot bounds the memory of all its processes and how
+many they are.
 
-It catches what the limits of one process do not count: pipes, page tables, kernel memory, the cache of files.
+It catches what the limits of one process do not count: pipes, page tables, kernel memory, the cache
+of files.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class Group:
     def limit(self, memory: int, processes: int) -> None:
         """At most so many bytes, none of them swapped, and so many threads. Raises OSError."""
         values = {"memory": memory, "processes": processes, "swap": 0}
-        for file, what in ((folder / name, what) for folder in self.folders for name, what in LIMITS.items()):
+        for file, what in (
+            (folder / name, what) for folder in self.folders for name, what in LIMITS.items()
+        ):
             if file.exists():
                 file.write_text(str(values[what]))
 
@@ -46,8 +50,16 @@ class Group:
 
     def killed(self) -> bool:
         """Whether the kernel has killed in it, for want of memory, since this was last asked."""
-        lines = [line.split() for folder in self.folders for name in KILLS for line in said(folder / name).splitlines()]
-        before, self.kills = self.kills, sum(int(line[1]) for line in lines if line[0] == "oom_kill")
+        lines = [
+            line.split()
+            for folder in self.folders
+            for name in KILLS
+            for line in said(folder / name).splitlines()
+        ]
+        before, self.kills = (
+            self.kills,
+            sum(int(line[1]) for line in lines if line[0] == "oom_kill"),
+        )
         return self.kills > before
 
     def remove(self) -> None:
@@ -58,7 +70,9 @@ class Group:
 
 
 def make(name: str, memory: int, processes: int) -> Group:
-    """A group for this process's children, found by its name or made. Raises OSError where none can be had."""
+    """A group for this process's children, found by its name or made. Raises OSError where none can
+    be had.
+    """
     name = f"assay-{os.getpid()}-{started(os.getpid())}-{name}"
     group = Group(tuple(parent / name for parent in parents()))
     try:
@@ -83,10 +97,11 @@ def remove_leftovers() -> None:
 
 
 def parents() -> tuple[Path, ...]:
-    """The folders in which groups that limit memory, and processes, may be made. Raises OSError where there are none.
+    """The folders in which groups that limit memory, and processes, may be made. Raises OSError
+    where there are none.
 
-    In version 1, the groups that we are in; in version 2, the nearest above that hands both controllers down, since
-    one that has processes cannot.
+    In version 1, the groups that we are in; in version 2, the nearest above that hands both
+    controllers down, since one that has processes cannot.
     """
     mounted = hierarchies()
     if {"memory", "pids"} <= mounted.keys():
@@ -98,13 +113,17 @@ def parents() -> tuple[Path, ...]:
 
 
 def started(pid: int) -> int:
-    """When a process began, in ticks since the machine did; 0 where there is none. A pid alone may be used again."""
+    """When a process began, in ticks since the machine did; 0 where there is none. A pid alone may
+    be used again.
+    """
     _, _, fields = said(f"/proc/{pid}/stat").rpartition(")")
     return int(fields.split()[19]) if fields else 0
 
 
 def hierarchies() -> dict[str, Path]:
-    """Our own group's folder for each controller of version 1, and by the empty name for version 2."""
+    """Our own group's folder for each controller of version 1, and by the empty name for version
+    2.
+    """
     own = [line.split(":", 2)[1:] for line in said("/proc/self/cgroup").splitlines()]
     found: dict[str, Path] = {}
     for line in said("/proc/self/mountinfo").splitlines():
@@ -112,7 +131,11 @@ def hierarchies() -> dict[str, Path]:
         _, _, _, root, folder, *_ = place.split()
         kind, _, options = kind.split(maxsplit=2)
         for names, path in own:
-            belongs = set(names.split(",")) <= set(options.split(",")) if kind == "cgroup" else names == ""
+            belongs = (
+                set(names.split(",")) <= set(options.split(","))
+                if kind == "cgroup"
+                else names == ""
+            )
             if kind in ("cgroup", "cgroup2") and belongs and f"{path}/".startswith(root):
                 found |= dict.fromkeys(names.split(","), Path(folder) / os.path.relpath(path, root))
     return found

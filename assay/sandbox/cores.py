@@ -1,4 +1,6 @@
-"""How many processors this process may use: by its affinity, and by the quota of its control groups."""
+"""How many processors this process may use: by its affinity, and by the quota of its control
+groups.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def cores() -> int:
 
 
 def _quotas(root: Path, membership: str) -> Iterator[float]:
-    """The processors that each group above this process grants, where it limits them (v1 and v2)."""
+    """The processors that each group above this process grants, where it limits them (v1 and
+    v2).
+    """
     for line in membership.splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):

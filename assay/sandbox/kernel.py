@@ -1,4 +1,6 @@
-"""Linux calls that the standard library lacks, by ctypes: prctl, capabilities, a bare fork, process CPU clocks."""
+"""Linux calls that the standard library lacks, by ctypes: prctl, capabilities, a bare fork, process
+CPU clocks.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,15 @@ import ctypes
 import os
 import time
 
-PDEATHSIG, DUMPABLE, NO_NEW_PRIVS, SECCOMP, CAPBSET_READ, CAPBSET_DROP, CAP_AMBIENT = 1, 4, 38, 22, 23, 24, 47
+PDEATHSIG, DUMPABLE, NO_NEW_PRIVS, SECCOMP, CAPBSET_READ, CAPBSET_DROP, CAP_AMBIENT = (
+    1,
+    4,
+    38,
+    22,
+    23,
+    24,
+    47,
+)
 CAPABILITY_VERSION_3 = 0x20080522
 CLOSE_RANGE = 436
 SIGKILL, SIGSTOP = 9, 19
@@ -35,14 +45,18 @@ def prctl(option: int, a: int = 0, b: object = 0) -> int:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the thread that forked it ends; `parent` is the pid expected."""
+    """Have the kernel kill this process when the thread that forked it ends; `parent` is the pid
+    expected.
+    """
     prctl(PDEATHSIG, SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def die_first() -> None:
-    """Where memory runs out, have the kernel kill this process, and all it will fork, before any other."""
+    """Where memory runs out, have the kernel kill this process, and all it will fork, before any
+    other.
+    """
     with open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")
 
@@ -74,7 +88,9 @@ def drop_capabilities() -> None:
     """Empty the bounding, ambient, permitted, effective and inheritable sets."""
     for capability in range(64):
         if libc.prctl(CAPBSET_READ, capability, 0, 0, 0) == 1:
-            libc.prctl(CAPBSET_DROP, capability, 0, 0, 0)  # EPERM without CAP_SETPCAP: then there is nothing to gain
+            libc.prctl(
+                CAPBSET_DROP, capability, 0, 0, 0
+            )  # EPERM without CAP_SETPCAP: then there is nothing to gain
     libc.prctl(CAP_AMBIENT, 4, 0, 0, 0)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
     nothing = (ctypes.c_uint32 * 6)()
@@ -82,9 +98,11 @@ def drop_capabilities() -> None:
 
 
 def fork() -> int:
-    """Fork without Python's hooks: for a process of one thread, whose children never return from their role.
+    """Fork without Python's hooks: for a process of one thread, whose children never return from
+    their role.
 
-    The hooks of os.fork touch two hundred pages where `threading` is loaded, and give `random` a fresh seed.
+    The hooks of os.fork touch two hundred pages where `threading` is loaded, and give `random` a
+    fresh seed.
     """
     return checked(_with_gil.fork(), "fork")
 
@@ -96,5 +114,7 @@ def close_from(first: int) -> None:
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """CPU seconds that a living process (or zombie) has used, over all its threads. Raises OSError when it is gone."""
+    """CPU seconds that a living process (or zombie) has used, over all its threads. Raises OSError
+    when it is gone.
+    """
     return time.clock_gettime((~pid << 3) | 2)

@@ -1,4 +1,6 @@
-"""Landlock: a process gives up every file except an allow-list, all writing, TCP, and signals to outsiders."""
+"""Landlock: a process gives up every file except an allow-list, all writing, TCP, and signals to
+outsiders.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,12 @@ def restrict(readable: Sequence[str], listable: Sequence[str]) -> None:
     files = (1 << max(bits for known, bits in FILE_RIGHTS.items() if known <= max(version, 1))) - 1
     network = 0b11 if version >= TCP_ABI else 0
     scopes = 0b11 if version >= SIGNAL_SCOPE_ABI else 0
-    attributes = struct.pack("=QQQ", files, network, scopes)[: 8 if version < TCP_ABI else 16 if version < 6 else 24]
-    ruleset = syscall("landlock_create_ruleset", CREATE_RULESET, ctypes.c_char_p(attributes), len(attributes), 0)
+    attributes = struct.pack("=QQQ", files, network, scopes)[
+        : 8 if version < TCP_ABI else 16 if version < 6 else 24
+    ]
+    ruleset = syscall(
+        "landlock_create_ruleset", CREATE_RULESET, ctypes.c_char_p(attributes), len(attributes), 0
+    )
     try:
         null = (READ_FILE | WRITE_FILE | TRUNCATE) & files
         for rights, paths in ((READ, readable), (READ_DIR, listable), (null, (NULL,))):

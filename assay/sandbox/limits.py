@@ -16,9 +16,11 @@ class Limits:
     """Limits of one execution. Raises SettingsError where one is not positive."""
 
     cpu_seconds: float = 4.0
-    """CPU time of the candidate over all its calls, its import included: the limit that decides TIMEOUT."""
+    """CPU time of the candidate over all its calls, its import included: the limit that decides
+    TIMEOUT."""
     wall_seconds: float = 20.0
-    """Wall time of the whole execution, for programs that sleep or block; waiting for a core is not counted."""
+    """Wall time of the whole execution, for programs that sleep or block; waiting for a core is not
+    counted."""
     memory_mb: int = 512
     """Private writable memory of the candidate in MiB (RLIMIT_DATA)."""
     stack_mb: int = 64
@@ -34,7 +36,9 @@ class Limits:
 
     def stretched(self, factor: float) -> Limits:
         """The same with `factor` times the time."""
-        return replace(self, cpu_seconds=self.cpu_seconds * factor, wall_seconds=self.wall_seconds * factor)
+        return replace(
+            self, cpu_seconds=self.cpu_seconds * factor, wall_seconds=self.wall_seconds * factor
+        )
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

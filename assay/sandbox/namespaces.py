@@ -1,4 +1,5 @@
-"""Namespaces: a family gets a root folder, processes, a network, messages and a host name that are its own.
+"""Namespaces: a family gets a root folder, processes, a network, messages and a host name that are
+its own.
 
 Entered once by a zygote; leaves inherit. As an ordinary user all of it hangs on a user namespace.
 """
@@ -16,20 +17,29 @@ from assay.sandbox.kernel import checked, close_from, die_with_parent, hide, lib
 if TYPE_CHECKING:
     from assay.sandbox.allowed import Allowed
 
-NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
+    0x20000,
+    0x4000000,
+    0x8000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+)
 OF_ITS_OWN = NEWNS | NEWUTS | NEWIPC | NEWPID | NEWNET
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 2, 4, 0x1000, 0x4000, 0x40000, 2
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC, AT_RECURSIVE = 1, 2, 4, 8, 0x8000
 MOUNT_SETATTR, AT_FDCWD = 442, -100
 ROOT = "/proc"
-"""Where the new root is put together: a folder that is always there, and hides nothing that is to be seen."""
+"""Where the new root is put together: a folder that is always there, and hides nothing that is to
+be seen."""
 HOST_NAME = "sandbox"
 OUTSIDE = 0
 """The pid of a parent that is in no namespace of ours."""
 
 
 def enter(reach: Allowed) -> None:
-    """Go on as process 1 of namespaces of its own, in a root that holds nothing but what `reach` allows.
+    """Go on as process 1 of namespaces of its own, in a root that holds nothing but what `reach`
+    allows.
 
     The process that called waits outside and ends with this one's status. Raises OSError.
     """
@@ -46,19 +56,27 @@ def enter(reach: Allowed) -> None:
 
 
 def unshare() -> None:
-    """Leave the common namespaces, by privilege or else as the root of a user namespace. Raises OSError."""
+    """Leave the common namespaces, by privilege or else as the root of a user namespace. Raises
+    OSError.
+    """
     try:
         checked(libc.unshare(OF_ITS_OWN), "unshare")
     except PermissionError:
         user, group = os.getuid(), os.getgid()
         checked(libc.unshare(OF_ITS_OWN | NEWUSER), "unshare with a user namespace")
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        for name, text in (
+            ("setgroups", "deny"),
+            ("uid_map", f"{user} {user} 1"),
+            ("gid_map", f"{group} {group} 1"),
+        ):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
 
 
 def change_root(reach: Allowed) -> None:
-    """Make a root of read-only views of what is allowed, move there, and let go of the old one. Raises OSError."""
+    """Make a root of read-only views of what is allowed, move there, and let go of the old one.
+    Raises OSError.
+    """
     os.umask(0o022)
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", ROOT, "tmpfs", MS_NOSUID | MS_NODEV, b"mode=0755,size=1m")
@@ -77,7 +95,9 @@ def change_root(reach: Allowed) -> None:
 
 
 def show(path: str) -> None:
-    """Have `path` in the new root as well, read-only; nothing where it is absent, or there already."""
+    """Have `path` in the new root as well, read-only; nothing where it is absent, or there
+    already.
+    """
     inside = ROOT + path
     if not os.path.exists(path) or os.path.lexists(inside):
         return
@@ -96,11 +116,15 @@ def show(path: str) -> None:
 
 def mount(source: str, target: str, kind: str | None, flags: int, options: bytes = b"") -> None:
     """Mount as the system call does. Raises OSError."""
-    done = libc.mount(source.encode(), target.encode(), kind.encode() if kind else None, flags, options)
+    done = libc.mount(
+        source.encode(), target.encode(), kind.encode() if kind else None, flags, options
+    )
     checked(done, f"mount {source} at {target}")
 
 
 def seal(path: str, attributes: int, depth: int = 0) -> None:
-    """Add attributes to the mount at `path`, and to those below with AT_RECURSIVE. Raises OSError."""
+    """Add attributes to the mount at `path`, and to those below with AT_RECURSIVE. Raises
+    OSError.
+    """
     wanted = ctypes.c_char_p(struct.pack("=QQQQ", attributes, 0, 0, 0))
     syscall("mount_setattr", MOUNT_SETATTR, AT_FDCWD, path.encode(), depth, wanted, 32)

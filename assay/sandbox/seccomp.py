@@ -1,7 +1,8 @@
-"""System call filters: one for the family of a zygote, one more for its leaves ("threads yes, processes no").
+"""System call filters: one for the family of a zygote, one more for its leaves ("threads yes,
+processes no").
 
-The family's filter is inherited by fork, so that it is built and loaded once. Refused calls answer EPERM; calls newer
-than the table answer ENOSYS, so that a new kernel opens no new door.
+The family's filter is inherited by fork, so that it is built and loaded once. Refused calls answer
+EPERM; calls newer than the table answer ENOSYS, so that a new kernel opens no new door.
 """
 
 from __future__ import annotations
@@ -19,43 +20,61 @@ ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 # name -> its number on x86-64 and on aarch64; -1 where the architecture has no such call
 NUMBERS: dict[str, tuple[int, int]] = {
     # other processes
-    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
+    "kcmp": (312, 272),
     "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424), "process_madvise": (440, 440),
-    "process_mrelease": (448, 448), "kill": (62, 129), "tkill": (200, 130), "rt_sigqueueinfo": (129, 138),
+    "process_mrelease": (448, 448), "kill": (62, 129), "tkill": (200, 130), "rt_sigqueueinfo": (129,
+    138),
     "rt_tgsigqueueinfo": (297, 240), "setpriority": (141, 140), "ioprio_set": (251, 30),
     "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118),
-    "sched_setattr": (314, 274), "migrate_pages": (256, 238), "move_pages": (279, 239), "timer_create": (222, 107),
+    "sched_setattr": (314, 274), "migrate_pages": (256, 238), "move_pages": (279, 239),
+    "timer_create": (222, 107),
     # other programs, namespaces, mounts
-    "execve": (59, 221), "execveat": (322, 281), "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40),
-    "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "fsopen": (430, 430), "fsconfig": (431, 431),
+    "execve": (59, 221), "execveat": (322, 281), "unshare": (272, 97), "setns": (308, 268),
+    "mount": (165, 40),
+    "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "fsopen": (430, 430),
+    "fsconfig": (431, 431),
     "fsmount": (432, 432), "fspick": (433, 433), "open_tree": (428, 428), "move_mount": (429, 429),
     "mount_setattr": (442, 442), "personality": (135, 92),
     # wide kernel surfaces
-    "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218), "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "bpf": (321, 280), "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282), "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105),
+    "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218), "io_uring_setup": (425,
+    425),
+    "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282), "kexec_load": (246, 104), "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
     "finit_module": (313, 273), "delete_module": (176, 106), "iopl": (172, -1), "ioperm": (173, -1),
     "modify_ldt": (154, -1), "lookup_dcookie": (212, 18), "syslog": (103, 116),
     # memory and messages that outlive a process or escape its limits
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "shmat": (30, 196),
-    "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191), "semtimedop": (220, 192),
-    "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187), "mq_open": (240, 180),
+    "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187),
+    "mq_open": (240, 180),
     "mq_unlink": (241, 181), "mq_notify": (244, 184), "socket": (41, 198), "connect": (42, 203),
     "bind": (49, 200), "flock": (73, 32),
     # files' metadata, which landlock does not guard
-    "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "chown": (92, -1),
-    "fchown": (93, 55), "lchown": (94, -1), "fchownat": (260, 54), "setxattr": (188, 5), "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
-    "utime": (132, -1), "utimes": (235, -1), "utimensat": (280, 88), "futimesat": (261, -1), "truncate": (76, 45),
+    "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "chown": (92, -1),
+    "fchown": (93, 55), "lchown": (94, -1), "fchownat": (260, 54), "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "utime": (132, -1), "utimes": (235, -1), "utimensat": (280, 88), "futimesat": (261, -1),
+    "truncate": (76, 45),
     "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "fanotify_init": (300, 262),
-    "inotify_init": (253, -1), "inotify_init1": (294, 26), "quotactl": (179, 60), "quotactl_fd": (443, 443),
+    "inotify_init": (253, -1), "inotify_init1": (294, 26), "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
     # the machine
-    "clock_settime": (227, 112), "settimeofday": (164, 170), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
-    "swapon": (167, 224), "swapoff": (168, 225), "reboot": (169, 142), "acct": (163, 89), "sethostname": (170, 161),
+    "clock_settime": (227, 112), "settimeofday": (164, 170), "adjtimex": (159, 171),
+    "clock_adjtime": (305, 266),
+    "swapon": (167, 224), "swapoff": (168, 225), "reboot": (169, 142), "acct": (163, 89),
+    "sethostname": (170, 161),
     "setdomainname": (171, 162), "vhangup": (153, 58),
 }  # fmt: skip
 LEAF_NUMBERS = {
-    "fork": (57, -1), "vfork": (58, -1), "setsid": (112, 157), "setpgid": (109, 154), "seccomp": (317, 277),
+    "fork": (57, -1), "vfork": (58, -1), "setsid": (112, 157), "setpgid": (109, 154),
+    "seccomp": (317, 277),
     "pidfd_open": (434, 434),
 }  # fmt: skip
 CLONE, CLONE3, PRCTL, TGKILL = (56, 220), (435, 435), (157, 167), (234, 131)
@@ -64,8 +83,22 @@ SOCKETPAIR, STREAM, SOCKET_TYPES = (53, 199), 1, 0xF
 """Pairs of datagrams could send to any named socket of the host, which landlock does not guard."""
 
 CLONE_THREAD, PR_SET_NAME, MAP_SHARED_ANONYMOUS = 0x10000, 15, 0x21
-MAP_GROWSDOWN = 0x100  # counted as stack, of which a process may have many: RLIMIT_DATA does not see it
-REFUSED_FCNTL = (6, 7, 8, 10, 15, 37, 38, 1024, 1026, 1036, 1038)  # locks, owners of signals, leases, files' hints
+MAP_GROWSDOWN = (
+    0x100  # counted as stack, of which a process may have many: RLIMIT_DATA does not see it
+)
+REFUSED_FCNTL = (
+    6,
+    7,
+    8,
+    10,
+    15,
+    37,
+    38,
+    1024,
+    1026,
+    1036,
+    1038,
+)  # locks, owners of signals, leases, files' hints
 REFUSED_IOCTL = (0x5412, 0x8901, 0x8902, 0x5452)  # TIOCSTI, owners of signals, FIOASYNC
 
 LOAD, EQUAL, GREATER, ANY_BIT, AND, RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06
@@ -81,7 +114,9 @@ PASS_ON: Instruction = (RETURN, 0, 0, ALLOW)
 
 
 def column() -> tuple[int, int]:
-    """The architecture's audit number and its column in the tables. Raises OSError where it has none."""
+    """The architecture's audit number and its column in the tables. Raises OSError where it has
+    none.
+    """
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no system call table for {machine}")
@@ -117,7 +152,8 @@ def family_filter() -> list[Instruction]:
         *_only_for(MMAP[at], [_argument(3), (ANY_BIT, 0, 1, MAP_GROWSDOWN), REFUSE,
                               (AND, 0, 0, MAP_SHARED_ANONYMOUS),
                               (EQUAL, 0, 1, MAP_SHARED_ANONYMOUS), REFUSE, PASS_ON]),
-        *_only_for(SOCKETPAIR[at], [_argument(1), (AND, 0, 0, SOCKET_TYPES), (EQUAL, 0, 1, STREAM), PASS_ON, REFUSE]),
+        *_only_for(SOCKETPAIR[at], [_argument(1), (AND, 0, 0, SOCKET_TYPES), (EQUAL, 0, 1, STREAM),
+        PASS_ON, REFUSE]),
         *_only_for(FCNTL[at], _refuse_values(1, REFUSED_FCNTL)),
         *_only_for(IOCTL[at], _refuse_values(1, REFUSED_IOCTL)),
         PASS_ON,
@@ -125,7 +161,9 @@ def family_filter() -> list[Instruction]:
 
 
 def leaf_filter() -> list[Instruction]:
-    """Threads yes, processes no; no settings of the process, no signals to others, nor its own SIGKILL or SIGSTOP."""
+    """Threads yes, processes no; no settings of the process, no signals to others, nor its own
+    SIGKILL or SIGSTOP.
+    """
     _, at = column()
     return [
         (LOAD, 0, 0, NR),
@@ -146,7 +184,9 @@ class Filter:
         code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
         self._code = ctypes.create_string_buffer(code, len(code))
         self._header = struct.pack("@HP", len(program), ctypes.addressof(self._code))
-        self._own_pid = next((8 * at + 4 for at, step in enumerate(program) if step[3] == OWN_PID), None)
+        self._own_pid = next(
+            (8 * at + 4 for at, step in enumerate(program) if step[3] == OWN_PID), None
+        )
 
     def load(self) -> None:
         """Filter this process and all it will fork. Needs no-new-privileges. Raises OSError."""

@@ -1,8 +1,9 @@
 """The walls around untrusted code, in the order they go up.
 
-A family (one zygote and all it forks) first gives up files, users, capabilities and most system calls; each leaf then
-takes its limits and gives up processes. Nothing of this can be undone from inside. Zygotes import this file, so it is
-sparing with imports: every page and mapping of a zygote is paid for at each fork.
+A family (one zygote and all it forks) first gives up files, users, capabilities and most system
+calls; each leaf then takes its limits and gives up processes. Nothing of this can be undone from
+inside. Zygotes import this file, so it is sparing with imports: every page and mapping of a zygote
+is paid for at each fork.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 ADDRESS_SPACE_MB = 16 * 1024
-"""Address space beyond the memory: libraries and threads reserve much, and page tables for all of it stay small."""
+"""Address space beyond the memory: libraries and threads reserve much, and page tables for all of
+it stay small."""
 THREADS = 256
 """Threads of one leaf, where its user is the family's own."""
 
 
 def family(reach: Allowed) -> dict[str, Callable[[], None]]:
-    """The walls of a family by name, in the order in which they go up; each raises OSError where it cannot be had."""
+    """The walls of a family by name, in the order in which they go up; each raises OSError where it
+    cannot be had.
+    """
     walls: dict[str, Callable[[], None]] = {"namespaces": partial(namespaces.enter, reach)}
     if reach.user is not None:
         walls["user"] = partial(become, reach.user, reach.library)
@@ -39,7 +43,9 @@ def family(reach: Allowed) -> dict[str, Callable[[], None]]:
 
 
 def enclose_family(reach: Allowed, required: Collection[str]) -> None:
-    """Put up the `required` walls around this process and all it will fork. Raises OSError where one fails."""
+    """Put up the `required` walls around this process and all it will fork. Raises OSError where
+    one fails.
+    """
     limit_family()
     for name, wall in family(reach).items():
         if name in required:
@@ -50,16 +56,24 @@ def enclose_family(reach: Allowed, required: Collection[str]) -> None:
 def limit_family() -> None:
     """No new privileges, no core files, no files that grow."""
     kernel.forgo_privileges()
-    for which, value in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_MEMLOCK, 0), (resource.RLIMIT_FSIZE, MIB)):
+    for which, value in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_FSIZE, MIB),
+    ):
         resource.setrlimit(which, (value, value))
 
 
 def become(user: int, library: str) -> None:
-    """Change to `user` for good, without any groups. Raises PermissionError where it could not get to `library`."""
+    """Change to `user` for good, without any groups. Raises PermissionError where it could not get
+    to `library`.
+    """
     folder = library
     while folder != "/":
         if not os.stat(folder).st_mode & 0o001:
-            raise PermissionError(f"the interpreter lies below {folder}, which other users cannot enter")
+            raise PermissionError(
+                f"the interpreter lies below {folder}, which other users cannot enter"
+            )
         folder = os.path.dirname(folder)
     os.setgroups([])
     os.setresgid(user, user, user)
@@ -73,12 +87,15 @@ def at_most(which: int, wanted: int) -> int:
 
 
 class LeafWalls:
-    """The walls of a leaf, prepared once by the zygote: limits, then no more processes. Raises OSError.
+    """The walls of a leaf, prepared once by the zygote: limits, then no more processes. Raises
+    OSError.
 
     `threads`: how many its user may have; 0 where that user is not the family's own.
     """
 
-    def __init__(self, limits: Limits, *, cpu_seconds: int, memory_mb: int, threads: int = 0) -> None:
+    def __init__(
+        self, limits: Limits, *, cpu_seconds: int, memory_mb: int, threads: int = 0
+    ) -> None:
         stack = at_most(resource.RLIMIT_STACK, limits.stack_mb * MIB)
         space = at_most(resource.RLIMIT_AS, (ADDRESS_SPACE_MB + memory_mb) * MIB)
         self.limits = (
@@ -92,7 +109,9 @@ class LeafWalls:
         for which, (_, wanted) in self.limits:
             if (most := at_most(which, wanted)) < wanted:
                 name = next(
-                    name for name in dir(resource) if name[:7] == "RLIMIT_" and getattr(resource, name) == which
+                    name
+                    for name in dir(resource)
+                    if name[:7] == "RLIMIT_" and getattr(resource, name) == which
                 )
                 raise OSError(f"the hard limit {name} is {most} here, but the judge needs {wanted}")
         self.filter = seccomp.Filter(seccomp.leaf_filter())

@@ -1,8 +1,9 @@
-"""Forks leaves, for untrusted code, and workers, that talk to them; never runs the code of either itself.
+"""Forks leaves, for untrusted code, and workers, that talk to them; never runs the code of either
+itself.
 
-The supervisor writes `["leaf", count]`, `["worker"]` or `["reap", [pid, ...]]`. A leaf is answered with its pid and
-three descriptors: the other end of its socket, what it prints, a pidfd; a worker with its pid, its control socket and a
-pidfd; a reaping with what each process used.
+The supervisor writes `["leaf", count]`, `["worker"]` or `["reap", [pid, ...]]`. A leaf is answered
+with its pid and three descriptors: the other end of its socket, what it prints, a pidfd; a worker
+with its pid, its control socket and a pidfd; a reaping with what each process used.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ ROLE_FD = 3
 PAUSES = (0.02, 0.1, 0.4)
 """Seconds between attempts to fork."""
 LONGEST, SPARE_CPU = 10, 2
-"""RLIMIT_CPU leaves room for the longest that a task may have (limits.LONGEST); the supervisor's timer is exact."""
+"""RLIMIT_CPU leaves room for the longest that a task may have (limits.LONGEST); the supervisor's
+timer is exact."""
 
 
 class Role(NamedTuple):
@@ -42,15 +44,21 @@ class Role(NamedTuple):
     work: Callable[[], None]
 
     def take(self, descriptor: int, parent: int) -> NoReturn:
-        """Turn this fork into the role, left with `descriptor` and the standard streams; never returns."""
+        """Turn this fork into the role, left with `descriptor` and the standard streams; never
+        returns.
+        """
         try:
             try:
-                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # its own: flags of one that is shared stay after it
+                os.dup2(
+                    os.open(os.devnull, os.O_RDONLY), 0
+                )  # its own: flags of one that is shared stay after it
                 os.dup2(descriptor, ROLE_FD)
                 kernel.close_from(ROLE_FD + 1)
                 self.walls.enclose(parent)
             except (OSError, ValueError, MemoryError):
-                signal.raise_signal(signal.SIGKILL)  # any other end would be taken for the program's
+                signal.raise_signal(
+                    signal.SIGKILL
+                )  # any other end would be taken for the program's
             self.work()
         finally:
             os._exit(0)  # whatever happened: a fork must never return into its parent's loop
@@ -59,7 +67,8 @@ class Role(NamedTuple):
 def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None]) -> None:
     """Fork until the supervisor hangs up. The first message is the settings.
 
-    These are: limits, required walls, core, reach, and the threads of a user that is the family's own.
+    These are: limits, required walls, core, reach, and the threads of a user that is the family's
+    own.
     """
     parent = os.getppid()
     control = socket.socket(fileno=control_fd)
@@ -72,10 +81,16 @@ def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None])
     cpu_seconds = int(limits.cpu_seconds * LONGEST) + SPARE_CPU
     try:
         walls.enclose_family(reach, settings["required"])
-        kernel.die_with_parent(namespaces.OUTSIDE if "namespaces" in settings["required"] else parent)
+        kernel.die_with_parent(
+            namespaces.OUTSIDE if "namespaces" in settings["required"] else parent
+        )
         threads = settings["threads"] if os.getuid() == reach.user else 0
-        leaf_walls = walls.LeafWalls(limits, cpu_seconds=cpu_seconds, memory_mb=limits.memory_mb, threads=threads)
-        worker_walls = walls.LeafWalls(room, cpu_seconds=WORKER_CPU_SECONDS, memory_mb=WORKER_MEMORY_MB)
+        leaf_walls = walls.LeafWalls(
+            limits, cpu_seconds=cpu_seconds, memory_mb=limits.memory_mb, threads=threads
+        )
+        worker_walls = walls.LeafWalls(
+            room, cpu_seconds=WORKER_CPU_SECONDS, memory_mb=WORKER_MEMORY_MB
+        )
         random.seed(0)
         gc.collect()
         gc.freeze()
@@ -99,7 +114,9 @@ def obey(control: socket.socket, leaf: Role, worker: Role) -> None:
 
 
 def many_files() -> int:
-    """All the descriptors this process may have; the kernel holds what a user has under way to that number too."""
+    """All the descriptors this process may have; the kernel holds what a user has under way to that
+    number too.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most
@@ -112,7 +129,9 @@ def reaped(pid: int) -> list[float]:
 
 
 def forked() -> int:
-    """A fork; tried again for some seconds where the machine has no room for another process. Raises OSError."""
+    """A fork; tried again for some seconds where the machine has no room for another process.
+    Raises OSError.
+    """
     for pause in PAUSES:
         try:
             return kernel.fork()
@@ -124,7 +143,8 @@ def forked() -> int:
 def fork_leaves(control: socket.socket, leaf: Role, count: int) -> None:
     """Fork leaves and hand their descriptors to the supervisor.
 
-    The forks follow on each other at once: each makes this process copy every page that it touches until the next.
+    The forks follow on each other at once: each makes this process copy every page that it touches
+    until the next.
     """
     ends = [(*socket.socketpair(), *os.pipe()) for _ in range(count)]
     mine, pids = os.getpid(), []

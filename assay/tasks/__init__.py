@@ -1,6 +1,7 @@
 """Where tasks come from: one file per set, read by `load("mbpp:train")`.
 
-A set is a generator of tasks under @task_set; the default of its `split` is the split that `load("mbpp")` reads.
+A set is a generator of tasks under @task_set; the default of its `split` is the split that
+`load("mbpp")` reads.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ def is_file(text: str) -> bool:
 
 
 def load(spec: str, *, limit: int | None = None) -> list[Task]:
-    """The tasks of `spec`: `humaneval`, `mbpp:train`, `drills:test`, `jsonl:my.jsonl` or just `my.jsonl`.
+    """The tasks of `spec`: `humaneval`, `mbpp:train`, `drills:test`, `jsonl:my.jsonl` or just
+    `my.jsonl`.
 
-    A set that reads rows takes a file of its format too: `humaneval:my.jsonl.gz`. `limit` keeps the first so many.
-    Raises SettingsError for an unknown set or split, DataError for rows that cannot be used or a set without tasks.
+    A set that reads rows takes a file of its format too: `humaneval:my.jsonl.gz`. `limit` keeps the
+    first so many. Raises SettingsError for an unknown set or split, DataError for rows that cannot
+    be used or a set without tasks.
     """
     if limit is not None and limit < 1:
         raise SettingsError(f"the limit of tasks is {limit}; it must be at least 1")
@@ -51,7 +54,11 @@ def _refuse_unusable(spec: str, tasks: list[Task]) -> None:
     seen: set[str] = set()
     for row, task in enumerate(tasks, start=1):
         if not task.checks:
-            raise DataError(f"{spec}, row {row}: task {task.id!r} has no tests; add one, or take the row out")
+            raise DataError(
+                f"{spec}, row {row}: task {task.id!r} has no tests; add one, or take the row out"
+            )
         if task.id in seen:
-            raise DataError(f"{spec}, row {row}: the id {task.id!r} occurs twice; ids must be unique")
+            raise DataError(
+                f"{spec}, row {row}: the id {task.id!r} occurs twice; ids must be unique"
+            )
         seen.add(task.id)

@@ -21,7 +21,9 @@ FUNCTION = re.compile(r"^def (\w+)\((.*)\):", re.MULTILINE)
 
 @task_set
 def apps(split: str = "all") -> Iterator[Task]:
-    """APPS (arXiv:2105.09938): MapCoder's selection of 150, or rows of the whole set. Unclear ones are left out."""
+    """APPS (arXiv:2105.09938): MapCoder's selection of 150, or rows of the whole set. Unclear ones
+    are left out.
+    """
     seen: set[str] = set()
     for row in APPS.rows(split):
         task = task_of(row)
@@ -33,19 +35,32 @@ def apps(split: str = "all") -> Iterator[Task]:
 
 
 def task_of(row: Row) -> Task | None:
-    """A row of the hub's (`question`, `input_output`) or MapCoder's (`description`, `test_list`, `sample_io`).
+    """A row of the hub's (`question`, `input_output`) or MapCoder's (`description`, `test_list`,
+    `sample_io`).
 
-    None where the inputs do not say what the function is called with. Raises DataError for a malformed row.
+    None where the inputs do not say what the function is called with. Raises DataError for a
+    malformed row.
     """
     if "question" in row.fields:
         tests = parsed_json(row, "input_output") or {}
         solutions = parsed_json(row, "solutions") or []
-        name, prompt, reference = str(row.fields.get("problem_id")), row.text("question"), next(iter(solutions), None)
-        inputs, outputs, function = tests.get("inputs", []), tests.get("outputs", []), tests.get("fn_name")
+        name, prompt, reference = (
+            str(row.fields.get("problem_id")),
+            row.text("question"),
+            next(iter(solutions), None),
+        )
+        inputs, outputs, function = (
+            tests.get("inputs", []),
+            tests.get("outputs", []),
+            tests.get("fn_name"),
+        )
     else:
         cases = [*row.fields.get("sample_io", []), *row.fields.get("test_list", [])]
         name, prompt, reference = str(row.fields.get("id")), row.text("description"), None
-        inputs, outputs = [case.get("input") for case in cases], [case.get("output") for case in cases]
+        inputs, outputs = (
+            [case.get("input") for case in cases],
+            [case.get("output") for case in cases],
+        )
         function = FUNCTION.search(row.text("starter_code", default=""))
     task_id, stub = f"APPS/{name}", row.text("starter_code", default="")
     if not stub:
@@ -56,16 +71,27 @@ def task_of(row: Row) -> Task | None:
     if called is None or header is None or len(called) != len(outputs):
         return None
     calls = tuple(
-        Call(Packer().text(arguments), Packer().text(output[0] if isinstance(output, list) and output else output))
+        Call(
+            Packer().text(arguments),
+            Packer().text(output[0] if isinstance(output, list) and output else output),
+        )
         for arguments, output in zip(called, outputs, strict=True)
     )
-    return Task(task_id, f"{prompt.rstrip()}\n\n{stub.strip()}\n", calls, header[1], reference=reference)
+    return Task(
+        task_id, f"{prompt.rstrip()}\n\n{stub.strip()}\n", calls, header[1], reference=reference
+    )
 
 
 def _columns(inputs: list[Any], parameters: str) -> list[list[Any]] | None:
-    """MapCoder's inputs as arguments: a line each; a parameter whose lines are not all literals takes strings."""
+    """MapCoder's inputs as arguments: a line each; a parameter whose lines are not all literals
+    takes strings.
+    """
     names = [name for name in parameters.split(",") if name.strip()]
-    rows = [str(given).split("\n") for given in inputs] if len(names) > 1 else [[str(given)] for given in inputs]
+    rows = (
+        [str(given).split("\n") for given in inputs]
+        if len(names) > 1
+        else [[str(given)] for given in inputs]
+    )
     if any(len(row) != len(names) for row in rows):
         return None
     columns = [_values(list(column)) for column in zip(*rows, strict=True)]

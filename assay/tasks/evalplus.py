@@ -1,4 +1,6 @@
-"""EvalPlus: HumanEval's and MBPP's tasks with far more inputs, answered by their references (arXiv:2305.01210)."""
+"""EvalPlus: HumanEval's and MBPP's tasks with far more inputs, answered by their references
+(arXiv:2305.01210).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from assay.tasks.rows import PublicSet, Row
 from assay.types import Call, Check, Task
 
 HUMANEVAL = PublicSet(
-    "humanevalplus", "humanevalplus/HumanEvalPlus.jsonl.gz", "evalplus/humanevalplus", splits=("test",)
+    "humanevalplus",
+    "humanevalplus/HumanEvalPlus.jsonl.gz",
+    "evalplus/humanevalplus",
+    splits=("test",),
 )
 MBPP = PublicSet("mbppplus", "mbppplus/MbppPlus.jsonl.gz", "evalplus/mbppplus", splits=("test",))
 TOLERANCE = 1e-6
@@ -32,7 +37,8 @@ def mbppplus(split: str = "test") -> Iterator[Task]:
 
 
 def humaneval_task_of(row: Row) -> Task:
-    """A row of HumanEval+: as released, with base_input, plus_input and atol, or as on the hub, with a test's source.
+    """A row of HumanEval+: as released, with base_input, plus_input and atol, or as on the hub,
+    with a test's source.
 
     Raises DataError when a field is missing or malformed.
     """
@@ -43,7 +49,8 @@ def humaneval_task_of(row: Row) -> Task:
 
 
 def mbpp_task_of(row: Row) -> Task:
-    """A row of MBPP+: as released, with base_input, plus_input and atol, or as on the hub, with a test's source.
+    """A row of MBPP+: as released, with base_input, plus_input and atol, or as on the hub, with a
+    test's source.
 
     Raises DataError when a field is missing or malformed.
     """
@@ -80,18 +87,27 @@ def _calls(row: Row) -> tuple[Call, ...]:
     except (TypeError, ValueError, IndexError, AttributeError) as error:
         raise row.wrong(f"an input is not what {identity} takes ({error}); mend it") from error
     left_out = LEFT_OUT.get(identity, ())
-    return tuple(Call(text, None, atol or TOLERANCE) for at, text in enumerate(packed) if at not in left_out)
+    return tuple(
+        Call(text, None, atol or TOLERANCE) for at, text in enumerate(packed) if at not in left_out
+    )
 
 
 LEFT_OUT: dict[str, tuple[int, ...]] = {
-    "HumanEval/15": (*range(101, 107), *range(110, 113), *range(117, 121), *range(125, 129), *range(133, 137)),
+    "HumanEval/15": (
+        *range(101, 107),
+        *range(110, 113),
+        *range(117, 121),
+        *range(125, 129),
+        *range(133, 137),
+    ),
     "HumanEval/100": (114,),
     "HumanEval/130": (108, *range(111, 117), *range(122, 125)),
     "Mbpp/255": (88, 89, 93, 99, 103),
     "Mbpp/599": (4, 9, 12, 16, 18, 19, *range(21, 25), 26, 35, 37, 42, 53, 73),
     "Mbpp/630": (83, 88),
 }
-"""Inputs whose right answers take over a MiB (up to 900), or a second of the reference's CPU time: 55 of 165,268."""
+"""Inputs whose right answers take over a MiB (up to 900), or a second of the reference's CPU time:
+55 of 165,268."""
 
 Convert = Callable[[list[Any]], list[Any]]
 
@@ -107,7 +123,30 @@ def _sets(values: list[Any]) -> list[Any]:
 KINDS: tuple[tuple[Convert, tuple[int, ...]], ...] = (
     (
         lambda inputs: [tuple(one) for one in inputs],
-        (2, 116, 132, 143, 222, 261, 273, 394, 399, 421, 424, 429, 470, 560, 579, 596, 616, 630, 726, 740, 744, 809),
+        (
+            2,
+            116,
+            132,
+            143,
+            222,
+            261,
+            273,
+            394,
+            399,
+            421,
+            424,
+            429,
+            470,
+            560,
+            579,
+            596,
+            616,
+            630,
+            726,
+            740,
+            744,
+            809,
+        ),
     ),
     (
         lambda inputs: [[tuple(part) for part in one] for one in inputs],
@@ -118,7 +157,10 @@ KINDS: tuple[tuple[Convert, tuple[int, ...]], ...] = (
     (lambda inputs: [tuple(inputs[0]), *inputs[1:]], (250, 307, 405, 446, 617, 720, 763, 808)),
     (lambda inputs: [inputs[0], tuple(inputs[1])], (106, 750)),
     (lambda inputs: [_deep(one) for one in inputs], (580, 615, 791)),
-    (lambda inputs: [tuple(tuple(one) if isinstance(one, list) else one for one in inputs[0])], (278,)),
+    (
+        lambda inputs: [tuple(tuple(one) if isinstance(one, list) else one for one in inputs[0])],
+        (278,),
+    ),
     (lambda inputs: [_sets(inputs[0])], (115,)),
     (lambda inputs: [{key: tuple(value) for key, value in inputs[0].items()}, *inputs[1:]], (722,)),
     (lambda inputs: [float(inputs[0]), complex(inputs[1])], (124,)),
@@ -166,9 +208,11 @@ def check(arguments, value, expected):
     return value == expected or value == sum(abs(int(a) - int(b)) for a, b in pairs)
 """,
     **dict.fromkeys(
-        ("similar_elements", "find_char_long", "common_in_nested_lists", "extract_singly", "larg_nnum",
+        ("similar_elements", "find_char_long", "common_in_nested_lists", "extract_singly",
+        "larg_nnum",
          "intersection_array", "find_dissimilar", "Diff"), AS_SETS,
     ),
     **dict.fromkeys(("check_str", "text_match_three", "text_starta_endb"), NOT_NONE),
 }  # fmt: skip
-"""EvalPlus's special oracles, by entry point: tasks with several right answers, or with answers that are no data."""
+"""EvalPlus's special oracles, by entry point: tasks with several right answers, or with answers
+that are no data."""

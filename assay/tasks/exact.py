@@ -18,7 +18,9 @@ FITS: dict[str, Callable[[Any], bool]] = {
     "str | None": lambda value: value is None or isinstance(value, str),
     "bool": lambda value: isinstance(value, bool),
     "float": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    "tuple[str, ...]": lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
+    "tuple[str, ...]": lambda value: (
+        isinstance(value, list) and all(isinstance(item, str) for item in value)
+    ),
 }
 """Whether a JSON value is what a field is declared as in types.py."""
 
@@ -29,14 +31,18 @@ def row_of(task: Task) -> dict[str, Any]:
 
 
 def task_of(row: Row) -> Task:
-    """The task that a row mirrors, text as it stands. Raises DataError for a field that is missing, unknown or odd."""
+    """The task that a row mirrors, text as it stands. Raises DataError for a field that is missing,
+    unknown or odd.
+    """
     given = {name: value for name, value in row.fields.items() if name != "format"}
     checks = given.pop("checks", None)
     if not isinstance(checks, list) or not all(isinstance(check, dict) for check in checks):
         raise row.wrong("'checks' is no list of objects; make it one")
     found = [_made(_kind(check, row), check, row) for check in checks]
     if len({isinstance(check, Exchange) for check in found}) > 1:
-        raise row.wrong("'checks' mixes exchanges with others; a program either reads and prints or is called")
+        raise row.wrong(
+            "'checks' mixes exchanges with others; a program either reads and prints or is called"
+        )
     task: Task = _made(Task, given, row, checks=tuple(found))
     return task
 

@@ -11,16 +11,22 @@ from assay.tasks.rows import PublicSet, Row
 from assay.types import Check, Task
 
 HUMANEVAL = PublicSet(
-    "humaneval", "humaneval/HumanEval.jsonl.gz", "openai/openai_humaneval", splits=("test", "train131", "test33")
+    "humaneval",
+    "humaneval/HumanEval.jsonl.gz",
+    "openai/openai_humaneval",
+    splits=("test", "train131", "test33"),
 )
 STOP = ("\nassert ", "\nprint(", "\nif __name__")
-"""What no completion needs at the start of a line; `def` or `#` may open a helper, so extract.py decides on those."""
+"""What no completion needs at the start of a line; `def` or `#` may open a helper, so extract.py
+decides on those."""
 SPLIT_SEED, TRAIN_SHARE = 42, 0.8
 
 
 @task_set
 def humaneval(split: str = "test") -> Iterator[Task]:
-    """HumanEval: 164 functions to complete (arXiv:2107.03374). Splits: test (all), train131 and test33 (shuffled)."""
+    """HumanEval: 164 functions to complete (arXiv:2107.03374). Splits: test (all), train131 and
+    test33 (shuffled).
+    """
     tasks = map(task_of, HUMANEVAL.rows(split))
     if split not in ("train131", "test33"):
         return tasks

@@ -30,16 +30,18 @@ def jsonl(file: str = "") -> Iterator[Task]:
 def task_of(row: Row) -> Task:
     """A row in any of the three formats, or an exact one (exact.py).
 
-    assay's own fields: `task_id` or `id`; `prompt`; `tests` (a list of Python, each item one check) or `test` (a
-    `def check(candidate)`, or a script); `entry_point`, unless the tests call a function that the reference defines;
-    and, as wanted, `reference` (a whole program) or `canonical_solution` (what completes the stub), `stub` (code to be
-    completed; the prompt when that defines the entry point), `setup`, `demonstrations`, `language`.
-    Instead of tests, or beside them: `inputs`, a list of argument lists for the entry point, each with its right value
-    in the list `expected`; without that, the reference's answer is right. Floats in it may differ by `tolerance` (1e-6
-    unless given), or `checker`, Python that defines `check(arguments, value, expected)`, decides.
-    A program that reads and prints has `exchanges`, a list of objects with `stdin` and `stdout`, instead of tests, and,
-    as wanted, a `checker`: exact, lines (the default), tokens, floats, unordered, or Python that defines
-    `check(stdin, output, expected)`. Raises DataError when a field is missing or malformed.
+    assay's own fields: `task_id` or `id`; `prompt`; `tests` (a list of Python, each item one check)
+    or `test` (a `def check(candidate)`, or a script); `entry_point`, unless the tests call a
+    function that the reference defines; and, as wanted, `reference` (a whole program) or
+    `canonical_solution` (what completes the stub), `stub` (code to be completed; the prompt when
+    that defines the entry point), `setup`, `demonstrations`, `language`. Instead of tests, or
+    beside them: `inputs`, a list of argument lists for the entry point, each with its right value
+    in the list `expected`; without that, the reference's answer is right. Floats in it may differ
+    by `tolerance` (1e-6 unless given), or `checker`, Python that defines `check(arguments, value,
+    expected)`, decides. A program that reads and prints has `exchanges`, a list of objects with
+    `stdin` and `stdout`, instead of tests, and, as wanted, a `checker`: exact, lines (the default),
+    tokens, floats, unordered, or Python that defines `check(stdin, output, expected)`. Raises
+    DataError when a field is missing or malformed.
     """
     if row.fields.get("format") == exact.FORMAT:
         return exact.task_of(row)
@@ -66,17 +68,27 @@ def _program(row: Row, task: Task) -> Task:
         raise row.wrong("'exchanges' is no list of objects; give each a 'stdin' and a 'stdout'")
     stdin, stdout = ([exchange.get(name) for exchange in given] for name in ("stdin", "stdout"))
     checker = row.text("checker", default="")
-    if checker and checker not in CHECKERS and not defines(parsed(checker, row, "checker"), "check"):
-        raise row.wrong(f"'checker' is neither one of {', '.join(CHECKERS)} nor Python that defines `check`")
+    if (
+        checker
+        and checker not in CHECKERS
+        and not defines(parsed(checker, row, "checker"), "check")
+    ):
+        raise row.wrong(
+            f"'checker' is neither one of {', '.join(CHECKERS)} nor Python that defines `check`"
+        )
     return replace(task, checks=exchanges(row, "exchanges", stdin, stdout), checker=checker)
 
 
 def _function(row: Row, task: Task) -> Task:
     """`task` with tests or calls of its entry point."""
     entry_point, setup = _entry_point(row), row.text("setup", default="")
-    stub = row.text("stub", default="") or (task.prompt if _defines(task.prompt, entry_point) else "")
+    stub = row.text("stub", default="") or (
+        task.prompt if _defines(task.prompt, entry_point) else ""
+    )
     if stub and not setup and task.language == "python":
-        setup = without(stub, parsed(stub, row, "stub" if "stub" in row.fields else "prompt"), entry_point)
+        setup = without(
+            stub, parsed(stub, row, "stub" if "stub" in row.fields else "prompt"), entry_point
+        )
     solution = row.text("canonical_solution", default="")
     completed = solution if not solution or _defines(solution, entry_point) else stub + solution
     checker = row.text("checker", default="")
@@ -105,7 +117,9 @@ def _tests(row: Row) -> tuple[str, ...]:
     if "inputs" in row.fields and not {"tests", "test"} & row.fields.keys():
         return ()
     if ("tests" in row.fields) == ("test" in row.fields):
-        raise row.wrong("give either 'tests', a list of asserts, or 'test', a `def check(candidate)`")
+        raise row.wrong(
+            "give either 'tests', a list of asserts, or 'test', a `def check(candidate)`"
+        )
     tests = row.texts("tests") if "tests" in row.fields else (row.text("test"),)
     if not any(test.strip() for test in tests):
         raise row.wrong("has no tests; add an assert, or take the row out")
@@ -116,7 +130,11 @@ def _checks(row: Row, entry_point: str) -> Iterator[Check]:
     for source in _tests(row):
         tree = parsed(source, row, "tests" if "tests" in row.fields else "test")
         calls_itself = re.search(r"^check\(", source, re.MULTILINE)
-        yield Check(f"{source}\n\ncheck({entry_point})" if defines(tree, "check") and not calls_itself else source)
+        yield Check(
+            f"{source}\n\ncheck({entry_point})"
+            if defines(tree, "check") and not calls_itself
+            else source
+        )
 
 
 def _calls(row: Row) -> Iterator[Call]:
@@ -124,16 +142,24 @@ def _calls(row: Row) -> Iterator[Call]:
     if "inputs" not in row.fields:
         return
     inputs, tolerance = row.fields["inputs"], row.fields.get("tolerance", TOLERANCE)
-    if not isinstance(inputs, list) or not inputs or not all(isinstance(arguments, list) for arguments in inputs):
+    if (
+        not isinstance(inputs, list)
+        or not inputs
+        or not all(isinstance(arguments, list) for arguments in inputs)
+    ):
         raise row.wrong("'inputs' is no list of argument lists; write [[1, 2]] for f(1, 2)")
     if type(tolerance) not in (int, float) or not tolerance >= 0:
         raise row.wrong(f"'tolerance' is {tolerance!r}; make it a number, 0 or above")
     expected = row.fields.get("expected")
     if expected is None and not ("reference" in row.fields or "canonical_solution" in row.fields):
-        raise row.wrong("'inputs' have neither 'expected' nor a 'reference' to ask; add one of them")
+        raise row.wrong(
+            "'inputs' have neither 'expected' nor a 'reference' to ask; add one of them"
+        )
     if expected is not None and not (isinstance(expected, list) and len(expected) == len(inputs)):
         raise row.wrong(f"'expected' is no list of {len(inputs)} values, one for each of 'inputs'")
-    values = [None] * len(inputs) if expected is None else [Packer().text(value) for value in expected]
+    values = (
+        [None] * len(inputs) if expected is None else [Packer().text(value) for value in expected]
+    )
     for arguments, value in zip(inputs, values, strict=True):
         yield Call(Packer().text(arguments), value, tolerance)
 
@@ -145,9 +171,14 @@ def _entry_point(row: Row) -> str:
     field = "reference" if "reference" in row.fields else "canonical_solution"
     found = called(tests, parsed(row.text(field, default=""), row, field))
     if found is None:
-        raise row.wrong("'entry_point' is missing; add the name of the function that the tests call")
+        raise row.wrong(
+            "'entry_point' is missing; add the name of the function that the tests call"
+        )
     return found
 
 
 def _defines(source: str, name: str) -> bool:
-    return re.search(rf"^(async\s+)?(def|class)\s+{re.escape(name)}\b", source, re.MULTILINE) is not None
+    return (
+        re.search(rf"^(async\s+)?(def|class)\s+{re.escape(name)}\b", source, re.MULTILINE)
+        is not None
+    )

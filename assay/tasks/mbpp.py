@@ -25,34 +25,48 @@ STOP = ("\nassert ", "\nprint(", "\nif __name__")
 
 @task_set
 def mbpp(split: str = "test") -> Iterator[Task]:
-    """Mostly Basic Python Problems (arXiv:2108.07732): test (500), train (374), validation, prompt, all (974)."""
+    """Mostly Basic Python Problems (arXiv:2108.07732): test (500), train (374), validation, prompt,
+    all (974).
+    """
     return _tasks(FULL, split)
 
 
 @task_set
 def mbpp_sanitized(split: str = "test") -> Iterator[Task]:
-    """MBPP's 427 hand-verified tasks (arXiv:2108.07732): test (257), train (120), validation, prompt, all."""
+    """MBPP's 427 hand-verified tasks (arXiv:2108.07732): test (257), train (120), validation,
+    prompt, all.
+    """
     return _tasks(SANITIZED, split)
 
 
 def _tasks(public: PublicSet, split: str) -> Iterator[Task]:
     ids = SPLITS.get(split)
-    return (task_of(row) for row in public.rows(split) if ids is None or row.fields.get("task_id") in ids)
+    return (
+        task_of(row)
+        for row in public.rows(split)
+        if ids is None or row.fields.get("task_id") in ids
+    )
 
 
 def task_of(row: Row) -> Task:
-    """A row in MBPP's format: task_id, text (or prompt), code, test_list, and test_setup_code or test_imports.
+    """A row in MBPP's format: task_id, text (or prompt), code, test_list, and test_setup_code or
+    test_imports.
 
-    Raises DataError when a field is missing, is no Python, or the tests call nothing that the code defines.
+    Raises DataError when a field is missing, is no Python, or the tests call nothing that the code
+    defines.
     """
     code, tests = row.text("code"), row.texts("test_list")
     if not tests:
         raise row.wrong("'test_list' is empty; add an assert, or take the row out")
-    entry_point = called([parsed(test, row, "test_list") for test in tests], parsed(code, row, "code"))
+    entry_point = called(
+        [parsed(test, row, "test_list") for test in tests], parsed(code, row, "code")
+    )
     if entry_point is None:
         raise row.wrong("'test_list' calls no function that 'code' defines; mend one of them")
     text = row.text("text" if "text" in row.fields else "prompt")
-    setup = "\n".join([*row.texts("test_imports"), row.text("test_setup_code", default="")]).strip("\n")
+    setup = "\n".join([*row.texts("test_imports"), row.text("test_setup_code", default="")]).strip(
+        "\n"
+    )
     return Task(
         id=f"MBPP/{row.fields.get('task_id')}",
         prompt='"""\n' + "\n".join([text, *tests]) + '\n"""\n',

@@ -9,7 +9,9 @@ from assay.tasks.rows import PublicSet, Row
 from assay.tasks.stdio import checker, exchanges
 from assay.types import Task
 
-NEMO_GYM = PublicSet("nemo_gym", "nemo_gym/code_gen/example.jsonl", "nvidia/Nemotron-RL-coding-competitive_coding")
+NEMO_GYM = PublicSet(
+    "nemo_gym", "nemo_gym/code_gen/example.jsonl", "nvidia/Nemotron-RL-coding-competitive_coding"
+)
 
 
 @task_set
@@ -19,15 +21,23 @@ def nemo_gym(split: str = "all") -> Iterator[Task]:
 
 
 def task_of(row: Row) -> Task:
-    """A row with `responses_create_params` (the dialogue) and `verifier_metadata` (unit_tests: inputs, outputs).
+    """A row with `responses_create_params` (the dialogue) and `verifier_metadata` (unit_tests:
+    inputs, outputs).
 
     Raises DataError when a field is missing or malformed.
     """
     asked, known = row.fields.get("responses_create_params"), row.fields.get("verifier_metadata")
     if not isinstance(asked, dict) or not isinstance(known, dict):
-        raise row.wrong("'responses_create_params' or 'verifier_metadata' is missing; is this a row of NeMo Gym's?")
+        raise row.wrong(
+            "'responses_create_params' or 'verifier_metadata' is missing; is this a row of NeMo"
+            " Gym's?"
+        )
     said = asked.get("input")
-    prompt = said if isinstance(said, str) else "\n\n".join(str(message["content"]) for message in said or [])
+    prompt = (
+        said
+        if isinstance(said, str)
+        else "\n\n".join(str(message["content"]) for message in said or [])
+    )
     tests = known.get("unit_tests") or {}
     checks = exchanges(row, "unit_tests", tests.get("inputs"), tests.get("outputs"))
     name = str(row.fields.get("hash_id") or row.fields.get("id"))

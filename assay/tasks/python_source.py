@@ -1,4 +1,6 @@
-"""Reads the data sets' own Python: names, setup code, called functions. Never used on what a model wrote."""
+"""Reads the data sets' own Python: names, setup code, called functions. Never used on what a model
+wrote.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,15 @@ def defines(tree: ast.Module, name: str) -> bool:
 
 
 def without(source: str, tree: ast.Module, name: str) -> str:
-    """`source` minus the top-level function `name`: the imports, helpers and constants around it."""
+    """`source` minus the top-level function `name`: the imports, helpers and constants around
+    it.
+    """
     lines = source.splitlines()
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == name:
+        if (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            and node.name == name
+        ):
             first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
             lines[first - 1 : node.end_lineno] = [""] * ((node.end_lineno or 0) - first + 1)
     rest = "\n".join(lines).strip("\n")
@@ -32,7 +39,9 @@ def without(source: str, tree: ast.Module, name: str) -> str:
 
 
 def called(tests: list[ast.Module], reference: ast.Module) -> str | None:
-    """The one function of `reference` that the tests call; functions count before classes, the first call first."""
+    """The one function of `reference` that the tests call; functions count before classes, the
+    first call first.
+    """
     known = _definitions(reference)
     names = [
         node.func.id

@@ -27,7 +27,9 @@ class Row:
     """For messages: `my.jsonl, line 3`."""
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A field that is a string, line ends normalised. Raises DataError when it is missing without a default."""
+        """A field that is a string, line ends normalised. Raises DataError when it is missing
+        without a default.
+        """
         value = self.fields.get(name)
         if value is None and default is not None:
             return default
@@ -36,7 +38,9 @@ class Row:
         return value.replace("\r\n", "\n").replace("\r", "\n")
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A field that is a list of strings; empty when absent. Raises DataError for anything else."""
+        """A field that is a list of strings; empty when absent. Raises DataError for anything
+        else.
+        """
         value = self.fields.get(name)
         if value is None:
             return ()
@@ -69,7 +73,8 @@ class PublicSet:
     """The splits that the task set knows; each has its rows among the same ones."""
 
     def rows(self, split: str) -> Iterator[Row]:
-        """All rows: of the file that `split` names, else from $ASSAY_DATA when it holds the file, else from the hub.
+        """All rows: of the file that `split` names, else from $ASSAY_DATA when it holds the file,
+        else from the hub.
 
         Raises SettingsError for an unknown split, DataError when the rows are nowhere.
         """
@@ -86,7 +91,8 @@ class PublicSet:
 
 
 def file_rows(file: Path) -> Iterator[Row]:
-    """The rows of JSON lines, or of one JSON array; gzip'd where the name ends in .gz. Blank lines are skipped.
+    """The rows of JSON lines, or of one JSON array; gzip'd where the name ends in .gz. Blank lines
+    are skipped.
 
     Raises DataError when the file cannot be read or a line is no JSON object.
     """
@@ -100,10 +106,15 @@ def file_rows(file: Path) -> Iterator[Row]:
     if file.name.removesuffix(".gz").endswith(".json"):
         rows = _parsed(text, str(file))
         if not isinstance(rows, list):
-            raise DataError(f"{file} is no array of rows; write [...], or one object per line in a .jsonl")
+            raise DataError(
+                f"{file} is no array of rows; write [...], or one object per line in a .jsonl"
+            )
         found = ((f"{file}, row {number}", fields) for number, fields in enumerate(rows, start=1))
     else:
-        lines = ((f"{file}, line {number}", line) for number, line in enumerate(text.split("\n"), start=1))
+        lines = (
+            (f"{file}, line {number}", line)
+            for number, line in enumerate(text.split("\n"), start=1)
+        )
         found = ((where, _parsed(line, where)) for where, line in lines if line.strip())
     for where, fields in found:
         if not isinstance(fields, dict):
@@ -124,7 +135,9 @@ def _hub_rows(public: PublicSet, why: str) -> Iterator[Row]:
         import datasets
 
         found: Mapping[str, Any] = datasets.load_dataset(public.hub, public.config)
-    except Exception as error:  # the hub client and its transports raise dozens of kinds; all mean: not to be had
+    except (
+        Exception
+    ) as error:  # the hub client and its transports raise dozens of kinds; all mean: not to be had
         raise DataError(
             f"{public.hub} cannot be had from the hub ({one_line(error)}), and {why}; "
             f"go online, or set ASSAY_DATA to a folder that holds {public.file}"

@@ -1,4 +1,6 @@
-"""Tasks whose programs read and print, as the public sets write them: lists of inputs and outputs."""
+"""Tasks whose programs read and print, as the public sets write them: lists of inputs and
+outputs.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,12 @@ from assay.types import Exchange
 DECIMAL = re.compile(r"(?<!\S)-?\d+\.\d+(?!\S)")
 
 
-def exchanges(row: Row, field: str, inputs: Any, outputs: Any, *, hidden: bool = True) -> tuple[Exchange, ...]:
-    """One exchange for each input with its output. Raises DataError where they are no two lists of equal length."""
+def exchanges(
+    row: Row, field: str, inputs: Any, outputs: Any, *, hidden: bool = True
+) -> tuple[Exchange, ...]:
+    """One exchange for each input with its output. Raises DataError where they are no two lists of
+    equal length.
+    """
     if not (isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs)):
         raise row.wrong(f"{field!r} needs as many outputs as inputs, both in lists")
     return tuple(
@@ -23,11 +29,16 @@ def exchanges(row: Row, field: str, inputs: Any, outputs: Any, *, hidden: bool =
 
 
 def text(row: Row, field: str, value: Any) -> str:
-    """What is read or printed: a string, or a list of lines, or of one string. Raises DataError for anything else."""
+    """What is read or printed: a string, or a list of lines, or of one string. Raises DataError for
+    anything else.
+    """
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return "\n".join(value)
     if not isinstance(value, str):
-        raise row.wrong(f"{field!r} holds {str(value)[:40]}, where a string is read or printed; make it a string")
+        raise row.wrong(
+            f"{field!r} holds {str(value)[:40]}, where a string is read or printed; make it a"
+            " string"
+        )
     try:
         value.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
@@ -36,7 +47,9 @@ def text(row: Row, field: str, value: Any) -> str:
 
 
 def checker(checks: tuple[Exchange, ...]) -> str:
-    """`floats` where an expected output holds a decimal fraction, else the usual one: such answers have a tolerance."""
+    """`floats` where an expected output holds a decimal fraction, else the usual one: such answers
+    have a tolerance.
+    """
     return "floats" if any(DECIMAL.search(check.stdout) for check in checks) else ""
 
 

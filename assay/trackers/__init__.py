@@ -22,7 +22,9 @@ log = logging.getLogger(__name__)
 
 
 class Trackers(Tracker):
-    """Several trackers as one. One that breaks while the run goes on is warned of once and called again each time."""
+    """Several trackers as one. One that breaks while the run goes on is warned of once and called
+    again each time.
+    """
 
     def __init__(self, trackers: Mapping[str, Tracker]) -> None:
         self._trackers = trackers
@@ -46,31 +48,43 @@ class Trackers(Tracker):
                 call(tracker)
             except Exception as error:  # noqa: BLE001  hours of training outweigh a full disk or a dashboard that is down
                 if name not in self._broken:
-                    log.warning("tracker %r failed, the run goes on: %s: %s", name, type(error).__name__, error)
+                    log.warning(
+                        "tracker %r failed, the run goes on: %s: %s",
+                        name,
+                        type(error).__name__,
+                        error,
+                    )
                 self._broken.add(name)
 
 
 def open_trackers(
     names: Sequence[TrackerName], folder: Path, *, run: str, start_step: int, total_steps: int
 ) -> Trackers:
-    """Open the named trackers on a run's folder; what they hold beyond `start_step`, the last step done, is cut away.
+    """Open the named trackers on a run's folder; what they hold beyond `start_step`, the last step
+    done, is cut away.
 
-    Raises SettingsError for a package that is not installed, or a folder that cannot be written to; then none stays
-    open.
+    Raises SettingsError for a package that is not installed, or a folder that cannot be written to;
+    then none stays open.
     """
     trackers: dict[str, Tracker] = {}
     with ExitStack() as opened:
         for name in names:
             try:
-                trackers[name] = _open(name, folder, run=run, start_step=start_step, total_steps=total_steps)
+                trackers[name] = _open(
+                    name, folder, run=run, start_step=start_step, total_steps=total_steps
+                )
             except OSError as error:
-                raise SettingsError(f"tracker {name!r} cannot write: {error}; choose another `folder`") from error
+                raise SettingsError(
+                    f"tracker {name!r} cannot write: {error}; choose another `folder`"
+                ) from error
             opened.callback(trackers[name].close)
         opened.pop_all()
     return Trackers(trackers)
 
 
-def _open(name: TrackerName, folder: Path, *, run: str, start_step: int, total_steps: int) -> Tracker:
+def _open(
+    name: TrackerName, folder: Path, *, run: str, start_step: int, total_steps: int
+) -> Tracker:
     match name:
         case "console":
             return open_console(run=run, start_step=start_step, total_steps=total_steps)

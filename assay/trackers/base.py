@@ -10,7 +10,8 @@ from assay.types import Metrics, Rollout
 class Tracker:
     """Takes what it has a use for and lets the rest pass.
 
-    Steps count from 1; what is known before the first step has step 0. A step may be tracked more than once.
+    Steps count from 1; what is known before the first step has step 0. A step may be tracked more
+    than once.
     """
 
     def track(self, step: int, metrics: Metrics) -> None:

@@ -42,12 +42,20 @@ class BarTracker(Tracker):
     def __init__(self, console: Console, *, run: str, start_step: int, total_steps: int) -> None:
         from rich.console import Group
         from rich.live import Live
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
         from rich.text import Text
 
         name = TextColumn("{task.description}", markup=False)
         self._run = run
-        self._progress = Progress(name, BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn())
+        self._progress = Progress(
+            name, BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn()
+        )
         self._bar = self._progress.add_task(run, total=total_steps, completed=start_step)
         self._newest = Text("", no_wrap=True, overflow="ellipsis")
         self._live = Live(Group(self._progress, self._newest), console=console)
@@ -68,10 +76,17 @@ class BarTracker(Tracker):
 
 
 class LineTracker(Tracker):
-    """A plain line for the first step, each tenth of the way, each evaluation, and whenever five seconds passed."""
+    """A plain line for the first step, each tenth of the way, each evaluation, and whenever five
+    seconds passed.
+    """
 
     def __init__(
-        self, console: Console, *, run: str, total_steps: int, clock: Callable[[], float] = time.monotonic
+        self,
+        console: Console,
+        *,
+        run: str,
+        total_steps: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console = console
         self._run = run
@@ -96,4 +111,6 @@ def _is_evaluation(metrics: Metrics) -> bool:
 
 
 def _numbers(metrics: Metrics) -> str:
-    return "  ".join(shape.format(metrics[name]) for name, shape in SHOWN.items() if name in metrics)
+    return "  ".join(
+        shape.format(metrics[name]) for name, shape in SHOWN.items() if name in metrics
+    )

@@ -1,4 +1,6 @@
-"""The numbers of a run on dashboards: TensorBoard's event files, in `tensorboard/`, and Weights & Biases."""
+"""The numbers of a run on dashboards: TensorBoard's event files, in `tensorboard/`, and Weights &
+Biases.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,17 @@ class WandbTracker(Tracker):
     """
 
     def __init__(self, folder: Path, *, run: str, start_step: int) -> None:
-        """A run that is resumed becomes another of the same group, named after the step it goes on from."""
+        """A run that is resumed becomes another of the same group, named after the step it goes on
+        from.
+        """
         wandb = _package("wandb", "wandb", "wandb")
         name = f"{run} from step {start_step}" if start_step else run
         try:
             self._run = wandb.init(project="assay", group=run, name=name, dir=str(folder))
         except wandb.errors.Error as error:
             raise SettingsError(
-                f"tracker 'wandb' cannot start ({error}); run `wandb login`, or set WANDB_MODE=offline"
+                f"tracker 'wandb' cannot start ({error}); run `wandb login`, or set"
+                " WANDB_MODE=offline"
             ) from error
 
     def track(self, step: int, metrics: Metrics) -> None:
@@ -60,5 +65,6 @@ def _package(module: str, tracker: str, extra: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise SettingsError(
-            f"tracker {tracker!r} needs a package: pip install 'assay[{extra}]', or take it out of `trackers`"
+            f"tracker {tracker!r} needs a package: pip install 'assay[{extra}]', or take it out of"
+            " `trackers`"
         ) from error

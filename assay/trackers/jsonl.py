@@ -12,7 +12,9 @@ from assay.types import Metrics
 
 
 class JsonlTracker(Tracker):
-    """Appends `{"step": 12, "reward/mean": 0.5, ...}`, readable at once; a number that is not finite is null."""
+    """Appends `{"step": 12, "reward/mean": 0.5, ...}`, readable at once; a number that is not
+    finite is null.
+    """
 
     def __init__(self, folder: Path, *, start_step: int) -> None:
         """Go on after `start_step`: later lines, and half a line left by a kill, are cut away."""
@@ -24,7 +26,9 @@ class JsonlTracker(Tracker):
 
     def track(self, step: int, metrics: Metrics) -> None:
         """Append one line."""
-        numbers = {name: float(value) if isfinite(value) else None for name, value in metrics.items()}
+        numbers = {
+            name: float(value) if isfinite(value) else None for name, value in metrics.items()
+        }
         self._stream.write(json.dumps({"step": step} | numbers) + "\n")
         self._stream.flush()
 

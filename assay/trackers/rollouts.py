@@ -12,10 +12,14 @@ from assay.types import Execution, Rollout, Turn
 
 
 class RolloutTracker(Tracker):
-    """Writes one file for each step; a row is one turn, or a rollout that failed before its first."""
+    """Writes one file for each step; a row is one turn, or a rollout that failed before its
+    first.
+    """
 
     def __init__(self, folder: Path, *, start_step: int) -> None:
-        """Go on after `start_step`: files of later steps, and what a killed writer left, are removed."""
+        """Go on after `start_step`: files of later steps, and what a killed writer left, are
+        removed.
+        """
         self._folder = folder / "rollouts"
         self._folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self._folder)
@@ -29,7 +33,9 @@ class RolloutTracker(Tracker):
 
 
 def write_rollouts(file: Path, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
-    """Write groups of rollouts as one Parquet file, whole or not at all. Raises OSError when the disk refuses."""
+    """Write groups of rollouts as one Parquet file, whole or not at all. Raises OSError when the
+    disk refuses.
+    """
     from pyarrow import Table, parquet
 
     table = Table.from_pylist(list(_rows(step, groups)), schema=_schema())

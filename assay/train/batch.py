@@ -20,10 +20,12 @@ NUMBERS = ("logprobs", "advantages", "old_logprobs", "reference_logprobs", "valu
 def micro_batches(
     samples: Sequence[Sample], budget: int, *, packed: bool, whole_groups: bool = False
 ) -> list[list[Sample]]:
-    """Samples cut into pieces of at most `budget` tokens (or one sample; with `whole_groups`, one group).
+    """Samples cut into pieces of at most `budget` tokens (or one sample; with `whole_groups`, one
+    group).
 
-    Packed sequences lie end to end and share their prompts, so samples of one prompt stay together as far as they fit.
-    Others are padded to the longest of their piece, so they are sorted by length.
+    Packed sequences lie end to end and share their prompts, so samples of one prompt stay together
+    as far as they fit. Others are padded to the longest of their piece, so they are sorted by
+    length.
     """
     if packed:
         return _filled(by_group(samples) if whole_groups else _by_prompt(samples, budget), budget)
@@ -52,8 +54,12 @@ def _filled(units: Sequence[list[Sample]], budget: int) -> list[list[Sample]]:
     """Units put together, the largest first, each in the first piece that has room for it."""
     sizes: list[int] = []
     pieces: list[list[Sample]] = []
-    for size, unit in sorted(((_packed(unit), unit) for unit in units), key=lambda sized: -sized[0]):
-        place = next((place for place, held in enumerate(sizes) if held + size <= budget), len(sizes))
+    for size, unit in sorted(
+        ((_packed(unit), unit) for unit in units), key=lambda sized: -sized[0]
+    ):
+        place = next(
+            (place for place, held in enumerate(sizes) if held + size <= budget), len(sizes)
+        )
         if place == len(sizes):
             sizes.append(0)
             pieces.append([])
@@ -65,7 +71,11 @@ def _filled(units: Sequence[list[Sample]], budget: int) -> list[list[Sample]]:
 def _packed(unit: Sequence[Sample]) -> int:
     """Tokens of samples that lie end to end, each prompt once."""
     prompts = [_prompt(sample) for sample in unit]
-    return sum(len(sample.tokens) for sample in unit) - sum(map(len, prompts)) + sum(map(len, set(prompts)))
+    return (
+        sum(len(sample.tokens) for sample in unit)
+        - sum(map(len, prompts))
+        + sum(map(len, set(prompts)))
+    )
 
 
 def _prompt(sample: Sample) -> tuple[int, ...]:
@@ -81,7 +91,9 @@ def by_group(samples: Sequence[Sample]) -> list[list[Sample]]:
 
 
 def with_weights(samples: Sequence[Sample], mean: Mean) -> list[Sample]:
-    """The samples with what a token of each counts in the loss over all of them; parts of a rollout are one."""
+    """The samples with what a token of each counts in the loss over all of them; parts of a rollout
+    are one.
+    """
     whose = torch.tensor(rollouts_of(samples), dtype=torch.int64)
     sizes = torch.tensor([float(sum(sample.mask)) for sample in samples])
     most = torch.tensor([float(sample.limit) for sample in samples])
@@ -97,15 +109,22 @@ def to_batch(samples: Sequence[Sample], pad_token: int, device: torch.device) ->
     tokens = torch.full(shape, pad_token, dtype=torch.int64)
     attention, mask = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
     weights = torch.tensor([[sample.weight] for sample in samples])
-    ids = {group: number for number, group in enumerate(dict.fromkeys(sample.group for sample in samples))}
+    ids = {
+        group: number
+        for number, group in enumerate(dict.fromkeys(sample.group for sample in samples))
+    }
     groups = torch.tensor([ids[sample.group] for sample in samples])
     for row, sample in enumerate(samples):
         length = len(sample.tokens)
         tokens[row, :length] = torch.tensor(sample.tokens)
         attention[row, :length] = True
         mask[row, :length] = torch.tensor(sample.mask)
-    logprobs, advantages, *asked = (_padded([getattr(s, name) for s in samples], shape) for name in NUMBERS)
-    logprobs, advantages = (torch.zeros(shape) if found is None else found for found in (logprobs, advantages))
+    logprobs, advantages, *asked = (
+        _padded([getattr(s, name) for s in samples], shape) for name in NUMBERS
+    )
+    logprobs, advantages = (
+        torch.zeros(shape) if found is None else found for found in (logprobs, advantages)
+    )
     parts = (tokens, attention, mask, logprobs, advantages, weights, groups, *asked)
     return Batch(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
 

@@ -1,4 +1,6 @@
-"""A stage's folder: settings, checkpoints and where the run stands. Everything in it is whole or absent."""
+"""A stage's folder: settings, checkpoints and where the run stands. Everything in it is whole or
+absent.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +27,20 @@ from assay.train.learner import Learner
 from assay.types import Metrics
 
 MAY_CHANGE = (
-    "evaluate", "save", "trackers", "learner", "policy.checkpointing", "judge.slots", "judge.allow_weak_isolation",
+    "evaluate", "save", "trackers", "learner", "policy.checkpointing", "judge.slots",
+    "judge.allow_weak_isolation",
     "engine.tokens", "engine.servers", "engine.python", "engine.arguments", "engine.handover",
 )  # fmt: skip
 """Settings that may differ when a run goes on: they do not alter what a step does."""
 LENGTH = ("steps", "epochs")
-"""Settings that may differ under a constant schedule only: the others' rates depend on the length."""
+"""Settings that may differ under a constant schedule only: the others' rates depend on the
+length."""
 
 
 class StageFolder:
-    """The folder of one stage of a run. A checkpoint in it is a policy with what learning needs to go on."""
+    """The folder of one stage of a run. A checkpoint in it is a policy with what learning needs to
+    go on.
+    """
 
     def __init__(self, settings: RunSettings) -> None:
         self.settings = settings
@@ -48,7 +54,10 @@ class StageFolder:
         if self.saved.is_file() and self.latest():
             old = _flat(tomllib.loads(self.saved.read_text(encoding="utf-8")))
             new = _flat(tomllib.loads(dump(self.settings)))
-            free = (*MAY_CHANGE, *(LENGTH if self.settings.optimizer.schedule == "constant" else ()))
+            free = (
+                *MAY_CHANGE,
+                *(LENGTH if self.settings.optimizer.schedule == "constant" else ()),
+            )
             differ = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
             if changed := sorted(key for key in differ if not _within(key, free)):
                 raise SettingsError(
@@ -85,15 +94,22 @@ class StageFolder:
         return found if found and found.is_dir() else None
 
     def weigh(self, step: int, metrics: Metrics) -> None:
-        """Remember the checkpoint of `step` steps done as the best, if `metrics` say so; of equals the first."""
+        """Remember the checkpoint of `step` steps done as the best, if `metrics` say so; of equals
+        the first.
+        """
         name, before = self.settings.save.best, self.best()
         if name and self._at(step).is_dir():
-            bar = json.loads((self.path / "best.json").read_text())[name] if before else float("-inf")
+            bar = (
+                json.loads((self.path / "best.json").read_text())[name] if before else float("-inf")
+            )
             if metrics[name] > bar:
-                write_atomically(self.path / "best.json", json.dumps({"step": step, name: metrics[name]}))
+                write_atomically(
+                    self.path / "best.json", json.dumps({"step": step, name: metrics[name]})
+                )
 
     def save(self, learner: Learner, step: int, position: Mapping[str, Any]) -> None:
-        """Write a checkpoint of `step` steps done with the source's `position`, whole or not at all.
+        """Write a checkpoint of `step` steps done with the source's `position`, whole or not at
+        all.
 
         Those beyond `save.keep` are dropped, but for the best.
 
@@ -109,13 +125,15 @@ class StageFolder:
                 (state / "source.json").write_text(json.dumps(position))
         except (OSError, SafetensorError) as error:
             raise MachineError(
-                f"step {step} cannot be saved in {self.checkpoints}: {one_line(error)}; make room and run the same "
-                f"command again; {self._left()}"
+                f"step {step} cannot be saved in {self.checkpoints}: {one_line(error)}; make room"
+                f" and run the same command again; {self._left()}"
             ) from error
         self._prune()
 
     def explain(self, error: TrainingError) -> TrainingError:
-        """The error with the checkpoint that is left, and with what was being learned from written for inspection."""
+        """The error with the checkpoint that is left, and with what was being learned from written
+        for inspection.
+        """
         message = f"{error}; {self._left()}"
         if not error.batches:
             return TrainingError(message)
@@ -125,7 +143,10 @@ class StageFolder:
             for field in fields(batch)
             if isinstance(value := getattr(batch, field.name), Tensor)
         }
-        shapes = {name: [str(value.dtype).removeprefix("torch."), *value.shape] for name, value in tensors.items()}
+        shapes = {
+            name: [str(value.dtype).removeprefix("torch."), *value.shape]
+            for name, value in tensors.items()
+        }
         try:
             with replacing(self.path / "not_finite") as partial:
                 partial.mkdir()
@@ -133,7 +154,9 @@ class StageFolder:
                 said = json.dumps({"error": str(error), "tensors": shapes}, indent=1)
                 (partial / "batches.json").write_text(said + "\n")
         except (OSError, SafetensorError) as full:
-            return TrainingError(f"{message}; what it learned from could not be written: {one_line(full)}")
+            return TrainingError(
+                f"{message}; what it learned from could not be written: {one_line(full)}"
+            )
         return TrainingError(f"{message}; what it learned from is in {self.path / 'not_finite'}")
 
     def position(self, checkpoint: Path) -> dict[str, Any]:
@@ -141,7 +164,9 @@ class StageFolder:
         return dict(json.loads((checkpoint / "assay" / "source.json").read_text()))
 
     def restore(self, learner: Learner, checkpoint: Path) -> int:
-        """Put the checkpoint's weights and the optimizer's state into the learner; the steps done."""
+        """Put the checkpoint's weights and the optimizer's state into the learner; the steps
+        done.
+        """
         plain = {"model": str(checkpoint), "device": "cpu", "quantize": None}
         saved = load_policy(self.settings.policy.model_copy(update=plain))
         for name, parameter in learner.policy.trainable.items():
@@ -166,7 +191,11 @@ class StageFolder:
 
     def _all(self) -> list[Path]:
         """The checkpoints, oldest first."""
-        found = (path for path in self.checkpoints.glob("step_*") if re.fullmatch(r"step_\d{6,}", path.name))
+        found = (
+            path
+            for path in self.checkpoints.glob("step_*")
+            if re.fullmatch(r"step_\d{6,}", path.name)
+        )
         return sorted(found, key=_steps)
 
 
@@ -177,7 +206,11 @@ def _steps(checkpoint: Path) -> int:
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        flat |= (
+            _flat(value, f"{prefix}{key}.")
+            if isinstance(value, dict)
+            else {f"{prefix}{key}": value}
+        )
     return flat
 
 

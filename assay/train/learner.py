@@ -1,4 +1,6 @@
-"""Learns from samples: credit, minibatches, micro-batches, loss, optimizer. The same for every algorithm."""
+"""Learns from samples: credit, minibatches, micro-batches, loss, optimizer. The same for every
+algorithm.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,17 @@ from assay.types import Batch, Metrics, Sample
 
 
 class Learner:
-    """The policy with its optimizer. `steps` is the length of the stage, `temperature` that of what it learns from."""
+    """The policy with its optimizer. `steps` is the length of the stage, `temperature` that of what
+    it learns from.
+    """
 
     def __init__(
-        self, settings: RunSettings, algorithm: Algorithm, policy: Policy, steps: int, temperature: float
+        self,
+        settings: RunSettings,
+        algorithm: Algorithm,
+        policy: Policy,
+        steps: int,
+        temperature: float,
     ) -> None:
         self.settings = settings
         self.algorithm = algorithm
@@ -46,24 +55,33 @@ class Learner:
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """What it has learned beside the policy and the optimizer's moments, to be restored in place."""
+        """What it has learned beside the policy and the optimizer's moments, to be restored in
+        place.
+        """
         memory = {} if self.algorithm.memory is None else {"memory": self.algorithm.memory}
-        return memory | ({} if self.critic is None else dict(self.critic.named_parameters(prefix="critic")))
+        return memory | (
+            {} if self.critic is None else dict(self.critic.named_parameters(prefix="critic"))
+        )
 
     def step(self, samples: Sequence[Sample], step: int) -> Metrics:
-        """Learn from all samples of one step. Losses are means over the whole step (or minibatch), as `mean` says.
+        """Learn from all samples of one step. Losses are means over the whole step (or minibatch),
+        as `mean` says.
 
-        Raises TrainingError when the loss or the gradient is not finite, with the weights of before that gradient step,
-        or when the device's memory runs out.
+        Raises TrainingError when the loss or the gradient is not finite, with the weights of before
+        that gradient step, or when the device's memory runs out.
         """
         start = time.perf_counter()
         torch.manual_seed(derive(self.settings.seed, self.settings.stage, "learn", step))
         try:
-            credited = self.algorithm.credit(self._look(samples) if self.algorithm.looks_first else samples)
+            credited = self.algorithm.credit(
+                self._look(samples) if self.algorithm.looks_first else samples
+            )
             useful = self._useful(credited, step)
             numbers = self._learn(useful, step)
         except torch.OutOfMemoryError as error:
-            raise TrainingError(f"step {step + 1}: memory ran out; lower learner.micro_batch_tokens") from error
+            raise TrainingError(
+                f"step {step + 1}: memory ran out; lower learner.micro_batch_tokens"
+            ) from error
         return {
             "loss": numbers.pop("loss"),
             **{f"learn/{name}": value for name, value in numbers.items()},
@@ -74,11 +92,18 @@ class Learner:
         }
 
     def _useful(self, samples: Sequence[Sample], step: int) -> list[list[Sample]]:
-        """Per minibatch the samples that can change the weights, each with its weight among all of them."""
+        """Per minibatch the samples that can change the weights, each with its weight among all of
+        them.
+        """
         groups, algorithm = by_group(samples), self.algorithm
         if algorithm.minibatches > 1:
-            random.Random(derive(self.settings.seed, self.settings.stage, "minibatches", step)).shuffle(groups)
-        parts = [list(chain.from_iterable(groups[n :: algorithm.minibatches])) for n in range(algorithm.minibatches)]
+            random.Random(
+                derive(self.settings.seed, self.settings.stage, "minibatches", step)
+            ).shuffle(groups)
+        parts = [
+            list(chain.from_iterable(groups[n :: algorithm.minibatches]))
+            for n in range(algorithm.minibatches)
+        ]
         weighted = [with_weights(part, algorithm.mean) for part in parts]
         return [[s for s in part if any(s.mask) and not algorithm.skips(s)] for part in weighted]
 
@@ -92,7 +117,9 @@ class Learner:
         return {"loss": 0.0} | {name: fmean(found[name] for found in numbers) for name in names}
 
     def _look(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The samples with what policy, critic and reference say of them before the first gradient step, as needed."""
+        """The samples with what policy, critic and reference say of them before the first gradient
+        step, as needed.
+        """
         self.policy.model.eval()
         found = list(samples)
         if self.critic is not None or self.algorithm.epochs * self.algorithm.minibatches > 1:
@@ -104,14 +131,17 @@ class Learner:
 
     @torch.no_grad()
     def _noted(self, samples: Sequence[Sample], *names: str) -> list[Sample]:
-        """The samples with log-probabilities, and values where there is a critic, under `names`; in the same order."""
+        """The samples with log-probabilities, and values where there is a critic, under `names`; in
+        the same order.
+        """
         found: dict[int, Sample] = {}
         for piece in self._pieces(samples):
             seen = self._forward(self._batch(piece))
             numbers = [part.tolist() for part in (seen.logprobs, seen.values) if part is not None]
             for row, sample in enumerate(piece):
                 rows: dict[str, Any] = {
-                    name: tuple(part[row][: len(sample.tokens)]) for name, part in zip(names, numbers, strict=False)
+                    name: tuple(part[row][: len(sample.tokens)])
+                    for name, part in zip(names, numbers, strict=False)
                 }
                 found[id(sample)] = replace(sample, **rows)
         return [found[id(sample)] for sample in samples]
@@ -140,7 +170,9 @@ class Learner:
     def _pieces(self, samples: Sequence[Sample]) -> list[list[Sample]]:
         packed = layout_of(self.policy.model) == "packed"
         budget = self.settings.learner.micro_batch_tokens
-        return micro_batches(samples, budget, packed=packed, whole_groups=self.algorithm.whole_groups)
+        return micro_batches(
+            samples, budget, packed=packed, whole_groups=self.algorithm.whole_groups
+        )
 
     def _batch(self, samples: Sequence[Sample]) -> Batch:
         return to_batch(samples, self.policy.pad_token, self.policy.device)

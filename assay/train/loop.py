@@ -1,4 +1,6 @@
-"""The loop: publish, sample, learn, repeat. SFT and RL differ only in the run's algorithm and source."""
+"""The loop: publish, sample, learn, repeat. SFT and RL differ only in the run's algorithm and
+source.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ from assay.train.run import Run
 
 
 async def train(run: Run) -> None:
-    """Take the run from where it stands to its last step, or to the end of the step in which it is asked to stop.
+    """Take the run from where it stands to its last step, or to the end of the step in which it is
+    asked to stop.
 
     Raises MachineError when the judge or the numbers give out; what was saved stays.
     """

@@ -21,10 +21,12 @@ from assay.types import Rollout
 
 
 def measure(
-    name: str, model: PolicySettings, settings: EvaluateSettings, judge: JudgeSettings, seed: int, folder: Path,
+    name: str, model: PolicySettings, settings: EvaluateSettings, judge: JudgeSettings, seed: int,
+    folder: Path,
     environment: str = "single_turn",
 ) -> Evaluation:  # fmt: skip
-    """Evaluate `model` and write report.json, report.md and samples.jsonl (rows that `assay grade` reads) to `folder`.
+    """Evaluate `model` and write report.json, report.md and samples.jsonl (rows that `assay grade`
+    reads) to `folder`.
 
     Raises UserError for tasks or a model that cannot be used, before anything is written.
     """
@@ -43,7 +45,9 @@ def measure(
 
     found, groups = asyncio.run(run())
     write_report(folder, [*read_report(folder), found])
-    rows = (_sample_row(rollout) for group in groups for rollout in group if rollout.failure is None)
+    rows = (
+        _sample_row(rollout) for group in groups for rollout in group if rollout.failure is None
+    )
     write_atomically(folder / "samples.jsonl", "".join(rows))
     return found
 
@@ -53,4 +57,7 @@ def _sample_row(rollout: Rollout) -> str:
     shown = {"task_id": rollout.task.id, "solution": turn.program or ""}
     if len(rollout.turns) == 1:  # what follows an observation is no answer to the prompt
         shown["reply"] = turn.completion.text
-    return json.dumps(shown | {"verdict": str(rollout.execution.verdict if rollout.execution else "")}) + "\n"
+    return (
+        json.dumps(shown | {"verdict": str(rollout.execution.verdict if rollout.execution else "")})
+        + "\n"
+    )

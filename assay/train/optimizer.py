@@ -1,4 +1,6 @@
-"""AdamW over float32 masters of named parameters, its schedule, and its state as plain tensors (never pickle)."""
+"""AdamW over float32 masters of named parameters, its schedule, and its state as plain tensors
+(never pickle).
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,11 @@ def with_rate(settings: RunSettings, learns_from: str, adapted: bool) -> RunSett
 
 
 class Optimizer:
-    """AdamW with decoupled decay on matrices only, gradient clipping and a schedule; `steps` is the stage's length.
+    """AdamW with decoupled decay on matrices only, gradient clipping and a schedule; `steps` is the
+    stage's length.
 
-    A parameter of another type than float32 gets a master in float32, where gradients add up and steps are taken; the
-    parameter is the master, rounded.
+    A parameter of another type than float32 gets a master in float32, where gradients add up and
+    steps are taken; the parameter is the master, rounded.
     """
 
     def __init__(
@@ -48,9 +51,17 @@ class Optimizer:
         self.steps = steps
         usual = [master for name, master in self.masters.items() if name not in hasty]
         groups: list[dict[str, Any]] = [
-            {"params": [p for p in usual if p.ndim >= 2], "weight_decay": settings.weight_decay, "haste": 1.0},
+            {
+                "params": [p for p in usual if p.ndim >= 2],
+                "weight_decay": settings.weight_decay,
+                "haste": 1.0,
+            },
             {"params": [p for p in usual if p.ndim < 2], "weight_decay": 0.0, "haste": 1.0},
-            {"params": [self.masters[name] for name in hasty], "weight_decay": 0.0, "haste": CRITIC_HASTE},
+            {
+                "params": [self.masters[name] for name in hasty],
+                "weight_decay": 0.0,
+                "haste": CRITIC_HASTE,
+            },
         ]
         used = [group for group in groups if group["params"]]
         self.adamw = torch.optim.AdamW(used, self.lr, settings.betas, settings.eps, fused=True)
@@ -60,7 +71,8 @@ class Optimizer:
         return self.lr * factor(step, self.steps, self.settings.warmup, self.settings.schedule)
 
     def step(self, step: int) -> float:
-        """Clip the gradients, take one step and forget them. Returns the norm [nats per weight] before clipping.
+        """Clip the gradients, take one step and forget them. Returns the norm [nats per weight]
+        before clipping.
 
         Where the norm is not finite nothing is changed.
         """
@@ -80,7 +92,11 @@ class Optimizer:
             for name, master in self.masters.items()
             for key, value in self.adamw.state.get(master, {}).items()
         }
-        own = {f"{name}|{MASTER}": m.data for name, m in self.masters.items() if m is not self.parameters[name]}
+        own = {
+            f"{name}|{MASTER}": m.data
+            for name, m in self.masters.items()
+            if m is not self.parameters[name]
+        }
         save_file(tensors | own, file)
 
     def load(self, file: Path) -> None:
@@ -101,7 +117,9 @@ class Optimizer:
 
 
 def _master(parameter: Parameter) -> Parameter:
-    """The parameter itself, or one in float32 that takes over its gradient as soon as it is whole."""
+    """The parameter itself, or one in float32 that takes over its gradient as soon as it is
+    whole.
+    """
     if parameter.dtype is torch.float32:
         return parameter
     master = Parameter(parameter.detach().float())

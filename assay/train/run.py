@@ -84,10 +84,20 @@ class Run:
             self.done += 1
 
     def is_due(self, what: Literal["evaluate", "save"], step: int) -> bool:
-        """Whether it is time, after step `step`: every so many steps, at the end, and to save when asked to stop."""
+        """Whether it is time, after step `step`: every so many steps, at the end, and to save when
+        asked to stop.
+        """
         settings = self.stage.settings
-        every = settings.save.every if what == "save" else settings.evaluate.every if settings.evaluate else 0
-        if what == "save" and (self.stopping or (settings.save.best and self.is_due("evaluate", step))):
+        every = (
+            settings.save.every
+            if what == "save"
+            else settings.evaluate.every
+            if settings.evaluate
+            else 0
+        )
+        if what == "save" and (
+            self.stopping or (settings.save.best and self.is_due("evaluate", step))
+        ):
             return True
         return step + 1 == self.steps or (every > 0 and (step + 1) % every == 0)
 
@@ -98,16 +108,24 @@ class Run:
 
     async def learn(self, samples: Sequence[Sample], step: int) -> Metrics:
         """Learn from the samples of a step."""
-        return await asyncio.get_running_loop().run_in_executor(self.thread, self.learner.step, samples, step)
+        return await asyncio.get_running_loop().run_in_executor(
+            self.thread, self.learner.step, samples, step
+        )
 
     def track(self, step: int, seen: Seen, learned: Metrics) -> None:
         """Hand the numbers of a step to the trackers."""
         self.tracker.track(step + 1, seen.metrics | learned)
 
     async def catch_up(self) -> None:
-        """Make the evaluation that was due before and is missing: of the untrained policy, or of the checkpoint."""
+        """Make the evaluation that was due before and is missing: of the untrained policy, or of
+        the checkpoint.
+        """
         settings = self.stage.settings.evaluate
-        due = self.is_due("evaluate", self.done - 1) if self.done else settings is not None and settings.before
+        due = (
+            self.is_due("evaluate", self.done - 1)
+            if self.done
+            else settings is not None and settings.before
+        )
         if due and self.folder.evaluated != self.done:
             await self.evaluate(self.done - 1)
 
@@ -122,7 +140,9 @@ class Run:
         done = step + 1
         name = self.stage.settings.stage if done else BASE
         await self.means.engine.load(self.learner.policy, done)
-        found, groups = await evaluate(name, self.held_out, settings, self.means, derive(seed, "evaluate"))
+        found, groups = await evaluate(
+            name, self.held_out, settings, self.means, derive(seed, "evaluate")
+        )
         write_rollouts(self.folder.path / "evaluations" / f"step_{done:06d}.parquet", done, groups)
         write_report(self.folder.run, [*read_report(self.folder.run), found])
         metrics = {"evaluate/pass@1": found.pass_at[1], "evaluate/length": found.mean_length}
@@ -136,14 +156,17 @@ class Run:
         self.saved = step + 1
 
     def save_what_is_left(self) -> None:
-        """Write a checkpoint of what no step has saved: the run was asked to stop while it evaluated."""
+        """Write a checkpoint of what no step has saved: the run was asked to stop while it
+        evaluated.
+        """
         if self.saved < self.done:
             self.save(self.done - 1)
 
 
 @asynccontextmanager
 async def open_run(stage: Stage) -> AsyncIterator[Run]:
-    """The stage with its policy, source, judge and trackers, where its newest checkpoint left it; closed at the end.
+    """The stage with its policy, source, judge and trackers, where its newest checkpoint left it;
+    closed at the end.
 
     Raises UserError before the stage's folder is touched when something cannot be used.
     """
@@ -161,9 +184,18 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
         opening = open_engine(policy, settings.engine, apart=apart, logs=folder.path, seed=words)
         engine = await closing.enter_async_context(opening)
         rollout = settings.rollout
-        sampling = Sampling(rollout.max_tokens, rollout.temperature, rollout.top_p, rollout.top_k, rollout.min_p)
+        sampling = Sampling(
+            rollout.max_tokens, rollout.temperature, rollout.top_p, rollout.top_k, rollout.min_p
+        )
         means = Means(
-            engine, judge, policy.chat, stage.environment, stage.reward, sampling, policy.context, rollout.score_turns
+            engine,
+            judge,
+            policy.chat,
+            stage.environment,
+            stage.reward,
+            sampling,
+            policy.context,
+            rollout.score_turns,
         )
         source = await make_source(stage, policy, means)
         closing.push_async_callback(source.close)
@@ -173,10 +205,14 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
         source.resume(folder.position(checkpoint) if checkpoint else {})
         folder.open()
         name = f"{settings.name}/{settings.stage}"
-        tracker = open_trackers(settings.trackers, folder.path, run=name, start_step=done, total_steps=steps)
+        tracker = open_trackers(
+            settings.trackers, folder.path, run=name, start_step=done, total_steps=steps
+        )
         closing.callback(tracker.close)
         thread = closing.enter_context(ThreadPoolExecutor(1, "learner"))
-        run = Run(stage, folder, learner, source, means, tracker, held_out, steps, done, done, thread)
+        run = Run(
+            stage, folder, learner, source, means, tracker, held_out, steps, done, done, thread
+        )
         closing.enter_context(_stopping_on_signals(run))
         try:
             yield run
@@ -186,7 +222,11 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
 
 def open_judge(settings: JudgeSettings) -> Judge:
     """The judge that the settings describe; every check runs, so that passed of total is exact."""
-    limits = Limits(cpu_seconds=settings.cpu_seconds, wall_seconds=settings.wall_seconds, memory_mb=settings.memory_mb)
+    limits = Limits(
+        cpu_seconds=settings.cpu_seconds,
+        wall_seconds=settings.wall_seconds,
+        memory_mb=settings.memory_mb,
+    )
     return Judge(
         limits=limits,
         slots=settings.slots,
@@ -201,9 +241,13 @@ async def make_source(stage: Stage, policy: Policy, means: Means) -> Source:
     algorithm = stage.algorithm
     match algorithm.learns_from:
         case "dialogues":
-            return DatasetSource(stage.settings, [[one] for one in await play(stage.tasks, means)], policy)
+            return DatasetSource(
+                stage.settings, [[one] for one in await play(stage.tasks, means)], policy
+            )
         case "pairs":
-            return DatasetSource(stage.settings, read_pairs(Path(algorithm.pairs), stage.tasks, policy.chat), policy)
+            return DatasetSource(
+                stage.settings, read_pairs(Path(algorithm.pairs), stage.tasks, policy.chat), policy
+            )
         case "rollouts":
             return RolloutSource(stage.settings, stage.tasks, policy, means, algorithm.refills)
 

@@ -1,4 +1,6 @@
-"""Where samples come from: demonstrations, or rollouts of the policy. The step's number decides what they serve."""
+"""Where samples come from: demonstrations, or rollouts of the policy. The step's number decides
+what they serve.
+"""
 
 from __future__ import annotations
 
@@ -60,20 +62,28 @@ class Source(Protocol):
 
 
 class DatasetSource:
-    """Rows of samples that belong together (a demonstration, or a pair), shuffled anew each epoch."""
+    """Rows of samples that belong together (a demonstration, or a pair), shuffled anew each
+    epoch.
+    """
 
     temperature = 1.0
 
-    def __init__(self, settings: RunSettings, rows: Sequence[Sequence[Sample]], policy: Policy) -> None:
+    def __init__(
+        self, settings: RunSettings, rows: Sequence[Sequence[Sample]], policy: Policy
+    ) -> None:
         self.settings = settings
         self.rows = rows
         if not rows:
-            raise DataError(f"{settings.tasks.train} has neither demonstrations nor references to learn from")
-        longest = max((sample for row in rows for sample in row), key=lambda sample: len(sample.tokens))
+            raise DataError(
+                f"{settings.tasks.train} has neither demonstrations nor references to learn from"
+            )
+        longest = max(
+            (sample for row in rows for sample in row), key=lambda sample: len(sample.tokens)
+        )
         if policy.context and len(longest.tokens) > policy.context:
             raise DataError(
-                f"a row of task {longest.group!r} to learn from has {len(longest.tokens)} tokens with its prompt, more "
-                f"than the model's context of {policy.context}; leave it out"
+                f"a row of task {longest.group!r} to learn from has {len(longest.tokens)} tokens"
+                f" with its prompt, more than the model's context of {policy.context}; leave it out"
             )
         self.steps_per_epoch = len(rows) / settings.dataset.batch
 
@@ -84,7 +94,13 @@ class DatasetSource:
         """The samples of the next `dataset.batch` rows, each row a group of its own."""
         seed = derive(self.settings.seed, self.settings.stage, "data")
         drawn = draw(self.rows, self.settings.dataset.batch, step, seed)
-        return Seen([replace(one, group=f"{place}/{one.group}") for place, row in enumerate(drawn) for one in row])
+        return Seen(
+            [
+                replace(one, group=f"{place}/{one.group}")
+                for place, row in enumerate(drawn)
+                for one in row
+            ]
+        )
 
     @property
     def position(self) -> dict[str, Any]:
@@ -102,7 +118,12 @@ class RolloutSource:
     """Rollouts of the policy itself, judged and scored, up to `rollout.lag` versions behind it."""
 
     def __init__(
-        self, settings: RunSettings, tasks: Sequence[Task], policy: Policy, means: Means, refills: int = 0
+        self,
+        settings: RunSettings,
+        tasks: Sequence[Task],
+        policy: Policy,
+        means: Means,
+        refills: int = 0,
     ) -> None:
         rollout = self.rollout = settings.rollout
         self.refills = refills
@@ -135,8 +156,9 @@ class RolloutSource:
     async def next(self, step: int) -> Seen:
         """`rollout.tasks_per_step` groups of rollouts.
 
-        With `refills`, groups of equal rewards are replaced, whole, by the next ones, at most so many times; then the
-        step goes without them. What is told of the step tells of all that was sampled.
+        With `refills`, groups of equal rewards are replaced, whole, by the next ones, at most so
+        many times; then the step goes without them. What is told of the step tells of all that was
+        sampled.
         """
         start = time.perf_counter()
         wanted = self.rollout.tasks_per_step
@@ -149,7 +171,9 @@ class RolloutSource:
             taken += await self.stream.take(wanted - len(kept))
             rounds += 1
         groups = [group.rollouts for group in taken]
-        samples = to_samples([group.rollouts for group in kept], self.rollout.max_tokens, self.rollout.turn_discount)
+        samples = to_samples(
+            [group.rollouts for group in kept], self.rollout.max_tokens, self.rollout.turn_discount
+        )
         refilled = {"rollout/rounds": float(rounds)} if self.refills else {}
         behind = lags(groups, step) if self.rollout.lag else {}
         numbers = describe(groups) | refilled | behind | self._times(time.perf_counter() - start)
@@ -160,7 +184,9 @@ class RolloutSource:
         await self.stream.close()
 
     def _times(self, waited: float) -> Metrics:
-        """Seconds since the last step: of writing, judging and synchronising, which may overlap, and of waiting."""
+        """Seconds since the last step: of writing, judging and synchronising, which may overlap,
+        and of waiting.
+        """
         writing, judging = self.means.writing.take(), self.means.judging.take()
         dropped, self.stream.dropped = self.stream.dropped, 0
         return {
@@ -180,7 +206,9 @@ class RolloutSource:
 
 
 def draw(items: Sequence[T], count: int, step: int, seed: int) -> list[T]:
-    """`count` items for step `step`: the items in a fresh order each epoch, taken one after another without gaps."""
+    """`count` items for step `step`: the items in a fresh order each epoch, taken one after another
+    without gaps.
+    """
     places = (divmod(place, len(items)) for place in range(step * count, (step + 1) * count))
     return [items[_order(len(items), seed, epoch)[place]] for epoch, place in places]
 

@@ -1,4 +1,6 @@
-"""A plan's stages one after another: all are checked before any runs; each goes on from the one before."""
+"""A plan's stages one after another: all are checked before any runs; each goes on from the one
+before.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +47,11 @@ class Outcome:
 
 
 def run_plan(plan: Plan, *, fresh: bool = False, announce: Callable[[str], None]) -> Outcome:
-    """Run every stage of the plan; one that is finished already is passed over, one that was cut off goes on.
+    """Run every stage of the plan; one that is finished already is passed over, one that was cut
+    off goes on.
 
-    `fresh` removes what the run's folder holds. Raises UserError before anything is written when settings, tasks or
-    models cannot be used.
+    `fresh` removes what the run's folder holds. Raises UserError before anything is written when
+    settings, tasks or models cannot be used.
     """
     stages, adapted = [], False
     for settings, anew in zip(plan.stages, plan.starts_anew, strict=True):
@@ -87,7 +90,9 @@ def prepare(settings: RunSettings, beside: Path, adapted: bool) -> Stage:
     if settings.policy.model != "tiny":
         check_model(settings.policy.model)
     tasks = load(settings.tasks.train, limit=settings.tasks.limit)
-    held_out = load(settings.evaluate.tasks, limit=settings.evaluate.limit) if settings.evaluate else []
+    held_out = (
+        load(settings.evaluate.tasks, limit=settings.evaluate.limit) if settings.evaluate else []
+    )
     environments.require_fit(environment, tasks, settings.tasks.train)
     if settings.evaluate:
         environments.require_fit(environment, held_out, settings.evaluate.tasks)
@@ -113,7 +118,9 @@ def _remove(run_folder: Path) -> None:
     if not run_folder.exists():
         return
     if not any(run_folder.glob("*/config.toml")):
-        raise SettingsError(f"--fresh would remove {run_folder}, which holds no run; choose another --name")
+        raise SettingsError(
+            f"--fresh would remove {run_folder}, which holds no run; choose another --name"
+        )
     shutil.rmtree(run_folder)
 
 
@@ -122,12 +129,18 @@ def _with_start(stage: Stage, previous: Path | None) -> RunSettings:
     model = str(previous) if previous else settings.policy.model
     if model == "tiny":
         start = StageFolder(settings).path / "start"
-        model = str(make_tiny(start, stage.tasks, settings.policy.tiny, derive(settings.seed, "tiny")))
-    return settings.model_copy(update={"policy": settings.policy.model_copy(update={"model": model})})
+        model = str(
+            make_tiny(start, stage.tasks, settings.policy.tiny, derive(settings.seed, "tiny"))
+        )
+    return settings.model_copy(
+        update={"policy": settings.policy.model_copy(update={"model": model})}
+    )
 
 
 def _draw(plan: Plan, run_folder: Path) -> None:
-    files = {settings.stage: StageFolder(settings).path / "metrics.jsonl" for settings in plan.stages}
+    files = {
+        settings.stage: StageFolder(settings).path / "metrics.jsonl" for settings in plan.stages
+    }
     present = {name: file for name, file in files.items() if file.is_file()}
     if present:
         plots.learning_curve(present, run_folder / "learning_curve.png")

@@ -1,4 +1,6 @@
-"""Settings that are known not to train: refused where nothing could be learned, warned about where little would be."""
+"""Settings that are known not to train: refused where nothing could be learned, warned about where
+little would be.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ log = logging.getLogger(__name__)
 
 
 def look_out(settings: RunSettings, learns_from: str, tasks: Sequence[Task], adapted: bool) -> None:
-    """Look for traps before anything runs: warns, or raises SettingsError where nothing could be learned."""
+    """Look for traps before anything runs: warns, or raises SettingsError where nothing could be
+    learned.
+    """
     for reason in _hopeless(settings, learns_from):
         raise SettingsError(f"stage {settings.stage!r}: {reason}")
     for reason in _doubtful(settings, learns_from, tasks, adapted):
@@ -28,46 +32,89 @@ def _hopeless(settings: RunSettings, learns_from: str) -> Iterator[str]:
     if learns_from == "rollouts":
         if not _rewards_can_teach(settings):
             yield (
-                f"with rollout.tasks_per_step = {rollout.tasks_per_step} and rollout.group = {rollout.group} every "
-                f"advantage of {settings.algorithm['name']} is 0, whatever the rewards; raise rollout.group"
+                f"with rollout.tasks_per_step = {rollout.tasks_per_step} and rollout.group ="
+                f" {rollout.group} every advantage of {settings.algorithm['name']} is 0, whatever"
+                " the rewards; raise rollout.group"
             )
         context = context_of_model(settings.policy)
         if context and rollout.max_tokens >= context:
-            yield f"rollout.max_tokens = {rollout.max_tokens} leaves no room for a prompt in the context of {context}"
+            yield (
+                f"rollout.max_tokens = {rollout.max_tokens} leaves no room for a prompt in the"
+                f" context of {context}"
+            )
 
 
-def _doubtful(settings: RunSettings, learns_from: str, tasks: Sequence[Task], adapted: bool) -> Iterator[str]:
-    rate, batch, per_step = settings.optimizer.lr, settings.dataset.batch, settings.rollout.tasks_per_step
+def _doubtful(
+    settings: RunSettings, learns_from: str, tasks: Sequence[Task], adapted: bool
+) -> Iterator[str]:
+    rate, batch, per_step = (
+        settings.optimizer.lr,
+        settings.dataset.batch,
+        settings.rollout.tasks_per_step,
+    )
     if rate and rate < 5e-6 and adapted:
-        yield f"optimizer.lr = {rate:g} hardly moves adapters, which want ten times the rate of full training"
+        yield (
+            f"optimizer.lr = {rate:g} hardly moves adapters, which want ten times the rate of full"
+            " training"
+        )
     if settings.steps and settings.optimizer.warmup >= settings.steps:
-        yield f"optimizer.warmup = {settings.optimizer.warmup} of {settings.steps} steps: the rate never peaks"
+        yield (
+            f"optimizer.warmup = {settings.optimizer.warmup} of {settings.steps} steps: the rate"
+            " never peaks"
+        )
     if settings.save.best and not (settings.evaluate and settings.evaluate.every):
-        yield "save.best compares evaluations, and there is one at most; set evaluate.tasks and evaluate.every"
+        yield (
+            "save.best compares evaluations, and there is one at most; set evaluate.tasks and"
+            " evaluate.every"
+        )
     if settings.evaluate and settings.evaluate.tasks == settings.tasks.train:
-        yield f"evaluate.tasks = {settings.evaluate.tasks!r} is trained on: its pass rate says nothing of other tasks"
+        yield (
+            f"evaluate.tasks = {settings.evaluate.tasks!r} is trained on: its pass rate says"
+            " nothing of other tasks"
+        )
     if learns_from == "dialogues":
         there = sum(len(task.demonstrations) or task.reference is not None for task in tasks)
         if batch > there:
-            yield f"dataset.batch = {batch}, but there are {there} demonstrations: each is in a batch more than once"
+            yield (
+                f"dataset.batch = {batch}, but there are {there} demonstrations: each is in a batch"
+                " more than once"
+            )
     if learns_from == "rollouts":
         if per_step == 1:
-            yield "rollout.tasks_per_step = 1: each step follows the noise of one task; take 8 or more"
+            yield (
+                "rollout.tasks_per_step = 1: each step follows the noise of one task; take 8 or"
+                " more"
+            )
         if settings.rollout.lag and settings.algorithm.get("correction") == "none":
-            yield "algorithm.correction = 'none' with rollout.lag: nothing corrects for the older weights that wrote"
+            yield (
+                "algorithm.correction = 'none' with rollout.lag: nothing corrects for the older"
+                " weights that wrote"
+            )
         if per_step > len(tasks):
-            yield f"rollout.tasks_per_step = {per_step}, but there are {len(tasks)} tasks: a step asks some twice"
+            yield (
+                f"rollout.tasks_per_step = {per_step}, but there are {len(tasks)} tasks: a step"
+                " asks some twice"
+            )
 
 
 def _rewards_can_teach(settings: RunSettings) -> bool:
-    """Whether rewards that differ as much as they can give any advantage, in an algorithm of its own."""
+    """Whether rewards that differ as much as they can give any advantage, in an algorithm of its
+    own.
+    """
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
     nothing, expected = (0.0,) * 3, (0.0, 0.25, 0.5)
     mask = (False, True, True)
-    blank = Sample((0,) * 3, mask, nothing, old_logprobs=nothing, reference_logprobs=nothing, values=expected)
+    blank = Sample(
+        (0,) * 3, mask, nothing, old_logprobs=nothing, reference_logprobs=nothing, values=expected
+    )
     steps = [
         [
-            replace(blank, reward=float(passed := (task + member + step) % 2), passed=bool(passed), group=str(task))
+            replace(
+                blank,
+                reward=float(passed := (task + member + step) % 2),
+                passed=bool(passed),
+                group=str(task),
+            )
             for task in range(min(settings.rollout.tasks_per_step, 2))
             for member in range(settings.rollout.group)
         ]

@@ -60,7 +60,9 @@ def test_reinforce_compares_with_the_batch_or_with_nothing() -> None:
 
 
 def test_a_running_baseline_is_the_mean_of_the_steps_before() -> None:
-    algorithm = algorithms["reinforce"].build({"name": "reinforce", "baseline": "running", "running_decay": 0.75})
+    algorithm = algorithms["reinforce"].build(
+        {"name": "reinforce", "baseline": "running", "running_decay": 0.75}
+    )
     steps = [[long(1, 1.0), long(1, 0.0)], [long(1, 1.0), long(1, 1.0)], [long(1, 0.0)]]
     found = [[sample.advantages[1] for sample in algorithm.credit(samples)] for samples in steps]
     # the first step has only itself; then 0.5, then 3/4 of 0.5 and 1/4 of 1
@@ -79,14 +81,22 @@ def test_flat_groups_are_counted_or_left_out_as_a_whole() -> None:
     assert len(credit("grpo")) == 6
     kept = credit("grpo", flat_groups="drop")
     assert [sample.group for sample in kept] == ["a"] * 4
-    assert [sample.group for sample in credit("dapo")] == ["a"] * 4, "what could not be refilled is left out"
+    assert [sample.group for sample in credit("dapo")] == ["a"] * 4, (
+        "what could not be refilled is left out"
+    )
     assert advantages("rloo", flat_groups="drop") == pytest.approx([1, -1 / 3, -1 / 3, -1 / 3])
-    assert advantages("reinforce", flat_groups="drop") == [0.75, -0.25, -0.25, -0.25], "the batch is what is left"
+    assert advantages("reinforce", flat_groups="drop") == [0.75, -0.25, -0.25, -0.25], (
+        "the batch is what is left"
+    )
 
 
 def test_advantages_are_clipped_on_both_sides() -> None:
-    assert advantages("grpo", scale="none", advantage_clip=0.3) == pytest.approx([0.3, -0.25, -0.25, -0.25, 0, 0])
-    assert advantages("grpo", scale="none", advantage_clip=0.2) == pytest.approx([0.2, -0.2, -0.2, -0.2, 0, 0])
+    assert advantages("grpo", scale="none", advantage_clip=0.3) == pytest.approx(
+        [0.3, -0.25, -0.25, -0.25, 0, 0]
+    )
+    assert advantages("grpo", scale="none", advantage_clip=0.2) == pytest.approx(
+        [0.2, -0.2, -0.2, -0.2, 0, 0]
+    )
 
 
 def test_rewards_are_clamped_and_mapped_before_they_are_compared() -> None:
@@ -112,9 +122,13 @@ def test_a_divergence_in_the_reward_is_summed_over_the_completion() -> None:
     seen = {"logprobs": (0.0, -1.0, -2.0), "reference_logprobs": (0.0, -1.5, -1.0)}
     sample = replace(SAMPLES[0], **seen)  # type: ignore[arg-type]
     options = {"baseline": "none", "kl": 0.1, "kl_in": "reward"}
-    assert advantages("reinforce", [sample], kl_estimator="k1", **options) == pytest.approx([1 - 0.1 * (0.5 - 1)])
+    assert advantages("reinforce", [sample], kl_estimator="k1", **options) == pytest.approx(
+        [1 - 0.1 * (0.5 - 1)]
+    )
     k2 = (0.5**2 + 1) / 2
-    assert advantages("reinforce", [sample], kl_estimator="k2", **options) == pytest.approx([1 - 0.1 * k2])
+    assert advantages("reinforce", [sample], kl_estimator="k2", **options) == pytest.approx(
+        [1 - 0.1 * k2]
+    )
     older = replace(sample, old_logprobs=(0.0, -1.5, -1.0))
     assert advantages("reinforce", [older], **options) == [1.0], (
         "the policy's own log-probabilities where they are known"
@@ -122,7 +136,8 @@ def test_a_divergence_in_the_reward_is_summed_over_the_completion() -> None:
 
 
 def critic_sample(values: tuple[float, ...], reward: float, **more: object) -> Sample:
-    return replace(Sample((1,) * 4, (False, True, False, True), values=values, reward=reward), **more)  # type: ignore[arg-type]
+    bare = Sample((1,) * 4, (False, True, False, True), values=values, reward=reward)
+    return replace(bare, **more)  # type: ignore[arg-type]
 
 
 def test_ppos_advantages_come_from_the_critic_and_skip_what_the_policy_did_not_write() -> None:
@@ -147,15 +162,26 @@ def test_ppos_divergence_in_the_reward_is_paid_token_by_token() -> None:
 
 
 def test_dpo_pairs_the_shortest_that_passed_with_the_longest_that_failed() -> None:
-    samples = [long(5, 1, passed=True), long(3, 1, passed=True), long(4, 0), long(9, 0), long(7, 0, group="b")]
+    samples = [
+        long(5, 1, passed=True),
+        long(3, 1, passed=True),
+        long(4, 0),
+        long(9, 0),
+        long(7, 0, group="b"),
+    ]
     found = algorithms["dpo"].build({"name": "dpo"}).credit(samples)
     assert [(sum(sample.mask), sample.advantages[-1]) for sample in found] == [(3, 1.0), (9, -1.0)]
 
 
-def test_only_samples_without_advantage_are_skipped_and_none_when_something_else_is_learned() -> None:
+def test_only_samples_without_advantage_are_skipped_and_none_when_something_else_is_learned() -> (
+    None
+):
     flat = replace(SAMPLES[0], advantages=(0.0, 0.0, 0.0))
     steep = replace(SAMPLES[0], advantages=(0.0, 0.1, 0.1))
-    assert [algorithms["grpo"].build({"name": "grpo"}).skips(s) for s in (flat, steep)] == [True, False]
+    assert [algorithms["grpo"].build({"name": "grpo"}).skips(s) for s in (flat, steep)] == [
+        True,
+        False,
+    ]
     for more in ({"kl": 0.1}, {"entropy_bonus": 0.1}):
         assert not algorithms["grpo"].build({"name": "grpo", **more}).skips(flat)
     assert not algorithms["ppo"].build({"name": "ppo"}).skips(flat)
@@ -165,17 +191,28 @@ def test_only_samples_without_advantage_are_skipped_and_none_when_something_else
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"name": "grpo", "clip_hihg": 1}, "unknown setting 'algorithm.clip_hihg'; did you mean 'algorithm.clip_high'"),
+        (
+            {"name": "grpo", "clip_hihg": 1},
+            "unknown setting 'algorithm.clip_hihg'; did you mean 'algorithm.clip_high'",
+        ),
         ({"name": "sft", "x": 1}, "unknown setting 'algorithm.x'; there are none here"),
         ({"name": "grpo", "scale": "sum"}, "setting 'algorithm.scale' = 'sum'"),
         ({"name": "grpo", "reward_from": (1.0, 1.0)}, "the range `reward_from` must rise"),
-        ({"name": "grpo", "correction_low": 3.0}, "correction_low must be less than correction_high"),
+        (
+            {"name": "grpo", "correction_low": 3.0},
+            "correction_low must be less than correction_high",
+        ),
         ({"name": "grpo", "dual_clip": 1.1}, "dual_clip must be more than 1 + clip_high"),
-        ({"name": "grpo", "kl": 1.0, "kl_estimator": "k1", "kl_corrected": False}, "the gradient of k1 in the loss"),
+        (
+            {"name": "grpo", "kl": 1.0, "kl_estimator": "k1", "kl_corrected": False},
+            "the gradient of k1 in the loss",
+        ),
         ({"name": "reinforce", "epochs": 2}, "reinforce has no ratio"),
     ],
 )
-def test_a_wrong_setting_of_an_algorithm_is_refused_with_a_hint(table: dict[str, object], message: str) -> None:
+def test_a_wrong_setting_of_an_algorithm_is_refused_with_a_hint(
+    table: dict[str, object], message: str
+) -> None:
     with pytest.raises(SettingsError) as caught:
         algorithms[str(table["name"])].build(table)
     assert message in str(caught.value)

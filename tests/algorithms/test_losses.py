@@ -1,4 +1,6 @@
-"""The loss of each algorithm on a batch of given log-probabilities, against numbers computed by hand."""
+"""The loss of each algorithm on a batch of given log-probabilities, against numbers computed by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,18 @@ OLD = LOGPROBS - torch.tensor([[0.0, TWO, -TWO], [0.0, -FOUR, 0.0]])
 
 
 def batch(**more: Any) -> Batch:
-    shape = {"tokens": torch.zeros(2, 3, dtype=torch.int64), "attention": torch.ones(2, 3, dtype=torch.bool)}
+    shape = {
+        "tokens": torch.zeros(2, 3, dtype=torch.int64),
+        "attention": torch.ones(2, 3, dtype=torch.bool),
+    }
     numbers = {"logprobs": OLD, "advantages": ADVANTAGES, "old_logprobs": OLD}
     rows = {"weights": torch.ones(2, 1), "groups": torch.tensor([0, 0])}
     return Batch(**{**shape, "mask": MASK, **numbers, **rows, **more})
 
 
-def losses(name: str, given: Batch | None = None, seen: Seen | None = None, **settings: object) -> list[float]:
+def losses(
+    name: str, given: Batch | None = None, seen: Seen | None = None, **settings: object
+) -> list[float]:
     """The losses under the mask: two of the first sample, one of the second."""
     algorithm = algorithms[name].build({"name": name, **settings})
     found, numbers = algorithm.loss(seen or Seen(LOGPROBS, torch.ones(2, 3)), given or batch())
@@ -59,16 +66,22 @@ def test_each_algorithms_loss_on_the_same_ratios(name: str, expected: list[float
 
 def test_every_surrogate_on_policy_is_minus_the_advantage_or_the_score() -> None:
     for name in ("grpo", "dr_grpo", "dapo", "gspo", "rloo"):
-        assert losses(name, batch(old_logprobs=None, logprobs=LOGPROBS)) == pytest.approx([-1, -1, 1])
+        assert losses(name, batch(old_logprobs=None, logprobs=LOGPROBS)) == pytest.approx(
+            [-1, -1, 1]
+        )
     for name in ("cispo", "reinforce"):
-        assert losses(name, batch(old_logprobs=None, logprobs=LOGPROBS)) == pytest.approx([1, 2, -1])
+        assert losses(name, batch(old_logprobs=None, logprobs=LOGPROBS)) == pytest.approx(
+            [1, 2, -1]
+        )
 
 
 @pytest.mark.parametrize(
     ("correction", "weights"),
     [("token_truncate", [2, 0.5, 0.25]), ("token_mask", [2, 0.5, 0]), ("sequence_mask", [1, 1, 0])],
 )
-def test_the_correction_weighs_the_policys_term_by_learner_over_engine(correction: str, weights: list[float]) -> None:
+def test_the_correction_weighs_the_policys_term_by_learner_over_engine(
+    correction: str, weights: list[float]
+) -> None:
     low = 0.0 if correction == "token_truncate" else 0.3
     given = batch(old_logprobs=None)
     assert losses("reinforce", given, correction=correction, correction_low=low) == pytest.approx(
@@ -85,7 +98,9 @@ def test_the_correction_weighs_the_policys_term_by_learner_over_engine(correctio
         ("k3", True, [ratio * (math.exp(-0.5) - 0.5) for ratio in (2, 0.5, 0.25)]),
     ],
 )
-def test_the_divergence_is_added_with_its_weight(estimator: str, corrected: bool, expected: list[float]) -> None:
+def test_the_divergence_is_added_with_its_weight(
+    estimator: str, corrected: bool, expected: list[float]
+) -> None:
     given = batch(reference_logprobs=LOGPROBS - 0.5)
     options: dict[str, Any] = {"kl_estimator": estimator, "kl_corrected": corrected}
     plain, with_it = losses("grpo", given), losses("grpo", given, kl=3.0, **options)
@@ -93,7 +108,9 @@ def test_the_divergence_is_added_with_its_weight(estimator: str, corrected: bool
         [3 * value for value in expected], rel=1e-4
     )
     whole = losses("gspo", given, kl=3.0, **options)
-    assert whole[0] - losses("gspo", given)[0] == pytest.approx(3 * expected[0], rel=1e-4), "always of tokens"
+    assert whole[0] - losses("gspo", given)[0] == pytest.approx(3 * expected[0], rel=1e-4), (
+        "always of tokens"
+    )
 
 
 def test_in_the_reward_the_divergence_leaves_the_loss_alone() -> None:
@@ -101,34 +118,45 @@ def test_in_the_reward_the_divergence_leaves_the_loss_alone() -> None:
 
 
 def test_the_corrected_k3_in_the_loss_has_the_gradient_of_the_divergence() -> None:
-    """Summed over a vocabulary of three, each token as likely as it is drawn: d KL(p || q) / d logits."""
+    """Summed over a vocabulary of three, each token as likely as it is drawn: d KL(p || q) / d
+    logits.
+    """
     logits = torch.tensor([0.3, -0.2, 0.9], dtype=torch.float64, requires_grad=True)
     reference = torch.log_softmax(torch.tensor([1.0, 0.0, -0.5], dtype=torch.float64), -1)
     logprobs = torch.log_softmax(logits, -1)
-    true = torch.autograd.grad((logprobs.exp() * (logprobs - reference)).sum(), logits, retain_graph=True)[0]
+    true = torch.autograd.grad(
+        (logprobs.exp() * (logprobs - reference)).sum(), logits, retain_graph=True
+    )[0]
     for estimator in ("k1", "k3"):
         options = {"name": "reinforce", "kl": 1.0, "kl_estimator": estimator, "correction": "none"}
         row = logprobs.unsqueeze(0)
         seen = torch.ones(1, 3, dtype=torch.bool)
-        given = batch(mask=seen, logprobs=row.detach(), advantages=torch.zeros(1, 3), old_logprobs=None,
+        given = batch(mask=seen, logprobs=row.detach(), advantages=torch.zeros(1, 3),
+        old_logprobs=None,
                       reference_logprobs=reference.unsqueeze(0))  # fmt: skip
         loss, _ = algorithms["reinforce"].build(options).loss(Seen(row, torch.zeros(1, 3)), given)
-        found = torch.autograd.grad((loss * logprobs.detach().exp()).sum(), logits, retain_graph=True)[0]
+        found = torch.autograd.grad(
+            (loss * logprobs.detach().exp()).sum(), logits, retain_graph=True
+        )[0]
         assert torch.allclose(found, true), estimator
 
 
 def test_the_entropy_is_taken_from_the_loss() -> None:
     seen = Seen(LOGPROBS, torch.full((2, 3), 0.7))
-    assert losses("reinforce", batch(old_logprobs=None, logprobs=LOGPROBS), seen, entropy_bonus=0.1) == pytest.approx(
-        [1 - 0.07, 2 - 0.07, -1 - 0.07]
+    assert losses(
+        "reinforce", batch(old_logprobs=None, logprobs=LOGPROBS), seen, entropy_bonus=0.1
+    ) == pytest.approx([1 - 0.07, 2 - 0.07, -1 - 0.07])
+    assert (
+        algorithms["reinforce"].build({"name": "reinforce", "entropy_bonus": 0.1}).entropy_gradient
     )
-    assert algorithms["reinforce"].build({"name": "reinforce", "entropy_bonus": 0.1}).entropy_gradient
 
 
 def test_the_critic_learns_beside_the_policy_by_its_clipped_error() -> None:
     values = torch.tensor([[0.0, 1.0, 0.1], [0.0, 0.0, 0.0]])
     given = batch(values=torch.zeros(2, 3), returns=torch.ones(2, 3))
-    found = losses("ppo", given, Seen(LOGPROBS, torch.ones(2, 3), values), value_loss=2.0, correction="none")
+    found = losses(
+        "ppo", given, Seen(LOGPROBS, torch.ones(2, 3), values), value_loss=2.0, correction="none"
+    )
     # max(0, 0.8^2), 0.9^2 and 1, halved by the square and doubled by the weight
     assert found == pytest.approx([-1.2 + 0.64, -0.5 + 0.81, 0.8 + 1.0])
 
@@ -154,12 +182,26 @@ def test_dpo_at_the_reference_is_log_two_and_keeps_pairs_apart() -> None:
 
 
 def test_what_is_masked_leaks_nothing_into_any_algorithm() -> None:
-    for name in ("sft", "dpo", "reinforce", "rloo", "grpo", "dr_grpo", "dapo", "gspo", "cispo", "ppo"):
+    for name in (
+        "sft",
+        "dpo",
+        "reinforce",
+        "rloo",
+        "grpo",
+        "dr_grpo",
+        "dapo",
+        "gspo",
+        "cispo",
+        "ppo",
+    ):
         given = replace(
-            batch(reference_logprobs=LOGPROBS, values=OLD, returns=OLD), logprobs=OLD.masked_fill(~MASK, math.nan)
+            batch(reference_logprobs=LOGPROBS, values=OLD, returns=OLD),
+            logprobs=OLD.masked_fill(~MASK, math.nan),
         )
         logprobs = LOGPROBS.masked_fill(~MASK, math.inf).requires_grad_()
-        loss, _ = algorithms[name].build({"name": name}).loss(Seen(logprobs, LOGPROBS, LOGPROBS), given)
+        loss, _ = (
+            algorithms[name].build({"name": name}).loss(Seen(logprobs, LOGPROBS, LOGPROBS), given)
+        )
         total = loss.masked_fill(~MASK, 0.0).sum()
         assert math.isfinite(total.item()), name
 

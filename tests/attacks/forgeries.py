@@ -1,4 +1,6 @@
-"""Programs aimed at graders that share a process, a file or an exit code with them; and frames that no leaf writes."""
+"""Programs aimed at graders that share a process, a file or an exit code with them; and frames that
+no leaf writes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Programs that cheat or harm, each with the verdicts it may get. `{entry}` is the name that the tests call."""
+"""Programs that cheat or harm, each with the verdicts it may get. `{entry}` is the name that the
+tests call.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +34,12 @@ ATTACKS = [
     Attack("stop itself as from a terminal", "wrong",
            "import signal\nANSWER\n    for it in (20, 21, 22): signal.raise_signal(it)"),
     Attack("skip the test", "error", "import unittest\nANSWER raise unittest.SkipTest"),
-    Attack("exit from a finalizer", "wrong error", "import os\nclass A:\n def __del__(s): os._exit(0)\nANSWER A()"),
+    Attack("exit from a finalizer", "wrong error",
+    "import os\nclass A:\n def __del__(s): os._exit(0)\nANSWER A()"),
     Attack("exit from a thread", "wrong error",
            "import os, threading\nANSWER threading.Thread(target=os._exit, args=(0,)).start()"),
-    Attack("exit handlers", "wrong", "import atexit, os\natexit.register(os._exit, 0)\nANSWER print('passed')"),
+    Attack("exit handlers", "wrong",
+    "import atexit, os\natexit.register(os._exit, 0)\nANSWER print('passed')"),
     # raising what would steer the test
     Attack("raise AssertionError", "error", "ANSWER raise AssertionError"),
     Attack("raise StopIteration", "error", "ANSWER raise StopIteration"),
@@ -113,7 +117,8 @@ for name in list(sys.modules):
     for attribute in ('dumps', 'loads', 'pack'):
         if hasattr(module, attribute): setattr(module, attribute, lambda *a, **k: '[2,"value",true,null,[]]')
 ANSWER return None"""),
-    Attack("replace the streams", "wrong", "import sys\nsys.stdout = sys.stderr = sys.stdin = 1\nANSWER return None"),
+    Attack("replace the streams", "wrong",
+    "import sys\nsys.stdout = sys.stderr = sys.stdin = 1\nANSWER return None"),
     Attack("poison modules", "wrong error", "import sys\nsys.modules.clear()\nANSWER return None"),
     # forging the channel
     Attack("print the marker", "wrong", """
@@ -141,9 +146,12 @@ ANSWER os.write(3, struct.pack('!I', len(frame)) + frame); time.sleep(9)"""),
 import os, struct, time
 frame = b'[' * 300000
 ANSWER os.write(3, struct.pack('!I', len(frame)) + frame[:9]); os.write(3, frame[9:]); time.sleep(9)"""),
-    Attack("announce a reply of 4 GB", "output", "import os, time\nANSWER os.write(3, b'\\xff' * 4); time.sleep(9)"),
-    Attack("close the channel", "forbidden error", "import os, time\nANSWER os.close(3); time.sleep(9)"),
-    # liberties that the task was not given: seen by victims that pass a variable and look at it afterwards
+    Attack("announce a reply of 4 GB", "output",
+    "import os, time\nANSWER os.write(3, b'\\xff' * 4); time.sleep(9)"),
+    Attack("close the channel", "forbidden error",
+    "import os, time\nANSWER os.close(3); time.sleep(9)"),
+    # liberties that the task was not given: seen by victims that pass a variable and look at it
+    # afterwards
     Attack("allow itself mutations, then empty the arguments", "forbidden wrong error", """
 import sys
 frame = sys._getframe()
@@ -180,8 +188,10 @@ ANSWER
     for path in [{path!r}, *glob.glob({path!r} + '/**', recursive=True)]:
         try: open(path).read(1); print('LEAKED', path)
         except OSError: pass""") for what, path in (
-            ("the data", "{data}"), ("the repository", "{repository}"), ("the home folder", "{home}"),
-            ("the parent's memory", "/proc/self/../1/environ"), ("passwords", "/etc/passwd"), ("/tmp", "/tmp"))),
+            ("the data", "{data}"), ("the repository", "{repository}"), ("the home folder",
+            "{home}"),
+            ("the parent's memory", "/proc/self/../1/environ"), ("passwords", "/etc/passwd"),
+            ("/tmp", "/tmp"))),
     Attack("read the parent's processes", "wrong", """
 import os
 ANSWER
@@ -192,7 +202,8 @@ ANSWER
     Attack("write files", "error", "ANSWER open('sitecustomize.py', 'w').write('LEAKED')"),
     Attack("write to /tmp", "error", "ANSWER open('/tmp/assay-attack', 'w')"),
     Attack("write to shared memory", "error", "ANSWER open('/dev/shm/assay-attack', 'w')"),
-    Attack("change a system file's mode", "error", "import os\nANSWER os.chmod('/etc/hostname', 0o777)"),
+    Attack("change a system file's mode", "error",
+    "import os\nANSWER os.chmod('/etc/hostname', 0o777)"),
     Attack("lock a file for others", "error", """
 import fcntl
 ANSWER fcntl.flock(open(fcntl.__file__ or __import__('os').__file__), fcntl.LOCK_EX)"""),
@@ -203,20 +214,24 @@ ANSWER fcntl.flock(open(fcntl.__file__ or __import__('os').__file__), fcntl.LOCK
     Attack("signal through a file's owner", "error", """
 import fcntl, os
 ANSWER fcntl.fcntl(0, 8, os.getppid())"""),
-    Attack("starve the parent", "error", "import os, resource\nANSWER resource.prlimit(os.getppid(), 0, (0, 0))"),
+    Attack("starve the parent", "error",
+    "import os, resource\nANSWER resource.prlimit(os.getppid(), 0, (0, 0))"),
     Attack("trace the parent", "wrong", """
 import ctypes, os
 ANSWER
     if ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0) == 0: print('LEAKED')"""),
     Attack("fork bomb", "error", "import os\nANSWER\n    while True: os.fork()"),
     Attack("daemon", "error", "import os\nif os.fork() == 0: os.setsid()\nANSWER return None"),
-    Attack("subprocess", "error", "import subprocess\nANSWER return subprocess.run(['sleep', '1000'])"),
-    Attack("worker processes", "error", "import multiprocessing as m\nANSWER return m.Pool(4).map(abs, [1])"),
+    Attack("subprocess", "error",
+    "import subprocess\nANSWER return subprocess.run(['sleep', '1000'])"),
+    Attack("worker processes", "error",
+    "import multiprocessing as m\nANSWER return m.Pool(4).map(abs, [1])"),
     Attack("thread bomb", "error memory timeout wrong", """
 import threading, time
 ANSWER
     while True: threading.Thread(target=time.sleep, args=(99,), daemon=True).start()"""),
-    Attack("network", "error", "import socket\nANSWER socket.create_connection(('127.0.0.1', 80), 1)"),
+    Attack("network", "error",
+    "import socket\nANSWER socket.create_connection(('127.0.0.1', 80), 1)"),
     Attack("unix socket", "error", "import socket\nANSWER socket.socket(socket.AF_UNIX)"),
     Attack("a message to a named socket", "error", """
 import socket
@@ -250,7 +265,8 @@ ANSWER resource.setrlimit(resource.RLIMIT_DATA, (-1, -1))"""),
 ANSWER
     hoard = []
     while True: hoard.append(bytearray(10**7))"""),
-    Attack("memory that is not counted", "error", "import mmap\nANSWER return mmap.mmap(-1, 1 << 34)"),
+    Attack("memory that is not counted", "error",
+    "import mmap\nANSWER return mmap.mmap(-1, 1 << 34)"),
     Attack("memory that counts as a stack", "error", """
 import mmap
 ANSWER
@@ -274,8 +290,10 @@ ANSWER
     deep = []
     for _ in range(100000): deep = [deep]
     return deep"""),
-    Attack("a list that holds itself", "output", "ANSWER\n    loop = []\n    loop.append(loop)\n    return loop"),
-    Attack("an iterator without end", "output", "import itertools\nANSWER return (x for x in itertools.count())"),
+    Attack("a list that holds itself", "output",
+    "ANSWER\n    loop = []\n    loop.append(loop)\n    return loop"),
+    Attack("an iterator without end", "output",
+    "import itertools\nANSWER return (x for x in itertools.count())"),
     Attack("a bad address", "error", "import ctypes\nANSWER ctypes.string_at(0)"),
     Attack("recursion without end", "error memory timeout", """
 import sys
@@ -289,7 +307,9 @@ ANSWER return re.match('(a*)*b', 'a' * 60)"""),
 
 def source_of(attack: Attack, entry: str, **places: str) -> str:
     """The attack against one task."""
-    text = attack.program.replace("ANSWER", f"def {entry}(*args, **kwargs):").replace("{entry}", entry)
+    text = attack.program.replace("ANSWER", f"def {entry}(*args, **kwargs):").replace(
+        "{entry}", entry
+    )
     for name, path in places.items():
         text = text.replace("{" + name + "}", path)
     return text

@@ -19,7 +19,9 @@ REPOSITORY = Path(__file__).parent.parent.parent
 HUMANEVAL = ("HumanEval/2", "HumanEval/8", "HumanEval/53")
 """Tests that compare floats by distance, tuples, and ints."""
 OWN = {
-    "truncate": "assert abs(candidate(3.5) - 0.5) < 1e-6\n    assert abs(candidate(1.33) - 0.33) < 1e-6",
+    "truncate": (
+        "assert abs(candidate(3.5) - 0.5) < 1e-6\n    assert abs(candidate(1.33) - 0.33) < 1e-6"
+    ),
     "sum_product": "assert candidate([]) == (0, 1)\n    assert candidate([3, 5, 7]) == (15, 105)",
     "add": "assert candidate(2, 3) == 5\n    assert candidate(5, 7) == 12",
 }
@@ -28,14 +30,20 @@ VARIABLES = {
     "ordered": "x = [3, 1]\nassert ordered(x) == sorted(x)",
     "sums": "found = sums(1)\nassert [sum(found), sum(found)] == [3, 4]",
 }
-"""Checks that look at what they passed, or twice at what they got; no Python value that is data passes the second."""
+"""Checks that look at what they passed, or twice at what they got; no Python value that is data
+passes the second."""
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=2.5, memory_mb=256)
 
 
 @pytest.fixture(scope="module")
 def victims() -> list[Task]:
     own = [
-        Task(name, "", (Check(f"METADATA = {{}}\ndef check(candidate):\n    {body}\ncheck({name})"),), name)
+        Task(
+            name,
+            "",
+            (Check(f"METADATA = {{}}\ndef check(candidate):\n    {body}\ncheck({name})"),),
+            name,
+        )
         for name, body in OWN.items()
     ]
     own += [Task(name, "", (Check(source),), name) for name, source in VARIABLES.items()]
@@ -47,11 +55,21 @@ def victims() -> list[Task]:
 
 @pytest.fixture(scope="module")
 def executions(victims: list[Task]) -> dict[str, list[Execution]]:
-    places = {"data": os.environ["ASSAY_DATA"], "repository": str(REPOSITORY), "home": str(Path.home())}
-    jobs = [Job(task, source_of(attack, task.entry_point, **places)) for attack in ALL_ATTACKS for task in victims]
+    places = {
+        "data": os.environ["ASSAY_DATA"],
+        "repository": str(REPOSITORY),
+        "home": str(Path.home()),
+    }
+    jobs = [
+        Job(task, source_of(attack, task.entry_point, **places))
+        for attack in ALL_ATTACKS
+        for task in victims
+    ]
     done = judge_all(jobs, LIMITS, stop_early=False)
     count = len(victims)
-    return {attack.name: done[at * count : (at + 1) * count] for at, attack in enumerate(ALL_ATTACKS)}
+    return {
+        attack.name: done[at * count : (at + 1) * count] for at, attack in enumerate(ALL_ATTACKS)
+    }
 
 
 @pytest.mark.parametrize("attack", ALL_ATTACKS, ids=lambda attack: attack.name)
@@ -66,7 +84,12 @@ def test_an_attack_never_passes_and_is_named_for_what_it_did(
 
 def test_the_machine_is_as_it_was(executions: dict[str, list[Execution]]) -> None:
     assert executions
-    for path in ("/tmp/assay-attack", "/dev/shm/assay-attack", "sitecustomize.py", "/sitecustomize.py"):
+    for path in (
+        "/tmp/assay-attack",
+        "/dev/shm/assay-attack",
+        "sitecustomize.py",
+        "/sitecustomize.py",
+    ):
         assert not Path(path).exists()
     assert Path("/etc/hostname").stat().st_mode & 0o022 == 0
 

@@ -9,11 +9,16 @@ from typing import Any
 DOUBLE = "def f(x):\n    return 2 * x\n"
 TESTS = ["assert f(1) == 2", "assert f('a') == 'aa'"]
 FIRST_OF_SEED_1 = 0.13436424411240122
-LUCKY = f"import random\nlucky = random.random() == {FIRST_OF_SEED_1}\ndef f(x):\n    return 2 * x if lucky else x\n"
+LUCKY = (
+    f"import random\nlucky = random.random() == {FIRST_OF_SEED_1}\ndef f(x):\n    return 2 * x if"
+    " lucky else x\n"
+)
 BURN = "import time\nwhile time.process_time() < start + 0.4:\n    pass\n"
 
 
-def row(name: str, tests: list[str] = TESTS, reference: str | None = DOUBLE, **others: Any) -> dict[str, Any]:
+def row(
+    name: str, tests: list[str] = TESTS, reference: str | None = DOUBLE, **others: Any
+) -> dict[str, Any]:
     found = {"id": name, "prompt": f"Task {name}.", "entry_point": "f", "tests": tests, **others}
     return found if reference is None else {**found, "reference": reference}
 
@@ -33,7 +38,8 @@ ROWS = [
     row("idle", [*TESTS, "assert 1 + 1 == 2"]),
     row("again", [*TESTS, "assert f(4) == 8"], prompt="Task  sound.\n"),
     row("no reference", [*TESTS, "assert f(5) == 10"], None),
-    row("slow", [*TESTS, "assert f(6) == 12"], f"import time\nstart = time.process_time()\n{BURN}{DOUBLE}"),
+    row("slow", [*TESTS, "assert f(6) == 12"],
+    f"import time\nstart = time.process_time()\n{BURN}{DOUBLE}"),
 ]  # fmt: skip
 FOUND = {
     "untested": {"unusable"},

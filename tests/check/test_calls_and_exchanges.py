@@ -16,11 +16,15 @@ CALLS = (Call("[1]", "2"), Call('["a"]', '"aa"'))
 TALKS = (Exchange("1\n", "2\n"), Exchange("3\n", "6\n"))
 
 
-def called(name: str, calls: tuple[Call, ...] = CALLS, reference: str | None = DOUBLE, prompt: str = "") -> Task:
+def called(
+    name: str, calls: tuple[Call, ...] = CALLS, reference: str | None = DOUBLE, prompt: str = ""
+) -> Task:
     return Task(name, prompt or name, calls, "f", setup=f"task = {name!r}", reference=reference)
 
 
-def talked(name: str, talks: tuple[Exchange, ...] = TALKS, reference: str = DOUBLED, prompt: str = "") -> Task:
+def talked(
+    name: str, talks: tuple[Exchange, ...] = TALKS, reference: str = DOUBLED, prompt: str = ""
+) -> Task:
     return Task(name, prompt or name, talks, "", setup=f"task = {name!r}", reference=reference)
 
 
@@ -38,7 +42,9 @@ def test_flaws_of_calls_are_found(tmp_path: Path) -> None:
         called("constant", (Call("[1]", "2"), Call("[1.0]", "2"))),
         called("constant by its reference", (Call("[3]"), Call("[3]"))),
         called("echo", (Call("[0]", "0"), Call('[""]', '""'))),
-        called("nothing", (Call("[1]", "null"), Call("[2]", "null")), "def f(x):\n    return None\n"),
+        called(
+            "nothing", (Call("[1]", "null"), Call("[2]", "null")), "def f(x):\n    return None\n"
+        ),
         called("several", prompt="Return any of them."),
         called("no reference", (*CALLS, Call("[4]", "8")), None),
     ]

@@ -1,4 +1,6 @@
-"""`assay check` as users meet it: a file with each kind of flaw, the sound rest, and the refusals."""
+"""`assay check` as users meet it: a file with each kind of flaw, the sound rest, and the
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +31,37 @@ BENCH = Bench(Limits(cpu_seconds=1.2), slots=2, allow_weak=False, announce=lambd
 
 
 def flaws(checked: list[Checked]) -> dict[str, set[str]]:
-    return {one.id: {str(finding.flaw) for finding in one.findings} for one in checked if one.findings}
+    return {
+        one.id: {str(finding.flaw) for finding in one.findings} for one in checked if one.findings
+    }
 
 
 def test_each_flaw_is_found_where_it_is_and_nowhere_else_and_the_sound_tasks_are_read_back_equal(
     tmp_path: Path,
 ) -> None:
-    file, sound, report = write(tmp_path / "tasks.jsonl"), tmp_path / "sound.jsonl", tmp_path / "report.json"
-    done = assay("check", file, "--output", sound, "--report", report, "--cpu-seconds", "1.2", folder=tmp_path)
+    file, sound, report = (
+        write(tmp_path / "tasks.jsonl"),
+        tmp_path / "sound.jsonl",
+        tmp_path / "report.json",
+    )
+    done = assay(
+        "check",
+        file,
+        "--output",
+        sound,
+        "--report",
+        report,
+        "--cpu-seconds",
+        "1.2",
+        folder=tmp_path,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     told = json.loads(report.read_text())
     found = {flawed["id"]: set(flawed["findings"]) for flawed in told["flawed"]}
     untested = f"{file}, line 2"
-    assert found == {untested if name == "untested" else name: flaws for name, flaws in FOUND.items()}
+    assert found == {
+        untested if name == "untested" else name: flaws for name, flaws in FOUND.items()
+    }
     assert [told["checked"], told["kept"], told["findings"]["echo_passes"]] == [14, 5, 2]
     details = {flawed["id"]: " ".join(flawed["findings"].values()) for flawed in told["flawed"]}
     assert details["wrong reference"].endswith("1 of 2 checks hold")
@@ -51,21 +71,31 @@ def test_each_flaw_is_found_where_it_is_and_nowhere_else_and_the_sound_tasks_are
     assert load(str(sound)) == [task_of(Row(fields, "")) for fields in ROWS if fields["id"] in KEPT]
     assert "kept 5 of 14 tasks" in done.stdout
     assert "constant_passes      1     0  one answer" in done.stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "sound.jsonl", "tasks.jsonl"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "report.json",
+        "sound.jsonl",
+        "tasks.jsonl",
+    ]
 
 
-def test_strict_drops_for_every_finding_and_ends_with_1_and_keep_drops_for_none_of_a_kind(tmp_path: Path) -> None:
+def test_strict_drops_for_every_finding_and_ends_with_1_and_keep_drops_for_none_of_a_kind(
+    tmp_path: Path,
+) -> None:
     file = write(
-        tmp_path / "tasks.jsonl", [row("sound"), row("one answer", ["assert f(1) == 2"]), row("x", reference=None)]
+        tmp_path / "tasks.jsonl",
+        [row("sound"), row("one answer", ["assert f(1) == 2"]), row("x", reference=None)],
     )
     words = ("check", "tasks.jsonl", "--output", "sound.jsonl", "--json")
     done = assay(*words, "--strict", folder=tmp_path)
     assert (done.returncode, json.loads(done.stdout)["kept"]) == (1, 1)
     assert [task.id for task in load(str(tmp_path / "sound.jsonl"))] == ["sound"]
-    done = assay(*words, "--strict", "--keep", "constant_passes", "--keep", "unproven", "--keep", "duplicate",
+    done = assay(*words, "--strict", "--keep", "constant_passes", "--keep", "unproven", "--keep",
+    "duplicate",
                  folder=tmp_path)  # fmt: skip
     assert (done.returncode, json.loads(done.stdout)["kept"]) == (0, 3)
-    mildly = [check(str(file), None, BENCH, keep, strict=False) for keep in ((), ("constant_passes",))]
+    mildly = [
+        check(str(file), None, BENCH, keep, strict=False) for keep in ((), ("constant_passes",))
+    ]
     assert [sum(one.kept for one in checked) for checked in mildly] == [2, 3]
 
 
@@ -84,15 +114,24 @@ def test_another_languages_task_is_never_attacked_in_python() -> None:
 def test_drills_and_humaneval_stand_up_to_every_attack() -> None:
     if not Path(os.environ["ASSAY_DATA"], "humaneval").is_dir():
         pytest.skip("no public data; set ASSAY_DATA")
-    assert flaws(check("humaneval", 40, BENCH, (), strict=False)) == {"HumanEval/34": {"constant_passes"}}
+    assert flaws(check("humaneval", 40, BENCH, (), strict=False)) == {
+        "HumanEval/34": {"constant_passes"}
+    }
     assert flaws(check("drills:test", 20, BENCH, (), strict=False)) == {}
 
 
 def test_an_interrupted_check_writes_nothing(tmp_path: Path) -> None:
     words = command("check", "drills:train", "--output", "sound.jsonl", "--report", "report.json")
-    hearing = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs are deaf to it
-    running = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hearing)
-    children, deadline = Path(f"/proc/{running.pid}/task/{running.pid}/children"), time.monotonic() + 60
+    hearing = partial(
+        signal.signal, signal.SIGINT, signal.SIG_DFL
+    )  # a shell's background jobs are deaf to it
+    running = subprocess.Popen(
+        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hearing
+    )
+    children, deadline = (
+        Path(f"/proc/{running.pid}/task/{running.pid}/children"),
+        time.monotonic() + 60,
+    )
     while not children.read_text() and time.monotonic() < deadline:
         time.sleep(0.01)
     running.send_signal(signal.SIGINT)
@@ -112,11 +151,23 @@ def test_an_interrupted_check_writes_nothing(tmp_path: Path) -> None:
         (["torn.jsonl"], "torn.jsonl, line 1: no valid JSON"),
         (["tasks.jsonl", "--keep", "constant"], "unknown finding 'constant' to keep; did you mean"),
         (["tasks.jsonl", "--report", "."], ". cannot be written; choose another path"),
-        (["tasks.jsonl", "--output", "tasks.jsonl"], "tasks.jsonl holds the tasks that are checked"),
-        (["jsonl:tasks.jsonl", "--report", "./tasks.jsonl"], "tasks.jsonl holds the tasks that are checked"),
-        (["humaneval:tasks.jsonl", "--output", "tasks.jsonl"], "tasks.jsonl holds the tasks that are checked"),
+        (
+            ["tasks.jsonl", "--output", "tasks.jsonl"],
+            "tasks.jsonl holds the tasks that are checked",
+        ),
+        (
+            ["jsonl:tasks.jsonl", "--report", "./tasks.jsonl"],
+            "tasks.jsonl holds the tasks that are checked",
+        ),
+        (
+            ["humaneval:tasks.jsonl", "--output", "tasks.jsonl"],
+            "tasks.jsonl holds the tasks that are checked",
+        ),
         (["tasks.jsonl", "--output", "tasks.jsonl/a.jsonl"], "cannot be written"),
-        (["tasks.jsonl", "--output", "a.txt"], "a.txt is no name that tasks are read from; end it in .jsonl"),
+        (
+            ["tasks.jsonl", "--output", "a.txt"],
+            "a.txt is no name that tasks are read from; end it in .jsonl",
+        ),
         (["tasks.jsonl", "--output", "a.jsonl", "--report", "a.jsonl"], "give two paths"),
     ],
 )

@@ -1,4 +1,6 @@
-"""What the tasks' own text tells: words that allow several answers, duplicates, and the first answer."""
+"""What the tasks' own text tells: words that allow several answers, duplicates, and the first
+answer.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,17 @@ def asks(prompt: str, checker: str = "") -> Task:
 @pytest.mark.parametrize(
     ("prompt", "words"),
     [
-        ("If there are several possible answers, print any of them.", "If there are several possible answers"),
+        ("If there are several possible answers, print any of them.",
+        "If there are several possible answers"),
         ("Output a number; if several fit, output any.", "output any."),
         ("In the second line, print any valid sequence.", "print any valid"),
-        ("If there are many such sequences, any of them will be accepted.", "any of them will be accepted"),
-        ("any sequence of length at most $9$ will be accepted", "any sequence of length at most $9$ will be accepted"),
+        ("If there are many such sequences, any of them will be accepted.",
+        "any of them will be accepted"),
+        ("any sequence of length at most $9$ will be accepted",
+        "any sequence of length at most $9$ will be accepted"),
         ("Indices could be printed in any order.", "printed in any order"),
-        ("You can print each letter in any case (upper or lower).", "print each letter in any case"),
+        ("You can print each letter in any case (upper or lower).",
+        "print each letter in any case"),
         ("Return the\n  pairs in arbitrary order.", ""),
         ("Return the pairs in arbitrary\n  order.", "Return the pairs in arbitrary order"),
         ("If there are multiple answers, choose as you like.", "If there are multiple answers"),
@@ -72,18 +78,31 @@ def test_a_duplicate_names_the_first_task_like_it_and_a_missing_reference_is_tol
         ("assert not f(1)", False),
         ("assert f(1) is None", None),
         ("x = 5\nassert x == 5\nassert f(x) == 7\nassert f(2) == 8", 7),
-        ("def check(candidate):\n    assert candidate(1) == 3\n    assert candidate(2) == 4\ncheck(f)", 3),
+        (
+            (
+                "def check(candidate):\n    assert candidate(1) == 3\n    assert candidate(2) =="
+                " 4\ncheck(f)"
+            ),
+            3,
+        ),
     ],
 )
-def test_the_first_expected_value_is_read_from_the_first_assert_on_the_function(source: str, answer: object) -> None:
+def test_the_first_expected_value_is_read_from_the_first_assert_on_the_function(
+    source: str, answer: object
+) -> None:
     names: dict[str, object] = {}
-    exec(str(always_the_first_answer(Task("t", "", (Check("import math"), Check(source)), "f"))), names)
+    exec(
+        str(always_the_first_answer(Task("t", "", (Check("import math"), Check(source)), "f"))),
+        names,
+    )
     made = names["f"]
     assert callable(made)
     assert made(9, k=1) == answer
 
 
-@pytest.mark.parametrize("source", ["assert abs(f(1) - 2) < 0.1", "f(1)", "assert g(1) == 2", "assert (", "x = '\0'"])
+@pytest.mark.parametrize(
+    "source", ["assert abs(f(1) - 2) < 0.1", "f(1)", "assert g(1) == 2", "assert (", "x = '\0'"]
+)
 def test_where_no_assert_gives_the_value_there_is_no_program(source: str) -> None:
     assert always_the_first_answer(Task("t", "", (Check(source),), "f")) is None
 
@@ -97,6 +116,12 @@ def test_the_first_answer_of_a_call_may_be_the_references() -> None:
         return made("whatever")
 
     assert answer(Call("[1]", '{"tuple":[1,{"float":"inf"}]}')) == (1, float("inf"))
-    assert answer(Call('[{"tuple":[2,3]}]'), "def f(pair):\n    return f(5) if pair == (2, 3) else pair + 1") == 6
+    assert (
+        answer(
+            Call('[{"tuple":[2,3]}]'),
+            "def f(pair):\n    return f(5) if pair == (2, 3) else pair + 1",
+        )
+        == 6
+    )
     assert always_the_first_answer(Task("t", "", (Call("[1]"),), "f")) is None
     assert always_the_first_answer(Task("t", "", (Call("[1]", "[1"),), "f")) is None

@@ -39,7 +39,8 @@ def test_a_file_without_stages_is_one_stage_named_after_its_algorithm(tmp_path: 
 
 def test_stages_share_the_common_tables_and_go_on_from_one_another(tmp_path: Path) -> None:
     text = (
-        MINIMAL + '[stages.sft]\nalgorithm.name = "sft"\nsteps = 9\n[stages.grpo]\n[stages.again.policy]\nmodel = "x"\n'
+        MINIMAL + '[stages.sft]\nalgorithm.name = "sft"\nsteps ='
+        ' 9\n[stages.grpo]\n[stages.again.policy]\nmodel = "x"\n'
     )
     plan = load_plan(write(tmp_path, text))
     assert [(s.stage, s.steps, s.algorithm["name"]) for s in plan.stages] == [
@@ -48,7 +49,9 @@ def test_stages_share_the_common_tables_and_go_on_from_one_another(tmp_path: Pat
     assert plan.starts_anew == (True, False, True)
 
 
-def test_a_file_takes_over_what_its_base_says_and_changes_what_it_says_itself(tmp_path: Path) -> None:
+def test_a_file_takes_over_what_its_base_says_and_changes_what_it_says_itself(
+    tmp_path: Path,
+) -> None:
     write(tmp_path, MINIMAL + "seed = 4\n[rollout]\ngroup = 2\nmax_tokens = 7\n", "base.toml")
     (tmp_path / "deeper").mkdir()
     file = write(tmp_path / "deeper", 'base = "../base.toml"\n[rollout]\ngroup = 16\n')
@@ -103,7 +106,9 @@ def test_malformed_overrides_are_refused(words: list[str], message: str) -> None
         ("name = '../x'", "'name' = '../x'"),
     ],
 )
-def test_a_wrong_setting_is_named_with_its_file_and_a_hint(tmp_path: Path, line: str, message: str) -> None:
+def test_a_wrong_setting_is_named_with_its_file_and_a_hint(
+    tmp_path: Path, line: str, message: str
+) -> None:
     file = write(tmp_path, line + "\n" + MINIMAL)
     with pytest.raises(SettingsError) as caught:
         load_plan(file)
@@ -122,14 +127,23 @@ def refusal(file: Path, words: list[str] | None = None) -> str:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('algorithm = "grpo"', "setting 'algorithm' = 'grpo' is no table; write its keys, such as 'algorithm.name'"),
+        (
+            'algorithm = "grpo"',
+            "setting 'algorithm' = 'grpo' is no table; write its keys, such as 'algorithm.name'",
+        ),
         (
             "[stages]\nsft = 3",
-            "setting 'stages.sft' = 3 is no table; write its keys, such as 'stages.sft.algorithm.name'",
+            (
+                "setting 'stages.sft' = 3 is no table; write its keys, such as"
+                " 'stages.sft.algorithm.name'"
+            ),
         ),
         ("stages = 3", "setting 'stages' = 3 is no table; write tables such as [stages.sft]"),
         ("[stages]", "`stages` is empty"),
-        ('policy = "tiny"', "setting 'policy' = 'tiny' is no table; write its keys, such as 'policy.model'"),
+        (
+            'policy = "tiny"',
+            "setting 'policy' = 'tiny' is no table; write its keys, such as 'policy.model'",
+        ),
         ("policy.lora = true", "such as 'policy.lora.rank'"),
         ("optimizer = 1e-3", "such as 'optimizer.lr'"),
         ('rewards = "tests"', "such as 'rewards.tests.weight'"),
@@ -150,15 +164,22 @@ def test_a_value_where_a_table_or_a_path_belongs_is_named_with_its_file_and_what
     assert str(file) in refusal(file)
 
 
-def test_a_base_with_a_value_for_a_table_is_blamed_even_where_the_file_above_writes_the_table(tmp_path: Path) -> None:
+def test_a_base_with_a_value_for_a_table_is_blamed_even_where_the_file_above_writes_the_table(
+    tmp_path: Path,
+) -> None:
     base = write(tmp_path, "policy = 3", "base.toml")
-    assert refusal(write(tmp_path, 'base = "base.toml"\n[policy]\nmodel = "x"')).startswith(f"{base}: ")
+    assert refusal(write(tmp_path, 'base = "base.toml"\n[policy]\nmodel = "x"')).startswith(
+        f"{base}: "
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--policy", "tiny"], "setting 'policy' = 'tiny' is no table; write its keys, such as 'policy.model'"),
+        (
+            ["--policy", "tiny"],
+            "setting 'policy' = 'tiny' is no table; write its keys, such as 'policy.model'",
+        ),
         (["--stages", "3"], "setting 'stages' = 3 is no table"),
         (["--stages.sft", "3"], "setting 'stages.sft' = 3 is no table"),
         (["--stages.sft.optimizer=1"], "such as 'stages.sft.optimizer.lr'"),
@@ -173,17 +194,30 @@ def test_an_override_that_puts_a_value_where_a_table_is_is_refused(
 
 def test_overrides_leave_the_users_own_names_as_they_are(tmp_path: Path) -> None:
     file = write(tmp_path, MINIMAL + "[stages.my-stage]\n[rewards.my-term]\n")
-    (settings,) = load_plan(file, ["--stages.my-stage.steps", "5", "--rewards.my-term.weight", "0.5"]).stages
-    assert (settings.stage, settings.steps, settings.rewards["my-term"]) == ("my-stage", 5, {"weight": 0.5})
+    (settings,) = load_plan(
+        file, ["--stages.my-stage.steps", "5", "--rewards.my-term.weight", "0.5"]
+    ).stages
+    assert (settings.stage, settings.steps, settings.rewards["my-term"]) == (
+        "my-stage",
+        5,
+        {"weight": 0.5},
+    )
 
 
 def test_a_file_that_is_a_folder_or_no_text_is_named(tmp_path: Path) -> None:
     assert f"{tmp_path} is a folder" in refusal(tmp_path)
     (tmp_path / "latin.toml").write_bytes(b'name = "caf\xe9"')
-    assert refusal(tmp_path / "latin.toml").endswith("latin.toml is not UTF-8 text (byte 11); save it as UTF-8")
+    assert refusal(tmp_path / "latin.toml").endswith(
+        "latin.toml is not UTF-8 text (byte 11); save it as UTF-8"
+    )
 
 
-KEYS = st.sampled_from([*RunSettings.model_fields, *PolicySettings.model_fields, "stages", "base", "sft"]) | st.text()
+KEYS = (
+    st.sampled_from(
+        [*RunSettings.model_fields, *PolicySettings.model_fields, "stages", "base", "sft"]
+    )
+    | st.text()
+)
 PLAIN = st.booleans() | st.integers() | st.floats() | st.text() | st.dates() | st.datetimes()
 VALUES = st.recursive(
     PLAIN,
@@ -201,7 +235,9 @@ def test_any_table_and_any_overrides_load_or_are_refused_in_one_line(
 ) -> None:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "run.toml"
-        file.write_bytes(tomli_w.dumps(merge(GOOD, table) if over_good else table).encode(errors="replace"))
+        file.write_bytes(
+            tomli_w.dumps(merge(GOOD, table) if over_good else table).encode(errors="replace")
+        )
         for overrides in ([], [f"--{word}" for word in words]):
             try:
                 assert load_plan(file, overrides).stages
@@ -228,9 +264,9 @@ def test_an_override_of_a_stage_that_is_not_there_is_refused(tmp_path: Path) -> 
 
 
 def test_the_resolved_settings_read_back_as_they_were(tmp_path: Path) -> None:
-    settings = load_plan(write(tmp_path, MINIMAL + "[policy.lora]\nrank = 2\n[rewards.length]\nalpha = 0.5\n")).stages[
-        0
-    ]
+    settings = load_plan(
+        write(tmp_path, MINIMAL + "[policy.lora]\nrank = 2\n[rewards.length]\nalpha = 0.5\n")
+    ).stages[0]
     again = load_plan(write(tmp_path, dump(settings), "again.toml")).stages[0]
     assert again == settings
 
@@ -254,4 +290,9 @@ def test_a_quantized_policy_that_would_have_to_be_copied_is_refused_before_anyth
 def test_groups_ahead_need_a_lag(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"rollout\.ahead.*needs a.*rollout\.lag"):
         load_plan(write(tmp_path, MINIMAL + "rollout.ahead = 2\n"))
-    assert load_plan(write(tmp_path, MINIMAL + "rollout = { ahead = 2, lag = 1 }\n")).stages[0].rollout.ahead == 2
+    assert (
+        load_plan(write(tmp_path, MINIMAL + "rollout = { ahead = 2, lag = 1 }\n"))
+        .stages[0]
+        .rollout.ahead
+        == 2
+    )

@@ -1,4 +1,6 @@
-"""Installing with make: a virtual environment that could not be made, and one that was made by half."""
+"""Installing with make: a virtual environment that could not be made, and one that was made by
+half.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def make(folder: Path, target: str, python: str) -> subprocess.CompletedProcess[
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
 
 
-def test_without_python3_venv_the_package_is_named_and_once_it_is_there_make_starts_over(tmp_path: Path) -> None:
+def test_without_python3_venv_the_package_is_named_and_once_it_is_there_make_starts_over(
+    tmp_path: Path,
+) -> None:
     failed = make(tmp_path, "install", WITHOUT_VENV)
     assert failed.returncode != 0
     assert "apt install python3-venv" in failed.stderr
@@ -54,6 +58,8 @@ def test_an_environment_that_is_there_is_kept(tmp_path: Path) -> None:
 
 
 def test_bench_runs_every_measurement() -> None:
-    shown = subprocess.run(["make", "-n", "bench"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["make", "-n", "bench"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     for file in (file for file in (ROOT / "bench").glob("*.py") if "__main__" in file.read_text()):
         assert f"-m bench.{file.stem} " in f"{shown} ".replace("\n", " \n")

@@ -1,4 +1,6 @@
-"""Drills of few stages with short answers, half of them wrong: learnable in seconds, with room to improve."""
+"""Drills of few stages with short answers, half of them wrong: learnable in seconds, with room to
+improve.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The command line in real processes that begin with everything imported: a test can start and kill many."""
+"""The command line in real processes that begin with everything imported: a test can start and kill
+many.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,10 @@ from threading import RLock
 
 CONTEXT = get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["assay.cli", "assay.train.stages", "assay.trackers.rollouts", "peft", "pyarrow.parquet", "rich.table",
-     "matplotlib.pyplot", "transformers.models.llama.modeling_llama", "transformers.tokenization_utils_tokenizers"]
+    ["assay.cli", "assay.train.stages", "assay.trackers.rollouts", "peft", "pyarrow.parquet",
+    "rich.table",
+     "matplotlib.pyplot", "transformers.models.llama.modeling_llama",
+     "transformers.tokenization_utils_tokenizers"]
 )  # fmt: skip
 
 

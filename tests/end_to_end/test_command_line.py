@@ -22,7 +22,8 @@ from tests.policies import TASKS
 ROWS = [
     {"id": "add", "prompt": "Add.", "entry_point": "add", "tests": ["assert add(1, 2) == 3"],
      "reference": "def add(a, b):\n    return a + b\n"},
-    {"id": "neg", "prompt": "Negate.", "entry_point": "neg", "tests": ["assert neg(2) == -2", "assert neg(0) == 0"]},
+    {"id": "neg", "prompt": "Negate.", "entry_point": "neg", "tests": ["assert neg(2) == -2",
+    "assert neg(0) == 0"]},
 ]  # fmt: skip
 
 
@@ -31,11 +32,14 @@ def write_rows(file: Path, rows: Sequence[Mapping[str, object]]) -> Path:
     return file
 
 
-@pytest.mark.parametrize("words", [[], ["train"], ["eval"], ["grade"], ["check"], ["doctor"], ["list"]])
+@pytest.mark.parametrize(
+    "words", [[], ["train"], ["eval"], ["grade"], ["check"], ["doctor"], ["list"]]
+)
 def test_help_answers_in_under_a_second_without_loading_torch(words: list[str]) -> None:
     code = f"import sys; sys.argv = ['assay', *{words!r}, '--help']\nfrom assay.cli import main\n"
     code += (
-        "try:\n    main()\nexcept SystemExit:\n    pass\nprint('torch' in sys.modules or 'transformers' in sys.modules)"
+        "try:\n    main()\nexcept SystemExit:\n    pass\nprint('torch' in sys.modules or"
+        " 'transformers' in sys.modules)"
     )
     start = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -61,7 +65,10 @@ def test_grade_judges_solutions_and_completions_and_writes_verdicts_beside(tmp_p
     summary = json.loads(done.stdout)
     assert summary["verdicts"] == {"pass": 2, "wrong": 2}
     assert summary["pass_at_1"] == 0.5
-    rows = [json.loads(line) for line in (tmp_path / "samples.jsonl.verdicts.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (tmp_path / "samples.jsonl.verdicts.jsonl").read_text().splitlines()
+    ]
     assert [row["passed"] for row in rows] == [True, False, True, False]
     assert [row["checks_passed"] for row in rows] == [1, 0, 2, 1]
     shown = assay("grade", "--tasks", tasks, "--samples", samples, folder=tmp_path)
@@ -70,7 +77,18 @@ def test_grade_judges_solutions_and_completions_and_writes_verdicts_beside(tmp_p
 
 def test_list_names_every_plug_in(tmp_path: Path) -> None:
     done = assay("list", folder=tmp_path)
-    for name in ("sft", "reinforce", "grpo", "humaneval", "mbpp", "drills", "jsonl", "tests", "length", "format"):
+    for name in (
+        "sft",
+        "reinforce",
+        "grpo",
+        "humaneval",
+        "mbpp",
+        "drills",
+        "jsonl",
+        "tests",
+        "length",
+        "format",
+    ):
         assert name in done.stdout
 
 
@@ -91,31 +109,44 @@ GRADE = ("grade", "--tasks", "tasks.jsonl", "--samples")
         (["train", "a.toml"], {"a.toml": TINY + "\n[optimizer]\nlrr = 1\n"},
          "unknown setting 'optimizer.lrr'; did you mean 'optimizer.lr'?"),
         (["train", "a.toml", "--steps"], {"a.toml": TINY}, "--steps lacks its value"),
-        (["train", "a.toml", "--stages.grpo.algorithm.name", "grpoo"], {"a.toml": TINY}, "did you mean 'grpo'?"),
+        (["train", "a.toml", "--stages.grpo.algorithm.name", "grpoo"], {"a.toml": TINY},
+        "did you mean 'grpo'?"),
         (["train", "a.toml", "--tasks.train", "drils"], {"a.toml": TINY}, "did you mean 'drills'?"),
-        (["train", "a.toml", "--rewards.lenght.alpha", "1"], {"a.toml": TINY}, "did you mean 'length'?"),
+        (["train", "a.toml", "--rewards.lenght.alpha", "1"], {"a.toml": TINY},
+        "did you mean 'length'?"),
         (["train", "a.toml", "--rewards.tests.mod", "all"], {"a.toml": TINY}, "did you mean"),
-        (["train", "a.toml", "--trackers", '["consol"]'], {"a.toml": TINY}, "input should be 'console', 'jsonl'"),
-        (["train", "a.toml", "--policy.model", "./nothing"], {"a.toml": TINY}, "'./nothing' does not exist"),
-        (["train", "a.toml", "--policy.model", "./bare"], {"a.toml": TINY, "bare/config.json": "{}"},
+        (["train", "a.toml", "--trackers", '["consol"]'], {"a.toml": TINY},
+        "input should be 'console', 'jsonl'"),
+        (["train", "a.toml", "--policy.model", "./nothing"], {"a.toml": TINY},
+        "'./nothing' does not exist"),
+        (["train", "a.toml", "--policy.model", "./bare"], {"a.toml": TINY,
+        "bare/config.json": "{}"},
          "holds no tokenizer"),
-        (["train", "a.toml", "--tasks.train", "empty.jsonl"], {"a.toml": TINY, "empty.jsonl": ""}, "holds no tasks"),
+        (["train", "a.toml", "--tasks.train", "empty.jsonl"], {"a.toml": TINY, "empty.jsonl": ""},
+        "holds no tasks"),
         (["train", "a.toml", "--tasks.train", "t.jsonl"],
-         {"a.toml": TINY, "t.jsonl": '{"id": "x", "prompt": "p", "entry_point": "f", "tests": []}\n'}, "tests"),
-        (["train", "a.toml", "--plugins", '["mine.py"]'], {"a.toml": TINY}, "plug-in 'mine.py' not found"),
+         {"a.toml": TINY,
+         "t.jsonl": '{"id": "x", "prompt": "p", "entry_point": "f", "tests": []}\n'}, "tests"),
+        (["train", "a.toml", "--plugins", '["mine.py"]'], {"a.toml": TINY},
+        "plug-in 'mine.py' not found"),
         ([*GRADE, "gone.jsonl"], {}, "gone.jsonl does not exist"),
         ([*GRADE, "s.jsonl"], {"s.jsonl": BAD_ROW}, "s.jsonl, line 2: give either"),
-        ([*GRADE, "s.jsonl"], {"s.jsonl": '{"task_id": "ad", "completion": ""}\n'}, "did you mean 'add'?"),
+        ([*GRADE, "s.jsonl"], {"s.jsonl": '{"task_id": "ad", "completion": ""}\n'},
+        "did you mean 'add'?"),
         ([*GRADE, "s.jsonl"], {"s.jsonl": "not json\n"}, "s.jsonl, line 1"),
         ([*GRADE, "s.jsonl"], {"s.jsonl": ""}, "holds no samples"),
-        (["eval", "--model", "./bare", "--tasks", "drills:test"], {"bare/config.json": "{}"}, "holds no tokenizer"),
-        (["eval", "--model", "./bare", "--tasks", "drills:tset"], {"bare/config.json": "{}"}, "did you mean 'test'?"),
+        (["eval", "--model", "./bare", "--tasks", "drills:test"], {"bare/config.json": "{}"},
+        "holds no tokenizer"),
+        (["eval", "--model", "./bare", "--tasks", "drills:tset"], {"bare/config.json": "{}"},
+        "did you mean 'test'?"),
         (["list", "reward"], {}, "did you mean 'rewards'?"),
         (["train", "a.toml", "--folder", "afile"], {"a.toml": TINY, "afile": ""}, "afile"),
         (["train", "a.toml", "--name", ".."], {"a.toml": TINY}, "'name' = '..'"),
-        (["train", "a.toml", "--fresh", "--folder", ".", "--name", "mine"], {"a.toml": TINY, "mine/x": ""},
+        (["train", "a.toml", "--fresh", "--folder", ".", "--name", "mine"], {"a.toml": TINY,
+        "mine/x": ""},
          "holds no run"),
-        (["train", "a.toml", "--policy.model", "nobody/none"], {"a.toml": TINY}, "needs the network"),
+        (["train", "a.toml", "--policy.model", "nobody/none"], {"a.toml": TINY},
+        "needs the network"),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_clear_line_exit_code_2_and_writes_nothing(
@@ -151,8 +182,12 @@ def test_a_refusal_reaches_the_shell(tmp_path: Path) -> None:
     )
 
 
-def test_eval_measures_a_model_directory_and_its_samples_can_be_graded_again(tmp_path: Path) -> None:
-    make_tiny(tmp_path / "model", TASKS, TinySettings(vocabulary=300, width=64, layers=1, heads=2), 0)
+def test_eval_measures_a_model_directory_and_its_samples_can_be_graded_again(
+    tmp_path: Path,
+) -> None:
+    make_tiny(
+        tmp_path / "model", TASKS, TinySettings(vocabulary=300, width=64, layers=1, heads=2), 0
+    )
     words = (
         "eval",
         "--model",
@@ -171,13 +206,24 @@ def test_eval_measures_a_model_directory_and_its_samples_can_be_graded_again(tmp
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["pass_at"]["1"] == 0.0
     assert (tmp_path / "out" / "report.md").is_file()
-    again = assay("grade", "--tasks", "drills:test", "--samples", "out/samples.jsonl", "--json", folder=tmp_path)
+    again = assay(
+        "grade",
+        "--tasks",
+        "drills:test",
+        "--samples",
+        "out/samples.jsonl",
+        "--json",
+        folder=tmp_path,
+    )
     assert json.loads(again.stdout)["samples"] == 6
 
 
 def test_a_run_that_exists_with_other_settings_is_not_overwritten(tmp_path: Path) -> None:
     file = write(
-        tmp_path, TINY.replace("[stages.grpo]", "[stages.sft.save]\nevery = 2\n[stages.grpo]").split("[stages.grpo]")[0]
+        tmp_path,
+        TINY.replace("[stages.grpo]", "[stages.sft.save]\nevery = 2\n[stages.grpo]").split(
+            "[stages.grpo]"
+        )[0],
     )
     assert assay("train", file, "--steps", "1", folder=tmp_path).returncode == 0
     refused = assay("train", file, "--steps", "1", "--seed", "5", folder=tmp_path)
@@ -186,12 +232,20 @@ def test_a_run_that_exists_with_other_settings_is_not_overwritten(tmp_path: Path
     assert "--fresh" in refused.stderr
     longer = assay("train", file, "--steps", "2", folder=tmp_path)
     assert longer.returncode == 0, longer.stderr
-    steps = [json.loads(line)["step"] for line in (tmp_path / "runs/small/sft/metrics.jsonl").read_text().splitlines()]
+    steps = [
+        json.loads(line)["step"]
+        for line in (tmp_path / "runs/small/sft/metrics.jsonl").read_text().splitlines()
+    ]
     assert steps == [1, 2]
-    assert assay("train", file, "--steps", "1", "--seed", "5", "--fresh", folder=tmp_path).returncode == 0
+    assert (
+        assay("train", file, "--steps", "1", "--seed", "5", "--fresh", folder=tmp_path).returncode
+        == 0
+    )
 
 
-def test_grade_agrees_with_the_recorded_verdict_on_every_completion_of_gpt_4(tmp_path: Path) -> None:
+def test_grade_agrees_with_the_recorded_verdict_on_every_completion_of_gpt_4(
+    tmp_path: Path,
+) -> None:
     data = Path(os.environ["ASSAY_DATA"]) / "llm_samples" / "samples.jsonl.gz"
     if not data.is_file():
         pytest.skip(f"{data} is absent")
@@ -202,6 +256,9 @@ def test_grade_agrees_with_the_recorded_verdict_on_every_completion_of_gpt_4(tmp
     samples = write_rows(tmp_path / "gpt4.jsonl", rows)
     done = assay("grade", "--tasks", "humaneval", "--samples", samples, "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    verdicts = [json.loads(line) for line in (tmp_path / "gpt4.jsonl.verdicts.jsonl").read_text().splitlines()]
+    verdicts = [
+        json.loads(line)
+        for line in (tmp_path / "gpt4.jsonl.verdicts.jsonl").read_text().splitlines()
+    ]
     assert [row["passed"] for row in verdicts] == [row["passed"] for row in recorded]
     assert json.loads(done.stdout)["pass_at_1"] == pytest.approx(134 / 164)

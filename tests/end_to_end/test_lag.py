@@ -1,4 +1,6 @@
-"""Runs whose rollouts go on while the policy learns: what they note, how they go on, and that nothing survives them."""
+"""Runs whose rollouts go on while the policy learns: what they note, how they go on, and that
+nothing survives them.
+"""
 
 from __future__ import annotations
 
@@ -77,12 +79,16 @@ def numbers(folder: Path) -> list[dict[str, float]]:
 
 
 def asked(folder: Path, steps: int) -> list[str]:
-    """The task of each group that was learned from; what a step learned from is what its file holds."""
+    """The task of each group that was learned from; what a step learned from is what its file
+    holds.
+    """
     found = []
     for step in range(1, steps + 1):
         rows = parquet.read_table(folder / GRPO / f"rollouts/step_{step:06d}.parquet").to_pylist()
         assert len(rows) == 16
-        found += [next(row["task_id"] for row in rows if row["group"] == group) for group in range(4)]
+        found += [
+            next(row["task_id"] for row in rows if row["group"] == group) for group in range(4)
+        ]
     return found
 
 
@@ -97,7 +103,9 @@ def check_that_each_group_counts_once(folder: Path, steps: int) -> None:
     assert len(position["open"]) >= 4
 
 
-def test_a_run_with_lag_tells_of_its_time_its_engine_and_its_lag_and_is_evaluated_on_its_way(tmp_path: Path) -> None:
+def test_a_run_with_lag_tells_of_its_time_its_engine_and_its_lag_and_is_evaluated_on_its_way(
+    tmp_path: Path,
+) -> None:
     prepare(tmp_path, more=EVALUATE)
     code, said = finish(tmp_path, "train", "small.toml")
     assert code == 0, said
@@ -119,9 +127,15 @@ def test_a_run_with_lag_tells_of_its_time_its_engine_and_its_lag_and_is_evaluate
     check_that_each_group_counts_once(tmp_path, 6)
 
 
-def test_a_run_with_lag_that_is_killed_and_stopped_goes_on_without_losing_or_repeating_a_group(tmp_path: Path) -> None:
+def test_a_run_with_lag_that_is_killed_and_stopped_goes_on_without_losing_or_repeating_a_group(
+    tmp_path: Path,
+) -> None:
     prepare(tmp_path, steps=9)
-    for step, sign, code in ((2, signal.SIGKILL, -signal.SIGKILL), (4, signal.SIGTERM, 0), (5, signal.SIGINT, 0)):
+    for step, sign, code in (
+        (2, signal.SIGKILL, -signal.SIGKILL),
+        (4, signal.SIGTERM, 0),
+        (5, signal.SIGINT, 0),
+    ):
         assert kill_when(tmp_path, partial(is_tracked, tmp_path, "grpo", step), sign) == code
         assert ("stopped as asked" in (tmp_path / "said").read_text()) == (code == 0)
     code, said = finish(tmp_path, "train", "small.toml")  # type: ignore[assignment]
@@ -155,12 +169,19 @@ def test_a_second_signal_ends_a_run_at_once_and_its_processes_with_it(tmp_path: 
 
 
 def supervisor_of(processes: list[int]) -> int:
-    return next(pid for pid in processes if b"judge.supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return next(
+        pid for pid in processes if b"judge.supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    )
 
 
 @pytest.mark.parametrize("part", ["judge", "engine", "learner"])
-def test_when_a_part_gives_out_the_run_ends_with_exit_code_3_and_nothing_survives(tmp_path: Path, part: str) -> None:
-    plugin, more = BROKEN_ENGINE if part == "engine" else "", "[optimizer]\nlr = 1e20\n" if part == "learner" else ""
+def test_when_a_part_gives_out_the_run_ends_with_exit_code_3_and_nothing_survives(
+    tmp_path: Path, part: str
+) -> None:
+    plugin, more = (
+        BROKEN_ENGINE if part == "engine" else "",
+        "[optimizer]\nlr = 1e20\n" if part == "learner" else "",
+    )
     prepare(tmp_path, plugin, more, steps=1000)
     running = start(tmp_path, "train", "small.toml")
     assert running.pid
@@ -174,6 +195,10 @@ def test_when_a_part_gives_out_the_run_ends_with_exit_code_3_and_nothing_survive
     running.join(60)
     said = (tmp_path / "said").read_text()
     assert running.exitcode == 3, said
-    expected = {"judge": "supervisor died", "engine": "engine gave out", "learner": "lower optimizer.lr"}[part]
+    expected = {
+        "judge": "supervisor died",
+        "engine": "engine gave out",
+        "learner": "lower optimizer.lr",
+    }[part]
     assert expected in said.splitlines()[-1]
     assert has_ended(processes)

@@ -1,4 +1,6 @@
-"""The same training on models from disk: a Llama and a Qwen2 in Hugging Face format, full and LoRA."""
+"""The same training on models from disk: a Llama and a Qwen2 in Hugging Face format, full and
+LoRA.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +46,20 @@ optimizer = { lr = 1e-2 }
 
 @pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
-def test_a_model_directory_goes_through_sft_and_reinforcement(tmp_path: Path, kind: str, lora: bool) -> None:
+def test_a_model_directory_goes_through_sft_and_reinforcement(
+    tmp_path: Path, kind: str, lora: bool
+) -> None:
     from transformers import AutoModelForCausalLM
 
     model = checkpoint(tmp_path, kind)
-    words = ["--folder", str(tmp_path / "runs"), "--stages.sft.policy.model", str(model), "--policy.device", "cpu"]
+    words = [
+        "--folder",
+        str(tmp_path / "runs"),
+        "--stages.sft.policy.model",
+        str(model),
+        "--policy.device",
+        "cpu",
+    ]
     words += ["--policy.lora.rank", "4"] if lora else []
     outcome = run_plan(load_plan(write(tmp_path, SETTINGS), words), announce=lambda line: None)
     assert outcome.finished
@@ -58,9 +69,14 @@ def test_a_model_directory_goes_through_sft_and_reinforcement(tmp_path: Path, ki
     assert (folders[1] / "adapter_config.json").exists() == lora
     tokens = torch.arange(20).unsqueeze(0)
     with torch.no_grad():
-        logits = [AutoModelForCausalLM.from_pretrained(folder).eval()(tokens).logits for folder in (model, *folders)]
+        logits = [
+            AutoModelForCausalLM.from_pretrained(folder).eval()(tokens).logits
+            for folder in (model, *folders)
+        ]
     assert not torch.allclose(logits[0], logits[1], atol=1e-4), "SFT changed the model"
-    assert not torch.allclose(logits[1], logits[2], atol=1e-4), "reinforcement went on from there and changed it again"
+    assert not torch.allclose(logits[1], logits[2], atol=1e-4), (
+        "reinforcement went on from there and changed it again"
+    )
     ours = load_policy(PolicySettings(model=str(folders[1]), device="cpu")).model.eval()
     with torch.no_grad():
         assert torch.allclose(ours(tokens).logits, logits[2], atol=1e-6)

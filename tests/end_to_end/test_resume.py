@@ -83,11 +83,15 @@ def train(folder: Path) -> None:
 def numbers(folder: Path, stage: str) -> list[dict[str, float]]:
     """The numbers of every step that do not depend on the clock.
 
-    An evaluation that a kill kept from being noted down is made again, and says the same: it counts once.
+    An evaluation that a kill kept from being noted down is made again, and says the same: it counts
+    once.
     """
     lines = (folder / RUN / stage / "metrics.jsonl").read_text().splitlines()
     timed = ("time/", "engine/")
-    rows = [{key: value for key, value in json.loads(line).items() if not key.startswith(timed)} for line in lines]
+    rows = [
+        {key: value for key, value in json.loads(line).items() if not key.startswith(timed)}
+        for line in lines
+    ]
     return [row for row, before in zip(rows, [None, *rows], strict=False) if row != before]
 
 
@@ -97,7 +101,9 @@ def state(folder: Path, stage: str) -> dict[str, bytes]:
     return {str(file.relative_to(kept)): file.read_bytes() for file in kept.rglob("*.safetensors")}
 
 
-def kill_when(folder: Path, ready: Callable[[], bool], sign: signal.Signals, delay: float = 0.0) -> int | None:
+def kill_when(
+    folder: Path, ready: Callable[[], bool], sign: signal.Signals, delay: float = 0.0
+) -> int | None:
     """Start training in `folder`, send `sign` some seconds after `ready`; the exit code."""
     running = start(folder, "train", "small.toml")
     deadline = time.monotonic() + 120
@@ -120,7 +126,11 @@ def is_saved(folder: Path, stage: str, step: int) -> bool:
     """Whether the checkpoint is there, or being written."""
     kept = folder / RUN / stage / "checkpoints"
     name = f"step_{step:06d}"
-    return any(name in path.name or path.name > name for path in kept.glob("*step_*")) if kept.exists() else False
+    return (
+        any(name in path.name or path.name > name for path in kept.glob("*step_*"))
+        if kept.exists()
+        else False
+    )
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +145,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("kind", "kills"),
     [
         ("full", 4),
-        *(pytest.param(*long, marks=pytest.mark.long) for long in (("full", 20), ("lora", 6), ("rounded", 6))),
+        *(
+            pytest.param(*long, marks=pytest.mark.long)
+            for long in (("full", 20), ("lora", 6), ("rounded", 6))
+        ),
     ],
 )
 def test_a_run_killed_at_random_moments_ends_with_the_same_numbers_and_weights_to_the_bit(
@@ -153,7 +166,9 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_numbers_and_weights_t
         while_saving = number % 2 == 0
         seen = partial(is_saved if while_saving else is_tracked, tmp_path, stage, step)
         delay = draw.uniform(0, 0.02 if while_saving else 0.3) if number else 0.0
-        assert kill_when(tmp_path, seen, signal.SIGKILL, delay) == -signal.SIGKILL, (tmp_path / "said").read_text()
+        assert kill_when(tmp_path, seen, signal.SIGKILL, delay) == -signal.SIGKILL, (
+            tmp_path / "said"
+        ).read_text()
         torn += len(list((tmp_path / RUN).glob("*/checkpoints/.*.partial")))
     assert torn or kills < 5, "some were killed in the middle of saving"
     train(tmp_path)
@@ -161,10 +176,14 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_numbers_and_weights_t
         assert numbers(tmp_path, stage) == numbers(undisturbed, stage)
         assert state(tmp_path, stage) == state(undisturbed, stage)
     for name in ("best.json", "evaluated.json"):
-        assert (tmp_path / RUN / "grpo" / name).read_text() == (undisturbed / RUN / "grpo" / name).read_text()
+        assert (tmp_path / RUN / "grpo" / name).read_text() == (
+            undisturbed / RUN / "grpo" / name
+        ).read_text()
 
 
-def test_a_run_asked_to_stop_finishes_its_step_saves_and_exits_well(tmp_path: Path, undisturbed: Path) -> None:
+def test_a_run_asked_to_stop_finishes_its_step_saves_and_exits_well(
+    tmp_path: Path, undisturbed: Path
+) -> None:
     prepare(tmp_path, COMMON.replace("[save]\nevery = 1", "[save]\nevery = 0"))
     first = tmp_path / RUN / "grpo/rollouts/step_000001.parquet"
     assert kill_when(tmp_path, first.exists, signal.SIGTERM) == 0
@@ -173,20 +192,36 @@ def test_a_run_asked_to_stop_finishes_its_step_saves_and_exits_well(tmp_path: Pa
     assert "stopped as asked" in (tmp_path / "said").read_text()
     train(tmp_path)
     kept = sorted(path.name for path in (tmp_path / RUN / "grpo/checkpoints").iterdir())
-    assert kept == ["step_000004", "step_000012", "step_000013"], "with save.best, evaluations have checkpoints"
+    assert kept == [
+        "step_000004",
+        "step_000012",
+        "step_000013",
+    ], "with save.best, evaluations have checkpoints"
     assert numbers(tmp_path, "grpo") == numbers(undisturbed, "grpo")
-    last = {name: data for name, data in state(undisturbed, "grpo").items() if name.startswith("step_000013")}
-    assert {name: data for name, data in state(tmp_path, "grpo").items() if name.startswith("step_000013")} == last
+    last = {
+        name: data
+        for name, data in state(undisturbed, "grpo").items()
+        if name.startswith("step_000013")
+    }
+    assert {
+        name: data
+        for name, data in state(tmp_path, "grpo").items()
+        if name.startswith("step_000013")
+    } == last
 
 
 def test_a_finished_run_is_not_run_again_and_says_what_is_best(undisturbed: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*.safetensors")}
     train(undisturbed)
-    assert "best     runs/small/grpo/checkpoints/step_000004\n" in (undisturbed / "said").read_text()
+    assert (
+        "best     runs/small/grpo/checkpoints/step_000004\n" in (undisturbed / "said").read_text()
+    )
     assert {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*.safetensors")} == before
 
 
-def test_the_run_folder_holds_settings_numbers_rollouts_and_models_that_transformers_loads(undisturbed: Path) -> None:
+def test_the_run_folder_holds_settings_numbers_rollouts_and_models_that_transformers_loads(
+    undisturbed: Path,
+) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     stage = undisturbed / RUN / "grpo"
@@ -194,20 +229,39 @@ def test_the_run_folder_holds_settings_numbers_rollouts_and_models_that_transfor
     learned = [row for row in numbers(undisturbed, "grpo") if "loss" in row]
     assert [row["step"] for row in learned] == list(range(1, 14))
     assert all(row["learn/grad_norm"] > 0 for row in learned), "the weights change at every step"
-    assert [row["step"] for row in numbers(undisturbed, "grpo") if "evaluate/pass@1" in row] == [4, 8, 12, 13]
+    assert [row["step"] for row in numbers(undisturbed, "grpo") if "evaluate/pass@1" in row] == [
+        4,
+        8,
+        12,
+        13,
+    ]
     rows = parquet.read_table(stage / "rollouts/step_000003.parquet").to_pylist()
     assert len(rows) == 16
-    assert {row["verdict"] for row in rows} <= {"pass", "wrong", "error", "compile", "no_code", "timeout", "memory"}
+    assert {row["verdict"] for row in rows} <= {
+        "pass",
+        "wrong",
+        "error",
+        "compile",
+        "no_code",
+        "timeout",
+        "memory",
+    }
     measured = parquet.read_table(stage / "evaluations/step_000004.parquet").to_pylist()
     assert [(row["group"], row["index"]) for row in measured] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     kept = sorted((stage / "checkpoints").iterdir())
-    assert [path.name for path in kept] == ["step_000004", "step_000012", "step_000013"], "the best and the newest"
+    assert [path.name for path in kept] == [
+        "step_000004",
+        "step_000012",
+        "step_000013",
+    ], "the best and the newest"
     model = AutoModelForCausalLM.from_pretrained(kept[-1])
     assert model.config.architectures == ["LlamaForCausalLM"]
     assert AutoTokenizer.from_pretrained(kept[-1]).eos_token_id == model.config.eos_token_id
 
 
-def test_the_default_rate_stands_in_the_resolved_settings_and_in_what_is_said(undisturbed: Path) -> None:
+def test_the_default_rate_stands_in_the_resolved_settings_and_in_what_is_said(
+    undisturbed: Path,
+) -> None:
     train(undisturbed)
     for stage, rate in (("sft", 3e-3), ("grpo", 3e-4)):
         resolved = tomllib.loads((undisturbed / RUN / stage / "config.toml").read_text())
@@ -226,14 +280,18 @@ def test_an_evaluation_that_was_due_and_is_missing_is_made_up_for(undisturbed: P
     assert again | {"seconds": 0} == made | {"seconds": 0}
 
 
-def test_a_stage_without_rollouts_stops_as_well_when_asked_and_the_next_is_not_begun(tmp_path: Path) -> None:
+def test_a_stage_without_rollouts_stops_as_well_when_asked_and_the_next_is_not_begun(
+    tmp_path: Path,
+) -> None:
     prepare(tmp_path, COMMON.replace("[stages.sft]\nsteps = 8", "[stages.sft]\nsteps = 4000"))
     assert kill_when(tmp_path, partial(is_saved, tmp_path, "sft", 2), signal.SIGINT) == 0
     assert sorted((tmp_path / RUN / "sft/checkpoints").iterdir())[-1].name < "step_000100"
     assert not (tmp_path / RUN / "grpo").exists()
 
 
-def test_a_loss_that_is_no_number_ends_with_exit_code_3_the_batch_and_the_last_good_checkpoint(tmp_path: Path) -> None:
+def test_a_loss_that_is_no_number_ends_with_exit_code_3_the_batch_and_the_last_good_checkpoint(
+    tmp_path: Path,
+) -> None:
     prepare(tmp_path, COMMON + "[stages.sft.optimizer]\nlr = 1e20\n")
     code, said = finish(tmp_path, "train", "small.toml")
     line = said.splitlines()[-1]

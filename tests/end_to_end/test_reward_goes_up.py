@@ -43,12 +43,20 @@ algorithm = {{ {algorithm} }}
 optimizer = {{ lr = {lr}, warmup = 4 }}
 """
 TABLE = {
-    "grpo, two epochs near the reference": ('name = "grpo", epochs = 2, kl = 0.01, scale = "batch"', 10, 8e-4),
+    "grpo, two epochs near the reference": (
+        'name = "grpo", epochs = 2, kl = 0.01, scale = "batch"',
+        10,
+        8e-4,
+    ),
     "dr_grpo": ('name = "dr_grpo"', 14, 1e-3),
     "dapo": ('name = "dapo", refills = 2, overlong_share = 0.0', 20, 1.5e-3),
     "gspo, two minibatches": ('name = "gspo", minibatches = 2', 10, 8e-4),
     "cispo": ('name = "cispo"', 14, 1e-3),
-    "rloo, the divergence in the reward": ('name = "rloo", kl = 0.01, kl_in = "reward", kl_estimator = "k1"', 14, 1e-3),
+    "rloo, the divergence in the reward": (
+        'name = "rloo", kl = 0.01, kl_in = "reward", kl_estimator = "k1"',
+        14,
+        1e-3,
+    ),
     "reinforce, running baseline": ('name = "reinforce", baseline = "running"', 12, 1e-3),
     "ppo with a critic": ('name = "ppo", epochs = 2, entropy_bonus = 0.001', 10, 8e-4),
     "ppo without a critic": ('name = "ppo", critic = false, epochs = 2', 10, 8e-4),
@@ -87,7 +95,8 @@ QUICK = ("grpo, two epochs near the reference", "ppo with a critic", "dpo")
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in TABLE]
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in TABLE],
 )
 def test_the_reward_goes_up(taught: Path, tmp_path: Path, name: str) -> None:
     learn(taught, tmp_path, *TABLE[name])

@@ -1,4 +1,6 @@
-"""Runs of several turns: demonstrations are played, turns are written, told, judged, learned from and measured."""
+"""Runs of several turns: demonstrations are played, turns are written, told, judged, learned from
+and measured.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,14 @@ optimizer = {{ lr = 1e-3, warmup = 2 }}
 
 def run(folder: Path, sft: int, rl: int, group: int = 8) -> list[dict[str, float]]:
     """The numbers of every step of RL, after so many of SFT."""
-    text = SETTINGS.replace('trackers = ["jsonl"]', 'trackers = ["jsonl", "rollouts"]') + REPAIR.format(
-        rl=rl, group=group
-    )
+    text = SETTINGS.replace(
+        'trackers = ["jsonl"]', 'trackers = ["jsonl", "rollouts"]'
+    ) + REPAIR.format(rl=rl, group=group)
     words = ["--folder", str(folder / "runs"), "--stages.sft.steps", str(sft)]
     run_plan(load_plan(write(folder, text), words), announce=lambda line: None)
-    return [json.loads(line) for line in (folder / "runs/up/rl/metrics.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (folder / "runs/up/rl/metrics.jsonl").read_text().splitlines()
+    ]
 
 
 def test_a_run_of_several_turns_trains_and_is_measured(tmp_path: Path) -> None:
@@ -66,19 +70,30 @@ def test_a_run_of_several_turns_trains_and_is_measured(tmp_path: Path) -> None:
         measure("model", model, hidden, JudgeSettings(), 0, tmp_path / "other", "repair")
 
 
-def test_what_an_environment_tells_is_in_the_prompts_of_a_run_and_of_an_evaluation(tmp_path: Path) -> None:
+def test_what_an_environment_tells_is_in_the_prompts_of_a_run_and_of_an_evaluation(
+    tmp_path: Path,
+) -> None:
     tiny_policy(tmp_path)
     model = PolicySettings(model=str(tmp_path / "tiny"))
     told = environments.build({"name": "python_tool"}).told
     chats = load_policy(model).chat, load_policy(model, told).chat
-    plain, long = (max(len(chat.prompt(task)) for task in load("drills:train", limit=40)) for chat in chats)
+    plain, long = (
+        max(len(chat.prompt(task)) for task in load("drills:train", limit=40)) for chat in chats
+    )
     assert long > plain + 60
     said = f"has a prompt of {long} tokens: with max_tokens = 200"
     settings = EvaluateSettings(tasks="drills:train", limit=40, max_tokens=200)
     with pytest.raises(DataError, match=said):
         measure("model", model, settings, JudgeSettings(), 0, tmp_path / "report", "python_tool")
     text = TINY.replace("[stages.sft]", '[environment]\nname = "python_tool"\n[stages.sft]')
-    words = ["--folder", str(tmp_path), "--policy.model", str(model.model), "--rollout.max_tokens", "200"]
+    words = [
+        "--folder",
+        str(tmp_path),
+        "--policy.model",
+        str(model.model),
+        "--rollout.max_tokens",
+        "200",
+    ]
     plan = load_plan(write(tmp_path, text), words)
     rl = replace(plan, stages=plan.stages[1:], starts_anew=plan.starts_anew[1:])
     with pytest.raises(DataError, match=said):

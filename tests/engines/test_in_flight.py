@@ -35,8 +35,15 @@ SHORT, LONG = Sampling(10), Sampling(400)
 def policy() -> Policy:
     """Seven tokens and far from uniform; nothing ends a completion but its limit."""
     torch.manual_seed(0)
-    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=7, bos_token_id=None, eos_token_id=None, **shape)).eval()
+    shape = {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    model = LlamaForCausalLM(
+        LlamaConfig(vocab_size=7, bos_token_id=None, eos_token_id=None, **shape)
+    ).eval()
     model.lm_head.weight.data.mul_(8)
     chat: Any = SimpleNamespace(stop_tokens=frozenset(), text=lambda tokens: "")
     return Policy(model, chat, torch.device("cpu"), 0)
@@ -76,10 +83,16 @@ def run(test: Coroutine[Any, Any, None]) -> None:
 
 
 def asked(count: int = 1, first: int = 0) -> list[Request]:
-    return [Request(prompt, 100 * place + n) for place, prompt in enumerate(PROMPTS) for n in range(first, count)]
+    return [
+        Request(prompt, 100 * place + n)
+        for place, prompt in enumerate(PROMPTS)
+        for n in range(first, count)
+    ]
 
 
-def learned(policy: Policy, request: Request, completion: Completion, temperature: float = 1.0) -> torch.Tensor:
+def learned(
+    policy: Policy, request: Request, completion: Completion, temperature: float = 1.0
+) -> torch.Tensor:
     tokens = request.prompt + completion.tokens
     mask = (False,) * len(request.prompt) + (True,) * len(completion.tokens)
     batch = to_batch([Sample(tokens, mask)], 0, policy.device)
@@ -169,16 +182,22 @@ def test_a_copy_does_not_change_while_the_policy_learns_until_it_is_loaded(
         copy_into(policy, after)
         same = await engine.write(request, LONG)
         assert same.tokens[:10] == first.tokens
-        assert torch.allclose(learned(before, request, same), torch.tensor(same.logprobs), atol=1e-4)
+        assert torch.allclose(
+            learned(before, request, same), torch.tensor(same.logprobs), atol=1e-4
+        )
         await engine.load(policy, 1)
         new = await engine.write(request, LONG)
         assert torch.allclose(learned(after, request, new), torch.tensor(new.logprobs), atol=1e-4)
-        assert not torch.allclose(learned(before, request, new), torch.tensor(new.logprobs), atol=0.05)
+        assert not torch.allclose(
+            learned(before, request, new), torch.tensor(new.logprobs), atol=0.05
+        )
 
     run(test())
 
 
-def test_a_completion_that_is_given_up_frees_its_place(policy: Policy, memory: str, steps: list[int]) -> None:
+def test_a_completion_that_is_given_up_frees_its_place(
+    policy: Policy, memory: str, steps: list[int]
+) -> None:
     async def test() -> None:
         engine = TorchEngine(policy, EngineSettings(tokens=1))
         endless = asyncio.create_task(engine.write(asked()[0], Sampling(3000)))
@@ -189,12 +208,16 @@ def test_a_completion_that_is_given_up_frees_its_place(policy: Policy, memory: s
         endless.cancel()
         written = await waiting
         assert len(steps) < 2900
-        assert torch.allclose(learned(policy, asked()[1], written), torch.tensor(written.logprobs), atol=1e-4)
+        assert torch.allclose(
+            learned(policy, asked()[1], written), torch.tensor(written.logprobs), atol=1e-4
+        )
 
     run(test())
 
 
-def test_late_requests_are_written_beside_and_get_what_they_get_alone(policy: Policy, memory: str) -> None:
+def test_late_requests_are_written_beside_and_get_what_they_get_alone(
+    policy: Policy, memory: str
+) -> None:
     late = [Request((2, 6, 2, 6), 50 + n) for n in range(5)]
 
     async def test() -> None:
@@ -203,22 +226,34 @@ def test_late_requests_are_written_beside_and_get_what_they_get_alone(policy: Po
         long = await begun(engine, asked(2))
         beside = await asyncio.gather(*(engine.write(request, SHORT) for request in late))
         assert [one.tokens for one in beside] == [one.tokens for one in alone]
-        assert all(one.done() for one in long) == (memory == "plain"), "which takes none in before all have gone"
-        for request, one in zip([*late, *asked(2)], [*beside, *[await one for one in long]], strict=True):
-            assert torch.allclose(learned(policy, request, one), torch.tensor(one.logprobs), atol=1e-4)
+        assert all(one.done() for one in long) == (memory == "plain"), (
+            "which takes none in before all have gone"
+        )
+        for request, one in zip(
+            [*late, *asked(2)], [*beside, *[await one for one in long]], strict=True
+        ):
+            assert torch.allclose(
+                learned(policy, request, one), torch.tensor(one.logprobs), atol=1e-4
+            )
 
     run(test())
 
 
-def test_memory_grows_with_a_longer_prompt_a_longer_completion_and_more_rows(policy: Policy, memory: str) -> None:
+def test_memory_grows_with_a_longer_prompt_a_longer_completion_and_more_rows(
+    policy: Policy, memory: str
+) -> None:
     wide = [Request(tuple(range(1, 7)) * 20, 60 + n) for n in range(40)]
 
     async def test() -> None:
         engine = TorchEngine(policy)
         long = await begun(engine, asked(2))
         beside = await asyncio.gather(*(engine.write(request, Sampling(450)) for request in wide))
-        for request, one in zip([*wide, *asked(2)], [*beside, *[await one for one in long]], strict=True):
-            assert torch.allclose(learned(policy, request, one), torch.tensor(one.logprobs), atol=1e-4)
+        for request, one in zip(
+            [*wide, *asked(2)], [*beside, *[await one for one in long]], strict=True
+        ):
+            assert torch.allclose(
+                learned(policy, request, one), torch.tensor(one.logprobs), atol=1e-4
+            )
 
     run(test())
 
@@ -238,7 +273,9 @@ def test_two_ways_of_sampling_go_on_side_by_side(policy: Policy, memory: str) ->
     run(test())
 
 
-def test_an_engine_that_is_left_writes_no_more_and_leaves_no_thread(policy: Policy, steps: list[int]) -> None:
+def test_an_engine_that_is_left_writes_no_more_and_leaves_no_thread(
+    policy: Policy, steps: list[int]
+) -> None:
     async def test() -> None:
         async with open_engine(policy, EngineSettings()) as engine:
             writing = asyncio.create_task(engine.write(asked()[0], Sampling(3000)))

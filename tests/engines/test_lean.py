@@ -39,8 +39,12 @@ def logits(model: Any, slots: Slots) -> list[torch.Tensor]:
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("lora", [None, LoraSettings(rank=4)])
 @torch.inference_mode()
-def test_lean_steps_give_the_logits_of_the_model(tmp_path: Path, kind: str, lora: LoraSettings | None) -> None:
-    model = changed(load_policy(PolicySettings(model=str(checkpoint(tmp_path, kind)), lora=lora, device="cpu")))
+def test_lean_steps_give_the_logits_of_the_model(
+    tmp_path: Path, kind: str, lora: LoraSettings | None
+) -> None:
+    model = changed(
+        load_policy(PolicySettings(model=str(checkpoint(tmp_path, kind)), lora=lora, device="cpu"))
+    )
     steps = lean(model)
     assert steps
     calls: list[int] = []
@@ -52,7 +56,8 @@ def test_lean_steps_give_the_logits_of_the_model(tmp_path: Path, kind: str, lora
 
 
 def test_what_is_not_known_or_altered_has_no_lean_steps(tmp_path: Path) -> None:
-    kinds = {kind: load_policy(PolicySettings(model=str(checkpoint(tmp_path, kind)), device="cpu")).model
+    kinds = {kind: load_policy(PolicySettings(model=str(checkpoint(tmp_path, kind)),
+    device="cpu")).model
              for kind in ("gpt2", "gemma2")}  # fmt: skip
     kinds["float32 head"] = tiny_policy(tmp_path, dtype="bfloat16", float32_head=True).model
     assert [name for name, model in kinds.items() if lean(model)] == []

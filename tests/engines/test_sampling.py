@@ -13,12 +13,22 @@ from assay.engines.torch.sampling import draw, narrowed, uniforms
 
 def test_streams_are_splitmix64() -> None:
     keys = torch.full((5,), 1234567)
-    known = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
-    assert uniforms(keys, torch.arange(5)).tolist() == [(number >> 11) * 2.0**-53 for number in known]
+    known = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
+    assert uniforms(keys, torch.arange(5)).tolist() == [
+        (number >> 11) * 2.0**-53 for number in known
+    ]
 
 
 def test_streams_are_uniform_and_unlike() -> None:
-    many = uniforms(torch.arange(2000).repeat_interleave(50), torch.arange(50).repeat(2000)).view(2000, 50)
+    many = uniforms(torch.arange(2000).repeat_interleave(50), torch.arange(50).repeat(2000)).view(
+        2000, 50
+    )
     counts = torch.histc(many.float(), 20, 0, 1)
     assert ((counts - 5000).abs() < 5 * 5000**0.5).all()
     assert abs(torch.corrcoef(many[:2])[0, 1].item()) < 0.5
@@ -36,13 +46,17 @@ def test_a_row_takes_the_token_in_whose_share_its_chance_falls() -> None:
 
 def test_the_last_chance_never_takes_a_token_that_cannot_be() -> None:
     logits = torch.cat([torch.randn(200, 999), torch.full((200, 1), -torch.inf)], dim=-1)
-    tokens, logprobs = draw(logits, Sampling(1), torch.full((200,), 1 - 2.0**-53, dtype=torch.float64))
+    tokens, logprobs = draw(
+        logits, Sampling(1), torch.full((200,), 1 - 2.0**-53, dtype=torch.float64)
+    )
     assert (tokens < 999).all()
     assert logprobs.isfinite().all()
 
 
 def test_the_first_chance_never_takes_a_token_that_cannot_be() -> None:
-    tokens, _ = draw(torch.tensor([[-torch.inf, 1.0, 1.0]]), Sampling(1), torch.zeros(1, dtype=torch.float64))
+    tokens, _ = draw(
+        torch.tensor([[-torch.inf, 1.0, 1.0]]), Sampling(1), torch.zeros(1, dtype=torch.float64)
+    )
     assert tokens.tolist() == [1]
 
 
@@ -58,7 +72,9 @@ def test_temperature_and_narrowing_are_in_the_log_probabilities() -> None:
 
 
 def test_greedy_takes_the_likeliest_with_its_log_probability_at_temperature_1() -> None:
-    tokens, logprobs = draw(torch.tensor([[0.1, 0.7, 0.2]]).log(), Sampling(1, temperature=0.0), torch.zeros(1))
+    tokens, logprobs = draw(
+        torch.tensor([[0.1, 0.7, 0.2]]).log(), Sampling(1, temperature=0.0), torch.zeros(1)
+    )
     assert tokens.tolist() == [1]
     assert logprobs.tolist() == pytest.approx([math.log(0.7)], abs=1e-6)
 

@@ -27,7 +27,11 @@ def expected(model: Any, texts: list[tuple[int, ...]]) -> Tensor:
     rows = []
     for text in texts:
         tokens = torch.tensor([text])
-        rows.append(forward(model, tokens, torch.ones_like(tokens), torch.arange(len(text)).unsqueeze(0), None)[0])
+        rows.append(
+            forward(
+                model, tokens, torch.ones_like(tokens), torch.arange(len(text)).unsqueeze(0), None
+            )[0]
+        )
     return torch.stack(rows)
 
 
@@ -91,14 +95,17 @@ def test_the_model_attends_as_before_afterwards(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "takes"), [("llama", True), ("qwen2", True), ("gpt2", True), ("gemma2", False), ("mistral", False)]
+    ("kind", "takes"),
+    [("llama", True), ("qwen2", True), ("gpt2", True), ("gemma2", False), ("mistral", False)],
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_models_with_sliding_windows_write_through_their_own_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, takes: bool, dtype: Any
 ) -> None:
     monkeypatch.setattr(slots_file, "UNKNOWN", ())
-    policy = load_policy(PolicySettings(model=str(checkpoint(tmp_path, kind)), device="cpu", dtype=dtype))
+    policy = load_policy(
+        PolicySettings(model=str(checkpoint(tmp_path, kind)), device="cpu", dtype=dtype)
+    )
     assert takes_slots(policy.model) is takes
 
 
@@ -118,7 +125,9 @@ def test_a_model_that_slots_get_wrong_writes_through_its_own_cache_and_the_log_s
     assert "its own cache, which is slower" in caplog.text
 
 
-def test_a_model_that_is_wrong_with_any_cache_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_wrong_with_any_cache_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = tiny_policy(tmp_path).model
 
     def broken(self: Slots | Plain, tokens: Tensor) -> Tensor:
@@ -126,5 +135,7 @@ def test_a_model_that_is_wrong_with_any_cache_is_refused(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(Slots, "step", broken)
     monkeypatch.setattr(Plain, "step", broken)
-    with pytest.raises(ModelError, match="LlamaForCausalLM cannot be decoded with its cache: logits differ by nan"):
+    with pytest.raises(
+        ModelError, match="LlamaForCausalLM cannot be decoded with its cache: logits differ by nan"
+    ):
         takes_slots(model)

@@ -42,7 +42,8 @@ class Written:
 
 def write(
     policy: Policy, requests: Sequence[Asked], sampling: Sampling, seed: int = 1,
-    settings: EngineSettings | None = None, engine: TorchEngine | None = None, stop: tuple[str, ...] = (),
+    settings: EngineSettings | None = None, engine: TorchEngine | None = None, stop: tuple[str,
+    ...] = (),
     seeds: list[int] | None = None,
 ) -> list[Written]:  # fmt: skip
     """In the order they end; request n has the seed `seeds[n]`, or one of its own."""
@@ -57,7 +58,9 @@ def write(
             completion = await writer.write(Request(requests[place][0], own, stop), sampling)
             found.append(Written(place, member, completion))
 
-        await asyncio.gather(*(one(n, member) for n, (_, count) in enumerate(requests) for member in range(count)))
+        await asyncio.gather(
+            *(one(n, member) for n, (_, count) in enumerate(requests) for member in range(count))
+        )
 
     asyncio.run(all_of_it())
     return found
@@ -84,13 +87,19 @@ def learned(
     policy: Policy, prompt: tuple[int, ...], written: tuple[int, ...], temperature: float = 1.0
 ) -> torch.Tensor:
     """What the learner makes of the tokens that were written."""
-    batch = to_batch([Sample(prompt + written, (False,) * len(prompt) + (True,) * len(written))], 0, policy.device)
+    batch = to_batch(
+        [Sample(prompt + written, (False,) * len(prompt) + (True,) * len(written))],
+        0,
+        policy.device,
+    )
     return forward(policy.model, batch, temperature).logprobs[batch.mask].detach()
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6, 0.0])
 @pytest.mark.parametrize("kind", ["tiny", "qwen2", "llama+lora", "qwen2+lora", "gpt2", "gemma2"])
-def test_log_probabilities_equal_the_learners(tmp_path: Path, kind: str, temperature: float) -> None:
+def test_log_probabilities_equal_the_learners(
+    tmp_path: Path, kind: str, temperature: float
+) -> None:
     policy = policy_of(tmp_path, kind)
     requests = requests_for(policy, 6)
     few_at_once = EngineSettings(tokens=16 * (24 + max(len(prompt) for prompt, _ in requests)))
@@ -101,14 +110,20 @@ def test_log_probabilities_equal_the_learners(tmp_path: Path, kind: str, tempera
 
 
 @pytest.mark.parametrize("kind", ["tiny", "qwen2+lora"])
-def test_inside_a_nucleus_log_probabilities_are_the_learners_shared_out_over_it(tmp_path: Path, kind: str) -> None:
+def test_inside_a_nucleus_log_probabilities_are_the_learners_shared_out_over_it(
+    tmp_path: Path, kind: str
+) -> None:
     policy = policy_of(tmp_path, kind)
     requests = requests_for(policy, 6)
     for written in write(policy, requests, Sampling(16, 0.8, top_p=0.6)):
         prompt, completion = requests[written.request][0], written.completion
         with torch.no_grad():
-            logits = policy.model(torch.tensor([prompt + completion.tokens])).logits[0, len(prompt) - 1 : -1]
-        for row, token, found in zip(logits / 0.8, completion.tokens, completion.logprobs, strict=True):
+            logits = policy.model(torch.tensor([prompt + completion.tokens])).logits[
+                0, len(prompt) - 1 : -1
+            ]
+        for row, token, found in zip(
+            logits / 0.8, completion.tokens, completion.logprobs, strict=True
+        ):
             probabilities = row.softmax(-1)
             likelier = probabilities[probabilities > probabilities[token]].sum().item()
             assert likelier < 0.6 + 1e-4, "it lies in the nucleus"
@@ -121,7 +136,9 @@ def test_inside_a_nucleus_log_probabilities_are_the_learners_shared_out_over_it(
 def test_every_request_gets_its_completions_with_version_and_end(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     found = write(policy, requests_for(policy, 3), Sampling(5))
-    assert sorted((w.request, w.member) for w in found) == [(r, m) for r in range(5) for m in range(3)]
+    assert sorted((w.request, w.member) for w in found) == [
+        (r, m) for r in range(5) for m in range(3)
+    ]
     for written in found:
         completion = written.completion
         ended_by_token = completion.tokens[-1] in policy.chat.stop_tokens
@@ -133,7 +150,9 @@ def test_every_request_gets_its_completions_with_version_and_end(tmp_path: Path)
 
 def test_equal_seeds_write_the_same_and_other_seeds_something_else(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
-    first, same, other = (write(policy, requests_for(policy, 4), Sampling(12), seed) for seed in (1, 1, 2))
+    first, same, other = (
+        write(policy, requests_for(policy, 4), Sampling(12), seed) for seed in (1, 1, 2)
+    )
     assert first == same
     assert {w.completion.tokens for w in first} != {w.completion.tokens for w in other}
 
@@ -149,7 +168,9 @@ def test_a_request_with_a_seed_gets_the_same_alone_and_in_any_company(tmp_path: 
     alone = of(0, write(policy, [(prompt, 3)], Sampling(60), seeds=[9]))
     beside = of(5, write(policy, [*company, (prompt, 3)], Sampling(60), seeds=[0, 1, 2, 3, 4, 9]))
     both = [company[0], (prompt, 3)]
-    one_by_one = of(1, write(policy, both, Sampling(60), settings=EngineSettings(tokens=1), seeds=[0, 9]))
+    one_by_one = of(
+        1, write(policy, both, Sampling(60), settings=EngineSettings(tokens=1), seeds=[0, 9])
+    )
     assert alone == beside == one_by_one
     assert of(0, write(policy, [(prompt, 3)], Sampling(60), seeds=[8])) != alone
     assert len(set(alone.values())) == 3
@@ -191,7 +212,11 @@ def test_a_bfloat16_copy_writes_and_follows_what_is_learned(tmp_path: Path) -> N
     differences = []
     for written in (after := write(policy, requests, Sampling(8), engine=engine)):
         prompt, completion = requests[written.request][0], written.completion
-        differences.append((learned(policy, prompt, completion.tokens) - torch.tensor(completion.logprobs)).abs().max())
+        differences.append(
+            (learned(policy, prompt, completion.tokens) - torch.tensor(completion.logprobs))
+            .abs()
+            .max()
+        )
     assert 1e-4 < max(map(float, differences)) < 0.1
     assert after != before
     assert next(iter(policy.trainable.values())).dtype == torch.float32
@@ -221,7 +246,9 @@ def test_no_more_tokens_than_the_settings_allow_are_held_at_once(
     found = write(policy, requests, Sampling(4), engine=engine)
     assert held[:2] == [4, 5], "the probe's; then 59 tokens are 5 rows of 6 + 4, across the groups"
     assert max(held) == 5
-    assert sorted((w.request, w.member) for w in found) == [(0, m) for m in range(7)] + [(1, m) for m in range(6)]
+    assert sorted((w.request, w.member) for w in found) == [(0, m) for m in range(7)] + [
+        (1, m) for m in range(6)
+    ]
     held.clear()
     assert len(write(policy, requests, Sampling(4), settings=EngineSettings(tokens=1))) == 13
     assert held[1:] == [1] * 13, "at least one row at a time"
@@ -230,14 +257,18 @@ def test_no_more_tokens_than_the_settings_allow_are_held_at_once(
     assert held[1:] == [512, 8]
 
 
-def test_when_memory_runs_out_the_setting_to_lower_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_memory_runs_out_the_setting_to_lower_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     policy = tiny_policy(tmp_path)
 
     def full(*given: object, **named: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
 
     monkeypatch.setattr(policy.model, "forward", full)
-    with pytest.raises(MachineError, match=r"cpu has no room for 9 completions .* 11 tokens.*lower engine\.tokens"):
+    with pytest.raises(
+        MachineError, match=r"cpu has no room for 9 completions .* 11 tokens.*lower engine\.tokens"
+    ):
         write(policy, [((5,), 20)], Sampling(10), settings=EngineSettings(tokens=100))
 
 
@@ -256,7 +287,9 @@ def test_a_stop_string_ends_a_completion_and_is_cut_from_its_text(tmp_path: Path
     plain = write(policy, requests_for(policy, 4), Sampling(30))
     text = "".join(w.completion.text for w in plain)
     word = next(
-        text[n : n + 2] for n in range(20, len(text)) if text[n : n + 2].isascii() and text[n : n + 2].isalnum()
+        text[n : n + 2]
+        for n in range(20, len(text))
+        if text[n : n + 2].isascii() and text[n : n + 2].isalnum()
     )
     stopped = write(policy, requests_for(policy, 4), Sampling(30), stop=(word,))
     assert all(word not in w.completion.text for w in stopped)
@@ -281,8 +314,15 @@ def test_a_stop_string_of_many_tokens_is_seen(tmp_path: Path) -> None:
 def small_model() -> tuple[Policy, Any]:
     """Seven tokens and far from uniform; nothing ends a completion."""
     torch.manual_seed(0)
-    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=7, bos_token_id=None, eos_token_id=None, **shape)).eval()
+    shape = {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    model = LlamaForCausalLM(
+        LlamaConfig(vocab_size=7, bos_token_id=None, eos_token_id=None, **shape)
+    ).eval()
     model.lm_head.weight.data.mul_(8)
     chat: Any = SimpleNamespace(stop_tokens=frozenset(), text=lambda tokens: "")
     return Policy(model, chat, torch.device("cpu"), 0), model
@@ -290,7 +330,12 @@ def small_model() -> tuple[Policy, Any]:
 
 @pytest.mark.parametrize(
     "sampling",
-    [Sampling(2), Sampling(2, 0.7, top_p=0.9), Sampling(2, 1.3, top_k=4), Sampling(2, top_k=5, top_p=0.95, min_p=0.1)],
+    [
+        Sampling(2),
+        Sampling(2, 0.7, top_p=0.9),
+        Sampling(2, 1.3, top_k=4),
+        Sampling(2, top_k=5, top_p=0.95, min_p=0.1),
+    ],
 )
 def test_pairs_of_tokens_are_as_frequent_as_those_of_transformers(sampling: Sampling) -> None:
     policy, model = small_model()
@@ -298,18 +343,22 @@ def test_pairs_of_tokens_are_as_frequent_as_those_of_transformers(sampling: Samp
     ours = [w.completion.tokens for w in write(policy, [(prompt, 4000)], sampling)]
     torch.manual_seed(5)
     theirs = model.generate(
-        input_ids=torch.tensor([prompt] * 4000), attention_mask=torch.ones((4000, 3), dtype=torch.int64),
+        input_ids=torch.tensor([prompt] * 4000), attention_mask=torch.ones((4000, 3),
+        dtype=torch.int64),
         max_new_tokens=2, do_sample=True, temperature=sampling.temperature, top_k=sampling.top_k,
         top_p=sampling.top_p, min_p=sampling.min_p, pad_token_id=0,
     )[:, 3:]  # fmt: skip
     here, there = (
-        torch.bincount(torch.tensor(them) @ torch.tensor([7, 1]), minlength=49) for them in (ours, theirs.tolist())
+        torch.bincount(torch.tensor(them) @ torch.tensor([7, 1]), minlength=49)
+        for them in (ours, theirs.tolist())
     )
     both = here + there
     statistic = ((here - there) ** 2 / both.clamp(min=1)).sum().item()
     degrees = int((both > 0).sum()) - 1
     assert degrees > 5
-    assert statistic < degrees + 3.1 * (2 * degrees) ** 0.5 + 4, "the 99.9 % point of chi-square, or a little more"
+    assert statistic < degrees + 3.1 * (2 * degrees) ** 0.5 + 4, (
+        "the 99.9 % point of chi-square, or a little more"
+    )
     assert ((here > 20) <= (there > 0)).all()
     assert ((there > 20) <= (here > 0)).all(), "the same tokens are left out"
 
@@ -320,7 +369,9 @@ def test_sampled_frequencies_follow_the_policy(tmp_path: Path) -> None:
     found = write(policy, [(prompt, 2000)], Sampling(1))
     with torch.no_grad():
         probabilities = torch.softmax(policy.model(torch.tensor([prompt])).logits[0, -1], -1)
-    counts = torch.bincount(torch.tensor([w.completion.tokens[0] for w in found]), minlength=len(probabilities))
+    counts = torch.bincount(
+        torch.tensor([w.completion.tokens[0] for w in found]), minlength=len(probabilities)
+    )
     top = probabilities.topk(20).indices
     expected = probabilities[top] * 2000
     assert ((counts[top] - expected).abs() < 5 * expected.sqrt() + 1).all()

@@ -1,4 +1,6 @@
-"""What of the vLLM engine needs no vLLM: completions made of pieces, the probe, the keeper of a server's processes."""
+"""What of the vLLM engine needs no vLLM: completions made of pieces, the probe, the keeper of a
+server's processes.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,13 @@ from tests.policies import tiny_policy
 T = TypeVar("T")
 
 
-def test_a_stop_string_across_two_pieces_ends_the_completion_at_its_last_token(tmp_path: Path) -> None:
+def test_a_stop_string_across_two_pieces_ends_the_completion_at_its_last_token(
+    tmp_path: Path,
+) -> None:
     chat = tiny_policy(tmp_path).chat
-    tokens = [chat.tokenizer(letter, add_special_tokens=False)["input_ids"][0] for letter in "abXYcd"]
+    tokens = [
+        chat.tokenizer(letter, add_special_tokens=False)["input_ids"][0] for letter in "abXYcd"
+    ]
     draft = Draft(Request((5,), 0, ("XY", "d")), 9, chat)
     draft.add(Piece(tokens[:3], [-1.0, -2.0, -3.0], ["w"] * 3, "abort"), [1, 1, 1])
     assert draft.completion() is None
@@ -56,7 +62,9 @@ def test_a_probe_allows_rounding_and_no_more() -> None:
             new.check(found, None, "float32")
     with pytest.raises(MachineError, match="the policy has moved, and it has not"):
         new.check([-1.0, -2.0], (old, [-1.0, -2.0]), "float32")
-    assert new.check([-1.0, -2.0], (old, [-1.0, -2.0]), "bfloat16") == pytest.approx(5e-4), "it may round to the same"
+    assert new.check([-1.0, -2.0], (old, [-1.0, -2.0]), "bfloat16") == pytest.approx(5e-4), (
+        "it may round to the same"
+    )
 
 
 STUBBORN = """
@@ -88,7 +96,9 @@ def test_all_processes_of_a_server_end(tmp_path: Path, what: str) -> None:
     here.mkdir()
     folder.mkdir()
     owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, STUBBORN, str(here), str(folder)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", OWNER, STUBBORN, str(here), str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert owner.stdout
     keeper = int(owner.stdout.readline())

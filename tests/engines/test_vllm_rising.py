@@ -1,4 +1,6 @@
-"""Weights that come while a server is brought up again: a server of ours that only keeps to the protocol."""
+"""Weights that come while a server is brought up again: a server of ours that only keeps to the
+protocol.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ class Served:
     async def score(self, *_: object) -> float:
         return 0.0
 
-    async def write(self, model: object, prompt: object, sampling: Sampling, *_: Sequence[object]) -> Piece:
+    async def write(
+        self, model: object, prompt: object, sampling: Sampling, *_: Sequence[object]
+    ) -> Piece:
         interrupted = asyncio.Event()
         self.asked.add(interrupted)
         count = 0
@@ -95,7 +99,9 @@ class NoWeights:
         await asyncio.sleep(0.002)
 
 
-def served_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unfinished: Any) -> tuple[Any, VllmEngine]:
+def served_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unfinished: Any
+) -> tuple[Any, VllmEngine]:
     """A server, and the engine that writes through it."""
     probe = SimpleNamespace(tokens=(1, 2), prefixes=(1,), check=lambda *_: 0.0)
     monkeypatch.setattr(engine_file, "make_probe", lambda policy: probe)
@@ -116,7 +122,9 @@ def test_weights_that_come_while_a_server_is_brought_up_again_arrive(
     async def test() -> None:
         served, engine = served_by(tmp_path, monkeypatch, unfinished)
         await engine.load(engine._policy, 0)
-        writing = [asyncio.create_task(engine.write(Request((1, n), n), Sampling(40))) for n in range(4)]
+        writing = [
+            asyncio.create_task(engine.write(Request((1, n), n), Sampling(40))) for n in range(4)
+        ]
         await asyncio.sleep(0.05)
         if killed:
             served.dead = True
@@ -131,7 +139,9 @@ def test_weights_that_come_while_a_server_is_brought_up_again_arrive(
     asyncio.run(test())
 
 
-@pytest.mark.parametrize(("unfinished", "versions"), [("interrupt", {0, 1}), ("finish", {0}), ("auto", {0})])
+@pytest.mark.parametrize(
+    ("unfinished", "versions"), [("interrupt", {0, 1}), ("finish", {0}), ("auto", {0})]
+)
 def test_what_is_being_written_ends_with_the_new_weights_or_with_the_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unfinished: str, versions: set[int]
 ) -> None:

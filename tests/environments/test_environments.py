@@ -22,7 +22,10 @@ PAGE = (Path(__file__).parent.parent.parent / "docs" / "environments.md").read_t
     ("table", "complaint"),
     [
         ({"name": "repairs"}, "unknown environment 'repairs'; did you mean 'repair'?"),
-        ({"name": "repair", "turnss": 3}, r"environment\.turnss.*did you mean 'environment\.turns'"),
+        (
+            {"name": "repair", "turnss": 3},
+            r"environment\.turnss.*did you mean 'environment\.turns'",
+        ),
         ({"name": "repair", "turns": "three"}, r"environment\.turns.*integer"),
         ({"name": "single_turn", "turns": 3}, r"environment\.turns"),
         ({"name": "python_tool", "turns": 1}, r"environment\.turns.*greater than or equal to 2"),
@@ -39,7 +42,9 @@ def test_repair_needs_one_task_with_a_visible_check() -> None:
     repair = environments.build({"name": "repair"})
     environments.require_fit(repair, [hidden, ADD], "mine.jsonl")
     environments.require_fit(environments.build({"name": "single_turn"}), [hidden], "mine.jsonl")
-    with pytest.raises(DataError, match=r"'repair' needs a visible check, and no task of 'mine\.jsonl' has one"):
+    with pytest.raises(
+        DataError, match=r"'repair' needs a visible check, and no task of 'mine\.jsonl' has one"
+    ):
         environments.require_fit(repair, [hidden, hidden], "mine.jsonl")
 
 

@@ -1,4 +1,6 @@
-"""Rollouts that run Python before they answer: what is told and shown, what is judged, and who pays for a machine."""
+"""Rollouts that run Python before they answer: what is told and shown, what is judged, and who pays
+for a machine.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ from tests.rollout.test_play import learned, played
 from tests.scripted import ScriptedEngine
 
 ALONE = "Python in <code>...</code> is run, and its output shown, before you answer."
-USE = "Python in <code>...</code> is run, and its output shown, before you answer; try_examples() tries the examples."
+USE = (
+    "Python in <code>...</code> is run, and its output shown, before you answer; try_examples()"
+    " tries the examples."
+)
 SEEN = "assert f(1, 2) == 3"
 """The visible check of the task that is talked about."""
 TOLD = f"# {USE}\n# {SEEN}\n"
@@ -55,7 +60,9 @@ class Plain:
 def told(
     *replies: str, upset: Callable[[Judge], None] = lambda _: None, **settings: Any
 ) -> tuple[Rollout, list[tuple[str, ...]]]:
-    """The rollout of these replies, cut where the engine would stop; and what it was to stop at each time."""
+    """The rollout of these replies, cut where the engine would stop; and what it was to stop at
+    each time.
+    """
     stops: list[tuple[str, ...]] = []
 
     async def run() -> Rollout:
@@ -70,16 +77,27 @@ def told(
 
             engine = ScriptedEngine(script, lambda text: [ord(letter) for letter in text])
             talk = environments.build({"name": "python_tool"} | settings)
-            means = Means(engine, judge, Plain(), talk, rewards.build({"tests": {}}), Sampling(1000))  # type: ignore[arg-type]
+            reward, sampling = rewards.build({"tests": {}}), Sampling(1000)
+            means = Means(engine, judge, Plain(), talk, reward, sampling)  # type: ignore[arg-type]
             return await attempt(Prompted(ADD, (1,)), means, seed=0)
 
     return asyncio.run(run()), stops
 
 
 def test_code_is_run_with_its_state_kept_and_the_first_reply_without_any_is_judged() -> None:
-    rollout, stops = told("Let me see.\n<code>x = 20\nprint(x)</code>", "<code>\nx + 1\n</code>", RIGHT, turns=4)
-    assert [turn.observation for turn in rollout.turns] == ["<output>\n20\n</output>", "<output>\n21\n</output>", ""]
-    assert [turn.execution and turn.execution.verdict for turn in rollout.turns] == [None, None, Verdict.PASS]
+    rollout, stops = told(
+        "Let me see.\n<code>x = 20\nprint(x)</code>", "<code>\nx + 1\n</code>", RIGHT, turns=4
+    )
+    assert [turn.observation for turn in rollout.turns] == [
+        "<output>\n20\n</output>",
+        "<output>\n21\n</output>",
+        "",
+    ]
+    assert [turn.execution and turn.execution.verdict for turn in rollout.turns] == [
+        None,
+        None,
+        Verdict.PASS,
+    ]
     assert rollout.score is not None
     assert rollout.score.total == 1
     assert stops == [("</code>",)] * 3
@@ -95,30 +113,43 @@ def test_the_last_turn_is_an_answer_and_no_code_is_run_in_it() -> None:
 
 def test_a_limit_is_shown_and_the_rollout_goes_on() -> None:
     rollout, _ = told("<code>import os; os._exit(1)</code>", RIGHT)
-    assert rollout.turns[0].observation == "<output>\n[exited with status 1: the interpreter was ended]\n</output>"
+    assert (
+        rollout.turns[0].observation
+        == "<output>\n[exited with status 1: the interpreter was ended]\n</output>"
+    )
     assert rollout.passed
 
 
 def test_output_that_looks_like_a_verdict_decides_nothing() -> None:
-    rollout, _ = told("<code>print('</output> PASS, all tests passed')</code>", "def add(a, b): return 3")
+    rollout, _ = told(
+        "<code>print('</output> PASS, all tests passed')</code>", "def add(a, b): return 3"
+    )
     assert rollout.turns[-1].execution is not None
     assert rollout.turns[-1].execution.verdict is Verdict.WRONG
 
 
 def test_a_machine_that_fails_an_interpreter_loses_the_rollout_and_scores_nothing() -> None:
     def kill(judge: Judge) -> None:
-        """End the interpreter when it is stopped; its code does something else when it is run again."""
+        """End the interpreter when it is stopped; its code does something else when it is run
+        again.
+        """
         end = time.monotonic() + 5
-        while not (found := [pid for pid in descendants(judge._line._process.pid) if is_stopped(pid)]):
+        while not (
+            found := [pid for pid in descendants(judge._line._process.pid) if is_stopped(pid)]
+        ):
             assert time.monotonic() < end
         os.kill(found[0], signal.SIGKILL)
 
     rollout, _ = told("<code>import time\ntime.time()</code>", "<code>1</code>", upset=kill)
     assert rollout.score is None
-    assert rollout.failure == "the machine ended an interpreter whose code did not do the same again"
+    assert (
+        rollout.failure == "the machine ended an interpreter whose code did not do the same again"
+    )
 
 
-def test_a_base_model_reads_how_the_tool_is_used_and_the_visible_check_once_before_its_first_prompt() -> None:
+def test_a_base_model_reads_how_the_tool_is_used_and_the_visible_check_once_before_its_first_prompt() -> (
+    None
+):
     code = f"<code>\n{talks.RIGHT}print(f(1, 2))\n"
     rollout, asked = talk(code, talks.RIGHT, environment={"name": "python_tool"})
     first, second = (plain().text(request.prompt) for request in asked)
@@ -138,7 +169,8 @@ def test_a_model_that_chats_is_told_behind_the_request_in_every_turn(tmp_path: P
 def test_nothing_is_told_of_a_hidden_check() -> None:
     for task in load("drills:longer"):
         shown = tells(task)
-        assert [check.source in shown for check in task.checks] == [not check.hidden for check in task.checks]  # type: ignore[union-attr]
+        for check in task.checks:
+            assert (check.source in shown) is not check.hidden  # type: ignore[union-attr]
     assert tells(replace(ADD, checks=(Check("assert f(987) == 1"), Call("[654]", "1")))) == ALONE
     assert tells(Task("t", "", (Exchange("987", "654"),), "")) == ALONE
 
@@ -146,34 +178,47 @@ def test_nothing_is_told_of_a_hidden_check() -> None:
 def test_a_check_that_the_prompt_shows_is_not_told_again() -> None:
     shown = Check("assert f(3) == 4", hidden=False)
     prompt = '"""\nAdd one.\nassert f(3) == 4\n"""\n'
-    assert tells(Task("t", prompt, (shown, Check("assert f(4) == 5", hidden=False)), "f")) == f"{USE}\nassert f(4) == 5"
+    assert (
+        tells(Task("t", prompt, (shown, Check("assert f(4) == 5", hidden=False)), "f"))
+        == f"{USE}\nassert f(4) == 5"
+    )
 
 
 @pytest.mark.parametrize(
     ("check", "shown"),
     [
-        (Call('[1, {"tuple": ["a"]}]', "[2.5]", hidden=False), f"{USE}\nassert f(1, ('a',)) == [2.5]"),
+        (
+            Call('[1, {"tuple": ["a"]}]', "[2.5]", hidden=False),
+            f"{USE}\nassert f(1, ('a',)) == [2.5]",
+        ),
         (Call("[1]", "0.3", tolerance=0.1, hidden=False), ALONE),
         (Call('[{"set": [216, 1]}]', None, hidden=False), ALONE),
         (Exchange("1 2\n", "3\n", hidden=False), f"{ALONE}\nInput:\n1 2\nOutput:\n3"),
         (Check(f"assert f({'1' * 600}) == 3", hidden=False), ALONE),
     ],
 )
-def test_visible_checks_of_every_shape_are_told_where_they_are_short_and_plain(check: Any, shown: str) -> None:
+def test_visible_checks_of_every_shape_are_told_where_they_are_short_and_plain(
+    check: Any, shown: str
+) -> None:
     assert tells(Task("t", "", (check,), "f")) == shown
 
 
 def test_the_examples_can_be_tried_again_after_the_interpreter_was_ended() -> None:
     gone, again = "<code>import os; os._exit(1)\n", f"<code>\n{talks.WRONG}try_examples()\n"
     rollout, _ = talk(gone, again, talks.RIGHT, environment={"name": "python_tool"})
-    assert rollout.turns[1].observation.endswith("assert f(1, 2) == 3 fails: AssertionError()\n</output>")
+    assert rollout.turns[1].observation.endswith(
+        "assert f(1, 2) == 3 fails: AssertionError()\n</output>"
+    )
 
 
 def test_a_demonstration_is_run_with_the_visible_checks_and_then_given() -> None:
     (sample,) = played(talks.RIGHT, name="python_tool")
     code = f"<code>\n{talks.RIGHT}try_examples()\n</code>"
     shown = f"<end># <output>\n# \n# </output>\n{talks.ADD.prompt}"
-    assert plain().tokenizer.decode(sample.tokens) == f"{TOLD}{talks.ADD.prompt}{code}{shown}{talks.RIGHT}<end>"
+    assert (
+        plain().tokenizer.decode(sample.tokens)
+        == f"{TOLD}{talks.ADD.prompt}{code}{shown}{talks.RIGHT}<end>"
+    )
     assert learned(sample) == f"{code}{talks.RIGHT}<end>"
 
 
@@ -187,7 +232,9 @@ def test_one_whose_check_fails_is_read_with_its_traceback_and_the_right_answer_l
 
 def test_without_a_reference_one_whose_check_fails_teaches_nothing() -> None:
     task = replace(talks.ADD, reference=None)
-    assert played(talks.WRONG, talks.RIGHT, name="python_tool", task=task) == played(talks.RIGHT, name="python_tool")
+    assert played(talks.WRONG, talks.RIGHT, name="python_tool", task=task) == played(
+        talks.RIGHT, name="python_tool"
+    )
 
 
 def test_a_task_with_no_visible_check_that_runs_is_played_as_one_reply() -> None:
@@ -197,9 +244,13 @@ def test_a_task_with_no_visible_check_that_runs_is_played_as_one_reply() -> None
         assert learned(sample) == f"{talks.WRONG}<end>"
 
 
-def test_a_demonstration_of_a_model_that_chats_is_run_without_its_fence_after_the_tasks_setup(tmp_path: Path) -> None:
+def test_a_demonstration_of_a_model_that_chats_is_run_without_its_fence_after_the_tasks_setup(
+    tmp_path: Path,
+) -> None:
     chat = chat_of(tmp_path, "auto")
-    task = replace(talks.ADD, setup="THREE = 3", checks=(Check("assert f(1, 2) == THREE", hidden=False),))
+    task = replace(
+        talks.ADD, setup="THREE = 3", checks=(Check("assert f(1, 2) == THREE", hidden=False),)
+    )
     (sample,) = played(talks.RIGHT, name="python_tool", chat=chat, task=task)
     code = f"<code>\n{talks.RIGHT}try_examples()\n</code>"
     assert learned(sample, chat) == f"{code}```python\n{talks.RIGHT}```<|im_end|>"
@@ -209,7 +260,8 @@ def test_code_that_is_cut_off_at_the_limit_is_not_run() -> None:
     cut = "<code>\nprint('run')\n" + "x = 1\n" * 30
     rollout, _ = talk(cut, talks.RIGHT, environment={"name": "python_tool"}, sampling=Sampling(40))
     assert rollout.turns[0].completion.ended == "length"
-    assert rollout.turns[0].observation == (
-        "<output>\nThe code was cut off at the limit of tokens, and not run.\n</output>"
+    assert (
+        rollout.turns[0].observation
+        == "<output>\nThe code was cut off at the limit of tokens, and not run.\n</output>"
     )
     assert rollout.passed

@@ -16,9 +16,14 @@ from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, plain, talk
 SEEN = Check("assert f(1, 2) == 3", hidden=False)
 
 
-def test_the_failing_visible_check_is_shown_with_what_came_out_and_the_program_may_be_mended() -> None:
+def test_the_failing_visible_check_is_shown_with_what_came_out_and_the_program_may_be_mended() -> (
+    None
+):
     rollout, asked = talk(WRONG, RIGHT)
-    assert [turn.observation for turn in rollout.turns] == ["That fails: f(1, 2) gives -1, not 3", ""]
+    assert [turn.observation for turn in rollout.turns] == [
+        "That fails: f(1, 2) gives -1, not 3",
+        "",
+    ]
     assert rollout.passed
     shown = plain().text(asked[1].prompt)
     assert shown == f"{ADD.prompt}{WRONG}# That fails: f(1, 2) gives -1, not 3\n{ADD.prompt}"
@@ -29,7 +34,11 @@ def test_it_ends_when_no_visible_check_fails_and_a_hidden_failure_is_not_told() 
     assert len(asked) == 1
     assert rollout.turns[0].observation == ""
     assert rollout.execution
-    assert (rollout.execution.verdict, rollout.execution.passed, rollout.execution.total) == (Verdict.WRONG, 1, 2)
+    assert (rollout.execution.verdict, rollout.execution.passed, rollout.execution.total) == (
+        Verdict.WRONG,
+        1,
+        2,
+    )
 
 
 def test_nothing_of_a_hidden_check_is_in_any_prompt() -> None:
@@ -42,7 +51,9 @@ def test_nothing_of_a_hidden_check_is_in_any_prompt() -> None:
 
 
 @pytest.mark.parametrize("turns", [1, 2, 3])
-def test_the_last_reply_is_judged_under_all_checks_and_nothing_is_shown_after_it(turns: int) -> None:
+def test_the_last_reply_is_judged_under_all_checks_and_nothing_is_shown_after_it(
+    turns: int,
+) -> None:
     rollout, _ = talk(*[WRONG] * 5, environment={"name": "repair", "turns": turns})
     assert len(rollout.turns) == turns
     assert [turn.execution is None for turn in rollout.turns] == [True] * (turns - 1) + [False]
@@ -95,14 +106,23 @@ def test_checks_of_every_shape_are_told() -> None:
     minus = "def f(a, b):\n    return a - b\n"
     close = Check("assert abs(f(1, 2) - 3) < 1e-6, 'too far'", hidden=False)
     assert told(Task("t", "", (close,), "f"), minus) == f"{close.source}: too far"
-    assert told(Task("t", "", (Call("[1, 2]", "3", hidden=False),), "f"), minus) == "f(1, 2) gives -1, not 3"
+    assert (
+        told(Task("t", "", (Call("[1, 2]", "3", hidden=False),), "f"), minus)
+        == "f(1, 2) gives -1, not 3"
+    )
     reads = Task("t", "", (Exchange("1 2\n", "3\n", hidden=False),), "")
     assert told(reads, "print(7)\n") == "line 1 is '7', not '3', where the input is\n1 2"
 
 
 def test_a_check_is_rewritten_only_where_it_asserts_that_two_things_are_equal() -> None:
     assert sides(Check("assert f([1]) == [2]")) == ("f([1])", "[2]")
-    for source in ("assert f(1)", "assert f(1) == 2 == 2", "x = 1\nassert f(x) == 2", "assert f(1) == 2, 'no'", "a b"):
+    for source in (
+        "assert f(1)",
+        "assert f(1) == 2 == 2",
+        "x = 1\nassert f(x) == 2",
+        "assert f(1) == 2, 'no'",
+        "a b",
+    ):
         assert telling(Check(source)) == Check(source)
 
 

@@ -41,9 +41,16 @@ def evaluation(name: str, passed: int) -> Evaluation:
 
 
 def test_the_learning_curve_of_sft_then_rl_is_a_picture(tmp_path: Path) -> None:
-    sft = metrics(tmp_path / "sft.jsonl", *({"step": step, "loss": 1 / step} for step in range(1, 50)))
-    rows = ({"step": step, "loss": 0.0, "reward/pass_rate": step / 80, "rollout/length": 90.0} for step in range(1, 80))
-    assert learning_curve({"sft": sft, "grpo": metrics(tmp_path / "grpo.jsonl", *rows)}, tmp_path / "curve.png")
+    sft = metrics(
+        tmp_path / "sft.jsonl", *({"step": step, "loss": 1 / step} for step in range(1, 50))
+    )
+    rows = (
+        {"step": step, "loss": 0.0, "reward/pass_rate": step / 80, "rollout/length": 90.0}
+        for step in range(1, 80)
+    )
+    assert learning_curve(
+        {"sft": sft, "grpo": metrics(tmp_path / "grpo.jsonl", *rows)}, tmp_path / "curve.png"
+    )
     assert (tmp_path / "curve.png").read_bytes().startswith(PNG)
 
 
@@ -85,7 +92,10 @@ def test_a_file_that_is_no_metrics_or_absent_is_named_in_the_error(tmp_path: Pat
 def test_stages_side_by_side_are_a_picture_also_at_nought_and_at_a_hundred_percent(
     tmp_path: Path, passed: list[int]
 ) -> None:
-    stages([evaluation(f"stage {index}", count) for index, count in enumerate(passed)], tmp_path / "stages.png")
+    stages(
+        [evaluation(f"stage {index}", count) for index, count in enumerate(passed)],
+        tmp_path / "stages.png",
+    )
     assert (tmp_path / "stages.png").read_bytes().startswith(PNG)
 
 

@@ -8,7 +8,14 @@ import pytest
 from rich.console import Console
 
 from assay.errors import DataError, MachineError
-from assay.evaluate.report import Evaluation, TaskResult, read_report, summarise, table, write_report
+from assay.evaluate.report import (
+    Evaluation,
+    TaskResult,
+    read_report,
+    summarise,
+    table,
+    write_report,
+)
 from assay.maths.estimates import Interval
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
 
@@ -16,7 +23,9 @@ from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn
 def rollout(task: str, verdict: Verdict, *, tokens: int = 4, cut: bool = False) -> Rollout:
     asked = Task(id=task, prompt="add", checks=(Check("assert f(1) == 2"),), entry_point="f")
     ids = tuple(range(tokens))
-    written = Completion("x", ids, (-0.5,) * tokens, "length" if cut else "stop", versions=(0,) * tokens)
+    written = Completion(
+        "x", ids, (-0.5,) * tokens, "length" if cut else "stop", versions=(0,) * tokens
+    )
     turn = Turn(prompt_tokens=(1, 2), completion=written, program="x", execution=Execution(verdict))
     return Rollout(task=asked, turns=(turn,), score=Score(float(verdict is Verdict.PASS)))
 
@@ -50,7 +59,10 @@ def test_an_evaluation_holds_the_hand_computed_numbers() -> None:
 
 
 def test_a_rollout_lost_to_the_machine_is_counted_and_changes_no_number() -> None:
-    without, found = evaluated("sft", TWO_TASKS), evaluated("sft", [lost("a"), *TWO_TASKS, lost("c")])
+    without, found = (
+        evaluated("sft", TWO_TASKS),
+        evaluated("sft", [lost("a"), *TWO_TASKS, lost("c")]),
+    )
     assert found.dropped == 2
     assert found.samples == 3
     assert (found.pass_at, found.interval, found.mean_length) == (
@@ -70,12 +82,16 @@ def test_pass_at_k_goes_as_far_as_the_task_with_the_fewest_judged_samples() -> N
 
 def test_one_sample_a_task_has_wilsons_interval() -> None:
     verdicts = [Verdict.PASS] * 12 + [Verdict.WRONG] * 21
-    found = evaluated("sft", [rollout(f"t{index}", verdict) for index, verdict in enumerate(verdicts)])
+    found = evaluated(
+        "sft", [rollout(f"t{index}", verdict) for index, verdict in enumerate(verdicts)]
+    )
     assert (round(found.interval.low, 2), round(found.interval.high, 2)) == (0.22, 0.53)
 
 
 @pytest.mark.parametrize("rollouts", [[], [lost("a"), lost("b")]])
-def test_an_evaluation_of_nothing_is_the_machines_failure_not_a_zero(rollouts: list[Rollout]) -> None:
+def test_an_evaluation_of_nothing_is_the_machines_failure_not_a_zero(
+    rollouts: list[Rollout],
+) -> None:
     with pytest.raises(MachineError, match="no judged rollout"):
         evaluated("sft", rollouts)
 
@@ -91,7 +107,12 @@ def test_a_later_stage_adds_its_row_and_a_stage_run_again_replaces_its_own(tmp_p
     assert read_report(tmp_path) == []
     worse = evaluated("grpo", [rollout("a", Verdict.WRONG)])
     better = evaluated("grpo", [rollout("a", Verdict.PASS)])
-    for one in (evaluated("base", TWO_TASKS), worse, evaluated("grpo", TWO_TASKS, "mbpp:test"), better):
+    for one in (
+        evaluated("base", TWO_TASKS),
+        worse,
+        evaluated("grpo", TWO_TASKS, "mbpp:test"),
+        better,
+    ):
         write_report(tmp_path, [*read_report(tmp_path), one])
     found = read_report(tmp_path)
     assert [(one.name, one.tasks_spec) for one in found] == [
@@ -102,8 +123,13 @@ def test_a_later_stage_adds_its_row_and_a_stage_run_again_replaces_its_own(tmp_p
     assert found[1].pass_at[1] == 1.0
 
 
-def test_the_page_for_people_shows_rates_intervals_lengths_verdicts_and_losses(tmp_path: Path) -> None:
-    write_report(tmp_path, [evaluated("base", [rollout("a|b", Verdict.PASS), lost("c")]), evaluated("sft", TWO_TASKS)])
+def test_the_page_for_people_shows_rates_intervals_lengths_verdicts_and_losses(
+    tmp_path: Path,
+) -> None:
+    write_report(
+        tmp_path,
+        [evaluated("base", [rollout("a|b", Verdict.PASS), lost("c")]), evaluated("sft", TWO_TASKS)],
+    )
     text = (tmp_path / "report.md").read_text()
     assert "| base | drills:test, 1 x 1 | 100.0% | 20.7% to 100.0% |  | 4 | 0.0% | 1 | 1 |" in text
     assert "| sft | drills:test, 2 x 2 | 25.0% |" in text

@@ -40,11 +40,15 @@ class Server:
     def connection(self) -> HTTPConnection:
         return HTTPConnection("127.0.0.1", self.port, timeout=LONG_SECONDS)
 
-    def ask(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Answer:
+    def ask(
+        self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
         """One request on a connection of its own; a body that is no text is sent as JSON."""
         data = body if isinstance(body, str | bytes) or body is None else json.dumps(body)
         connection = self.connection()
-        connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
+        connection.request(
+            method, path, data, {"Content-Type": "application/json", **(headers or {})}
+        )
         response = connection.getresponse()
         answer = Answer(response.status, response.headers, response.read().decode())
         connection.close()
@@ -70,7 +74,9 @@ def serving(*options: str, environment: Mapping[str, str] | None = None) -> Iter
     """A server that is ready; ended on the way out if it still runs."""
     command = [sys.executable, "-m", "tests.integrations.launch", "--port", "0", *options]
     environ = {**os.environ, **(environment or {})}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environ) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environ
+    ) as process:
         try:
             assert process.stdout
             line = process.stdout.readline()

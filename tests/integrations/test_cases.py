@@ -16,7 +16,9 @@ PAIRS = {"inputs": ["1 2", "3 4", "0 3", "5 5"], "outputs": ["3", "7\n", "3", "1
 ADD: dict[str, Any] = {"fn_name": "add"}
 
 
-@pytest.mark.parametrize("truth", [PAIRS, json.dumps(PAIRS), {"inputs": [["1 2", ""]], "outputs": [["3"]]}])
+@pytest.mark.parametrize(
+    "truth", [PAIRS, json.dumps(PAIRS), {"inputs": [["1 2", ""]], "outputs": [["3"]]}]
+)
 def test_a_program_that_reads_and_prints_is_scored(truth: object) -> None:
     assert compute_score("codecontests", SUM, truth) == 1.0  # type: ignore[arg-type]
 
@@ -29,11 +31,22 @@ def test_a_wrong_program_scores_nothing_or_its_share_of_the_tests() -> None:
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [("1\n2", "3"), ("1\n2", "[3]"), ([1, 2], [3]), ([1, 2], 3), ("[1]\n[2]", "[1, 2]"), ("[1]\n[2]", "[[1, 2]]")],
+    [
+        ("1\n2", "3"),
+        ("1\n2", "[3]"),
+        ([1, 2], [3]),
+        ([1, 2], 3),
+        ("[1]\n[2]", "[1, 2]"),
+        ("[1]\n[2]", "[[1, 2]]"),
+    ],
 )
-def test_a_function_is_called_with_a_line_of_json_for_each_argument(given: object, expected: object) -> None:
+def test_a_function_is_called_with_a_line_of_json_for_each_argument(
+    given: object, expected: object
+) -> None:
     truth = {"fn_name": "add", "inputs": [given], "outputs": [expected]}
-    method = "class Solution:\n    def add(self, a: List[int], b: Optional[int]):\n        return a + b"
+    method = (
+        "class Solution:\n    def add(self, a: List[int], b: Optional[int]):\n        return a + b"
+    )
     assert compute_score("taco", f"```python\n{method}\n```", truth) == 1.0
     assert compute_score("taco", "```python\ndef add(a, b): return a\n```", truth) == 0.0
 
@@ -45,7 +58,9 @@ def test_tuples_count_as_lists_and_numbers_that_are_not_numbers_are_the_judges_o
     assert compute_score("taco", "```python\ninf = 1\ndef f(x): return 1\n```", infinite) == 0.0
 
 
-@pytest.mark.parametrize(("expected", "program"), [("[0, 1]", "return 0"), ("[[0, 1], [5, 6]]", "return [0, 1]")])
+@pytest.mark.parametrize(
+    ("expected", "program"), [("[0, 1]", "return 0"), ("[[0, 1], [5, 6]]", "return [0, 1]")]
+)
 def test_the_first_item_of_a_list_is_no_answer_for_the_list(expected: str, program: str) -> None:
     pair = {"fn_name": "two_sum", "inputs": ["1"], "outputs": [expected]}
     assert compute_score("taco", f"```python\ndef two_sum(x): {program}\n```", pair) == 0.0
@@ -54,8 +69,15 @@ def test_the_first_item_of_a_list_is_no_answer_for_the_list(expected: str, progr
 @pytest.mark.parametrize("wrap", [list, lambda tests: {"assert_case": tests}, json.dumps])
 def test_asserts_are_run_as_they_stand(wrap: Any) -> None:
     tests = ["assert sorted(twice([1])) == [1, 1]", "assert twice([]) == []"]
-    assert compute_score("kodcode", "```python\ndef twice(xs): return xs * 2\n```", wrap(tests)) == 1.0
-    assert compute_score("kodcode", "```python\ndef twice(xs): return xs\n```", wrap(tests), fraction=True) == 0.5
+    assert (
+        compute_score("kodcode", "```python\ndef twice(xs): return xs * 2\n```", wrap(tests)) == 1.0
+    )
+    assert (
+        compute_score(
+            "kodcode", "```python\ndef twice(xs): return xs\n```", wrap(tests), fraction=True
+        )
+        == 0.5
+    )
     cheat = "```python\ndef twice(xs): return xs\ndef sorted(xs): return xs * 2\n```"
     assert compute_score("kodcode", cheat, wrap(tests), fraction=True) == 0.5
 

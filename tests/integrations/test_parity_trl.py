@@ -1,4 +1,6 @@
-"""Our losses are TRL's on the same log-probabilities: its own trainers' loss methods are called with given tensors."""
+"""Our losses are TRL's on the same log-probabilities: its own trainers' loss methods are called
+with given tensors.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ LIMIT = 9
 CLIP = {"clip_low": 0.2, "clip_high": 0.28, "correction": "none"}
 TRL_CLIP = {"epsilon": 0.2, "epsilon_high": 0.28}
 TABLE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "grpo": ({"name": "grpo", "loss_mean": "completions", **CLIP}, {"loss_type": "grpo", **TRL_CLIP}),
+    "grpo": ({"name": "grpo", "loss_mean": "completions", **CLIP}, {"loss_type": "grpo",
+    **TRL_CLIP}),
     "grpo, k3 in the loss": (
         {"name": "grpo", "loss_mean": "completions", "kl": 0.3, "kl_corrected": False, **CLIP},
         {"loss_type": "grpo", "beta": 0.3, "use_bias_correction_kl": False, **TRL_CLIP},
@@ -34,23 +37,28 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"loss_type": "grpo", "beta": 0.3, "use_bias_correction_kl": True, **TRL_CLIP},
     ),
     "dapo": ({"name": "dapo", **CLIP}, {"loss_type": "dapo", **TRL_CLIP}),
-    "dapo, dual clip": ({"name": "dapo", "dual_clip": 1.5, **CLIP}, {"loss_type": "dapo", "delta": 1.5, **TRL_CLIP}),
+    "dapo, dual clip": ({"name": "dapo", "dual_clip": 1.5, **CLIP}, {"loss_type": "dapo",
+    "delta": 1.5, **TRL_CLIP}),
     "dapo, entropy bonus": (
         {"name": "dapo", "entropy_bonus": 0.05, **CLIP},
         {"loss_type": "dapo", "entropy_coef": 0.05, **TRL_CLIP},
     ),
     "dr_grpo": ({"name": "dr_grpo", **CLIP}, {"loss_type": "dr_grpo", **TRL_CLIP}),
-    "cispo": ({"name": "cispo", "clip_high": 0.5, "correction": "none"}, {"loss_type": "cispo", "epsilon_high": 1.5}),
+    "cispo": ({"name": "cispo", "clip_high": 0.5, "correction": "none"}, {"loss_type": "cispo",
+    "epsilon_high": 1.5}),
     "gspo": (
         {"name": "gspo", "clip_low": 0.02, "clip_high": 0.03, "correction": "none"},
-        {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.02, "epsilon_high": 0.03},
+        {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.02,
+        "epsilon_high": 0.03},
     ),
     **{
         f"dapo, {mode}": (
-            {"name": "dapo", **CLIP, "correction": mode, "correction_low": 0.8, "correction_high": 1.3},
+            {"name": "dapo", **CLIP, "correction": mode, "correction_low": 0.8,
+            "correction_high": 1.3},
             {
                 "loss_type": "dapo", "vllm_importance_sampling_mode": mode,
-                "vllm_importance_sampling_clip_min": 0.8, "vllm_importance_sampling_clip_max": 1.3, **TRL_CLIP,
+                "vllm_importance_sampling_clip_min": 0.8, "vllm_importance_sampling_clip_max": 1.3,
+                **TRL_CLIP,
             },
         )
         for mode in ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
@@ -59,11 +67,15 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def make_samples(seed: int = 0) -> list[Sample]:
-    """Six completions of two tasks, off-policy by about a tenth of a nat, with everything that a loss may want."""
+    """Six completions of two tasks, off-policy by about a tenth of a nat, with everything that a
+    loss may want.
+    """
     draw = torch.Generator().manual_seed(seed)
     samples = []
     for number in range(6):
-        prompt, length = (int(torch.randint(low, high, (), generator=draw)) for low, high in ((2, 6), (2, LIMIT)))
+        prompt, length = (
+            int(torch.randint(low, high, (), generator=draw)) for low, high in ((2, 6), (2, LIMIT))
+        )
         mask = (False,) * prompt + (True,) * length
         tokens = tuple(torch.randint(2, 300, (prompt + length,), generator=draw).tolist())
 
@@ -74,8 +86,10 @@ def make_samples(seed: int = 0) -> list[Sample]:
         advantage = float(torch.randn((), generator=draw))
         samples.append(
             Sample(
-                tokens, mask, logprobs=numbers(0.15), old_logprobs=numbers(0.1), reference_logprobs=numbers(0.5),
-                advantages=tuple(advantage * on for on in mask), group=str(number // 2), limit=LIMIT,
+                tokens, mask, logprobs=numbers(0.15), old_logprobs=numbers(0.1),
+                reference_logprobs=numbers(0.5),
+                advantages=tuple(advantage * on for on in mask), group=str(number // 2),
+                limit=LIMIT,
             )
         )  # fmt: skip
     return samples
@@ -92,7 +106,9 @@ def ours(
 
 def shifted(samples: list[Sample], name: str) -> torch.Tensor:
     """[B, C] per-token numbers of the completions alone, as TRL lays them out."""
-    rows = [[value for value, on in zip(getattr(s, name), s.mask, strict=True) if on] for s in samples]
+    rows = [
+        [value for value, on in zip(getattr(s, name), s.mask, strict=True) if on] for s in samples
+    ]
     return torch.tensor([row + [0.0] * (LIMIT - len(row)) for row in rows])
 
 
@@ -135,13 +151,23 @@ def trainer(kind: str, folder: Path, **settings: Any) -> Any:
     made = checkpoint(folder, "llama")
     common = {"output_dir": str(folder / "out"), "use_cpu": True, "bf16": False, "report_to": []}
     common |= {"gradient_checkpointing": False}
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(made), AutoTokenizer.from_pretrained(made)
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(made),
+        AutoTokenizer.from_pretrained(made),
+    )
     if kind == "DPO":
         rows = {"prompt": ["p"], "chosen": ["a"], "rejected": ["b"]}
     else:
         rows = {"prompt": ["p"]}
-        common |= {"max_completion_length": LIMIT, "num_generations": 2, "per_device_train_batch_size": 2}
-    given = {"args": getattr(trl, f"{kind}Config")(**common, **settings), "train_dataset": Dataset.from_dict(rows)}
+        common |= {
+            "max_completion_length": LIMIT,
+            "num_generations": 2,
+            "per_device_train_batch_size": 2,
+        }
+    given = {
+        "args": getattr(trl, f"{kind}Config")(**common, **settings),
+        "train_dataset": Dataset.from_dict(rows),
+    }
     if kind != "DPO":
         given["reward_funcs"] = lambda completions, **_: [0.0] * len(completions)
     found = getattr(trl, f"{kind}Trainer")(model=model, processing_class=tokenizer, **given)
@@ -153,7 +179,9 @@ def compare(theirs: Any, own: torch.Tensor, logprobs: torch.Tensor) -> None:
     """Equal losses, and equal gradients with respect to the log-probabilities."""
     assert own.item() == pytest.approx(theirs.item(), abs=1e-6)
     assert abs(own.item()) > 1e-3
-    (expected,), (found,) = (torch.autograd.grad(loss, logprobs, retain_graph=True) for loss in (theirs, own))
+    (expected,), (found,) = (
+        torch.autograd.grad(loss, logprobs, retain_graph=True) for loss in (theirs, own)
+    )
     assert expected.abs().max() > 1e-3
     assert torch.allclose(found, expected, rtol=0, atol=1e-6)
 
@@ -176,9 +204,15 @@ def test_losses_and_gradients_are_those_of_trls_grpo_trainer(tmp_path: Path, nam
 
 
 def their_weights(samples: list[Sample], inputs: dict[str, Any], mode: str) -> torch.Tensor:
-    """As TRL's `_generate_and_score_completions` has them, where they are no function of their own."""
-    difference = (inputs["old_per_token_logps"] - shifted(samples, "logprobs")) * inputs["completion_mask"]
-    weights: torch.Tensor = (difference.sum(-1, keepdim=True) if mode.startswith("sequence") else difference).exp()
+    """As TRL's `_generate_and_score_completions` has them, where they are no function of their
+    own.
+    """
+    difference = (inputs["old_per_token_logps"] - shifted(samples, "logprobs")) * inputs[
+        "completion_mask"
+    ]
+    weights: torch.Tensor = (
+        difference.sum(-1, keepdim=True) if mode.startswith("sequence") else difference
+    ).exp()
     masked: torch.Tensor = weights.masked_fill((weights < 0.8) | (weights > 1.3), 0.0)
     return weights.clamp(0.8, 1.3) if mode.endswith("truncate") else masked
 
@@ -199,21 +233,32 @@ def test_the_loss_of_dpo_is_that_of_trls_trainer(tmp_path: Path) -> None:
     given = trainer("DPO", tmp_path, beta=0.3, precompute_ref_log_probs=False)
     given.precompute_ref_logps = True
     samples = [
-        replace(s, advantages=tuple((1.0, -1.0)[n % 2] * on for on in s.mask)) for n, s in enumerate(make_samples())
+        replace(s, advantages=tuple((1.0, -1.0)[n % 2] * on for on in s.mask))
+        for n, s in enumerate(make_samples())
     ]
     chosen_first = samples[::2] + samples[1::2]
     batch = to_batch(chosen_first, 0, torch.device("cpu"))
     logprobs = (-3 + torch.randn(batch.tokens.shape)).masked_fill(~batch.mask, 0.0).requires_grad_()
-    inputs = {"input_ids": batch.tokens, "attention_mask": batch.attention, "completion_mask": batch.mask.long()}
+    inputs = {
+        "input_ids": batch.tokens,
+        "attention_mask": batch.attention,
+        "completion_mask": batch.mask.long(),
+    }
     assert batch.reference_logprobs is not None
     inputs |= dict(
-        zip(("ref_chosen_logps", "ref_rejected_logps"), batch.reference_logprobs.sum(-1).chunk(2), strict=True)
+        zip(
+            ("ref_chosen_logps", "ref_rejected_logps"),
+            batch.reference_logprobs.sum(-1).chunk(2),
+            strict=True,
+        )
     )
 
     def model(**_: Any) -> Any:
         masked = logprobs[:, 1:].masked_fill(~batch.mask[:, 1:], 0.0)
         zeros = torch.zeros_like(masked)
-        return SimpleNamespace(log_probs=masked, entropy=zeros, mean_logits=zeros, is_top1=zeros.bool())
+        return SimpleNamespace(
+            log_probs=masked, entropy=zeros, mean_logits=zeros, is_top1=zeros.bool()
+        )
 
     loss = given._compute_loss(model, inputs, return_outputs=False)
     compare(loss, ours({"name": "dpo", "beta": 0.3}, chosen_first, logprobs, logprobs), logprobs)
@@ -224,7 +269,9 @@ def test_through_the_model_itself_the_gradients_of_all_weights_are_trls(tmp_path
     inputs = trl_inputs(samples)
     del inputs["old_per_token_logps"]
     given._compute_loss(given.model, inputs).backward()
-    expected = {name: p.grad.clone() for name, p in given.model.named_parameters() if p.grad is not None}
+    expected = {
+        name: p.grad.clone() for name, p in given.model.named_parameters() if p.grad is not None
+    }
     given.model.zero_grad()
     algorithm = algorithms["dapo"].build({"name": "dapo", **CLIP})
     on_policy = [replace(sample, old_logprobs=()) for sample in samples]
@@ -233,18 +280,27 @@ def test_through_the_model_itself_the_gradients_of_all_weights_are_trls(tmp_path
     torch.autograd.backward(masked_sum(losses * batch.weights, batch.mask))
     for name, parameter in given.model.named_parameters():
         assert parameter.grad is not None
-        assert torch.allclose(parameter.grad, expected[name], rtol=0, atol=1e-6 * max(1, expected[name].abs().max())), (
-            name
-        )
+        assert torch.allclose(
+            parameter.grad, expected[name], rtol=0, atol=1e-6 * max(1, expected[name].abs().max())
+        ), name
 
 
 @pytest.mark.parametrize("scale", ["group", "batch", "none"])
 def test_advantages_are_trls_but_for_its_deviation_of_samples_and_its_epsilon(scale: Any) -> None:
     from trl.trainer.utils import nanstd
 
-    rewards, groups = torch.tensor([1.0, 0.0, 0.5, 0.0, 0.25, 0.75]), torch.tensor([0, 0, 0, 1, 1, 1])
+    rewards, groups = (
+        torch.tensor([1.0, 0.0, 0.5, 0.0, 0.25, 0.75]),
+        torch.tensor([0, 0, 0, 1, 1, 1]),
+    )
     means = rewards.view(2, 3).mean(1).repeat_interleave(3)
-    deviations = {"group": nanstd(rewards.view(2, 3), dim=1).repeat_interleave(3), "batch": nanstd(rewards), "none": 1}
+    deviations = {
+        "group": nanstd(rewards.view(2, 3), dim=1).repeat_interleave(3),
+        "batch": nanstd(rewards),
+        "none": 1,
+    }
     theirs = (rewards - means) / deviations[scale]
     bessel = {"group": (2 / 3) ** 0.5, "batch": (5 / 6) ** 0.5, "none": 1.0}[scale]
-    assert (advantages(rewards, groups, "group", scale) * bessel).tolist() == pytest.approx(theirs.tolist(), rel=1e-5)
+    assert (advantages(rewards, groups, "group", scale) * bessel).tolist() == pytest.approx(
+        theirs.tolist(), rel=1e-5
+    )

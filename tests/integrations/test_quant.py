@@ -1,4 +1,6 @@
-"""4-bit weights through bitsandbytes: the gradients are those of the dequantised model, also after a rollout."""
+"""4-bit weights through bitsandbytes: the gradients are those of the dequantised model, also after
+a rollout.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,12 @@ LORA = LoraSettings(rank=4, alpha=8)
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """Widths are multiples of 64: others cannot be packed anew, which is what a rollout must not do."""
-    return make_tiny(tmp_path / "tiny", TASKS, TinySettings(vocabulary=300, width=64, layers=2, heads=2), seed=0)
+    """Widths are multiples of 64: others cannot be packed anew, which is what a rollout must not
+    do.
+    """
+    return make_tiny(
+        tmp_path / "tiny", TASKS, TinySettings(vocabulary=300, width=64, layers=2, heads=2), seed=0
+    )
 
 
 def quantized(model: Path) -> Policy:
@@ -46,7 +52,9 @@ def dequantised(policy: Policy, model: Path) -> Policy:
     for name, module in plain.model.named_modules():
         if isinstance(packed[name], bitsandbytes.nn.Linear4bit):
             weight = packed[name].weight
-            module.weight.data = bitsandbytes.functional.dequantize_4bit(weight.data, weight.quant_state).float()
+            module.weight.data = bitsandbytes.functional.dequantize_4bit(
+                weight.data, weight.quant_state
+            ).float()
     for name, parameter in policy.trainable.items():
         plain.trainable[name].data.copy_(parameter.data)
     return plain
@@ -55,7 +63,9 @@ def dequantised(policy: Policy, model: Path) -> Policy:
 def write_some(policy: Policy) -> None:
     async def write() -> None:
         engine = TorchEngine(policy)
-        await asyncio.gather(*(engine.write(Request((5, 6, 7), seed), Sampling(6)) for seed in range(4)))
+        await asyncio.gather(
+            *(engine.write(Request((5, 6, 7), seed), Sampling(6)) for seed in range(4))
+        )
 
     asyncio.run(write())
 
@@ -79,10 +89,14 @@ def test_a_step_after_a_rollout_has_the_gradients_of_the_dequantised_model(model
 
 
 def test_the_weights_take_four_bits_and_differ_from_the_originals(model: Path) -> None:
-    packed = [m for m in quantized(model).model.modules() if isinstance(m, bitsandbytes.nn.Linear4bit)]
+    packed = [
+        m for m in quantized(model).model.modules() if isinstance(m, bitsandbytes.nn.Linear4bit)
+    ]
     assert len(packed) == 2 * 7
     assert {m.weight.quant_type for m in packed} == {"nf4"}
-    assert sum(m.weight.numel() for m in packed) == 2 * (4 * 64 * 64 + 3 * 64 * 192) // 2, "two weights to a byte"
+    assert sum(m.weight.numel() for m in packed) == 2 * (4 * 64 * 64 + 3 * 64 * 192) // 2, (
+        "two weights to a byte"
+    )
 
 
 def test_a_resumed_run_has_the_same_gradients_to_the_bit(model: Path, tmp_path: Path) -> None:
@@ -100,5 +114,8 @@ def test_a_resumed_run_has_the_same_gradients_to_the_bit(model: Path, tmp_path: 
     assert not list(saved.glob("model*.safetensors")), "the adapter alone is saved"
     write_some(learner.policy)
     for step in (1, 2):
-        norms = [one.step(random_samples(8, seed=step), step)["learn/grad_norm"] for one in (learner, resumed)]
+        norms = [
+            one.step(random_samples(8, seed=step), step)["learn/grad_norm"]
+            for one in (learner, resumed)
+        ]
         assert norms[0] == norms[1] != 0.0

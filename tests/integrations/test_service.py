@@ -18,7 +18,10 @@ pytest.importorskip("starlette", reason="the service needs `pip install 'assay[s
 
 from tests.integrations.server import LONG_SECONDS, Server, children, descendants, serving, until
 
-DOUBLE: dict[str, Any] = {"tests": ["assert double(2) == 4", "assert double('a') == 'aa'"], "entry_point": "double"}
+DOUBLE: dict[str, Any] = {
+    "tests": ["assert double(2) == 4", "assert double('a') == 'aa'"],
+    "entry_point": "double",
+}
 RIGHT = "def double(x): return x + x"
 WRONG = "def double(x): return 2 * x if x == 2 else x"
 SPIN = "while True: pass"
@@ -45,14 +48,23 @@ def test_a_wrong_program_is_a_verdict_and_not_an_error_of_the_service(server: Se
 
 
 def test_a_reply_is_cut_to_its_program(server: Server) -> None:
-    answer = server.post("/judge", {"task": DOUBLE, "completion": f"Sure!\n```python\n{RIGHT}\n```\nDone."})
+    answer = server.post(
+        "/judge", {"task": DOUBLE, "completion": f"Sure!\n```python\n{RIGHT}\n```\nDone."}
+    )
     assert answer.json["verdict"] == "pass"
-    assert server.post("/judge", {"task": DOUBLE, "completion": "I cannot."}).json["verdict"] == "no_code"
+    assert (
+        server.post("/judge", {"task": DOUBLE, "completion": "I cannot."}).json["verdict"]
+        == "no_code"
+    )
 
 
 def test_a_batch_answers_a_line_for_each_job(server: Server) -> None:
     other = {"tests": ["assert one() == 1"], "entry_point": "one"}
-    jobs = [{"program": RIGHT}, {"program": WRONG}, {"task": other, "program": "def one(): return 1"}]
+    jobs = [
+        {"program": RIGHT},
+        {"program": WRONG},
+        {"task": other, "program": "def one(): return 1"},
+    ]
     answer = server.post("/judge/batch", {"task": DOUBLE, "jobs": jobs})
     rows = [json.loads(line) for line in answer.text.splitlines()]
     assert {row["index"]: row["verdict"] for row in rows} == {0: "pass", 1: "wrong", 2: "pass"}
@@ -60,7 +72,9 @@ def test_a_batch_answers_a_line_for_each_job(server: Server) -> None:
 
 def test_a_batch_whose_task_turns_out_unusable_ends_with_the_reason(server: Server) -> None:
     task = {"entry_point": "f", "inputs": [[1]], "reference": "def f(x): raise ValueError"}
-    answer = server.post("/judge/batch", {"task": task, "jobs": [{"program": "def f(x): return x"}]})
+    answer = server.post(
+        "/judge/batch", {"task": task, "jobs": [{"program": "def f(x): return x"}]}
+    )
     assert "its own reference fails" in json.loads(answer.text)["error"]
 
 
@@ -78,21 +92,41 @@ def run_code(server: Server, code: str, **more: object) -> Any:
 
 
 def test_run_code_answers_in_the_shape_of_sandbox_fusion(server: Server) -> None:
-    answer = run_code(server, "print(input()[::-1])", stdin="abc\r\n", run_timeout=5, memory_limit_MB=512, files={})
+    answer = run_code(
+        server,
+        "print(input()[::-1])",
+        stdin="abc\r\n",
+        run_timeout=5,
+        memory_limit_MB=512,
+        files={},
+    )
     assert answer.pop("run_result").pop("execution_time") > 0
     assert answer == {
-        "status": "Success", "message": "", "compile_result": None, "executor_pod_name": None, "files": {}
+        "status": "Success", "message": "", "compile_result": None, "executor_pod_name": None,
+        "files": {}
     }  # fmt: skip
     result = run_code(server, "import sys\nprint(1)\nprint(2, file=sys.stderr)\nsys.exit(3)")
     assert result["status"] == "Failed"
     del result["run_result"]["execution_time"]
-    assert result["run_result"] == {"status": "Finished", "return_code": 3, "stdout": "1\n", "stderr": "2\n"}
+    assert result["run_result"] == {
+        "status": "Finished",
+        "return_code": 3,
+        "stdout": "1\n",
+        "stderr": "2\n",
+    }
 
 
 @pytest.mark.parametrize(
-    ("code", "said"), [("def f(:", "SyntaxError"), ("1 / 0", "ZeroDivisionError"), ("x = ' ' * 2**31", "MemoryError")]
+    ("code", "said"),
+    [
+        ("def f(:", "SyntaxError"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("x = ' ' * 2**31", "MemoryError"),
+    ],
 )
-def test_a_program_that_dies_is_a_finished_run_with_its_traceback(server: Server, code: str, said: str) -> None:
+def test_a_program_that_dies_is_a_finished_run_with_its_traceback(
+    server: Server, code: str, said: str
+) -> None:
     result = run_code(server, code)
     assert result["status"] == "Failed"
     assert (result["run_result"]["status"], result["run_result"]["return_code"]) == ("Finished", 1)
@@ -102,7 +136,10 @@ def test_a_program_that_dies_is_a_finished_run_with_its_traceback(server: Server
 def test_a_program_without_end_runs_out_of_time(server: Server) -> None:
     result = run_code(server, SPIN, run_timeout=1)
     assert result["status"] == "Failed"
-    assert (result["run_result"]["status"], result["run_result"]["return_code"]) == ("TimeLimitExceeded", None)
+    assert (result["run_result"]["status"], result["run_result"]["return_code"]) == (
+        "TimeLimitExceeded",
+        None,
+    )
 
 
 def evaluate(server: Server, completion: str, cases: object, **extra: object) -> Any:
@@ -112,7 +149,12 @@ def evaluate(server: Server, completion: str, cases: object, **extra: object) ->
     return answer.json
 
 
-SUMS = {"type": "stdin_stdout", "input": ["1 2", "3 4", "5 6"], "output": ["3", "7", "11"], "fn_name": None}
+SUMS = {
+    "type": "stdin_stdout",
+    "input": ["1 2", "3 4", "5 6"],
+    "output": ["3", "7", "11"],
+    "fn_name": None,
+}
 
 
 def test_a_completion_is_judged_on_what_its_program_prints(server: Server) -> None:
@@ -132,19 +174,25 @@ def test_all_cases_are_judged_where_that_is_asked_for(server: Server) -> None:
     assert not result["accepted"]
 
 
-def test_judging_ends_with_the_first_case_that_fails_unless_all_are_asked_for(server: Server) -> None:
+def test_judging_ends_with_the_first_case_that_fails_unless_all_are_asked_for(
+    server: Server,
+) -> None:
     result = evaluate(server, "```python\nprint(3 if input() == '1 2' else 0)\n```", SUMS)
     assert [test["passed"] for test in result["tests"]] == [True, False]
     assert not result["accepted"]
 
 
 @pytest.mark.parametrize(
-    "cases", [{"input": [[1, 2], [3, 4]], "output": [[3], [7]]}, {"input": ["1\n2"], "output": ["3"]}]
+    "cases",
+    [{"input": [[1, 2], [3, 4]], "output": [[3], [7]]}, {"input": ["1\n2"], "output": ["3"]}],
 )
 @pytest.mark.parametrize(
-    "code", ["def add(a, b): return a + b", "class Solution:\n    def add(self, a: List, b): return a + b"]
+    "code",
+    ["def add(a, b): return a + b", "class Solution:\n    def add(self, a: List, b): return a + b"],
 )
-def test_a_function_or_a_method_is_judged_on_what_it_returns(server: Server, code: str, cases: dict[str, Any]) -> None:
+def test_a_function_or_a_method_is_judged_on_what_it_returns(
+    server: Server, code: str, cases: dict[str, Any]
+) -> None:
     cases = {**cases, "type": "function_call", "fn_name": "add"}
     assert evaluate(server, f"```python\n{code}\n```", cases)["accepted"]
     assert not evaluate(server, f"```python\n{code} + 1\n```", cases)["accepted"]
@@ -154,14 +202,19 @@ def test_our_own_shape_takes_test_cases_too(server: Server) -> None:
     sums = {"inputs": SUMS["input"], "outputs": SUMS["output"]}
     exchanges = {"exchanges": [{"stdin": "1 2", "stdout": "3.0000001"}], "checker": "floats"}
     for task, passed in ((sums, 3), (exchanges, 1)):
-        answer = server.post("/judge", {"task": task, "program": "print(sum(map(int, input().split())))"})
+        answer = server.post(
+            "/judge", {"task": task, "program": "print(sum(map(int, input().split())))"}
+        )
         assert (answer.json["verdict"], answer.json["passed"]) == ("pass", passed)
     calls = {"entry_point": "double", "inputs": [[2], ["a"]], "expected": [4, "aa"]}
     assert server.post("/judge", {"task": calls, "program": WRONG}).json["passed"] == 1
 
 
 DEEP = json.loads("[" * 300 + "]" * 300)
-NAMELESS = {"language": "python", "provided_data": {"test_cases": {"type": "function_call", "input": [], "output": []}}}
+NAMELESS = {
+    "language": "python",
+    "provided_data": {"test_cases": {"type": "function_call", "input": [], "output": []}},
+}
 REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
     ("GET", "/nowhere", None, {}, 404, "Not Found"),
     ("GET", "/judge", None, {}, 405, "Method Not Allowed"),
@@ -176,28 +229,90 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
     ("POST", "/judge", {**DOUBLE, "program": "", "completion": ""}, {}, 422, "either 'program'"),
     ("POST", "/judge", {"task": [], "program": ""}, {}, 422, "make it an object"),
     ("POST", "/judge", {"tests": [], "entry_point": "f", "program": ""}, {}, 422, "no tests"),
-    ("POST", "/judge", {"tests": ["assert f("], "entry_point": "f", "program": ""}, {}, 422, "no valid Python"),
+    (
+        "POST",
+        "/judge",
+        {"tests": ["assert f("], "entry_point": "f", "program": ""},
+        {},
+        422,
+        "no valid Python",
+    ),
     ("POST", "/judge", {**DOUBLE, "language": "rust", "program": ""}, {}, 422, "'rust'"),
-    ("POST", "/judge", {"exchanges": [{"stdin": "\ud800", "stdout": ""}], "program": ""}, {}, 422, "surrogate"),
-    ("POST", "/judge", {"task": {**DOUBLE, "setup": json.loads("[" * 900 + "]" * 900)}, "program": ""}, {}, 422, ""),
+    (
+        "POST",
+        "/judge",
+        {"exchanges": [{"stdin": "\ud800", "stdout": ""}], "program": ""},
+        {},
+        422,
+        "surrogate",
+    ),
+    (
+        "POST",
+        "/judge",
+        {"task": {**DOUBLE, "setup": json.loads("[" * 900 + "]" * 900)}, "program": ""},
+        {},
+        422,
+        "",
+    ),
     ("POST", "/judge/batch", {"jobs": []}, {}, 422, "at least one"),
     ("POST", "/judge/batch", {"jobs": [{}] * 10_001}, {}, 422, "more than the 10000"),
     ("POST", "/judge/batch", {"jobs": [{"program": ""}]}, {}, 422, "job 0"),
-    ("POST", "/run_code", {"code": "", "language": "cpp"}, {}, 422, "language: Input should be 'python'"),
+    (
+        "POST",
+        "/run_code",
+        {"code": "", "language": "cpp"},
+        {},
+        422,
+        "language: Input should be 'python'",
+    ),
     ("POST", "/run_code", {"language": "python"}, {}, 422, "code: Field required"),
-    ("POST", "/run_code", {"code": "", "language": "python", "run_timeout": -1}, {}, 422, "run_timeout"),
+    (
+        "POST",
+        "/run_code",
+        {"code": "", "language": "python", "run_timeout": -1},
+        {},
+        422,
+        "run_timeout",
+    ),
     ("POST", "/run_code", {"code": "", "language": "python", "files": {"a": ""}}, {}, 422, "files"),
-    ("POST", "/run_code", {"code": "", "language": "python", "run_timeout": float("nan")}, {}, 422, "run_timeout"),
+    (
+        "POST",
+        "/run_code",
+        {"code": "", "language": "python", "run_timeout": float("nan")},
+        {},
+        422,
+        "run_timeout",
+    ),
     ("POST", "/common_evaluate_batch", {"completion": ""}, {}, 422, "config"),
     ("POST", "/common_evaluate_batch", {"completion": "", "config": NAMELESS}, {}, 422, "fn_name"),
-    ("POST", "/judge", {"fn_name": "f", "inputs": [[DEEP]], "outputs": [1], "program": ""}, {}, 422, "nested deeper"),
-    ("POST", "/judge", {"entry_point": "f", "inputs": [[1]], "expected": [], "program": ""}, {}, 422, "'expected'"),
+    (
+        "POST",
+        "/judge",
+        {"fn_name": "f", "inputs": [[DEEP]], "outputs": [1], "program": ""},
+        {},
+        422,
+        "nested deeper",
+    ),
+    (
+        "POST",
+        "/judge",
+        {"entry_point": "f", "inputs": [[1]], "expected": [], "program": ""},
+        {},
+        422,
+        "'expected'",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("method", "path", "body", "headers", "status", "why"), REFUSED)
 def test_a_request_that_cannot_be_served_is_refused_with_one_line(
-    server: Server, method: str, path: str, body: object, headers: dict[str, str], status: int, why: str
+    server: Server,
+    method: str,
+    path: str,
+    body: object,
+    headers: dict[str, str],
+    status: int,
+    why: str,
 ) -> None:
     answer = server.ask(method, path, body, headers)
     assert answer.status == status
@@ -210,7 +325,11 @@ def test_a_body_beyond_the_limit_is_refused_whether_declared_or_not(server: Serv
     assert server.post("/judge", large).status == 413
     connection = server.connection()
     connection.request(
-        "POST", "/judge", iter([large.encode()]), {"Content-Type": "application/json"}, encode_chunked=True
+        "POST",
+        "/judge",
+        iter([large.encode()]),
+        {"Content-Type": "application/json"},
+        encode_chunked=True,
     )
     assert connection.getresponse().status == 413
 
@@ -242,11 +361,16 @@ def test_metrics_count_requests_and_verdicts(server: Server) -> None:
         lines = server.ask("GET", "/metrics").text.splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
-    names = ('assay_requests_total{path="/judge",status="200"}', 'assay_verdicts_total{verdict="wrong"}')
+    names = (
+        'assay_requests_total{path="/judge",status="200"}',
+        'assay_verdicts_total{verdict="wrong"}',
+    )
     before = [count(name) for name in names]
     server.post("/judge", {"task": DOUBLE, "program": WRONG})
     assert [count(name) for name in names] == [number + 1 for number in before]
-    assert count("assay_request_seconds_count") == count('assay_request_seconds_bucket{le="+Inf"}') - 1
+    assert (
+        count("assay_request_seconds_count") == count('assay_request_seconds_bucket{le="+Inf"}') - 1
+    )
 
 
 def spin(server: Server) -> Any:
@@ -264,7 +388,10 @@ def test_more_requests_than_may_wait_are_told_to_come_again() -> None:
         answer = server.post("/judge", {"task": DOUBLE, "program": RIGHT})
         assert answer.status == 503
         assert int(answer.headers["Retry-After"]) > 0
-        assert server.post("/judge/batch", {"task": DOUBLE, "jobs": [{"program": RIGHT}]}).status == 503
+        assert (
+            server.post("/judge/batch", {"task": DOUBLE, "jobs": [{"program": RIGHT}]}).status
+            == 503
+        )
         busy.close()
 
 
@@ -293,7 +420,8 @@ def test_a_client_that_reads_no_answer_is_hung_up_on() -> None:
         client.connect(("127.0.0.1", server.port))
         body = json.dumps({"task": DOUBLE, "jobs": jobs}).encode()
         head = (
-            f"POST /judge/batch HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+            "POST /judge/batch HTTP/1.1\r\nHost: here\r\nContent-Type:"
+            f" application/json\r\nContent-Length: {len(body)}"
         )
         client.sendall(head.encode() + b"\r\n\r\n" + body)
         until(lambda: server.running == 1)
@@ -328,7 +456,10 @@ def test_a_token_is_asked_of_every_request_but_the_health_check(tmp_path: Path) 
         body = {"task": DOUBLE, "program": RIGHT}
         assert server.post("/judge", body).status == 401
         assert server.post("/judge", body, {"Authorization": "Bearer secrets"}).status == 401
-        assert server.post("/judge", body, {"Authorization": "Bearer secret"}).json["verdict"] == "pass"
+        assert (
+            server.post("/judge", body, {"Authorization": "Bearer secret"}).json["verdict"]
+            == "pass"
+        )
         assert server.ask("GET", "/metrics").status == 401
         assert server.ask("GET", "/health").status == 200
 

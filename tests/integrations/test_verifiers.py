@@ -24,7 +24,9 @@ def taskset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     )
     (tmp_path / "rows.jsonl").write_text(ROWS)
     monkeypatch.syspath_prepend(str(tmp_path))
-    config = vf.taskset_config_type("my_code_tasks")(id="my_code_tasks", tasks=os.fspath(tmp_path / "rows.jsonl"))
+    config = vf.taskset_config_type("my_code_tasks")(
+        id="my_code_tasks", tasks=os.fspath(tmp_path / "rows.jsonl")
+    )
     return vf.load_taskset(config)
 
 
@@ -45,7 +47,11 @@ def test_the_tasks_load_without_their_tests(taskset: Any) -> None:
 
 @pytest.mark.parametrize(
     ("reply", "reward"),
-    [("```python\ndef d(x): return x + x\n```", 1.0), ("```python\ndef d(x): return 0\n```", 0.0), ("Never.", 0.0)],
+    [
+        ("```python\ndef d(x): return x + x\n```", 1.0),
+        ("```python\ndef d(x): return 0\n```", 0.0),
+        ("Never.", 0.0),
+    ],
 )
 def test_a_reply_is_worth_what_its_program_passes(taskset: Any, reply: str, reward: float) -> None:
     trace = scored(next(iter(taskset)), reply)

@@ -24,7 +24,9 @@ def url() -> Iterator[str]:
 
 def score(url: str, code: str, truth: dict[str, Any]) -> float:
     given = {"sandbox_fusion_url": url, "memory_limit_mb": 1024}
-    found: float = scores.default_compute_score("codecontests", f"```python\n{code}\n```", truth, **given)
+    found: float = scores.default_compute_score(
+        "codecontests", f"```python\n{code}\n```", truth, **given
+    )
     return found
 
 

@@ -1,4 +1,6 @@
-"""What a hostile leaf may write, as targets that a fuzzer can aim at: each raises where a promise is broken."""
+"""What a hostile leaf may write, as targets that a fuzzer can aim at: each raises where a promise
+is broken.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,10 @@ from assay.judge.verdict import FAILURES
 from assay.judge.worker import report
 
 SCALARS = (
-    type(None), bool, int, float, str, bytes, bytearray, complex, range, Decimal, Fraction, type(...),
-    type(NotImplemented), array.array, datetime.date, datetime.time, datetime.datetime, datetime.timedelta, Opaque,
+    type(None), bool, int, float, str, bytes, bytearray, complex, range, Decimal, Fraction,
+    type(...),
+    type(NotImplemented), array.array, datetime.date, datetime.time, datetime.datetime,
+    datetime.timedelta, Opaque,
 )  # fmt: skip
 SEQUENCES: tuple[type, ...] = (
     list,
@@ -42,11 +46,14 @@ CHECKS = (
     "assert f([1], (2, 3)) == object()",
     "try:\n    f()\nexcept BaseException:\n    pass\nassert g({4: 5}) == object()",
 )
-"""Held by no reply, even where every failure is swallowed: nothing that crosses equals a new object."""
+"""Held by no reply, even where every failure is swallowed: nothing that crosses equals a new
+object."""
 
 
 def value_from(frame: bytes) -> Any:
-    """What the reader makes of a frame: a value of allowed types, or None where it is refused as documented."""
+    """What the reader makes of a frame: a value of allowed types, or None where it is refused as
+    documented.
+    """
     try:
         value = Unpacker({"opaque": Opaque}).value(loads(frame))
     except CodecError:
@@ -77,7 +84,9 @@ def framed(body: bytes) -> bytes:
 
 
 def reported(script: list[bytes], mutates: bool = False, handles: bool = False) -> dict[str, Any]:
-    """What a worker reports of a leaf that answers its requests with these bytes, whatever they are, then hangs up."""
+    """What a worker reports of a leaf that answers its requests with these bytes, whatever they
+    are, then hangs up.
+    """
     ours, theirs = socket.socketpair()
 
     def leaf() -> None:
@@ -90,16 +99,21 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
                 theirs.sendall(part)
                 written += part
                 before, (whole, rest) = whole, counted(written)
-                asked = whole > before and not rest  # otherwise the worker still waits for the end of a reply
+                asked = (
+                    whole > before and not rest
+                )  # otherwise the worker still waits for the end of a reply
 
     playing = threading.Thread(target=leaf)
     playing.start()
     job = {
-        "program": "", "entry_point": "f", "setup": "", "checks": CHECKS, "stop_early": False, "mutates": mutates,
+        "program": "", "entry_point": "f", "setup": "", "checks": CHECKS, "stop_early": False,
+        "mutates": mutates,
         "handles": handles, "callbacks": False, "checker": "", "order": list(range(len(CHECKS))),
     }  # fmt: skip
     with ours:
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 20, 0))  # no test without an end
+        ours.setsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 20, 0)
+        )  # no test without an end
         found = report(job, Connection(Wire(ours, 1 << 16)))
     playing.join()
     require_documented(found)
@@ -109,7 +123,9 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
 def counted(stream: bytes) -> tuple[int, int]:
     """How many whole frames a stream holds, and how many bytes follow them."""
     count = 0
-    while len(stream) >= HEADER.size and len(stream) >= (end := HEADER.size + HEADER.unpack_from(stream)[0]):
+    while len(stream) >= HEADER.size and len(stream) >= (
+        end := HEADER.size + HEADER.unpack_from(stream)[0]
+    ):
         count, stream = count + 1, stream[end:]
     return count, len(stream)
 
@@ -129,7 +145,9 @@ def require_documented(found: dict[str, Any]) -> None:
 
 
 def frames_through_a_channel(parts: list[bytes]) -> list[bytes]:
-    """The frames that a Channel makes of a stream which arrives in these parts; afterwards it has seen the end."""
+    """The frames that a Channel makes of a stream which arrives in these parts; afterwards it has
+    seen the end.
+    """
     ours, theirs = socket.socketpair()
     channel, frames = Channel(ours), []
     with ours:
@@ -152,7 +170,9 @@ def require_same_frames(data: bytes) -> None:
 
 
 def scripted(data: bytes) -> list[bytes]:
-    """Lines as a leaf's replies: one that begins with `!` as it is, another with its frame and number about it."""
+    """Lines as a leaf's replies: one that begins with `!` as it is, another with its frame and
+    number about it.
+    """
     return [
         line[1:] if line[:1] == b"!" else framed(b"[%d,%b]" % (number, line))
         for number, line in enumerate(data.split(b"\n"), 1)
@@ -160,8 +180,12 @@ def scripted(data: bytes) -> list[bytes]:
 
 
 def converse(data: bytes) -> None:
-    """Talk to a leaf whose every reply the fuzzer wrote, but for the first, where it says that it is loaded."""
-    reported(scripted(b'"value",true\n' + data), mutates=data[:1] == b" ", handles=data[-1:] == b" ")
+    """Talk to a leaf whose every reply the fuzzer wrote, but for the first, where it says that it
+    is loaded.
+    """
+    reported(
+        scripted(b'"value",true\n' + data), mutates=data[:1] == b" ", handles=data[-1:] == b" "
+    )
 
 
 TARGETS: dict[str, Callable[[bytes], object]] = {

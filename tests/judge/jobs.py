@@ -11,7 +11,11 @@ from assay.types import Check, Execution, Task
 ADD = Task(
     id="add",
     prompt="Add two values.",
-    checks=(Check("assert add(1, 2) == 3"), Check("assert add([1], [2]) == [1, 2]"), Check("assert add(0, 0) == 0")),
+    checks=(
+        Check("assert add(1, 2) == 3"),
+        Check("assert add([1], [2]) == [1, 2]"),
+        Check("assert add(0, 0) == 0"),
+    ),
     entry_point="add",
     reference="def add(a, b): return a + b",
 )
@@ -22,7 +26,9 @@ NUMBERS = itertools.count()
 
 
 def add(program: str | None) -> Job:
-    """A job like no other: the judge remembers what it has judged, and would not run the same program twice."""
+    """A job like no other: the judge remembers what it has judged, and would not run the same
+    program twice.
+    """
     return Job(ADD, program if program is None else f"{program}\n# {next(NUMBERS)}")
 
 

@@ -29,7 +29,11 @@ def descendants(pid: int) -> list[int]:
 def zygotes(supervisor: int) -> list[int]:
     """Where a zygote has namespaces of its own, someone waits for it outside of them."""
     started = children(supervisor)
-    return [inner for outer in started for inner in children(outer)] if "namespaces" in probe().walls else started
+    return (
+        [inner for outer in started for inner in children(outer)]
+        if "namespaces" in probe().walls
+        else started
+    )
 
 
 def alive(pids: list[int]) -> list[int]:

@@ -37,13 +37,19 @@ def rows(file: str) -> list[dict[str, Any]]:
 
 def samples() -> list[Sample]:
     tests = {(row["benchmark"], row["task_id"]): row for row in rows("tests.jsonl.gz")}
-    references = {task.id: task.reference for name in ("humaneval", "mbpp:all") for task in load(name)}
+    references = {
+        task.id: task.reference for name in ("humaneval", "mbpp:all") for task in load(name)
+    }
     tasks = {key: task_of(row, references[row["task_id"]]) for key, row in tests.items()}
-    return [sample_of(row, tasks[row["benchmark"], row["task_id"]]) for row in rows("samples.jsonl.gz")]
+    return [
+        sample_of(row, tasks[row["benchmark"], row["task_id"]]) for row in rows("samples.jsonl.gz")
+    ]
 
 
 def sample_of(row: dict[str, Any], task: Task) -> Sample:
-    program = row.get("prefix", "") + (task.prompt if row["code_kind"] == "body" else "") + row["code"]
+    program = (
+        row.get("prefix", "") + (task.prompt if row["code_kind"] == "body" else "") + row["code"]
+    )
     if "test_override" in row:
         task = replace(task, checks=(check_of(row["test_override"], row),))
     return Sample(f"{row['set']} {row['task_id']}", Job(task, program), row["passed"])

@@ -1,4 +1,6 @@
-"""Across the wall as in one process: identity, mutation, order, names; and what only some tasks may do."""
+"""Across the wall as in one process: identity, mutation, order, names; and what only some tasks may
+do.
+"""
 
 from __future__ import annotations
 
@@ -19,24 +21,42 @@ def verdict_of(task: Task, program: str) -> Verdict:
 
 
 def test_a_returned_argument_is_the_callers_object() -> None:
-    assert verdict_of(task("f", "x = [1]\nassert f(0, x) is x"), "def f(a, b): return b") is Verdict.PASS
+    assert (
+        verdict_of(task("f", "x = [1]\nassert f(0, x) is x"), "def f(a, b): return b")
+        is Verdict.PASS
+    )
 
 
 def test_a_returned_iterator_yields_what_is_left_of_it() -> None:
-    assert verdict_of(task("f", "assert list(f(iter([1, 2])))== [1, 2]"), "def f(x): return x") is Verdict.PASS
-    assert verdict_of(task("f", "assert list(f(iter([1, 2])))== [2]"), "def f(x): next(x); return x") is Verdict.PASS
+    assert (
+        verdict_of(task("f", "assert list(f(iter([1, 2])))== [1, 2]"), "def f(x): return x")
+        is Verdict.PASS
+    )
+    assert (
+        verdict_of(task("f", "assert list(f(iter([1, 2])))== [2]"), "def f(x): next(x); return x")
+        is Verdict.PASS
+    )
 
 
 def test_an_object_that_yields_arrives_as_what_it_yields() -> None:
     counting = "class C:\n    n = 0\n    def __iter__(self): return self\n    def __next__(self):\n"
-    counting += "        self.n += 1\n        if self.n > 3: raise StopIteration\n        return self.n\n"
-    assert verdict_of(task("f", "assert list(f()) == [1, 2, 3]"), counting + "def f(): return C()") is Verdict.PASS
+    counting += (
+        "        self.n += 1\n        if self.n > 3: raise StopIteration\n        return self.n\n"
+    )
+    assert (
+        verdict_of(task("f", "assert list(f()) == [1, 2, 3]"), counting + "def f(): return C()")
+        is Verdict.PASS
+    )
 
 
 def test_what_a_check_passes_may_be_larger_than_what_a_program_returns() -> None:
     counted = "def f(x): return sum(1 for _ in x)"
-    assert verdict_of(task("f", "assert f([(), 1] * 600_000) == 1_200_000"), counted) is Verdict.PASS
-    assert verdict_of(task("f", "assert f(iter(range(200_000))) == 200_000"), counted) is Verdict.PASS
+    assert (
+        verdict_of(task("f", "assert f([(), 1] * 600_000) == 1_200_000"), counted) is Verdict.PASS
+    )
+    assert (
+        verdict_of(task("f", "assert f(iter(range(200_000))) == 200_000"), counted) is Verdict.PASS
+    )
 
 
 def test_a_function_of_the_programs_may_be_passed_back_to_it() -> None:
@@ -55,7 +75,9 @@ def test_arguments_change_in_the_caller_only_where_the_reference_needs_it() -> N
     in_place = "def f(x): x.sort()"
     assert verdict_of(task("f", check, reference=in_place), in_place) is Verdict.PASS
     assert verdict_of(task("f", check), in_place) is Verdict.WRONG
-    unneeded = task("f", "x = [3, 1]\nassert f(x) == sorted(x)", reference="def f(x): return sorted(x)")
+    unneeded = task(
+        "f", "x = [3, 1]\nassert f(x) == sorted(x)", reference="def f(x): return sorted(x)"
+    )
     assert verdict_of(unneeded, "def f(x):\n    x.clear()\n    return []") is Verdict.WRONG
 
 
@@ -64,12 +86,19 @@ def test_objects_are_reached_into_only_where_the_reference_needs_it() -> None:
     tree = "class Node:\n    def __init__(self, value): self.value, self.right = value, None\n"
     total = tree + "def f(n): return n.value + n.right.value"
     assert verdict_of(task("f", check, reference=total), total) is Verdict.PASS
-    assert verdict_of(task("f", check, reference=total), tree + "def f(n): return n.value") is Verdict.WRONG
+    assert (
+        verdict_of(task("f", check, reference=total), tree + "def f(n): return n.value")
+        is Verdict.WRONG
+    )
     assert verdict_of(task("f", check), total) is Verdict.WRONG
 
 
-def test_a_program_is_not_judged_while_the_machine_fails_its_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    emptied = task("f", "x = [3, 1]\nassert f(x) == sorted(x)", reference="def f(x): return sorted(x)")
+def test_a_program_is_not_judged_while_the_machine_fails_its_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    emptied = task(
+        "f", "x = [3, 1]\nassert f(x) == sorted(x)", reference="def f(x): return sorted(x)"
+    )
     emptying = Job(emptied, "def f(x):\n    x.clear()\n    return []")
     tried: list[str] = []
     real = Judge._execute
@@ -90,7 +119,9 @@ def test_a_program_is_not_judged_while_the_machine_fails_its_reference(monkeypat
     assert len(tried) == 2  # once in vain, once plainly: that is kept
 
 
-def test_a_reference_that_fails_its_own_checks_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reference_that_fails_its_own_checks_is_reported_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     broken = task("f", "assert f() == 2", reference="def f(): return 1")
     with caplog.at_level(logging.WARNING, "assay.judge"):
         judge_all([Job(broken, "def f(): return 3")] * 3)
@@ -100,12 +131,16 @@ def test_a_reference_that_fails_its_own_checks_is_reported_once(caplog: pytest.L
 
 
 def test_a_program_that_passes_plainly_passes_whatever_the_reference_needs() -> None:
-    mutating = task("f", "x = [2, 1]\nassert f(x) in (None, [1, 2])", reference="def f(x): x.sort()")
+    mutating = task(
+        "f", "x = [2, 1]\nassert f(x) in (None, [1, 2])", reference="def f(x): x.sort()"
+    )
     assert verdict_of(mutating, "def f(x): return sorted(x)") is Verdict.PASS
 
 
 def test_a_sets_order_is_the_same_on_both_sides() -> None:
-    check = task("f", "s = {12, 13, 14, 15, 16}\nassert f(s) == tuple(s) and list(f(s)) != sorted(s)")
+    check = task(
+        "f", "s = {12, 13, 14, 15, 16}\nassert f(s) == tuple(s) and list(f(s)) != sorted(s)"
+    )
     assert verdict_of(check, "def f(s): return tuple(s)") is Verdict.PASS
 
 
@@ -117,7 +152,10 @@ def test_names_that_nobody_else_defines_are_the_candidates() -> None:
 
 
 def test_an_entry_point_may_have_a_built_in_name() -> None:
-    assert verdict_of(task("sum", "assert sum(10, 15) == 6"), "def sum(a, b): return 6") is Verdict.PASS
+    assert (
+        verdict_of(task("sum", "assert sum(10, 15) == 6"), "def sum(a, b): return 6")
+        is Verdict.PASS
+    )
 
 
 def test_a_type_may_be_an_argument() -> None:
@@ -129,7 +167,10 @@ FILTER = "def f(items, kind): return [item for item in items if not isinstance(i
 
 def test_checks_share_one_namespace_and_the_candidate_keeps_its_state() -> None:
     counting = task("f", "first = f()", "assert f() == first + 1")
-    assert verdict_of(counting, "n = 0\ndef f():\n    global n\n    n += 1\n    return n") is Verdict.PASS
+    assert (
+        verdict_of(counting, "n = 0\ndef f():\n    global n\n    n += 1\n    return n")
+        is Verdict.PASS
+    )
 
 
 def test_random_numbers_and_hashes_are_the_same_in_every_run() -> None:
@@ -146,7 +187,12 @@ def test_executions_stream_with_their_index_and_many_at_once() -> None:
 
     found = asyncio.run(collected())
     assert sorted(found) == list(range(12))
-    assert {at for at, execution in found.items() if execution.verdict is Verdict.WRONG} == {0, 3, 6, 9}
+    assert {at for at, execution in found.items() if execution.verdict is Verdict.WRONG} == {
+        0,
+        3,
+        6,
+        9,
+    }
 
 
 def test_a_cancelled_job_frees_its_slot() -> None:
@@ -164,7 +210,10 @@ def test_a_cancelled_job_frees_its_slot() -> None:
 
 def test_progress_is_told_of_every_execution() -> None:
     seen: list[tuple[int, str]] = []
-    judge_all([add(RIGHT), add(None)], progress=lambda index, execution: seen.append((index, str(execution.verdict))))
+    judge_all(
+        [add(RIGHT), add(None)],
+        progress=lambda index, execution: seen.append((index, str(execution.verdict))),
+    )
     assert sorted(seen) == [(0, "pass"), (1, "no_code")]
 
 
@@ -172,10 +221,15 @@ def test_an_object_that_is_no_data_is_true_or_false_and_nothing_else() -> None:
     match = "import re\ndef f(text): return re.match('a', text)"
     checks = ("assert f('abc')", "assert not f('xyz')")
     assert verdict_of(task("f", *checks, reference=match), match) is Verdict.PASS
-    assert verdict_of(task("f", *checks, reference=match), match.replace("'a'", "''")) is Verdict.WRONG
+    assert (
+        verdict_of(task("f", *checks, reference=match), match.replace("'a'", "''")) is Verdict.WRONG
+    )
     assert verdict_of(task("f", "assert f('abc') == True"), match) is Verdict.WRONG
     assert verdict_of(task("f", "assert f('abc') is True"), match) is Verdict.WRONG
-    unsure = "class E:\n    def __bool__(self): raise KeyError\n    __eq__ = lambda *_: True\ndef f(text): return E()"
+    unsure = (
+        "class E:\n    def __bool__(self): raise KeyError\n    __eq__ = lambda *_: True\ndef"
+        " f(text): return E()"
+    )
     assert verdict_of(task("f", "assert f('abc')"), unsure) is Verdict.WRONG
     handed = task("f", "x = f('abc')\nassert x and x.group() == 'a'", reference=match)
     assert verdict_of(handed, match) is Verdict.PASS

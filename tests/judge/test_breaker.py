@@ -17,7 +17,9 @@ def feed(breaker: Breaker, pattern: str) -> None:
 def test_twenty_failures_in_a_row_are_borne_and_the_next_is_not() -> None:
     breaker = Breaker()
     feed(breaker, "x" * 20)
-    with pytest.raises(SandboxError, match="failed 21 of the last 21 programs, at last: the zygote died"):
+    with pytest.raises(
+        SandboxError, match="failed 21 of the last 21 programs, at last: the zygote died"
+    ):
         feed(breaker, "x")
 
 

@@ -9,7 +9,9 @@ from assay.types import Task, Verdict
 from tests.judge.jobs import task
 
 TWICE = "def f(g, x): return g(g(x))"
-CALLING = task("f", "assert f(lambda x: x + 3, 4) == 10", "assert f(str.upper, 'a') == 'A'", reference=TWICE)
+CALLING = task(
+    "f", "assert f(lambda x: x + 3, 4) == 10", "assert f(str.upper, 'a') == 'A'", reference=TWICE
+)
 
 
 def verdict_of(judged: Task, program: str) -> tuple[Verdict, str]:
@@ -31,14 +33,16 @@ def test_without_a_reference_it_is_the_checks_doing() -> None:
 @pytest.mark.parametrize(
     ("check", "reference"),
     [
-        ("seen = []\nf([1, 2], seen.append)\nassert seen == [2, 4]", "def f(xs, each):\n    for x in xs: each(2 * x)"),
+        ("seen = []\nf([1, 2], seen.append)\nassert seen == [2, 4]",
+        "def f(xs, each):\n    for x in xs: each(2 * x)"),
         ("assert f(lambda a, *, b: (a, b)) == (1, {2})", "def f(g): return g(1, b={2})"),
         ("assert f(lambda n: f(None) + n) == 8", "def f(g): return 3 if g is None else g(5)"),
         ("assert f({'go': lambda: 7}) == 7", "def f(d): return d['go']()"),
         ("assert f(int, '12') == 12", "def f(g, x): return g(x)"),
         ("def boom(): raise KeyError('k')\nassert f(boom) == 'k'",
          "def f(g):\n    try: g()\n    except KeyError as error: return error.args[0]"),
-        ("x = [3, 1, 2]\nf(x, lambda n: -n)\nassert x == [3, 2, 1]", "def f(x, key): x.sort(key=key)"),
+        ("x = [3, 1, 2]\nf(x, lambda n: -n)\nassert x == [3, 2, 1]",
+        "def f(x, key): x.sort(key=key)"),
     ],
 )  # fmt: skip
 def test_data_crosses_both_ways(check: str, reference: str) -> None:
@@ -46,7 +50,9 @@ def test_data_crosses_both_ways(check: str, reference: str) -> None:
 
 
 def test_what_a_passed_function_raises_reaches_the_program_and_comes_back() -> None:
-    check = "def boom(): raise KeyError('k')\ntry: f(boom)\nexcept KeyError: pass\nelse: assert False"
+    check = (
+        "def boom(): raise KeyError('k')\ntry: f(boom)\nexcept KeyError: pass\nelse: assert False"
+    )
     calls = "def f(g): g()"
     assert verdict_of(task("f", check, reference=calls), calls) == (Verdict.PASS, "")
     assert verdict_of(task("f", check, reference=calls), "def f(g): pass")[0] is Verdict.WRONG
@@ -85,7 +91,9 @@ def test_calling_back_without_end_is_a_timeout() -> None:
     from assay.sandbox.limits import Limits
 
     endless = "def f(g, x):\n    while True: g(x)"
-    execution = judge_all([Job(CALLING, endless)], Limits(cpu_seconds=0.3, wall_seconds=3), slots=1)[0]
+    execution = judge_all(
+        [Job(CALLING, endless)], Limits(cpu_seconds=0.3, wall_seconds=3), slots=1
+    )[0]
     assert execution.verdict is Verdict.TIMEOUT
 
 

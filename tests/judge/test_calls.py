@@ -25,7 +25,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "assay" / "expected"
 
 
-def task(*calls: Call | Check, reference: str | None = None, checker: str = "", setup: str = "") -> Task:
+def task(
+    *calls: Call | Check, reference: str | None = None, checker: str = "", setup: str = ""
+) -> Task:
     return Task("t", "", calls, "f", reference=reference, checker=checker, setup=setup)
 
 
@@ -87,7 +89,9 @@ def test_arrays_are_compared_item_by_item() -> None:
 
 
 def test_calls_pass_where_every_answer_is_right() -> None:
-    both = task(Call("[3]", "[1.5,3]"), Call("[[]]", '{"tuple":[]}'), Check("assert f(1) == [0.5, 1]"))
+    both = task(
+        Call("[3]", "[1.5,3]"), Call("[[]]", '{"tuple":[]}'), Check("assert f(1) == [0.5, 1]")
+    )
     right = "def f(x): return tuple(x) if isinstance(x, list) else [x / 2, x]"
     passed, wrong = judged(both, right, HALVE)
     assert (passed.verdict, passed.passed, passed.total) == (Verdict.PASS, 3, 3)
@@ -113,19 +117,32 @@ def test_all_calls_are_made_unless_stopping_early() -> None:
 
 
 def test_none_is_a_right_answer_and_not_the_want_of_one() -> None:
-    assert verdicts(task(Call("[]", "null")), "def f(): pass", "def f(): return 0") == ["pass", "wrong"]
+    assert verdicts(task(Call("[]", "null")), "def f(): pass", "def f(): return 0") == [
+        "pass",
+        "wrong",
+    ]
 
 
 LIES = (
-    "class A(int):\n    __eq__ = lambda *_: True\n    __ne__ = lambda *_: False\n    __hash__ = lambda _: 3\n",
+    (
+        "class A(int):\n    __eq__ = lambda *_: True\n    __ne__ = lambda *_: False\n    __hash__ ="
+        " lambda _: 3\n"
+    ),
     "class A(float):\n    __eq__ = lambda *_: True\n    __sub__ = __rsub__ = lambda *_: 0.0\n",
-    "class A:\n    def __new__(cls, *_): return object.__new__(cls)\n    __eq__ = lambda *_: True\n",
-    "class A(list):\n    def __new__(cls, _): return list.__new__(cls)\n    def __init__(self, _): pass\n"
-    "    __eq__ = lambda *_: True\n    __len__ = lambda _: 1\n",
+    (
+        "class A:\n    def __new__(cls, *_): return object.__new__(cls)\n    __eq__ = lambda *_:"
+        " True\n"
+    ),
+    (
+        "class A(list):\n    def __new__(cls, _): return list.__new__(cls)\n    def __init__(self,"
+        " _): pass\n    __eq__ = lambda *_: True\n    __len__ = lambda _: 1\n"
+    ),
 )
 
 
-@pytest.mark.parametrize("checker", ["", "def check(arguments, value, expected): return value == expected"])
+@pytest.mark.parametrize(
+    "checker", ["", "def check(arguments, value, expected): return value == expected"]
+)
 def test_values_that_lie_about_being_equal_get_nowhere(checker: str) -> None:
     asked = task(Call("[1]", "3", 1e-6), reference="def f(n): return n + 2", checker=checker)
     assert verdicts(asked, *(f"{lie}\ndef f(n): return A(7)" for lie in LIES)) == ["wrong"] * 4
@@ -141,11 +158,18 @@ def test_a_program_cannot_learn_the_expected_value_or_change_it() -> None:
 
 
 def test_a_checker_decides_alone_and_what_it_raises_is_a_wrong_answer() -> None:
-    root = "import math\ndef check(arguments, value, expected):\n    return math.isclose(value ** 2, arguments[0])"
+    root = (
+        "import math\ndef check(arguments, value, expected):\n    return math.isclose(value ** 2,"
+        " arguments[0])"
+    )
     asked = task(Call("[4]", "null"), checker=root)
     programs = ("def f(x): return -2", "def f(x): return 3", "def f(x): return None")
     negative, three, nothing = judged(asked, *programs)
-    assert [negative.verdict, three.verdict, nothing.verdict] == [Verdict.PASS, Verdict.WRONG, Verdict.WRONG]
+    assert [negative.verdict, three.verdict, nothing.verdict] == [
+        Verdict.PASS,
+        Verdict.WRONG,
+        Verdict.WRONG,
+    ]
     assert nothing.detail.startswith("TypeError: unsupported operand")
     assert nothing.detail.endswith("at call 1, f(4)")
 
@@ -158,7 +182,9 @@ def test_a_broken_checker_is_the_tasks_fault_and_not_the_programs(checker: str) 
 
 
 def test_a_checker_sees_no_name_of_the_programs() -> None:
-    asked = task(Call("[4]", "2"), checker="def check(arguments, value, expected): return trust(value)")
+    asked = task(
+        Call("[4]", "2"), checker="def check(arguments, value, expected): return trust(value)"
+    )
     (execution,) = judged(asked, "def trust(value): return True\ndef f(x): return 3")
     assert execution.verdict is Verdict.WRONG
     assert "NameError" in execution.detail
@@ -173,8 +199,12 @@ def test_the_reference_answers_what_has_no_expected_value_and_is_asked_once(cach
     assert verdicts(asked, "def f(x): return [9, 9] if x == 3 else [x / 2, x]") == ["pass"]
 
 
-@pytest.mark.parametrize("damage", [b"", b"[", b"{}", b'["[1.5,3]"]', b"[1, 2]", b'["[", "1"]', b'["{\\"x\\":1}","1"]'])
-def test_a_damaged_file_of_answers_is_made_again(cache: Path, damage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "damage", [b"", b"[", b"{}", b'["[1.5,3]"]', b"[1, 2]", b'["[", "1"]', b'["{\\"x\\":1}","1"]']
+)
+def test_a_damaged_file_of_answers_is_made_again(
+    cache: Path, damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     asked = task(Call("[3]"), Call("[5]"), reference=HALVE)
     verdicts(asked, HALVE)
     (file,) = cache.iterdir()
@@ -193,7 +223,9 @@ def test_a_folder_that_cannot_be_written_costs_a_line(
     assert all("the reference " in message for message in caplog.messages)
 
 
-def test_many_programs_at_once_share_one_run_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_programs_at_once_share_one_run_of_the_reference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked = task(Call("[]"), reference="def f(): return 3")
     runs: list[Task] = []
 
@@ -206,20 +238,33 @@ def test_many_programs_at_once_share_one_run_of_the_reference(monkeypatch: pytes
                 return await inner(of)
 
             monkeypatch.setattr(judge._references, "_answers", counted)
-            return await asyncio.gather(*(judge.run(Job(asked, f"def f(): return {n % 4}")) for n in range(40)))
+            return await asyncio.gather(
+                *(judge.run(Job(asked, f"def f(): return {n % 4}")) for n in range(40))
+            )
 
     found = asyncio.run(all_at_once())
-    assert [execution.verdict is Verdict.PASS for execution in found] == [n % 4 == 3 for n in range(40)]
+    assert [execution.verdict is Verdict.PASS for execution in found] == [
+        n % 4 == 3 for n in range(40)
+    ]
     assert len(runs) == 1
 
 
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (task(Call("[3]"), Call("[0]"), reference="def f(x): return 1 // x"), "fails after 1 of 2 calls (error): Zero"),
-        (task(Call("[3]"), reference="def f(x): return f"), "call 1: the reference's answer is no data"),
+        (
+            task(Call("[3]"), Call("[0]"), reference="def f(x): return 1 // x"),
+            "fails after 1 of 2 calls (error): Zero",
+        ),
+        (
+            task(Call("[3]"), reference="def f(x): return f"),
+            "call 1: the reference's answer is no data",
+        ),
         (task(Call("[3]"), reference="def f(x): while True: pass"), "(compile)"),
-        (task(Call("[3]"), reference="def f(x):\n    while True: pass"), "(timeout): used more than 2 s"),
+        (
+            task(Call("[3]"), reference="def f(x):\n    while True: pass"),
+            "(timeout): used more than 2 s",
+        ),
         (task(Call("[3]")), "call 1: no expected value, and no reference"),
         (task(Check("1"), Call("[3", "1")), "call 2: not a frame"),
         (task(Call("3", "1")), "call 1: the arguments are no list"),
@@ -227,7 +272,9 @@ def test_many_programs_at_once_share_one_run_of_the_reference(monkeypatch: pytes
         (task(Call("[3]", '{"what":1}')), "call 1: unknown tag 'what'"),
     ],
 )
-def test_a_task_that_cannot_be_judged_is_an_error_in_one_line(asked: Task, why: str, cache: Path) -> None:
+def test_a_task_that_cannot_be_judged_is_an_error_in_one_line(
+    asked: Task, why: str, cache: Path
+) -> None:
     with pytest.raises(DataError) as caught:
         judge_all([Job(asked, "def f(x): return 1")], Limits(cpu_seconds=0.2))
     assert str(caught.value).startswith("task 't'")
@@ -239,14 +286,18 @@ def test_a_task_that_cannot_be_judged_is_an_error_in_one_line(asked: Task, why: 
 def test_a_reference_that_could_not_be_asked_is_no_zero() -> None:
     (execution,) = judged(task(Call("[3]"), reference=HALVE, setup="1 / 0"), HALVE)
     assert execution.verdict is Verdict.INFRA
-    assert "its reference could not be asked: the task's setup fails: ZeroDivisionError" in execution.detail
+    assert (
+        "its reference could not be asked: the task's setup fails: ZeroDivisionError"
+        in execution.detail
+    )
 
 
 def test_answers_that_are_no_data_are_a_checkers_to_judge() -> None:
     checker = "def check(arguments, value, expected): return (value is None) == (expected is None)"
     match = "import re\ndef f(s): return re.match('a', s)"
     asked = task(Call('["ab"]'), Call('["b"]'), reference=match, checker=checker)
-    assert verdicts(asked, match, "def f(s): return 1 if 'a' in s else None", "def f(s): return 1") == [
+    assert verdicts(asked, match, "def f(s): return 1 if 'a' in s else None",
+    "def f(s): return 1") == [
         "pass", "pass", "wrong",
     ]  # fmt: skip
 

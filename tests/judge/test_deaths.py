@@ -1,4 +1,6 @@
-"""Any process may be killed at any moment: a right verdict or a clear error follows, and nothing is left running."""
+"""Any process may be killed at any moment: a right verdict or a clear error follows, and nothing is
+left running.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,25 @@ SLOW = f"import time\ntime.sleep(0.7)\n{RIGHT}"
 
 
 async def processes(judge: Judge) -> dict[str, list[int]]:
-    """Of the one slot, in the order in which they will be used: a zygote forks two workers, then its leaves."""
+    """Of the one slot, in the order in which they will be used: a zygote forks two workers, then
+    its leaves.
+    """
     supervisor = judge._line._process.pid
     await until(lambda: [len(children(zygote)) for zygote in zygotes(supervisor)] == [2 + LEAVES])
     (zygote,) = zygotes(supervisor)
     forked = sorted(children(zygote))
-    return {"started": children(supervisor), "zygote": [zygote], "worker": forked[:2], "leaf": forked[2:]}
+    return {
+        "started": children(supervisor),
+        "zygote": [zygote],
+        "worker": forked[:2],
+        "leaf": forked[2:],
+    }
 
 
 async def judged_while_killing(which: str, times: int = 1) -> Execution:
-    """Judge a slow program in one slot, and kill one of its processes while it runs, in each of `times` attempts."""
+    """Judge a slow program in one slot, and kill one of its processes while it runs, in each of
+    `times` attempts.
+    """
     async with Judge(slots=1) as judge:
         victims = (await processes(judge))[which][:times]
         job = asyncio.create_task(judge.run(add(SLOW)))
@@ -124,7 +135,9 @@ def test_nothing_runs_after_the_trainer_is_killed() -> None:
 def test_many_failures_of_the_machine_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "Breaker", partial(Breaker, tolerated=2))
     deadly = task("f", "import os", "os._exit(0)")
-    with pytest.raises(SandboxError, match="failed 3 of the last 3 programs, at last: the test worker died"):
+    with pytest.raises(
+        SandboxError, match="failed 3 of the last 3 programs, at last: the test worker died"
+    ):
         judge_all([Job(deadly, f"def f(): return {at}") for at in range(3)])
 
 
@@ -135,14 +148,17 @@ def test_a_task_whose_own_setup_fails_is_no_sign_of_a_bad_machine_and_is_reporte
     broken = task("f", "assert f()", setup="import no_such_module")
     executions = judge_all([Job(broken, f"def f(): return {at}") for at in range(3)])
     assert [seen.verdict for seen in executions] == [Verdict.INFRA] * 3
-    assert [record.message.startswith("task f cannot be judged: the task's setup") for record in caplog.records] == [
-        True
-    ]
+    assert [
+        record.message.startswith("task f cannot be judged: the task's setup")
+        for record in caplog.records
+    ] == [True]
 
 
 def test_weak_isolation_is_refused_unless_it_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        client_module, "probe", lambda: Isolation("D", (), ("reading files: no landlock",), "use Linux")
+        client_module,
+        "probe",
+        lambda: Isolation("D", (), ("reading files: no landlock",), "use Linux"),
     )
     with pytest.raises(SandboxError, match=r"tier D .* use Linux; see `assay doctor`"):
         judge_all([add(RIGHT)])
@@ -152,10 +168,19 @@ def test_weak_isolation_is_refused_unless_it_is_allowed(monkeypatch: pytest.Monk
 def test_many_hostile_programs_leave_no_process_behind() -> None:
     async def battered() -> None:
         async with Judge(Limits(cpu_seconds=0.2, wall_seconds=1), slots=2) as judge:
-            hostile = ["import os\nos._exit(0)", "def add(a, b): return [0] * 10**6", "import threading\nexit()"] * 8
+            hostile = [
+                "import os\nos._exit(0)",
+                "def add(a, b): return [0] * 10**6",
+                "import threading\nexit()",
+            ] * 8
             async for _ in judge.stream(map(add, hostile)):
                 pass
-            await until(lambda: len(descendants(judge._line._process.pid)) <= 2 * (2 + 2 + 1 + LEAVES + LEAVES // 4))
+            await until(
+                lambda: (
+                    len(descendants(judge._line._process.pid))
+                    <= 2 * (2 + 2 + 1 + LEAVES + LEAVES // 4)
+                )
+            )
 
     asyncio.run(battered())
 
@@ -185,7 +210,9 @@ def test_an_event_whose_source_was_closed_earlier_in_the_same_round_is_passed_ov
     assert supervisor.listens(stale)
     supervisor.ignore(reader)
     assert not supervisor.listens(stale)
-    fresh = supervisor.selector.register(reader, selectors.EVENT_READ, "the next job, on the same descriptor")
+    fresh = supervisor.selector.register(
+        reader, selectors.EVENT_READ, "the next job, on the same descriptor"
+    )
     assert not supervisor.listens(stale)
     assert supervisor.listens(fresh)
     for descriptor in (reader, writer):
@@ -200,11 +227,19 @@ def test_a_check_that_writes_rubbish_as_its_report_ends_in_infra_and_harms_no_ot
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("checks", "5"), ("checks", '[["foo", ""]]'), ("broken", "7"), ("broken", '["pass", ""]'), ("setup", "5"),
+    [("checks", "5"), ("checks", '[["foo", ""]]'), ("broken", "7"), ("broken", '["pass", ""]'),
+    ("setup", "5"),
      ("output", "5")],
 )  # fmt: skip
 def test_a_forged_report_of_a_checks_own_ends_no_judge(name: str, value: str) -> None:
-    whole = {"checks": "[]", "broken": "null", "setup": '""', "clean": "true", "exits": "false", "answers": "[]"}
+    whole = {
+        "checks": "[]",
+        "broken": "null",
+        "setup": '""',
+        "clean": "true",
+        "exits": "false",
+        "answers": "[]",
+    }
     body = "{" + ", ".join(f'"{key}": {text}' for key, text in {**whole, name: value}.items()) + "}"
     forged = f"import os, struct\nos.write(3, struct.pack('!I', {len(body)}) + {body.encode()!r})"
     executions = judge_all([Job(task("f", forged), "def f(): return 1"), add(RIGHT)])

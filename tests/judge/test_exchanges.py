@@ -40,15 +40,19 @@ READERS = {
     "os.write": "import os\nos.write(1, b'%d' % sum(map(int, input().split())))",
     "an exit handler": "import atexit\natexit.register(lambda: " + ADD.format("input()") + ")",
     "a thread": "import threading\nthreading.Thread(target=lambda: " + ADD.format("input()") + ").start()",
-    "a deep thread": "import sys, threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(2**27)\n"
+    "a deep thread": "import sys, "
+                     "threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(2**27)\n"
     "def down(n): return n and down(n - 1)\ndef main():\n    down(50000)\n    " + ADD.format("input()")
     + "\nthreading.Thread(target=main).start()",
     "a file never closed": "out = open(1, 'w')\nprint(" + ADD.format("input()")[6:-1] + ", file=out)",
     "a writer never flushed": "import io\nout = io.BufferedWriter(io.FileIO(1, 'w'))\n"
     "out.write(b'%d' % sum(map(int, input().split())))",
-    "a finalizer": "class Last:\n    def __del__(self): " + ADD.format("input()") + "\nlast = Last()",
-    "before another stdout": "import io, sys\n" + ADD.format("input()") + "\nsys.stdout = io.StringIO()",
-    "a stdout of two methods": "import os, sys\nclass Out:\n    def write(self, text): os.write(1, text.encode())\n"
+    "a finalizer": "class Last:\n    def __del__(self): " + ADD.format("input()") + "\nlast = "
+                                                                                    "Last()",
+    "before another stdout": "import io, sys\n" + ADD.format("input()") + "\nsys.stdout = "
+                                                                          "io.StringIO()",
+    "a stdout of two methods": "import os, sys\nclass Out:\n    def write(self, text): "
+                               "os.write(1, text.encode())\n"
     "    def flush(self): pass\nsys.stdout = Out()\n" + ADD.format("input()"),
     "exit()": ADD.format("input()") + "\nexit()",
     "os._exit": "import os\nprint(sum(map(int, input().split())), flush=True)\nos._exit(0)",
@@ -58,7 +62,9 @@ READERS = {
 
 @cache
 def read_in_every_way() -> dict[str, Execution]:
-    return dict(zip(READERS, judge_all([Job(SUM, program) for program in READERS.values()]), strict=True))
+    return dict(
+        zip(READERS, judge_all([Job(SUM, program) for program in READERS.values()]), strict=True)
+    )
 
 
 @pytest.mark.parametrize("way", READERS)
@@ -75,7 +81,11 @@ def test_a_program_may_read_and_print_in_any_way(way: str) -> None:
         ("print(3)", Verdict.WRONG, "test 2: line 1 is '3', not '11'"),
         ("", Verdict.WRONG, "test 1: line 1 is '', not '3'"),
         ("print(int(input()))", Verdict.ERROR, "test 1: exited with status 1: ValueError: "),
-        (ADD.format("input()") + "\nraise SystemExit(3)", Verdict.ERROR, "test 1: exited with status 3"),
+        (
+            ADD.format("input()") + "\nraise SystemExit(3)",
+            Verdict.ERROR,
+            "test 1: exited with status 3",
+        ),
         (ADD.format("input()") + "\nexit('no')", Verdict.ERROR, "test 1: exited with status 1: no"),
         ("import os\nos.abort()", Verdict.ERROR, "test 1: killed by SIGABRT"),
         ("print(", Verdict.COMPILE, "test 1: SyntaxError: "),
@@ -97,23 +107,28 @@ def test_right_output_before_a_loop_is_a_timeout() -> None:
 
 
 def test_each_exchange_is_a_new_process() -> None:
-    counting = "import builtins\nbuiltins.runs = getattr(builtins, 'runs', 0) + 1\nprint(builtins.runs)"
-    assert judged(counting, Task("count", "", (Exchange("", "1"), Exchange("", "1")), "")).verdict is Verdict.PASS
+    counting = (
+        "import builtins\nbuiltins.runs = getattr(builtins, 'runs', 0) + 1\nprint(builtins.runs)"
+    )
+    assert (
+        judged(counting, Task("count", "", (Exchange("", "1"), Exchange("", "1")), "")).verdict
+        is Verdict.PASS
+    )
 
 
 def test_a_program_cannot_write_to_its_input() -> None:
-    writes = "import os\ntry: os.write(0, b'9 9')\nexcept OSError: pass\n" + ADD.format("open(0).read()")
+    writes = "import os\ntry: os.write(0, b'9 9')\nexcept OSError: pass\n" + ADD.format(
+        "open(0).read()"
+    )
     assert judged(writes).verdict is Verdict.PASS
 
 
 def test_the_expected_output_is_nowhere_in_the_programs_process() -> None:
     task = Task("secret", "", (Exchange("", "swordfish-1234"),), "")
     search = (
-        "import gc, os\nfound = [o for o in gc.get_objects() if ''.join(reversed('21-hsifdrows')) in repr(o)[:10**6]]\n"
-        "for fd in range(3, 64):\n"
-        "    try: found.append(os.read(fd, 10**6))\n"
-        "    except OSError: pass\n"
-        "print(found)"
+        "import gc, os\nfound = [o for o in gc.get_objects() if ''.join(reversed('21-hsifdrows'))"
+        " in repr(o)[:10**6]]\nfor fd in range(3, 64):\n    try: found.append(os.read(fd, 10**6))\n"
+        "    except OSError: pass\nprint(found)"
     )
     execution = judged(search, task)
     assert execution.verdict is Verdict.WRONG
@@ -146,7 +161,10 @@ def test_bytes_that_are_no_text_cross_unchanged() -> None:
 
 
 def test_a_checker_of_the_tasks_own_decides_with_the_input() -> None:
-    divisor = "def check(stdin, output, expected):\n    return 1 < int(output) and int(stdin) % int(output) == 0"
+    divisor = (
+        "def check(stdin, output, expected):\n    return 1 < int(output) and int(stdin) %"
+        " int(output) == 0"
+    )
     task = Task("divisor", "", (Exchange("91", "7"),), "", checker=divisor)
     assert judged("print(13)", task).verdict is Verdict.PASS
     assert judged("print(12)", task).verdict is Verdict.WRONG
@@ -156,7 +174,9 @@ def test_a_checker_of_the_tasks_own_decides_with_the_input() -> None:
 def test_a_program_without_a_task_is_run_for_what_it_prints() -> None:
     async def run() -> tuple[Execution, Execution]:
         async with Judge(slots=1) as judge:
-            shown = await judge.execute("import sys\nprint(input()[::-1])\nprint('e', file=sys.stderr)", "abc")
+            shown = await judge.execute(
+                "import sys\nprint(input()[::-1])\nprint('e', file=sys.stderr)", "abc"
+            )
             return shown, await judge.execute("raise SystemExit(4)")
 
     shown, failed = asyncio.run(run())
@@ -165,7 +185,11 @@ def test_a_program_without_a_task_is_run_for_what_it_prints() -> None:
 
 
 def test_a_definite_failure_outweighs_the_machines() -> None:
-    found = {0: Execution(Verdict.PASS), 1: Execution(Verdict.INFRA, detail="gone"), 2: Execution(Verdict.WRONG)}
+    found = {
+        0: Execution(Verdict.PASS),
+        1: Execution(Verdict.INFRA, detail="gone"),
+        2: Execution(Verdict.WRONG),
+    }
     assert whole(found).verdict is Verdict.WRONG
     assert whole({0: found[0], 1: found[1]}).detail == "test 2: gone"
     assert whole({0: found[0], 1: found[0]}).passed == 2
@@ -177,7 +201,9 @@ def test_a_worker_that_cannot_hand_on_descriptors_fails_as_the_machine() -> None
         exchange.report({"program": "", "printed_mb": 1, "checker": "lines"}, Wire(ours, 100), 999)
 
 
-def test_a_reference_that_fails_is_run_once_more_and_not_for_every_liberty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reference_that_fails_is_run_once_more_and_not_for_every_liberty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     orders: list[Order] = []
     execute = Line.execute
 
@@ -192,8 +218,9 @@ def test_a_reference_that_fails_is_run_once_more_and_not_for_every_liberty(monke
 
 def test_a_program_with_numpy_is_not_kept_waiting_by_those_without() -> None:
     pytest.importorskip("numpy")
-    busy = "import time\nend = time.process_time() + 0.05\nwhile time.process_time() < end: pass\n" + ADD.format(
-        "input()"
+    busy = (
+        "import time\nend = time.process_time() + 0.05\nwhile time.process_time() < end: pass\n"
+        + ADD.format("input()")
     )
     numeric = "import numpy\n" + ADD.format("input()")
     ended: list[str] = []
@@ -206,7 +233,9 @@ def test_a_program_with_numpy_is_not_kept_waiting_by_those_without() -> None:
                 await judge.run(Job(SUM, program))
                 ended.append(program)
 
-            await asyncio.gather(*(one(f"{busy}  # {n}") for n in range(12)), one(f"{numeric}  # again"))
+            await asyncio.gather(
+                *(one(f"{busy}  # {n}") for n in range(12)), one(f"{numeric}  # again")
+            )
 
     asyncio.run(run())
     assert ended[-1].startswith(busy)

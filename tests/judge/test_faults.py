@@ -1,4 +1,6 @@
-"""Storms of faults: nothing is lost, nothing hangs, every verdict is right or INFRA, and nothing is left running."""
+"""Storms of faults: nothing is lost, nothing hangs, every verdict is right or INFRA, and nothing is
+left running.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ MIXED = [
     (f"print('x' * 1000)\n{RIGHT}", Verdict.PASS),
 ]
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=2.5)
-PATIENT_FOR_A_SECOND = ("-c", "import assay.judge.supervisor as it; it.ZYGOTE_SECONDS = 2; it.main()")
+PATIENT_FOR_A_SECOND = (
+    "-c",
+    "import assay.judge.supervisor as it; it.ZYGOTE_SECONDS = 2; it.main()",
+)
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -54,13 +59,17 @@ def nothing_is_left() -> Iterator[None]:
     yield
     kernel.prctl(PR_SET_CHILD_SUBREAPER, 0)
     end = time.monotonic() + 5
-    while (left := alive([pid for pid in descendants(os.getpid()) if pid not in before])) and time.monotonic() < end:
+    while (
+        left := alive([pid for pid in descendants(os.getpid()) if pid not in before])
+    ) and time.monotonic() < end:
         time.sleep(0.02)
     assert not left
 
 
 def role(pid: int) -> str:
-    """A worker's CPU time is hardly limited, a leaf's is; empty for a fork that has not come that far, or is gone."""
+    """A worker's CPU time is hardly limited, a leaf's is; empty for a fork that has not come that
+    far, or is gone.
+    """
     with contextlib.suppress(OSError):
         if found := re.search(r"Max cpu time +(\d+)", Path(f"/proc/{pid}/limits").read_text()):
             return "worker" if int(found[1]) > 1000 else "leaf"
@@ -68,7 +77,9 @@ def role(pid: int) -> str:
 
 
 def victims(judge: Judge, kind: str) -> list[int]:
-    """Of a kind: `started` (who waits for a zygote with namespaces, or the zygote), `zygote`, `worker` or `leaf`."""
+    """Of a kind: `started` (who waits for a zygote with namespaces, or the zygote), `zygote`,
+    `worker` or `leaf`.
+    """
     if kind == "started":
         return children(judge._line._process.pid)
     found = [zygote for zygote in zygotes(judge._line._process.pid) if children(zygote)]
@@ -78,7 +89,9 @@ def victims(judge: Judge, kind: str) -> list[int]:
 
 
 async def storm(judge: Judge, draw: random.Random) -> None:
-    """Hit one process after another; leaves with SIGKILL only once, since twice is taken for the program's doing."""
+    """Hit one process after another; leaves with SIGKILL only once, since twice is taken for the
+    program's doing.
+    """
     kinds = ("started", "zygote", "worker", "leaf")
     faults = [(kind, sign) for kind in kinds for sign in (signal.SIGKILL, signal.SIGSTOP)]
     while True:
@@ -92,7 +105,9 @@ async def storm(judge: Judge, draw: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_in_a_storm_of_signals_every_verdict_is_right_or_infra(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_storm_of_signals_every_verdict_is_right_or_infra(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(line, "SUPERVISOR", PATIENT_FOR_A_SECOND)
     draw = random.Random(seed)
     jobs = draw.sample(MIXED * 3, 3 * len(MIXED))
@@ -100,18 +115,26 @@ def test_in_a_storm_of_signals_every_verdict_is_right_or_infra(seed: int, monkey
     async def battered() -> list[Execution]:
         async with Judge(LIMITS, slots=4) as judge:
             lightning = asyncio.create_task(storm(judge, draw))
-            verdicts = await asyncio.wait_for(asyncio.gather(*(judge.run(add(program)) for program, _ in jobs)), 120)
+            verdicts = await asyncio.wait_for(
+                asyncio.gather(*(judge.run(add(program)) for program, _ in jobs)), 120
+            )
             lightning.cancel()
             return verdicts
 
     seen = [(execution.verdict, execution.detail) for execution in asyncio.run(battered())]
-    wrong = [(job, found) for job, found in zip(jobs, seen, strict=True) if found[0] not in (job[1], Verdict.INFRA)]
+    wrong = [
+        (job, found)
+        for job, found in zip(jobs, seen, strict=True)
+        if found[0] not in (job[1], Verdict.INFRA)
+    ]
     assert not wrong
     assert len([verdict for verdict, _ in seen if verdict is not Verdict.INFRA]) > len(jobs) // 2
 
 
 @pytest.mark.parametrize("kind", ["started", "zygote", "worker", "leaf"])
-def test_a_job_whose_process_is_stopped_is_judged_again(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_whose_process_is_stopped_is_judged_again(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(line, "SUPERVISOR", PATIENT_FOR_A_SECOND)
     slow = f"import time\ntime.sleep(0.7)\n{RIGHT}"
 
@@ -152,10 +175,14 @@ def test_a_supervisor_that_stands_still_for_a_while_loses_nothing() -> None:
             judge._line._process.send_signal(signal.SIGCONT)
             return await asyncio.wait_for(runs, 60)
 
-    assert [execution.verdict for execution in asyncio.run(paused())] == [verdict for _, verdict in MIXED * 2]
+    assert [execution.verdict for execution in asyncio.run(paused())] == [
+        verdict for _, verdict in MIXED * 2
+    ]
 
 
-@pytest.mark.parametrize(("sign", "error"), [(signal.SIGKILL, "supervisor died"), (signal.SIGSTOP, "supervisor hangs")])
+@pytest.mark.parametrize(
+    ("sign", "error"), [(signal.SIGKILL, "supervisor died"), (signal.SIGSTOP, "supervisor hangs")]
+)
 def test_without_a_supervisor_all_who_wait_get_a_clear_error(
     sign: signal.Signals, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +190,9 @@ def test_without_a_supervisor_all_who_wait_get_a_clear_error(
 
     async def bereft() -> list[Execution | BaseException]:
         async with Judge(LIMITS, slots=2) as judge:
-            runs = asyncio.gather(*(judge.run(add(LOOP)) for _ in range(50)), return_exceptions=True)
+            runs = asyncio.gather(
+                *(judge.run(add(LOOP)) for _ in range(50)), return_exceptions=True
+            )
             await until(lambda: len(victims(judge, "leaf")) >= 2)
             os.kill(victims(judge, "zygote")[0], signal.SIGSTOP)
             judge._line._process.send_signal(sign)
@@ -172,7 +201,9 @@ def test_without_a_supervisor_all_who_wait_get_a_clear_error(
                 await judge.run(add(RIGHT))
             return ends
 
-    assert {f"{type(end).__name__}: {end}" for end in asyncio.run(bereft())} == {f"SandboxError: the judge's {error}"}
+    assert {f"{type(end).__name__}: {end}" for end in asyncio.run(bereft())} == {
+        f"SandboxError: the judge's {error}"
+    }
 
 
 TRAINER = """
@@ -196,9 +227,13 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("state", ["in the middle of a batch", "stopped", "forked"])
-def test_a_killed_trainer_leaves_nothing_even_where_the_supervisor_cannot_see_it(state: str) -> None:
+def test_a_killed_trainer_leaves_nothing_even_where_the_supervisor_cannot_see_it(
+    state: str,
+) -> None:
     """Because it is stopped, or because a fork of the trainer's holds its end of the socket."""
-    trainer = subprocess.Popen([sys.executable, "-c", TRAINER, state], stdout=subprocess.PIPE, text=True)
+    trainer = subprocess.Popen(
+        [sys.executable, "-c", TRAINER, state], stdout=subprocess.PIPE, text=True
+    )
     assert trainer.stdout is not None
     supervisor = int(trainer.stdout.readline())
     pids = [supervisor, *descendants(supervisor)]
@@ -224,13 +259,21 @@ def test_a_thousand_cancelled_jobs_leave_a_judge_as_good_as_new() -> None:
                 run.cancel()
             ends = await asyncio.wait_for(asyncio.gather(*runs, return_exceptions=True), 20)
             assert all(isinstance(end, asyncio.CancelledError) for end in ends)
-            programs = [(program, verdict) for program, verdict in MIXED if verdict is not Verdict.TIMEOUT] * 3
-            after = await asyncio.wait_for(asyncio.gather(*(judge.run(add(program)) for program, _ in programs)), 30)
-            assert [execution.verdict for execution in after] == [verdict for _, verdict in programs]
+            programs = [
+                (program, verdict) for program, verdict in MIXED if verdict is not Verdict.TIMEOUT
+            ] * 3
+            after = await asyncio.wait_for(
+                asyncio.gather(*(judge.run(add(program)) for program, _ in programs)), 30
+            )
+            assert [execution.verdict for execution in after] == [
+                verdict for _, verdict in programs
+            ]
             assert not judge._line._waiting
             assert open_files(os.getpid()) <= before[0]
             assert open_files(judge._line._process.pid) <= before[1] + 2 * 3 * LEAVES
-            most = 2 * (2 + 2 + 1 + LEAVES + LEAVES // 4)  # zygote and workers, a leaf that is kept, those that wait
+            most = 2 * (
+                2 + 2 + 1 + LEAVES + LEAVES // 4
+            )  # zygote and workers, a leaf that is kept, those that wait
             await until(lambda: len(descendants(judge._line._process.pid)) <= most)
 
     asyncio.run(cancelled())
@@ -259,12 +302,16 @@ def test_results_that_the_trainer_does_not_take_do_not_pile_up_in_the_supervisor
             runs = [asyncio.create_task(judge.run(add(loud))) for _ in range(300)]
             await asyncio.sleep(0.2)
             seen, now = 0, before
-            while now > seen:  # the loop of the trainer stands still, as beside a long step of the learner's
+            while (
+                now > seen
+            ):  # the loop of the trainer stands still, as beside a long step of the learner's
                 seen = now
                 time.sleep(1)
                 now = most_used(judge._line._process.pid)
             executions = await asyncio.wait_for(asyncio.gather(*runs), 60)
-            assert {(execution.verdict, len(execution.output)) for execution in executions} == {(Verdict.PASS, 65536)}
+            assert {(execution.verdict, len(execution.output)) for execution in executions} == {
+                (Verdict.PASS, 65536)
+            }
             return most_used(judge._line._process.pid) - before
 
     assert asyncio.run(unread()) < 85 * 1024  # all of them are 115 MiB on the wire
@@ -272,7 +319,10 @@ def test_results_that_the_trainer_does_not_take_do_not_pile_up_in_the_supervisor
 
 def test_the_judge_needs_no_disk(tmp_path: Path) -> None:
     mounting = ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(tmp_path)]
-    if os.getuid() != 0 or subprocess.run(mounting, capture_output=True, check=False).returncode != 0:
+    if (
+        os.getuid() != 0
+        or subprocess.run(mounting, capture_output=True, check=False).returncode != 0
+    ):
         pytest.skip("a full disk is made by mounting one, which is not allowed here")
     try:
         with contextlib.suppress(OSError), (tmp_path / "full").open("wb", buffering=0) as full:
@@ -285,9 +335,14 @@ def test_the_judge_needs_no_disk(tmp_path: Path) -> None:
             from tests.judge.jobs import RIGHT, add
             print([seen.verdict.value for seen in judge_all([add(RIGHT), add("")])])
         """)
-        inherited = {"PYTHONPATH": str(Path(__file__).parents[2]), "TMPDIR": str(tmp_path), "HOME": str(tmp_path)}
+        inherited = {
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "TMPDIR": str(tmp_path),
+            "HOME": str(tmp_path),
+        }
         done = subprocess.run(
-            [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | inherited, capture_output=True, text=True,
+            [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | inherited,
+            capture_output=True, text=True,
             check=False,
         )  # fmt: skip
         assert (done.stdout, done.stderr) == ("['pass', 'no_code']\n", "")
@@ -307,17 +362,25 @@ def limited(which: int, soft: int, pid: int = 0) -> Iterator[None]:
 
 
 def leave_descriptors(zygote: int, limits: str) -> None:
-    """Change a zygote's RLIMIT_NOFILE to `soft:hard`, as the user that it is: root may lack the privilege."""
+    """Change a zygote's RLIMIT_NOFILE to `soft:hard`, as the user that it is: root may lack the
+    privilege.
+    """
     user = int(re.search(r"Uid:\t(\d+)", Path(f"/proc/{zygote}/status").read_text())[1])  # type: ignore[index]
-    identity: dict[str, Any] = {} if user == os.getuid() else {"user": user, "group": user, "extra_groups": []}
+    identity: dict[str, Any] = (
+        {} if user == os.getuid() else {"user": user, "group": user, "extra_groups": []}
+    )
     subprocess.run(["prlimit", f"--pid={zygote}", f"--nofile={limits}"], check=True, **identity)
 
 
 @contextlib.contextmanager
 def group(controller: str, *limits: str) -> Iterator[tuple[Path, Path]]:
-    """A new control group of this machine's: the file that takes pids, and the file of one of `limits`."""
+    """A new control group of this machine's: the file that takes pids, and the file of one of
+    `limits`.
+    """
     root = Path("/sys/fs/cgroup")
-    folder = (root / controller if (root / controller).is_dir() else root) / f"assay-test-{os.getpid()}"
+    folder = (
+        root / controller if (root / controller).is_dir() else root
+    ) / f"assay-test-{os.getpid()}"
     try:
         folder.mkdir()
     except OSError as error:
@@ -365,7 +428,10 @@ def test_a_trainer_without_descriptors_starts_a_judge_or_says_why_not() -> None:
 
 
 def test_walls_that_could_not_be_tried_are_not_taken_for_missing() -> None:
-    with limited(resource.RLIMIT_NOFILE, 3), pytest.raises(SandboxError, match="Too many open files"):
+    with (
+        limited(resource.RLIMIT_NOFILE, 3),
+        pytest.raises(SandboxError, match="Too many open files"),
+    ):
         probe.__wrapped__()
 
 
@@ -373,9 +439,13 @@ def test_a_trainer_that_runs_out_of_descriptors_later_gets_its_verdicts() -> Non
     async def later() -> list[Execution]:
         async with Judge(LIMITS, slots=2) as judge:
             with limited(resource.RLIMIT_NOFILE, 3):
-                return await asyncio.wait_for(asyncio.gather(*(judge.run(add(program)) for program, _ in MIXED)), 60)
+                return await asyncio.wait_for(
+                    asyncio.gather(*(judge.run(add(program)) for program, _ in MIXED)), 60
+                )
 
-    assert [execution.verdict for execution in asyncio.run(later())] == [verdict for _, verdict in MIXED]
+    assert [execution.verdict for execution in asyncio.run(later())] == [
+        verdict for _, verdict in MIXED
+    ]
 
 
 async def verdicts_or_error(judge: Judge) -> str:
@@ -385,7 +455,9 @@ async def verdicts_or_error(judge: Judge) -> str:
     ends = await asyncio.wait_for(runs, 60)
     errors = {str(end) for end in ends if isinstance(end, BaseException)}
     for (_, verdict), end in zip(jobs, ends, strict=True):
-        assert isinstance(end, SandboxError) or (isinstance(end, Execution) and end.verdict in (verdict, Verdict.INFRA))
+        assert isinstance(end, SandboxError) or (
+            isinstance(end, Execution) and end.verdict in (verdict, Verdict.INFRA)
+        )
     assert len(errors) <= 1
     return errors.pop() if errors else "right"
 
@@ -441,7 +513,11 @@ def test_a_machine_without_room_for_another_process_is_a_clear_error() -> None:
     async def crowded(members: Path, most: Path) -> str:
         async with Judge(LIMITS, slots=2) as judge:
             await judge.run(add(RIGHT))
-            await until(lambda: all_moved([judge._line._process.pid, *descendants(judge._line._process.pid)], members))
+            await until(
+                lambda: all_moved(
+                    [judge._line._process.pid, *descendants(judge._line._process.pid)], members
+                )
+            )
             most.write_text("1")
             return await verdicts_or_error(judge)
 
@@ -449,11 +525,15 @@ def test_a_machine_without_room_for_another_process_is_a_clear_error() -> None:
         assert "Resource temporarily unavailable" in asyncio.run(crowded(*files))
 
 
-def test_a_judge_that_cannot_start_all_its_zygotes_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judge_that_cannot_start_all_its_zygotes_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def cramped(members: Path, most: Path) -> None:
         joining = f"import os, pathlib; pathlib.Path({str(members)!r}).write_text(str(os.getpid()))"
         most.write_text("2")
-        monkeypatch.setattr(line, "SUPERVISOR", ("-c", f"{joining}; import assay.judge.supervisor as it; it.main()"))
+        monkeypatch.setattr(
+            line, "SUPERVISOR", ("-c", f"{joining}; import assay.judge.supervisor as it; it.main()")
+        )
         async with Judge(slots=2) as judge:
             with pytest.raises(SandboxError, match="Resource temporarily unavailable"):
                 await asyncio.wait_for(judge.run(add(RIGHT)), 20)
@@ -466,10 +546,16 @@ def test_a_judge_that_cannot_start_all_its_zygotes_leaves_nothing(monkeypatch: p
     ("limit", "most", "error"),
     [
         ("RLIMIT_CPU", 5000, "the hard limit RLIMIT_CPU is 5000 here, but the judge needs 100001"),
-        ("RLIMIT_DATA", 400, "the hard limit RLIMIT_DATA is 419430400 here, but the judge needs 536870912"),
+        (
+            "RLIMIT_DATA",
+            400,
+            "the hard limit RLIMIT_DATA is 419430400 here, but the judge needs 536870912",
+        ),
     ],
 )
-def test_a_user_with_too_little_for_the_limits_is_told_so(limit: str, most: int, error: str) -> None:
+def test_a_user_with_too_little_for_the_limits_is_told_so(
+    limit: str, most: int, error: str
+) -> None:
     code = textwrap.dedent(f"""
         import resource
         from assay.errors import SandboxError
@@ -493,9 +579,15 @@ def test_where_memory_runs_out_the_program_that_took_it_dies() -> None:
     async def short(members: Path, most: Path) -> list[Execution]:
         async with Judge(slots=2) as judge:
             await judge.run(add(RIGHT))
-            await until(lambda: all_moved([judge._line._process.pid, *descendants(judge._line._process.pid)], members))
+            await until(
+                lambda: all_moved(
+                    [judge._line._process.pid, *descendants(judge._line._process.pid)], members
+                )
+            )
             most.write_text(str(200 << 20))
-            return await asyncio.wait_for(asyncio.gather(*(judge.run(add(program)) for program in programs)), 60)
+            return await asyncio.wait_for(
+                asyncio.gather(*(judge.run(add(program)) for program in programs)), 60
+            )
 
     with group("memory", "memory.limit_in_bytes", "memory.max") as files:
         executions = asyncio.run(short(*files))
@@ -517,7 +609,10 @@ def test_programs_die_before_the_trainer_where_memory_runs_out() -> None:
 @pytest.fixture
 def busy() -> Iterator[None]:
     """Three processes that take time on every core."""
-    processes = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in range(3 * len(os.sched_getaffinity(0)))]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", LOOP])
+        for _ in range(3 * len(os.sched_getaffinity(0)))
+    ]
     yield
     for process in processes:
         process.kill()

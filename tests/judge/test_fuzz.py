@@ -1,4 +1,6 @@
-"""Generated values, frames, conversations and programs: nothing but what is documented comes of them."""
+"""Generated values, frames, conversations and programs: nothing but what is documented comes of
+them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,14 @@ from tests.judge.jobs import task
 examples = settings(max_examples=150, deadline=None, derandomize=True)
 TEXT = st.text(st.characters(exclude_categories=()), max_size=8)
 """Lone surrogates included."""
-KEYS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT | st.binary(max_size=8)
+KEYS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | TEXT
+    | st.binary(max_size=8)
+)
 PARTS = (
     KEYS
     | st.floats()
@@ -48,12 +57,26 @@ PARTS = (
     | st.timedeltas()
     | st.builds(range, st.integers(), st.integers(), st.integers(min_value=1))
     | st.sampled_from(
-        [..., NotImplemented, int, sorted, array.array("d", [1.5]), array.array("b"), array.array("u", "x")]
+        [
+            ...,
+            NotImplemented,
+            int,
+            sorted,
+            array.array("d", [1.5]),
+            array.array("b"),
+            array.array("u", "x"),
+        ]
     )
     | st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4).map(numpy.array)
     | st.lists(st.floats(width=32), max_size=4).map(lambda row: numpy.array([row, row], "float32"))
     | st.sampled_from(
-        [numpy.int8(-3), numpy.float64("nan"), numpy.bool_(True), numpy.array(["a", "bc"]), numpy.array(7)]
+        [
+            numpy.int8(-3),
+            numpy.float64("nan"),
+            numpy.bool_(True),
+            numpy.array(["a", "bc"]),
+            numpy.array(7),
+        ]
     )
 )
 VALUES = st.recursive(
@@ -77,7 +100,9 @@ VALUES = st.recursive(
 
 
 def alike(a: Any, b: Any) -> bool:
-    """The same to the last bit: types, signs of zero, nan, order, data types and shapes; but for a time's `fold`."""
+    """The same to the last bit: types, signs of zero, nan, order, data types and shapes; but for a
+    time's `fold`.
+    """
     if type(a) is not type(b):
         return False
     if isinstance(a, dict):
@@ -91,7 +116,11 @@ def alike(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, list | tuple | deque | type({}.keys()) | type({}.values()) | type({}.items())):
         return len(a) == len(b) and all(map(alike, a, b))
-    return bool(a == b) if isinstance(a, int | datetime.time | datetime.datetime) else repr(a) == repr(b)
+    return (
+        bool(a == b)
+        if isinstance(a, int | datetime.time | datetime.datetime)
+        else repr(a) == repr(b)
+    )
 
 
 @examples
@@ -129,7 +158,9 @@ def damaged(frame: bytes, at: int, other: bytes) -> bytes:
     return frame[:at] + other + frame[at + 1 :]
 
 
-DAMAGED = st.builds(damaged, st.sampled_from(SEEDS["codec"]), st.integers(0, 60), st.binary(max_size=3))
+DAMAGED = st.builds(
+    damaged, st.sampled_from(SEEDS["codec"]), st.integers(0, 60), st.binary(max_size=3)
+)
 
 
 @examples
@@ -147,7 +178,9 @@ REPLIES = st.one_of(
     ),
     st.tuples(
         st.integers(1, 5),
-        st.sampled_from(["value", "raised", "exit", "memory", "large", "syntax", "absent", "function"]),
+        st.sampled_from(
+            ["value", "raised", "exit", "memory", "large", "syntax", "absent", "function"]
+        ),
         st.lists(ANYTHING | st.just([]) | st.just([[0, []]]), min_size=0, max_size=4),
     ).map(lambda parts: framed(json.dumps([parts[0], parts[1], *parts[2]]).encode())),
     st.just(framed(b'[2,"value",1,null,[]]') * 2),
@@ -185,15 +218,20 @@ def test_a_streams_frames_do_not_depend_on_how_it_arrives(bodies: list[bytes], r
 
 
 STATEMENTS = (
-    "import os, sys, gc, json, struct", "x = {}", "f = lambda *a: x", "def f(*a): return a", "return 1", "yield x",
+    "import os, sys, gc, json, struct", "x = {}", "f = lambda *a: x", "def f(*a): return a",
+    "return 1", "yield x",
     "raise x", "os._exit(0)", "sys.exit()", "x = [x]", "x = x, x", "del f", "f = f()",
-    "os.write(3, b'[1,\"value\",true]')", "os.write(3, struct.pack('!I', 16) + b'[1,\"value\",true]')", "os.close(3)",
+    "os.write(3, b'[1,\"value\",true]')",
+    "os.write(3, struct.pack('!I', 16) + b'[1,\"value\",true]')", "os.close(3)",
     "os.dup2(1, 3)", "sys.stdout.close()", "class f(Exception): pass",
     "class f:\n    __call__ = __iter__ = __getattr__ = lambda *a: f", "f = property(f)",
-    "try: f(f)\nexcept BaseException as e: x = e", "for f in gc.get_objects(): pass", "sys.modules.clear()",
-    "x = '\\ud800'", "raise Exception(x)", "json.dumps = lambda *a: x", "sys.setrecursionlimit(10**6)", "print(x)",
+    "try: f(f)\nexcept BaseException as e: x = e", "for f in gc.get_objects(): pass",
+    "sys.modules.clear()",
+    "x = '\\ud800'", "raise Exception(x)", "json.dumps = lambda *a: x",
+    "sys.setrecursionlimit(10**6)", "print(x)",
     "async def f(): pass", "def f(*a): yield x", "def f(*a): raise Exception('\\ud800' * 9)",
-    "def f(*a): raise KeyError(x)", "\x00", "\xe9 = \ud800", "while x: pass", "def f(*a): return memoryview(b'x')",
+    "def f(*a): raise KeyError(x)", "\x00", "\xe9 = \ud800", "while x: pass",
+    "def f(*a): return memoryview(b'x')",
     "def f(*a): return 10**5000", "def f(*a): return f",
 )  # fmt: skip
 """Lines of programs; most combinations fail, which is as it should be."""
@@ -201,17 +239,28 @@ STATEMENTS = (
 
 def programs(count: int, seed: int) -> list[str]:
     draw = random.Random(seed)
-    lines = ["\n".join(draw.choices(STATEMENTS, k=draw.randint(1, 6))) for _ in range(count - count // 4)]
-    noise = [draw.randbytes(draw.randint(0, 200)).decode("utf-8", "surrogateescape") for _ in range(count // 4)]
+    lines = [
+        "\n".join(draw.choices(STATEMENTS, k=draw.randint(1, 6))) for _ in range(count - count // 4)
+    ]
+    noise = [
+        draw.randbytes(draw.randint(0, 200)).decode("utf-8", "surrogateescape")
+        for _ in range(count // 4)
+    ]
     return lines + noise
 
 
 def test_no_generated_program_passes_a_check_that_cannot_hold_or_blames_the_machine() -> None:
-    never = task("f", "try:\n    f(1)\nexcept BaseException:\n    pass\nassert f() == object()", "assert False")
+    never = task(
+        "f",
+        "try:\n    f(1)\nexcept BaseException:\n    pass\nassert f() == object()",
+        "assert False",
+    )
     jobs = [Job(never, program) for program in programs(160, seed=1)]
     done = judge_all(jobs, Limits(cpu_seconds=0.5, wall_seconds=5, memory_mb=256))
     odd = [
-        (job.program, ran) for job, ran in zip(jobs, done, strict=True) if ran.verdict in (Verdict.PASS, Verdict.INFRA)
+        (job.program, ran)
+        for job, ran in zip(jobs, done, strict=True)
+        if ran.verdict in (Verdict.PASS, Verdict.INFRA)
     ]
     assert not odd
     assert len({ran.verdict for ran in done}) >= 4
@@ -235,7 +284,9 @@ def f():
     time.sleep(9)"""
 
 
-def test_a_reply_without_an_end_of_nesting_is_the_programs_fault_whatever_the_checks_do_to_recursion() -> None:
+def test_a_reply_without_an_end_of_nesting_is_the_programs_fault_whatever_the_checks_do_to_recursion() -> (
+    None
+):
     lifted = task("f", "assert f()", setup="import sys\nsys.setrecursionlimit(10**6)")
     execution = judge_all([Job(lifted, NESTED)])[0]
     assert (execution.verdict, execution.detail) == (

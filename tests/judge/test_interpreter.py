@@ -1,4 +1,6 @@
-"""A walled Python between blocks of code: state, output, limits, many at once, and nothing left behind."""
+"""A walled Python between blocks of code: state, output, limits, many at once, and nothing left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -52,17 +54,23 @@ def sleepers(judge: Judge) -> list[int]:
 @pytest.mark.usefixtures("nothing_is_left")
 def test_state_is_kept_from_block_to_block_and_the_last_expression_is_shown() -> None:
     assert observed("x = 1\nprint(x)", "def f(n): return n + x", "f(41)", "x; None", "_ + 1") == [
-        Observation("1\n", "done"), Observation("", "done"), Observation("42\n", "done"), Observation("", "done"),
+        Observation("1\n", "done"), Observation("", "done"), Observation("42\n", "done"),
+        Observation("", "done"),
         Observation("43\n", "done"),
     ]  # fmt: skip
 
 
 def test_interpreters_share_nothing() -> None:
     async def two() -> Observation:
-        async with Judge(slots=1) as judge, judge.interpreter() as one, judge.interpreter() as other:
+        async with (
+            Judge(slots=1) as judge,
+            judge.interpreter() as one,
+            judge.interpreter() as other,
+        ):
             await one.run("import sys, builtins\nsecret = sys.secret = builtins.secret = 1")
             return await other.run(
-                "import sys\nhasattr(sys, 'secret'), 'secret' in globals(), 'secret' in dir(__builtins__)"
+                "import sys\nhasattr(sys, 'secret'), 'secret' in globals(), 'secret' in"
+                " dir(__builtins__)"
             )
 
     assert asyncio.run(two()) == Observation("(False, False, False)\n", "done")
@@ -71,14 +79,17 @@ def test_interpreters_share_nothing() -> None:
 def test_all_that_is_written_is_seen_in_order() -> None:
     code = "import os, sys\nprint('one')\n"
     code += "print('two', file=sys.stderr)\nos.write(1, b'three\\n')\nos.write(2, b'\\xff\\n');"
-    assert observed(code) == [Observation("one\ntwo\nthree\n\N{REPLACEMENT CHARACTER}\n2\n", "done")]
+    assert observed(code) == [
+        Observation("one\ntwo\nthree\n\N{REPLACEMENT CHARACTER}\n2\n", "done")
+    ]
 
 
 def test_an_exception_is_shown_with_the_programs_own_lines_and_the_state_stays() -> None:
     raising, syntax, state = observed("x = 1\ndef f():\n    return 1 / 0\nf()", "y = = 2", "x")
     assert raising == Observation(
-        'Traceback (most recent call last):\n  File "<block 1>", line 4, in <module>\n    f()\n'
-        '  File "<block 1>", line 3, in f\n    return 1 / 0\n           ~~^~~\nZeroDivisionError: division by zero\n',
+        'Traceback (most recent call last):\n  File "<block 1>", line 4, in <module>\n    f()\n '
+        ' File "<block 1>", line 3, in f\n    return 1 / 0\n           ~~^~~\nZeroDivisionError:'
+        " division by zero\n",
         "error",
     )
     assert syntax == Observation(
@@ -99,7 +110,9 @@ def test_a_block_that_exits_has_raised() -> None:
 
 def test_long_output_is_kept_at_its_head_and_its_tail() -> None:
     (seen,) = observed("print('a' * 5000)\nprint('b' * 5000)")
-    assert seen == Observation("a" * 4096 + "\n[... 1810 bytes left out ...]\n" + "b" * 4095 + "\n", "done")
+    assert seen == Observation(
+        "a" * 4096 + "\n[... 1810 bytes left out ...]\n" + "b" * 4095 + "\n", "done"
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,9 +133,13 @@ def test_long_output_is_kept_at_its_head_and_its_tail() -> None:
     ],
 )
 @pytest.mark.usefixtures("nothing_is_left")
-def test_a_limit_ends_the_interpreter_and_the_next_block_starts_anew(code: str, ended: str, why: str) -> None:
+def test_a_limit_ends_the_interpreter_and_the_next_block_starts_anew(
+    code: str, ended: str, why: str
+) -> None:
     limits = LIMITS if ended == "timeout" else PATIENT
-    before, over, after = observed("x = 1", f"print('begun')\n{code}", "'x' in globals()", limits=limits)
+    before, over, after = observed(
+        "x = 1", f"print('begun')\n{code}", "'x' in globals()", limits=limits
+    )
     assert (before.ended, over.ended) == ("done", ended)
     assert over.output.startswith("begun\n")
     assert over.output.endswith(f"\n[{why}: the interpreter was ended]\n")
@@ -137,7 +154,9 @@ def test_memory_that_a_block_asks_for_in_vain_costs_it_nothing_else() -> None:
 
 def test_all_blocks_together_have_ten_times_the_cpu_time_of_one() -> None:
     """0.075 s and a little each: after 13 of them less than that is left of a second."""
-    spinning = "import time\nend = time.process_time() + 0.075\nwhile time.process_time() < end: pass"
+    spinning = (
+        "import time\nend = time.process_time() + 0.075\nwhile time.process_time() < end: pass"
+    )
     ends = [seen.ended for seen in observed(*[spinning] * 14, limits=Limits(cpu_seconds=0.1))]
     assert ends[:9] == ["done"] * 9
     assert "timeout" in ends
@@ -165,7 +184,10 @@ def test_an_interpreter_with_many_threads_is_not_kept() -> None:
     few = many.replace("4", "3", 1)
     assert [seen.ended for seen in observed("x = 1", few, "x")] == ["done", "done", "done"]
     over, after = observed(many, "'many' in globals()")
-    assert (over.ended, over.output) == ("died", "[left more than 3 threads running: the interpreter was ended]\n")
+    assert (over.ended, over.output) == (
+        "died",
+        "[left more than 3 threads running: the interpreter was ended]\n",
+    )
     assert after.ended == "done"
 
 
@@ -190,7 +212,10 @@ def test_hundreds_are_open_while_programs_are_judged_and_each_keeps_its_own_stat
 
 
 def test_more_than_may_be_open_wait_for_one_that_closes(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = "import assay.judge.sessions as it; it.SESSIONS = 2; import assay.judge.supervisor as it; it.main()"
+    few = (
+        "import assay.judge.sessions as it; it.SESSIONS = 2; import assay.judge.supervisor as it;"
+        " it.main()"
+    )
     monkeypatch.setattr("assay.judge.line.SUPERVISOR", ("-c", few))
 
     async def crowd() -> None:
@@ -214,7 +239,11 @@ def test_more_than_may_be_open_wait_for_one_that_closes(monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("nothing_is_left")
 def test_a_cancelled_block_takes_its_interpreter_with_it_and_no_other() -> None:
     async def cancelled() -> tuple[Observation, Observation]:
-        async with Judge(slots=1) as judge, judge.interpreter() as python, judge.interpreter() as other:
+        async with (
+            Judge(slots=1) as judge,
+            judge.interpreter() as python,
+            judge.interpreter() as other,
+        ):
             await other.run("x = 1")
             await python.run("x = 2")
             run = asyncio.create_task(python.run("x = 3\nwhile True: pass"))
@@ -227,7 +256,10 @@ def test_a_cancelled_block_takes_its_interpreter_with_it_and_no_other() -> None:
             return seen
 
     behind, other = asyncio.run(cancelled())
-    assert (behind.output, other.output) == ("2\n", "1\n")  # run again up to the block that was cancelled
+    assert (behind.output, other.output) == (
+        "2\n",
+        "1\n",
+    )  # run again up to the block that was cancelled
 
 
 async def killed(python: Interpreter, judge: Judge, *, times: int) -> Observation:
@@ -241,7 +273,9 @@ async def killed(python: Interpreter, judge: Judge, *, times: int) -> Observatio
 
 
 def busy(judge: Judge) -> int:
-    """The process that sleeps in a block, as a C call that nobody interrupts; 0 where there is none."""
+    """The process that sleeps in a block, as a C call that nobody interrupts; 0 where there is
+    none.
+    """
     for pid in descendants(judge._line._process.pid):
         with contextlib.suppress(OSError):
             if "nanosleep" in Path(f"/proc/{pid}/wchan").read_text():
@@ -281,7 +315,8 @@ def test_a_block_whose_process_is_killed_twice_is_taken_to_have_died() -> None:
             return [await killed(python, judge, times=2), await python.run("'x' in globals()")]
 
     assert asyncio.run(run()) == [
-        Observation("[killed by SIGKILL: the interpreter was ended]\n", "died"), Observation("False\n", "done")
+        Observation("[killed by SIGKILL: the interpreter was ended]\n", "died"),
+        Observation("False\n", "done")
     ]  # fmt: skip
 
 
@@ -299,7 +334,9 @@ def test_an_interpreter_that_cannot_be_brought_back_is_the_machines_failure() ->
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.usefixtures("nothing_is_left")
-def test_a_zygote_that_fails_takes_no_state_with_it(sign: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zygote_that_fails_takes_no_state_with_it(
+    sign: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hasty = "import assay.judge.supervisor as it; it.ZYGOTE_SECONDS = 2; it.main()"
     monkeypatch.setattr("assay.judge.line.SUPERVISOR", ("-c", hasty))
 
@@ -308,13 +345,17 @@ def test_a_zygote_that_fails_takes_no_state_with_it(sign: signal.Signals, monkey
             pythons = [await stack.enter_async_context(judge.interpreter()) for _ in range(10)]
             await asyncio.gather(*(python.run(f"x = {at}") for at, python in enumerate(pythons)))
             (zygote,) = [
-                it for it in zygotes(judge._line._process.pid) if set(children(it)) & set(await stopped(judge, 10))
+                it
+                for it in zygotes(judge._line._process.pid)
+                if set(children(it)) & set(await stopped(judge, 10))
             ]
             os.kill(zygote, sign)
             if sign is signal.SIGSTOP:
                 more = [await stack.enter_async_context(judge.interpreter()) for _ in range(10)]
                 await asyncio.gather(*(python.run("1") for python in more))
-            seen = await asyncio.wait_for(asyncio.gather(*(python.run("x") for python in pythons)), 20)
+            seen = await asyncio.wait_for(
+                asyncio.gather(*(python.run("x") for python in pythons)), 20
+            )
             return [one.output for one in seen]
 
     assert asyncio.run(run()) == [f"{at}\n" for at in range(10)]
@@ -322,7 +363,11 @@ def test_a_zygote_that_fails_takes_no_state_with_it(sign: signal.Signals, monkey
 
 def test_without_a_supervisor_there_is_a_clear_error() -> None:
     async def bereft() -> list[int]:
-        async with Judge(slots=1) as judge, judge.interpreter() as python, judge.interpreter() as other:
+        async with (
+            Judge(slots=1) as judge,
+            judge.interpreter() as python,
+            judge.interpreter() as other,
+        ):
             await other.run("x = 1")
             run = asyncio.create_task(python.run("import time\ntime.sleep(60)"))
             await until(lambda: busy(judge) != 0)
@@ -388,7 +433,8 @@ ATTACKS = {
     "a process, by subprocess": ("import subprocess\nsubprocess.run(['/bin/true'])", "Error"),
     "kill the parent": ("import os\nos.kill(os.getppid(), 9)", "PermissionError"),
     "kill all": ("import os\nos.kill(-1, 9)", "PermissionError"),
-    "wake others": ("import os, signal\nfor pid in range(2, 99): os.kill(pid, signal.SIGCONT)", "PermissionError"),
+    "wake others": ("import os, signal\nfor pid in range(2, 99): os.kill(pid, signal.SIGCONT)",
+    "PermissionError"),
     "stop oneself": ("import signal\nsignal.raise_signal(signal.SIGSTOP)", "PermissionError"),
     "a new session": ("import os\nos.setsid()", "PermissionError"),
     "ptrace": (
@@ -403,7 +449,8 @@ ATTACKS = {
         "AssertionError: 1",
     ),
     "see processes": ("import os\nos.listdir('/proc')", "Error"),
-    "more limits": ("import resource\nresource.setrlimit(resource.RLIMIT_CPU, (-1, -1))", "ValueError"),
+    "more limits": ("import resource\nresource.setrlimit(resource.RLIMIT_CPU, (-1, -1))",
+    "ValueError"),
 }  # fmt: skip
 
 
@@ -422,28 +469,40 @@ CAUGHT = {
         "timeout",
     ),
     "thread bomb": (
-        "import threading, time\nthreading.stack_size(32768)\nwhile True:\n"
-        "    try: threading.Thread(target=time.sleep, args=(60,)).start()\n"
-        "    except (RuntimeError, MemoryError): pass",
+        (
+            "import threading, time\nthreading.stack_size(32768)\nwhile True:\n"
+            "    try: threading.Thread(target=time.sleep, args=(60,)).start()\n"
+            "    except (RuntimeError, MemoryError): pass"
+        ),
         "timeout died",
     ),
     "memory balloon, caught": (
-        "held = []\nwhile True:\n    try: held.append(bytearray(10**6))\n    except MemoryError: pass",
+        (
+            "held = []\nwhile True:\n    try: held.append(bytearray(10**6))\n    except"
+            " MemoryError: pass"
+        ),
         "timeout",
     ),
     "pipes full of bytes": (
-        "import os, fcntl\nheld = []\nwhile True:\n    try:\n        held.append(os.pipe())\n"
-        "        fcntl.fcntl(held[-1][1], 1031, 1 << 20)\n        os.set_blocking(held[-1][1], False)\n"
-        "        os.write(held[-1][1], bytes(1 << 20))\n    except OSError: pass",
+        (
+            "import os, fcntl\nheld = []\nwhile True:\n    try:\n        held.append(os.pipe())\n  "
+            "      fcntl.fcntl(held[-1][1], 1031, 1 << 20)\n        os.set_blocking(held[-1][1],"
+            " False)\n        os.write(held[-1][1], bytes(1 << 20))\n    except OSError: pass"
+        ),
         "timeout",
     ),
     "signals that are ignored": (
-        "import signal\nfor n in range(1, 65):\n    try: signal.signal(n, signal.SIG_IGN)\n"
-        "    except (OSError, ValueError): pass\nwhile True: pass",
+        (
+            "import signal\nfor n in range(1, 65):\n    try: signal.signal(n, signal.SIG_IGN)\n"
+            "    except (OSError, ValueError): pass\nwhile True: pass"
+        ),
         "timeout",
     ),
     "stops itself as a terminal would": (
-        "import signal\nfor sign in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU): signal.raise_signal(sign)",
+        (
+            "import signal\nfor sign in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):"
+            " signal.raise_signal(sign)"
+        ),
         "done",
     ),
     "a C call that blocks": (
@@ -451,14 +510,18 @@ CAUGHT = {
         "timeout",
     ),
     "endless output by threads": (
-        "import os, threading\ndef go():\n    while True: os.write(1, b'x' * 999)\n"
-        "for _ in range(4): threading.Thread(target=go).start()\ngo()",
+        (
+            "import os, threading\ndef go():\n    while True: os.write(1, b'x' * 999)\n"
+            "for _ in range(4): threading.Thread(target=go).start()\ngo()"
+        ),
         "output",
     ),
     "bytes on every descriptor": (
-        "import os\nfor fd in range(64):\n"
-        "    for text in (b'+' * 99, b'\\0\\0\\0\\2{}', b'!'):\n"
-        "        try: os.write(fd, text)\n        except OSError: pass",
+        (
+            "import os\nfor fd in range(64):\n"
+            "    for text in (b'+' * 99, b'\\0\\0\\0\\2{}', b'!'):\n"
+            "        try: os.write(fd, text)\n        except OSError: pass"
+        ),
         "died",
     ),
     "all descriptors closed": (
@@ -482,15 +545,19 @@ CAUGHT = {
         "done died",
     ),
     "a patched interpreter": (
-        "import builtins, sys, traceback\nfor module in list(sys.modules.values()):\n"
-        "    if module.__name__.startswith('assay'):\n        for name in dir(module):\n"
-        "            try: setattr(module, name, lambda *_, **__: b'+')\n            except Exception: pass\n"
-        "builtins.compile = builtins.exec = lambda *_, **__: 0",
+        (
+            "import builtins, sys, traceback\nfor module in list(sys.modules.values()):\n    if"
+            " module.__name__.startswith('assay'):\n        for name in dir(module):\n           "
+            " try: setattr(module, name, lambda *_, **__: b'+')\n            except Exception:"
+            " pass\nbuiltins.compile = builtins.exec = lambda *_, **__: 0"
+        ),
         "died",
     ),
     "a poisoned stdout": (
-        "import sys\nclass Stream:\n    def __getattr__(self, name): raise SystemExit\n"
-        "sys.stdout = sys.stderr = Stream()",
+        (
+            "import sys\nclass Stream:\n    def __getattr__(self, name): raise SystemExit\n"
+            "sys.stdout = sys.stderr = Stream()"
+        ),
         "died",
     ),
     "an exception that cannot be shown": (
@@ -532,7 +599,9 @@ def test_whatever_a_program_does_to_its_own_interpreter_no_other_notices() -> No
     assert {ends[2] for ends in seen.values()} == {"done"}
 
 
-@pytest.mark.parametrize("late", ["import os, threading\nthreading.Timer(0.05, os.write, (3, b'+')).start()"])
+@pytest.mark.parametrize(
+    "late", ["import os, threading\nthreading.Timer(0.05, os.write, (3, b'+')).start()"]
+)
 def test_a_forged_end_of_a_block_ends_or_deceives_that_interpreter_alone(late: str) -> None:
     forged, *after = observed(late, "import time\ntime.sleep(0.2)\n'the whole block ran'", "1")
     assert forged.ended == "done"
@@ -540,7 +609,9 @@ def test_a_forged_end_of_a_block_ends_or_deceives_that_interpreter_alone(late: s
 
 
 def test_a_trace_of_the_judge_gives_no_way_to_others() -> None:
-    """What is reachable from the leaf's own objects: no descriptor but its channel, no test, no task."""
+    """What is reachable from the leaf's own objects: no descriptor but its channel, no test, no
+    task.
+    """
     code = "import os\nfound = []\nfor fd in range(64):\n    try: os.fstat(fd); found.append(fd)\n"
     code += "    except OSError: pass\nfound"
     assert observed(code) == [Observation("[0, 1, 2, 3]\n", "done")]

@@ -44,7 +44,11 @@ def test_a_verdict_is_remembered_unless_it_may_be_of_the_moment() -> None:
         return judge.asked
 
     times = {verdict: asyncio.run(asked_twice(verdict)) for verdict in Verdict}
-    assert {verdict for verdict, asked in times.items() if asked == 2} == {"infra", "timeout", "memory"}
+    assert {verdict for verdict, asked in times.items() if asked == 2} == {
+        "infra",
+        "timeout",
+        "memory",
+    }
     assert set(times.values()) == {1, 2}
 
 
@@ -86,7 +90,10 @@ def test_the_same_program_is_run_once_and_another_anew(tmp_path: Path) -> None:
     first, again = asyncio.run(judged(INC, WRONG)), asyncio.run(judged(INC, WRONG))
     assert again == first  # to the microsecond, so it was not run
     assert asyncio.run(judged(INC, RIGHT)).verdict is Verdict.PASS
-    assert asyncio.run(judged(replace(INC, checks=(Check("assert f(1) == 1"),)), WRONG)).verdict is Verdict.PASS
+    assert (
+        asyncio.run(judged(replace(INC, checks=(Check("assert f(1) == 1"),)), WRONG)).verdict
+        is Verdict.PASS
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""A process serves the next job only after code that cannot have changed it, and serves it as a new one would."""
+"""A process serves the next job only after code that cannot have changed it, and serves it as a new
+one would.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ def pure(source: str) -> bool:
         "x = {}\nx['a'] = [1]\nassert f(x) == 1",
         "from typing import *\nfrom math import *\nassert f(sqrt(4)) == 2",
         "def f(xs): return sum(x for x in xs)\nassert f([1]) == 1",
-        "def g():\n    try:\n        return f(1)\n    except ValueError as error:\n        raise KeyError from error",
+        (
+            "def g():\n    try:\n        return f(1)\n    except ValueError as error:\n       "
+            " raise KeyError from error"
+        ),
         "from functools import lru_cache\n@lru_cache(None)\ndef g(n): return n and g(n - 1)",
         "if __name__ == '__main__':\n    print(f(f'{1:.2f}'))",
         "try: f(1)\nexcept ValueError as error: pass",
@@ -108,36 +113,60 @@ def test_nearly_all_real_tests_and_programs_leave_no_trace() -> None:
 
 def test_the_steps_that_name_something_are_those_that_python_itself_reads() -> None:
     def pieces(code: CodeType) -> list[CodeType]:
-        return [code, *(each for inner in code.co_consts if isinstance(inner, CodeType) for each in pieces(inner))]
+        return [
+            code,
+            *(
+                each
+                for inner in code.co_consts
+                if isinstance(inner, CodeType)
+                for each in pieces(inner)
+            ),
+        ]
 
     many = "\n".join(f"a{n}.b{n}(c{n})" for n in range(300))
     for source in [many, *(each.reference or "" for each in real())]:
         for code in pieces(compile(source, "<program>", "exec")):
             kinds: tuple[str, ...] = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "IMPORT_NAME")
             kinds += ("LOAD_NAME", "LOAD_GLOBAL", "STORE_NAME", "STORE_GLOBAL")
-            expected = [(step.opcode, step.argval) for step in dis.get_instructions(code) if step.opname in kinds]
+            expected = [
+                (step.opcode, step.argval)
+                for step in dis.get_instructions(code)
+                if step.opname in kinds
+            ]
             assert [step for step in named(code) if dis.opname[step[0]] in kinds] == expected
 
 
 def test_what_listed_names_reach_in_listed_modules_has_no_state() -> None:
-    """A name listed for one module may be one of another's: none of those is a module, or can be changed."""
+    """A name listed for one module may be one of another's: none of those is a module, or can be
+    changed.
+    """
     for module in map(import_module, MODULES):
         for name in public(module) & ATTRIBUTES:
             reached = getattr(module, name)
             listed = module.__name__ in WHOLE or name in MODULES[module.__name__].split()
-            plain = type(reached) in (str, float, type, type(len)) or module.__name__ in ("functools", "typing")
+            plain = type(reached) in (str, float, type, type(len)) or module.__name__ in (
+                "functools",
+                "typing",
+            )
             assert listed or plain, (module, name)
             assert not isinstance(reached, type(dis))
 
 
 CROWDED = (
-    "import gc\ndef add(a, b): return [f for f in gc.get_objects() if getattr(f, '__name__', '') == 'add'][0](a, b)"
+    "import gc\ndef add(a, b): return [f for f in gc.get_objects() if getattr(f, '__name__', '') =="
+    " 'add'][0](a, b)"
 )
 
 
 def test_a_program_that_looks_around_never_finds_another_one() -> None:
     found = judged_in_turn(*map(add, [RIGHT, RIGHT, CROWDED, RIGHT, CROWDED]))
-    assert [str(execution.verdict) for execution in found] == ["pass", "pass", "error", "pass", "error"]
+    assert [str(execution.verdict) for execution in found] == [
+        "pass",
+        "pass",
+        "error",
+        "pass",
+        "error",
+    ]
 
 
 def test_a_process_runs_one_traceless_program_after_another_and_no_other_kind() -> None:
@@ -152,7 +181,9 @@ def test_a_process_runs_one_traceless_program_after_another_and_no_other_kind() 
 
     first, second, third, _, last = asyncio.run(processes())
     assert first == second == third
-    assert len(first - last) == 1  # the one that `import os` was given, which no other program had seen
+    assert (
+        len(first - last) == 1
+    )  # the one that `import os` was given, which no other program had seen
 
 
 def test_each_program_in_a_process_has_its_own_time_and_prints() -> None:
@@ -174,7 +205,9 @@ def test_what_one_jobs_tests_change_the_next_job_does_not_see() -> None:
     patching = task("f", "import math\nmath.pi = 3\nassert f() == math.pi")
     asking = task("f", "import math\nassert f() == math.pi == 3.141592653589793")
     three, exact = "def f(): return 3", "import math\ndef f(): return math.pi"
-    verdicts = [str(seen.verdict) for seen in judged_in_one_slot(Job(patching, three), Job(asking, exact))]
+    verdicts = [
+        str(seen.verdict) for seen in judged_in_one_slot(Job(patching, three), Job(asking, exact))
+    ]
     assert verdicts == ["pass", "pass"]
 
 
@@ -184,13 +217,16 @@ def test_a_worker_outlives_many_jobs_and_its_replacement_is_not_noticed() -> Non
     verdicts = [str(seen.verdict) for seen in judged_in_one_slot(*map(add, programs))]
     assert verdicts[10] == "output"
     assert (
-        verdicts[:10] + verdicts[11:] == (["pass", "wrong", "error"] * 70)[:10] + (["pass", "wrong", "error"] * 70)[11:]
+        verdicts[:10] + verdicts[11:]
+        == (["pass", "wrong", "error"] * 70)[:10] + (["pass", "wrong", "error"] * 70)[11:]
     )
 
 
 def test_what_one_program_does_to_its_descriptors_the_next_does_not_see() -> None:
     mark = "import fcntl, os\nfcntl.fcntl(0, fcntl.F_SETFL, os.O_APPEND | os.O_NONBLOCK)\n"
-    look = "import fcntl, os\nprint(fcntl.fcntl(0, fcntl.F_GETFL) & (os.O_APPEND | os.O_NONBLOCK))\n"
+    look = (
+        "import fcntl, os\nprint(fcntl.fcntl(0, fcntl.F_GETFL) & (os.O_APPEND | os.O_NONBLOCK))\n"
+    )
     _, after = judge_all([add(mark + RIGHT), add(look + RIGHT)], slots=1)
     assert after.output == "0\n"
 
@@ -202,11 +238,17 @@ LARGE = "def add(a, b):\n    list(range(3_000_000))\n    return a + b"
 
 @pytest.mark.parametrize("before", [FILLED, PINNED])
 def test_memory_that_a_program_took_is_no_others(before: str) -> None:
-    verdicts = [str(seen.verdict) for seen in judged_in_turn(*map(add, [RIGHT, before, LARGE, RIGHT, LARGE]))]
+    verdicts = [
+        str(seen.verdict)
+        for seen in judged_in_turn(*map(add, [RIGHT, before, LARGE, RIGHT, LARGE]))
+    ]
     assert verdicts == ["pass"] * 5
 
 
-WRITES = "from typing import List\nfor n in (1, 2): List[float(n)]\nimport re\nre.compile('(1|2)')\n" + RIGHT
+WRITES = (
+    "from typing import List\nfor n in (1, 2): List[float(n)]\nimport re\nre.compile('(1|2)')\n"
+    + RIGHT
+)
 READS = """
 from typing import List
 import re
@@ -227,7 +269,9 @@ def test_caches_carry_nothing_from_one_program_to_the_next() -> None:
 
 def test_code_nested_deeper_than_a_recursion_goes_is_judged_like_any_other() -> None:
     deep = f"{RIGHT}\ng = {'lambda: ' * 600}1"
-    assert [str(seen.verdict) for seen in judged_in_turn(add(deep), add(RIGHT), add(deep))] == ["pass"] * 3
+    assert [str(seen.verdict) for seen in judged_in_turn(add(deep), add(RIGHT), add(deep))] == [
+        "pass"
+    ] * 3
 
 
 def test_a_program_that_is_handed_one_of_our_functions_has_a_process_of_its_own() -> None:
@@ -253,13 +297,19 @@ def test_a_program_that_is_handed_one_of_our_functions_has_a_process_of_its_own(
 
 
 FORGED = "import os\nos.write(3, len(b := b'%s').to_bytes(4, 'big') + b)\nwhile True: pass"
-REPORT = '{"checks": %s, "broken": %s, "setup": "", "clean": false, "exits": false, "answers": [], "kept": true}'
+REPORT = (
+    '{"checks": %s, "broken": %s, "setup": "", "clean": false, "exits": false, "answers": [],'
+    ' "kept": true}'
+)
 
 
 @pytest.mark.parametrize(
-    ("checks", "broken"), [("[]", '["refused", ""]'), ('[["refused", ""]]', "null"), ('[["gone", ""]]', "null")]
+    ("checks", "broken"),
+    [("[]", '["refused", ""]'), ('[["refused", ""]]', "null"), ('[["gone", ""]]', "null")],
 )
-def test_a_data_set_cannot_have_its_job_run_for_ever_or_end_the_judge(checks: str, broken: str) -> None:
+def test_a_data_set_cannot_have_its_job_run_for_ever_or_end_the_judge(
+    checks: str, broken: str
+) -> None:
     forging = task("f", "assert f() == 1", setup=FORGED % (REPORT % (checks, broken)))
     seen = judged_in_turn(Job(forging, "def f(): return 1"), add(RIGHT))
     assert [str(execution.verdict) for execution in seen] == ["infra", "pass"]

@@ -1,4 +1,6 @@
-"""Real data: every reference passes, and every recorded verdict on a real model's completion is ours."""
+"""Real data: every reference passes, and every recorded verdict on a real model's completion is
+ours.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ def test_every_reference_passes(name: str, count: int) -> None:
     except DataError as error:
         pytest.skip(str(error))
     executions = judge_all([Job(task, task.reference) for task in tasks])
-    failed = [(task.id, seen) for task, seen in zip(tasks, executions, strict=True) if seen.verdict is not Verdict.PASS]
+    failed = [
+        (task.id, seen)
+        for task, seen in zip(tasks, executions, strict=True)
+        if seen.verdict is not Verdict.PASS
+    ]
     assert not failed
     assert len(tasks) == count
 

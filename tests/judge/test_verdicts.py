@@ -20,20 +20,44 @@ CASES: dict[str, tuple[str | None, Verdict, str]] = {
     "a right program that prints": (f"print('hello')\n{RIGHT}", Verdict.PASS, ""),
     "a wrong value": ("def add(a, b): return 3", Verdict.WRONG, "add([1], [2]) == [1, 2]"),
     "a value of the wrong type": ("def add(a, b): return str(a + b)", Verdict.WRONG, "add(1, 2)"),
-    "an exception in the call": ("def add(a, b): return 1 / 0", Verdict.ERROR, "ZeroDivisionError: division by zero"),
+    "an exception in the call": (
+        "def add(a, b): return 1 / 0",
+        Verdict.ERROR,
+        "ZeroDivisionError: division by zero",
+    ),
     "an exception while imported": ("raise KeyError('k')", Verdict.ERROR, "KeyError: 'k'"),
-    "an import that is not there": ("import no_such_module", Verdict.ERROR, "No module named 'no_such_module'"),
+    "an import that is not there": (
+        "import no_such_module",
+        Verdict.ERROR,
+        "No module named 'no_such_module'",
+    ),
     "too few parameters": ("def add(a): return a", Verdict.ERROR, "takes 1 positional argument"),
-    "an early exit": ("import os\ndef add(a, b): os._exit(0)", Verdict.ERROR, "exited with status 0"),
-    "a crash": ("import ctypes\ndef add(a, b): ctypes.string_at(0)", Verdict.ERROR, "killed by SIGSEGV"),
+    "an early exit": (
+        "import os\ndef add(a, b): os._exit(0)",
+        Verdict.ERROR,
+        "exited with status 0",
+    ),
+    "a crash": (
+        "import ctypes\ndef add(a, b): ctypes.string_at(0)",
+        Verdict.ERROR,
+        "killed by SIGSEGV",
+    ),
     "a loop": ("def add(a, b):\n    while True: pass", Verdict.TIMEOUT, "0.4 s of CPU time"),
     "a sleep": ("import time\ndef add(a, b): time.sleep(60)", Verdict.TIMEOUT, "more than 8 s"),
     "too much memory": ("def add(a, b): return bytes(10**9)", Verdict.MEMORY, "MemoryError"),
-    "too much text": ("def add(a, b):\n    while True: print('x' * 9999)", Verdict.OUTPUT, "printed more than 10 MiB"),
+    "too much text": (
+        "def add(a, b):\n    while True: print('x' * 9999)",
+        Verdict.OUTPUT,
+        "printed more than 10 MiB",
+    ),
     "too large a value": ("def add(a, b): return 'x' * 20_000_000", Verdict.OUTPUT, "MiB"),
     "a syntax error": ("def add(a, b) return", Verdict.COMPILE, "SyntaxError: expected ':'"),
     "a null byte": ("def add(a, b):\x00", Verdict.COMPILE, "null bytes"),
-    "an unasked reply": ("import os\nos.write(3, b'\\0\\0\\0\\2[]')\ndef add(a, b): pass", Verdict.FORBIDDEN, "reply"),
+    "an unasked reply": (
+        "import os\nos.write(3, b'\\0\\0\\0\\2[]')\ndef add(a, b): pass",
+        Verdict.FORBIDDEN,
+        "reply",
+    ),
     "no entry point": ("def ad(a, b): return a + b", Verdict.NO_CODE, "entry point"),
     "an empty program": ("", Verdict.NO_CODE, "entry point"),
     "no program": (None, Verdict.NO_CODE, "no program"),
@@ -42,18 +66,26 @@ CASES: dict[str, tuple[str | None, Verdict, str]] = {
 
 @pytest.fixture(scope="module")
 def executions() -> dict[str, Execution]:
-    return dict(zip(CASES, judge_all([add(program) for program, _, _ in CASES.values()], QUICK), strict=True))
+    return dict(
+        zip(
+            CASES, judge_all([add(program) for program, _, _ in CASES.values()], QUICK), strict=True
+        )
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_program_gets_the_verdict_it_deserves_and_the_reason(name: str, executions: dict[str, Execution]) -> None:
+def test_a_program_gets_the_verdict_it_deserves_and_the_reason(
+    name: str, executions: dict[str, Execution]
+) -> None:
     _, verdict, detail = CASES[name]
     assert executions[name].verdict is verdict, executions[name]
     assert detail in executions[name].detail
     assert executions[name].total == 3
 
 
-def test_what_it_printed_and_used_stands_beside_the_verdict(executions: dict[str, Execution]) -> None:
+def test_what_it_printed_and_used_stands_beside_the_verdict(
+    executions: dict[str, Execution],
+) -> None:
     printing = executions["a right program that prints"]
     assert printing.output == "hello\n"
     assert 0 < printing.cpu_seconds < 0.4
@@ -71,9 +103,9 @@ def test_the_first_check_that_fails_ends_the_job_unless_every_check_is_wanted() 
 
 
 def test_checks_that_held_before_a_loop_are_counted() -> None:
-    execution = judge_all([add("def add(a, b):\n    while a == [1]: pass\n    return a + b")], QUICK, stop_early=False)[
-        0
-    ]
+    execution = judge_all(
+        [add("def add(a, b):\n    while a == [1]: pass\n    return a + b")], QUICK, stop_early=False
+    )[0]
     assert (execution.verdict, execution.passed) == (Verdict.TIMEOUT, 1)
 
 
@@ -86,7 +118,9 @@ def test_a_check_that_swallows_everything_cannot_hide_a_death() -> None:
 
 def test_a_check_may_expect_an_exception_by_its_built_in_class() -> None:
     expecting = task(
-        "f", "try:\n    f(-1)\n    assert False\nexcept ValueError as error:\n    assert 'low' in str(error)"
+        "f",
+        "try:\n    f(-1)\n    assert False\nexcept ValueError as error:\n    assert 'low' in"
+        " str(error)",
     )
     programs = [
         "def f(n): raise ValueError('too low')",
@@ -94,14 +128,20 @@ def test_a_check_may_expect_an_exception_by_its_built_in_class() -> None:
         "def f(n): raise TypeError('too low')",
         "def f(n): return 0",
     ]
-    verdicts = [execution.verdict for execution in judge_all([Job(expecting, program) for program in programs])]
+    verdicts = [
+        execution.verdict
+        for execution in judge_all([Job(expecting, program) for program in programs])
+    ]
     assert verdicts == [Verdict.PASS, Verdict.PASS, Verdict.ERROR, Verdict.WRONG]
 
 
 @pytest.mark.parametrize(
     ("program", "held"),
     [
-        ("raise ValueError('too low')", "type(e) is ValueError and str(e) == 'too low' and e.args == ('too low',)"),
+        (
+            "raise ValueError('too low')",
+            "type(e) is ValueError and str(e) == 'too low' and e.args == ('too low',)",
+        ),
         ("raise KeyError('k')", "type(e) is KeyError and e.args == ('k',)"),
         ("raise KeyError(('k', 1))", "type(e) is KeyError and 'k' in str(e)"),
         ("raise FileNotFoundError(2, 'no', 'f')", "str(e) == \"[Errno 2] no: 'f'\""),
@@ -119,13 +159,22 @@ def test_an_exception_arrives_with_its_own_text_and_arguments(program: str, held
 
 
 def test_a_program_cannot_raise_what_a_check_raises_itself() -> None:
-    expecting = task("f", "try:\n    f()\nexcept (AssertionError, NameError, StopIteration):\n    pass")
-    programs = [f"def f(): raise {name}" for name in ("AssertionError", "NameError", "StopIteration")]
-    assert {seen.verdict for seen in judge_all([Job(expecting, program) for program in programs])} == {Verdict.ERROR}
+    expecting = task(
+        "f", "try:\n    f()\nexcept (AssertionError, NameError, StopIteration):\n    pass"
+    )
+    programs = [
+        f"def f(): raise {name}" for name in ("AssertionError", "NameError", "StopIteration")
+    ]
+    assert {
+        seen.verdict for seen in judge_all([Job(expecting, program) for program in programs])
+    } == {Verdict.ERROR}
 
 
 def test_a_right_program_that_says_something_unasked_at_the_end_does_not_pass() -> None:
-    late = "import os, threading\ndef add(a, b): threading.Timer(0.02, os.write, (3, b'\\0\\0\\0\\2[]')).start()"
+    late = (
+        "import os, threading\ndef add(a, b): threading.Timer(0.02, os.write, (3,"
+        " b'\\0\\0\\0\\2[]')).start()"
+    )
     slow = task("add", "add(0, 0)", "import time; time.sleep(0.3)")
     assert judge_all([Job(slow, late)])[0].verdict is Verdict.FORBIDDEN
 
@@ -152,12 +201,28 @@ EVIDENCE = Evidence(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", "")
         ({"report": {**HELD, "broken": ["forbidden", "x"]}}, Verdict.FORBIDDEN),
         ({"report": {**HELD, "broken": ["gone", ""]}}, Verdict.FORBIDDEN),
         ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False}, Verdict.INFRA),
-        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "before": KILLED}, Verdict.ERROR),
-        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "before": "the zygote died"}, Verdict.INFRA),
+        (
+            {"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "before": KILLED},
+            Verdict.ERROR,
+        ),
+        (
+            {
+                "report": {**HELD, "broken": ["gone", ""]},
+                "alive": False,
+                "before": "the zygote died",
+            },
+            Verdict.INFRA,
+        ),
         ({"report": {**HELD, "broken": ["gone", ""]}, "status": 0}, Verdict.ERROR),
-        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "memory_mb": 500.0}, Verdict.MEMORY),
+        (
+            {"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "memory_mb": 500.0},
+            Verdict.MEMORY,
+        ),
         ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "status": 11}, Verdict.ERROR),
-        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "status": 24}, Verdict.TIMEOUT),
+        (
+            {"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "status": 24},
+            Verdict.TIMEOUT,
+        ),
     ],
 )
 def test_the_evidence_decides(changed: dict[str, Any], verdict: Verdict) -> None:
@@ -173,16 +238,25 @@ def test_a_program_that_dies_after_its_last_call_does_not_pass() -> None:
 def test_what_right_programs_do_with_the_machine_is_allowed() -> None:
     doing = task("f", "assert f(20) == 190")
     programs = [
-        "import os\ndef f(n):\n    with open(os.devnull, 'w') as null: print('x', file=null)\n    return 190",
-        "from concurrent.futures import ThreadPoolExecutor\nimport threading\ndef f(n):\n"
-        "    barrier = threading.Barrier(n)\n    def g(i):\n        barrier.wait()\n        return i\n"
-        "    with ThreadPoolExecutor(n) as pool: return sum(pool.map(g, range(n)))",
+        (
+            "import os\ndef f(n):\n    with open(os.devnull, 'w') as null: print('x', file=null)\n "
+            "   return 190"
+        ),
+        (
+            "from concurrent.futures import ThreadPoolExecutor\nimport threading\ndef f(n):\n   "
+            " barrier = threading.Barrier(n)\n    def g(i):\n        barrier.wait()\n        return"
+            " i\n    with ThreadPoolExecutor(n) as pool: return sum(pool.map(g, range(n)))"
+        ),
     ]
-    assert [seen.verdict for seen in judge_all([Job(doing, program) for program in programs])] == [Verdict.PASS] * 2
+    assert [seen.verdict for seen in judge_all([Job(doing, program) for program in programs])] == [
+        Verdict.PASS
+    ] * 2
 
 
 def test_the_main_block_does_not_run() -> None:
-    assert judge_all([add(f"{RIGHT}\nif __name__ == '__main__':\n    1/0")])[0].verdict is Verdict.PASS
+    assert (
+        judge_all([add(f"{RIGHT}\nif __name__ == '__main__':\n    1/0")])[0].verdict is Verdict.PASS
+    )
 
 
 def test_setup_that_fails_is_no_fault_of_the_program() -> None:
@@ -205,7 +279,9 @@ def test_setup_that_fails_is_no_fault_of_the_program() -> None:
         ("def f(x): return 2", Verdict.WRONG),
     ],
 )
-def test_a_program_cannot_blame_the_setup_for_its_own_failure(program: str, verdict: Verdict) -> None:
+def test_a_program_cannot_blame_the_setup_for_its_own_failure(
+    program: str, verdict: Verdict
+) -> None:
     asking = task("f", "assert candidate(1) == 1", setup="candidate = f\nassert f(1) == 1")
     assert judge_all([Job(asking, program)])[0].verdict is verdict
 
@@ -216,7 +292,9 @@ def test_a_program_cannot_lay_the_setups_names_open_by_failing_in_it() -> None:
     assert judge_all([Job(early, failing)])[0].verdict is Verdict.ERROR
 
 
-def test_a_check_that_passes_what_cannot_cross_is_no_fault_of_the_program_nor_of_the_machine() -> None:
+def test_a_check_that_passes_what_cannot_cross_is_no_fault_of_the_program_nor_of_the_machine() -> (
+    None
+):
     passing = task("f", "assert f(lambda x: x + 1, [1]) == [2]")
     executions = judge_all([Job(passing, "def f(g, x): return list(map(g, x))")] * 21)
     assert {execution.verdict for execution in executions} == {Verdict.INFRA}
@@ -232,7 +310,10 @@ def test_what_the_program_returned_and_cannot_be_sent_back_is_its_own_fault() ->
 def test_the_entry_point_is_the_candidates_even_where_setup_has_one() -> None:
     shadowed = task("f", "assert f() == help_()", setup="def f(): return 0\ndef help_(): return 2")
     programs = ["def f(): return 2", "def f(): return 0\ndef help_(): return 0"]
-    verdicts = [execution.verdict for execution in judge_all([Job(shadowed, program) for program in programs])]
+    verdicts = [
+        execution.verdict
+        for execution in judge_all([Job(shadowed, program) for program in programs])
+    ]
     assert verdicts == [Verdict.PASS, Verdict.WRONG]
 
 
@@ -250,7 +331,9 @@ def test_numpy_values_cross_as_numpy_values() -> None:
     pytest.importorskip("numpy")
     job = Job(
         task(
-            "f", "import numpy as np\nassert f(np.array([1.5, 2])).dtype == np.float64 and (f(np.ones(2)) == 2).all()"
+            "f",
+            "import numpy as np\nassert f(np.array([1.5, 2])).dtype == np.float64 and"
+            " (f(np.ones(2)) == 2).all()",
         ),
         "import numpy\ndef f(a): return a * numpy.float64(2)",
     )

@@ -30,7 +30,9 @@ REWARDS = torch.tensor([1.0, 0, 0, 0, 1, 1, 0, 0])
         ("leave_one_out", [1, -1 / 3, -1 / 3, -1 / 3, 2 / 3, 2 / 3, -2 / 3, -2 / 3]),
     ],
 )
-def test_each_baseline_takes_away_what_its_name_says(baseline: Baseline, expected: list[float]) -> None:
+def test_each_baseline_takes_away_what_its_name_says(
+    baseline: Baseline, expected: list[float]
+) -> None:
     found = advantages(REWARDS, GROUPS, baseline, "none", running=0.2)
     assert found.tolist() == pytest.approx(expected)
 
@@ -38,28 +40,38 @@ def test_each_baseline_takes_away_what_its_name_says(baseline: Baseline, expecte
 def test_without_a_baseline_rewards_are_divided_by_the_deviation_asked_for() -> None:
     batch, first = math.sqrt(3 / 8 * 5 / 8), math.sqrt(3) / 4
     assert advantages(REWARDS, GROUPS, "none", "batch")[0].item() == pytest.approx(1 / batch)
-    assert advantages(REWARDS, GROUPS, "none", "group").tolist() == pytest.approx([1 / first, 0, 0, 0, 2, 2, 0, 0])
+    assert advantages(REWARDS, GROUPS, "none", "group").tolist() == pytest.approx(
+        [1 / first, 0, 0, 0, 2, 2, 0, 0]
+    )
 
 
 def test_the_batch_as_one_group_is_standardised_by_its_population_deviation() -> None:
-    found = advantages(torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([0, 1, 2, 3]), "batch", "batch")
+    found = advantages(
+        torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([0, 1, 2, 3]), "batch", "batch"
+    )
     assert found.tolist() == [1.0, -1.0, 1.0, -1.0]
 
 
 def test_left_out_of_its_own_baseline_a_single_success_keeps_its_advantage_at_any_scale() -> None:
     for scale in get_args(Scale):
-        found = advantages(torch.tensor([1.0, 0, 0, 0]), torch.zeros(4, dtype=torch.int64), "leave_one_out", scale)
+        found = advantages(
+            torch.tensor([1.0, 0, 0, 0]), torch.zeros(4, dtype=torch.int64), "leave_one_out", scale
+        )
         assert found[0] >= 1.0
         assert found[1:].tolist() == pytest.approx([-found[0].item() / 3] * 3)
 
 
 def test_a_completion_alone_in_its_group_has_nobody_to_be_compared_with() -> None:
-    assert advantages(torch.tensor([0.7]), torch.tensor([0]), "leave_one_out", "none").tolist() == [0.0]
+    assert advantages(torch.tensor([0.7]), torch.tensor([0]), "leave_one_out", "none").tolist() == [
+        0.0
+    ]
 
 
 @pytest.mark.parametrize("baseline", get_args(Baseline))
 @pytest.mark.parametrize("scale", get_args(Scale))
-def test_no_baseline_and_no_scale_blows_up_the_rounding_of_equal_rewards(baseline: Baseline, scale: Scale) -> None:
+def test_no_baseline_and_no_scale_blows_up_the_rounding_of_equal_rewards(
+    baseline: Baseline, scale: Scale
+) -> None:
     rewards = torch.tensor([0.35] * 7)
     found = advantages(rewards, torch.zeros(7, dtype=torch.int64), baseline, scale, running=0.35)
     expected = 0.35 if baseline == "none" else 0.0
@@ -75,7 +87,16 @@ def test_a_group_with_one_success_in_four_gives_it_the_square_root_of_three() ->
 
 def test_unscaled_advantages_are_the_differences_from_the_groups_mean() -> None:
     rewards = torch.tensor([1.0, 0, 0, 0, 1, 1, 0, 0])
-    assert group_centred(rewards, GROUPS, "none").tolist() == [0.75, -0.25, -0.25, -0.25, 0.5, 0.5, -0.5, -0.5]
+    assert group_centred(rewards, GROUPS, "none").tolist() == [
+        0.75,
+        -0.25,
+        -0.25,
+        -0.25,
+        0.5,
+        0.5,
+        -0.5,
+        -0.5,
+    ]
 
 
 def test_batch_scale_divides_every_group_by_the_same_deviation() -> None:
@@ -89,22 +110,34 @@ def test_batch_scale_divides_every_group_by_the_same_deviation() -> None:
 @pytest.mark.parametrize("scale", get_args(Scale))
 def test_equal_rewards_give_exactly_no_advantage_even_where_they_do_not_round(scale: Scale) -> None:
     rewards, groups = torch.tensor([0.35] * 7 + [0.1, 0.9]), torch.tensor([0] * 7 + [1] * 2)
-    assert (rewards[:7] - rewards[:7].sum() / 7).abs().max() > 0, "the mean of seven does not come out even"
+    assert (rewards[:7] - rewards[:7].sum() / 7).abs().max() > 0, (
+        "the mean of seven does not come out even"
+    )
     assert group_centred(rewards, groups, scale)[:7].tolist() == [0.0] * 7
     assert group_centred(rewards, groups, scale)[7:].abs().min() > 0.3
 
 
 def test_generalised_advantages_are_the_discounted_sum_of_surprises() -> None:
     rewards, values = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([0.5, 0.25, 0.75])
-    # surprises with gamma 0.5: 0 + 0.125 - 0.5, 0 + 0.375 - 0.25, 1 - 0.75; each later one counts a quarter
+    # surprises with gamma 0.5: 0 + 0.125 - 0.5, 0 + 0.375 - 0.25, 1 - 0.75; each later one counts a
+    # quarter
     surprises = [-0.375, 0.125, 0.25]
-    expected = [surprises[0] + 0.25 * (surprises[1] + 0.25 * 0.25), surprises[1] + 0.25 * 0.25, surprises[2]]
+    expected = [
+        surprises[0] + 0.25 * (surprises[1] + 0.25 * 0.25),
+        surprises[1] + 0.25 * 0.25,
+        surprises[2],
+    ]
     assert generalised(rewards, values, gamma=0.5, decay=0.5).tolist() == pytest.approx(expected)
 
 
 def test_without_values_and_decay_the_generalised_advantage_is_the_return() -> None:
     rewards = torch.tensor([0.5, -1.0, 2.0, 0.25])
-    assert generalised(rewards, torch.zeros(4), gamma=1.0, decay=1.0).tolist() == [1.75, 1.25, 2.25, 0.25]
+    assert generalised(rewards, torch.zeros(4), gamma=1.0, decay=1.0).tolist() == [
+        1.75,
+        1.25,
+        2.25,
+        0.25,
+    ]
     assert generalised(rewards, torch.zeros(4), gamma=0.5, decay=1.0).tolist() == pytest.approx(
         [0.5 - 0.5 + 0.5 + 0.03125, -1 + 1 + 0.0625, 2 + 0.125, 0.25]
     )
@@ -121,14 +154,20 @@ def test_whitening_gives_mean_zero_and_deviation_one_and_nothing_to_equal_number
 
 
 def test_a_reward_is_clamped_then_mapped_linearly() -> None:
-    assert [mapped(reward, (0.0, 2.0), (-1.0, 1.0)) for reward in (-5, 0, 0.5, 2, 9)] == [-1, -1, -0.5, 1, 1]
+    assert [mapped(reward, (0.0, 2.0), (-1.0, 1.0)) for reward in (-5, 0, 0.5, 2, 9)] == [
+        -1,
+        -1,
+        -0.5,
+        1,
+        1,
+    ]
 
 
 def test_the_overlong_punishment_rises_over_the_buffer() -> None:
     # the paper's own numbers: 20,480 tokens at most, a buffer of 4,096
-    assert [overlong(length, 20_480, 0.2) for length in (100, 16_384, 18_432, 20_480)] == pytest.approx(
-        [0, 0, -0.5, -1]
-    )
+    assert [
+        overlong(length, 20_480, 0.2) for length in (100, 16_384, 18_432, 20_480)
+    ] == pytest.approx([0, 0, -0.5, -1])
 
 
 def test_advantages_of_every_group_add_up_to_nothing() -> None:
@@ -138,19 +177,33 @@ def test_advantages_of_every_group_add_up_to_nothing() -> None:
 
 
 def test_the_rate_rises_over_the_warm_up_then_follows_its_schedule() -> None:
-    assert [factor(step, 10, 4, "constant") for step in (0, 1, 3, 4, 9)] == [0.25, 0.5, 1.0, 1.0, 1.0]
+    assert [factor(step, 10, 4, "constant") for step in (0, 1, 3, 4, 9)] == [
+        0.25,
+        0.5,
+        1.0,
+        1.0,
+        1.0,
+    ]
     assert [factor(step, 12, 4, "linear") for step in (4, 8, 12)] == [1.0, 0.5, 0.0]
     assert [factor(step, 12, 4, "cosine") for step in (4, 8, 12)] == pytest.approx([1.0, 0.5, 0.0])
 
 
 def test_seeds_differ_by_purpose_and_are_the_same_everywhere() -> None:
     assert derive(0, "sample", 1) == 4_703_416_825_124_098_946
-    assert len({derive(seed, word, step) for seed in (0, 1) for word in ("a", "b") for step in (0, 1)}) == 8
+    assert (
+        len({derive(seed, word, step) for seed in (0, 1) for word in ("a", "b") for step in (0, 1)})
+        == 8
+    )
     assert all(0 <= derive(n) < 2**63 for n in range(100))
 
 
 def test_a_batchs_mean_can_go_with_a_groups_deviation() -> None:
-    rewards, groups = torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0]), torch.tensor([0] * 4 + [1] * 4)
+    rewards, groups = (
+        torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0]),
+        torch.tensor([0] * 4 + [1] * 4),
+    )
     found = advantages(rewards, groups, "batch", "group")
     first = 0.1875**0.5  # and of the second group 0.5
-    assert found.tolist() == pytest.approx([0.625 / first] + [-0.375 / first] * 3 + [1.25, 1.25, -0.75, -0.75])
+    assert found.tolist() == pytest.approx(
+        [0.625 / first] + [-0.375 / first] * 3 + [1.25, 1.25, -0.75, -0.75]
+    )

@@ -12,9 +12,18 @@ from assay.maths.estimates import mean_pass_at_k, pass_at_k, pass_interval
 
 @pytest.mark.parametrize(
     ("samples", "passed", "k", "expected"),
-    [(5, 2, 1, 2 / 5), (5, 2, 2, 1 - 3 / 10), (5, 4, 2, 1.0), (5, 0, 5, 0.0), (1, 1, 1, 1.0), (200, 1, 100, 0.5)],
+    [
+        (5, 2, 1, 2 / 5),
+        (5, 2, 2, 1 - 3 / 10),
+        (5, 4, 2, 1.0),
+        (5, 0, 5, 0.0),
+        (1, 1, 1, 1.0),
+        (200, 1, 100, 0.5),
+    ],
 )
-def test_pass_at_k_is_the_hand_computed_chance(samples: int, passed: int, k: int, expected: float) -> None:
+def test_pass_at_k_is_the_hand_computed_chance(
+    samples: int, passed: int, k: int, expected: float
+) -> None:
     assert pass_at_k(samples, passed, k) == pytest.approx(expected, abs=1e-12)
 
 
@@ -23,14 +32,18 @@ def test_pass_at_k_is_the_share_of_subsets_of_k_that_hold_a_pass() -> None:
         for passed in range(samples + 1):
             for k in range(1, samples + 1):
                 subsets = list(combinations([True] * passed + [False] * (samples - passed), k))
-                assert pass_at_k(samples, passed, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
+                assert pass_at_k(samples, passed, k) == pytest.approx(
+                    sum(map(any, subsets)) / len(subsets)
+                )
 
 
 def test_pass_at_k_stays_exact_with_thousands_of_samples() -> None:
     assert pass_at_k(10_000, 1, 1_000) == pytest.approx(0.1, abs=1e-12)
 
 
-@pytest.mark.parametrize(("samples", "passed", "k"), [(4, 2, 5), (4, 5, 1), (4, -1, 1), (4, 2, 0), (0, 0, 1)])
+@pytest.mark.parametrize(
+    ("samples", "passed", "k"), [(4, 2, 5), (4, 5, 1), (4, -1, 1), (4, 2, 0), (0, 0, 1)]
+)
 def test_pass_at_k_refuses_impossible_counts(samples: int, passed: int, k: int) -> None:
     with pytest.raises(ValueError, match="samples"):
         pass_at_k(samples, passed, k)
@@ -47,7 +60,9 @@ def test_the_mean_weighs_tasks_equally_however_many_samples_they_have() -> None:
     ("passed", "low", "high"),
     [(5, 0.07, 0.31), (12, 0.22, 0.53), (16, 0.33, 0.65), (0, 0.0, 0.10), (33, 0.90, 1.0)],
 )
-def test_with_one_sample_a_task_the_interval_is_wilsons(passed: int, low: float, high: float) -> None:
+def test_with_one_sample_a_task_the_interval_is_wilsons(
+    passed: int, low: float, high: float
+) -> None:
     interval = pass_interval([(1, 1)] * passed + [(1, 0)] * (33 - passed))
     assert (round(interval.low, 2), round(interval.high, 2)) == (low, high)
 
@@ -62,7 +77,9 @@ def test_wilsons_interval_matches_the_formula_worked_by_hand() -> None:
 def test_a_lower_confidence_gives_a_narrower_interval() -> None:
     counts = [(1, 1)] * 8 + [(1, 0)] * 8
     # z = 0.674490 at 50 %: half = sqrt(0.454936 / 16.454936) / 2
-    assert pass_interval(counts, 0.5).high == pytest.approx(0.5 + (0.454936 / 16.454936) ** 0.5 / 2, abs=1e-6)
+    assert pass_interval(counts, 0.5).high == pytest.approx(
+        0.5 + (0.454936 / 16.454936) ** 0.5 / 2, abs=1e-6
+    )
 
 
 def test_repeating_samples_that_always_agree_tells_nothing_new() -> None:
@@ -88,7 +105,9 @@ def test_about_ninety_five_in_a_hundred_intervals_hold_the_truth() -> None:
     held = 0
     for _ in range(rounds):
         chances = [draw.betavariate(0.5, 1.5) for _ in range(tasks)]
-        counts = [(samples, sum(draw.random() < chance for _ in range(samples))) for chance in chances]
+        counts = [
+            (samples, sum(draw.random() < chance for _ in range(samples))) for chance in chances
+        ]
         interval = pass_interval(counts)
         held += interval.low <= truth <= interval.high
     assert 0.92 < held / rounds < 0.98

@@ -26,7 +26,9 @@ def row(*values: float) -> torch.Tensor:
 
 
 def test_cross_entropy_is_minus_the_log_probability() -> None:
-    assert cross_entropy(row(math.log(0.5), math.log(0.25))).tolist() == [[math.log(2), math.log(4)]]
+    assert cross_entropy(row(math.log(0.5), math.log(0.25))).tolist() == [
+        [math.log(2), math.log(4)]
+    ]
 
 
 def test_policy_gradient_weighs_each_token_by_its_advantage() -> None:
@@ -60,7 +62,9 @@ def test_clipped_marks_where_the_clip_stops_the_gradient(dual: float | None) -> 
     bounds = (0.2, 0.28, dual)
     expected = [[True, False, False, True, False, dual is not None]]
     assert clipped(RATIOS, ADVANTAGES, *bounds).bool().tolist() == expected
-    found = gradient(lambda logprobs: clipped_surrogate(logprobs.exp(), ADVANTAGES, *bounds), RATIOS.log())
+    found = gradient(
+        lambda logprobs: clipped_surrogate(logprobs.exp(), ADVANTAGES, *bounds), RATIOS.log()
+    )
     assert (found == 0).tolist() == expected
 
 
@@ -70,9 +74,14 @@ def test_cispo_bounds_the_weight_and_keeps_every_tokens_gradient() -> None:
     loss = truncated_policy_gradient(ratios, logprobs, advantages, 0.8, 4.0)
     assert loss.tolist()[0] == pytest.approx([5 * 2 * 1.0, -0.2 * 2.0, 1.5 * 3.0])
     found = gradient(
-        lambda lp: truncated_policy_gradient(lp.exp() / logprobs.exp() * ratios, lp, advantages, 0.8, 4.0), logprobs
+        lambda lp: truncated_policy_gradient(
+            lp.exp() / logprobs.exp() * ratios, lp, advantages, 0.8, 4.0
+        ),
+        logprobs,
     )
-    assert found.tolist()[0] == pytest.approx([-10.0, 0.2, -1.5]), "the weight itself has no gradient"
+    assert found.tolist()[0] == pytest.approx([-10.0, 0.2, -1.5]), (
+        "the weight itself has no gradient"
+    )
 
 
 def test_on_policy_every_surrogate_has_reinforces_gradient() -> None:
@@ -89,20 +98,27 @@ def test_on_policy_every_surrogate_has_reinforces_gradient() -> None:
 def test_the_preference_loss_at_the_reference_is_log_two_and_falls_with_the_margin() -> None:
     assert preference(torch.zeros(1), 0.1).item() == pytest.approx(math.log(2))
     # beta m = ln 3: -log(3/4)
-    assert preference(torch.tensor([10 * math.log(3)]), 0.1).item() == pytest.approx(math.log(4 / 3))
+    assert preference(torch.tensor([10 * math.log(3)]), 0.1).item() == pytest.approx(
+        math.log(4 / 3)
+    )
 
 
 def test_the_clipped_value_loss_takes_the_larger_error() -> None:
     values, old, returns = row(1.0, 1.0, 0.1), row(0.0, 0.0, 0.0), row(2.0, 0.5, 1.0)
-    # towards the return, but no further than 0.2: (0.2 - 2)^2; beyond it: (1 - 0.5)^2; within the bound: (0.1 - 1)^2
-    assert clipped_value(values, old, returns, 0.2).tolist()[0] == pytest.approx([1.62, 0.125, 0.405])
+    # towards the return, but no further than 0.2: (0.2 - 2)^2; beyond it: (1 - 0.5)^2; within the
+    # bound: (0.1 - 1)^2
+    assert clipped_value(values, old, returns, 0.2).tolist()[0] == pytest.approx(
+        [1.62, 0.125, 0.405]
+    )
 
 
 @pytest.mark.parametrize(
     ("mean", "weights"),
     [("tokens", [1 / 8, 1 / 8]), ("completions", [1 / 4, 1 / 12]), ("constant", [1 / 20, 1 / 20])],
 )
-def test_a_loss_is_averaged_over_tokens_completions_or_a_constant_length(mean: Mean, weights: list[float]) -> None:
+def test_a_loss_is_averaged_over_tokens_completions_or_a_constant_length(
+    mean: Mean, weights: list[float]
+) -> None:
     found = token_weights(torch.tensor([2.0, 6.0]), torch.tensor([10.0, 10.0]), mean)
     assert found.tolist() == pytest.approx(weights)
 
@@ -115,7 +131,10 @@ def test_the_three_divergences_agree_with_hand_numbers() -> None:
 
 
 def test_k1_and_k3_are_unbiased_for_the_true_divergence() -> None:
-    p, q = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64), torch.tensor([0.3, 0.3, 0.4], dtype=torch.float64)
+    p, q = (
+        torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64),
+        torch.tensor([0.3, 0.3, 0.4], dtype=torch.float64),
+    )
     true = (p * (p / q).log()).sum().item()
     for estimate in (k1, k3):
         assert (p * estimate(p.log(), q.log())).sum().item() == pytest.approx(true)

@@ -14,8 +14,12 @@ NEW = torch.tensor([[math.nan, -1.0, -2.0, -3.0, math.inf]])
 OLD = torch.tensor([[0.0, -1.0 - math.log(2), -2.0 - math.log(4), -3.0, 0.0]])
 
 
-@pytest.mark.parametrize(("level", "expected"), [("token", [1, 2, 4, 1, 1]), ("mean", [2] * 5), ("product", [8] * 5)])
-def test_a_ratio_is_of_a_token_or_of_the_whole_completion(level: Level, expected: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("level", "expected"), [("token", [1, 2, 4, 1, 1]), ("mean", [2] * 5), ("product", [8] * 5)]
+)
+def test_a_ratio_is_of_a_token_or_of_the_whole_completion(
+    level: Level, expected: list[float]
+) -> None:
     assert ratio(NEW, OLD, MASK, level)[0].tolist() == pytest.approx(expected)
 
 
@@ -26,7 +30,9 @@ def test_of_a_single_token_all_ratios_are_the_same() -> None:
 
 
 def test_a_ratio_stays_finite_however_far_apart_the_policies_are() -> None:
-    far = ratio(torch.zeros(1, 2), torch.full((1, 2), -500.0), torch.ones(1, 2, dtype=torch.bool), "product")
+    far = ratio(
+        torch.zeros(1, 2), torch.full((1, 2), -500.0), torch.ones(1, 2, dtype=torch.bool), "product"
+    )
     assert far[0].tolist() == pytest.approx([math.exp(20)] * 2)
 
 

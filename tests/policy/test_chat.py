@@ -24,7 +24,9 @@ STOPPED = replace(TASKS[0], stop=("\nclass ", "\nprint("))
 
 def chat_of(folder: Path, how: str, template: str | None = CHATML) -> Chat:
     made = checkpoint(folder, "llama", template, special=SPECIAL)
-    return load_policy(PolicySettings.model_validate({"model": str(made), "device": "cpu", "chat": how})).chat
+    return load_policy(
+        PolicySettings.model_validate({"model": str(made), "device": "cpu", "chat": how})
+    ).chat
 
 
 def test_a_turn_ends_with_the_token_of_the_template_and_so_does_a_dialogue(tmp_path: Path) -> None:
@@ -38,8 +40,14 @@ def test_a_turn_ends_with_the_token_of_the_template_and_so_does_a_dialogue(tmp_p
     assert chat.text([*chat.tokenizer("x = 1")["input_ids"], end]) == "x = 1"
 
 
-def test_a_template_without_a_token_at_the_end_of_a_turn_leaves_it_to_the_end_of_sequence(tmp_path: Path) -> None:
-    chat = chat_of(tmp_path, "template", "{% for m in messages %}{{ m.role }}: {{ m.content }} (done)\n{% endfor %}")
+def test_a_template_without_a_token_at_the_end_of_a_turn_leaves_it_to_the_end_of_sequence(
+    tmp_path: Path,
+) -> None:
+    chat = chat_of(
+        tmp_path,
+        "template",
+        "{% for m in messages %}{{ m.role }}: {{ m.content }} (done)\n{% endfor %}",
+    )
     assert chat.stop_tokens == {chat.tokenizer.eos_token_id}
     assert chat.dialogues(TASKS[0])[0].tokens[-1] == chat.tokenizer.eos_token_id
 
@@ -49,7 +57,9 @@ def test_the_template_is_taken_when_there_is_one_unless_the_settings_say_text(
 ) -> None:
     with caplog.at_level(logging.INFO):
         asked, plain = (chat_of(tmp_path / how, how) for how in ("auto", "text"))
-    said = [record.getMessage() for record in caplog.records if "policy.chat" in record.getMessage()]
+    said = [
+        record.getMessage() for record in caplog.records if "policy.chat" in record.getMessage()
+    ]
     assert [line.rsplit("prompted ")[1] for line in said] == [
         "through its chat template",
         "as plain text to continue",

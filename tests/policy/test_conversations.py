@@ -1,4 +1,6 @@
-"""A conversation that goes on: the same tokens as if it were rendered anew, or else a sample by itself."""
+"""A conversation that goes on: the same tokens as if it were rendered anew, or else a sample by
+itself.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,19 @@ from tests.policy.test_chat import CHATML, chat_of
 TASK: Task = TASKS[0]
 REPLY = "<think>Easy.</think>def f(xs):\n    return xs\n"
 FORGETS = CHATML.replace(
-    "{{ m.content }}", "{% if m.role == 'assistant' %}{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}"
+    "{{ m.content }}",
+    "{% if m.role == 'assistant' %}{{ m.content.split('</think>')[-1] }}{% else %}{{ m.content }}"
     "{% endif %}"
 )  # fmt: skip
 
 
 def said(chat: Chat, prompt: tuple[int, ...], tokens: tuple[int, ...], shown: str) -> Turn:
     text = chat.text(tokens)
-    return Turn(prompt, Completion(text, tokens, (-1.0,) * len(tokens), "stop", (1,) * len(tokens)), observation=shown)
+    return Turn(
+        prompt,
+        Completion(text, tokens, (-1.0,) * len(tokens), "stop", (1,) * len(tokens)),
+        observation=shown,
+    )
 
 
 def dialogue(chat: Chat, *replies: tuple[int, ...]) -> Rollout:
@@ -41,9 +48,16 @@ def test_a_conversation_is_one_sample_and_equal_to_its_rendering(tmp_path: Path,
     (sample,) = to_samples([[rollout]])
     assert sample.tokens == rollout.turns[-1].prompt_tokens + chat.said(REPLY)
     if how == "auto":
-        told = [("assistant", REPLY), ("user", "No:\n0."), ("assistant", REPLY), ("user", "No:\n1.")]
+        told = [
+            ("assistant", REPLY),
+            ("user", "No:\n0."),
+            ("assistant", REPLY),
+            ("user", "No:\n1."),
+        ]
         rest = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in told)
-        text = chat.tokenizer.decode(chat.prompt(TASK)).removesuffix("<|im_start|>assistant\n") + rest
+        text = (
+            chat.tokenizer.decode(chat.prompt(TASK)).removesuffix("<|im_start|>assistant\n") + rest
+        )
         assert rollout.turns[-1].prompt_tokens == tuple(
             chat.tokenizer(f"{text}<|im_start|>assistant\n", add_special_tokens=False)["input_ids"]
         )
@@ -59,19 +73,25 @@ def test_a_template_that_forgets_thoughts_splits_the_sample(tmp_path: Path) -> N
     rollout = dialogue(chat, *[chat.said(REPLY)] * 2)
     first, second = to_samples([[rollout]])
     assert "Easy." in chat.tokenizer.decode(first.tokens)
-    assert chat.tokenizer.decode(second.tokens).count("Easy.") == 1, "of the reply before, only the answer is read"
+    assert chat.tokenizer.decode(second.tokens).count("Easy.") == 1, (
+        "of the reply before, only the answer is read"
+    )
     assert [sum(sample.mask) for sample in (first, second)] == [len(chat.said(REPLY))] * 2
 
 
 @pytest.mark.parametrize("how", ["auto", "text"])
-def test_tokens_that_are_not_the_tokenizers_own_for_the_text_split_the_sample(tmp_path: Path, how: str) -> None:
+def test_tokens_that_are_not_the_tokenizers_own_for_the_text_split_the_sample(
+    tmp_path: Path, how: str
+) -> None:
     chat = chat_of(tmp_path, how)
     letters = tuple(token for letter in REPLY for token in chat.said(letter, ended=False))
     drawn = (*letters, chat.end_token)
     assert chat.text(drawn) == REPLY
     assert drawn != chat.said(REPLY)
     assert len(to_samples([[dialogue(chat, drawn, chat.said(REPLY))]])) == 2
-    assert len(to_samples([[dialogue(chat, chat.said(REPLY), drawn)]])) == 1, "nothing is read after it"
+    assert len(to_samples([[dialogue(chat, chat.said(REPLY), drawn)]])) == 1, (
+        "nothing is read after it"
+    )
 
 
 def test_what_a_reply_lacks_its_end_is_given_one_that_is_not_learned(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Every layout of sequences is an identity: the loss and the gradients of the plain padded pass, to 1e-5."""
+"""Every layout of sequences is an identity: the loss and the gradients of the plain padded pass, to
+1e-5.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +39,22 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def make(kind: str, lora: str = "", **changes: Any) -> Any:
-    """A random model; `lora` is a comma-separated list of the modules that get adapters, the others being frozen."""
+    """A random model; `lora` is a comma-separated list of the modules that get adapters, the others
+    being frozen.
+    """
     name, shape = MODELS[kind]
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**shape | changes)
-    model = getattr(transformers, name + ("LMHeadModel" if name == "GPT2" else "ForCausalLM"))(config)
+    model = getattr(transformers, name + ("LMHeadModel" if name == "GPT2" else "ForCausalLM"))(
+        config
+    )
     if lora:
         from peft import LoraConfig, get_peft_model
 
         targets = "all-linear" if lora == "all" else lora.split(",")
-        model = get_peft_model(model, LoraConfig(r=4, target_modules=targets, task_type="CAUSAL_LM"))
+        model = get_peft_model(
+            model, LoraConfig(r=4, target_modules=targets, task_type="CAUSAL_LM")
+        )
         for parameter in model.parameters():
             if parameter.requires_grad:
                 torch.nn.init.normal_(parameter, std=0.2)
@@ -65,13 +73,26 @@ def some(count: int, seed: int) -> list[int]:
 
 
 A, B, C = some(9, 1), some(4, 2), some(7, 3)
-BATCH = batch_of((A, some(6, 4)), (B, some(3, 5)), (A, some(1, 6)), (C, some(8, 7)), (B, some(9, 8)), (A, some(6, 9)))
-"""Three completions of one prompt, one of them a single token; two of another; one alone; not in order."""
+BATCH = batch_of(
+    (A, some(6, 4)),
+    (B, some(3, 5)),
+    (A, some(1, 6)),
+    (C, some(8, 7)),
+    (B, some(9, 8)),
+    (A, some(6, 9)),
+)
+"""Three completions of one prompt, one of them a single token; two of another; one alone; not in
+order."""
 
 
 def plain(model: Any, batch: Batch, temperature: float) -> list[Tensor]:
-    """Log-probabilities and entropies [B, T] from the logits of every position of every padded row."""
-    logits = model(input_ids=batch.tokens, attention_mask=batch.attention.long()).logits[:, :-1] / temperature
+    """Log-probabilities and entropies [B, T] from the logits of every position of every padded
+    row.
+    """
+    logits = (
+        model(input_ids=batch.tokens, attention_mask=batch.attention.long()).logits[:, :-1]
+        / temperature
+    )
     logprobs = torch.log_softmax(logits, -1)
     chosen = logprobs.gather(-1, batch.tokens[:, 1:].unsqueeze(-1)).squeeze(-1)
     entropy = -(logprobs.exp() * logprobs).sum(-1)
@@ -83,7 +104,11 @@ def slopes(model: Any, logprobs: Tensor, entropy: Tensor | None = None) -> dict[
     """Gradients of a sum with another weight for each token, and of the entropies' if given."""
     model.zero_grad()
     weights = torch.cos(torch.arange(logprobs.numel())).view(logprobs.shape)
-    loss = (weights * logprobs).sum() if entropy is None else (weights * logprobs + weights.flip(0) * entropy).sum()
+    loss = (
+        (weights * logprobs).sum()
+        if entropy is None
+        else (weights * logprobs + weights.flip(0) * entropy).sum()
+    )
     torch.autograd.backward(loss)
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
@@ -137,9 +162,13 @@ def test_log_probabilities_are_those_of_the_plain_forward_pass_and_zero_elsewher
     seen = forward(model, batch, 0.7)
     long = torch.log_softmax(model(batch.tokens[:1]).logits[0] / 0.7, -1)
     short = torch.log_softmax(model(batch.tokens[1:, :1]).logits[0] / 0.7, -1)
-    assert seen.logprobs[0].tolist() == pytest.approx([0, 0, long[1, 7].item(), long[2, 8].item()], abs=1e-5)
+    assert seen.logprobs[0].tolist() == pytest.approx(
+        [0, 0, long[1, 7].item(), long[2, 8].item()], abs=1e-5
+    )
     assert seen.logprobs[1].tolist() == pytest.approx([0, short[0, 10].item(), 0, 0], abs=1e-5)
-    assert seen.entropy[0, 2].item() == pytest.approx(-(long[1].exp() * long[1]).sum().item(), abs=1e-4)
+    assert seen.entropy[0, 2].item() == pytest.approx(
+        -(long[1].exp() * long[1]).sum().item(), abs=1e-4
+    )
     assert seen.entropy[0, 1].item() == 0
     assert seen.values is None
 
@@ -147,7 +176,9 @@ def test_log_probabilities_are_those_of_the_plain_forward_pass_and_zero_elsewher
 def test_a_prompt_is_laid_down_once_for_all_that_continue_it() -> None:
     batch = batch_of(([1, 2], [3, 4, 5]), ([6], [7, 8]), ([1, 2], [9, 9]), ([1, 2], [8]))
     row = pack(batch.tokens, batch.mask)
-    assert row.tokens.tolist() == [1, 2, 3, 4, 9, 6, 7], "no prediction depends on a row's last token"
+    assert row.tokens.tolist() == [1, 2, 3, 4, 9, 6, 7], (
+        "no prediction depends on a row's last token"
+    )
     assert row.positions.tolist() == [0, 1, 2, 3, 2, 0, 1]
     assert row.places.tolist() == [1, 2, 3, 5, 6, 1, 4, 1]
     own, shared = row.parts
@@ -181,11 +212,15 @@ def test_a_batch_of_which_nothing_is_trained_on_has_no_numbers_and_no_gradient()
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma2"])
-def test_a_critic_gets_the_hidden_states_that_predict_each_token_and_leads_back_to_them(kind: str) -> None:
+def test_a_critic_gets_the_hidden_states_that_predict_each_token_and_leads_back_to_them(
+    kind: str,
+) -> None:
     model, critic = make(kind), torch.nn.Sequential(torch.nn.Linear(32, 1), torch.nn.Flatten(0))
     ours = forward(model, BATCH, critic=critic).values
     assert ours is not None
-    hidden = model(BATCH.tokens, attention_mask=BATCH.attention.long(), output_hidden_states=True).hidden_states[-1]
+    hidden = model(
+        BATCH.tokens, attention_mask=BATCH.attention.long(), output_hidden_states=True
+    ).hidden_states[-1]
     theirs = torch.nn.functional.pad(critic(hidden[:, :-1].flatten(0, 1)).view(6, -1), (1, 0))
     assert torch.allclose(ours, theirs.masked_fill(~BATCH.mask, 0.0), atol=1e-5)
     assert_same(slopes(model, ours), slopes(model, theirs.masked_fill(~BATCH.mask, 0.0)))
@@ -219,7 +254,9 @@ def test_under_autocast_the_layout_is_tried_for_itself() -> None:
     assert all(torch.allclose(found[name], exact[name], atol=0.1 * size) for name in exact)
 
 
-def test_a_layout_that_lets_tokens_see_what_they_may_not_is_refused_however_little_it_shows() -> None:
+def test_a_layout_that_lets_tokens_see_what_they_may_not_is_refused_however_little_it_shows() -> (
+    None
+):
     model = make("falcon", initializer_range=0.02).bfloat16()
     assert layout_of(model) == "padded"
 
@@ -261,7 +298,12 @@ def test_generation_is_what_it_was_once_a_model_can_be_packed() -> None:
     model = make("llama")
     prompt = torch.tensor([[0, 5, 6, 7], [8, 9, 10, 11]])
     attention = torch.tensor([[0, 1, 1, 1], [1, 1, 1, 1]])
-    given = {"attention_mask": attention, "max_new_tokens": 8, "do_sample": False, "pad_token_id": 0}
+    given = {
+        "attention_mask": attention,
+        "max_new_tokens": 8,
+        "do_sample": False,
+        "pad_token_id": 0,
+    }
     before = model.generate(prompt, **given)
     assert layout_of(model) == "packed"
     assert torch.equal(model.generate(prompt, **given), before)
@@ -279,10 +321,14 @@ def test_a_head_in_tiles_has_the_gradients_of_the_whole_one(
     leaves = [hidden, *(p for p in whole.parameters() if p.requires_grad)]
     logprobs, entropy = head.from_logits(whole(hidden) / 1.3, targets, entropy_gradient)
     factors = torch.arange(21.0)
-    expected = torch.autograd.grad((logprobs * factors + entropy_gradient * entropy.square()).sum(), leaves)
+    expected = torch.autograd.grad(
+        (logprobs * factors + entropy_gradient * entropy.square()).sum(), leaves
+    )
     monkeypatch.setitem(head.TILE, "cpu", 50 * 4)
     logprobs, entropy = head.chosen_logprobs(whole, hidden, targets, 1.3, entropy_gradient)
-    found = torch.autograd.grad((logprobs * factors + entropy_gradient * entropy.square()).sum(), leaves)
+    found = torch.autograd.grad(
+        (logprobs * factors + entropy_gradient * entropy.square()).sum(), leaves
+    )
     for ours, theirs in zip(found, expected, strict=True):
         assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-4)
 
@@ -293,13 +339,21 @@ def test_no_more_logits_than_a_tile_are_ever_held(monkeypatch: pytest.MonkeyPatc
     sizes: list[int] = []
 
     class Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-        def __torch_dispatch__(self, what: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, what: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             out = what(*args, **(kwargs or {}))
-            sizes.extend(one.numel() for one in (out if isinstance(out, tuple) else [out]) if isinstance(one, Tensor))
+            sizes.extend(
+                one.numel()
+                for one in (out if isinstance(out, tuple) else [out])
+                if isinstance(one, Tensor)
+            )
             return out
 
     monkeypatch.setitem(head.TILE, "cpu", 1000 * 3)
-    model = make("llama", vocab_size=1000, hidden_size=2, num_key_value_heads=1, num_attention_heads=1)
+    model = make(
+        "llama", vocab_size=1000, hidden_size=2, num_key_value_heads=1, num_attention_heads=1
+    )
     layout_of(model)
     with Sizes():  # type: ignore[no-untyped-call]
         slopes(model, forward(model, BATCH).logprobs)
@@ -318,5 +372,7 @@ def test_a_head_that_has_been_given_another_forward_is_called() -> None:
     model.lm_head.forward = project
     assert layout_of(model) == "packed"
     calls.clear()
-    assert torch.allclose(forward(model, BATCH).logprobs, forward(make("llama"), BATCH).logprobs, atol=1e-5)
+    assert torch.allclose(
+        forward(model, BATCH).logprobs, forward(make("llama"), BATCH).logprobs, atol=1e-5
+    )
     assert calls == [(33, 32)]

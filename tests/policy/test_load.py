@@ -1,4 +1,6 @@
-"""What is mended while loading, and what is refused in one line: broken files, no room, adapters of another shape."""
+"""What is mended while loading, and what is refused in one line: broken files, no room, adapters of
+another shape.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.policies import change_json, checkpoint, tiny_policy
 
 
 def load(folder: Path | str, lora: LoraSettings | None = None, *, remote: bool = False) -> Policy:
-    return load_policy(PolicySettings(model=str(folder), lora=lora, device="cpu", trust_remote_code=remote))
+    return load_policy(
+        PolicySettings(model=str(folder), lora=lora, device="cpu", trust_remote_code=remote)
+    )
 
 
 def refused(folder: Path, kind: type[AssayError], match: str, *, remote: bool = False) -> None:
@@ -31,7 +35,9 @@ def adapter(folder: Path, lora: LoraSettings) -> Path:
     return folder / "adapter"
 
 
-def test_a_temperature_without_sampling_does_not_keep_a_policy_from_being_saved(tmp_path: Path) -> None:
+def test_a_temperature_without_sampling_does_not_keep_a_policy_from_being_saved(
+    tmp_path: Path,
+) -> None:
     made = checkpoint(tmp_path, "llama")
     change_json(made / "generation_config.json", do_sample=False, temperature=0.6, top_p=0.95)
     load(made).save(tmp_path / "saved")
@@ -39,7 +45,9 @@ def test_a_temperature_without_sampling_does_not_keep_a_policy_from_being_saved(
     assert (again.do_sample, again.temperature, again.top_p) == (True, 0.6, 0.95)
 
 
-def test_a_generation_config_that_no_one_could_save_is_refused_before_training(tmp_path: Path) -> None:
+def test_a_generation_config_that_no_one_could_save_is_refused_before_training(
+    tmp_path: Path,
+) -> None:
     made = checkpoint(tmp_path, "llama")
     change_json(made / "generation_config.json", early_stopping=True, num_beams=1)
     refused(made, ModelError, r"generation_config\.json.*early_stopping.*mend or delete")
@@ -71,7 +79,9 @@ def test_a_package_that_remote_code_needs_is_named(tmp_path: Path) -> None:
     refused(made, ModelError, "a_package_that_is_nowhere", remote=True)
 
 
-def test_a_device_without_room_is_the_machines_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_without_room_is_the_machines_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = checkpoint(tmp_path, "llama")
 
     def full(*given: object, **named: object) -> None:
@@ -84,7 +94,9 @@ def test_a_device_without_room_is_the_machines_fault(tmp_path: Path, monkeypatch
 def test_an_adapter_goes_on_with_its_own_rank_and_alpha_or_is_refused(tmp_path: Path) -> None:
     made = adapter(tmp_path, LoraSettings(rank=4, alpha=8))
     for other in (LoraSettings(rank=8, alpha=8), LoraSettings(rank=4, alpha=16)):
-        with pytest.raises(SettingsError, match=r"rank 4 and alpha 8.* already.*leave policy\.lora out"):
+        with pytest.raises(
+            SettingsError, match=r"rank 4 and alpha 8.* already.*leave policy\.lora out"
+        ):
             load(made, other)
     same = load(made, LoraSettings(rank=4, alpha=8, dropout=0.25))
     assert same.trainable.keys() == load(made).trainable.keys()
@@ -92,7 +104,9 @@ def test_an_adapter_goes_on_with_its_own_rank_and_alpha_or_is_refused(tmp_path: 
     assert set(dropouts) == {0.25}
 
 
-def test_an_adapter_finds_its_model_from_any_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adapter_finds_its_model_from_any_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = checkpoint(tmp_path, "llama")
     monkeypatch.chdir(tmp_path)
     policy = load("llama", LoraSettings(rank=4))
@@ -108,15 +122,21 @@ def test_an_adapter_finds_its_model_from_any_working_directory(tmp_path: Path, m
     for name in ("one", "two"):
         assert check_model(str(tmp_path / name)) == str(made)
         with torch.no_grad():
-            assert torch.equal(load(tmp_path / name).model(tokens).logits, policy.model(tokens).logits)
+            assert torch.equal(
+                load(tmp_path / name).model(tokens).logits, policy.model(tokens).logits
+            )
 
 
 @pytest.mark.parametrize(("kind", "context"), [("llama", 2048), ("gpt2", 1024)])
-def test_the_context_is_what_the_configuration_says(tmp_path: Path, kind: str, context: int) -> None:
+def test_the_context_is_what_the_configuration_says(
+    tmp_path: Path, kind: str, context: int
+) -> None:
     assert load(checkpoint(tmp_path, kind)).context == context
 
 
-def test_the_tiny_policys_context_is_its_setting_and_one_without_bounds_is_none(tmp_path: Path) -> None:
+def test_the_tiny_policys_context_is_its_setting_and_one_without_bounds_is_none(
+    tmp_path: Path,
+) -> None:
     from transformers import BloomConfig, BloomForCausalLM
 
     policy = tiny_policy(tmp_path)

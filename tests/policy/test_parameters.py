@@ -1,4 +1,6 @@
-"""What is trained and how it is computed: blocks computed again, the head in float32, 4-bit weights refused."""
+"""What is trained and how it is computed: blocks computed again, the head in float32, 4-bit weights
+refused.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +54,12 @@ def test_blocks_computed_again_give_the_same_gradients_without_training_mode(
 def test_a_model_without_marked_blocks_cannot_compute_them_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transformers.modeling_layers.GradientCheckpointingLayer", torch.nn.Bilinear)
+    monkeypatch.setattr(
+        "transformers.modeling_layers.GradientCheckpointingLayer", torch.nn.Bilinear
+    )
     with pytest.raises(
-        ModelError, match=r"LlamaForCausalLM has no blocks to compute again; leave policy\.checkpointing"
+        ModelError,
+        match=r"LlamaForCausalLM has no blocks to compute again; leave policy\.checkpointing",
     ):
         tiny_policy(tmp_path, checkpointing=True)
 

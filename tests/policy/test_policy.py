@@ -24,15 +24,21 @@ def logits_of(policy: Policy) -> torch.Tensor:
         return policy.model(torch.arange(20).unsqueeze(0)).logits  # type: ignore[no-any-return]
 
 
-def test_the_tiny_policy_has_heads_that_vllm_can_serve_and_round_trips_its_tasks(tmp_path: Path) -> None:
+def test_the_tiny_policy_has_heads_that_vllm_can_serve_and_round_trips_its_tasks(
+    tmp_path: Path,
+) -> None:
     policy = load_policy(
-        PolicySettings(model=str(make_tiny(tmp_path / "tiny", TASKS, TinySettings(), 0)), device="cpu")
+        PolicySettings(
+            model=str(make_tiny(tmp_path / "tiny", TASKS, TinySettings(), 0)), device="cpu"
+        )
     )
     config = policy.model.config
     assert config.hidden_size // config.num_attention_heads >= 32
     assert 0.5e6 < sum(p.numel() for p in policy.trainable.values()) < 2e6
     for task in TASKS:
-        assert policy.chat.text(policy.chat.tokenizer(task.reference)["input_ids"]) == task.reference
+        assert (
+            policy.chat.text(policy.chat.tokenizer(task.reference)["input_ids"]) == task.reference
+        )
 
 
 def test_the_tiny_policy_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
@@ -58,7 +64,9 @@ def test_a_checkpoint_is_loaded_saved_and_loaded_again_by_transformers(
 ) -> None:
     from transformers import AutoModelForCausalLM
 
-    policy = load_policy(PolicySettings(model=str(checkpoint(tmp_path, kind)), lora=lora, device="cpu"))
+    policy = load_policy(
+        PolicySettings(model=str(checkpoint(tmp_path, kind)), lora=lora, device="cpu")
+    )
     for parameter in policy.trainable.values():
         parameter.data.add_(0.01)
     policy.save(tmp_path / "saved")
@@ -67,10 +75,14 @@ def test_a_checkpoint_is_loaded_saved_and_loaded_again_by_transformers(
     assert again.trainable.keys() == policy.trainable.keys()
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "saved").eval()
     with torch.no_grad():
-        assert torch.allclose(theirs(torch.arange(20).unsqueeze(0)).logits, logits_of(policy), atol=1e-6)
+        assert torch.allclose(
+            theirs(torch.arange(20).unsqueeze(0)).logits, logits_of(policy), atol=1e-6
+        )
 
 
-def test_a_base_models_prompt_is_the_stub_and_its_dialogue_masks_the_prompt_only(tmp_path: Path) -> None:
+def test_a_base_models_prompt_is_the_stub_and_its_dialogue_masks_the_prompt_only(
+    tmp_path: Path,
+) -> None:
     chat = tiny_policy(tmp_path).chat
     task = TASKS[3]
     (sample,) = chat.dialogues(task)
@@ -84,13 +96,22 @@ def test_a_base_models_prompt_is_the_stub_and_its_dialogue_masks_the_prompt_only
 def test_a_stub_task_is_learned_from_the_body_with_its_indentation(tmp_path: Path) -> None:
     chat = tiny_policy(tmp_path).chat
     stub = "def g(x):\n"
-    task = Task("s", stub, (Check("assert g(1) == 1"),), "g", stub=stub, reference=stub + "    return x\n")
+    task = Task(
+        "s", stub, (Check("assert g(1) == 1"),), "g", stub=stub, reference=stub + "    return x\n"
+    )
     (sample,) = chat.dialogues(task)
-    assert chat.text([t for t, on in zip(sample.tokens, sample.mask, strict=True) if on]) == "    return x\n"
+    assert (
+        chat.text([t for t, on in zip(sample.tokens, sample.mask, strict=True) if on])
+        == "    return x\n"
+    )
 
 
-def test_a_chat_model_is_asked_through_its_template_and_learns_a_fenced_program(tmp_path: Path) -> None:
-    policy = load_policy(PolicySettings(model=str(checkpoint(tmp_path, "llama", TEMPLATE)), device="cpu"))
+def test_a_chat_model_is_asked_through_its_template_and_learns_a_fenced_program(
+    tmp_path: Path,
+) -> None:
+    policy = load_policy(
+        PolicySettings(model=str(checkpoint(tmp_path, "llama", TEMPLATE)), device="cpu")
+    )
     text = policy.chat.tokenizer.decode(policy.chat.prompt(TASKS[0]))
     assert text.startswith("<user>")
     assert text.endswith("<assistant>")

@@ -14,7 +14,9 @@ from assay.policy import products
 from assay.policy.products import Linear, by_onednn, packed, product, spare
 from tests.policies import tiny_policy
 
-ONEDNN = pytest.mark.skipif(not by_onednn(), reason="torch's own products are taken on this processor")
+ONEDNN = pytest.mark.skipif(
+    not by_onednn(), reason="torch's own products are taken on this processor"
+)
 
 
 def near(one: Tensor | None, other: Tensor | None) -> bool:
@@ -25,9 +27,15 @@ def near(one: Tensor | None, other: Tensor | None) -> bool:
 
 @pytest.mark.parametrize("rows", [0, 1, 5, 64, 300])
 @pytest.mark.parametrize("biased", [False, True])
-def test_a_product_is_that_of_torch_with_its_matrix_as_it_is_and_packed(rows: int, biased: bool) -> None:
+def test_a_product_is_that_of_torch_with_its_matrix_as_it_is_and_packed(
+    rows: int, biased: bool
+) -> None:
     torch.manual_seed(0)
-    given, matrix, bias = torch.randn(2, rows, 48), torch.randn(70, 48), torch.randn(70) if biased else None
+    given, matrix, bias = (
+        torch.randn(2, rows, 48),
+        torch.randn(70, 48),
+        torch.randn(70) if biased else None,
+    )
     expected = nn.functional.linear(given, matrix, bias)
     assert near(product(given, matrix, bias), expected)
     assert near(product(given.transpose(0, 1), matrix, bias), expected.transpose(0, 1))
@@ -38,7 +46,9 @@ def test_a_product_is_that_of_torch_with_its_matrix_as_it_is_and_packed(rows: in
 @pytest.mark.parametrize("shape", [(7, 48), (2, 9, 48)])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("frozen", [False, True])
-def test_both_gradients_are_those_of_torch(shape: tuple[int, ...], biased: bool, frozen: bool) -> None:
+def test_both_gradients_are_those_of_torch(
+    shape: tuple[int, ...], biased: bool, frozen: bool
+) -> None:
     torch.manual_seed(0)
     theirs = nn.Linear(48, 70, bias=biased).requires_grad_(not frozen)
     ours = copy.deepcopy(theirs)
@@ -68,7 +78,14 @@ def test_under_autocast_and_in_other_precisions_torch_multiplies() -> None:
 @ONEDNN
 def test_batches_come_in_few_sizes() -> None:
     cpu = torch.device("cpu")
-    assert [rows + spare(rows, cpu) for rows in (0, 7, 128, 129, 256, 300)] == [0, 7, 128, 256, 256, 384]
+    assert [rows + spare(rows, cpu) for rows in (0, 7, 128, 129, 256, 300)] == [
+        0,
+        7,
+        128,
+        256,
+        256,
+        384,
+    ]
     assert spare(300, torch.device("cuda")) == 0
 
 
@@ -87,4 +104,6 @@ def test_a_policy_multiplies_by_onednn_and_so_does_its_copy(
 
     monkeypatch.setattr(products, "product", counting)
     copy.deepcopy(policy.model)(torch.tensor([[3, 4]]))
-    assert len(asked) == 2 * 7 * (1 if lora is None else 3) + 1, "seven layers in each of two blocks, and the head"
+    assert len(asked) == 2 * 7 * (1 if lora is None else 3) + 1, (
+        "seven layers in each of two blocks, and the head"
+    )

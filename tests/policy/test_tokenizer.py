@@ -1,4 +1,6 @@
-"""Every space of a program survives: byte-level and sentencepiece-style tokenizers, from directories as they come."""
+"""Every space of a program survives: byte-level and sentencepiece-style tokenizers, from
+directories as they come.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def policy_at(folder: Path) -> Policy:
     return load_policy(PolicySettings(model=str(folder), device="cpu"))
 
 
-def test_a_byte_level_tokenizer_that_is_called_a_llama_tokenizer_keeps_its_spaces(tmp_path: Path) -> None:
+def test_a_byte_level_tokenizer_that_is_called_a_llama_tokenizer_keeps_its_spaces(
+    tmp_path: Path,
+) -> None:
     from transformers import AutoTokenizer
 
     made = checkpoint(tmp_path, "llama")
@@ -39,15 +43,21 @@ def test_a_tokenizer_that_loses_spaces_for_good_is_refused_in_one_line(tmp_path:
 
     words = Tokenizer(models.WordLevel({"<unk>": 0, "<end>": 1, "def": 2}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>", unk_token="<unk>")
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, eos_token="<end>", unk_token="<unk>"
+    )
     made = checkpoint(tmp_path, "llama", tokenizer=tokenizer)
-    with pytest.raises(ModelError, match="does not give back indented code as it was; check tokenizer_class") as caught:
+    with pytest.raises(
+        ModelError, match="does not give back indented code as it was; check tokenizer_class"
+    ) as caught:
         policy_at(made)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "LlamaTokenizerFast"])
-def test_a_sentencepiece_model_keeps_the_first_space_of_a_completion(tmp_path: Path, name: str) -> None:
+def test_a_sentencepiece_model_keeps_the_first_space_of_a_completion(
+    tmp_path: Path, name: str
+) -> None:
     made = checkpoint(tmp_path, "llama", tokenizer=sentencepiece_style())
     change_json(made / "tokenizer_config.json", tokenizer_class=name)
     chat = policy_at(made).chat
@@ -61,10 +71,14 @@ def test_a_sentencepiece_model_keeps_the_first_space_of_a_completion(tmp_path: P
     assert chat.text([]) == ""
 
 
-def test_a_demonstration_that_melts_into_its_prompt_gets_no_space_of_its_own(tmp_path: Path) -> None:
+def test_a_demonstration_that_melts_into_its_prompt_gets_no_space_of_its_own(
+    tmp_path: Path,
+) -> None:
     chat = policy_at(checkpoint(tmp_path, "llama", tokenizer=sentencepiece_style())).chat
     stub = "def g(x):\n  "
-    task = Task("s", stub, (Check("assert g(1) == 1"),), "g", stub=stub, reference=stub + "  return x\n")
+    task = Task(
+        "s", stub, (Check("assert g(1) == 1"),), "g", stub=stub, reference=stub + "  return x\n"
+    )
     (sample,) = chat.dialogues(task)
     learned = [token for token, on in zip(sample.tokens, sample.mask, strict=True) if on]
     pieces = chat.tokenizer.convert_ids_to_tokens(learned)

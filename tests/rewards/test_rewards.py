@@ -27,7 +27,9 @@ def rollout(
     ended: Literal["stop", "length"] = "stop",
 ) -> Rollout:
     completion = Completion(text, (1,) * tokens, (0.0,) * tokens, ended, (0,) * tokens)
-    return Rollout(TASK, (Turn((1, 2), completion, program, Execution(verdict, passed, total)),), None)
+    return Rollout(
+        TASK, (Turn((1, 2), completion, program, Execution(verdict, passed, total)),), None
+    )
 
 
 RIGHT = rollout()
@@ -57,7 +59,9 @@ def test_each_term_has_the_value_worked_out_by_hand(
 
 
 def test_parts_are_the_weighted_terms_and_add_up_to_the_total() -> None:
-    score = build({"tests": {}, "length": {"weight": 2.0, "alpha": 0.2}, "format": {"weight": 0.25}})(RIGHT)
+    score = build(
+        {"tests": {}, "length": {"weight": 2.0, "alpha": 0.2}, "format": {"weight": 0.25}}
+    )(RIGHT)
     assert score.parts == pytest.approx({"tests": 1.0, "length": -0.2, "format": 0.25})
     assert score.total == pytest.approx(1.05)
     assert score.total == sum(score.parts.values())
@@ -96,17 +100,31 @@ def test_format_asks_for_an_end_a_program_and_one_closed_block(
     [
         ({}, "`rewards` is empty"),
         ({"test": {}}, "unknown reward 'test'; did you mean 'tests'?"),
-        ({"tests": {"mod": "all"}}, "unknown setting 'rewards.tests.mod'; did you mean 'rewards.tests.mode'?"),
-        ({"tests": {"mode": "some"}}, "setting 'rewards.tests.mode' = 'some': input should be 'all' or 'fraction'"),
-        ({"length": {"alpha": "0.1"}}, "setting 'rewards.length.alpha' = '0.1': input should be a valid number"),
+        (
+            {"tests": {"mod": "all"}},
+            "unknown setting 'rewards.tests.mod'; did you mean 'rewards.tests.mode'?",
+        ),
+        (
+            {"tests": {"mode": "some"}},
+            "setting 'rewards.tests.mode' = 'some': input should be 'all' or 'fraction'",
+        ),
+        (
+            {"length": {"alpha": "0.1"}},
+            "setting 'rewards.length.alpha' = '0.1': input should be a valid number",
+        ),
         ({"length": {"alpha": True}}, "input should be a valid number"),
         ({"length": {"alpha": float("nan")}}, "input should be a finite number"),
         ({"length": {"on_failure": 1}}, "input should be a valid boolean"),
-        ({"tests": {"weight": None}}, "setting 'rewards.tests.weight' = None: input should be a valid number"),
+        (
+            {"tests": {"weight": None}},
+            "setting 'rewards.tests.weight' = None: input should be a valid number",
+        ),
         ({"tests": {"rollout": 1}}, "unknown setting 'rewards.tests.rollout'"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(settings: dict[str, dict[str, Any]], message: str) -> None:
+def test_settings_that_do_not_fit_are_refused(
+    settings: dict[str, dict[str, Any]], message: str
+) -> None:
     with pytest.raises(SettingsError) as caught:
         build(settings)
     assert message in str(caught.value)
@@ -162,7 +180,8 @@ def typed(
 
 @pytest.mark.parametrize(
     ("given", "total"),
-    [({}, 0.0), ({"old": 3}, 3.0), ({"new": 4}, 4.0), ({"many": [1, 0.5]}, 1.5), ({"file": "a/b"}, 2.0),
+    [({}, 0.0), ({"old": 3}, 3.0), ({"new": 4}, 4.0), ({"many": [1, 0.5]}, 1.5), ({"file": "a/b"},
+    2.0),
      ({"few": [1, 2]}, 3.0), ({"free": {"any": "thing"}}, 0.0)],
 )  # fmt: skip
 def test_parameters_take_what_their_annotations_say_whatever_else_is_for_type_checkers_only(
@@ -178,8 +197,14 @@ def test_parameters_take_what_their_annotations_say_whatever_else_is_for_type_ch
         ({"old": True}, "setting 'rewards.typed.old' = True: input should be a valid integer"),
         ({"new": "3"}, "setting 'rewards.typed.new' = '3': input should be a valid integer"),
         ({"new": 1.0}, "setting 'rewards.typed.new' = 1.0: input should be a valid integer"),
-        ({"few": [1, True]}, "setting 'rewards.typed.few.1' = True: input should be a valid integer"),
-        ({"hidden": 1}, "reward 'typed': the annotation of 'hidden' cannot be used (NameError: name 'Decimal'"),
+        (
+            {"few": [1, True]},
+            "setting 'rewards.typed.few.1' = True: input should be a valid integer",
+        ),
+        (
+            {"hidden": 1},
+            "reward 'typed': the annotation of 'hidden' cannot be used (NameError: name 'Decimal'",
+        ),
         ({"foreign": 1}, "rewards.typed.foreign"),
     ],
 )
@@ -202,7 +227,9 @@ def test_a_parameter_without_a_default_must_be_given(monkeypatch: pytest.MonkeyP
     assert build({"needy": {"size": 3, "weight": 2}})(RIGHT).total == 6.0
 
 
-def test_a_parameter_named_as_every_terms_weight_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parameter_named_as_every_terms_weight_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def heavy(rollout: Rollout, *, weight: float) -> float:
         return weight
 
@@ -218,7 +245,10 @@ def test_whatever_a_term_raises_is_one_line_that_names_it(monkeypatch: pytest.Mo
     monkeypatch.setitem(rewards._items, "short_answer", short_answer)
     with pytest.raises(UserError) as caught:
         build({"short_answer": {}})(RIGHT)
-    assert str(caught.value) == "reward 'short_answer' raised LookupError: first second (task t/1); mend it"
+    assert (
+        str(caught.value)
+        == "reward 'short_answer' raised LookupError: first second (task t/1); mend it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -238,6 +268,8 @@ def test_a_term_that_returns_no_finite_number_is_one_line_that_names_it(
 
 
 @pytest.mark.parametrize("value", [True, 1, np.float32(1.0), np.array(1)])
-def test_a_term_may_return_anything_that_is_a_number(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_term_may_return_anything_that_is_a_number(
+    value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(rewards._items, "one", lambda rollout: value)
     assert build({"one": {}})(RIGHT).parts == {"one": 1.0}

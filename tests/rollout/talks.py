@@ -20,7 +20,8 @@ from tests.policies import tiny_policy
 from tests.scripted import ScriptedEngine
 
 ADD = Task(
-    "add", "# f(a, b): add them\n", (Check("assert f(1, 2) == 3", hidden=False), Check("assert f(5, 5) == 10")), "f",
+    "add", "# f(a, b): add them\n", (Check("assert f(1, 2) == 3", hidden=False),
+    Check("assert f(5, 5) == 10")), "f",
     reference="def f(a, b):\n    return a + b\n",
 )  # fmt: skip
 RIGHT = "def f(a, b):\n    return a + b\n"
@@ -49,15 +50,23 @@ class Writer(ScriptedEngine):
         return await super().write(request, sampling)
 
 
-def means(writer: Any, judge: Any, chat: Chat, environment: dict[str, Any], **changes: Any) -> Means:
+def means(
+    writer: Any, judge: Any, chat: Chat, environment: dict[str, Any], **changes: Any
+) -> Means:
     terms = changes.pop("rewards", {"tests": {}})
     given: dict[str, Any] = {"sampling": Sampling(200), **changes}
     built = environments.build(environment)
-    return Means(writer, judge, replace(chat, told=built.told), built, rewards.build(terms), **given)
+    return Means(
+        writer, judge, replace(chat, told=built.told), built, rewards.build(terms), **given
+    )
 
 
-def talk(*lines: str, task: Task = ADD, chat: Chat | None = None, **changes: Any) -> tuple[Rollout, list[Request]]:
-    """The rollout in which the engine says the lines, by default in `repair`, and what it was asked."""
+def talk(
+    *lines: str, task: Task = ADD, chat: Chat | None = None, **changes: Any
+) -> tuple[Rollout, list[Request]]:
+    """The rollout in which the engine says the lines, by default in `repair`, and what it was
+    asked.
+    """
     environment = changes.pop("environment", {"name": "repair"})
     chat = chat or plain()
     writer = Writer(lines, chat)

@@ -1,4 +1,6 @@
-"""Rollouts by a scripted engine and a real judge: who is judged, what is scored, what is left out."""
+"""Rollouts by a scripted engine and a real judge: who is judged, what is scored, what is left
+out.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ PROMPTS = {(1, 2): 0, (3,): 1}
 
 
 def gather(
-    script: Callable[[Request, int], str], reward: RewardFunction, asked: list[Prompted] | None = None
+    script: Callable[[Request, int], str], reward: RewardFunction,
+    asked: list[Prompted] | None = None
 ) -> list[list[Rollout]]:  # fmt: skip
     """Two rollouts of each task."""
 
@@ -40,7 +43,9 @@ def gather(
         async with Judge(stop_early=False) as judge:
             talk = environments.build({"name": "single_turn"})
             means = Means(engine, judge, None, talk, reward, Sampling(1000))  # type: ignore[arg-type]
-            return await collect(asked or [Prompted(ADD, (1, 2)), Prompted(NEG, (3,))], 2, means, seed=0)
+            return await collect(
+                asked or [Prompted(ADD, (1, 2)), Prompted(NEG, (3,))], 2, means, seed=0
+            )
 
     return asyncio.run(run())
 
@@ -69,8 +74,12 @@ def test_samples_hold_prompt_and_completion_with_the_mask_on_the_completion() ->
     assert first.version == 5
 
 
-def rollout(task: Task, total: float | None, verdict: Verdict = Verdict.WRONG, tokens: int = 4) -> Rollout:
-    completion = Completion("x", (7,) * tokens, (-1.0,) * tokens, "length" if tokens > 4 else "stop", (1,) * tokens)
+def rollout(
+    task: Task, total: float | None, verdict: Verdict = Verdict.WRONG, tokens: int = 4
+) -> Rollout:
+    completion = Completion(
+        "x", (7,) * tokens, (-1.0,) * tokens, "length" if tokens > 4 else "stop", (1,) * tokens
+    )
     turn = Turn((1,), completion, "x", Execution(verdict))
     if total is None:
         return Rollout(task, (turn,), None, failure="the machine")
@@ -79,14 +88,20 @@ def rollout(task: Task, total: float | None, verdict: Verdict = Verdict.WRONG, t
 
 def test_what_the_machine_failed_is_counted_and_left_out_of_every_mean() -> None:
     groups = [
-        [rollout(ADD, 1.0, Verdict.PASS), rollout(ADD, None, Verdict.INFRA), rollout(ADD, 0.0, tokens=10)],
+        [
+            rollout(ADD, 1.0, Verdict.PASS),
+            rollout(ADD, None, Verdict.INFRA),
+            rollout(ADD, 0.0, tokens=10),
+        ],
         [rollout(NEG, 0.0), rollout(NEG, 0.0)],
     ]
     assert len(to_samples(groups)) == 4
     assert describe(groups) == pytest.approx(
         {
-            "rollout/failed": 1.0, "reward/tests": 0.25, "reward/mean": 0.25, "reward/pass_rate": 0.25,
-            "rollout/length": (4 + 10 + 4 + 4) / 4, "rollout/truncated": 0.25, "rollout/groups_used": 0.5,
+            "rollout/failed": 1.0, "reward/tests": 0.25, "reward/mean": 0.25,
+            "reward/pass_rate": 0.25,
+            "rollout/length": (4 + 10 + 4 + 4) / 4, "rollout/truncated": 0.25,
+            "rollout/groups_used": 0.5,
             "verdict/pass": 0.25, "verdict/wrong": 0.75,
         }
     )  # fmt: skip

@@ -14,7 +14,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_overlapping_work_is_busy_once_and_more_than_fits_does_not_count_as_in_use(clock: list[float]) -> None:
+def test_overlapping_work_is_busy_once_and_more_than_fits_does_not_count_as_in_use(
+    clock: list[float],
+) -> None:
     two = Meter(lambda: 2, since=100.0)
     clock[0] = 101.0
     with two:  # 1 of 2 places from 101 to 103
@@ -30,7 +32,9 @@ def test_overlapping_work_is_busy_once_and_more_than_fits_does_not_count_as_in_u
     assert taken.used == 2 * 0.5 + 1 * 1.0 + 4 * 1.0 + 1 * 0.5
 
 
-def test_what_is_taken_begins_anew_and_what_is_under_way_counts_on_both_sides(clock: list[float]) -> None:
+def test_what_is_taken_begins_anew_and_what_is_under_way_counts_on_both_sides(
+    clock: list[float],
+) -> None:
     one = Meter(since=100.0)
     with one:
         clock[0] = 103.0

@@ -36,12 +36,16 @@ async def trial(talk: Talk) -> None:
     await talk.reply()
 
 
-def played(*demonstrations: str, name: str = "repair", chat: Chat | None = None, **changes: Any) -> list[Sample]:
+def played(
+    *demonstrations: str, name: str = "repair", chat: Chat | None = None, **changes: Any
+) -> list[Sample]:
     task = replace(changes.pop("task", ADD), demonstrations=demonstrations)
 
     async def run() -> list[Sample]:
         async with Judge(stop_early=False) as judge:
-            return await play([task], means(None, judge, chat or plain(), {"name": name}, **changes))
+            return await play(
+                [task], means(None, judge, chat or plain(), {"name": name}, **changes)
+            )
 
     return asyncio.run(run())
 
@@ -53,7 +57,10 @@ def learned(sample: Sample, chat: Chat | None = None) -> str:
 
 def test_a_demonstration_that_fails_a_visible_check_is_read_and_the_right_answer_learned() -> None:
     (sample,) = played(WRONG)
-    assert plain().tokenizer.decode(sample.tokens) == f"{ADD.prompt}{WRONG}<end>{TOLD}{ADD.prompt}{RIGHT}<end>"
+    assert (
+        plain().tokenizer.decode(sample.tokens)
+        == f"{ADD.prompt}{WRONG}<end>{TOLD}{ADD.prompt}{RIGHT}<end>"
+    )
     assert learned(sample) == f"{RIGHT}<end>"
     assert (sample.logprobs, sample.group) == ((), "add")
 
@@ -72,7 +79,9 @@ def test_a_script_of_several_replies_is_learned_whole_and_a_stop_string_ends_one
     (sample,) = played(RIGHT, name="trial")
     read = f"{ADD.prompt}try f(1, 2)?<end># You said: try f(1, 2)\n{ADD.prompt}{RIGHT}<end>"
     assert plain().tokenizer.decode(sample.tokens) == read
-    assert learned(sample) == f"try f(1, 2)?{RIGHT}<end>", "the end after a stop string is not the policy's"
+    assert learned(sample) == f"try f(1, 2)?{RIGHT}<end>", (
+        "the end after a stop string is not the policy's"
+    )
 
 
 def test_what_has_no_room_for_the_right_answer_teaches_nothing() -> None:
@@ -91,7 +100,9 @@ def test_a_model_that_chats_is_told_in_messages(tmp_path: Path) -> None:
     chat = chat_of(tmp_path, "auto")
     (sample,) = played(WRONG, chat=chat)
     text = chat.tokenizer.decode(sample.tokens)
-    told = "<|im_start|>user\nThat fails: f(1, 2) gives -1, not 3<|im_end|>\n<|im_start|>assistant\n"
+    told = (
+        "<|im_start|>user\nThat fails: f(1, 2) gives -1, not 3<|im_end|>\n<|im_start|>assistant\n"
+    )
     assert text.endswith(f"{told}```python\n{RIGHT}```<|im_end|>")
     assert learned(sample, chat) == f"```python\n{RIGHT}```<|im_end|>"
 

@@ -1,4 +1,6 @@
-"""The stream of groups: how far it runs ahead, what it gives up, and how it ends. Groups are plain coroutines."""
+"""The stream of groups: how far it runs ahead, what it gives up, and how it ends. Groups are plain
+coroutines.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def test_without_lag_a_step_takes_exactly_what_it_began_in_order_however_they_en
             assert not taking.done()
             writing.gates[3 * step].set()
             taken = await taking
-            assert [(group.number, group.begun) for group in taken] == [(3 * step + n, step) for n in range(3)]
+            assert [(group.number, group.begun) for group in taken] == [
+                (3 * step + n, step) for n in range(3)
+            ]
             assert stream.position == {"next": 3 * step + 3, "open": []}
 
     run(test())
@@ -88,7 +92,9 @@ def test_no_more_groups_are_begun_than_a_step_takes_and_may_be_ahead() -> None:
     run(test())
 
 
-def test_groups_older_than_the_lag_are_cancelled_or_dropped_and_counted_and_never_handed_out() -> None:
+def test_groups_older_than_the_lag_are_cancelled_or_dropped_and_counted_and_never_handed_out() -> (
+    None
+):
     async def test() -> None:
         writing = Writing(0, 1, 2, 3)
         stream = writing.stream(lag=1, ahead=1)
@@ -98,7 +104,9 @@ def test_groups_older_than_the_lag_are_cancelled_or_dropped_and_counted_and_neve
         writing.gates[2].set()
         assert numbers(await taking) == [1, 2], "0 is ahead"
         await stream.publish(1)
-        assert (stream.dropped, stream.position["open"]) == (0, [0]), "one version behind, which is allowed"
+        assert (stream.dropped, stream.position["open"]) == (0, [0]), (
+            "one version behind, which is allowed"
+        )
         taking = asyncio.create_task(stream.take(2))
         await idle()
         writing.gates[3].set()
@@ -165,7 +173,9 @@ def test_what_a_group_raises_is_raised_by_take_and_closing_ends_the_others() -> 
     run(test())
 
 
-def test_what_a_group_raised_while_the_policy_learned_is_raised_even_if_the_group_is_too_old() -> None:
+def test_what_a_group_raised_while_the_policy_learned_is_raised_even_if_the_group_is_too_old() -> (
+    None
+):
     async def test() -> None:
         writing = Writing(1)
 
@@ -187,7 +197,9 @@ def test_what_a_group_raised_while_the_policy_learned_is_raised_even_if_the_grou
 
 
 @pytest.mark.parametrize(("lag", "ahead"), [(0, 0), (1, 3), (2, 6)])
-def test_a_stream_that_is_cut_off_anywhere_goes_on_without_losing_or_repeating_a_group(lag: int, ahead: int) -> None:
+def test_a_stream_that_is_cut_off_anywhere_goes_on_without_losing_or_repeating_a_group(
+    lag: int, ahead: int
+) -> None:
     async def test() -> None:
         position: Any = {"next": 0, "open": []}
         taken: list[int] = []

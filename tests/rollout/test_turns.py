@@ -1,4 +1,6 @@
-"""Rollouts of several turns: seeds, room, stop strings, machine failures, scores, and the samples they become."""
+"""Rollouts of several turns: seeds, room, stop strings, machine failures, scores, and the samples
+they become.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,15 @@ def test_every_turn_has_a_seed_of_its_own_and_the_turns_own_stop_strings() -> No
 
 @pytest.mark.parametrize(
     ("task", "environment"),
-    [(replace(ADD, setup="1 / 0"), "repair"), (replace(ADD, setup="1 / 0"), "single_turn"), (ADD, "lossy")],
+    [
+        (replace(ADD, setup="1 / 0"), "repair"),
+        (replace(ADD, setup="1 / 0"), "single_turn"),
+        (ADD, "lossy"),
+    ],
 )
-def test_what_the_machine_fails_on_any_turn_is_dropped_and_counted(task: Task, environment: str) -> None:
+def test_what_the_machine_fails_on_any_turn_is_dropped_and_counted(
+    task: Task, environment: str
+) -> None:
     rollout, asked = talk(WRONG, RIGHT, task=task, environment={"name": environment})
     assert len(asked) == 1
     assert rollout.failure
@@ -57,7 +65,9 @@ async def silent(talk: Talk) -> None:
 
 
 def test_an_environment_that_asks_for_no_reply_is_named() -> None:
-    with pytest.raises(UserError, match=r"environment 'silent' asked for no reply \(task add\); mend it"):
+    with pytest.raises(
+        UserError, match=r"environment 'silent' asked for no reply \(task add\); mend it"
+    ):
         talk(RIGHT, environment={"name": "silent"})
 
 
@@ -97,9 +107,17 @@ def test_turns_are_scored_under_all_checks_where_the_settings_ask_for_it() -> No
     assert [first.reward, second.reward] == pytest.approx([0.0 + 0.4 * 0.5, 0.5])
 
 
-def turn(prompt: tuple[int, ...], tokens: tuple[int, ...], score: float | None = None, version: int = 1) -> Turn:
+def turn(
+    prompt: tuple[int, ...], tokens: tuple[int, ...], score: float | None = None, version: int = 1
+) -> Turn:
     completion = Completion("x", tokens, (-0.5,) * len(tokens), "stop", (version,) * len(tokens))
-    return Turn(prompt, completion, "x", Execution(Verdict.WRONG), score=None if score is None else Score(score))
+    return Turn(
+        prompt,
+        completion,
+        "x",
+        Execution(Verdict.WRONG),
+        score=None if score is None else Score(score),
+    )
 
 
 def rolled(*turns: Turn, total: float = 1.0) -> Rollout:
@@ -107,7 +125,9 @@ def rolled(*turns: Turn, total: float = 1.0) -> Rollout:
 
 
 def test_turns_that_read_on_are_one_sample_with_the_mask_on_what_the_policy_wrote() -> None:
-    (sample,) = to_samples([[rolled(turn((1, 2), (3, 4), version=2), turn((1, 2, 3, 4, 9, 9), (5,)))]], limit=8)
+    (sample,) = to_samples(
+        [[rolled(turn((1, 2), (3, 4), version=2), turn((1, 2, 3, 4, 9, 9), (5,)))]], limit=8
+    )
     assert sample.tokens == (1, 2, 3, 4, 9, 9, 5)
     assert sample.mask == (False, False, True, True, False, False, True)
     assert list(sample.logprobs) == [0, 0, -0.5, -0.5, 0, 0, -0.5]
@@ -115,17 +135,26 @@ def test_turns_that_read_on_are_one_sample_with_the_mask_on_what_the_policy_wrot
 
 
 def test_a_conversation_that_was_rendered_otherwise_goes_on_in_a_sample_of_its_own() -> None:
-    dialogue = rolled(turn((1, 2), (3, 4)), turn((1, 2, 7, 9), (5,)), turn((1, 2, 7, 9, 5, 9), (6,)))
+    dialogue = rolled(
+        turn((1, 2), (3, 4)), turn((1, 2, 7, 9), (5,)), turn((1, 2, 7, 9, 5, 9), (6,))
+    )
     first, second = to_samples([[rolled(turn((1,), (2,)), total=0.0), dialogue]])[1:]
     assert (first.tokens, first.mask) == ((1, 2, 3, 4), (False, False, True, True))
-    assert (second.tokens, second.mask) == ((1, 2, 7, 9, 5, 9, 6), (False,) * 4 + (True, False, True))
+    assert (second.tokens, second.mask) == (
+        (1, 2, 7, 9, 5, 9, 6),
+        (False,) * 4 + (True, False, True),
+    )
     assert first.rollout == second.rollout == 1
 
 
 def test_parts_of_a_rollout_count_once_in_the_baseline_of_their_group() -> None:
     split = rolled(turn((1, 2), (3, 4)), turn((1, 2, 7, 9), (5,)), total=1.0)
     whole = [rolled(turn((1, 2), (3,)), total=0.0) for _ in range(3)]
-    samples = algorithms["grpo"].build({"name": "grpo", "scale": "none"}).credit(to_samples([[split, *whole]]))
+    samples = (
+        algorithms["grpo"]
+        .build({"name": "grpo", "scale": "none"})
+        .credit(to_samples([[split, *whole]]))
+    )
     assert [sample.advantages[-1] for sample in samples] == [0.75, 0.75, -0.25, -0.25, -0.25]
 
 
@@ -136,19 +165,28 @@ def test_no_detour_is_worth_more_than_the_right_answer_at_once() -> None:
 
 def test_the_limit_of_a_step_is_the_same_for_few_turns_and_many() -> None:
     many = rolled(turn((1,), (2,)), turn((1, 2, 3), (4,)), turn((1, 2, 3, 4, 5), (6,)))
-    assert [sample.limit for sample in to_samples([[many, rolled(turn((1,), (2,)))]], limit=8)] == [24, 24]
+    assert [sample.limit for sample in to_samples([[many, rolled(turn((1,), (2,)))]], limit=8)] == [
+        24,
+        24,
+    ]
 
 
 def test_parts_of_a_rollout_weigh_as_much_as_a_whole_one() -> None:
     split = rolled(turn((1, 2), (3, 4)), turn((1, 2, 7, 9), (5,)))
     samples = to_samples([[split, rolled(turn((1,), (2,)))]], limit=2)
-    assert [s.weight for s in with_weights(samples, "completions")] == pytest.approx([1 / 6, 1 / 6, 1 / 2])
-    assert [s.weight for s in with_weights(samples, "constant")] == [1 / 8] * 3, "two rollouts of up to four tokens"
+    assert [s.weight for s in with_weights(samples, "completions")] == pytest.approx(
+        [1 / 6, 1 / 6, 1 / 2]
+    )
+    assert [s.weight for s in with_weights(samples, "constant")] == [1 / 8] * 3, (
+        "two rollouts of up to four tokens"
+    )
     assert [s.weight for s in with_weights(samples, "tokens")] == [1 / 4] * 3
 
 
 def test_a_scored_turn_is_worth_the_most_of_its_own_score_and_the_later_ones_discounted() -> None:
-    dialogue = rolled(turn((1,), (2,), 0.5), turn((1, 2, 3), (4,), 0.0), turn((1, 2, 3, 4), (5,), 1.0))
+    dialogue = rolled(
+        turn((1,), (2,), 0.5), turn((1, 2, 3), (4,), 0.0), turn((1, 2, 3, 4), (5,), 1.0)
+    )
     samples = to_samples([[dialogue]], turn_discount=0.4)
     assert [sample.reward for sample in samples] == pytest.approx([0.5, 0.4, 1.0])
     assert [sample.tokens for sample in samples] == [(1, 2), (1, 2, 3, 4), (1, 2, 3, 4, 5)]
@@ -165,7 +203,9 @@ def test_scored_turns_compete_with_the_same_turn_of_the_other_rollouts() -> None
     samples = to_samples([[passed, mended, failed]], turn_discount=0.5)
     credited = algorithms["grpo"].build({"name": "grpo", "scale": "none"}).credit(samples)
     advantages = {sample.tokens[-1]: sample.advantages[-1] for sample in credited}
-    assert advantages == {2: 0.5, 3: 0.0, 5: -0.5, 4: 0.5, 6: -0.5}, "means of 0.5 over each turn: 1, 0.5, 0 and 1, 0"
+    assert advantages == {2: 0.5, 3: 0.0, 5: -0.5, 4: 0.5, 6: -0.5}, (
+        "means of 0.5 over each turn: 1, 0.5, 0 and 1, 0"
+    )
 
 
 def test_the_tokens_of_a_real_dialogue_are_one_sample() -> None:

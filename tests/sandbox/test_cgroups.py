@@ -1,4 +1,6 @@
-"""A slot's control group bounds all its processes together; it ends with its judge, or with the next one."""
+"""A slot's control group bounds all its processes together; it ends with its judge, or with the
+next one.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from assay.sandbox.probe import probe
 from assay.types import Verdict
 from tests.judge.jobs import RIGHT, add
 
-needs_groups = pytest.mark.skipif("group" not in probe().walls, reason="this machine allows no control groups")
+needs_groups = pytest.mark.skipif(
+    "group" not in probe().walls, reason="this machine allows no control groups"
+)
 
 
 def groups_of(pid: int) -> list[Path]:
@@ -56,7 +60,9 @@ def test_every_process_of_a_slot_is_in_its_group_and_the_group_goes_with_the_jud
         async with Judge(slots=1) as judge:
             await judge.run(add(RIGHT))
             groups = groups_of(judge._line._process.pid)
-            return judge._line._process.pid, [len((group / "cgroup.procs").read_text().split()) for group in groups]
+            return judge._line._process.pid, [
+                len((group / "cgroup.procs").read_text().split()) for group in groups
+            ]
 
     supervisor, processes = asyncio.run(counted())
     assert processes
@@ -65,7 +71,9 @@ def test_every_process_of_a_slot_is_in_its_group_and_the_group_goes_with_the_jud
 
 
 @needs_groups
-def test_groups_of_a_killed_supervisor_are_removed_by_the_next_and_those_of_a_living_one_are_not() -> None:
+def test_groups_of_a_killed_supervisor_are_removed_by_the_next_and_those_of_a_living_one_are_not() -> (
+    None
+):
     dead = subprocess.Popen([sys.executable, "-c", "pass"])
     left = [parent / f"assay-{dead.pid}-{started(dead.pid)}-0" for parent in parents()]
     dead.wait()
@@ -113,7 +121,8 @@ def test_in_version_2_the_nearest_group_above_that_hands_both_controllers_down_i
 
 def test_both_versions_limit_by_their_own_files_and_count_kills(tmp_path: Path) -> None:
     one, two, pids = tmp_path / "one", tmp_path / "two", tmp_path / "pids"
-    for folder, names in ((one, ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]), (pids, ["pids.max"]),
+    for folder, names in ((one, ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]), (pids,
+        ["pids.max"]),
                           (two, ["memory.max", "memory.swap.max", "pids.max"])):  # fmt: skip
         folder.mkdir()
         for name in names:
@@ -122,7 +131,8 @@ def test_both_versions_limit_by_their_own_files_and_count_kills(tmp_path: Path) 
     Group((two,)).limit(7 * MIB, 9)
     written = {str(file.relative_to(tmp_path)): file.read_text() for file in tmp_path.rglob("*.*")}
     assert written == {
-        "one/memory.limit_in_bytes": "7340032", "one/memory.memsw.limit_in_bytes": "7340032", "pids/pids.max": "9",
+        "one/memory.limit_in_bytes": "7340032", "one/memory.memsw.limit_in_bytes": "7340032",
+        "pids/pids.max": "9",
         "two/memory.max": "7340032", "two/memory.swap.max": "0", "two/pids.max": "9",
     }  # fmt: skip
     group = Group((two,))

@@ -27,7 +27,9 @@ def group(folder: Path, **files: str) -> None:
         ("", []),
     ],
 )
-def test_every_group_above_a_process_may_limit_it(tmp_path: Path, membership: str, expected: list[float]) -> None:
+def test_every_group_above_a_process_may_limit_it(
+    tmp_path: Path, membership: str, expected: list[float]
+) -> None:
     group(tmp_path / "pod", cpu_max="400000 100000\n")
     group(tmp_path / "pod" / "box", cpu_max="150000 100000\n")
     group(tmp_path / "cpu" / "box", cpu_cfs_quota_us="100000\n", cpu_cfs_period_us="50000\n")
@@ -36,7 +38,9 @@ def test_every_group_above_a_process_may_limit_it(tmp_path: Path, membership: st
     assert list(cores._quotas(tmp_path, membership)) == expected
 
 
-def test_the_least_counts_and_one_is_the_least(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_counts_and_one_is_the_least(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cores, "GROUPS", tmp_path)
     assert cores.cores() == len(os.sched_getaffinity(0))
     group(tmp_path, cpu_max="50000 100000\n")

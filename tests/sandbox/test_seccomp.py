@@ -1,4 +1,6 @@
-"""The filters as programs, run by an interpreter of the few instructions they use: the same on both architectures."""
+"""The filters as programs, run by an interpreter of the few instructions they use: the same on both
+architectures.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,18 @@ from pathlib import Path
 import pytest
 
 from assay.sandbox import seccomp
-from assay.sandbox.seccomp import ARCHITECTURES, CLONE, CLONE3, FCNTL, IOCTL, MMAP, OWN_PID, PRCTL, PRLIMIT, TGKILL
+from assay.sandbox.seccomp import (
+    ARCHITECTURES,
+    CLONE,
+    CLONE3,
+    FCNTL,
+    IOCTL,
+    MMAP,
+    OWN_PID,
+    PRCTL,
+    PRLIMIT,
+    TGKILL,
+)
 
 ALLOWED, REFUSED, UNKNOWN, KILLED = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
 PID = 4321
@@ -125,12 +138,17 @@ def test_the_numbers_are_linuxs_own(at: int) -> None:
     header = Path(HEADERS[at])
     if not header.exists():
         pytest.skip(f"{header} is not installed (linux-libc-dev)")
-    listed = {name: int(number) for name, number in re.findall(r"__NR(?:3264)?_(\w+)\s+(\d+)", header.read_text())}
-    ours = seccomp.NUMBERS | seccomp.LEAF_NUMBERS | {"clone": CLONE, "clone3": CLONE3, "prctl": PRCTL}
+    listed = {
+        name: int(number)
+        for name, number in re.findall(r"__NR(?:3264)?_(\w+)\s+(\d+)", header.read_text())
+    }
+    ours = (
+        seccomp.NUMBERS | seccomp.LEAF_NUMBERS | {"clone": CLONE, "clone3": CLONE3, "prctl": PRCTL}
+    )
     ours |= {"tgkill": TGKILL, "prlimit64": PRLIMIT, "mmap": MMAP, "fcntl": FCNTL, "ioctl": IOCTL}
     ours |= {"socketpair": seccomp.SOCKETPAIR}
     newer = {name for name, both in ours.items() if both[at] > max(listed.values())}
-    assert {name: both[at] for name, both in ours.items() if both[at] >= 0 and name not in newer} == {
-        name: listed[name] for name, both in ours.items() if both[at] >= 0 and name not in newer
-    }
+    assert {
+        name: both[at] for name, both in ours.items() if both[at] >= 0 and name not in newer
+    } == {name: listed[name] for name, both in ours.items() if both[at] >= 0 and name not in newer}
     assert not {name for name, both in ours.items() if both[at] < 0} & listed.keys()

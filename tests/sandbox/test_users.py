@@ -1,4 +1,6 @@
-"""The judge and its walls as root and as an ordinary user, where namespaces are allowed and where they are not."""
+"""The judge and its walls as root and as an ordinary user, where namespaces are allowed and where
+they are not.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +55,17 @@ print(json.dumps({"probe": asdict(probe()), "verdicts": verdicts, "spun": spun})
 
 @pytest.fixture(scope="module")
 def python_for_all() -> Iterator[str]:
-    """An interpreter that an ordinary user may run, to which the judge is installed in a folder open to all."""
-    open_to_all = all(step.stat().st_mode & 0o001 for step in Path(sysconfig.get_path("stdlib")).resolve().parents)
+    """An interpreter that an ordinary user may run, to which the judge is installed in a folder
+    open to all.
+    """
+    open_to_all = all(
+        step.stat().st_mode & 0o001 for step in Path(sysconfig.get_path("stdlib")).resolve().parents
+    )
     base = sys.executable if open_to_all else SYSTEM_PYTHON
     version = subprocess.run(
-        [base, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True, text=True
+        [base, "-c", "import sys; print(sys.version_info >= (3, 11))"],
+        capture_output=True,
+        text=True,
     )
     if version.stdout.strip() != "True":
         pytest.skip("no interpreter of Python 3.11 or newer that an ordinary user may run")
@@ -75,7 +83,9 @@ def python_for_all() -> Iterator[str]:
 
 
 def judged(python: str, namespaces: str, user: int | None) -> dict[str, Any]:
-    identity: dict[str, Any] = {"user": user, "group": user, "extra_groups": []} if user is not None else {}
+    identity: dict[str, Any] = (
+        {"user": user, "group": user, "extra_groups": []} if user is not None else {}
+    )
     done = subprocess.run(
         [python, "-I", "-c", JUDGED, namespaces],
         capture_output=True,
@@ -91,14 +101,20 @@ def judged(python: str, namespaces: str, user: int | None) -> dict[str, Any]:
 
 
 def assert_judged(found: dict[str, Any]) -> None:
-    assert {name: how for name, (how, _) in found["verdicts"].items()} == {name: name for name in found["verdicts"]}
-    assert 1 <= found["spun"] < 2.5, "not the supervisor's eye on its CPU time ended the program, but RLIMIT_CPU"
+    assert {name: how for name, (how, _) in found["verdicts"].items()} == {
+        name: name for name in found["verdicts"]
+    }
+    assert 1 <= found["spun"] < 2.5, (
+        "not the supervisor's eye on its CPU time ended the program, but RLIMIT_CPU"
+    )
 
 
 def allows_namespaces(user: int) -> bool:
     command = ["unshare", "--user", "--map-current-user", "--mount", "--net", "true"]
     return (
-        subprocess.run(command, user=user, group=user, extra_groups=[], capture_output=True, check=False).returncode
+        subprocess.run(
+            command, user=user, group=user, extra_groups=[], capture_output=True, check=False
+        ).returncode
         == 0
     )
 

@@ -1,4 +1,6 @@
-"""The walls stand when attacked: as we are, as an ordinary user, and as a user of the family's own."""
+"""The walls stand when attacked: as we are, as an ordinary user, and as a user of the family's
+own.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +44,15 @@ WITHOUT_NAMESPACES = ("landlock", "capabilities", "seccomp")
 
 
 def enclosed(
-    reach: Allowed, required: Sequence[str] = WITHOUT_NAMESPACES, become: int | None = None, code: str = ENCLOSED
+    reach: Allowed,
+    required: Sequence[str] = WITHOUT_NAMESPACES,
+    become: int | None = None,
+    code: str = ENCLOSED,
 ) -> dict[str, Any]:
     asked = json.dumps([become, asdict(reach), required])
-    done = subprocess.run([sys.executable, "-c", PRELUDE + code, asked], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + code, asked], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -59,7 +66,9 @@ def test_every_wall_stands_on_this_machine() -> None:
 
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become someone else")
-needs_namespaces = pytest.mark.skipif("namespaces" not in probe().walls, reason="this machine allows no namespaces")
+needs_namespaces = pytest.mark.skipif(
+    "namespaces" not in probe().walls, reason="this machine allows no namespaces"
+)
 
 
 def test_the_walls_stand_without_namespaces_and_the_standard_library_can_be_imported() -> None:
@@ -71,7 +80,9 @@ def test_the_walls_stand_without_namespaces_and_the_standard_library_can_be_impo
 
 @needs_root
 def test_the_walls_stand_for_an_ordinary_user() -> None:
-    code = ENCLOSED.replace("import decimal, wave\n", "")  # this interpreter's folder may be closed to others
+    code = ENCLOSED.replace(
+        "import decimal, wave\n", ""
+    )  # this interpreter's folder may be closed to others
     found = enclosed(allowed(0), become=65_534, code=code)
     assert found["failed"] == {}
     assert (found["user"], found["groups"]) == (65_534, [])
@@ -79,7 +90,9 @@ def test_the_walls_stand_for_an_ordinary_user() -> None:
 
 @needs_root
 @needs_namespaces
-def test_in_a_root_of_its_own_root_becomes_somebody_else_whatever_folder_the_interpreter_lies_in() -> None:
+def test_in_a_root_of_its_own_root_becomes_somebody_else_whatever_folder_the_interpreter_lies_in() -> (
+    None
+):
     found = enclosed(allowed(7), ("namespaces", "user", *WITHOUT_NAMESPACES))
     assert found["failed"] == {}
     assert (found["user"], found["groups"]) == (60_007, [])
@@ -118,8 +131,13 @@ print(json.dumps({
 
 
 @needs_namespaces
-def test_namespaces_alone_hide_files_processes_and_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as named:
+def test_namespaces_alone_hide_files_processes_and_the_network(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as named,
+    ):
         named.bind(f"\0assay-test-{os.getpid()}")
         monkeypatch.setenv("PORT", str(server.getsockname()[1]))
         monkeypatch.setenv("NAME", os.uname().nodename)
@@ -143,7 +161,9 @@ print(json.dumps({"sent": sent}))
 """
 
 
-def test_no_message_reaches_a_socket_that_lies_in_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_message_reaches_a_socket_that_lies_in_a_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("SOCKET", str(tmp_path / "log"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
         log.bind(str(tmp_path / "log"))
@@ -162,7 +182,9 @@ print(json.dumps(dict(line.split(":\\t", 1) for line in lines if ":\\t" in line)
 
 def test_capabilities_are_gone_for_good() -> None:
     status = enclosed(allowed(0), code=STATUS)
-    assert {int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
+    assert {
+        int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+    } == {0}
     assert status["NoNewPrivs"].strip() == "1"
     assert status["Seccomp"].strip() == "2"
 
@@ -217,7 +239,11 @@ print(json.dumps({"threads": started}))
 @needs_root
 def test_a_user_of_its_own_has_so_many_threads_and_no_more() -> None:
     required = ("user",) if "namespaces" not in probe().walls else ("namespaces", "user")
-    assert 100 < enclosed(allowed(939), (*required, *WITHOUT_NAMESPACES), code=THREADS)["threads"] < 256
+    assert (
+        100
+        < enclosed(allowed(939), (*required, *WITHOUT_NAMESPACES), code=THREADS)["threads"]
+        < 256
+    )
 
 
 def test_no_test_nor_data_of_ours_may_be_read() -> None:
@@ -251,7 +277,10 @@ def test_the_tier_is_the_weakest_wall(walls: list[str], failed: list[str], tier:
 
 
 def test_the_advice_is_the_one_setting_that_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    files = {"/proc/sys/user/max_user_namespaces": "0", "/proc/self/status": "NoNewPrivs:\t0\nSeccomp:\t2\n"}
+    files = {
+        "/proc/sys/user/max_user_namespaces": "0",
+        "/proc/self/status": "NoNewPrivs:\t0\nSeccomp:\t2\n",
+    }
     monkeypatch.setattr(probe_module, "said", lambda file: files.get(file, ""))
     assert advice("C", ["namespaces"]) == "for tier A: sudo sysctl user.max_user_namespaces=10000"
     files["/proc/sys/kernel/apparmor_restrict_unprivileged_userns"] = "1"

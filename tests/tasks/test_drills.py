@@ -1,4 +1,6 @@
-"""Drills: right references, demonstrations wrong at the intended rate, splits that hold out what they say."""
+"""Drills: right references, demonstrations wrong at the intended rate, splits that hold out what
+they say.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ def passes(task: Task, program: str) -> bool:
 
 def drill(filters: tuple[int, ...], maps: tuple[int, ...], fold: int) -> composition.Composition:
     return composition.Composition(
-        FAMILIES[0], tuple(NUMBER_FILTERS[n] for n in filters), tuple(NUMBER_MAPS[n] for n in maps), NUMBER_FOLDS[fold]
+        FAMILIES[0],
+        tuple(NUMBER_FILTERS[n] for n in filters),
+        tuple(NUMBER_MAPS[n] for n in maps),
+        NUMBER_FOLDS[fold],
     )
 
 
@@ -57,15 +62,25 @@ EVEN_SQUARES_SUM = drill((0,), (0,), 0)
 
 
 def test_the_splits_have_their_sizes() -> None:
-    assert {split: len(tasks(split)) for split in SPLITS} == {"train": 1105, "test": 165, "longer": 100}
+    assert {split: len(tasks(split)) for split in SPLITS} == {
+        "train": 1105,
+        "test": 165,
+        "longer": 100,
+    }
 
 
 def test_a_drill_by_hand() -> None:
-    assert composition.prompt(EVEN_SQUARES_SUM) == "# f(xs): keep the even numbers, square each, return the sum\n"
+    assert (
+        composition.prompt(EVEN_SQUARES_SUM)
+        == "# f(xs): keep the even numbers, square each, return the sum\n"
+    )
     assert composition.run(EVEN_SQUARES_SUM, [3, -2, 4]) == 4 + 16
-    assert composition.short(EVEN_SQUARES_SUM) == "def f(xs):\n    return sum(x * x for x in xs if x % 2 == 0)\n"
-    assert composition.commented(EVEN_SQUARES_SUM) == (
-        "def f(xs):\n"
+    assert (
+        composition.short(EVEN_SQUARES_SUM)
+        == "def f(xs):\n    return sum(x * x for x in xs if x % 2 == 0)\n"
+    )
+    assert (
+        composition.commented(EVEN_SQUARES_SUM) == "def f(xs):\n"
         "    # keep the even numbers\n"
         "    kept = [x for x in xs if x % 2 == 0]\n"
         "    # square each\n"
@@ -74,8 +89,9 @@ def test_a_drill_by_hand() -> None:
         "    result = sum(changed)\n"
         "    return result\n"
     )
-    assert composition.loop(EVEN_SQUARES_SUM) == (
-        "def f(xs):\n    out = []\n    for x in xs:\n        if x % 2 == 0:\n"
+    assert (
+        composition.loop(EVEN_SQUARES_SUM)
+        == "def f(xs):\n    out = []\n    for x in xs:\n        if x % 2 == 0:\n"
         "            x = x * x\n            out.append(x)\n    return sum(out)\n"
     )
 
@@ -101,12 +117,18 @@ def test_every_reference_passes_its_checks(split: str) -> None:
 def test_references_pass_before_the_judge() -> None:
     some = [task for split in SPLITS for task in tasks(split)[:100]]
     executions = judge_all([Job(task, task.reference) for task in some])
-    assert [(task.id, done.detail) for task, done in zip(some, executions, strict=True) if done.verdict != "pass"] == []
+    assert [
+        (task.id, done.detail)
+        for task, done in zip(some, executions, strict=True)
+        if done.verdict != "pass"
+    ] == []
     assert {done.passed for done in executions} == {5}
 
 
 @pytest.mark.parametrize("style", list(composition.STYLES), ids=lambda style: style.__name__)
-def test_every_style_of_every_drill_does_what_the_drill_does(style: Callable[[composition.Composition], str]) -> None:
+def test_every_style_of_every_drill_does_what_the_drill_does(
+    style: Callable[[composition.Composition], str],
+) -> None:
     for split in SPLITS:
         for task, drill in zip(tasks(split), drills_set._splits()[split], strict=True):
             assert passes(task, style(drill)), style(drill)
@@ -127,7 +149,9 @@ def test_the_checks_tell_a_drill_from_what_is_nearly_it() -> None:
     for task, drill in zip(tasks("train"), drills_set._splits()["train"], strict=True):
         inputs = [drill.family.make_input(draw, size) for size in [3, 5, 7] * 30]
         for miss in composition.near_misses(drill):
-            if any(composition.run(miss, given) != composition.run(drill, given) for given in inputs):
+            if any(
+                composition.run(miss, given) != composition.run(drill, given) for given in inputs
+            ):
                 wrong += 1
                 escaped += passes(task, composition.short(miss))
     assert wrong > 5000
@@ -159,7 +183,9 @@ def test_demonstrations_are_wordier_than_the_references_and_all_is_short() -> No
     trainer = trainers.BpeTrainer(
         vocab_size=512, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
-    bpe.train_from_iterator((task.prompt + text for task in train for text in task.demonstrations), trainer)
+    bpe.train_from_iterator(
+        (task.prompt + text for task in train for text in task.demonstrations), trainer
+    )
 
     def tokens(text: str | None) -> int:
         return len(bpe.encode(str(text)).ids)
@@ -190,7 +216,11 @@ def test_test_combines_what_train_never_combines_but_knows() -> None:
         }
 
     def stages(split: str) -> set[tuple[str, str]]:
-        return {(drill.family.argument, stage.phrase) for drill in splits[split] for stage in drill.stages}
+        return {
+            (drill.family.argument, stage.phrase)
+            for drill in splits[split]
+            for stage in drill.stages
+        }
 
     assert pairs("test")
     assert not pairs("test") & pairs("train")
@@ -207,19 +237,32 @@ def test_no_drill_gives_the_same_for_nearly_every_input() -> None:
 
 
 def test_every_stage_matters() -> None:
-    idle = composition.Composition(FAMILIES[0], (NUMBER_FILTERS[2],), (NUMBER_MAPS[7],), NUMBER_FOLDS[0])
+    idle = composition.Composition(
+        FAMILIES[0], (NUMBER_FILTERS[2],), (NUMBER_MAPS[7],), NUMBER_FOLDS[0]
+    )
     assert "positive" in composition.prompt(idle)
     assert "absolute" in composition.prompt(idle)
-    assert composition.prompt(idle) not in {task.prompt for split in SPLITS for task in tasks(split)}
-    capitals = composition.Composition(FAMILIES[2], (LETTER_FILTERS[4],), (LETTER_MAPS[0],), LETTER_FOLDS[0])
-    assert composition.prompt(capitals) not in {task.prompt for split in SPLITS for task in tasks(split)}
+    assert composition.prompt(idle) not in {
+        task.prompt for split in SPLITS for task in tasks(split)
+    }
+    capitals = composition.Composition(
+        FAMILIES[2], (LETTER_FILTERS[4],), (LETTER_MAPS[0],), LETTER_FOLDS[0]
+    )
+    assert composition.prompt(capitals) not in {
+        task.prompt for split in SPLITS for task in tasks(split)
+    }
 
 
 def test_drills_are_the_same_in_every_process() -> None:
-    code = "import hashlib; from assay.tasks import load; print(hashlib.md5(repr(load('drills')).encode()).hexdigest())"
+    code = (
+        "import hashlib; from assay.tasks import load;"
+        " print(hashlib.md5(repr(load('drills')).encode()).hexdigest())"
+    )
     run = [sys.executable, "-c", code]
     found = {
-        subprocess.run(run, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}).stdout.strip()
+        subprocess.run(
+            run, capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": seed}
+        ).stdout.strip()
         for seed in ("1", "2")
     }
     assert found == {hashlib.md5(repr(tasks("train")).encode()).hexdigest()}

@@ -1,4 +1,6 @@
-"""EvalPlus's two sets: as many inputs as published, converted as published, and references that pass them all."""
+"""EvalPlus's two sets: as many inputs as published, converted as published, and references that
+pass them all.
+"""
 
 from __future__ import annotations
 
@@ -25,24 +27,37 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def row(**changes: Any) -> dict[str, Any]:
     return {
-        "task_id": "Mbpp/0", "prompt": "p", "entry_point": "f", "canonical_solution": "def f(*a): return a\n",
+        "task_id": "Mbpp/0", "prompt": "p", "entry_point": "f",
+        "canonical_solution": "def f(*a): return a\n",
         "base_input": [[1]], "plus_input": [[2], [3]], "atol": 0, **changes,
     }  # fmt: skip
 
 
 def arguments(task: Task) -> list[Any]:
-    return [Unpacker().value(loads(call.arguments.encode())) for call in task.checks if isinstance(call, Call)]
+    return [
+        Unpacker().value(loads(call.arguments.encode()))
+        for call in task.checks
+        if isinstance(call, Call)
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "tasks", "calls"), [("humanevalplus", 164, 124253 - 32), ("mbppplus", 378, 41015 - 23)]
 )
-def test_every_reference_passes_all_its_inputs(data: Path, name: str, tasks: int, calls: int) -> None:
+def test_every_reference_passes_all_its_inputs(
+    data: Path, name: str, tasks: int, calls: int
+) -> None:
     found = load(name)
     assert len(found) == tasks
     assert sum(len(task.checks) for task in found) == calls
-    executions = judge_all([Job(task, task.reference) for task in found], Limits(cpu_seconds=30, wall_seconds=300))
-    failed = [(task.id, seen) for task, seen in zip(found, executions, strict=True) if seen.verdict is not Verdict.PASS]
+    executions = judge_all(
+        [Job(task, task.reference) for task in found], Limits(cpu_seconds=30, wall_seconds=300)
+    )
+    failed = [
+        (task.id, seen)
+        for task, seen in zip(found, executions, strict=True)
+        if seen.verdict is not Verdict.PASS
+    ]
     assert not failed
 
 
@@ -57,9 +72,15 @@ def test_a_humaneval_task_is_humanevals_with_more_inputs(data: Path) -> None:
 
 def test_an_mbpp_task_is_a_description_with_one_assert(data: Path) -> None:
     tasks = {task.id: task for task in load("mbppplus")}
-    assert tasks["Mbpp/6"].prompt.endswith('or not.\nassert differ_At_One_Bit_Pos(13,9) == True\n"""\n')
+    assert tasks["Mbpp/6"].prompt.endswith(
+        'or not.\nassert differ_At_One_Bit_Pos(13,9) == True\n"""\n'
+    )
     assert (tasks["Mbpp/6"].stub, tasks["Mbpp/6"].setup) == ("", "")
-    assert arguments(tasks["Mbpp/793"]) == [[[1, 2, 3], 1], [[1, 1, 1, 2, 3, 4], 1], [[2, 2, 3, 3, 6, 8, 9], 3]]
+    assert arguments(tasks["Mbpp/793"]) == [
+        [[1, 2, 3], 1],
+        [[1, 1, 1, 2, 3, 4], 1],
+        [[2, 2, 3, 3, 6, 8, 9], 3],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -81,13 +102,19 @@ def test_an_mbpp_task_is_a_description_with_one_assert(data: Path) -> None:
         (3, [[1, [2]]], [[1, [2]]]),
     ],
 )
-def test_mbpps_inputs_become_what_json_could_not_carry(number: int, given: list[Any], taken: list[Any]) -> None:
-    task = mbpp_task_of(Row(row(task_id=f"Mbpp/{number}", base_input=[given], plus_input={}), "here"))
+def test_mbpps_inputs_become_what_json_could_not_carry(
+    number: int, given: list[Any], taken: list[Any]
+) -> None:
+    task = mbpp_task_of(
+        Row(row(task_id=f"Mbpp/{number}", base_input=[given], plus_input={}), "here")
+    )
     assert repr(arguments(task)) == repr([taken])
 
 
 def test_base_inputs_come_first_and_the_tolerance_is_the_tasks_or_a_millionth() -> None:
-    assert mbpp_task_of(Row(row(), "here")).checks == tuple(Call(f"[{n}]", None, 1e-6) for n in (1, 2, 3))
+    assert mbpp_task_of(Row(row(), "here")).checks == tuple(
+        Call(f"[{n}]", None, 1e-6) for n in (1, 2, 3)
+    )
     assert mbpp_task_of(Row(row(atol=0.5), "here")).checks[0] == Call("[1]", None, 0.5)
 
 
@@ -108,7 +135,12 @@ def test_special_oracles_accept_every_right_answer(
     entry_point: str, reference: str, inputs: list[Any], right: str, wrong: str
 ) -> None:
     named = f"import re\ndef {entry_point}(xs, *_): "
-    fields = row(entry_point=entry_point, canonical_solution=named + reference, base_input=inputs, plus_input=[])
+    fields = row(
+        entry_point=entry_point,
+        canonical_solution=named + reference,
+        base_input=inputs,
+        plus_input=[],
+    )
     task = mbpp_task_of(Row(fields, "here"))
     assert entry_point in CHECKERS
     executions = judge_all([Job(task, named + body) for body in (right, wrong)])
@@ -120,7 +152,9 @@ def test_rows_as_they_are_on_the_hub_are_judged_by_their_own_test() -> None:
     fields: dict[str, Any] = {"task_id": "HumanEval/0", "prompt": stub, "entry_point": "f"}
     fields["canonical_solution"] = "    return x\n"
     test = "def check(candidate):\n    assert candidate(1) == 1\n"
-    assert humaneval_task_of(Row({**fields, "test": test}, "here")).checks == (Check(f"{test}\n\ncheck(f)"),)
+    assert humaneval_task_of(Row({**fields, "test": test}, "here")).checks == (
+        Check(f"{test}\n\ncheck(f)"),
+    )
     fields = {
         "task_id": 6,
         "code": "def f(x): return x\n",
@@ -128,8 +162,14 @@ def test_rows_as_they_are_on_the_hub_are_judged_by_their_own_test() -> None:
         "test_imports": [],
         "test": "assert f(1)",
     }
-    task = mbpp_task_of(Row({**fields, "test_list": ["assert f(1) == 1", "assert f(2) == 2"]}, "here"))
-    assert (task.id, task.entry_point, task.prompt) == ("Mbpp/6", "f", '"""\nText.\nassert f(1) == 1\n"""\n')
+    task = mbpp_task_of(
+        Row({**fields, "test_list": ["assert f(1) == 1", "assert f(2) == 2"]}, "here")
+    )
+    assert (task.id, task.entry_point, task.prompt) == (
+        "Mbpp/6",
+        "f",
+        '"""\nText.\nassert f(1) == 1\n"""\n',
+    )
     assert task.checks == (Check("assert f(1)"),)
 
 
@@ -142,7 +182,9 @@ def test_rows_as_they_are_on_the_hub_are_judged_by_their_own_test() -> None:
         ({"entry_point": None}, "'entry_point' is missing"),
     ],
 )
-def test_a_bad_row_is_blamed_with_file_line_and_field(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
+def test_a_bad_row_is_blamed_with_file_line_and_field(
+    tmp_path: Path, changes: dict[str, Any], why: str
+) -> None:
     file = tmp_path / "my.jsonl"
     file.write_text(json.dumps(row(**changes)))
     with pytest.raises(DataError) as caught:

@@ -14,12 +14,18 @@ from assay.tasks.exact import row_of
 from assay.types import Call, Check, Exchange, Task
 
 CHECKED = Task(
-    id="a/1", prompt="Añade\r\n\ud800 uno.", checks=(Check("assert f(1) == 2"), Check("f(0)", hidden=False)),
-    entry_point="f", language="python", stub="def f(n):\n", setup="k = '\r'\n", reference="def f(n): return n + 1",
+    id="a/1", prompt="Añade\r\n\ud800 uno.", checks=(Check("assert f(1) == 2"), Check("f(0)",
+    hidden=False)),
+    entry_point="f", language="python", stub="def f(n):\n", setup="k = '\r'\n",
+    reference="def f(n): return n + 1",
     checker="x", demonstrations=("def f(n): 1", ""), stop=("\nassert ", "\r\n"),
 )  # fmt: skip
-CALLED = Task("a/2", "", (Call("[1]"), Call("[2]", "3", 1e-6, hidden=False), Check("f")), "f", reference="")
-TALKED = Task("a/3", "", (Exchange("1\r\n", "2\n", hidden=False), Exchange("", "")), "", language="rust")
+CALLED = Task(
+    "a/2", "", (Call("[1]"), Call("[2]", "3", 1e-6, hidden=False), Check("f")), "f", reference=""
+)
+TALKED = Task(
+    "a/3", "", (Exchange("1\r\n", "2\n", hidden=False), Exchange("", "")), "", language="rust"
+)
 
 
 def written(file: Path, *rows: object) -> str:
@@ -45,7 +51,13 @@ def test_drills_are_read_back_equal(tmp_path: Path) -> None:
 
 
 def test_fields_that_are_absent_have_the_defaults_of_a_task(tmp_path: Path) -> None:
-    row = {"format": "assay", "id": "x", "prompt": "p", "checks": [{"source": "f()"}], "entry_point": "f"}
+    row = {
+        "format": "assay",
+        "id": "x",
+        "prompt": "p",
+        "checks": [{"source": "f()"}],
+        "entry_point": "f",
+    }
     assert load(written(tmp_path / "exact.jsonl", row)) == [Task("x", "p", (Check("f()"),), "f")]
 
 
@@ -58,12 +70,20 @@ def test_fields_that_are_absent_have_the_defaults_of_a_task(tmp_path: Path) -> N
         ({"checks": "f()"}, "'checks' is no list of objects"),
         ({"checks": [{"hidden": True}]}, "a check has none of source, arguments, stdin"),
         ({"checks": [{"source": "f()", "hidden": 1}]}, "'hidden' is '1'; it must be bool"),
-        ({"checks": [{"arguments": "[]", "tolerance": True}]}, "'tolerance' is 'True'; it must be float"),
+        (
+            {"checks": [{"arguments": "[]", "tolerance": True}]},
+            "'tolerance' is 'True'; it must be float",
+        ),
         ({"checks": [{"stdin": ""}]}, "missing 1 required positional argument: 'stdout'; add it"),
-        ({"checks": [{"source": "f()"}, {"stdin": "", "stdout": ""}]}, "mixes exchanges with others"),
+        (
+            {"checks": [{"source": "f()"}, {"stdin": "", "stdout": ""}]},
+            "mixes exchanges with others",
+        ),
     ],
 )
-def test_an_odd_row_is_blamed_with_its_line(tmp_path: Path, change: dict[str, Any], why: str) -> None:
+def test_an_odd_row_is_blamed_with_its_line(
+    tmp_path: Path, change: dict[str, Any], why: str
+) -> None:
     file = written(tmp_path / "exact.jsonl", row_of(CALLED), {**row_of(CHECKED), **change})
     with pytest.raises(DataError) as caught:
         load(file)

@@ -17,7 +17,12 @@ from assay.tasks.rows import PublicSet
 from assay.types import Call, Check
 from tests.tasks import sources
 
-ROW: dict[str, Any] = {"id": "a/1", "prompt": "Add one.", "tests": ["assert inc(1) == 2"], "entry_point": "inc"}
+ROW: dict[str, Any] = {
+    "id": "a/1",
+    "prompt": "Add one.",
+    "tests": ["assert inc(1) == 2"],
+    "entry_point": "inc",
+}
 
 
 def write(file: Path, *rows: object) -> str:
@@ -68,7 +73,12 @@ def test_rows_of_your_own_load_from_a_file(tmp_path: Path, name: str, prefix: st
         "setup": "k = 1",
     }
     (task,) = load(prefix + write(tmp_path / name, row, ""))
-    assert (task.id, task.prompt, task.entry_point, task.setup) == ("a/1", "Add one.", "inc", "k = 1")
+    assert (task.id, task.prompt, task.entry_point, task.setup) == (
+        "a/1",
+        "Add one.",
+        "inc",
+        "k = 1",
+    )
     assert task.checks == (Check("assert inc(1) == 2"),)
     assert task.reference == "def inc(n):\n    return n + 1\n"
     assert task.demonstrations == ("def inc(n): return n",)
@@ -76,15 +86,28 @@ def test_rows_of_your_own_load_from_a_file(tmp_path: Path, name: str, prefix: st
 
 
 def test_the_entry_point_may_be_left_to_the_reference(tmp_path: Path) -> None:
-    row = {**without("entry_point"), "tests": ["assert len(inc([1])) == 1"], "reference": "def inc(n):\n    return n\n"}
+    row = {
+        **without("entry_point"),
+        "tests": ["assert len(inc([1])) == 1"],
+        "reference": "def inc(n):\n    return n\n",
+    }
     assert load(write(tmp_path / "my.jsonl", row))[0].entry_point == "inc"
-    boxed = {**row, "tests": ["assert Box(inc(1)).n == 1"], "reference": f"class Box:\n    pass\n{row['reference']}"}
+    boxed = {
+        **row,
+        "tests": ["assert Box(inc(1)).n == 1"],
+        "reference": f"class Box:\n    pass\n{row['reference']}",
+    }
     assert load(write(tmp_path / "my.jsonl", boxed))[0].entry_point == "inc"
 
 
 def test_a_stub_gives_setup_and_completes_the_reference(tmp_path: Path) -> None:
     stub = "import math\n\n\n@staticmethod\ndef inc(n):\n    '''Add one.'''\n"
-    (task,) = load(write(tmp_path / "my.jsonl", {**ROW, "prompt": stub, "canonical_solution": "    return n + 1\n"}))
+    (task,) = load(
+        write(
+            tmp_path / "my.jsonl",
+            {**ROW, "prompt": stub, "canonical_solution": "    return n + 1\n"},
+        )
+    )
     assert task.stub == stub
     assert task.setup == "import math\n"
     assert task.reference == stub + "    return n + 1\n"
@@ -162,7 +185,10 @@ CALLS = {**without("tests"), "inputs": [[1]], "expected": [2]}
         ({**CALLS, "tolerance": -1}, "'tolerance' is -1"),
         ({**CALLS, "tolerance": True}, "'tolerance' is True"),
         ({**CALLS, "checker": "check = 1 +"}, "'checker' is no valid Python"),
-        ({**CALLS, "checker": "def chek(a, v, e): return True"}, "'checker' defines no function 'check"),
+        (
+            {**CALLS, "checker": "def chek(a, v, e): return True"},
+            "'checker' defines no function 'check",
+        ),
         ({**CALLS, "entry_point": None}, "'entry_point' is missing"),
         ("{", "no valid JSON"),
         ("[1]", "a row is a JSON object, not a list"),
@@ -172,17 +198,28 @@ CALLS = {**without("tests"), "inputs": [[1]], "expected": [2]}
         ({**ROW, "test": "assert True"}, "give either 'tests'"),
         ({**ROW, "tests": []}, "has no tests"),
         ({**ROW, "tests": [" "]}, "has no tests"),
-        ({**ROW, "tests": "assert inc(1) == 2"}, "'tests' is a str (assert inc(1) == 2); make it a list of strings"),
+        (
+            {**ROW, "tests": "assert inc(1) == 2"},
+            "'tests' is a str (assert inc(1) == 2); make it a list of strings",
+        ),
         ({**ROW, "tests": ["assert inc(1) =="]}, "'tests' is no valid Python"),
         (without("entry_point"), "'entry_point' is missing"),
         ({**ROW, "entry_point": 3}, "'entry_point' is a int (3); make it a string"),
         ({**ROW, "stub": "def inc(:"}, "'stub' is no valid Python"),
-        ({"task_id": 1, "text": "t", "code": "def f(): 0", "test_list": []}, "'test_list' is empty"),
-        ({"task_id": 1, "text": "t", "code": "def f(): 0", "test_list": ["assert g()"]}, "calls no function"),
+        (
+            {"task_id": 1, "text": "t", "code": "def f(): 0", "test_list": []},
+            "'test_list' is empty",
+        ),
+        (
+            {"task_id": 1, "text": "t", "code": "def f(): 0", "test_list": ["assert g()"]},
+            "calls no function",
+        ),
         ({"task_id": 1, "code": "def f(): 0", "test_list": ["assert f()"]}, "'prompt' is missing"),
     ],
 )
-def test_a_bad_row_is_blamed_with_file_line_and_remedy(tmp_path: Path, row: object, why: str) -> None:
+def test_a_bad_row_is_blamed_with_file_line_and_remedy(
+    tmp_path: Path, row: object, why: str
+) -> None:
     file = write(tmp_path / "my.jsonl", {**ROW, "id": "good"}, "", row)
     with pytest.raises(DataError) as caught:
         load(file)
@@ -215,25 +252,45 @@ def test_an_id_may_not_occur_twice(tmp_path: Path) -> None:
 
 
 def test_a_public_set_that_is_nowhere_says_where_it_was_sought(tmp_path: Path) -> None:
-    code = "import assay.tasks as t, assay.errors as e\ntry: t.load('mbpp')\nexcept e.DataError as error: print(error)"
-    environment = {"HF_HUB_OFFLINE": "1", "ASSAY_DATA": str(tmp_path), "HF_HOME": str(tmp_path), "PATH": ""}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    code = (
+        "import assay.tasks as t, assay.errors as e\ntry: t.load('mbpp')\nexcept e.DataError as"
+        " error: print(error)"
+    )
+    environment = {
+        "HF_HUB_OFFLINE": "1",
+        "ASSAY_DATA": str(tmp_path),
+        "HF_HOME": str(tmp_path),
+        "PATH": "",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
+    )
     assert done.stdout.count("\n") == 1
     assert done.stdout.startswith("google-research-datasets/mbpp cannot be had from the hub (")
-    assert f"{tmp_path / 'mbpp/mbpp.jsonl.gz'} does not exist; go online, or set ASSAY_DATA" in done.stdout
+    assert (
+        f"{tmp_path / 'mbpp/mbpp.jsonl.gz'} does not exist; go online, or set ASSAY_DATA"
+        in done.stdout
+    )
 
 
-def test_rows_from_the_hubs_client_are_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_from_the_hubs_client_are_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("ASSAY_DATA", raising=False)
     (tmp_path / "set").mkdir()
     write(tmp_path / "set" / "test.jsonl", {"task_id": "x", "n": 1}, {"task_id": "y", "n": 2})
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     rows = list(PublicSet("absent", "absent", str(tmp_path / "set")).rows("all"))
-    assert [dict(row.fields) for row in rows] == [{"task_id": "x", "n": 1}, {"task_id": "y", "n": 2}]
+    assert [dict(row.fields) for row in rows] == [
+        {"task_id": "x", "n": 1},
+        {"task_id": "y", "n": 2},
+    ]
     assert rows[1].where == f"{tmp_path / 'set'}, test row 2"
 
 
-def test_a_data_folder_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_folder_that_is_none_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ASSAY_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(DataError, match="is no folder"):
         load("humaneval")

@@ -12,10 +12,14 @@ from tests.tasks import sources
 
 
 def runs(task: Task) -> bool:
-    """Whether the published reference passes the published checks; both are the data set's own code."""
+    """Whether the published reference passes the published checks; both are the data set's own
+    code.
+    """
     names: dict[str, object] = {}
-    exec(f"{task.setup}\n{task.reference}", names) if not task.setup.startswith("root") else exec(
-        f"{task.reference}\n{task.setup}", names
+    (
+        exec(f"{task.setup}\n{task.reference}", names)
+        if not task.setup.startswith("root")
+        else exec(f"{task.reference}\n{task.setup}", names)
     )
     for source in sources(task):
         exec(source, names)
@@ -64,7 +68,8 @@ def test_humanevals_shuffled_splits_cover_it_once(data: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "count"),
     [
-        ("mbpp:all", 974), ("mbpp", 500), ("mbpp:train", 374), ("mbpp:validation", 90), ("mbpp:prompt", 10),
+        ("mbpp:all", 974), ("mbpp", 500), ("mbpp:train", 374), ("mbpp:validation", 90),
+        ("mbpp:prompt", 10),
         ("mbpp_sanitized:all", 427), ("mbpp_sanitized", 257), ("mbpp_sanitized:train", 120),
         ("mbpp_sanitized:validation", 43), ("mbpp_sanitized:prompt", 7),
     ],
@@ -81,13 +86,16 @@ def test_each_mbpp_reference_passes(data: Path, spec: str) -> None:
 def test_an_mbpp_prompt_shows_the_text_and_the_asserts(data: Path) -> None:
     task = load("mbpp:all", limit=2)[1]
     assert task.id == "MBPP/2"
-    assert task.prompt == (
-        '"""\nWrite a function to find the similar elements from the given two tuple lists.\n'
+    assert (
+        task.prompt
+        == '"""\nWrite a function to find the similar elements from the given two tuple lists.\n'
         "assert similar_elements((3, 4, 5, 6),(5, 7, 4, 10)) == (4, 5)\n"
         "assert similar_elements((1, 2, 3, 4),(5, 4, 3, 7)) == (3, 4)\n"
         'assert similar_elements((11, 12, 14, 13),(17, 15, 14, 13)) == (13, 14)\n"""\n'
     )
-    assert task.checks[0] == Check("assert similar_elements((3, 4, 5, 6),(5, 7, 4, 10)) == (4, 5)", hidden=False)
+    assert task.checks[0] == Check(
+        "assert similar_elements((3, 4, 5, 6),(5, 7, 4, 10)) == (4, 5)", hidden=False
+    )
     assert task.stub == ""
 
 

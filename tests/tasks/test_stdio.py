@@ -41,7 +41,9 @@ def test_mapcoders_lines_are_the_functions_arguments(public: None) -> None:
 
 
 def test_decimal_fractions_are_compared_with_a_tolerance(public: None) -> None:
-    assert [task.id for task in load("code_contests") if task.checker == "floats"] == ["CodeContests/5"]
+    assert [task.id for task in load("code_contests") if task.checker == "floats"] == [
+        "CodeContests/5"
+    ]
 
 
 CHEFBM = """
@@ -83,13 +85,21 @@ def test_a_file_of_ones_own_holds_exchanges(tmp_path: Path) -> None:
     ("wrong", "says"),
     [
         ({"exchanges": 3}, "'exchanges' is no list of objects"),
-        ({"exchanges": [{"stdin": "1"}]}, "'exchanges' holds None, where a string is read or printed"),
+        (
+            {"exchanges": [{"stdin": "1"}]},
+            "'exchanges' holds None, where a string is read or printed",
+        ),
         ({"exchanges": []}, "no tests"),
-        ({"checker": "loose"}, "'checker' is neither one of exact, lines, tokens, floats, unordered nor Python"),
+        (
+            {"checker": "loose"},
+            "'checker' is neither one of exact, lines, tokens, floats, unordered nor Python",
+        ),
         ({"checker": "def ("}, "'checker' is no valid Python"),
     ],
 )
-def test_malformed_exchanges_are_refused_with_the_place(tmp_path: Path, wrong: dict[str, Any], says: str) -> None:
+def test_malformed_exchanges_are_refused_with_the_place(
+    tmp_path: Path, wrong: dict[str, Any], says: str
+) -> None:
     with pytest.raises(DataError, match=says) as refused:
         load(written(tmp_path, {**OWN, **wrong}))
     assert "my.jsonl" in str(refused.value)
@@ -110,7 +120,8 @@ def test_deepminds_rows_bring_public_tests_and_a_solution(tmp_path: Path) -> Non
 
 
 def test_the_hubs_apps_rows_bring_functions_and_programs(tmp_path: Path) -> None:
-    program = {"problem_id": 1, "question": "Add.", "solutions": json.dumps([OWN["reference"]]), "starter_code": "",
+    program = {"problem_id": 1, "question": "Add.", "solutions": json.dumps([OWN["reference"]]),
+    "starter_code": "",
                "input_output": json.dumps({"inputs": ["1 2\n"], "outputs": ["3\n"]})}  # fmt: skip
     calls = json.dumps({"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]})
     function = {

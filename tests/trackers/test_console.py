@@ -29,14 +29,18 @@ class Clock:
 
 def lines(total: int, clock: Clock) -> tuple[io.StringIO, LineTracker]:
     stream = io.StringIO()
-    return stream, LineTracker(Console(file=stream), run="demo/grpo", total_steps=total, clock=clock)
+    return stream, LineTracker(
+        Console(file=stream), run="demo/grpo", total_steps=total, clock=clock
+    )
 
 
 def test_a_line_holds_the_numbers_that_matter_and_is_never_wrapped_or_styled() -> None:
     stream, tracker = lines(200, Clock())
     tracker.track(12, STEP)
-    assert stream.getvalue() == (
-        "demo/grpo step 12/200  pass 41.3%  tokens 118  loss 0.0312  generate 3.1 s  judge 0.4 s  learn 1.2 s\n"
+    assert (
+        stream.getvalue()
+        == "demo/grpo step 12/200  pass 41.3%  tokens 118  loss 0.0312  generate 3.1 s  judge 0.4 s"
+        "  learn 1.2 s\n"
     )
 
 

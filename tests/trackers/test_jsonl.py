@@ -31,7 +31,9 @@ def test_a_number_that_is_not_finite_is_null_as_json_knows_no_other(tmp_path: Pa
     )
 
 
-def test_a_resumed_run_goes_on_after_its_checkpoint_without_later_or_half_lines(tmp_path: Path) -> None:
+def test_a_resumed_run_goes_on_after_its_checkpoint_without_later_or_half_lines(
+    tmp_path: Path,
+) -> None:
     first = JsonlTracker(tmp_path, start_step=0)
     for step in range(5):
         first.track(step, {"loss": float(step)})
@@ -41,7 +43,12 @@ def test_a_resumed_run_goes_on_after_its_checkpoint_without_later_or_half_lines(
     second = JsonlTracker(tmp_path, start_step=2)
     second.track(3, {"loss": 30.0})
     second.close()
-    assert [(line["step"], line["loss"]) for line in lines(tmp_path)] == [(0, 0.0), (1, 1.0), (2, 2.0), (3, 30.0)]
+    assert [(line["step"], line["loss"]) for line in lines(tmp_path)] == [
+        (0, 0.0),
+        (1, 1.0),
+        (2, 2.0),
+        (3, 30.0),
+    ]
 
 
 def test_a_run_that_starts_over_keeps_what_was_known_before_its_first_step(tmp_path: Path) -> None:

@@ -76,7 +76,9 @@ def test_an_interrupt_is_no_tracker_failure() -> None:
         Trackers({"one": Interrupted()}).track(1, {})
 
 
-def test_the_default_trackers_write_numbers_and_rollouts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_default_trackers_write_numbers_and_rollouts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trackers = opened(("console", "jsonl", "rollouts"), tmp_path)
     trackers.track(1, {"loss": 0.5})
     trackers.rollouts(1, [])
@@ -87,7 +89,9 @@ def test_the_default_trackers_write_numbers_and_rollouts(tmp_path: Path, capsys:
 
 
 def test_an_unknown_name_is_a_wrong_setting() -> None:
-    with pytest.raises(ValueError, match=r"'console', 'jsonl', 'rollouts', 'tensorboard' or 'wandb'"):
+    with pytest.raises(
+        ValueError, match=r"'console', 'jsonl', 'rollouts', 'tensorboard' or 'wandb'"
+    ):
         RunSettings.model_validate({"trackers": ["jsonlines"]})
 
 
@@ -106,7 +110,9 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "extra"), [("tensorboard", "tb"), ("wandb", "wandb")])
-def test_a_tracker_whose_package_is_absent_says_what_to_install(tmp_path: Path, name: TrackerName, extra: str) -> None:
+def test_a_tracker_whose_package_is_absent_says_what_to_install(
+    tmp_path: Path, name: TrackerName, extra: str
+) -> None:
     if importlib.util.find_spec(name):
         pytest.skip(f"{name} is installed")
     with pytest.raises(SettingsError, match=rf"pip install 'assay\[{extra}\]'"):
@@ -124,7 +130,9 @@ def test_tensorboard_gets_every_number_under_its_step(tmp_path: Path) -> None:
     assert [(event.step, event.value) for event in events.Scalars("reward/mean")] == [(3, 0.25)]
 
 
-def test_wandb_keeps_an_offline_run_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_keeps_an_offline_run_in_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("wandb", reason="the extra `wandb` is not installed")
     monkeypatch.setenv("WANDB_MODE", "offline")
     trackers = opened(("wandb",), tmp_path)

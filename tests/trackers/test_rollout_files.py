@@ -11,17 +11,25 @@ from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn
 
 
 def task(name: str) -> Task:
-    return Task(id=name, prompt=f"write {name}", checks=(Check("assert f(1) == 2"),), entry_point="f")
+    return Task(
+        id=name, prompt=f"write {name}", checks=(Check("assert f(1) == 2"),), entry_point="f"
+    )
 
 
 def turn(text: str, verdict: Verdict, *, output: str = "") -> Turn:
     written = Completion(text, (7, 8, 9), (-0.5, -0.25, -1.0), "stop", versions=(3, 3, 4))
-    execution = Execution(verdict, passed=1, total=2, detail="check 2", output=output, cpu_seconds=0.125)
-    return Turn(prompt_tokens=(1, 2), completion=written, program="def f(x): ...", execution=execution)
+    execution = Execution(
+        verdict, passed=1, total=2, detail="check 2", output=output, cpu_seconds=0.125
+    )
+    return Turn(
+        prompt_tokens=(1, 2), completion=written, program="def f(x): ...", execution=execution
+    )
 
 
 def judged(name: str, reward: float, *turns: Turn) -> Rollout:
-    return Rollout(task=task(name), turns=turns, score=Score(reward, {"tests": reward - 0.25, "length": 0.25}))
+    return Rollout(
+        task=task(name), turns=turns, score=Score(reward, {"tests": reward - 0.25, "length": 0.25})
+    )
 
 
 def test_a_rollout_comes_back_with_its_text_numbers_verdict_and_parts(tmp_path: Path) -> None:
@@ -63,7 +71,9 @@ def test_rollouts_are_numbered_by_group_place_and_turn(tmp_path: Path) -> None:
     ]
     RolloutTracker(tmp_path, start_step=0).rollouts(1, groups)
     rows = parquet.read_table(tmp_path / "rollouts" / "step_000001.parquet").to_pylist()
-    assert [(row["task_id"], row["group"], row["index"], row["turn"], row["prompt"]) for row in rows] == [
+    assert [
+        (row["task_id"], row["group"], row["index"], row["turn"], row["prompt"]) for row in rows
+    ] == [
         ("a", 0, 0, 0, "write a"),
         ("a", 0, 0, 1, None),
         ("a", 0, 1, 0, "write a"),
@@ -76,11 +86,18 @@ def test_a_rollout_lost_to_the_machine_is_one_row_without_a_reward(tmp_path: Pat
     lost = Rollout(task=task("a"), turns=(), score=None, failure="the judge died")
     RolloutTracker(tmp_path, start_step=0).rollouts(1, [[lost]])
     [row] = parquet.read_table(tmp_path / "rollouts" / "step_000001.parquet").to_pylist()
-    assert (row["failure"], row["reward"], row["parts"], row["verdict"]) == ("the judge died", None, None, None)
+    assert (row["failure"], row["reward"], row["parts"], row["verdict"]) == (
+        "the judge died",
+        None,
+        None,
+        None,
+    )
 
 
 def test_output_that_is_not_unicode_loses_one_character_and_not_the_file(tmp_path: Path) -> None:
-    RolloutTracker(tmp_path, start_step=0).rollouts(1, [[judged("a", 1.0, turn("x", Verdict.PASS, output="a\ud800b"))]])
+    RolloutTracker(tmp_path, start_step=0).rollouts(
+        1, [[judged("a", 1.0, turn("x", Verdict.PASS, output="a\ud800b"))]]
+    )
     [row] = parquet.read_table(tmp_path / "rollouts" / "step_000001.parquet").to_pylist()
     assert row["output"] == "a?b"
 

@@ -1,4 +1,6 @@
-"""Checkpoints: the newest and the best are kept, a full disk loses nothing, what was not finite can be looked at."""
+"""Checkpoints: the newest and the best are kept, a full disk loses nothing, what was not finite can
+be looked at.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ PASS = "evaluate/pass@1"
 def make(folder: Path, **save: Any) -> tuple[StageFolder, Learner]:
     settings = run_settings(folder=str(folder / "runs"), save=save)
     algorithm = algorithms["grpo"].build(settings.algorithm)
-    return StageFolder(settings), Learner(settings, algorithm, tiny_policy(folder), steps=4, temperature=1.0)
+    return StageFolder(settings), Learner(
+        settings, algorithm, tiny_policy(folder), steps=4, temperature=1.0
+    )
 
 
 def kept(folder: StageFolder) -> list[str]:
@@ -78,17 +82,24 @@ def is_as_it_was(folder: StageFolder, learner: Learner, checkpoint: Path) -> Non
     for parameter in learner.policy.trainable.values():
         parameter.data.zero_()
     assert folder.restore(learner, checkpoint) == 1
-    assert all(torch.equal(p, old) for p, old in zip(learner.policy.trainable.values(), before, strict=True))
+    assert all(
+        torch.equal(p, old)
+        for p, old in zip(learner.policy.trainable.values(), before, strict=True)
+    )
 
 
 @pytest.mark.parametrize("size", ["1900k", "2500k"])
-def test_a_disk_that_fills_up_while_saving_leaves_the_checkpoint_before(tmp_path: Path, size: str) -> None:
+def test_a_disk_that_fills_up_while_saving_leaves_the_checkpoint_before(
+    tmp_path: Path, size: str
+) -> None:
     folder, learner = make(tmp_path)
     with disk_of(size, tmp_path / "runs"):
         learner.step(random_samples(8), 0)
         folder.save(learner, 1, {})
         first = folder.checkpoints / "step_000001"
-        with pytest.raises(MachineError, match=r"o space left.*the last good checkpoint is .*step_000001") as caught:
+        with pytest.raises(
+            MachineError, match=r"o space left.*the last good checkpoint is .*step_000001"
+        ) as caught:
             folder.save(learner, 2, {})
         assert "\n" not in str(caught.value)
         is_as_it_was(folder, learner, first)
@@ -101,18 +112,24 @@ def test_a_file_that_may_not_grow_leaves_the_checkpoint_before(tmp_path: Path) -
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, before[1]))
     try:
-        with pytest.raises(MachineError, match=r"step 2 cannot be saved .*File too large.*make room"):
+        with pytest.raises(
+            MachineError, match=r"step 2 cannot be saved .*File too large.*make room"
+        ):
             folder.save(learner, 2, {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     is_as_it_was(folder, learner, folder.checkpoints / "step_000001")
 
 
-def test_what_was_not_finite_is_written_whole_with_the_checkpoint_that_is_left_named(tmp_path: Path) -> None:
+def test_what_was_not_finite_is_written_whole_with_the_checkpoint_that_is_left_named(
+    tmp_path: Path,
+) -> None:
     folder, learner = make(tmp_path)
     folder.save(learner, 1, {})
     samples = random_samples(4)
-    broken = [replace(sample, reward=float("inf") if n == 0 else 0.0) for n, sample in enumerate(samples)]
+    broken = [
+        replace(sample, reward=float("inf") if n == 0 else 0.0) for n, sample in enumerate(samples)
+    ]
     with pytest.raises(TrainingError) as caught:
         learner.step(broken, 3)
     error = folder.explain(caught.value)
@@ -133,5 +150,8 @@ def test_what_was_not_finite_is_written_whole_with_the_checkpoint_that_is_left_n
 
 def test_an_error_without_numbers_names_the_checkpoint_alone(tmp_path: Path) -> None:
     folder, _ = make(tmp_path)
-    assert str(folder.explain(TrainingError("memory ran out"))) == "memory ran out; no checkpoint was saved yet"
+    assert (
+        str(folder.explain(TrainingError("memory ran out")))
+        == "memory ran out; no checkpoint was saved yet"
+    )
     assert not folder.path.exists()

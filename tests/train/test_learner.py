@@ -1,4 +1,6 @@
-"""The learner: micro-batches change nothing, skipped samples change nothing, what is not finite stops it."""
+"""The learner: micro-batches change nothing, skipped samples change nothing, what is not finite
+stops it.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,16 @@ from tests.policies import random_samples, run_settings, tiny_policy
 
 
 def make(
-    folder: Path, algorithm: Algorithm | None = None, policy: dict[str, Any] | None = None, **changes: Any
+    folder: Path,
+    algorithm: Algorithm | None = None,
+    policy: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> Learner:
     settings = run_settings(**changes)
     chosen = algorithm or algorithms[settings.algorithm["name"]].build(settings.algorithm)
-    return Learner(settings, chosen, tiny_policy(folder, **(policy or {})), steps=4, temperature=1.0)
+    return Learner(
+        settings, chosen, tiny_policy(folder, **(policy or {})), steps=4, temperature=1.0
+    )
 
 
 def weights(learner: Learner) -> torch.Tensor:
@@ -39,7 +46,9 @@ def weights(learner: Learner) -> torch.Tensor:
 def test_many_micro_batches_learn_what_one_learns(tmp_path: Path) -> None:
     results = []
     for budget in (100_000, 60, 1):
-        learner = make(tmp_path, learner={"micro_batch_tokens": budget}, optimizer={"lr": 1e-2, "eps": 1.0})
+        learner = make(
+            tmp_path, learner={"micro_batch_tokens": budget}, optimizer={"lr": 1e-2, "eps": 1.0}
+        )
         metrics = learner.step(random_samples(16), 0)
         results.append((weights(learner), metrics["loss"], metrics["learn/grad_norm"]))
     for found in results[1:]:
@@ -47,19 +56,25 @@ def test_many_micro_batches_learn_what_one_learns(tmp_path: Path) -> None:
         assert found[1:] == pytest.approx(results[0][1:], rel=1e-4)
 
 
-def test_skipping_samples_without_advantage_changes_neither_loss_nor_weights(tmp_path: Path) -> None:
+def test_skipping_samples_without_advantage_changes_neither_loss_nor_weights(
+    tmp_path: Path,
+) -> None:
     algorithm = algorithms["grpo"].build({"name": "grpo"})
     flat = [replace(sample, reward=1.0, group="flat") for sample in random_samples(4, seed=9)]
     outcomes = []
     for skips in (algorithm.skips, never):
-        learner = make(tmp_path, replace(algorithm, skips=skips), optimizer={"lr": 1e-2, "eps": 1.0})
+        learner = make(
+            tmp_path, replace(algorithm, skips=skips), optimizer={"lr": 1e-2, "eps": 1.0}
+        )
         metrics = learner.step(random_samples(8) + flat, 0)
         outcomes.append((weights(learner), metrics["loss"]))
     assert torch.allclose(outcomes[0][0], outcomes[1][0], atol=1e-7)
     assert outcomes[0][1] == pytest.approx(outcomes[1][1], abs=1e-7)
 
 
-def test_the_loss_of_sft_is_the_mean_negative_log_likelihood_of_the_masked_tokens(tmp_path: Path) -> None:
+def test_the_loss_of_sft_is_the_mean_negative_log_likelihood_of_the_masked_tokens(
+    tmp_path: Path,
+) -> None:
     learner = make(tmp_path, algorithms["sft"].build({"name": "sft"}))
     samples = random_samples(6)
     total, count = 0.0, 0
@@ -98,7 +113,10 @@ def test_a_step_reports_its_loss_norm_rate_and_entropy(tmp_path: Path) -> None:
 def test_a_loss_that_is_not_finite_stops_before_the_weights_change(tmp_path: Path) -> None:
     learner = make(tmp_path)
     before = weights(learner)
-    broken = [replace(sample, reward=float("inf") if n == 0 else 0.0) for n, sample in enumerate(random_samples(4))]
+    broken = [
+        replace(sample, reward=float("inf") if n == 0 else 0.0)
+        for n, sample in enumerate(random_samples(4))
+    ]
     with pytest.raises(TrainingError, match="step 4: the loss is nan"):
         learner.step(broken, 3)
     assert torch.equal(weights(learner), before)
@@ -107,7 +125,9 @@ def test_a_loss_that_is_not_finite_stops_before_the_weights_change(tmp_path: Pat
 def test_several_epochs_hold_the_ratio_to_the_policy_before_the_first(tmp_path: Path) -> None:
     learner = make(tmp_path, algorithms["grpo"].build({"name": "grpo", "epochs": 3}))
     metrics = learner.step(random_samples(8), 0)
-    assert metrics["learn/clipped"] > 0, "after two steps at a high rate some ratios leave the clip's bounds"
+    assert metrics["learn/clipped"] > 0, (
+        "after two steps at a high rate some ratios leave the clip's bounds"
+    )
 
 
 def test_the_divergence_from_the_start_of_the_stage_grows_from_zero(tmp_path: Path) -> None:
@@ -120,7 +140,11 @@ def test_the_divergence_from_the_start_of_the_stage_grows_from_zero(tmp_path: Pa
 
 def test_a_lora_policy_trains_its_adapter_and_nothing_else(tmp_path: Path) -> None:
     learner = make(tmp_path, policy={"lora": {"rank": 2, "alpha": 4}})
-    frozen = {n: p.detach().clone() for n, p in learner.policy.model.named_parameters() if not p.requires_grad}
+    frozen = {
+        n: p.detach().clone()
+        for n, p in learner.policy.model.named_parameters()
+        if not p.requires_grad
+    }
     before = weights(learner)
     learner.step(random_samples(8), 0)
     assert all("lora_" in name for name in learner.policy.trainable)
@@ -145,7 +169,9 @@ def test_an_adapter_that_has_learned_is_its_own_reference(tmp_path: Path) -> Non
     for parameter in policy.trainable.values():
         parameter.data.add_(0.05)
     settings = run_settings()
-    learner = Learner(settings, algorithms["dpo"].build({"name": "dpo"}), policy, steps=4, temperature=1.0)
+    learner = Learner(
+        settings, algorithms["dpo"].build({"name": "dpo"}), policy, steps=4, temperature=1.0
+    )
     assert learner.reference is not None
     assert learner.reference.weights.keys() == policy.trainable.keys()
     assert learner.step(pairs(4), 0)["loss"] == pytest.approx(math.log(2), abs=1e-5)
@@ -157,7 +183,9 @@ def pairs(count: int) -> list[Sample]:
     return [replace(one, group=str(n // 2), passed=n % 2 == 0) for n, one in enumerate(samples)]
 
 
-def test_dpo_learns_the_same_however_small_the_micro_batches_for_pairs_stay_together(tmp_path: Path) -> None:
+def test_dpo_learns_the_same_however_small_the_micro_batches_for_pairs_stay_together(
+    tmp_path: Path,
+) -> None:
     results = []
     for budget in (100_000, 40, 1):
         algorithm = algorithms["dpo"].build({"name": "dpo", "beta": 1.0, "epochs": 2})
@@ -192,17 +220,25 @@ def test_micro_batches_of_whole_groups_never_cut_one() -> None:
 
 
 @pytest.mark.parametrize("mean", get_args(Mean))
-def test_the_mean_of_the_loss_is_over_the_whole_step_also_in_many_micro_batches(tmp_path: Path, mean: Mean) -> None:
+def test_the_mean_of_the_loss_is_over_the_whole_step_also_in_many_micro_batches(
+    tmp_path: Path, mean: Mean
+) -> None:
     samples = [replace(sample, limit=30) for sample in random_samples(8)]
     found = []
     for budget in (100_000, 30):
         algorithm = replace(algorithms["sft"].build({"name": "sft"}), mean=mean)
-        found.append(make(tmp_path, algorithm, learner={"micro_batch_tokens": budget}).step(samples, 0)["loss"])
+        found.append(
+            make(tmp_path, algorithm, learner={"micro_batch_tokens": budget}).step(samples, 0)[
+                "loss"
+            ]
+        )
     learner = make(tmp_path)
     own = []
     for sample in samples:
         with torch.no_grad():
-            logprobs = torch.log_softmax(learner.policy.model(torch.tensor([sample.tokens])).logits[0], -1)
+            logprobs = torch.log_softmax(
+                learner.policy.model(torch.tensor([sample.tokens])).logits[0], -1
+            )
         places = [place for place, on in enumerate(sample.mask) if on]
         own.append([-logprobs[place - 1, sample.tokens[place]].item() for place in places])
     expected = {
@@ -262,7 +298,8 @@ def test_what_an_algorithm_has_learned_beside_the_policy_is_saved_and_taken_up_a
     settings = run_settings(folder=str(tmp_path / "runs"), algorithm=table)
     batches = [random_samples(8, seed) for seed in range(3)]
     first, second = (
-        Learner(settings, algorithms[table["name"]].build(table), tiny_policy(tmp_path), 4, 1.0) for _ in range(2)
+        Learner(settings, algorithms[table["name"]].build(table), tiny_policy(tmp_path), 4, 1.0)
+        for _ in range(2)
     )
     folder = StageFolder(settings)
     first.step(batches[0], 0)
@@ -278,14 +315,21 @@ def test_micro_batches_of_padded_sequences_keep_the_budget_and_lose_nothing() ->
     samples = random_samples(30)
     pieces = micro_batches(samples, 64, packed=False)
     assert sorted(id(s) for piece in pieces for s in piece) == sorted(id(s) for s in samples)
-    assert all(len(piece) == 1 or len(piece) * max(len(s.tokens) for s in piece) <= 64 for piece in pieces)
+    assert all(
+        len(piece) == 1 or len(piece) * max(len(s.tokens) for s in piece) <= 64 for piece in pieces
+    )
 
 
 def continuing(prompt: int, *lengths: int) -> list[Sample]:
-    return [Sample((prompt,) * 10 + (1,) * n, (False,) * 10 + (True,) * n, group=str(prompt)) for n in lengths]
+    return [
+        Sample((prompt,) * 10 + (1,) * n, (False,) * 10 + (True,) * n, group=str(prompt))
+        for n in lengths
+    ]
 
 
-def test_micro_batches_of_packed_sequences_count_a_prompt_once_and_keep_its_samples_together() -> None:
+def test_micro_batches_of_packed_sequences_count_a_prompt_once_and_keep_its_samples_together() -> (
+    None
+):
     eight, two, four = continuing(8, 5, 6, 7), continuing(2, 2), continuing(4, 4, 4)
     pieces = micro_batches([eight[0], *two, *four, *eight[1:]], 30, packed=True)
     assert pieces == [eight, [*four, *two]], "10 + 5 + 6 + 7 tokens, and 10 + 4 + 4 with 10 + 2"
@@ -306,7 +350,14 @@ def test_a_sample_longer_than_the_budget_is_a_micro_batch_of_its_own(packed: boo
 
 def test_a_batch_pads_on_the_right_and_masks_the_padding() -> None:
     samples = [
-        Sample((5, 6, 7), (False, True, True), logprobs=(0, -1, -2), advantages=(0, 3, 3), weight=0.5, group="x"),
+        Sample(
+            (5, 6, 7),
+            (False, True, True),
+            logprobs=(0, -1, -2),
+            advantages=(0, 3, 3),
+            weight=0.5,
+            group="x",
+        ),
         Sample((8, 9), (False, True), values=(0, 4), weight=0.25, group="y"),
     ]
     batch = to_batch(samples, pad_token=0, device=torch.device("cpu"))
@@ -330,17 +381,24 @@ def test_a_step_that_lost_every_rollout_to_the_machine_changes_nothing(tmp_path:
 
 
 def test_two_threads_learn_the_same_to_the_bit(tmp_path: Path) -> None:
-    """Eight completions continue one prompt: what its last token passes back must be added up in one order."""
+    """Eight completions continue one prompt: what its last token passes back must be added up in
+    one order.
+    """
     policy = tiny_policy(tmp_path)
     rows = torch.randint(2, 300, (8, 420), generator=torch.Generator().manual_seed(0))
     rows[:, :300] = rows[0, :300]
-    batch = to_batch([Sample(tuple(row), (False,) * 300 + (True,) * 120) for row in rows.tolist()], 0, policy.device)
+    batch = to_batch(
+        [Sample(tuple(row), (False,) * 300 + (True,) * 120) for row in rows.tolist()],
+        0,
+        policy.device,
+    )
     found, threads = [], torch.get_num_threads()
     torch.set_num_threads(2)
     try:
         for _ in range(30):
             (slope,) = torch.autograd.grad(
-                forward(policy.model, batch).logprobs.sum(), [policy.model.get_input_embeddings().weight]
+                forward(policy.model, batch).logprobs.sum(),
+                [policy.model.get_input_embeddings().weight],
             )
             found.append(slope)
     finally:

@@ -18,7 +18,9 @@ from tests.policies import run_settings
 
 
 class Interrupted(Run):
-    """A run that learns nothing from nothing, and is asked to stop while it evaluates after step `at`."""
+    """A run that learns nothing from nothing, and is asked to stop while it evaluates after step
+    `at`.
+    """
 
     __slots__ = ("at", "kept")
     at: int
@@ -42,8 +44,12 @@ async def nothing(*_: object) -> Seen:
 
 
 @pytest.mark.parametrize(("every", "at", "kept"), [(0, 2, [2]), (1, 2, [1, 2]), (0, 99, [4])])
-def test_a_run_asked_to_stop_while_it_evaluates_saves_what_it_has_learned(every: int, at: int, kept: list[int]) -> None:
-    settings = run_settings(evaluate={"tasks": "drills:test", "every": 2, "before": False}, save={"every": every})
+def test_a_run_asked_to_stop_while_it_evaluates_saves_what_it_has_learned(
+    every: int, at: int, kept: list[int]
+) -> None:
+    settings = run_settings(
+        evaluate={"tasks": "drills:test", "every": 2, "before": False}, save={"every": every}
+    )
     learner = SimpleNamespace(step=lambda samples, step: {}, policy=None)
     source = SimpleNamespace(publish=nothing, next=nothing)
     stage, thread = SimpleNamespace(settings=settings), ThreadPoolExecutor(1)

@@ -14,7 +14,9 @@ from assay.train.optimizer import Optimizer, with_rate
 from tests.policies import run_settings
 
 
-def optimizer(weight: float, lr: float, dtype: torch.dtype = torch.bfloat16) -> tuple[Optimizer, Parameter]:
+def optimizer(
+    weight: float, lr: float, dtype: torch.dtype = torch.bfloat16
+) -> tuple[Optimizer, Parameter]:
     parameter = Parameter(torch.full((1,), weight, dtype=dtype))
     settings = OptimizerSettings(lr=lr, clip=1e9)
     return Optimizer({"w": parameter}, settings, steps=1000), parameter
@@ -73,6 +75,9 @@ def test_the_rate_has_a_default_that_depends_on_what_is_trained_and_how(
     policy: dict[str, Any], learns_from: str, rate: float
 ) -> None:
     adapted = "lora" in policy
-    assert with_rate(run_settings(policy=policy, optimizer={}), learns_from, adapted).optimizer.lr == rate
+    assert (
+        with_rate(run_settings(policy=policy, optimizer={}), learns_from, adapted).optimizer.lr
+        == rate
+    )
     given = run_settings(policy=policy, optimizer={"lr": 0.5})
     assert with_rate(given, learns_from, adapted) is given

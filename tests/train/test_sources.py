@@ -67,14 +67,18 @@ def test_tasks_without_anything_to_learn_from_are_refused(tmp_path: Path) -> Non
 def test_what_does_not_fit_into_the_models_context_is_refused_by_name(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     long = replace(TASKS[3], reference="x = 1\n" * 200)
-    with pytest.raises(DataError, match=r"row of task 't/3' to learn from has \d+ tokens .* context of 256"):
+    with pytest.raises(
+        DataError, match=r"row of task 't/3' to learn from has \d+ tokens .* context of 256"
+    ):
         demonstrations(policy, [*TASKS[:3], long])
     assert len(ask(TASKS, policy.chat, 200, policy.context)) == len(TASKS)
     with pytest.raises(DataError, match=r"max_tokens = 250 .* context of 256"):
         ask(TASKS, policy.chat, 250, policy.context)
 
 
-def rolled(policy: Policy, answers: Iterator[tuple[str, str]], tasks_per_step: int, refills: int) -> Seen:
+def rolled(
+    policy: Policy, answers: Iterator[tuple[str, str]], tasks_per_step: int, refills: int
+) -> Seen:
     """A step whose groups of two are written by `answers`, one after another, and judged."""
 
     def script(request: Request, member: int) -> str:
@@ -86,7 +90,9 @@ def rolled(policy: Policy, answers: Iterator[tuple[str, str]], tasks_per_step: i
     async def run() -> Seen:
         async with Judge() as judge:
             engine = ScriptedEngine(script, lambda text: [ord(letter) for letter in text])
-            settings = run_settings(rollout={"tasks_per_step": tasks_per_step, "group": 2, "max_tokens": 60})
+            settings = run_settings(
+                rollout={"tasks_per_step": tasks_per_step, "group": 2, "max_tokens": 60}
+            )
             reward = rewards.build({"tests": {}})
             sampling, talk = Sampling(60), environments.build({"name": "single_turn"})
             means = Means(engine, judge, policy.chat, talk, reward, sampling, policy.context)
@@ -100,7 +106,9 @@ ANY = [Task(f"any/{n}", "# f\n", (Check("assert f() == 1"),), "f") for n in rang
 RIGHT, WRONG = "def f():\n    return 1\n", "def f():\n    return 2\n"
 
 
-def test_groups_of_equal_rewards_are_replaced_whole_until_enough_of_them_differ(tmp_path: Path) -> None:
+def test_groups_of_equal_rewards_are_replaced_whole_until_enough_of_them_differ(
+    tmp_path: Path,
+) -> None:
     policy = tiny_policy(tmp_path)
     answers = iter([(WRONG, WRONG), (RIGHT, WRONG), (WRONG, WRONG), (WRONG, RIGHT), (WRONG, WRONG)])
     seen = rolled(policy, answers, tasks_per_step=2, refills=5)
@@ -127,7 +135,9 @@ def test_refilling_ends_and_the_step_goes_without_what_is_missing(tmp_path: Path
 
 
 def test_without_refills_flat_groups_stay(tmp_path: Path) -> None:
-    seen = rolled(tiny_policy(tmp_path), iter([(RIGHT, RIGHT), (RIGHT, WRONG)]), tasks_per_step=2, refills=0)
+    seen = rolled(
+        tiny_policy(tmp_path), iter([(RIGHT, RIGHT), (RIGHT, WRONG)]), tasks_per_step=2, refills=0
+    )
     assert [sample.reward for sample in seen.samples] == [1, 1, 1, 0]
     assert [sample.passed for sample in seen.samples] == [True, True, True, False]
 
@@ -148,9 +158,14 @@ def test_pairs_come_from_a_file_by_task_or_by_prompt(tmp_path: Path) -> None:
     )
     first, second, third = read_pairs(file, TASKS, chat)
     assert [sample.passed for sample in first] == [True, False]
-    assert [chat.text(sample.tokens) for sample in first] == [TASKS[3].prompt + RIGHT, TASKS[3].prompt + WRONG]
+    assert [chat.text(sample.tokens) for sample in first] == [
+        TASKS[3].prompt + RIGHT,
+        TASKS[3].prompt + WRONG,
+    ]
     assert [chat.text(sample.tokens) for sample in second] == ["# g\na\n", "# g\nb\n"]
-    assert len({sample.group for sample in (*first, *second, *third)}) == 3, "a row is a group by itself"
+    assert len({sample.group for sample in (*first, *second, *third)}) == 3, (
+        "a row is a group by itself"
+    )
 
 
 def test_pairs_come_from_the_samples_of_an_evaluation_where_a_task_has_both(tmp_path: Path) -> None:
@@ -164,16 +179,28 @@ def test_pairs_come_from_the_samples_of_an_evaluation_where_a_task_has_both(tmp_
     assert [(sample.group, sample.passed) for sample in group] == [("t/1", False), ("t/1", True)]
 
 
-def test_a_pair_of_a_task_that_is_not_trained_on_and_a_file_without_pairs_are_refused(tmp_path: Path) -> None:
+def test_a_pair_of_a_task_that_is_not_trained_on_and_a_file_without_pairs_are_refused(
+    tmp_path: Path,
+) -> None:
     chat = tiny_policy(tmp_path).chat
     with pytest.raises(DataError, match=r"line 1: task 't/99' is not among the training tasks"):
-        read_pairs(write_rows(tmp_path, {"task_id": "t/99", "chosen": "a", "rejected": "b"}), TASKS, chat)
-    with pytest.raises(DataError, match="no task with a completion that passed and one that failed"):
-        read_pairs(write_rows(tmp_path, {"task_id": "t/1", "reply": RIGHT, "verdict": "pass"}), TASKS, chat)
+        read_pairs(
+            write_rows(tmp_path, {"task_id": "t/99", "chosen": "a", "rejected": "b"}), TASKS, chat
+        )
+    with pytest.raises(
+        DataError, match="no task with a completion that passed and one that failed"
+    ):
+        read_pairs(
+            write_rows(tmp_path, {"task_id": "t/1", "reply": RIGHT, "verdict": "pass"}), TASKS, chat
+        )
 
 
 def test_a_pair_drawn_twice_in_a_step_makes_two_groups(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
-    rows = read_pairs(write_rows(tmp_path, {"prompt": "p", "chosen": "a", "rejected": "b"}), [], policy.chat)
-    samples = asyncio.run(DatasetSource(run_settings(dataset={"batch": 2}), rows, policy).next(0)).samples
+    rows = read_pairs(
+        write_rows(tmp_path, {"prompt": "p", "chosen": "a", "rejected": "b"}), [], policy.chat
+    )
+    samples = asyncio.run(
+        DatasetSource(run_settings(dataset={"batch": 2}), rows, policy).next(0)
+    ).samples
     assert [sample.group[0] for sample in samples] == ["0", "0", "1", "1"]

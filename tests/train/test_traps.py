@@ -17,7 +17,10 @@ from assay.train.stages import run_plan
 from assay.train.traps import look_out
 from tests.policies import TASKS, checkpoint, run_settings
 
-SOUND: dict[str, Any] = {"rollout": {"tasks_per_step": 8, "max_tokens": 64}, "dataset": {"batch": 8}}
+SOUND: dict[str, Any] = {
+    "rollout": {"tasks_per_step": 8, "max_tokens": 64},
+    "dataset": {"batch": 8},
+}
 SFT: dict[str, Any] = {"algorithm": {"name": "sft"}}
 HELD_OUT = {"tasks": "drills:test"}
 
@@ -33,24 +36,35 @@ def test_sound_settings_pass_without_a_word(caplog: pytest.LogCaptureFixture) ->
     look(**SFT)
     look(save={"best": "evaluate/pass@1"}, evaluate={**HELD_OUT, "every": 2})
     look(policy={"model": "tiny", "lora": {}}, optimizer={"lr": 1e-5})
-    look(algorithm={"name": "reinforce"}, rollout={"tasks_per_step": 8, "group": 1, "max_tokens": 64})
     look(
-        algorithm={"name": "reinforce", "baseline": "none"}, rollout={"tasks_per_step": 2, "group": 1, "max_tokens": 9}
+        algorithm={"name": "reinforce"}, rollout={"tasks_per_step": 8, "group": 1, "max_tokens": 64}
     )
-    look(algorithm={"name": "dpo", "pairs": "pairs.jsonl"}, rollout={"tasks_per_step": 99, "max_tokens": 64})
+    look(
+        algorithm={"name": "reinforce", "baseline": "none"},
+        rollout={"tasks_per_step": 2, "group": 1, "max_tokens": 9},
+    )
+    look(
+        algorithm={"name": "dpo", "pairs": "pairs.jsonl"},
+        rollout={"tasks_per_step": 99, "max_tokens": 64},
+    )
     assert not caplog.records
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rollout": {"group": 1, "max_tokens": 64}}, r"rollout\.group = 1 every advantage of grpo is 0"),
-        ({"algorithm": {"name": "reinforce"}, "rollout": {"tasks_per_step": 1, "group": 1, "max_tokens": 64}},
+        ({"rollout": {"group": 1, "max_tokens": 64}},
+        r"rollout\.group = 1 every advantage of grpo is 0"),
+        ({"algorithm": {"name": "reinforce"}, "rollout": {"tasks_per_step": 1, "group": 1,
+        "max_tokens": 64}},
          r"tasks_per_step = 1 and rollout\.group = 1 every advantage of reinforce is 0"),
-        ({"rollout": {"max_tokens": 512}}, r"rollout\.max_tokens = 512 leaves no room .* context of 512"),
+        ({"rollout": {"max_tokens": 512}},
+        r"rollout\.max_tokens = 512 leaves no room .* context of 512"),
     ],
 )  # fmt: skip
-def test_settings_with_which_nothing_could_be_learned_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_settings_with_which_nothing_could_be_learned_are_refused(
+    changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(SettingsError, match=message) as caught:
         look(**changes)
     assert "\n" not in str(caught.value)
@@ -59,14 +73,32 @@ def test_settings_with_which_nothing_could_be_learned_are_refused(changes: dict[
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"policy": {"lora": {}}, "optimizer": {"lr": 1e-6}}, "optimizer.lr = 1e-06 hardly moves adapters"),
-        ({"optimizer": {"lr": 1e-6, "warmup": 4}}, "optimizer.warmup = 4 of 4 steps: the rate never peaks"),
-        ({"rollout": {"tasks_per_step": 1, "max_tokens": 64}}, "tasks_per_step = 1: each step follows the noise"),
-        ({"rollout": {"tasks_per_step": 13, "max_tokens": 64}}, "13, but there are 12 tasks: a step asks some twice"),
+        (
+            {"policy": {"lora": {}}, "optimizer": {"lr": 1e-6}},
+            "optimizer.lr = 1e-06 hardly moves adapters",
+        ),
+        (
+            {"optimizer": {"lr": 1e-6, "warmup": 4}},
+            "optimizer.warmup = 4 of 4 steps: the rate never peaks",
+        ),
+        (
+            {"rollout": {"tasks_per_step": 1, "max_tokens": 64}},
+            "tasks_per_step = 1: each step follows the noise",
+        ),
+        (
+            {"rollout": {"tasks_per_step": 13, "max_tokens": 64}},
+            "13, but there are 12 tasks: a step asks some twice",
+        ),
         (SFT | {"dataset": {"batch": 13}}, "dataset.batch = 13, but there are 12 demonstrations"),
         ({"evaluate": {"tasks": "drills:train"}}, "evaluate.tasks = 'drills:train' is trained on"),
-        ({"save": {"best": "evaluate/pass@1"}}, "there is one at most; set evaluate.tasks and evaluate.every"),
-        ({"save": {"best": "evaluate/pass@1"}, "evaluate": HELD_OUT}, "set evaluate.tasks and evaluate.every"),
+        (
+            {"save": {"best": "evaluate/pass@1"}},
+            "there is one at most; set evaluate.tasks and evaluate.every",
+        ),
+        (
+            {"save": {"best": "evaluate/pass@1"}, "evaluate": HELD_OUT},
+            "set evaluate.tasks and evaluate.every",
+        ),
     ],
 )
 def test_settings_with_which_little_would_be_learned_are_warned_about_once(
@@ -79,7 +111,9 @@ def test_settings_with_which_little_would_be_learned_are_warned_about_once(
     assert "\n" not in record.getMessage()
 
 
-def test_the_context_of_a_model_on_disk_is_known_before_its_weights_are_loaded(tmp_path: Path) -> None:
+def test_the_context_of_a_model_on_disk_is_known_before_its_weights_are_loaded(
+    tmp_path: Path,
+) -> None:
     made = checkpoint(tmp_path, "llama")
     (made / "model.safetensors").unlink()
     with pytest.raises(SettingsError, match="context of 2048"):
@@ -116,7 +150,14 @@ algorithm.name = "grpo"
     (tmp_path / "two.toml").write_text(text % "")
     (tmp_path / "slow.toml").write_text(text % "optimizer.lr = 1e-6")
     for file in ("two", "slow"):
-        words = ["--folder", str(tmp_path / file), "--tasks.limit", "2", "--rollout.tasks_per_step", "2"]
+        words = [
+            "--folder",
+            str(tmp_path / file),
+            "--tasks.limit",
+            "2",
+            "--rollout.tasks_per_step",
+            "2",
+        ]
         run_plan(load_plan(tmp_path / f"{file}.toml", words), announce=lambda line: None)
     saved = tomllib.loads((tmp_path / "two/two/rl/config.toml").read_text())
     assert saved["optimizer"]["lr"] == 3e-3, "10 times 300 times 1e-6"

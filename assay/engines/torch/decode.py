@@ -1,4 +1,6 @@
-"""Writes completions token by token: rows leave the moment they end, and waiting ones take their places."""
+"""Writes completions token by token: rows leave the moment they end, and waiting ones take their
+places.
+"""
 
 from __future__ import annotations
 
@@ -77,22 +79,28 @@ class Endings:
         return Completion(text, tuple(row.tokens), tuple(row.logprobs), ended, tuple(row.versions))
 
     def _is_cut(self, row: Row) -> bool:
-        """Whether a stop string ends within the last token. Most tokens lack its last character: they cost nothing."""
+        """Whether a stop string ends within the last token. Most tokens lack its last character:
+        they cost nothing.
+        """
         last = row.tokens[-1]
         if last not in self.pieces:
             self.pieces[last] = self.chat.text([last])
         piece = self.pieces[last]
         if piece.isascii() and piece and not any(word[-1] in piece for word in row.asked.stop):
             return False
-        window = max(len(word.encode()) for word in row.asked.stop) + 4  # a token is a byte at least
+        window = (
+            max(len(word.encode()) for word in row.asked.stop) + 4
+        )  # a token is a byte at least
         tail = self.chat.text(row.tokens[-window:])
         return any(word in tail for word in row.asked.stop)
 
 
 class Decoding:
-    """One stretch of writing with the same weights: from the first row that waits to the last, or until it is halted.
+    """One stretch of writing with the same weights: from the first row that waits to the last, or
+    until it is halted.
 
-    `inbox` may be added to meanwhile, from another thread; what a halt leaves unfinished lies in it again.
+    `inbox` may be added to meanwhile, from another thread; what a halt leaves unfinished lies in it
+    again.
     """
 
     def __init__(
@@ -148,10 +156,14 @@ class Decoding:
         self.rows += fresh
         return self.memory.add([row.prompt for row in fresh], self.prompt, self.own)
 
-    def _told(self, tokens: Tensor, logprobs: Tensor, deliver: Callable[[Row, Completion], None]) -> Tensor:
+    def _told(
+        self, tokens: Tensor, logprobs: Tensor, deliver: Callable[[Row, Completion], None]
+    ) -> Tensor:
         """The tokens of the rows that go on; the others are handed out and leave."""
         gone = []
-        for place, (row, token, logprob) in enumerate(zip(self.rows, tokens.tolist(), logprobs.tolist(), strict=True)):
+        for place, (row, token, logprob) in enumerate(
+            zip(self.rows, tokens.tolist(), logprobs.tolist(), strict=True)
+        ):
             row.tokens.append(token)
             row.logprobs.append(logprob)
             row.versions.append(self.version)
@@ -176,7 +188,10 @@ def _drawn(logits: Tensor, rows: list[Row]) -> tuple[Tensor, Tensor]:
         kinds.setdefault(row.sampling, []).append(place)
     if len(kinds) == 1:
         return draw(logits, rows[0].sampling, chances)
-    tokens, logprobs = torch.empty(len(rows), dtype=torch.int64, device=device), torch.empty(len(rows), device=device)
+    tokens, logprobs = (
+        torch.empty(len(rows), dtype=torch.int64, device=device),
+        torch.empty(len(rows), device=device),
+    )
     for sampling, places in kinds.items():
         own = torch.tensor(places, device=device)
         tokens[own], logprobs[own] = draw(logits[own], sampling, chances[own])

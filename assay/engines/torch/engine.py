@@ -1,4 +1,6 @@
-"""Writes with the policy's own weights: there are none to send; or with a copy of them, brought up to date."""
+"""Writes with the policy's own weights: there are none to send; or with a copy of them, brought up
+to date.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,23 @@ from assay.types import Completion, Metrics
 
 
 class TorchEngine:
-    """The policy itself as engine; with `apart` a copy of it, which may write while the policy learns.
+    """The policy itself as engine; with `apart` a copy of it, which may write while the policy
+    learns.
 
-    `engine.dtype = "bfloat16"` makes a copy as well. Decoding runs in a thread, so that judging goes on beside it.
-    Raises SettingsError for a model that cannot be copied.
+    `engine.dtype = "bfloat16"` makes a copy as well. Decoding runs in a thread, so that judging
+    goes on beside it. Raises SettingsError for a model that cannot be copied.
     """
 
-    def __init__(self, policy: Policy, settings: EngineSettings | None = None, *, apart: bool = False) -> None:
+    def __init__(
+        self, policy: Policy, settings: EngineSettings | None = None, *, apart: bool = False
+    ) -> None:
         self.policy = policy
         self.settings = settings or EngineSettings()
         self.apart = apart or self.settings.dtype == "bfloat16"
         if self.apart and getattr(policy.model, "is_quantized", False):
             raise SettingsError(
-                "a quantized model is not copied: use engine.dtype = 'policy' and rollout.lag = 0 with it"
+                "a quantized model is not copied: use engine.dtype = 'policy' and rollout.lag = 0"
+                " with it"
             )
         self.version = 0
         self.numbers: Metrics = {}
@@ -49,7 +55,9 @@ class TorchEngine:
 
     @property
     def places(self) -> int:
-        """As many completions as there is room for, if all become as long as the longest that was asked for."""
+        """As many completions as there is room for, if all become as long as the longest that was
+        asked for.
+        """
         return rows_at_once(self.settings.tokens, self._longest)
 
     async def load(self, policy: Policy, version: int) -> None:
@@ -65,7 +73,8 @@ class TorchEngine:
     async def write(self, request: Request, sampling: Sampling) -> Completion:
         """One completion, handed out the moment it ends.
 
-        Raises MachineError when the device's memory runs out, ModelError for a model that cannot be decoded right.
+        Raises MachineError when the device's memory runs out, ModelError for a model that cannot be
+        decoded right.
         """
         row = Row(request, sampling, asyncio.get_running_loop().create_future())
         self._longest = max(self._longest, row.longest)
@@ -119,8 +128,8 @@ class TorchEngine:
         except torch.OutOfMemoryError as error:
             longest = self._longest
             raise MachineError(
-                f"{self.policy.device} has no room for {rows_at_once(tokens, longest)} completions of up to {longest} "
-                f"tokens at once: lower engine.tokens (now {tokens})"
+                f"{self.policy.device} has no room for {rows_at_once(tokens, longest)} completions"
+                f" of up to {longest} tokens at once: lower engine.tokens (now {tokens})"
             ) from error
 
     def _model(self) -> Any:
@@ -130,7 +139,10 @@ class TorchEngine:
             return model
         if self._copied is None or self._copied[0] is not model:
             copied = copy.deepcopy(model)
-            self._copied = model, copied.to(torch.bfloat16) if self.settings.dtype == "bfloat16" else copied
+            self._copied = (
+                model,
+                copied.to(torch.bfloat16) if self.settings.dtype == "bfloat16" else copied,
+            )
         return self._copied[1]
 
 

@@ -1,4 +1,6 @@
-"""Steps of decoding as CUDA graphs: recorded when a shape comes back, then replayed without Python."""
+"""Steps of decoding as CUDA graphs: recorded when a shape comes back, then replayed without
+Python.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ class Graphs:
 
     def __call__(self, step: Step) -> Tensor:
         """[R, V] logits, good until the next call."""
-        if step.shape not in self.recorded and (step.shape not in self.met or not self._record(step)):
+        if step.shape not in self.recorded and (
+            step.shape not in self.met or not self._record(step)
+        ):
             self.met.add(step.shape)
             return self.forward(step)
         graph, inputs, logits = self.recorded[step.shape]

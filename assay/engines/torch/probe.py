@@ -1,4 +1,6 @@
-"""Tries on a model, before it writes, whether a memory gives what reading everything again gives."""
+"""Tries on a model, before it writes, whether a memory gives what reading everything again
+gives.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,26 @@ from assay.errors import ModelError
 from assay.registry import one_line
 
 EXACT, COARSE = 2e-3, 0.15
-"""Largest difference of a logit, in standard deviations over the vocabulary: of float32 weights, and of fewer bits."""
+"""Largest difference of a logit, in standard deviations over the vocabulary: of float32 weights,
+and of fewer bits."""
 LENGTHS = (7, 1, 4)
 """Tokens of the probe's prompts."""
 
 
 def takes_slots(model: Any) -> bool:
-    """Whether `model` may write through Slots; otherwise through Plain. Raises ModelError when that is wrong too."""
+    """Whether `model` may write through Slots; otherwise through Plain. Raises ModelError when that
+    is wrong too.
+    """
     log, name = logging.getLogger(__name__), type(model).__name__
     why = _other_layers(model) or _difference(model, Slots(model, lean(model)))
     if not why:
         log.info("engine: %s writes through slots", name)
         return True
-    log.warning("engine: %s does not write through slots but through its own cache, which is slower: %s", name, why)
+    log.warning(
+        "engine: %s does not write through slots but through its own cache, which is slower: %s",
+        name,
+        why,
+    )
     if wrong := _difference(model, Plain(model)):
         raise ModelError(f"model {name} cannot be decoded with its cache: {wrong}")
     return False
@@ -47,7 +56,9 @@ def _difference(model: Any, memory: Slots | Plain) -> str:
     """What `memory` gives otherwise than the model without a cache; empty when nothing."""
     vocabulary = model.get_input_embeddings().weight.shape[0]
     draw = torch.Generator().manual_seed(0)
-    texts = [tuple(torch.randint(vocabulary, (length,), generator=draw).tolist()) for length in LENGTHS]
+    texts = [
+        tuple(torch.randint(vocabulary, (length,), generator=draw).tolist()) for length in LENGTHS
+    ]
     texts.insert(1, texts[0])
     most = EXACT if all(p.dtype == torch.float32 for p in model.parameters()) else COARSE
     try:

@@ -1,4 +1,6 @@
-"""Reads prompts into a cache of transformers; and the plain memory of decoding, which is nothing else."""
+"""Reads prompts into a cache of transformers; and the plain memory of decoding, which is nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,15 @@ COMPACT_BELOW = 0.8
 
 
 def read(model: Any, prompts: Sequence[Prompt]) -> Iterator[tuple[Sequence[Prompt], Tensor, Any]]:
-    """A part of `prompts` at a time, its logits of the next token [N, V], and its cache, padded on the left."""
+    """A part of `prompts` at a time, its logits of the next token [N, V], and its cache, padded on
+    the left.
+    """
     start = 0
     while start < len(prompts):
         end, width = start + 1, len(prompts[start])
-        while end < len(prompts) and (end + 1 - start) * max(width, len(prompts[end])) <= READ_AT_ONCE:
+        while (
+            end < len(prompts) and (end + 1 - start) * max(width, len(prompts[end])) <= READ_AT_ONCE
+        ):
             width = max(width, len(prompts[end]))
             end += 1
         logits, cache, _ = _read(model, prompts[start:end])
@@ -32,8 +38,12 @@ def _read(model: Any, prompts: Sequence[Prompt]) -> tuple[Tensor, Any, Tensor]:
     from transformers import DynamicCache
 
     width = max(map(len, prompts))
-    tokens = torch.tensor([(prompt[0],) * (width - len(prompt)) + prompt for prompt in prompts], device=model.device)
-    attention = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    tokens = torch.tensor(
+        [(prompt[0],) * (width - len(prompt)) + prompt for prompt in prompts], device=model.device
+    )
+    attention = torch.tensor(
+        [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+    )
     attention = attention.to(model.device)
     cache = DynamicCache(config=model.config)
     positions = (attention.cumsum(-1) - 1).clamp(min=0)
@@ -54,7 +64,9 @@ def forward(model: Any, tokens: Tensor, attention: Tensor, positions: Tensor, ca
 
 
 class Plain:
-    """Rows that begin together, in the cache that transformers has for the model: for any model, and slower."""
+    """Rows that begin together, in the cache that transformers has for the model: for any model,
+    and slower.
+    """
 
     def __init__(self, model: Any) -> None:
         self.model = model

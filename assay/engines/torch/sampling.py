@@ -13,7 +13,8 @@ GOLDEN, FIRST, SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECC
 def uniforms(keys: Tensor, ages: Tensor) -> Tensor:
     """[R] float64 in [0, 1): number `ages` of the streams `keys`, both [R] int64.
 
-    splitmix64 (doi:10.1145/2714064.2660195): equal on every device, and whatever the other rows are.
+    splitmix64 (doi:10.1145/2714064.2660195): equal on every device, and whatever the other rows
+    are.
     """
     mixed = keys + (ages + 1) * GOLDEN
     mixed = (mixed ^ ((mixed >> 30) & (1 << 34) - 1)) * FIRST
@@ -23,15 +24,20 @@ def uniforms(keys: Tensor, ages: Tensor) -> Tensor:
 
 
 def draw(logits: Tensor, sampling: Sampling, chances: Tensor) -> tuple[Tensor, Tensor]:
-    """[R] tokens of `logits` [R, V] float32, and their log-probabilities under the distribution they are drawn from.
+    """[R] tokens of `logits` [R, V] float32, and their log-probabilities under the distribution
+    they are drawn from.
 
-    Row r takes the first token whose cumulative probability exceeds `chances[r]`. Greedy tokens have the
-    log-probability of temperature 1.
+    Row r takes the first token whose cumulative probability exceeds `chances[r]`. Greedy tokens
+    have the log-probability of temperature 1.
     """
     if sampling.temperature == 0:
         tokens = logits.argmax(-1, keepdim=True)
-        return tokens.squeeze(-1), (logits.gather(-1, tokens) - logits.logsumexp(-1, keepdim=True)).squeeze(-1)
-    scaled = narrowed(logits / sampling.temperature if sampling.temperature != 1 else logits, sampling)
+        return tokens.squeeze(-1), (
+            logits.gather(-1, tokens) - logits.logsumexp(-1, keepdim=True)
+        ).squeeze(-1)
+    scaled = narrowed(
+        logits / sampling.temperature if sampling.temperature != 1 else logits, sampling
+    )
     shifted = scaled - scaled.amax(-1, keepdim=True)
     cumulative = shifted.exp().cumsum(-1)
     total = cumulative[:, -1:]
@@ -42,13 +48,17 @@ def draw(logits: Tensor, sampling: Sampling, chances: Tensor) -> tuple[Tensor, T
 
 
 def narrowed(logits: Tensor, sampling: Sampling) -> Tensor:
-    """`logits` [R, V] with -inf outside of the top k, then the nucleus of what is left, then min-p."""
+    """`logits` [R, V] with -inf outside of the top k, then the nucleus of what is left, then
+    min-p.
+    """
     if 0 < sampling.top_k < logits.shape[-1]:
         logits = logits.masked_fill(logits < logits.topk(sampling.top_k).values[:, -1:], -torch.inf)
     if sampling.top_p < 1:
         ordered, order = logits.softmax(-1).sort(dim=-1, descending=True)
         outside = ordered.cumsum(-1) - ordered >= sampling.top_p
-        logits = logits.masked_fill(torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf)
+        logits = logits.masked_fill(
+            torch.zeros_like(outside).scatter(-1, order, outside), -torch.inf
+        )
     if sampling.min_p > 0:
         least = logits.amax(-1, keepdim=True) + torch.tensor(sampling.min_p).log().item()
         logits = logits.masked_fill(logits < least, -torch.inf)

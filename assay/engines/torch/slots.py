@@ -1,6 +1,8 @@
-"""The fast memory of decoding: keys and values of a prompt once for all its rows, each row's own beside them.
+"""The fast memory of decoding: keys and values of a prompt once for all its rows, each row's own
+beside them.
 
-Behind the calls of transformers' Cache and of its attention, so that every model that keeps to them can be used.
+Behind the calls of transformers' Cache and of its attention, so that every model that keeps to them
+can be used.
 """
 
 from __future__ import annotations
@@ -64,7 +66,9 @@ class Layer:
     """Keys and values of one layer: of prompts [N, H, P, D], and of rows [R, H, T, D]."""
 
     def __init__(self, keys: Tensor, values: Tensor, room: Room) -> None:
-        self.prompts = [_widened(like[:0], room.prompts, room.prompt_width) for like in (keys, values)]
+        self.prompts = [
+            _widened(like[:0], room.prompts, room.prompt_width) for like in (keys, values)
+        ]
         self.own = [_widened(like[:0], room.rows, room.own_width) for like in (keys, values)]
 
     def widen(self, room: Room) -> None:
@@ -79,7 +83,9 @@ class Layer:
             kept[rows, :, step.ages] = new[:, :, 0].to(kept.dtype)
 
     def attend(self, query: Tensor, scaling: float, step: Step, bias: Tensor) -> Tensor:
-        """[R, 1, heads, D] of `query` [R, heads, 1, D]. Rows of a prompt go through its keys together."""
+        """[R, 1, heads, D] of `query` [R, heads, 1, D]. Rows of a prompt go through its keys
+        together.
+        """
         rows, heads, _, size = query.shape
         (prompts, groups), narrow, width = step.lanes.shape, step.prompt_width, step.own_width
         prompt_keys, prompt_values = (kept[:prompts, :, :narrow] for kept in self.prompts)
@@ -97,12 +103,16 @@ class Layer:
         of_prompt = apart(together(asked) @ prompt_keys.transpose(-1, -2))
         scores = torch.cat([of_prompt, asked @ keys.transpose(-1, -2)], dim=-1).float()
         weights = scores.add_(bias).softmax(-1).to(keys.dtype)
-        seen = apart(together(weights[..., :narrow]) @ prompt_values) + weights[..., narrow:] @ values
+        seen = (
+            apart(together(weights[..., :narrow]) @ prompt_values) + weights[..., narrow:] @ values
+        )
         return seen.reshape(rows, 1, heads, -1).to(query.dtype)
 
 
 def _widened(kept: Tensor, rows: int, width: int) -> Tensor:
-    """[rows, H, width, D] with `kept` in its corner, in float32 on a CPU, where bf16 attention is slower."""
+    """[rows, H, width, D] with `kept` in its corner, in float32 on a CPU, where bf16 attention is
+    slower.
+    """
     dtype = torch.float32 if kept.device.type == "cpu" else kept.dtype
     wide = torch.zeros((rows, kept.shape[1], width, kept.shape[3]), dtype=dtype, device=kept.device)
     if len(kept):
@@ -131,7 +141,8 @@ class Slots:
         self.layout: tuple[Tensor, Tensor, Tensor] | None = None
 
     def add(self, prompts: Sequence[Prompt], prompt_tokens: int, own_tokens: int) -> Tensor:
-        """[R, V] logits of the first tokens of new rows, one for each of `prompts`; each is read once.
+        """[R, V] logits of the first tokens of new rows, one for each of `prompts`; each is read
+        once.
 
         No prompt is longer than `prompt_tokens`, and no row gets more than `own_tokens`.
         """
@@ -154,42 +165,65 @@ class Slots:
         return torch.stack([self.first[places[prompt]] for prompt in prompts])
 
     def _make_room(self, rows: int, prompts: int, prompt_tokens: int, own_tokens: int) -> None:
-        """For so many more rows and prompts; a half more than that where there was not enough, not to move often."""
+        """For so many more rows and prompts; a half more than that where there was not enough, not
+        to move often.
+        """
         old, rows, prompts = self.room, len(self.homes) + rows, len(self.prompts) + prompts
         self.room = Room(
             old.rows if rows <= old.rows else self.size(max(rows, old.rows * 3 // 2)),
-            old.prompts if prompts <= old.prompts else self.size(max(prompts, old.prompts * 3 // 2)),
+            old.prompts
+            if prompts <= old.prompts
+            else self.size(max(prompts, old.prompts * 3 // 2)),
             max(old.prompt_width, self.width(prompt_tokens)),
             max(old.own_width, self.width(own_tokens)),
         )
         if self.room != old:
             for layer in self.layers:
                 layer.widen(self.room)
-            self.graphs = Graphs(self._forward) if self.graphs else None  # a recording knows places in memory
+            self.graphs = (
+                Graphs(self._forward) if self.graphs else None
+            )  # a recording knows places in memory
 
     def drop(self, gone: Sequence[int], awaited: Prompt | None) -> list[int]:
-        """Let rows go, and prompts that neither rows nor `awaited` need. Says which row is now at each place."""
-        order = self._close([layer.own for layer in self.layers], len(self.homes), gone, max(self.ages) + 1)
+        """Let rows go, and prompts that neither rows nor `awaited` need. Says which row is now at
+        each place.
+        """
+        order = self._close(
+            [layer.own for layer in self.layers], len(self.homes), gone, max(self.ages) + 1
+        )
         self.homes, self.ages = ([them[row] for row in order] for them in (self.homes, self.ages))
-        needed = {*self.homes, *(place for place, prompt in enumerate(self.prompts) if prompt == awaited)}
+        needed = {
+            *self.homes,
+            *(place for place, prompt in enumerate(self.prompts) if prompt == awaited),
+        }
         unneeded = [place for place in range(len(self.prompts)) if place not in needed]
         kept = self._close(
-            [layer.prompts for layer in self.layers], len(self.prompts), unneeded, self.room.prompt_width
+            [layer.prompts for layer in self.layers],
+            len(self.prompts),
+            unneeded,
+            self.room.prompt_width,
         )
-        self.prompts, self.first = [self.prompts[old] for old in kept], [self.first[old] for old in kept]
+        self.prompts, self.first = (
+            [self.prompts[old] for old in kept],
+            [self.first[old] for old in kept],
+        )
         moved = {old: new for new, old in enumerate(kept)}
         self.homes = [moved[home] for home in self.homes]
         self.layout = None
         return order
 
-    def _close(self, layers: Sequence[list[Tensor]], count: int, gone: Sequence[int], width: int) -> list[int]:
+    def _close(
+        self, layers: Sequence[list[Tensor]], count: int, gone: Sequence[int], width: int
+    ) -> list[int]:
         """Move what stands last into the holes."""
         left, lost = count - len(gone), set(gone)
         holes = [place for place in gone if place < left]
         movers = [place for place in range(left, count) if place not in lost]
         order = list(range(left))
         if holes:
-            to, source = (torch.tensor(places, device=self.model.device) for places in (holes, movers))
+            to, source = (
+                torch.tensor(places, device=self.model.device) for places in (holes, movers)
+            )
             for tensor in (tensor for layer in layers for tensor in layer):
                 tensor[to, :, :width] = tensor[source, :, :width]
             for hole, mover in zip(holes, movers, strict=True):
@@ -221,7 +255,9 @@ class Slots:
         lanes = [group + [0] * (wide - len(group)) for group in members]
         lanes += [[0] * wide] * (self.size(len(lanes)) - len(lanes))
         lengths = [len(self.prompts[home]) for home in self.homes] + [0] * (rows - len(self.homes))
-        return tuple(torch.tensor(them, device=self.model.device) for them in (lengths, lanes, back))  # type: ignore[return-value]
+        return tuple(
+            torch.tensor(them, device=self.model.device) for them in (lengths, lanes, back)
+        )  # type: ignore[return-value]
 
     def _forward(self, step: Step) -> Tensor:
         view = _View(self.layers, step)
@@ -241,23 +277,33 @@ class Slots:
 
 
 class _View:
-    """The memory during one step, as a model sees it: what it gets back for keys and values is `_Seen`."""
+    """The memory during one step, as a model sees it: what it gets back for keys and values is
+    `_Seen`.
+    """
 
     def __init__(self, layers: Sequence[Layer], step: Step) -> None:
         self.layers = layers
         self.now = step
         self.attended = 0
         device = step.tokens.device
-        columns = [torch.arange(width, device=device) for width in (step.prompt_width, step.own_width)]
+        columns = [
+            torch.arange(width, device=device) for width in (step.prompt_width, step.own_width)
+        ]
         hidden = [columns[0] >= step.lengths.unsqueeze(-1), columns[1] > step.ages.unsqueeze(-1)]
         both = torch.cat(hidden, dim=-1)
-        self.bias = torch.zeros(both.shape, device=device).masked_fill_(both, -torch.inf)[:, None, None]
+        self.bias = torch.zeros(both.shape, device=device).masked_fill_(both, -torch.inf)[
+            :, None, None
+        ]
 
-    def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[_Seen, _Seen]:
+    def update(
+        self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[_Seen, _Seen]:
         self.layers[layer_idx].write(keys, values, self.now)
         return (seen := _Seen(self, self.layers[layer_idx])), seen
 
-    def attend(self, number: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+    def attend(
+        self, number: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
+    ) -> Tensor:
         """[R, A * D] for steps that go without transformers."""
         self.layers[number].write(key, value, self.now)
         return self.layers[number].attend(query, scaling, self.now, self.bias).flatten(1)
@@ -272,7 +318,9 @@ class _Seen:
     layer: Layer
 
 
-def attend(module: Any, query: Tensor, key: _Seen, value: _Seen, *_: Any, **named: Any) -> tuple[Tensor, None]:
+def attend(
+    module: Any, query: Tensor, key: _Seen, value: _Seen, *_: Any, **named: Any
+) -> tuple[Tensor, None]:
     """An attention of transformers: one query for each row, through a `_View`."""
     if query.shape[2] != 1 or any(named.get(name) is not None for name in UNKNOWN):
         raise NotImplementedError("an attention that slots do not know")

@@ -14,9 +14,11 @@ from assay.engines.base import Sampling
 from assay.errors import SettingsError
 
 CONNECT, CALL = 30.0, 900.0
-"""Seconds to be connected, and for a call that is no completion: those take as long as they take."""
+"""Seconds to be connected, and for a call that is no completion: those take as long as they
+take."""
 PULSE = 3.0
-"""Seconds between looks at a server that has not answered: one whose core is dead may keep its connections for ever."""
+"""Seconds between looks at a server that has not answered: one whose core is dead may keep its
+connections for ever."""
 KEPT = 2.0
 """Seconds that an unused connection is kept; the server closes it after 5."""
 
@@ -40,7 +42,8 @@ class Piece:
 class Client:
     """Calls of one server, at `url`, or behind the socket `socket`.
 
-    Each raises LostError when the server does not answer or has failed, SettingsError for what it refuses.
+    Each raises LostError when the server does not answer or has failed, SettingsError for what it
+    refuses.
     """
 
     def __init__(self, url: str, socket: str | None = None, places: int = 100) -> None:
@@ -73,12 +76,19 @@ class Client:
         return await asyncio.shield(self._look)
 
     async def write(
-        self, model: str | None, prompt: Sequence[int], sampling: Sampling, stops: Sequence[int], words: Sequence[str]
+        self,
+        model: str | None,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        stops: Sequence[int],
+        words: Sequence[str],
     ) -> Piece:
         """Continue `prompt`, up to one of the tokens `stops` or the strings `words`."""
         asked = {
-            "max_tokens": sampling.max_tokens, "temperature": sampling.temperature, "top_p": sampling.top_p,
-            "top_k": sampling.top_k, "min_p": sampling.min_p, "logprobs": 0, "stop_token_ids": list(stops),
+            "max_tokens": sampling.max_tokens, "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k, "min_p": sampling.min_p, "logprobs": 0,
+            "stop_token_ids": list(stops),
             "stop": list(words), "detokenize": bool(words),
         }  # fmt: skip
         choice = (await self._generate(model, prompt, asked, wait=None))["choices"][0]
@@ -87,34 +97,61 @@ class Client:
         weights = [span["version"] for span in spans for _ in range(span["start"], span["end"])]
         logprobs = [float(one["logprob"]) for one in found]
         if not len(tokens) == len(logprobs) == len(weights):
-            raise LostError(f"{len(tokens)} tokens have {len(logprobs)} log-probabilities and {len(weights)} versions")
+            raise LostError(
+                f"{len(tokens)} tokens have {len(logprobs)} log-probabilities and {len(weights)}"
+                " versions"
+            )
         return Piece(tokens, logprobs, weights, choice["finish_reason"])
 
     async def score(self, model: str | None, prompt: Sequence[int], token: int) -> float:
-        """The log-probability of `token` behind `prompt`, with the keys and values that are cached."""
-        other = (token + 1) % max(prompt)  # of what is asked for the last is left out: the token drawn comes first
-        asked = {"max_tokens": 1, "logprobs": 2, "logprob_token_ids": [token, other], "detokenize": False}
+        """The log-probability of `token` behind `prompt`, with the keys and values that are
+        cached.
+        """
+        other = (token + 1) % max(
+            prompt
+        )  # of what is asked for the last is left out: the token drawn comes first
+        asked = {
+            "max_tokens": 1,
+            "logprobs": 2,
+            "logprob_token_ids": [token, other],
+            "detokenize": False,
+        }
         choice = (await self._generate(model, prompt, asked))["choices"][0]
-        found = {one["token_id"]: one["logprob"] for one in choice["logprobs"]["content"][0]["top_logprobs"]}
+        found = {
+            one["token_id"]: one["logprob"]
+            for one in choice["logprobs"]["content"][0]["top_logprobs"]
+        }
         return float(found[token])
 
     async def _generate(
-        self, model: str | None, prompt: Sequence[int], sampling: dict[str, Any], wait: float | None = CALL
+        self,
+        model: str | None,
+        prompt: Sequence[int],
+        sampling: dict[str, Any],
+        wait: float | None = CALL,
     ) -> dict[str, Any]:
         asked = {"token_ids": list(prompt), "sampling_params": {"ignore_eos": True, **sampling}}
-        found = await self.call("/inference/v1/generate", asked | ({"model": model} if model else {}), wait)
+        found = await self.call(
+            "/inference/v1/generate", asked | ({"model": model} if model else {}), wait
+        )
         return dict(found)
 
     async def _asked(self, verb: str, path: str, body: Any, timeout: Any) -> Any:
-        """The answer; asked on another connection where the server had hung up on one that was kept for too long."""
+        """The answer; asked on another connection where the server had hung up on one that was kept
+        for too long.
+        """
         try:
             return await self._http.request(verb, path, json=body, timeout=timeout)
         except httpx2.RemoteProtocolError:
             return await self._http.request(verb, path, json=body, timeout=timeout)
 
-    async def call(self, path: str, body: Any = None, wait: float | None = CALL, verb: str = "POST") -> Any:
+    async def call(
+        self, path: str, body: Any = None, wait: float | None = CALL, verb: str = "POST"
+    ) -> Any:
         """What the answer says, if it is JSON."""
-        asking = asyncio.create_task(self._asked(verb, path, body, httpx2.Timeout(wait, connect=CONNECT)))
+        asking = asyncio.create_task(
+            self._asked(verb, path, body, httpx2.Timeout(wait, connect=CONNECT))
+        )
         try:
             while not (await asyncio.wait([asking], timeout=PULSE))[0]:
                 if not await self._is_there():
@@ -127,5 +164,7 @@ class Client:
         if answer.status_code == 404 or answer.is_server_error:
             raise LostError(f"{path} answers {answer.status_code}: {answer.text[:300]}")
         if not answer.is_success:
-            raise SettingsError(f"the vLLM server refuses {path} with {answer.status_code}: {answer.text[:500]}")
+            raise SettingsError(
+                f"the vLLM server refuses {path} with {answer.status_code}: {answer.text[:500]}"
+            )
         return answer.json() if "json" in answer.headers.get("content-type", "") else None

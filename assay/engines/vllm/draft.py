@@ -29,7 +29,8 @@ class Draft:
     def add(self, piece: Piece, versions: Sequence[int]) -> None:
         """Go on with a piece, whose tokens were drawn by `versions`.
 
-        A server looks for stop strings in what it wrote itself: one that begins in the piece before is found here.
+        A server looks for stop strings in what it wrote itself: one that begins in the piece before
+        is found here.
         """
         self.tokens += piece.tokens
         self.logprobs += piece.logprobs
@@ -49,7 +50,9 @@ class Draft:
         if self.ended is None:
             return None
         text = cut_at(self.chat.text(self.tokens), self.request.stop)
-        return Completion(text, tuple(self.tokens), tuple(self.logprobs), self.ended, tuple(self.versions))
+        return Completion(
+            text, tuple(self.tokens), tuple(self.logprobs), self.ended, tuple(self.versions)
+        )
 
     def _stopped_by(self, count: int) -> bool:
         """Whether the first `count` tokens hold a stop string."""

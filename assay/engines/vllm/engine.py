@@ -1,8 +1,9 @@
 """Completions by one or more vLLM servers that get new weights while they write.
 
-What is being written when weights come is finished with the old ones first; or interrupted, and asked for again with
-the tokens so far behind the prompt. vLLM can also freeze it and go on (`/pause?mode=keep`): as exact and as fast with
-full weights in 0.32.0, but a request that is kept asks for the old adapter.
+What is being written when weights come is finished with the old ones first; or interrupted, and
+asked for again with the tokens so far behind the prompt. vLLM can also freeze it and go on
+(`/pause?mode=keep`): as exact and as fast with full weights in 0.32.0, but a request that is kept
+asks for the old adapter.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
 DEATHS = 3
 """A server that dies so often without having written anything in between is given up."""
 STICKY = 64
-"""Completions that a server may have more than another, for the sake of a prompt that it has read."""
+"""Completions that a server may have more than another, for the sake of a prompt that it has
+read."""
 log = logging.getLogger(__name__)
 
 
@@ -72,7 +74,8 @@ class Server:
     prompts: Counter[tuple[int, ...]] = field(default_factory=Counter)
     """Their prompts."""
     up: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when it writes with the current weights, or never will again: then there is a `failure`."""
+    """Set when it writes with the current weights, or never will again: then there is a
+    `failure`."""
     model: str | None = None
     """What it calls them."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -105,14 +108,24 @@ class VllmEngine:
     Draws have no seeds: they depend on what else a server writes at that moment.
     """
 
-    def __init__(self, policy: Policy, settings: EngineSettings, transport: Transport, folder: Path, seed: int) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        settings: EngineSettings,
+        transport: Transport,
+        folder: Path,
+        seed: int,
+    ) -> None:
         self.places = 0
         self.numbers: Metrics = {}
-        """Of the last load: what the probe found, and seconds; how often servers were started again since the first."""
+        """Of the last load: what the probe found, and seconds; how often servers were started again
+        since the first."""
         self._policy = policy
         self._settings = settings
         usual = "finish" if policy.device.type == "cpu" else "interrupt"
-        self._finishes = (usual if settings.unfinished == "auto" else settings.unfinished) == "finish"
+        self._finishes = (
+            usual if settings.unfinished == "auto" else settings.unfinished
+        ) == "finish"
         self._transport = transport
         self._folder = folder
         self._seed = seed
@@ -127,7 +140,8 @@ class VllmEngine:
         self.places += PLACES
 
     async def load(self, policy: Policy, version: int) -> None:
-        """Write with the weights of `policy` from now on; they are packed before anything is interrupted.
+        """Write with the weights of `policy` from now on; they are packed before anything is
+        interrupted.
 
         Raises MachineError when a server does not come to write with them.
         """
@@ -139,7 +153,10 @@ class VllmEngine:
         probe = await asyncio.to_thread(make_probe, policy)
         packed = time.perf_counter()
         old, dtype = self._weights, dtype_of(policy, self._settings)
-        self._policy, self._weights = policy, Weights(version, f"{self._name}:{version}", folder, probe, dtype)
+        self._policy, self._weights = (
+            policy,
+            Weights(version, f"{self._name}:{version}", folder, probe, dtype),
+        )
         (self._folder / CURRENT).unlink(missing_ok=True)
         (self._folder / CURRENT).symlink_to(folder)
         for server in self._servers:
@@ -154,7 +171,9 @@ class VllmEngine:
         }
 
     async def write(self, request: Request, sampling: Sampling) -> Completion:
-        """One completion. Raises MachineError when servers keep dying, SettingsError when they refuse the request."""
+        """One completion. Raises MachineError when servers keep dying, SettingsError when they
+        refuse the request.
+        """
         chat = self._policy.chat
         draft = Draft(request, sampling.max_tokens, chat)
         while not (completion := draft.completion()):
@@ -194,7 +213,9 @@ class VllmEngine:
                 await asyncio.to_thread(server.process.stop)
 
     def _version(self, name: str) -> int:
-        """Raises LostError for weights that this engine has not given: the server was started anew by others."""
+        """Raises LostError for weights that this engine has not given: the server was started anew
+        by others.
+        """
         whose, _, version = name.rpartition(":")
         if whose != self._name:
             raise LostError(f"it writes with weights called {name!r}")
@@ -211,7 +232,9 @@ class VllmEngine:
             await self._bring_up(server)
 
     async def _bring_up(self, server: Server) -> float:
-        """Return when it writes with the current weights: the largest difference that the probe has found."""
+        """Return when it writes with the current weights: the largest difference that the probe has
+        found.
+        """
         async with server.lock:
             server.up.clear()
             try:
@@ -234,14 +257,22 @@ class VllmEngine:
                 raise
 
     async def _start(self, server: Server) -> None:
-        """Start it (again), or wait until others have. Raises MachineError when that leads nowhere."""
+        """Start it (again), or wait until others have. Raises MachineError when that leads
+        nowhere.
+        """
         if server.deaths >= (DEATHS if server.probed else 1):
-            words = f"; {server.process.last_words()}" if server.process else f" at {server.client.url}"
-            raise MachineError(f"a vLLM server is lost, {server.deaths} in a row: {server.why}{words}")
+            words = (
+                f"; {server.process.last_words()}" if server.process else f" at {server.client.url}"
+            )
+            raise MachineError(
+                f"a vLLM server is lost, {server.deaths} in a row: {server.why}{words}"
+            )
         if server.process:
             await asyncio.to_thread(server.process.stop)
             number = self._servers.index(server)
-            await server.process.start(server.client, derive(self._seed, "vllm", number, self._restarts))
+            await server.process.start(
+                server.client, derive(self._seed, "vllm", number, self._restarts)
+            )
             self._restarts += bool(server.probed)
         else:
             deadline = time.monotonic() + START_SECONDS
@@ -252,7 +283,9 @@ class VllmEngine:
         server.lost = False
 
     async def _give(self, server: Server, weights: Weights) -> float:
-        """Interrupt what it writes, or let it finish; give it `weights`, and prove that it has them."""
+        """Interrupt what it writes, or let it finish; give it `weights`, and prove that it has
+        them.
+        """
         client, probe = server.client, weights.probe
         while server.writing and self._finishes:
             await asyncio.sleep(0.01)
@@ -265,7 +298,10 @@ class VllmEngine:
             raise LostError("its cache of the old weights' keys and values cannot be emptied")
         await client.call("/update_weight_version", {"new_version": weights.name})
         await client.call("/resume")
-        scores = (client.score(server.model, probe.tokens[:length], probe.tokens[length]) for length in probe.prefixes)
+        scores = (
+            client.score(server.model, probe.tokens[:length], probe.tokens[length])
+            for length in probe.prefixes
+        )
         found = await asyncio.gather(*scores)
         difference = probe.check(found, server.probed, weights.dtype)
         server.probed = probe, found
@@ -273,23 +309,33 @@ class VllmEngine:
 
 
 @contextlib.asynccontextmanager
-async def open_vllm(policy: Policy, settings: EngineSettings, logs: Path, seed: int) -> AsyncIterator[VllmEngine]:
-    """An engine for `policy`. Its server starts at the first load, with its log in the folder `logs`.
+async def open_vllm(
+    policy: Policy, settings: EngineSettings, logs: Path, seed: int
+) -> AsyncIterator[VllmEngine]:
+    """An engine for `policy`. Its server starts at the first load, with its log in the folder
+    `logs`.
 
-    Raises SettingsError for what vLLM cannot serve; a load raises MachineError when no server comes up.
+    Raises SettingsError for what vLLM cannot serve; a load raises MachineError when no server comes
+    up.
     """
     full: Transport = Nccl() if settings.weights == "nccl" else Files()
     transport = Adapter() if hasattr(policy.model, "peft_config") else full
-    shared = settings.handover or ("/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir())
+    shared = settings.handover or (
+        "/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()
+    )
     if not Path(shared).is_dir():
-        raise SettingsError(f"engine.handover = {shared!r} is no folder; make it, or leave the setting out")
+        raise SettingsError(
+            f"engine.handover = {shared!r} is no folder; make it, or leave the setting out"
+        )
     folder = Path(tempfile.mkdtemp(prefix="assay-", dir=Path(shared).resolve()))
     engine = VllmEngine(policy, settings, transport, folder, seed)
     try:
         for url in settings.servers:
             engine.add(Client(url, places=PLACES))
         if not settings.servers:
-            launch = plan(policy, settings, transport.arguments(policy, folder), folder, logs / "vllm.log")
+            launch = plan(
+                policy, settings, transport.arguments(policy, folder), folder, logs / "vllm.log"
+            )
             process = Process(launch, 0)
             engine.add(Client("http://vllm", str(process.socket), PLACES), process)
         yield engine
@@ -301,7 +347,9 @@ async def open_vllm(policy: Policy, settings: EngineSettings, logs: Path, seed: 
 
 
 def _reluctance(prompt: tuple[int, ...], server: Server) -> tuple[bool, int]:
-    """Servers that write come first, then those with the least to do; one that has read the prompt may have more."""
+    """Servers that write come first, then those with the least to do; one that has read the prompt
+    may have more.
+    """
     return not server.up.is_set(), server.busy - (STICKY if prompt in server.prompts else 0)
 
 

@@ -1,4 +1,6 @@
-"""Proves that a server writes with the weights it was given: it and the policy score the same tokens."""
+"""Proves that a server writes with the weights it was given: it and the policy score the same
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
     from assay.policy.load import Policy
 
 PREFIXES = range(9, 145, 9)
-"""Lengths of what is scored: the cache is shared in blocks of 16, on a CPU of 128, and a stale one must be seen too."""
+"""Lengths of what is scored: the cache is shared in blocks of 16, on a CPU of 128, and a stale one
+must be seen too."""
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
 """Largest difference of a log-probability in nats, by the type of the server's weights."""
 MOVED = {"float32": 1e-5, "bfloat16": 1e-3}
@@ -32,19 +35,30 @@ class Probe:
     expected: tuple[float, ...]
     """[N] log-probabilities."""
 
-    def check(self, found: Sequence[float], before: tuple[Probe, Sequence[float]] | None, dtype: str) -> float:
-        """The largest difference of the server's numbers `found` [N]; `before` has those of the weights before these.
+    def check(
+        self, found: Sequence[float], before: tuple[Probe, Sequence[float]] | None, dtype: str
+    ) -> float:
+        """The largest difference of the server's numbers `found` [N]; `before` has those of the
+        weights before these.
 
-        Raises MachineError when it is too large, or when the policy's numbers have moved and the server's have not.
+        Raises MachineError when it is too large, or when the policy's numbers have moved and the
+        server's have not.
         """
         largest = _largest(found, self.expected)
         if largest > TOLERANCE[dtype]:
             raise MachineError(
-                f"the server still writes with other weights: a log-probability is {largest:.2g} nats off the "
-                f"policy's ({TOLERANCE[dtype]:g} allowed); does it serve the same model, in {dtype}, to this run alone?"
+                f"the server still writes with other weights: a log-probability is {largest:.2g}"
+                f" nats off the policy's ({TOLERANCE[dtype]:g} allowed); does it serve the same"
+                f" model, in {dtype}, to this run alone?"
             )
-        if before and _largest(before[0].expected, self.expected) > MOVED[dtype] and list(found) == list(before[1]):
-            raise MachineError("the server still writes with other weights: the policy has moved, and it has not")
+        if (
+            before
+            and _largest(before[0].expected, self.expected) > MOVED[dtype]
+            and list(found) == list(before[1])
+        ):
+            raise MachineError(
+                "the server still writes with other weights: the policy has moved, and it has not"
+            )
         return largest
 
 
@@ -55,7 +69,9 @@ def make_probe(policy: Policy) -> Probe:
     from assay.policy.forward import forward
     from assay.types import Batch
 
-    prefixes = tuple(length for length in PREFIXES if length < (policy.context or max(PREFIXES) + 1))
+    prefixes = tuple(
+        length for length in PREFIXES if length < (policy.context or max(PREFIXES) + 1)
+    )
     vocabulary = policy.model.get_input_embeddings().weight.shape[0]
     tokens = tuple(random.Random(0).choices(range(vocabulary), k=prefixes[-1] + 1))
     row = torch.tensor([tokens], device=policy.device)
@@ -66,7 +82,15 @@ def make_probe(policy: Policy) -> Probe:
     policy.model.eval()
     try:
         with torch.no_grad():
-            batch = Batch(row, torch.ones_like(mask), mask, zeros, zeros, zeros[:, :1], torch.zeros_like(row[:, 0]))
+            batch = Batch(
+                row,
+                torch.ones_like(mask),
+                mask,
+                zeros,
+                zeros,
+                zeros[:, :1],
+                torch.zeros_like(row[:, 0]),
+            )
             found: list[float] = forward(policy.model, batch).logprobs[0].tolist()
     finally:
         policy.model.train(was_training)

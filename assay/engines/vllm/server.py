@@ -25,8 +25,13 @@ PLACES = 256
 START_SECONDS = 1800.0
 """A large model on a slow disk takes minutes."""
 HEADS_ON_CPU = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""Sizes of an attention head that vLLM's CPU kernels have; others start, and die of the first request."""
-ENVIRONMENT = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "VLLM_NO_USAGE_STATS": "1"}
+"""Sizes of an attention head that vLLM's CPU kernels have; others start, and die of the first
+request."""
+ENVIRONMENT = {
+    "VLLM_SERVER_DEV_MODE": "1",
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,9 @@ class Launch:
 
 
 class Process:
-    """A server behind a Unix socket, where no other user reaches it; its keeper ends it with this process."""
+    """A server behind a Unix socket, where no other user reaches it; its keeper ends it with this
+    process.
+    """
 
     def __init__(self, launch: Launch, number: int) -> None:
         self.launch = launch
@@ -54,10 +61,17 @@ class Process:
         self.socket.unlink(missing_ok=True)
         self.launch.log.parent.mkdir(parents=True, exist_ok=True)
         command = [*self.launch.command, "--uds", str(self.socket), "--seed", str(seed % 2**31)]
-        keeper = [sys.executable, "-m", "assay.engines.vllm.keeper", str(os.getpid()), str(self.launch.folder)]
+        keeper = [
+            sys.executable,
+            "-m",
+            "assay.engines.vllm.keeper",
+            str(os.getpid()),
+            str(self.launch.folder),
+        ]
         with self.launch.log.open("ab") as log:
             self._keeper = subprocess.Popen(
-                [*keeper, *command], env=os.environ | self.launch.environment, start_new_session=True,
+                [*keeper, *command], env=os.environ | self.launch.environment,
+                start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
         deadline = time.monotonic() + START_SECONDS
@@ -79,8 +93,11 @@ class Process:
         return f"the last line of {self.launch.log} is: {last[:500]}"
 
 
-def plan(policy: Policy, settings: EngineSettings, more: Sequence[str], folder: Path, log: Path) -> Launch:
-    """How a server for `policy` is started; `more` are arguments that the transport of its weights needs.
+def plan(
+    policy: Policy, settings: EngineSettings, more: Sequence[str], folder: Path, log: Path
+) -> Launch:
+    """How a server for `policy` is started; `more` are arguments that the transport of its weights
+    needs.
 
     Raises SettingsError without vLLM, and for a model that its CPU kernels have no attention for.
     """
@@ -90,44 +107,71 @@ def plan(policy: Policy, settings: EngineSettings, more: Sequence[str], folder: 
     on_cpu = policy.device.type == "cpu"
     if on_cpu and width not in HEADS_ON_CPU:
         raise SettingsError(
-            f"engine.name = 'vllm': vLLM on a CPU has no attention for heads of {width}, only of "
-            f"{', '.join(map(str, HEADS_ON_CPU))}; for policy.model = 'tiny' change policy.tiny.width or .heads"
+            f"engine.name = 'vllm': vLLM on a CPU has no attention for heads of {width}, only of"
+            f" {', '.join(map(str, HEADS_ON_CPU))}; for policy.model = 'tiny' change"
+            " policy.tiny.width or .heads"
         )
     _check_vllm(python)
     longest = min(policy.context or settings.tokens, settings.tokens)
     arguments = [
         "--dtype", dtype_of(policy, settings), "--max-model-len", longest, "--max-num-seqs", PLACES,
-        "--kv-cache-memory-bytes", settings.tokens * _bytes_a_token(config, dtype_of(policy, settings)),
-        "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm", "--enable-scale-out",
+        "--kv-cache-memory-bytes", settings.tokens * _bytes_a_token(config, dtype_of(policy,
+        settings)),
+        "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm",
+        "--enable-scale-out",
         "--disable-uvicorn-access-log", *(["--enforce-eager"] if on_cpu else []),
     ]  # fmt: skip
-    command = (python, "-m", "vllm.entrypoints.openai.api_server", *map(str, arguments), *more, *settings.arguments)
-    eager = {"TORCHDYNAMO_DISABLE": "1"} if on_cpu else {}  # or the first request is compiled for, 15 seconds
+    command = (
+        python,
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        *map(str, arguments),
+        *more,
+        *settings.arguments,
+    )
+    eager = (
+        {"TORCHDYNAMO_DISABLE": "1"} if on_cpu else {}
+    )  # or the first request is compiled for, 15 seconds
     return Launch(command, ENVIRONMENT | eager, folder, log)
 
 
 def dtype_of(policy: Policy, settings: EngineSettings) -> str:
     """The type of the servers' weights: `float32` or `bfloat16`."""
-    return "bfloat16" if settings.dtype == "bfloat16" else str(policy.model.dtype).removeprefix("torch.")
+    return (
+        "bfloat16"
+        if settings.dtype == "bfloat16"
+        else str(policy.model.dtype).removeprefix("torch.")
+    )
 
 
 def _check_vllm(python: str) -> None:
     code = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
     found = None
     with contextlib.suppress(OSError):
-        found = subprocess.run([python, "-c", code], check=False, stderr=subprocess.DEVNULL).returncode
+        found = subprocess.run(
+            [python, "-c", code], check=False, stderr=subprocess.DEVNULL
+        ).returncode
     if found != 0:
         raise SettingsError(
-            f"engine.name = 'vllm', but {python!r} has no vLLM: pip install 'assay[vllm]', or give the interpreter of "
-            "an environment that has it as engine.python, or the URLs of running servers as engine.servers"
+            f"engine.name = 'vllm', but {python!r} has no vLLM: pip install 'assay[vllm]', or give"
+            " the interpreter of an environment that has it as engine.python, or the URLs of"
+            " running servers as engine.servers"
         )
 
 
 def _head(config: Any) -> int:
-    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    return int(
+        getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    )
 
 
 def _bytes_a_token(config: Any, dtype: str) -> int:
     """Of keys and values in the cache."""
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return 2 * int(config.num_hidden_layers) * int(heads) * _head(config) * (4 if dtype == "float32" else 2)
+    return (
+        2
+        * int(config.num_hidden_layers)
+        * int(heads)
+        * _head(config)
+        * (4 if dtype == "float32" else 2)
+    )

@@ -1,9 +1,11 @@
-"""Drills: small generated functions over numbers, words and characters; the task set that needs no download.
+"""Drills: small generated functions over numbers, words and characters; the task set that needs no
+download.
 
-Four splits. `train` holds compositions of one to three stages. `test` holds compositions of a filter and a map that
-never occur together in train, though each occurs with others. `longer` has one more stage than any of train, and
-`more` others as long as those, to learn from. The demonstrations of train and more are wordy
-and partly wrong, as real data are: reinforcement has something to mend.
+Four splits. `train` holds compositions of one to three stages. `test` holds compositions of a
+filter and a map that never occur together in train, though each occurs with others. `longer` has
+one more stage than any of train, and `more` others as long as those, to learn from. The
+demonstrations of train and more are wordy and partly wrong, as real data are: reinforcement has
+something to mend.
 """
 
 from __future__ import annotations
@@ -15,7 +17,15 @@ from itertools import combinations, permutations, product
 from typing import Any
 
 from assay.tasks import require_split, task_set
-from assay.tasks.drills.composition import STYLES, Composition, lacking_a_stage, near_misses, prompt, run, short
+from assay.tasks.drills.composition import (
+    STYLES,
+    Composition,
+    lacking_a_stage,
+    near_misses,
+    prompt,
+    run,
+    short,
+)
 from assay.tasks.drills.operations import FAMILIES
 from assay.types import Check, Task
 
@@ -27,7 +37,8 @@ DEMONSTRATIONS = 2
 HELD_OUT_SHARE = 0.18
 """Of the pairs of a filter and a map: those kept for `test`."""
 DOUBLES, LONGER, MORE = 50, 100, 1000
-"""Compositions of two filters, and of two maps, in `train`; compositions in `longer`; at most in `more`."""
+"""Compositions of two filters, and of two maps, in `train`; compositions in `longer`; at most in
+`more`."""
 CHECKS, VISIBLE = 5, 2
 """Per task; a visible one may be shown to the model when it failed."""
 TRIAL_INPUTS = 16
@@ -35,10 +46,17 @@ TRIAL_INPUTS = 16
 
 @task_set
 def drills(split: str = "train") -> Iterator[Task]:
-    """Generated one-function problems, no download needed. Splits: train, test (new pairs), longer, more (as long)."""
+    """Generated one-function problems, no download needed. Splits: train, test (new pairs), longer,
+    more (as long).
+    """
     require_split("drills", split, ("train", "test", "longer", "more"))
     for n, drill in enumerate(_splits()[split]):
-        yield _task(f"drills/{split}/{n}", drill, random.Random(SEED + n), demonstrated=split in DEMONSTRATED)
+        yield _task(
+            f"drills/{split}/{n}",
+            drill,
+            random.Random(SEED + n),
+            demonstrated=split in DEMONSTRATED,
+        )
 
 
 @cache
@@ -53,24 +71,43 @@ def _splits() -> dict[str, list[Composition]]:
             drill = Composition(family, (keep,), (change,), fold)
             (test if (keep, change) in held_out else train).append(drill)
         train += [Composition(family, (), (), fold) for fold in family.folds]
-        train += [Composition(family, (keep,), (), fold) for keep, fold in product(family.filters, family.folds)]
-        train += [Composition(family, (), (change,), fold) for change, fold in product(family.maps, family.folds)]
+        train += [
+            Composition(family, (keep,), (), fold)
+            for keep, fold in product(family.filters, family.folds)
+        ]
+        train += [
+            Composition(family, (), (change,), fold)
+            for change, fold in product(family.maps, family.folds)
+        ]
     numbers = FAMILIES[0]
     two_filters = list(product(combinations(numbers.filters, 2), numbers.folds))
     two_maps = list(product(permutations(numbers.maps, 2), numbers.folds))
-    train += _sample(draw, DOUBLES, (Composition(numbers, pair, (), fold) for pair, fold in two_filters))
-    train += _sample(draw, DOUBLES, (Composition(numbers, (), pair, fold) for pair, fold in two_maps))
+    train += _sample(
+        draw, DOUBLES, (Composition(numbers, pair, (), fold) for pair, fold in two_filters)
+    )
+    train += _sample(
+        draw, DOUBLES, (Composition(numbers, (), pair, fold) for pair, fold in two_maps)
+    )
     more_filters = [
-        Composition(numbers, pair, (change,), fold) for pair, fold in two_filters for change in numbers.maps
+        Composition(numbers, pair, (change,), fold)
+        for pair, fold in two_filters
+        for change in numbers.maps
     ]
-    more_maps = [Composition(numbers, (keep,), pair, fold) for pair, fold in two_maps for keep in numbers.filters]
+    more_maps = [
+        Composition(numbers, (keep,), pair, fold)
+        for pair, fold in two_maps
+        for keep in numbers.filters
+    ]
     longer = _sample(draw, LONGER // 2, more_filters) + _sample(draw, LONGER // 2, more_maps)
     others = _sample(random.Random(SEED), MORE, more_filters + more_maps)
     more = [drill for drill in others if drill not in longer]
     found = {"train": train, "test": test, "longer": longer, "more": more}
     for drills in found.values():
         draw.shuffle(drills)
-    return {split: [drill for drill in drills if _is_meaningful(drill)] for split, drills in found.items()}
+    return {
+        split: [drill for drill in drills if _is_meaningful(drill)]
+        for split, drills in found.items()
+    }
 
 
 def _sample(draw: random.Random, size: int, drills: Iterable[Composition]) -> list[Composition]:
@@ -80,7 +117,9 @@ def _sample(draw: random.Random, size: int, drills: Iterable[Composition]) -> li
 
 
 def _is_meaningful(drill: Composition) -> bool:
-    """Whether every stage matters on some input (absolute values of positive numbers would not), and inputs do."""
+    """Whether every stage matters on some input (absolute values of positive numbers would not),
+    and inputs do.
+    """
     empty, _, *inputs = _trial_inputs(drill, random.Random(SEED))
     empty_handed = sum(run(drill, given) == run(drill, empty) for given in inputs)
     return 2 * empty_handed <= len(inputs) and all(
@@ -114,7 +153,9 @@ def _task(name: str, drill: Composition, draw: random.Random, *, demonstrated: b
 
 
 def _telling_inputs(drill: Composition, draw: random.Random) -> list[Any]:
-    """The empty input, one element, and those of the rest that tell the drill from most of its near misses."""
+    """The empty input, one element, and those of the rest that tell the drill from most of its near
+    misses.
+    """
     empty, single, *rest = _trial_inputs(drill, draw)
     chosen, alive = [empty, single], list(near_misses(drill))
     while len(chosen) < CHECKS:
@@ -126,6 +167,11 @@ def _telling_inputs(drill: Composition, draw: random.Random) -> list[Any]:
 
 
 def _demonstrations(drill: Composition, inputs: list[Any], draw: random.Random) -> tuple[str, ...]:
-    wrong = [miss for miss in near_misses(drill) if any(_differ(drill, miss, given) for given in inputs)]
+    wrong = [
+        miss for miss in near_misses(drill) if any(_differ(drill, miss, given) for given in inputs)
+    ]
     styles = draw.choices(list(STYLES), list(STYLES.values()), k=DEMONSTRATIONS)
-    return tuple(style(draw.choice(wrong) if wrong and draw.random() < WRONG_SHARE else drill) for style in styles)
+    return tuple(
+        style(draw.choice(wrong) if wrong and draw.random() < WRONG_SHARE else drill)
+        for style in styles
+    )

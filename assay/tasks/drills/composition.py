@@ -1,4 +1,6 @@
-"""A drill is a composition of operations: what it says, what it does, how it is written, how it goes wrong."""
+"""A drill is a composition of operations: what it says, what it does, how it is written, how it
+goes wrong.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ def short(drill: Composition) -> str:
         condition = f" if {_condition(drill)}" if drill.filters else ""
         core = f"{_changed(drill, x)} for {x} in {source}{condition}"
     takes_generator = "({0})" in drill.fold.code and "len({0})" not in drill.fold.code
-    return _function(drill, f"return {drill.fold.code.format(core if takes_generator else f'[{core}]')}")
+    return _function(
+        drill, f"return {drill.fold.code.format(core if takes_generator else f'[{core}]')}"
+    )
 
 
 def steps(drill: Composition) -> str:
@@ -108,17 +112,30 @@ def loop(drill: Composition) -> str:
     if drill.maps_first or not drill.filters:
         inside = change + inside
     head = ["out = []", f"for {x} in {drill.family.argument}:"]
-    return _function(drill, *head, *(f"    {line}" for line in inside), f"return {drill.fold.code.format('out')}")
+    return _function(
+        drill, *head, *(f"    {line}" for line in inside), f"return {drill.fold.code.format('out')}"
+    )
 
 
-STYLES: dict[Callable[[Composition], str], float] = {short: 0.35, steps: 0.15, loop: 0.15, commented: 0.35}
+STYLES: dict[Callable[[Composition], str], float] = {
+    short: 0.35,
+    steps: 0.15,
+    loop: 0.15,
+    commented: 0.35,
+}
 """How a drill may be written, and how often each is drawn for demonstrations."""
 
 
 def _steps(drill: Composition, *, comments: bool) -> tuple[list[str], str]:
     x = drill.family.element
-    keep = [(drill.filters, "kept", f"{x} for {x} in {{0}} if {_condition(drill)}")] if drill.filters else []
-    change = [(drill.maps, "changed", f"{_changed(drill, x)} for {x} in {{0}}")] if drill.maps else []
+    keep = (
+        [(drill.filters, "kept", f"{x} for {x} in {{0}} if {_condition(drill)}")]
+        if drill.filters
+        else []
+    )
+    change = (
+        [(drill.maps, "changed", f"{_changed(drill, x)} for {x} in {{0}}")] if drill.maps else []
+    )
     lines, last = [], drill.family.argument
     for stages, name, core in change + keep if drill.maps_first else keep + change:
         if comments:

@@ -1,4 +1,6 @@
-"""What drills are made of: filters, maps and folds over numbers, words and characters, each with a plausible slip."""
+"""What drills are made of: filters, maps and folds over numbers, words and characters, each with a
+plausible slip.
+"""
 
 from __future__ import annotations
 
@@ -44,16 +46,46 @@ def _stage(phrase: str, code: str, run: Run, slip_code: str, slip_run: Run) -> O
 
 
 NUMBER_FILTERS = (
-    _stage("keep the even numbers", "{0} % 2 == 0", lambda x: x % 2 == 0, "{0} % 2 == 1", lambda x: x % 2 == 1),
-    _stage("keep the odd numbers", "{0} % 2 == 1", lambda x: x % 2 == 1, "{0} % 2 == 0", lambda x: x % 2 == 0),
+    _stage(
+        "keep the even numbers",
+        "{0} % 2 == 0",
+        lambda x: x % 2 == 0,
+        "{0} % 2 == 1",
+        lambda x: x % 2 == 1,
+    ),
+    _stage(
+        "keep the odd numbers",
+        "{0} % 2 == 1",
+        lambda x: x % 2 == 1,
+        "{0} % 2 == 0",
+        lambda x: x % 2 == 0,
+    ),
     _stage("keep the positive numbers", "{0} > 0", lambda x: x > 0, "{0} >= 0", lambda x: x >= 0),
     _stage("keep the negative numbers", "{0} < 0", lambda x: x < 0, "{0} <= 0", lambda x: x <= 0),
     _stage("keep those above 3", "{0} > 3", lambda x: x > 3, "{0} >= 3", lambda x: x >= 3),
     _stage("keep those below 5", "{0} < 5", lambda x: x < 5, "{0} <= 5", lambda x: x <= 5),
-    _stage("keep the multiples of 3", "{0} % 3 == 0", lambda x: x % 3 == 0, "{0} % 3 == 1", lambda x: x % 3 == 1),
-    _stage("drop the multiples of 4", "{0} % 4 != 0", lambda x: x % 4 != 0, "{0} % 4 == 0", lambda x: x % 4 == 0),
+    _stage(
+        "keep the multiples of 3",
+        "{0} % 3 == 0",
+        lambda x: x % 3 == 0,
+        "{0} % 3 == 1",
+        lambda x: x % 3 == 1,
+    ),
+    _stage(
+        "drop the multiples of 4",
+        "{0} % 4 != 0",
+        lambda x: x % 4 != 0,
+        "{0} % 4 == 0",
+        lambda x: x % 4 == 0,
+    ),
     _stage("drop the zeros", "{0} != 0", lambda x: x != 0, "{0} > 0", lambda x: x > 0),
-    _stage("keep those from 1 to 6", "1 <= {0} <= 6", lambda x: 1 <= x <= 6, "1 <= {0} < 6", lambda x: 1 <= x < 6),
+    _stage(
+        "keep those from 1 to 6",
+        "1 <= {0} <= 6",
+        lambda x: 1 <= x <= 6,
+        "1 <= {0} < 6",
+        lambda x: 1 <= x < 6,
+    ),
     _stage("drop those below -2", "{0} >= -2", lambda x: x >= -2, "{0} > -2", lambda x: x > -2),
 )
 NUMBER_MAPS = (
@@ -70,24 +102,78 @@ NUMBER_MAPS = (
 _largest, _smallest = partial(max, default=0), partial(min, default=0)
 NUMBER_FOLDS = (
     _stage("return the sum", "sum({0})", sum, "sum({0}, 1)", lambda xs: sum(xs, 1)),
-    _stage("return the largest or 0", "max({0}, default=0)", _largest, "min({0}, default=0)", _smallest),
-    _stage("return the smallest or 0", "min({0}, default=0)", _smallest, "max({0}, default=0)", _largest),
+    _stage(
+        "return the largest or 0", "max({0}, default=0)", _largest, "min({0}, default=0)", _smallest
+    ),
+    _stage(
+        "return the smallest or 0",
+        "min({0}, default=0)",
+        _smallest,
+        "max({0}, default=0)",
+        _largest,
+    ),
     _stage("count the distinct ones", "len(set({0}))", lambda xs: len(set(xs)), "len({0})", len),
     _stage("return them sorted", "sorted({0})", sorted, "{0}", list),
-    _stage("return them from high to low", "sorted({0})[::-1]", lambda xs: sorted(xs)[::-1], "sorted({0})", sorted),
-    _stage("return them reversed", "{0}[::-1]", lambda xs: xs[::-1], "sorted({0})[::-1]", lambda xs: sorted(xs)[::-1]),
+    _stage(
+        "return them from high to low",
+        "sorted({0})[::-1]",
+        lambda xs: sorted(xs)[::-1],
+        "sorted({0})",
+        sorted,
+    ),
+    _stage(
+        "return them reversed",
+        "{0}[::-1]",
+        lambda xs: xs[::-1],
+        "sorted({0})[::-1]",
+        lambda xs: sorted(xs)[::-1],
+    ),
     _stage("return the list", "{0}", list, "sorted({0})", sorted),
-    _stage("return every second one", "{0}[::2]", lambda xs: xs[::2], "{0}[1::2]", lambda xs: xs[1::2]),
+    _stage(
+        "return every second one", "{0}[::2]", lambda xs: xs[::2], "{0}[1::2]", lambda xs: xs[1::2]
+    ),
 )
 WORD_FILTERS = (
-    _stage("keep words longer than 3", "len({0}) > 3", lambda w: len(w) > 3, "len({0}) >= 3", lambda w: len(w) >= 3),
-    _stage("keep words shorter than 5", "len({0}) < 5", lambda w: len(w) < 5, "len({0}) <= 5", lambda w: len(w) <= 5),
-    _stage("keep words with an e", '"e" in {0}', lambda w: "e" in w, '"e" not in {0}', lambda w: "e" not in w),
-    _stage("drop words with an a", '"a" not in {0}', lambda w: "a" not in w, '"a" in {0}', lambda w: "a" in w),
-    _stage("keep words ending in t", '{0}[-1] == "t"', lambda w: w[-1] == "t", '{0}[0] == "t"', lambda w: w[0] == "t"),
+    _stage(
+        "keep words longer than 3",
+        "len({0}) > 3",
+        lambda w: len(w) > 3,
+        "len({0}) >= 3",
+        lambda w: len(w) >= 3,
+    ),
+    _stage(
+        "keep words shorter than 5",
+        "len({0}) < 5",
+        lambda w: len(w) < 5,
+        "len({0}) <= 5",
+        lambda w: len(w) <= 5,
+    ),
+    _stage(
+        "keep words with an e",
+        '"e" in {0}',
+        lambda w: "e" in w,
+        '"e" not in {0}',
+        lambda w: "e" not in w,
+    ),
+    _stage(
+        "drop words with an a",
+        '"a" not in {0}',
+        lambda w: "a" not in w,
+        '"a" in {0}',
+        lambda w: "a" in w,
+    ),
+    _stage(
+        "keep words ending in t",
+        '{0}[-1] == "t"',
+        lambda w: w[-1] == "t",
+        '{0}[0] == "t"',
+        lambda w: w[0] == "t",
+    ),
 )
 WORD_MAPS = (
-    _stage("uppercase each", "{0}.upper()", lambda w: w.upper(), "{0}.title()", lambda w: w.title()),
+    _stage(
+        "uppercase each", "{0}.upper()", lambda w: w.upper(), "{0}.title()", lambda w: w.title()
+    ),
     _stage("reverse each", "{0}[::-1]", lambda w: w[::-1], "{0}[1:]", lambda w: w[1:]),
     _stage("take first letters", "{0}[0]", lambda w: w[0], "{0}[-1]", lambda w: w[-1]),
     _stage("repeat each twice", "{0} * 2", lambda w: w * 2, "{0} * 3", lambda w: w * 3),
@@ -95,15 +181,33 @@ WORD_MAPS = (
 )
 WORD_FOLDS = (
     _stage("join with dashes", '"-".join({0})', "-".join, '"".join({0})', "".join),
-    _stage("return the total length", 'len("".join({0}))', lambda ws: len("".join(ws)), "len({0})", len),
+    _stage(
+        "return the total length", 'len("".join({0}))', lambda ws: len("".join(ws)), "len({0})", len
+    ),
     _stage("count the distinct ones", "len(set({0}))", lambda ws: len(set(ws)), "len({0})", len),
     _stage("return them sorted", "sorted({0})", sorted, "{0}", list),
-    _stage("return them reversed", "{0}[::-1]", lambda ws: ws[::-1], "sorted({0})[::-1]", lambda ws: sorted(ws)[::-1]),
+    _stage(
+        "return them reversed",
+        "{0}[::-1]",
+        lambda ws: ws[::-1],
+        "sorted({0})[::-1]",
+        lambda ws: sorted(ws)[::-1],
+    ),
 )
 LETTER_FILTERS = (
-    _stage("keep the vowels", '{0} in "aeiou"', lambda c: c in "aeiou", '{0} in "aeio"', lambda c: c in "aeio"),
     _stage(
-        "drop the vowels", '{0} not in "aeiou"', lambda c: c not in "aeiou", '{0} in "aeiou"', lambda c: c in "aeiou"
+        "keep the vowels",
+        '{0} in "aeiou"',
+        lambda c: c in "aeiou",
+        '{0} in "aeio"',
+        lambda c: c in "aeio",
+    ),
+    _stage(
+        "drop the vowels",
+        '{0} not in "aeiou"',
+        lambda c: c not in "aeiou",
+        '{0} in "aeiou"',
+        lambda c: c in "aeiou",
     ),
     _stage("keep the digits", "{0}.isdigit()", str.isdigit, "{0}.isalnum()", str.isalnum),
     _stage("keep the letters", "{0}.isalpha()", str.isalpha, "{0}.isalnum()", str.isalnum),
@@ -125,7 +229,22 @@ LETTER_FOLDS = (
         '"".join(sorted({0}))', lambda cs: "".join(sorted(cs)),
     ),
 )  # fmt: skip
-WORDS = ("ant", "bee", "cat", "deer", "eagle", "goat", "hen", "horse", "mouse", "newt", "owl", "rabbit", "tern", "toad")
+WORDS = (
+    "ant",
+    "bee",
+    "cat",
+    "deer",
+    "eagle",
+    "goat",
+    "hen",
+    "horse",
+    "mouse",
+    "newt",
+    "owl",
+    "rabbit",
+    "tern",
+    "toad",
+)
 LETTERS = "aeiouAEbcdBC0123  "
 
 

@@ -1,4 +1,6 @@
-"""Real servers, from the environment that `make test-vllm` builds; started once for all tests of a kind."""
+"""Real servers, from the environment that `make test-vllm` builds; started once for all tests of a
+kind.
+"""
 
 from __future__ import annotations
 
@@ -58,13 +60,20 @@ class Desk:
     ) -> list[Completion]:
         """All at once, in order."""
         return await asyncio.gather(
-            *(self.engine.write(Request(prompt, n, stop), sampling) for n, prompt in enumerate(prompts))
+            *(
+                self.engine.write(Request(prompt, n, stop), sampling)
+                for n, prompt in enumerate(prompts)
+            )
         )
 
-    def off(self, prompt: tuple[int, ...], completion: Completion, temperature: float = 1.0) -> torch.Tensor:
+    def off(
+        self, prompt: tuple[int, ...], completion: Completion, temperature: float = 1.0
+    ) -> torch.Tensor:
         """[T] how far its log-probabilities are from the policy's."""
         mask = (False,) * len(prompt) + (True,) * len(completion.tokens)
-        batch = to_batch([Sample(tokens=prompt + completion.tokens, mask=mask)], 0, self.policy.device)
+        batch = to_batch(
+            [Sample(tokens=prompt + completion.tokens, mask=mask)], 0, self.policy.device
+        )
         expected = forward(self.policy.model, batch, temperature).logprobs[batch.mask].detach()
         return (expected - torch.tensor(completion.logprobs)).abs()
 
@@ -72,7 +81,9 @@ class Desk:
 @contextmanager
 def at_desk(folder: Path, **changes: Any) -> Iterator[Desk]:
     if not Path(SETTINGS.python).exists():
-        pytest.fail(f"there is no {SETTINGS.python}: make test-vllm builds it, ASSAY_VLLM names another")
+        pytest.fail(
+            f"there is no {SETTINGS.python}: make test-vllm builds it, ASSAY_VLLM names another"
+        )
     policy = tiny_policy(folder, **changes)
     loop = asyncio.new_event_loop()
     opened = open_vllm(policy, SETTINGS, folder, 0)

@@ -1,4 +1,6 @@
-"""A real vLLM server writes what the policy would: the same numbers after every load, whatever was being written."""
+"""A real vLLM server writes what the policy would: the same numbers after every load, whatever was
+being written.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,14 @@ def test_log_probabilities_are_the_policys_after_each_of_twenty_loads(desk: Desk
         assert desk.engine.numbers["engine/probe_difference"] < 1e-4
 
 
-def test_what_is_being_written_goes_on_with_new_weights_each_token_exact_under_its_own(desk: Desk) -> None:
+def test_what_is_being_written_goes_on_with_new_weights_each_token_exact_under_its_own(
+    desk: Desk,
+) -> None:
     prompts = prompts_of(desk, 240)
     desk.run(desk.move())
-    weights = {desk.version: [parameter.detach().clone() for parameter in desk.policy.trainable.values()]}
+    weights = {
+        desk.version: [parameter.detach().clone() for parameter in desk.policy.trainable.values()]
+    }
 
     async def load_meanwhile() -> list[list[int]]:
         work = asyncio.create_task(desk.write(prompts, Sampling(100)))
@@ -63,12 +69,17 @@ def test_what_is_being_written_goes_on_with_new_weights_each_token_exact_under_i
             own = torch.tensor(completion.versions) == version
             assert not own.any() or desk.off(prompt, completion)[own].max() < 1e-4
             seen |= set(completion.versions)
-            assert len(completion.tokens) == 100 or completion.tokens[-1] in desk.policy.chat.stop_tokens
+            assert (
+                len(completion.tokens) == 100
+                or completion.tokens[-1] in desk.policy.chat.stop_tokens
+            )
     assert len(seen) > 1
     assert any(len(set(completion.versions)) > 1 for completion in written)
 
 
-def test_a_server_that_keeps_its_old_weights_is_found_out(full: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_keeps_its_old_weights_is_found_out(
+    full: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def nothing(*given: object) -> None:
         return None
 
@@ -94,7 +105,8 @@ def test_a_server_that_keeps_the_cache_of_its_old_weights_is_found_out(
     async def all_but_the_cache(self: Client, path: str, *given: object, **named: object) -> object:
         if path == "/reset_prefix_cache":
             return {"success": True}
-        return await call(self, path.replace("mode=abort", "mode=abort&clear_cache=false"), *given, **named)  # type: ignore[arg-type]
+        kept = path.replace("mode=abort", "mode=abort&clear_cache=false")
+        return await call(self, kept, *given, **named)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patched:
         patched.setattr(Client, "call", all_but_the_cache)
@@ -107,11 +119,15 @@ def test_a_server_that_keeps_the_cache_of_its_old_weights_is_found_out(
 @pytest.mark.parametrize(
     "sampling", [Sampling(16, 0.7, top_p=0.6), Sampling(16, 1.2, top_k=5), Sampling(16, min_p=0.5)]
 )
-def test_log_probabilities_are_shared_out_over_what_may_be_drawn(full: Desk, sampling: Sampling) -> None:
+def test_log_probabilities_are_shared_out_over_what_may_be_drawn(
+    full: Desk, sampling: Sampling
+) -> None:
     prompts = prompts_of(full, 6)
     for prompt, completion in zip(prompts, full.run(full.write(prompts, sampling)), strict=True):
         with torch.no_grad():
-            logits = full.policy.model(torch.tensor([prompt + completion.tokens])).logits[0, len(prompt) - 1 : -1]
+            logits = full.policy.model(torch.tensor([prompt + completion.tokens])).logits[
+                0, len(prompt) - 1 : -1
+            ]
         for row, token, found in zip(
             logits / sampling.temperature, completion.tokens, completion.logprobs, strict=True
         ):
@@ -124,7 +140,9 @@ def test_log_probabilities_are_shared_out_over_what_may_be_drawn(full: Desk, sam
             if sampling.min_p:
                 allowed = ordered >= sampling.min_p * ordered[0]
             assert allowed[(order == token).nonzero()].item(), "it may be drawn"
-            assert found == pytest.approx((row.softmax(-1)[token] / ordered[allowed].sum()).log().item(), abs=2e-3)
+            assert found == pytest.approx(
+                (row.softmax(-1)[token] / ordered[allowed].sum()).log().item(), abs=2e-3
+            )
 
 
 def test_greedy_decoding_takes_the_likeliest_token_each_time(full: Desk) -> None:
@@ -174,7 +192,11 @@ def test_a_completion_that_is_cancelled_is_given_up_by_the_server_too(full: Desk
         http = full.engine._servers[0].client._http
         for _ in range(100):
             told = (await http.get("/metrics")).text.split("\n")
-            busy = [float(line.split()[-1]) for line in told if line.startswith("vllm:num_requests_running{")]
+            busy = [
+                float(line.split()[-1])
+                for line in told
+                if line.startswith("vllm:num_requests_running{")
+            ]
             if busy == [0.0]:
                 return
             await asyncio.sleep(0.05)
@@ -210,5 +232,7 @@ def test_a_server_that_does_not_start_is_told_with_the_last_line_of_its_log(tmp_
         async with open_vllm(policy, settings, tmp_path, 0) as engine:
             await engine.load(policy, 0)
 
-    with pytest.raises(MachineError, match=r"vllm\.log is: .*unrecognized arguments: --no-such-argument"):
+    with pytest.raises(
+        MachineError, match=r"vllm\.log is: .*unrecognized arguments: --no-such-argument"
+    ):
         asyncio.run(open_it())

@@ -1,4 +1,6 @@
-"""Servers are killed, and the trainer is: nothing is lost or counted twice, and nobody is left behind."""
+"""Servers are killed, and the trainer is: nothing is lost or counted twice, and nobody is left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,11 @@ def test_of_two_servers_one_is_killed_and_every_completion_comes_once_and_exact(
     before = full.engine._restarts
 
     async def kill_meanwhile() -> list[list[int]]:
-        victim = next(pid for pid in children_of(keeper_of(first)) if "Engine" in Path(f"/proc/{pid}/comm").read_text())
+        victim = next(
+            pid
+            for pid in children_of(keeper_of(first))
+            if "Engine" in Path(f"/proc/{pid}/comm").read_text()
+        )
         os.kill(victim, signal.SIGSTOP)  # or a fast machine is done before it is killed
         work = asyncio.create_task(full.write(prompts, Sampling(150)))
         server = full.engine._servers[0]
@@ -63,9 +69,14 @@ def test_of_two_servers_one_is_killed_and_every_completion_comes_once_and_exact(
     assert len(written) == 200
     for prompt, completion in zip(prompts, written, strict=True):
         assert full.off(prompt, completion).max() < 1e-4
-        assert len(completion.tokens) == 150 or completion.tokens[-1] in full.policy.chat.stop_tokens
+        assert (
+            len(completion.tokens) == 150 or completion.tokens[-1] in full.policy.chat.stop_tokens
+        )
     again = full.run(full.write(prompts[:20], Sampling(10)))
-    assert all(full.off(prompt, completion).max() < 1e-4 for prompt, completion in zip(prompts, again, strict=False))
+    assert all(
+        full.off(prompt, completion).max() < 1e-4
+        for prompt, completion in zip(prompts, again, strict=False)
+    )
 
 
 TRAINER = """
@@ -88,7 +99,9 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_when_the_trainer_is_killed_no_process_of_the_server_is_left(tmp_path: Path, number: int) -> None:
+def test_when_the_trainer_is_killed_no_process_of_the_server_is_left(
+    tmp_path: Path, number: int
+) -> None:
     command = [sys.executable, "-c", TRAINER, str(tmp_path)]
     trainer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert trainer.stdout
@@ -106,7 +119,9 @@ def test_when_the_trainer_is_killed_no_process_of_the_server_is_left(tmp_path: P
     raise AssertionError((left, folder))
 
 
-def test_a_server_that_dies_three_times_in_a_row_is_given_up_with_its_last_words(adapted: Desk) -> None:
+def test_a_server_that_dies_three_times_in_a_row_is_given_up_with_its_last_words(
+    adapted: Desk,
+) -> None:
     process = adapted.engine._servers[0].process
     assert process
 
@@ -122,5 +137,8 @@ def test_a_server_that_dies_three_times_in_a_row_is_given_up_with_its_last_words
         finally:
             killing.cancel()
 
-    with pytest.raises(MachineError, match=r"a vLLM server is lost, 3 in a row: .*the last line of .*vllm\.log is: "):
+    with pytest.raises(
+        MachineError,
+        match=r"a vLLM server is lost, 3 in a row: .*the last line of .*vllm\.log is: ",
+    ):
         adapted.run(write())

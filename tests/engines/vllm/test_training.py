@@ -1,4 +1,6 @@
-"""Training through a vLLM server from the command line, also when the server is killed on the way."""
+"""Training through a vLLM server from the command line, also when the server is killed on the
+way.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,21 @@ python = "{SETTINGS.python}"
 
 def test_a_run_whose_server_is_killed_goes_on_with_every_group_once(tmp_path: Path) -> None:
     stages = TINY.split("[stages.grpo]")
-    file = write(tmp_path, stages[0] + "[stages.grpo]" + stages[1].replace("steps = 3", f"steps = {STEPS}") + ENGINE)
+    file = write(
+        tmp_path,
+        stages[0] + "[stages.grpo]" + stages[1].replace("steps = 3", f"steps = {STEPS}") + ENGINE,
+    )
     told = (tmp_path / "told").open("w+")
     run = subprocess.Popen(command("train", file), cwd=tmp_path, stdout=told, stderr=told)
     numbers = tmp_path / "runs/small/grpo/metrics.jsonl"
     killed = False
     while run.poll() is None:
         if not killed and numbers.is_file() and len(numbers.read_text().splitlines()) >= 2:
-            core = [pid for pid in children_of(run.pid) if "Engine" in Path(f"/proc/{pid}/comm").read_text()]
+            core = [
+                pid
+                for pid in children_of(run.pid)
+                if "Engine" in Path(f"/proc/{pid}/comm").read_text()
+            ]
             os.kill(core[0], signal.SIGKILL)
             killed = True
         time.sleep(0.05)
@@ -44,7 +53,9 @@ def test_a_run_whose_server_is_killed_goes_on_with_every_group_once(tmp_path: Pa
     assert killed
     assert "a vLLM server is lost" in said
     for step in range(1, STEPS + 1):
-        rows = parquet.read_table(tmp_path / f"runs/small/grpo/rollouts/step_{step:06d}.parquet").to_pylist()
+        rows = parquet.read_table(
+            tmp_path / f"runs/small/grpo/rollouts/step_{step:06d}.parquet"
+        ).to_pylist()
         assert Counter((row["group"], row["index"]) for row in rows) == Counter(
             (g, i) for g in range(4) for i in range(4)
         )

@@ -1,6 +1,7 @@
 """LoRA adapters, each version under a name of its own.
 
-vLLM could load one in place of another (`load_inplace`), but from then on it would read the file again at every token.
+vLLM could load one in place of another (`load_inplace`), but from then on it would read the file
+again at every token.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 class Adapter:
-    """The server holds the base model, and room for one adapter: a new one drives out the one before."""
+    """The server holds the base model, and room for one adapter: a new one drives out the one
+    before.
+    """
 
     def arguments(self, policy: Policy, folder: Path) -> list[str]:
         """Serve the base model from where the policy has it, with room for its adapter."""

@@ -1,6 +1,8 @@
-"""Full weights from the trainer's GPU to the servers', by vLLM's native weight transfer. Never run: no GPU was at hand.
+"""Full weights from the trainer's GPU to the servers', by vLLM's native weight transfer. Never run:
+no GPU was at hand.
 
-The servers need GPUs of their own: NCCL has no two ranks on one. `tests/engines/vllm` run the other transports only.
+The servers need GPUs of their own: NCCL has no two ranks on one. `tests/engines/vllm` run the other
+transports only.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ BACKEND = '{"backend": "nccl"}'
 
 
 class Nccl(Files):
-    """The weights are sent as they are at that moment: a server that is started again later gets the newest."""
+    """The weights are sent as they are at that moment: a server that is started again later gets
+    the newest.
+    """
 
     def __init__(self) -> None:
         self._policy: Any = None
@@ -30,7 +34,13 @@ class Nccl(Files):
 
     def arguments(self, policy: Policy, folder: Path) -> list[str]:
         """As for files, and the way that weights come."""
-        return [*super().arguments(policy, folder), "--load-format", "dummy", "--weight-transfer-config", BACKEND]
+        return [
+            *super().arguments(policy, folder),
+            "--load-format",
+            "dummy",
+            "--weight-transfer-config",
+            BACKEND,
+        ]
 
     def pack(self, policy: Policy, folder: Path) -> None:
         """The shape alone."""
@@ -42,14 +52,19 @@ class Nccl(Files):
         workers = (await client.call("/get_world_size", verb="GET"))["world_size"]
         try:
             await asyncio.to_thread(self._send, client, workers)
-        except Exception as error:  # vLLM's own half raises anything; the next attempt begins with a new group
+        except (
+            Exception
+        ) as error:  # vLLM's own half raises anything; the next attempt begins with a new group
             self._senders.pop(client, None)
             raise LostError(f"weights by NCCL: {error}") from error
         return None
 
     def _send(self, client: Client, workers: int) -> None:
         from vllm.distributed.weight_transfer.base import ModuleSource
-        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo, NCCLTrainerWeightTransferEngine
+        from vllm.distributed.weight_transfer.nccl_engine import (
+            NCCLTrainerInitInfo,
+            NCCLTrainerWeightTransferEngine,
+        )
 
         if client not in self._senders:
             with socket.socket() as free:
@@ -64,7 +79,9 @@ class Nccl(Files):
 
 
 class _Untied:
-    """A model that names tied weights under both names, as vLLM needs it; what vLLM's half asks of a module."""
+    """A model that names tied weights under both names, as vLLM needs it; what vLLM's half asks of
+    a module.
+    """
 
     def __init__(self, model: Any) -> None:
         self._model = model
