@@ -23,7 +23,7 @@ test: install
 	$(BIN)/python -m pytest
 
 test-long: install
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m long -o timeout=1200
 
 test-integrations: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations,quant]"
@@ -37,7 +37,7 @@ $(VLLM)/installed: constraints-vllm.txt
 	touch $@
 
 test-vllm: install $(VLLM)/installed
-	$(BIN)/python -m pytest -m vllm tests/engines/vllm
+	$(BIN)/python -m pytest -m vllm -o timeout=1200 tests/engines/vllm
 
 lint: install
 	$(BIN)/ruff check .
