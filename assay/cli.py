@@ -140,8 +140,8 @@ def evaluate(
         max_tokens=max_tokens,
     )
     _quiet_transformers()
+    from assay.evaluate.model import measure
     from assay.evaluate.report import table
-    from assay.train.measure import measure
 
     name = "/".join([part for part in Path(model).parts if part != "checkpoints"][-2:])
     turns = "" if environment == "single_turn" else environment

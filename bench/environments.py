@@ -29,10 +29,10 @@ os.environ.update(waiting())
 
 from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
 from assay.environments import visible
+from assay.evaluate.model import measure
 from assay.evaluate.report import Evaluation, read_report
 from assay.judge import Job, Judge
 from assay.tasks import load
-from assay.train.measure import measure
 from assay.types import Task, Verdict
 from bench.algorithms import SFT, cell, half, learn
 

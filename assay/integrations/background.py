@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from assay.judge import Job, Judge
 from assay.sandbox.limits import Limits
-from assay.types import Execution, Verdict
+from assay.types import Execution
 
 T = TypeVar("T")
 _shared: dict[tuple[int, Limits | None, int | None, bool], BackgroundJudge] = {}
@@ -80,16 +80,3 @@ def shared(
         if key not in _shared:
             _shared[key] = BackgroundJudge(limits, slots, allow_weak)
         return _shared[key]
-
-
-def score(execution: Execution, fraction: bool = False) -> float | None:
-    """1 where every check holds, else 0, or the share of checks that hold; None where the machine
-    failed.
-    """
-    if execution.verdict is Verdict.INFRA:
-        return None
-    if execution.verdict is Verdict.PASS:
-        return 1.0
-    if not fraction or execution.verdict is Verdict.FORBIDDEN or not execution.total:
-        return 0.0
-    return execution.passed / execution.total

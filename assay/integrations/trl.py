@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from assay.extract import program
-from assay.integrations.background import score, shared
+from assay.integrations.background import shared
 from assay.judge import Job
+from assay.rewards.tests import score_execution
 from assay.sandbox.limits import Limits
 from assay.tasks.jsonl import task_of
 from assay.tasks.rows import Row
@@ -52,7 +53,7 @@ def code_reward(
         if "log_metric" in columns:
             failures = sum(execution.verdict is Verdict.INFRA for execution in executions)
             columns["log_metric"]("machine_failures", failures)
-        return [score(execution, fraction) for execution in executions]
+        return [score_execution(execution, fraction=fraction) for execution in executions]
 
     return passes_tests
 

@@ -12,9 +12,10 @@ import verifiers.v1 as vf
 
 from assay.errors import SandboxError
 from assay.extract import program
-from assay.integrations.background import score, shared
+from assay.integrations.background import shared
 from assay.judge import Job
 from assay.prompts import messages
+from assay.rewards.tests import score_execution
 from assay.tasks import load
 from assay.types import Execution, Task
 
@@ -54,7 +55,7 @@ class CodeTask(vf.Task[CodeData, vf.State, CodeTaskConfig]):
         execution = await _judged(
             Job(task, program(task, (replies[-1].content or "") if replies else ""))
         )
-        value = score(execution, self.config.fraction)
+        value = score_execution(execution, fraction=self.config.fraction)
         if value is None:
             raise SandboxError(
                 f"{task.id}: the machine could not judge a reply: {execution.detail}"
@@ -64,7 +65,11 @@ class CodeTask(vf.Task[CodeData, vf.State, CodeTaskConfig]):
     async def validate(self, runtime: vf.Runtime) -> bool | None:
         """Whether the task's reference passes; None where it has none."""
         task = _tasks(self.data.source)[str(self.data.id)]
-        return score(await _judged(Job(task, task.reference))) == 1.0 if task.reference else None
+        return (
+            score_execution(await _judged(Job(task, task.reference))) == 1.0
+            if task.reference
+            else None
+        )
 
 
 class CodeTaskset(vf.Taskset[CodeTask, CodeConfig]):

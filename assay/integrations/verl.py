@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from assay.errors import DataError, SandboxError
-from assay.integrations.background import score, shared
+from assay.integrations.background import shared
 from assay.integrations.cases import completed, cut, task_of
 from assay.judge import Job
+from assay.rewards.tests import score_execution
 
 
 def compute_score(
@@ -37,7 +38,7 @@ def compute_score(
         raise DataError(f"{data_source}: the ground truth is no JSON: {error}") from error
     task = task_of(found, data_source)
     (execution,) = shared(slots=slots).run([Job(task, completed(task, cut(task, solution_str)))])
-    value = score(execution, fraction)
+    value = score_execution(execution, fraction=fraction)
     if value is None:
         raise SandboxError(
             f"{data_source}: the machine could not judge a sample: {execution.detail}"

@@ -1,31 +1,40 @@
-"""Whether the program passes its tests: the reward that everything else only shapes."""
+"""Whether the program passes its tests: the reward that the others only shape."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from assay.rewards import reward
-from assay.types import Rollout, Verdict
+from assay.types import Execution, Rollout, Verdict
 
 
 @reward
 def tests(
     rollout: Rollout,
     *,
-    mode: Literal["all", "fraction"] = "all",  # noqa: PT028  # a reward, no test of pytest's
+    mode: Literal["all", "fraction"] = "all",  # noqa: PT028  # a reward, not a pytest test
     perfect_bonus: float = 0.0,  # noqa: PT028
 ) -> float:
-    """1 when the last program passes every test, else 0 (or the fraction passed); and
-    `perfect_bonus` when all pass.
+    """1 if the last program passes every test, else 0; with `mode = "fraction"`, the share passed.
+
+    `perfect_bonus` is added if all pass.
     """
-    if rollout.passed:
-        return 1.0 + perfect_bonus
-    execution = rollout.execution
-    if (
-        mode == "all"
-        or execution is None
-        or execution.verdict is Verdict.FORBIDDEN
-        or not execution.total
-    ):
+    bonus = perfect_bonus if rollout.passed else 0.0
+    return (score_execution(rollout.execution, fraction=mode == "fraction") or 0.0) + bonus
+
+
+def score_execution(execution: Execution | None, *, fraction: bool = False) -> float | None:
+    """1 if every check passes, else 0; with `fraction`, the share of checks that pass.
+
+    A program that broke the sandbox's rules scores 0. None if the machine failed: such an
+    execution has no score.
+    """
+    if execution is None:
+        return 0.0
+    if execution.verdict is Verdict.INFRA:
+        return None
+    if execution.verdict is Verdict.PASS:
+        return 1.0
+    if not fraction or execution.verdict is Verdict.FORBIDDEN or not execution.total:
         return 0.0
     return execution.passed / execution.total

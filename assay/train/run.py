@@ -15,20 +15,19 @@ from typing import Literal
 import torch
 
 from assay.algorithms import Algorithm
-from assay.config.sections import JudgeSettings, RunSettings
+from assay.config.sections import RunSettings
 from assay.engines.base import Sampling
 from assay.engines.open import open_engine
 from assay.environments import Environment
 from assay.errors import TrainingError
 from assay.evaluate.benchmark import evaluate
 from assay.evaluate.report import read_report, write_report
-from assay.judge import Judge
+from assay.judge.open import open_judge
 from assay.maths.seeds import derive
 from assay.policy.load import Policy, load_policy
 from assay.rollout.attempt import Means, Prompted, RewardFunction, ask
 from assay.rollout.pairs import read_pairs
 from assay.rollout.play import play
-from assay.sandbox.limits import Limits
 from assay.trackers import Trackers, open_trackers
 from assay.trackers.rollouts import write_rollouts
 from assay.train.folder import StageFolder
@@ -218,22 +217,6 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
             yield run
         except TrainingError as error:
             raise folder.explain(error) from error
-
-
-def open_judge(settings: JudgeSettings) -> Judge:
-    """The judge that the settings describe; every check runs, so that passed of total is exact."""
-    limits = Limits(
-        cpu_seconds=settings.cpu_seconds,
-        wall_seconds=settings.wall_seconds,
-        memory_mb=settings.memory_mb,
-    )
-    return Judge(
-        limits=limits,
-        slots=settings.slots,
-        stop_early=False,
-        allow_weak=settings.allow_weak_isolation,
-        archive=Path(settings.archive) if settings.archive else None,
-    )
 
 
 async def make_source(stage: Stage, policy: Policy, means: Means) -> Source:

@@ -16,9 +16,9 @@ from assay import environments
 from assay.config.load import load_plan
 from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
 from assay.errors import DataError
+from assay.evaluate.model import measure
 from assay.policy.load import load_policy
 from assay.tasks import load
-from assay.train.measure import measure
 from assay.train.stages import run_plan
 from tests.end_to_end.recipes import TINY, write
 from tests.end_to_end.test_reward_goes_up import SETTINGS

@@ -7,10 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from assay.integrations.background import score, shared
-from assay.types import Execution, Verdict
+from assay.integrations.background import shared
+from assay.types import Verdict
 from tests.judge.jobs import RIGHT, add
 
 
@@ -62,22 +60,3 @@ def test_a_forked_child_has_a_judge_of_its_own() -> None:
     with multiprocessing.get_context("fork").Pool(2) as pool:
         assert pool.map(verdict_in_a_child, range(4)) == ["pass"] * 4
     assert shared(slots=1).run([add(RIGHT)])[0].verdict is Verdict.PASS
-
-
-@pytest.mark.parametrize(
-    ("verdict", "passed", "all_or_nothing", "share"),
-    [
-        (Verdict.PASS, 4, 1.0, 1.0),
-        (Verdict.WRONG, 3, 0.0, 0.75),
-        (Verdict.TIMEOUT, 1, 0.0, 0.25),
-        (Verdict.FORBIDDEN, 3, 0.0, 0.0),
-        (Verdict.NO_CODE, 0, 0.0, 0.0),
-        (Verdict.INFRA, 3, None, None),
-    ],
-)
-def test_a_score_is_of_the_program_and_never_of_the_machine(
-    verdict: Verdict, passed: int, all_or_nothing: float | None, share: float | None
-) -> None:
-    execution = Execution(verdict, passed=passed, total=4)
-    assert score(execution) == all_or_nothing
-    assert score(execution, fraction=True) == share

@@ -12,6 +12,7 @@ import pytest
 from assay.errors import SettingsError, UserError
 from assay.registry import load_plugins
 from assay.rewards import build, rewards
+from assay.rewards.tests import score_execution
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
 
 TASK = Task("t/1", "p", (Check("assert f(1)"),), "f")
@@ -273,3 +274,22 @@ def test_a_term_may_return_anything_that_is_a_number(
 ) -> None:
     monkeypatch.setitem(rewards._items, "one", lambda rollout: value)
     assert build({"one": {}})(RIGHT).parts == {"one": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "passed", "all_or_nothing", "share"),
+    [
+        (Verdict.PASS, 4, 1.0, 1.0),
+        (Verdict.WRONG, 3, 0.0, 0.75),
+        (Verdict.TIMEOUT, 1, 0.0, 0.25),
+        (Verdict.FORBIDDEN, 3, 0.0, 0.0),
+        (Verdict.NO_CODE, 0, 0.0, 0.0),
+        (Verdict.INFRA, 3, None, None),
+    ],
+)
+def test_an_execution_scores_the_program_and_never_the_machine(
+    verdict: Verdict, passed: int, all_or_nothing: float | None, share: float | None
+) -> None:
+    execution = Execution(verdict, passed=passed, total=4)
+    assert score_execution(execution) == all_or_nothing
+    assert score_execution(execution, fraction=True) == share

@@ -13,10 +13,9 @@ from assay.engines.open import open_engine
 from assay.evaluate.benchmark import evaluate
 from assay.evaluate.report import Evaluation, read_report, write_report
 from assay.files import write_atomically
-from assay.policy.load import load_policy
+from assay.judge.open import open_judge
 from assay.rollout.attempt import Means, ask
 from assay.tasks import load
-from assay.train.run import open_judge
 from assay.types import Rollout
 
 
@@ -30,6 +29,8 @@ def measure(
 
     Raises UserError for tasks or a model that cannot be used, before anything is written.
     """
+    from assay.policy.load import load_policy
+
     tasks = load(settings.tasks, limit=settings.limit)
     talk = environments.build({"name": environment})
     environments.require_fit(talk, tasks, settings.tasks)
