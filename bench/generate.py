@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from assay.config.sections import EngineSettings
-from assay.engines.base import Request, Sampling
+from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch import TorchEngine
 from assay.engines.vllm.engine import open_vllm
 from assay.maths.seeds import derive
@@ -35,7 +35,7 @@ from assay.policy.load import Policy
 from assay.sandbox.kernel import cpu_seconds_of
 from assay.types import Completion
 
-Way = Callable[[list[Request], int, int], list[int]]
+Way = Callable[[list[GenerationRequest], int, int], list[int]]
 """Requests, most tokens and a seed to the lengths of the completions, their stop token included."""
 STOPS = frozenset(range(20))
 SHAPES = {
@@ -73,7 +73,7 @@ def make(shape: str, vocabulary: int, device: str) -> Policy:
 def by_transformers(policy: Policy) -> Way:
     model = policy.model
 
-    def write(requests: list[Request], most: int, seed: int) -> list[int]:
+    def write(requests: list[GenerationRequest], most: int, seed: int) -> list[int]:
         prompts = [request.prompt for request in requests]
         width = max(map(len, prompts))
         tokens = torch.tensor(
@@ -99,9 +99,11 @@ def by_transformers(policy: Policy) -> Way:
 def by_assay(policy: Policy) -> Way:
     engine = TorchEngine(policy, EngineSettings(tokens=1 << 20))
 
-    async def all_of_it(requests: list[Request], most: int, seed: int) -> list[int]:
+    async def all_of_it(requests: list[GenerationRequest], most: int, seed: int) -> list[int]:
         own = [replace(request, seed=derive(seed, n)) for n, request in enumerate(requests)]
-        written = await asyncio.gather(*(engine.write(request, Sampling(most)) for request in own))
+        written = await asyncio.gather(
+            *(engine.generate(request, Sampling(most)) for request in own)
+        )
         return [len(completion.tokens) for completion in written]
 
     return lambda requests, most, seed: asyncio.run(all_of_it(requests, most, seed))
@@ -120,10 +122,10 @@ def by_vllm(policy: Policy, python: str, folder: Path) -> tuple[Way, Callable[[]
     engine = loop.run_until_complete(opened.__aenter__())
     loop.run_until_complete(engine.load(policy, 0))
 
-    def write(requests: list[Request], most: int, seed: int) -> list[int]:
+    def write(requests: list[GenerationRequest], most: int, seed: int) -> list[int]:
         async def all_of_it() -> list[Completion]:
             return await asyncio.gather(
-                *(engine.write(request, Sampling(most)) for request in requests)
+                *(engine.generate(request, Sampling(most)) for request in requests)
             )
 
         return [len(completion.tokens) for completion in loop.run_until_complete(all_of_it())]
@@ -159,7 +161,7 @@ def main() -> None:
         tuple(draw.choices(range(20, given.vocabulary), k=draw.randint(*given.prompt)))
         for _ in range(given.prompts)
     ]
-    requests = [Request(prompt, 0) for prompt in prompts for _ in range(given.group)]
+    requests = [GenerationRequest(prompt, 0) for prompt in prompts for _ in range(given.group)]
     exact, rough = (make(given.shape, given.vocabulary, given.device) for _ in range(2))
     rough.model.bfloat16()
     ways = {

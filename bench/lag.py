@@ -37,7 +37,7 @@ import torch
 from assay import environments, rewards
 from assay.algorithms import algorithms
 from assay.config.sections import PolicySettings, RunSettings, TinySettings
-from assay.engines.base import Request, Sampling
+from assay.engines.base import GenerationRequest, Sampling
 from assay.judge import Judge
 from assay.policy.load import Policy, load_policy
 from assay.policy.tiny import make_tiny
@@ -56,12 +56,12 @@ class Clock:
     spread by a fifth.
     """
 
-    places = PROMPTS * GROUP
+    max_concurrent = PROMPTS * GROUP
 
     def __init__(self, policy: Policy, tasks: list[Task], seconds: float) -> None:
         self.seconds = seconds
         self.version = 0
-        self.numbers: Metrics = {}
+        self.metrics: Metrics = {}
         self.answers = {
             policy.chat.prompt(task): [
                 sample.tokens[len(policy.chat.prompt(task)) :]
@@ -75,7 +75,7 @@ class Clock:
         """What is under way goes on."""
         self.version = version
 
-    async def write(self, request: Request, sampling: Sampling) -> Completion:
+    async def generate(self, request: GenerationRequest, sampling: Sampling) -> Completion:
         """A demonstration, right or wrong."""
         draw, version = random.Random(request.seed), self.version
         tokens = draw.choice(self.answers[request.prompt])

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from assay.engines.base import Request, Sampling
+from assay.engines.base import GenerationRequest, Sampling
 from assay.types import Completion, Metrics
 
 
@@ -15,22 +15,24 @@ class ScriptedEngine:
     `encode` has it.
     """
 
-    places = 8
+    max_concurrent = 8
 
     def __init__(
-        self, script: Callable[[Request, int], str], encode: Callable[[str], Sequence[int]]
+        self,
+        script: Callable[[GenerationRequest, int], str],
+        encode: Callable[[str], Sequence[int]],
     ) -> None:
         self.script = script
         self.encode = encode
         self.version = 0
-        self.numbers: Metrics = {}
+        self.metrics: Metrics = {}
         self.asked: Counter[tuple[int, ...]] = Counter()
 
     async def load(self, policy: Any, version: int) -> None:
         """Only the version changes."""
         self.version = version
 
-    async def write(self, request: Request, sampling: Sampling) -> Completion:
+    async def generate(self, request: GenerationRequest, sampling: Sampling) -> Completion:
         """The script's words, each token with log-probability 0."""
         member = self.asked[request.prompt]
         self.asked[request.prompt] += 1

@@ -28,7 +28,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class GenerationRequest:
     """One completion that is wanted."""
 
     prompt: tuple[int, ...]
@@ -48,11 +48,11 @@ class Engine(Protocol):
     """Writes completions with the weights it was last given."""
 
     @property
-    def places(self) -> int:
+    def max_concurrent(self) -> int:
         """Completions it can write at once; more wait."""
 
     @property
-    def numbers(self) -> Metrics:
+    def metrics(self) -> Metrics:
         """What there is to say of the last load."""
 
     async def load(self, policy: Any, version: int) -> None:
@@ -62,7 +62,7 @@ class Engine(Protocol):
         it, and are read anew. Raises MachineError where the weights do not arrive.
         """
 
-    async def write(self, request: Request, sampling: Sampling) -> Completion:
+    async def generate(self, request: GenerationRequest, sampling: Sampling) -> Completion:
         """One completion; many are asked for at once, and equal prompts are read once. To cancel it
         is to give it up.
 

@@ -19,11 +19,11 @@ async def open_engine(
     policy: Policy,
     settings: EngineSettings,
     *,
-    apart: bool = False,
+    separate_copy: bool = False,
     logs: Path | None = None,
     seed: int = 0,
 ) -> AsyncIterator[Engine]:
-    """An engine for `policy`, ended when the block is left; `apart` is one that may write while the
+    """An engine for `policy`, ended when the block is left; `separate_copy` is one that may write while the
     policy learns.
 
     A server that it starts has its log in the folder `logs`, by default this one.
@@ -36,7 +36,7 @@ async def open_engine(
         return
     from assay.engines.torch import TorchEngine
 
-    engine = TorchEngine(policy, settings, apart=apart)
+    engine = TorchEngine(policy, settings, separate_copy=separate_copy)
     try:
         yield engine
     finally:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from assay import extract
-from assay.engines.base import Engine, Request, Sampling
+from assay.engines.base import Engine, GenerationRequest, Sampling
 from assay.environments import Environment, OutOfRoomError
 from assay.errors import DataError, RolloutLostError, UserError
 from assay.judge import Job, Judge
@@ -127,8 +127,8 @@ class Dialogue:
         if room <= 0:
             raise OutOfRoomError
         with means.writing:
-            request = Request(prompt, derive(self.seed, len(self.turns)), stop)
-            completion = await means.engine.write(request, _within(means.sampling, room))
+            request = GenerationRequest(prompt, derive(self.seed, len(self.turns)), stop)
+            completion = await means.engine.generate(request, _within(means.sampling, room))
         means.writing.done += len(completion.tokens)
         return completion
 

@@ -178,9 +178,11 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
     held_out = ask(stage.held_out, policy.chat, longest, policy.context)
     async with AsyncExitStack() as closing:
         judge = await closing.enter_async_context(open_judge(settings.judge))
-        apart = settings.rollout.lag > 0 and stage.algorithm.learns_from == "rollouts"
-        words = derive(settings.seed, settings.stage, "engine")
-        opening = open_engine(policy, settings.engine, apart=apart, logs=folder.path, seed=words)
+        separate_copy = settings.rollout.lag > 0 and stage.algorithm.learns_from == "rollouts"
+        engine_seed = derive(settings.seed, settings.stage, "engine")
+        opening = open_engine(
+            policy, settings.engine, separate_copy=separate_copy, logs=folder.path, seed=engine_seed
+        )
         engine = await closing.enter_async_context(opening)
         rollout = settings.rollout
         sampling = Sampling(

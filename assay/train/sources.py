@@ -129,7 +129,7 @@ class RolloutSource:
         self.refills = refills
         self.tasks = ask(tasks, policy.chat, rollout.max_tokens, policy.context)
         self.means = means
-        self.means.writing.places = lambda: means.engine.places
+        self.means.writing.places = lambda: means.engine.max_concurrent
         self.temperature = rollout.temperature
         self.steps_per_epoch = len(tasks) / rollout.tasks_per_step
         self.seed = partial(derive, settings.seed, settings.stage)
@@ -197,7 +197,7 @@ class RolloutSource:
             "engine/tokens_per_second": writing.done / writing.busy if writing.busy else 0.0,
             "engine/occupancy": writing.used / writing.busy if writing.busy else 0.0,
             **({"lag/dropped": float(dropped)} if self.rollout.lag else {}),
-            **self.means.engine.numbers,
+            **self.means.engine.metrics,
         }
 
     async def _begin(self, number: int) -> list[Rollout]:

@@ -15,12 +15,12 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.config.sections import EngineSettings
-from assay.engines.base import Request, Sampling
+from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.open import open_engine
 from assay.engines.torch import TorchEngine
 from assay.engines.torch import engine as engine_file
-from assay.engines.torch.prompts import Plain
-from assay.engines.torch.slots import Slots
+from assay.engines.torch.kv_cache import KVCache
+from assay.engines.torch.prefill import TransformersCache
 from assay.errors import SettingsError
 from assay.policy.forward import forward
 from assay.policy.load import Policy, _compute_blocks_again, _compute_head_in_float32
@@ -52,7 +52,7 @@ def policy() -> Policy:
 @pytest.fixture(params=["slots", "plain"])
 def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "plain":
-        monkeypatch.setattr(engine_file, "takes_slots", lambda model: False)
+        monkeypatch.setattr(engine_file, "supports_kv_cache", lambda model: False)
     return str(request.param)
 
 
@@ -60,7 +60,7 @@ def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Filled with the number of rows of each step."""
     found: list[int] = []
-    for kind in (Slots, Plain):
+    for kind in (KVCache, TransformersCache):
 
         def counting(self: Any, tokens: torch.Tensor, step: Any = kind.step) -> Any:
             found.append(len(tokens))
@@ -82,16 +82,16 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     assert set(threading.enumerate()) <= before
 
 
-def asked(count: int = 1, first: int = 0) -> list[Request]:
+def asked(count: int = 1, first: int = 0) -> list[GenerationRequest]:
     return [
-        Request(prompt, 100 * place + n)
+        GenerationRequest(prompt, 100 * place + n)
         for place, prompt in enumerate(PROMPTS)
         for n in range(first, count)
     ]
 
 
 def learned(
-    policy: Policy, request: Request, completion: Completion, temperature: float = 1.0
+    policy: Policy, request: GenerationRequest, completion: Completion, temperature: float = 1.0
 ) -> torch.Tensor:
     tokens = request.prompt + completion.tokens
     mask = (False,) * len(request.prompt) + (True,) * len(completion.tokens)
@@ -112,23 +112,25 @@ def copy_into(policy: Policy, other: Policy) -> None:
     policy.model.load_state_dict(other.model.state_dict())
 
 
-async def begun(engine: TorchEngine, requests: list[Request]) -> list[asyncio.Task[Completion]]:
+async def begun(
+    engine: TorchEngine, requests: list[GenerationRequest]
+) -> list[asyncio.Task[Completion]]:
     """Long completions of which ten tokens or so are written, and most are not."""
-    long = [asyncio.create_task(engine.write(request, LONG)) for request in requests]
-    await engine.write(Request((3, 3), 7), SHORT)
+    long = [asyncio.create_task(engine.generate(request, LONG)) for request in requests]
+    await engine.generate(GenerationRequest((3, 3), 7), SHORT)
     assert not any(one.done() for one in long)
     return long
 
 
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("separate_copy", [False, True])
 def test_tokens_so_far_stay_and_each_has_the_log_probability_of_its_own_weights(
-    policy: Policy, memory: str, apart: bool
+    policy: Policy, memory: str, separate_copy: bool
 ) -> None:
     before = replace(policy, model=deepcopy(policy.model))
     after = changed(policy)
 
     async def test() -> None:
-        engine = TorchEngine(policy, apart=apart)
+        engine = TorchEngine(policy, separate_copy=separate_copy)
         await engine.load(policy, 3)
         long = await begun(engine, asked(4))
         await engine.halt()
@@ -153,7 +155,9 @@ def test_tokens_so_far_stay_and_each_has_the_log_probability_of_its_own_weights(
 def test_a_load_of_the_same_weights_changes_no_token(policy: Policy, memory: str) -> None:
     async def test() -> None:
         engine = TorchEngine(policy)
-        undisturbed = await asyncio.gather(*(engine.write(request, LONG) for request in asked(3)))
+        undisturbed = await asyncio.gather(
+            *(engine.generate(request, LONG) for request in asked(3))
+        )
         long = await begun(engine, asked(3))
         for version in (1, 2, 3):
             await engine.load(policy, version)
@@ -174,19 +178,19 @@ def test_a_copy_does_not_change_while_the_policy_learns_until_it_is_loaded(
     after = changed(policy)
 
     async def test() -> None:
-        engine = TorchEngine(policy, apart=True)
+        engine = TorchEngine(policy, separate_copy=True)
         await engine.load(policy, 0)
         (request, *_) = asked()
-        first = await engine.write(request, SHORT)
+        first = await engine.generate(request, SHORT)
         before = replace(policy, model=deepcopy(policy.model))
         copy_into(policy, after)
-        same = await engine.write(request, LONG)
+        same = await engine.generate(request, LONG)
         assert same.tokens[:10] == first.tokens
         assert torch.allclose(
             learned(before, request, same), torch.tensor(same.logprobs), atol=1e-4
         )
         await engine.load(policy, 1)
-        new = await engine.write(request, LONG)
+        new = await engine.generate(request, LONG)
         assert torch.allclose(learned(after, request, new), torch.tensor(new.logprobs), atol=1e-4)
         assert not torch.allclose(
             learned(before, request, new), torch.tensor(new.logprobs), atol=0.05
@@ -200,8 +204,8 @@ def test_a_completion_that_is_given_up_frees_its_place(
 ) -> None:
     async def test() -> None:
         engine = TorchEngine(policy, EngineSettings(tokens=1))
-        endless = asyncio.create_task(engine.write(asked()[0], Sampling(3000)))
-        waiting = asyncio.create_task(engine.write(asked()[1], SHORT))
+        endless = asyncio.create_task(engine.generate(asked()[0], Sampling(3000)))
+        waiting = asyncio.create_task(engine.generate(asked()[1], SHORT))
         while len(steps) < 10:
             await asyncio.sleep(0.001)
         assert not waiting.done()
@@ -218,13 +222,13 @@ def test_a_completion_that_is_given_up_frees_its_place(
 def test_late_requests_are_written_beside_and_get_what_they_get_alone(
     policy: Policy, memory: str
 ) -> None:
-    late = [Request((2, 6, 2, 6), 50 + n) for n in range(5)]
+    late = [GenerationRequest((2, 6, 2, 6), 50 + n) for n in range(5)]
 
     async def test() -> None:
         engine = TorchEngine(policy)
-        alone = [await engine.write(request, SHORT) for request in late]
+        alone = [await engine.generate(request, SHORT) for request in late]
         long = await begun(engine, asked(2))
-        beside = await asyncio.gather(*(engine.write(request, SHORT) for request in late))
+        beside = await asyncio.gather(*(engine.generate(request, SHORT) for request in late))
         assert [one.tokens for one in beside] == [one.tokens for one in alone]
         assert all(one.done() for one in long) == (memory == "plain"), (
             "which takes none in before all have gone"
@@ -242,12 +246,14 @@ def test_late_requests_are_written_beside_and_get_what_they_get_alone(
 def test_memory_grows_with_a_longer_prompt_a_longer_completion_and_more_rows(
     policy: Policy, memory: str
 ) -> None:
-    wide = [Request(tuple(range(1, 7)) * 20, 60 + n) for n in range(40)]
+    wide = [GenerationRequest(tuple(range(1, 7)) * 20, 60 + n) for n in range(40)]
 
     async def test() -> None:
         engine = TorchEngine(policy)
         long = await begun(engine, asked(2))
-        beside = await asyncio.gather(*(engine.write(request, Sampling(450)) for request in wide))
+        beside = await asyncio.gather(
+            *(engine.generate(request, Sampling(450)) for request in wide)
+        )
         for request, one in zip(
             [*wide, *asked(2)], [*beside, *[await one for one in long]], strict=True
         ):
@@ -264,8 +270,8 @@ def test_two_ways_of_sampling_go_on_side_by_side(policy: Policy, memory: str) ->
     async def test() -> None:
         engine = TorchEngine(policy)
         both = [(request, sampling) for request in asked(4) for sampling in (greedy, hot)]
-        alone = [await engine.write(*one) for one in both]
-        together = await asyncio.gather(*(engine.write(*one) for one in both))
+        alone = [await engine.generate(*one) for one in both]
+        together = await asyncio.gather(*(engine.generate(*one) for one in both))
         assert [one.tokens for one in together] == [one.tokens for one in alone]
         for one, (_, sampling), first in zip(together, both, alone, strict=True):
             assert one.logprobs == pytest.approx(first.logprobs, abs=1e-4), sampling
@@ -278,7 +284,7 @@ def test_an_engine_that_is_left_writes_no_more_and_leaves_no_thread(
 ) -> None:
     async def test() -> None:
         async with open_engine(policy, EngineSettings()) as engine:
-            writing = asyncio.create_task(engine.write(asked()[0], Sampling(3000)))
+            writing = asyncio.create_task(engine.generate(asked()[0], Sampling(3000)))
             while len(steps) < 10:
                 await asyncio.sleep(0.001)
         done = len(steps)
@@ -292,13 +298,13 @@ def test_an_engine_that_is_left_writes_no_more_and_leaves_no_thread(
 def test_there_are_as_many_places_as_fit_of_the_longest_completion(policy: Policy) -> None:
     async def test() -> None:
         engine = TorchEngine(policy, EngineSettings(tokens=130))
-        await engine.write(Request((1, 2, 3), 0), SHORT)
-        assert engine.places == 10, "130 / (3 + 10)"
-        await engine.write(Request((1, 2, 3), 0), Sampling(20))
-        assert engine.places == 5
+        await engine.generate(GenerationRequest((1, 2, 3), 0), SHORT)
+        assert engine.max_concurrent == 10, "130 / (3 + 10)"
+        await engine.generate(GenerationRequest((1, 2, 3), 0), Sampling(20))
+        assert engine.max_concurrent == 5
         await engine.load(policy, 1)
-        await engine.write(Request((1, 2, 3), 0), Sampling(1))
-        assert engine.places == 32
+        await engine.generate(GenerationRequest((1, 2, 3), 0), Sampling(1))
+        assert engine.max_concurrent == 32
 
     run(test())
 
@@ -306,6 +312,9 @@ def test_there_are_as_many_places_as_fit_of_the_longest_completion(policy: Polic
 def test_a_quantized_model_is_not_copied(policy: Policy) -> None:
     policy.model.is_quantized = True
     TorchEngine(policy)
-    for settings, apart in ((EngineSettings(dtype="bfloat16"), False), (EngineSettings(), True)):
+    for settings, separate_copy in (
+        (EngineSettings(dtype="bfloat16"), False),
+        (EngineSettings(), True),
+    ):
         with pytest.raises(SettingsError, match=r"engine\.dtype = 'policy' and rollout\.lag = 0"):
-            TorchEngine(policy, settings, apart=apart)
+            TorchEngine(policy, settings, separate_copy=separate_copy)

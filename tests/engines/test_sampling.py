@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from assay.engines.base import Sampling
-from assay.engines.torch.sampling import draw, narrowed, uniforms
+from assay.engines.torch.sampling import filter_logits, sample, uniforms
 
 
 def test_streams_are_splitmix64() -> None:
@@ -38,7 +38,7 @@ def test_streams_are_uniform_and_unlike() -> None:
 def test_a_row_takes_the_token_in_whose_share_its_chance_falls() -> None:
     logits = torch.tensor([0.5, 0.3, 0.0, 0.2]).log().expand(5, 4) + 3
     chances = torch.tensor([0.0, 0.49, 0.51, 0.81, 1 - 2.0**-53], dtype=torch.float64)
-    tokens, logprobs = draw(logits, Sampling(1), chances)
+    tokens, logprobs = sample(logits, Sampling(1), chances)
     assert tokens.tolist() == [0, 0, 1, 3, 3]
     expected = [math.log(p) for p in (0.5, 0.5, 0.3, 0.2, 0.2)]
     assert logprobs.tolist() == pytest.approx(expected, abs=1e-6)
@@ -46,7 +46,7 @@ def test_a_row_takes_the_token_in_whose_share_its_chance_falls() -> None:
 
 def test_the_last_chance_never_takes_a_token_that_cannot_be() -> None:
     logits = torch.cat([torch.randn(200, 999), torch.full((200, 1), -torch.inf)], dim=-1)
-    tokens, logprobs = draw(
+    tokens, logprobs = sample(
         logits, Sampling(1), torch.full((200,), 1 - 2.0**-53, dtype=torch.float64)
     )
     assert (tokens < 999).all()
@@ -54,7 +54,7 @@ def test_the_last_chance_never_takes_a_token_that_cannot_be() -> None:
 
 
 def test_the_first_chance_never_takes_a_token_that_cannot_be() -> None:
-    tokens, _ = draw(
+    tokens, _ = sample(
         torch.tensor([[-torch.inf, 1.0, 1.0]]), Sampling(1), torch.zeros(1, dtype=torch.float64)
     )
     assert tokens.tolist() == [1]
@@ -63,16 +63,16 @@ def test_the_first_chance_never_takes_a_token_that_cannot_be() -> None:
 def test_temperature_and_narrowing_are_in_the_log_probabilities() -> None:
     logits = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
     half = torch.tensor([0.7], dtype=torch.float64)
-    tokens, logprobs = draw(logits, Sampling(1, temperature=0.5), half)
+    tokens, logprobs = sample(logits, Sampling(1, temperature=0.5), half)
     assert tokens.tolist() == [1]
     assert logprobs.tolist() == pytest.approx([math.log(0.09 / 0.30)], abs=1e-6)
-    tokens, logprobs = draw(logits, Sampling(1, top_k=2), half)
+    tokens, logprobs = sample(logits, Sampling(1, top_k=2), half)
     assert tokens.tolist() == [1]
     assert logprobs.tolist() == pytest.approx([math.log(0.3 / 0.7)], abs=1e-6)
 
 
 def test_greedy_takes_the_likeliest_with_its_log_probability_at_temperature_1() -> None:
-    tokens, logprobs = draw(
+    tokens, logprobs = sample(
         torch.tensor([[0.1, 0.7, 0.2]]).log(), Sampling(1, temperature=0.0), torch.zeros(1)
     )
     assert tokens.tolist() == [1]
@@ -81,16 +81,16 @@ def test_greedy_takes_the_likeliest_with_its_log_probability_at_temperature_1() 
 
 def test_the_nucleus_is_the_smallest_set_that_reaches_top_p() -> None:
     logits = torch.tensor([[0.5, 0.3, 0.15, 0.05], [0.05, 0.15, 0.3, 0.5]]).log() + 3
-    kept = narrowed(logits, Sampling(1, top_p=0.8)).isfinite()
+    kept = filter_logits(logits, Sampling(1, top_p=0.8)).isfinite()
     assert kept.tolist() == [[True, True, False, False], [False, False, True, True]]
-    assert narrowed(logits, Sampling(1, top_p=0.81)).isfinite().sum(-1).tolist() == [3, 3]
+    assert filter_logits(logits, Sampling(1, top_p=0.81)).isfinite().sum(-1).tolist() == [3, 3]
 
 
 def test_top_k_then_the_nucleus_of_the_rest_then_min_p() -> None:
     logits = torch.tensor([[0.4, 0.25, 0.2, 0.1, 0.05]]).log()
 
     def kept(**how: float) -> list[int]:
-        return narrowed(logits, Sampling(1, **how))[0].isfinite().nonzero().flatten().tolist()  # type: ignore[arg-type]
+        return filter_logits(logits, Sampling(1, **how))[0].isfinite().nonzero().flatten().tolist()  # type: ignore[arg-type]
 
     assert kept(top_k=3) == [0, 1, 2]
     assert kept(top_k=9) == kept() == [0, 1, 2, 3, 4]

@@ -14,11 +14,11 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.config.sections import EngineSettings, LoraSettings, PolicySettings
-from assay.engines.base import Request, Sampling
+from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch import TorchEngine
-from assay.engines.torch import slots as slots_file
-from assay.engines.torch.prompts import read
-from assay.engines.torch.slots import Slots
+from assay.engines.torch import kv_cache as kv_cache_file
+from assay.engines.torch.kv_cache import KVCache
+from assay.engines.torch.prefill import read
 from assay.errors import MachineError
 from assay.maths.seeds import derive
 from assay.policy.forward import forward
@@ -40,7 +40,7 @@ class Written:
     completion: Completion
 
 
-def write(
+def generate(
     policy: Policy, requests: Sequence[Asked], sampling: Sampling, seed: int = 1,
     settings: EngineSettings | None = None, engine: TorchEngine | None = None, stop: tuple[str,
     ...] = (),
@@ -55,7 +55,9 @@ def write(
 
         async def one(place: int, member: int) -> None:
             own = derive(seed, seeds[place] if seeds else f"#{place}", member)
-            completion = await writer.write(Request(requests[place][0], own, stop), sampling)
+            completion = await writer.generate(
+                GenerationRequest(requests[place][0], own, stop), sampling
+            )
             found.append(Written(place, member, completion))
 
         await asyncio.gather(
@@ -103,7 +105,7 @@ def test_log_probabilities_equal_the_learners(
     policy = policy_of(tmp_path, kind)
     requests = requests_for(policy, 6)
     few_at_once = EngineSettings(tokens=16 * (24 + max(len(prompt) for prompt, _ in requests)))
-    for written in write(policy, requests, Sampling(24, temperature), settings=few_at_once):
+    for written in generate(policy, requests, Sampling(24, temperature), settings=few_at_once):
         prompt, completion = requests[written.request][0], written.completion
         expected = learned(policy, prompt, completion.tokens, temperature or 1.0)
         assert torch.allclose(expected, torch.tensor(completion.logprobs), atol=1e-4)
@@ -115,7 +117,7 @@ def test_inside_a_nucleus_log_probabilities_are_the_learners_shared_out_over_it(
 ) -> None:
     policy = policy_of(tmp_path, kind)
     requests = requests_for(policy, 6)
-    for written in write(policy, requests, Sampling(16, 0.8, top_p=0.6)):
+    for written in generate(policy, requests, Sampling(16, 0.8, top_p=0.6)):
         prompt, completion = requests[written.request][0], written.completion
         with torch.no_grad():
             logits = policy.model(torch.tensor([prompt + completion.tokens])).logits[
@@ -135,7 +137,7 @@ def test_inside_a_nucleus_log_probabilities_are_the_learners_shared_out_over_it(
 
 def test_every_request_gets_its_completions_with_version_and_end(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
-    found = write(policy, requests_for(policy, 3), Sampling(5))
+    found = generate(policy, requests_for(policy, 3), Sampling(5))
     assert sorted((w.request, w.member) for w in found) == [
         (r, m) for r in range(5) for m in range(3)
     ]
@@ -151,7 +153,7 @@ def test_every_request_gets_its_completions_with_version_and_end(tmp_path: Path)
 def test_equal_seeds_write_the_same_and_other_seeds_something_else(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     first, same, other = (
-        write(policy, requests_for(policy, 4), Sampling(12), seed) for seed in (1, 1, 2)
+        generate(policy, requests_for(policy, 4), Sampling(12), seed) for seed in (1, 1, 2)
     )
     assert first == same
     assert {w.completion.tokens for w in first} != {w.completion.tokens for w in other}
@@ -165,14 +167,16 @@ def test_a_request_with_a_seed_gets_the_same_alone_and_in_any_company(tmp_path: 
     def of(place: int, found: list[Written]) -> dict[int, tuple[int, ...]]:
         return {w.member: w.completion.tokens for w in found if w.request == place}
 
-    alone = of(0, write(policy, [(prompt, 3)], Sampling(60), seeds=[9]))
-    beside = of(5, write(policy, [*company, (prompt, 3)], Sampling(60), seeds=[0, 1, 2, 3, 4, 9]))
+    alone = of(0, generate(policy, [(prompt, 3)], Sampling(60), seeds=[9]))
+    beside = of(
+        5, generate(policy, [*company, (prompt, 3)], Sampling(60), seeds=[0, 1, 2, 3, 4, 9])
+    )
     both = [company[0], (prompt, 3)]
     one_by_one = of(
-        1, write(policy, both, Sampling(60), settings=EngineSettings(tokens=1), seeds=[0, 9])
+        1, generate(policy, both, Sampling(60), settings=EngineSettings(tokens=1), seeds=[0, 9])
     )
     assert alone == beside == one_by_one
-    assert of(0, write(policy, [(prompt, 3)], Sampling(60), seeds=[8])) != alone
+    assert of(0, generate(policy, [(prompt, 3)], Sampling(60), seeds=[8])) != alone
     assert len(set(alone.values())) == 3
 
 
@@ -181,22 +185,22 @@ def test_each_distinct_prompt_is_read_once_however_its_group_is_cut(
 ) -> None:
     policy = tiny_policy(tmp_path)
     engine = TorchEngine(policy, EngineSettings(tokens=60))
-    write(policy, [((5,), 1)], Sampling(1), engine=engine)
+    generate(policy, [((5,), 1)], Sampling(1), engine=engine)
     asked: list[tuple[int, ...]] = []
 
     def counting(model: Any, prompts: Any) -> Any:
         asked.extend(prompts)
         return read(model, prompts)
 
-    monkeypatch.setattr(slots_file, "read", counting)
+    monkeypatch.setattr(kv_cache_file, "read", counting)
     requests = [((5, n), 7) for n in range(3, 7)]
-    assert len(write(policy, requests, Sampling(10), engine=engine)) == 28, "5 at once"
+    assert len(generate(policy, requests, Sampling(10), engine=engine)) == 28, "5 at once"
     assert asked == [(5, 3), (5, 4), (5, 5), (5, 6)]
 
 
 def test_completions_come_in_the_order_they_end(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
-    found = write(policy, [((5,), 300)], Sampling(40))
+    found = generate(policy, [((5,), 300)], Sampling(40))
     lengths = [len(w.completion.tokens) for w in found]
     assert lengths == sorted(lengths)
     assert lengths[0] < 40, "some end early"
@@ -206,11 +210,11 @@ def test_a_bfloat16_copy_writes_and_follows_what_is_learned(tmp_path: Path) -> N
     policy = tiny_policy(tmp_path)
     engine = TorchEngine(policy, EngineSettings(dtype="bfloat16"))
     requests = requests_for(policy, 2)
-    before = write(policy, requests, Sampling(8), engine=engine)
+    before = generate(policy, requests, Sampling(8), engine=engine)
     for parameter in policy.trainable.values():
         parameter.data.mul_(1.5)
     differences = []
-    for written in (after := write(policy, requests, Sampling(8), engine=engine)):
+    for written in (after := generate(policy, requests, Sampling(8), engine=engine)):
         prompt, completion = requests[written.request][0], written.completion
         differences.append(
             (learned(policy, prompt, completion.tokens) - torch.tensor(completion.logprobs))
@@ -225,14 +229,14 @@ def test_a_bfloat16_copy_writes_and_follows_what_is_learned(tmp_path: Path) -> N
 def rows_held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Filled with the number of rows that each addition makes."""
     held: list[int] = []
-    add = Slots.add
+    add = KVCache.add
 
-    def counting(self: Slots, *given: Any) -> Any:
+    def counting(self: KVCache, *given: Any) -> Any:
         found = add(self, *given)
-        held.append(len(self.homes))
+        held.append(len(self.prompt_index))
         return found
 
-    monkeypatch.setattr(Slots, "add", counting)
+    monkeypatch.setattr(KVCache, "add", counting)
     return held
 
 
@@ -243,17 +247,17 @@ def test_no_more_tokens_than_the_settings_allow_are_held_at_once(
     requests = [((5,) * 6, 7), ((5,), 6)]
     engine = TorchEngine(policy, EngineSettings(tokens=59))
     held = rows_held(monkeypatch)
-    found = write(policy, requests, Sampling(4), engine=engine)
+    found = generate(policy, requests, Sampling(4), engine=engine)
     assert held[:2] == [4, 5], "the probe's; then 59 tokens are 5 rows of 6 + 4, across the groups"
     assert max(held) == 5
     assert sorted((w.request, w.member) for w in found) == [(0, m) for m in range(7)] + [
         (1, m) for m in range(6)
     ]
     held.clear()
-    assert len(write(policy, requests, Sampling(4), settings=EngineSettings(tokens=1))) == 13
+    assert len(generate(policy, requests, Sampling(4), settings=EngineSettings(tokens=1))) == 13
     assert held[1:] == [1] * 13, "at least one row at a time"
     held.clear()
-    write(policy, [((5,), 520)], Sampling(1))
+    generate(policy, [((5,), 520)], Sampling(1))
     assert held[1:] == [512, 8]
 
 
@@ -269,13 +273,13 @@ def test_when_memory_runs_out_the_setting_to_lower_is_named(
     with pytest.raises(
         MachineError, match=r"cpu has no room for 9 completions .* 11 tokens.*lower engine\.tokens"
     ):
-        write(policy, [((5,), 20)], Sampling(10), settings=EngineSettings(tokens=100))
+        generate(policy, [((5,), 20)], Sampling(10), settings=EngineSettings(tokens=100))
 
 
 def test_greedy_decoding_takes_the_likeliest_token_each_time(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     prompt = policy.chat.prompt(TASKS[0])
-    (written,) = write(policy, [(prompt, 1)], Sampling(6, temperature=0.0))
+    (written,) = generate(policy, [(prompt, 1)], Sampling(6, temperature=0.0))
     tokens = list(prompt)
     for token in written.completion.tokens:
         assert token == policy.model(torch.tensor([tokens])).logits[0, -1].argmax().item()
@@ -284,14 +288,14 @@ def test_greedy_decoding_takes_the_likeliest_token_each_time(tmp_path: Path) -> 
 
 def test_a_stop_string_ends_a_completion_and_is_cut_from_its_text(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
-    plain = write(policy, requests_for(policy, 4), Sampling(30))
+    plain = generate(policy, requests_for(policy, 4), Sampling(30))
     text = "".join(w.completion.text for w in plain)
     word = next(
         text[n : n + 2]
         for n in range(20, len(text))
         if text[n : n + 2].isascii() and text[n : n + 2].isalnum()
     )
-    stopped = write(policy, requests_for(policy, 4), Sampling(30), stop=(word,))
+    stopped = generate(policy, requests_for(policy, 4), Sampling(30), stop=(word,))
     assert all(word not in w.completion.text for w in stopped)
     hit = [w for w in stopped if word in policy.chat.text(w.completion.tokens)]
     assert hit
@@ -302,10 +306,10 @@ def test_a_stop_string_ends_a_completion_and_is_cut_from_its_text(tmp_path: Path
 def test_a_stop_string_of_many_tokens_is_seen(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     prompt = policy.chat.prompt(TASKS[0])
-    plain = write(policy, [(prompt, 8)], Sampling(60), seeds=[1])
+    plain = generate(policy, [(prompt, 8)], Sampling(60), seeds=[1])
     longest = max(plain, key=lambda w: len(w.completion.tokens)).completion
     word = policy.chat.text(longest.tokens[10:45])
-    stopped = write(policy, [(prompt, 8)], Sampling(60), stop=(word,), seeds=[1])
+    stopped = generate(policy, [(prompt, 8)], Sampling(60), stop=(word,), seeds=[1])
     (cut,) = [w.completion for w in stopped if w.completion.tokens == longest.tokens[:45]]
     assert cut.ended == "stop"
     assert cut.text == policy.chat.text(longest.tokens[:10])
@@ -340,7 +344,7 @@ def small_model() -> tuple[Policy, Any]:
 def test_pairs_of_tokens_are_as_frequent_as_those_of_transformers(sampling: Sampling) -> None:
     policy, model = small_model()
     prompt = (1, 2, 3)
-    ours = [w.completion.tokens for w in write(policy, [(prompt, 4000)], sampling)]
+    ours = [w.completion.tokens for w in generate(policy, [(prompt, 4000)], sampling)]
     torch.manual_seed(5)
     theirs = model.generate(
         input_ids=torch.tensor([prompt] * 4000), attention_mask=torch.ones((4000, 3),
@@ -366,7 +370,7 @@ def test_pairs_of_tokens_are_as_frequent_as_those_of_transformers(sampling: Samp
 def test_sampled_frequencies_follow_the_policy(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     prompt = policy.chat.prompt(TASKS[0])
-    found = write(policy, [(prompt, 2000)], Sampling(1))
+    found = generate(policy, [(prompt, 2000)], Sampling(1))
     with torch.no_grad():
         probabilities = torch.softmax(policy.model(torch.tensor([prompt])).logits[0, -1], -1)
     counts = torch.bincount(
@@ -380,4 +384,4 @@ def test_sampled_frequencies_follow_the_policy(tmp_path: Path) -> None:
 def test_a_failure_in_the_decoding_thread_reaches_the_caller(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     with pytest.raises(IndexError):
-        write(policy, [((10**6,), 1)], Sampling(4))
+        generate(policy, [((10**6,), 1)], Sampling(4))

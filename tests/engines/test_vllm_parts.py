@@ -1,4 +1,4 @@
-"""What of the vLLM engine needs no vLLM: completions made of pieces, the probe, the keeper of a
+"""What of the vLLM engine needs no vLLM: completions made of pieces, the probe, the reaper of a
 server's processes.
 """
 
@@ -15,10 +15,10 @@ from typing import TypeVar
 
 import pytest
 
-from assay.engines.base import Request
-from assay.engines.vllm.client import Client, Piece
-from assay.engines.vllm.draft import Draft
-from assay.engines.vllm.probe import Probe
+from assay.engines.base import GenerationRequest
+from assay.engines.vllm.client import Chunk, Client
+from assay.engines.vllm.partial_completion import PartialCompletion
+from assay.engines.vllm.weight_probe import Probe
 from assay.errors import MachineError
 from tests.policies import tiny_policy
 
@@ -32,11 +32,11 @@ def test_a_stop_string_across_two_pieces_ends_the_completion_at_its_last_token(
     tokens = [
         chat.tokenizer(letter, add_special_tokens=False)["input_ids"][0] for letter in "abXYcd"
     ]
-    draft = Draft(Request((5,), 0, ("XY", "d")), 9, chat)
-    draft.add(Piece(tokens[:3], [-1.0, -2.0, -3.0], ["w"] * 3, "abort"), [1, 1, 1])
-    assert draft.completion() is None
-    draft.add(Piece(tokens[3:], [-4.0, -5.0, -6.0], ["w"] * 3, "stop"), [2, 2, 2])
-    completion = draft.completion()
+    so_far = PartialCompletion(GenerationRequest((5,), 0, ("XY", "d")), 9, chat)
+    so_far.add(Chunk(tokens[:3], [-1.0, -2.0, -3.0], ["w"] * 3, "abort"), [1, 1, 1])
+    assert so_far.completion() is None
+    so_far.add(Chunk(tokens[3:], [-4.0, -5.0, -6.0], ["w"] * 3, "stop"), [2, 2, 2])
+    completion = so_far.completion()
     assert completion
     assert completion.text == "ab"
     assert completion.tokens == tuple(tokens[:4])
@@ -46,10 +46,10 @@ def test_a_stop_string_across_two_pieces_ends_the_completion_at_its_last_token(
 
 
 def test_a_piece_that_was_interrupted_at_the_limit_is_whole(tmp_path: Path) -> None:
-    draft = Draft(Request((5,), 0), 2, tiny_policy(tmp_path).chat)
-    draft.add(Piece([], [], [], "abort"), [])
-    draft.add(Piece([70, 71], [-1.0, -1.0], ["w"] * 2, "abort"), [3, 3])
-    completion = draft.completion()
+    so_far = PartialCompletion(GenerationRequest((5,), 0), 2, tiny_policy(tmp_path).chat)
+    so_far.add(Chunk([], [], [], "abort"), [])
+    so_far.add(Chunk([70, 71], [-1.0, -1.0], ["w"] * 2, "abort"), [3, 3])
+    completion = so_far.completion()
     assert completion
     assert (completion.ended, completion.versions) == ("length", (3, 3))
 
@@ -78,9 +78,9 @@ time.sleep(600)
 """
 OWNER = """
 import os, subprocess, sys, time
-from assay.engines.vllm import keeper
-keeper_command = [sys.executable, "-c", "from assay.engines.vllm import keeper; keeper.PATIENCE = 0.2; "
-    "import sys; keeper.keep(int(sys.argv[1]), sys.argv[2], sys.argv[3:])"]
+from assay.engines.vllm import reaper
+keeper_command = [sys.executable, "-c", "from assay.engines.vllm import reaper; reaper.PATIENCE = 0.2; "
+    "import sys; reaper.keep(int(sys.argv[1]), sys.argv[2], sys.argv[3:])"]
 server = [sys.executable, "-c", sys.argv[1], sys.argv[2]]
 keeping = subprocess.Popen([*keeper_command, str(os.getpid()), sys.argv[3], *server], start_new_session=True)
 print(keeping.pid, flush=True)
@@ -101,16 +101,16 @@ def test_all_processes_of_a_server_end(tmp_path: Path, what: str) -> None:
         text=True,
     )
     assert owner.stdout
-    keeper = int(owner.stdout.readline())
+    reaper = int(owner.stdout.readline())
     wait_for(lambda: len(list(here.iterdir())) == 4)
     pids = [int(file.name) for file in here.iterdir()]
     if what.startswith("the owner"):
         owner.send_signal(signal.SIGKILL if what.endswith("killed") else signal.SIGINT)
         owner.wait()
     elif what == "it is asked to":
-        subprocess.run(["kill", str(keeper)], check=True)
+        subprocess.run(["kill", str(reaper)], check=True)
     else:
-        front = Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()[0]
+        front = Path(f"/proc/{reaper}/task/{reaper}/children").read_text().split()[0]
         subprocess.run(["kill", "-KILL", front], check=True)
     wait_for(lambda: not any(is_alive(pid) for pid in pids))
     if what.startswith("the owner"):

@@ -12,7 +12,7 @@ import torch
 
 from assay.algorithms import algorithms
 from assay.config.sections import LoraSettings, PolicySettings, TinySettings
-from assay.engines.base import Request, Sampling
+from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch import TorchEngine
 from assay.policy.forward import forward
 from assay.policy.load import Policy, load_policy
@@ -64,7 +64,7 @@ def write_some(policy: Policy) -> None:
     async def write() -> None:
         engine = TorchEngine(policy)
         await asyncio.gather(
-            *(engine.write(Request((5, 6, 7), seed), Sampling(6)) for seed in range(4))
+            *(engine.generate(GenerationRequest((5, 6, 7), seed), Sampling(6)) for seed in range(4))
         )
 
     asyncio.run(write())

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from assay import environments, rewards
-from assay.engines.base import Request, Sampling
+from assay.engines.base import GenerationRequest, Sampling
 from assay.judge import Judge
 from assay.policy.chat import Chat
 from assay.rollout.attempt import Means, ask, attempt
@@ -43,11 +43,11 @@ class Writer(ScriptedEngine):
     def __init__(self, lines: Sequence[str], chat: Chat) -> None:
         super().__init__(lambda request, member: next(self.lines), chat.said)
         self.lines = iter(lines)
-        self.requests: list[Request] = []
+        self.requests: list[GenerationRequest] = []
 
-    async def write(self, request: Request, sampling: Sampling) -> Any:
+    async def generate(self, request: GenerationRequest, sampling: Sampling) -> Any:
         self.requests.append(request)
-        return await super().write(request, sampling)
+        return await super().generate(request, sampling)
 
 
 def means(
@@ -63,7 +63,7 @@ def means(
 
 def talk(
     *lines: str, task: Task = ADD, chat: Chat | None = None, **changes: Any
-) -> tuple[Rollout, list[Request]]:
+) -> tuple[Rollout, list[GenerationRequest]]:
     """The rollout in which the engine says the lines, by default in `repair`, and what it was
     asked.
     """

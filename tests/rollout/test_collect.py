@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from assay import environments, rewards
-from assay.engines.base import Request, Sampling
+from assay.engines.base import GenerationRequest, Sampling
 from assay.errors import SettingsError
 from assay.judge import Judge
 from assay.rollout.attempt import Means, Prompted, RewardFunction
@@ -32,7 +32,7 @@ PROMPTS = {(1, 2): 0, (3,): 1}
 
 
 def gather(
-    script: Callable[[Request, int], str], reward: RewardFunction,
+    script: Callable[[GenerationRequest, int], str], reward: RewardFunction,
     asked: list[Prompted] | None = None
 ) -> list[list[Rollout]]:  # fmt: skip
     """Two rollouts of each task."""
@@ -117,7 +117,7 @@ def test_the_same_task_twice_in_a_step_makes_two_groups() -> None:
 
 
 def test_a_failing_engine_stops_the_collection() -> None:
-    def script(request: Request, member: int) -> str:
+    def script(request: GenerationRequest, member: int) -> str:
         raise ValueError("no words")
 
     with pytest.raises(ValueError, match="no words"):

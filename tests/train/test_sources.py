@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from assay import environments, rewards
-from assay.engines.base import Request, Sampling
+from assay.engines.base import GenerationRequest, Sampling
 from assay.errors import DataError
 from assay.judge import Judge
 from assay.policy.load import Policy
@@ -81,7 +81,7 @@ def rolled(
 ) -> Seen:
     """A step whose groups of two are written by `answers`, one after another, and judged."""
 
-    def script(request: Request, member: int) -> str:
+    def script(request: GenerationRequest, member: int) -> str:
         if member % 2 == 0:
             group.clear()
             group.extend(next(answers))

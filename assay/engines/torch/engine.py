@@ -13,48 +13,48 @@ from typing import Any
 import torch
 
 from assay.config.sections import EngineSettings
-from assay.engines.base import Request, Sampling
-from assay.engines.torch.decode import Decoding, Endings, Row, rows_at_once
-from assay.engines.torch.lean import Lean, lean
-from assay.engines.torch.probe import takes_slots
-from assay.engines.torch.prompts import Plain
-from assay.engines.torch.slots import Slots
+from assay.engines.base import GenerationRequest, Sampling
+from assay.engines.torch.cache_probe import supports_kv_cache
+from assay.engines.torch.decode_loop import DecodeLoop, PendingCompletion, StopChecker, rows_at_once
+from assay.engines.torch.fused import FusedDecoder, make_fused_decoder
+from assay.engines.torch.kv_cache import KVCache
+from assay.engines.torch.prefill import TransformersCache
 from assay.errors import MachineError, SettingsError
 from assay.policy.load import Policy
 from assay.types import Completion, Metrics
 
 
 class TorchEngine:
-    """The policy itself as engine; with `apart` a copy of it, which may write while the policy
+    """The policy itself as engine; with `separate_copy` a copy of it, which may write while the policy
     learns.
 
-    `engine.dtype = "bfloat16"` makes a copy as well. Decoding runs in a thread, so that judging
+    `engine.dtype = "bfloat16"` makes a copy as well. DecodeLoop runs in a thread, so that judging
     goes on beside it. Raises SettingsError for a model that cannot be copied.
     """
 
     def __init__(
-        self, policy: Policy, settings: EngineSettings | None = None, *, apart: bool = False
+        self, policy: Policy, settings: EngineSettings | None = None, *, separate_copy: bool = False
     ) -> None:
         self.policy = policy
         self.settings = settings or EngineSettings()
-        self.apart = apart or self.settings.dtype == "bfloat16"
-        if self.apart and getattr(policy.model, "is_quantized", False):
+        self.separate_copy = separate_copy or self.settings.dtype == "bfloat16"
+        if self.separate_copy and getattr(policy.model, "is_quantized", False):
             raise SettingsError(
                 "a quantized model is not copied: use engine.dtype = 'policy' and rollout.lag = 0"
                 " with it"
             )
         self.version = 0
-        self.numbers: Metrics = {}
+        self.metrics: Metrics = {}
         self._tried: tuple[Any, bool] | None = None
-        self._lean: Lean | None = None
+        self._fused: FusedDecoder | None = None
         self._copied: tuple[Any, Any] | None = None
-        self._inbox: deque[Row] = deque()
+        self._inbox: deque[PendingCompletion] = deque()
         self._halted = threading.Event()
         self._decoding: asyncio.Task[None] | None = None
         self._longest = 0
 
     @property
-    def places(self) -> int:
+    def max_concurrent(self) -> int:
         """As many completions as there is room for, if all become as long as the longest that was
         asked for.
         """
@@ -63,20 +63,20 @@ class TorchEngine:
     async def load(self, policy: Policy, version: int) -> None:
         """Write with `policy` from now on."""
         await self.halt()
-        self.policy, self.version, self._lean = policy, version, None
+        self.policy, self.version, self._fused = policy, version, None
         if self._copied and self._copied[0] is policy.model:
             _update(self._copied[1], policy.model)
         self._longest = max((row.longest for row in self._inbox), default=0)
         self._halted.clear()
         self._go_on()
 
-    async def write(self, request: Request, sampling: Sampling) -> Completion:
+    async def generate(self, request: GenerationRequest, sampling: Sampling) -> Completion:
         """One completion, handed out the moment it ends.
 
         Raises MachineError when the device's memory runs out, ModelError for a model that cannot be
         decoded right.
         """
-        row = Row(request, sampling, asyncio.get_running_loop().create_future())
+        row = PendingCompletion(request, sampling, asyncio.get_running_loop().create_future())
         self._longest = max(self._longest, row.longest)
         self._inbox.append(row)
         self._go_on()
@@ -98,7 +98,7 @@ class TorchEngine:
     async def _decode_beside(self) -> None:
         loop = asyncio.get_running_loop()
 
-        def deliver(row: Row, completion: Completion) -> None:
+        def deliver(row: PendingCompletion, completion: Completion) -> None:
             loop.call_soon_threadsafe(_hand_out, row, completion)
 
         try:
@@ -118,13 +118,13 @@ class TorchEngine:
             model = self._model()
             model.eval()
             if self._tried is None or self._tried[0] is not model:
-                self._tried = model, takes_slots(model)
-            if self._lean is None and self._tried[1]:
-                self._lean = lean(model)
-            memory = Slots(model, self._lean) if self._tried[1] else Plain(model)
-            Decoding(memory, self._inbox, Endings(self.policy.chat), self.version, tokens).run(
-                self._halted.is_set, deliver
-            )
+                self._tried = model, supports_kv_cache(model)
+            if self._fused is None and self._tried[1]:
+                self._fused = make_fused_decoder(model)
+            memory = KVCache(model, self._fused) if self._tried[1] else TransformersCache(model)
+            DecodeLoop(
+                memory, self._inbox, StopChecker(self.policy.chat), self.version, tokens
+            ).run(self._halted.is_set, deliver)
         except torch.OutOfMemoryError as error:
             longest = self._longest
             raise MachineError(
@@ -135,7 +135,7 @@ class TorchEngine:
     def _model(self) -> Any:
         """What writes: the policy's model, or its copy."""
         model = self.policy.model
-        if not self.apart:
+        if not self.separate_copy:
             return model
         if self._copied is None or self._copied[0] is not model:
             copied = copy.deepcopy(model)
@@ -146,7 +146,7 @@ class TorchEngine:
         return self._copied[1]
 
 
-def _hand_out(row: Row, completion: Completion) -> None:
+def _hand_out(row: PendingCompletion, completion: Completion) -> None:
     if not row.ended.done():
         row.ended.set_result(completion)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from assay.engines.torch.slots import Step
+    from assay.engines.torch.kv_cache import DecodeStep
 
 BLOCK = 64
 """Rows and prompts are padded to powers of two up to here, and beyond to multiples."""
@@ -34,14 +34,14 @@ def wide_bucket(width: int) -> int:
 class Graphs:
     """`forward` for steps on CUDA. What cannot be recorded is run as it is."""
 
-    def __init__(self, forward: Callable[[Step], Tensor]) -> None:
+    def __init__(self, forward: Callable[[DecodeStep], Tensor]) -> None:
         self.forward = forward
-        self.recorded: dict[tuple[int, ...], tuple[Any, Step, Tensor]] = {}
+        self.recorded: dict[tuple[int, ...], tuple[Any, DecodeStep, Tensor]] = {}
         self.met: set[tuple[int, ...]] = set()
         self.pool = torch.cuda.graph_pool_handle()
         self.usable = True
 
-    def __call__(self, step: Step) -> Tensor:
+    def __call__(self, step: DecodeStep) -> Tensor:
         """[R, V] logits, good until the next call."""
         if step.shape not in self.recorded and (
             step.shape not in self.met or not self._record(step)
@@ -54,10 +54,10 @@ class Graphs:
         graph.replay()
         return logits
 
-    def _record(self, step: Step) -> bool:
+    def _record(self, step: DecodeStep) -> bool:
         if not self.usable:
             return False
-        names = ("tokens", "ages", "lengths", "lanes", "back")
+        names = ("tokens", "positions", "lengths", "prompt_rows", "back")
         inputs = replace(step, **{name: getattr(step, name).clone() for name in names})
         graph = torch.cuda.CUDAGraph()
         try:

@@ -10,20 +10,20 @@ from assay.engines.base import Sampling
 GOLDEN, FIRST, SECOND = -0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
 
 
-def uniforms(keys: Tensor, ages: Tensor) -> Tensor:
-    """[R] float64 in [0, 1): number `ages` of the streams `keys`, both [R] int64.
+def uniforms(keys: Tensor, positions: Tensor) -> Tensor:
+    """[R] float64 in [0, 1): number `positions` of the streams `keys`, both [R] int64.
 
     splitmix64 (doi:10.1145/2714064.2660195): equal on every device, and whatever the other rows
     are.
     """
-    mixed = keys + (ages + 1) * GOLDEN
+    mixed = keys + (positions + 1) * GOLDEN
     mixed = (mixed ^ ((mixed >> 30) & (1 << 34) - 1)) * FIRST
     mixed = (mixed ^ ((mixed >> 27) & (1 << 37) - 1)) * SECOND
     mixed = mixed ^ ((mixed >> 31) & (1 << 33) - 1)
     return ((mixed >> 11) & (1 << 53) - 1).double() * 2.0**-53
 
 
-def draw(logits: Tensor, sampling: Sampling, chances: Tensor) -> tuple[Tensor, Tensor]:
+def sample(logits: Tensor, sampling: Sampling, chances: Tensor) -> tuple[Tensor, Tensor]:
     """[R] tokens of `logits` [R, V] float32, and their log-probabilities under the distribution
     they are drawn from.
 
@@ -35,7 +35,7 @@ def draw(logits: Tensor, sampling: Sampling, chances: Tensor) -> tuple[Tensor, T
         return tokens.squeeze(-1), (
             logits.gather(-1, tokens) - logits.logsumexp(-1, keepdim=True)
         ).squeeze(-1)
-    scaled = narrowed(
+    scaled = filter_logits(
         logits / sampling.temperature if sampling.temperature != 1 else logits, sampling
     )
     shifted = scaled - scaled.amax(-1, keepdim=True)
@@ -47,7 +47,7 @@ def draw(logits: Tensor, sampling: Sampling, chances: Tensor) -> tuple[Tensor, T
     return tokens.squeeze(-1), (shifted.gather(-1, tokens) - total.log()).squeeze(-1)
 
 
-def narrowed(logits: Tensor, sampling: Sampling) -> Tensor:
+def filter_logits(logits: Tensor, sampling: Sampling) -> Tensor:
     """`logits` [R, V] with -inf outside of the top k, then the nucleus of what is left, then
     min-p.
     """

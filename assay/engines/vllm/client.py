@@ -28,7 +28,7 @@ class LostError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Chunk:
     """What a server wrote before it was done or interrupted."""
 
     tokens: list[int]
@@ -46,11 +46,11 @@ class Client:
     refuses.
     """
 
-    def __init__(self, url: str, socket: str | None = None, places: int = 100) -> None:
+    def __init__(self, url: str, socket: str | None = None, max_concurrent: int = 100) -> None:
         self.url, self.socket = url, socket
         self._look: asyncio.Task[bool] | None = None
         token = os.environ.get("VLLM_API_KEY")
-        limits = httpx2.Limits(max_connections=places + 20, keepalive_expiry=KEPT)
+        limits = httpx2.Limits(max_connections=max_concurrent + 20, keepalive_expiry=KEPT)
         self._http = httpx2.AsyncClient(
             base_url=url,
             headers={"Authorization": f"Bearer {token}"} if token else None,
@@ -75,14 +75,14 @@ class Client:
             self._look = asyncio.create_task(self.is_healthy())
         return await asyncio.shield(self._look)
 
-    async def write(
+    async def generate(
         self,
         model: str | None,
         prompt: Sequence[int],
         sampling: Sampling,
         stops: Sequence[int],
         words: Sequence[str],
-    ) -> Piece:
+    ) -> Chunk:
         """Continue `prompt`, up to one of the tokens `stops` or the strings `words`."""
         asked = {
             "max_tokens": sampling.max_tokens, "temperature": sampling.temperature,
@@ -101,7 +101,7 @@ class Client:
                 f"{len(tokens)} tokens have {len(logprobs)} log-probabilities and {len(weights)}"
                 " versions"
             )
-        return Piece(tokens, logprobs, weights, choice["finish_reason"])
+        return Chunk(tokens, logprobs, weights, choice["finish_reason"])
 
     async def score(self, model: str | None, prompt: Sequence[int], token: int) -> float:
         """The log-probability of `token` behind `prompt`, with the keys and values that are

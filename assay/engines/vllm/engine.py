@@ -23,15 +23,15 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from assay.config.sections import EngineSettings
-from assay.engines.base import Request, Sampling
+from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.vllm.client import Client, LostError
-from assay.engines.vllm.draft import Draft
-from assay.engines.vllm.probe import Probe, make_probe
-from assay.engines.vllm.server import PLACES, START_SECONDS, Process, dtype_of, plan
+from assay.engines.vllm.partial_completion import PartialCompletion
+from assay.engines.vllm.server import MAX_NUM_SEQS, START_SECONDS, Process, dtype_of, plan
 from assay.engines.vllm.transports import CURRENT, Transport
 from assay.engines.vllm.transports.adapter import Adapter
 from assay.engines.vllm.transports.files import Files
 from assay.engines.vllm.transports.nccl import Nccl
+from assay.engines.vllm.weight_probe import Probe, make_probe
 from assay.errors import AssayError, MachineError, SettingsError
 from assay.maths.seeds import derive
 from assay.types import Completion, Metrics
@@ -66,7 +66,7 @@ class Server:
     client: Client
     process: Process | None
     """None for one that was running already."""
-    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PLACES))
+    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_NUM_SEQS))
     writing: int = 0
     """Completions that it works on, none while it gets weights."""
     busy: int = 0
@@ -116,8 +116,8 @@ class VllmEngine:
         folder: Path,
         seed: int,
     ) -> None:
-        self.places = 0
-        self.numbers: Metrics = {}
+        self.max_concurrent = 0
+        self.metrics: Metrics = {}
         """Of the last load: what the probe found, and seconds; how often servers were started again
         since the first."""
         self._policy = policy
@@ -137,7 +137,7 @@ class VllmEngine:
     def add(self, client: Client, process: Process | None = None) -> None:
         """Write through one more server, from the next load on."""
         self._servers.append(Server(client, process))
-        self.places += PLACES
+        self.max_concurrent += MAX_NUM_SEQS
 
     async def load(self, policy: Policy, version: int) -> None:
         """Write with the weights of `policy` from now on; they are packed before anything is
@@ -164,19 +164,19 @@ class VllmEngine:
         differences = await asyncio.gather(*map(self._bring_up, self._servers))
         if old:
             shutil.rmtree(old.folder, ignore_errors=True)
-        self.numbers = {
+        self.metrics = {
             "engine/probe_difference": max(differences),
             "engine/restarts": float(self._restarts),
             "time/pack": packed - start,
         }
 
-    async def write(self, request: Request, sampling: Sampling) -> Completion:
+    async def generate(self, request: GenerationRequest, sampling: Sampling) -> Completion:
         """One completion. Raises MachineError when servers keep dying, SettingsError when they
         refuse the request.
         """
         chat = self._policy.chat
-        draft = Draft(request, sampling.max_tokens, chat)
-        while not (completion := draft.completion()):
+        so_far = PartialCompletion(request, sampling.max_tokens, chat)
+        while not (completion := so_far.completion()):
             server = min(self._servers, key=partial(_reluctance, request.prompt))
             with server.chosen_for(request.prompt):
                 await server.up.wait()
@@ -185,18 +185,18 @@ class VllmEngine:
                         raise server.failure
                     if not server.up.is_set():
                         continue
-                    left = replace(sampling, max_tokens=sampling.max_tokens - len(draft.tokens))
-                    prompt = (*request.prompt, *draft.tokens)
+                    left = replace(sampling, max_tokens=sampling.max_tokens - len(so_far.tokens))
+                    prompt = (*request.prompt, *so_far.tokens)
                     server.writing += 1
                     try:
-                        piece = await server.client.write(
+                        chunk = await server.client.generate(
                             server.model, prompt, left, sorted(chat.stop_tokens), request.stop
                         )
-                        draft.add(piece, list(map(self._version, piece.weights)))
+                        so_far.add(chunk, list(map(self._version, chunk.weights)))
                     except LostError as error:
                         self._lost(server, error)
                     else:
-                        if piece.tokens:
+                        if chunk.tokens:
                             server.deaths = 0
                     finally:
                         server.writing -= 1
@@ -331,13 +331,13 @@ async def open_vllm(
     engine = VllmEngine(policy, settings, transport, folder, seed)
     try:
         for url in settings.servers:
-            engine.add(Client(url, places=PLACES))
+            engine.add(Client(url, max_concurrent=MAX_NUM_SEQS))
         if not settings.servers:
             launch = plan(
                 policy, settings, transport.arguments(policy, folder), folder, logs / "vllm.log"
             )
             process = Process(launch, 0)
-            engine.add(Client("http://vllm", str(process.socket), PLACES), process)
+            engine.add(Client("http://vllm", str(process.socket), MAX_NUM_SEQS), process)
         yield engine
     finally:
         try:

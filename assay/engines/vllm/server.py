@@ -20,7 +20,7 @@ from assay.errors import SettingsError
 if TYPE_CHECKING:
     from assay.policy.load import Policy
 
-PLACES = 256
+MAX_NUM_SEQS = 256
 """Completions that one server writes at once."""
 START_SECONDS = 1800.0
 """A large model on a slow disk takes minutes."""
@@ -47,7 +47,7 @@ class Launch:
 
 
 class Process:
-    """A server behind a Unix socket, where no other user reaches it; its keeper ends it with this
+    """A server behind a Unix socket, where no other user reaches it; its reaper ends it with this
     process.
     """
 
@@ -61,16 +61,16 @@ class Process:
         self.socket.unlink(missing_ok=True)
         self.launch.log.parent.mkdir(parents=True, exist_ok=True)
         command = [*self.launch.command, "--uds", str(self.socket), "--seed", str(seed % 2**31)]
-        keeper = [
+        reaper = [
             sys.executable,
             "-m",
-            "assay.engines.vllm.keeper",
+            "assay.engines.vllm.reaper",
             str(os.getpid()),
             str(self.launch.folder),
         ]
         with self.launch.log.open("ab") as log:
             self._keeper = subprocess.Popen(
-                [*keeper, *command], env=os.environ | self.launch.environment,
+                [*reaper, *command], env=os.environ | self.launch.environment,
                 start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
@@ -114,7 +114,7 @@ def plan(
     _check_vllm(python)
     longest = min(policy.context or settings.tokens, settings.tokens)
     arguments = [
-        "--dtype", dtype_of(policy, settings), "--max-model-len", longest, "--max-num-seqs", PLACES,
+        "--dtype", dtype_of(policy, settings), "--max-model-len", longest, "--max-num-seqs", MAX_NUM_SEQS,
         "--kv-cache-memory-bytes", settings.tokens * _bytes_a_token(config, dtype_of(policy,
         settings)),
         "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm",

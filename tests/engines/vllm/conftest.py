@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from assay.config.sections import EngineSettings, LoraSettings
-from assay.engines.base import Request, Sampling
+from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.vllm.engine import VllmEngine, open_vllm
 from assay.policy.forward import forward
 from assay.policy.load import Policy
@@ -55,13 +55,13 @@ class Desk:
         await self.engine.load(self.policy, self.version)
         return kept
 
-    async def write(
+    async def generate(
         self, prompts: Sequence[tuple[int, ...]], sampling: Sampling, stop: tuple[str, ...] = ()
     ) -> list[Completion]:
         """All at once, in order."""
         return await asyncio.gather(
             *(
-                self.engine.write(Request(prompt, n, stop), sampling)
+                self.engine.generate(GenerationRequest(prompt, n, stop), sampling)
                 for n, prompt in enumerate(prompts)
             )
         )

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from assay.config.sections import EngineSettings
-from assay.engines.base import Request, Sampling
+from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.vllm.client import Client
 from assay.engines.vllm.engine import open_vllm
 from assay.engines.vllm.transports.files import Files
@@ -34,11 +34,11 @@ def test_log_probabilities_are_the_policys_after_each_of_twenty_loads(desk: Desk
     prompts = prompts_of(desk, 6)
     for _ in range(20):
         desk.run(desk.move())
-        written = desk.run(desk.write(prompts, Sampling(12, 0.8)))
+        written = desk.run(desk.generate(prompts, Sampling(12, 0.8)))
         for prompt, completion in zip(prompts, written, strict=True):
             assert desk.off(prompt, completion, 0.8).max() < 1e-4
             assert set(completion.versions) == {desk.version}
-        assert desk.engine.numbers["engine/probe_difference"] < 1e-4
+        assert desk.engine.metrics["engine/probe_difference"] < 1e-4
 
 
 def test_what_is_being_written_goes_on_with_new_weights_each_token_exact_under_its_own(
@@ -51,7 +51,7 @@ def test_what_is_being_written_goes_on_with_new_weights_each_token_exact_under_i
     }
 
     async def load_meanwhile() -> list[list[int]]:
-        work = asyncio.create_task(desk.write(prompts, Sampling(100)))
+        work = asyncio.create_task(desk.generate(prompts, Sampling(100)))
         while not work.done() and len(weights) < 4:
             await asyncio.sleep(0.02)
             kept = await desk.move()
@@ -123,7 +123,7 @@ def test_log_probabilities_are_shared_out_over_what_may_be_drawn(
     full: Desk, sampling: Sampling
 ) -> None:
     prompts = prompts_of(full, 6)
-    for prompt, completion in zip(prompts, full.run(full.write(prompts, sampling)), strict=True):
+    for prompt, completion in zip(prompts, full.run(full.generate(prompts, sampling)), strict=True):
         with torch.no_grad():
             logits = full.policy.model(torch.tensor([prompt + completion.tokens])).logits[
                 0, len(prompt) - 1 : -1
@@ -147,7 +147,7 @@ def test_log_probabilities_are_shared_out_over_what_may_be_drawn(
 
 def test_greedy_decoding_takes_the_likeliest_token_each_time(full: Desk) -> None:
     (prompt,) = prompts_of(full, 1)
-    (completion,) = full.run(full.write([prompt], Sampling(6, temperature=0.0)))
+    (completion,) = full.run(full.generate([prompt], Sampling(6, temperature=0.0)))
     tokens = list(prompt)
     for token in completion.tokens:
         assert token == full.policy.model(torch.tensor([tokens])).logits[0, -1].argmax().item()
@@ -157,7 +157,7 @@ def test_greedy_decoding_takes_the_likeliest_token_each_time(full: Desk) -> None
 
 def test_stop_tokens_and_the_limit_end_a_completion(full: Desk) -> None:
     prompts = prompts_of(full, 60)
-    written = full.run(full.write(prompts, Sampling(80)))
+    written = full.run(full.generate(prompts, Sampling(80)))
     assert {completion.ended for completion in written} == {"stop", "length"}
     for completion in written:
         ended_by_token = completion.tokens[-1] in full.policy.chat.stop_tokens
@@ -170,10 +170,12 @@ def test_stop_tokens_and_the_limit_end_a_completion(full: Desk) -> None:
 def test_a_stop_string_ends_a_completion_and_is_cut_from_its_text(full: Desk) -> None:
     chat = full.policy.chat
     prompts = prompts_of(full, 40)
-    plain = "".join(completion.text for completion in full.run(full.write(prompts, Sampling(60))))
+    plain = "".join(
+        completion.text for completion in full.run(full.generate(prompts, Sampling(60)))
+    )
     ascii = [plain[n : n + 2] for n in range(len(plain)) if plain[n : n + 2].isascii()]
     word = max(sorted(set(ascii)), key=ascii.count)
-    written = full.run(full.write(prompts, Sampling(60), (word,)))
+    written = full.run(full.generate(prompts, Sampling(60), (word,)))
     hit = [completion for completion in written if word in chat.text(completion.tokens)]
     assert hit
     assert all(completion.ended == "stop" for completion in hit)
@@ -185,7 +187,7 @@ def test_a_stop_string_ends_a_completion_and_is_cut_from_its_text(full: Desk) ->
 def test_a_completion_that_is_cancelled_is_given_up_by_the_server_too(full: Desk) -> None:
     async def give_up() -> None:
         prompts = prompts_of(full, 20)
-        work = asyncio.create_task(full.write(prompts, Sampling(100, min_p=1e-9)))
+        work = asyncio.create_task(full.generate(prompts, Sampling(100, min_p=1e-9)))
         await asyncio.sleep(0.3)
         work.cancel()
         await asyncio.wait([work])
@@ -207,7 +209,7 @@ def test_a_completion_that_is_cancelled_is_given_up_by_the_server_too(full: Desk
 
 def test_a_prompt_that_does_not_fit_is_refused_with_what_the_server_says(full: Desk) -> None:
     with pytest.raises(SettingsError, match=r"refuses .* with 400.*256"):
-        full.run(full.engine.write(Request((5,) * 300, 0), Sampling(5)))
+        full.run(full.engine.generate(GenerationRequest((5,) * 300, 0), Sampling(5)))
 
 
 def test_what_vllm_cannot_serve_is_refused_before_anything_is_started(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.engines.base import Request, Sampling
+from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.vllm.client import Client
-from assay.engines.vllm.server import PLACES, Process
+from assay.engines.vllm.server import MAX_NUM_SEQS, Process
 from assay.errors import MachineError
 from tests.engines.vllm.conftest import Desk
 
@@ -38,7 +38,7 @@ def test_of_two_servers_one_is_killed_and_every_completion_comes_once_and_exact(
     first = full.engine._servers[0].process
     assert first
     second = Process(first.launch, 1)
-    full.engine.add(Client("http://vllm", str(second.socket), PLACES), second)
+    full.engine.add(Client("http://vllm", str(second.socket), MAX_NUM_SEQS), second)
     full.run(full.move())
     prompts = [(5 + n, 6, 7, 8) for n in range(10)] * 20
     before = full.engine._restarts
@@ -50,7 +50,7 @@ def test_of_two_servers_one_is_killed_and_every_completion_comes_once_and_exact(
             if "Engine" in Path(f"/proc/{pid}/comm").read_text()
         )
         os.kill(victim, signal.SIGSTOP)  # or a fast machine is done before it is killed
-        work = asyncio.create_task(full.write(prompts, Sampling(150)))
+        work = asyncio.create_task(full.generate(prompts, Sampling(150)))
         server = full.engine._servers[0]
         while not server.busy or server.writing < server.busy:
             await asyncio.sleep(0.01)
@@ -72,7 +72,7 @@ def test_of_two_servers_one_is_killed_and_every_completion_comes_once_and_exact(
         assert (
             len(completion.tokens) == 150 or completion.tokens[-1] in full.policy.chat.stop_tokens
         )
-    again = full.run(full.write(prompts[:20], Sampling(10)))
+    again = full.run(full.generate(prompts[:20], Sampling(10)))
     assert all(
         full.off(prompt, completion).max() < 1e-4
         for prompt, completion in zip(prompts, again, strict=False)
@@ -105,9 +105,9 @@ def test_when_the_trainer_is_killed_no_process_of_the_server_is_left(
     command = [sys.executable, "-c", TRAINER, str(tmp_path)]
     trainer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert trainer.stdout
-    keeper, folder = trainer.stdout.readline().split()
-    family = [int(keeper), *children_of(int(keeper))]
-    assert len(family) >= 4, "the keeper, vLLM's front, its core, its worker"
+    reaper, folder = trainer.stdout.readline().split()
+    family = [int(reaper), *children_of(int(reaper))]
+    assert len(family) >= 4, "the reaper, vLLM's front, its core, its worker"
     assert Path(folder).is_dir()
     trainer.send_signal(number)
     trainer.wait()
@@ -133,7 +133,7 @@ def test_a_server_that_dies_three_times_in_a_row_is_given_up_with_its_last_words
     async def write() -> None:
         killing = asyncio.create_task(kill_again_and_again())
         try:
-            await adapted.engine.write(Request((5,), 0), Sampling(5))
+            await adapted.engine.generate(GenerationRequest((5,), 0), Sampling(5))
         finally:
             killing.cancel()
 

@@ -6,18 +6,18 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from assay.engines.base import Request, cut_at
-from assay.engines.vllm.client import Piece
+from assay.engines.base import GenerationRequest, cut_at
+from assay.engines.vllm.client import Chunk
 from assay.types import Completion
 
 if TYPE_CHECKING:
     from assay.policy.chat import Chat
 
 
-class Draft:
+class PartialCompletion:
     """What there is of a completion."""
 
-    def __init__(self, request: Request, most: int, chat: Chat) -> None:
+    def __init__(self, request: GenerationRequest, most: int, chat: Chat) -> None:
         self.request = request
         self.most = most
         self.chat = chat
@@ -26,23 +26,23 @@ class Draft:
         self.versions: list[int] = []
         self.ended: Literal["stop", "length"] | None = None
 
-    def add(self, piece: Piece, versions: Sequence[int]) -> None:
-        """Go on with a piece, whose tokens were drawn by `versions`.
+    def add(self, chunk: Chunk, versions: Sequence[int]) -> None:
+        """Go on with a chunk, whose tokens were drawn by `versions`.
 
-        A server looks for stop strings in what it wrote itself: one that begins in the piece before
+        A server looks for stop strings in what it wrote itself: one that begins in the chunk before
         is found here.
         """
-        self.tokens += piece.tokens
-        self.logprobs += piece.logprobs
+        self.tokens += chunk.tokens
+        self.logprobs += chunk.logprobs
         self.versions += versions
         if self.request.stop and self._stopped_by(len(self.tokens)):
             end = bisect_left(range(len(self.tokens)), True, key=self._stopped_by)
             for column in (self.tokens, self.logprobs, self.versions):
                 del column[end:]
             self.ended = "stop"
-        elif piece.ended == "stop":
+        elif chunk.ended == "stop":
             self.ended = "stop"
-        elif len(self.tokens) >= self.most or piece.ended == "length":
+        elif len(self.tokens) >= self.most or chunk.ended == "length":
             self.ended = "length"
 
     def completion(self) -> Completion | None:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from assay.config.sections import PolicySettings
-from assay.engines.torch import slots as slots_file
+from assay.engines.torch import kv_cache as kv_cache_file
+from assay.engines.torch.cache_probe import supports_kv_cache
 from assay.engines.torch.graphs import bucket, wide_bucket
-from assay.engines.torch.probe import takes_slots
-from assay.engines.torch.prompts import Plain, forward
-from assay.engines.torch.slots import ATTENTION, Layer, Slots, Step
+from assay.engines.torch.kv_cache import ATTENTION, DecodeStep, KVCache, LayerCache
+from assay.engines.torch.prefill import TransformersCache, forward
 from assay.errors import ModelError
 from assay.policy.load import load_policy
 from tests.policies import checkpoint, tiny_policy
@@ -39,28 +39,28 @@ def expected(model: Any, texts: list[tuple[int, ...]]) -> Tensor:
 @torch.inference_mode()
 def test_rows_come_and_go_and_each_sees_its_own_text(tmp_path: Path, padded: bool) -> None:
     model = tiny_policy(tmp_path).model
-    slots = Slots(model)
+    cache = KVCache(model)
     if padded:
-        slots.size, slots.width = bucket, wide_bucket
+        cache.size, cache.width = bucket, wide_bucket
     texts = list(TEXTS)
-    assert torch.allclose(slots.add(texts, 5, 8), expected(model, texts), atol=1e-4)
-    assert len(slots.prompts) == 3
+    assert torch.allclose(cache.add(texts, 5, 8), expected(model, texts), atol=1e-4)
+    assert len(cache.prompts) == 3
     for token in (10, 20):
         texts = [(*text, token + row) for row, text in enumerate(texts)]
-        logits = slots.step(torch.tensor([token + row for row in range(len(texts))]))
+        logits = cache.step(torch.tensor([token + row for row in range(len(texts))]))
         assert torch.allclose(logits, expected(model, texts), atol=1e-4)
-    assert slots.layout
-    assert [tuple(part.shape) for part in slots.layout] == [(4,), (4 if padded else 3, 2), (4,)]
-    order = slots.drop([0, 2], None)
+    assert cache.layout
+    assert [tuple(part.shape) for part in cache.layout] == [(4,), (4 if padded else 3, 2), (4,)]
+    order = cache.drop([0, 2], None)
     assert order == [3, 1], "the last row takes the hole"
     texts = [texts[row] for row in order]
-    assert len(slots.prompts) == 2
-    logits = slots.add([(8, 4, 6, 2, 3), (12, 13)], 5, 8)
+    assert len(cache.prompts) == 2
+    logits = cache.add([(8, 4, 6, 2, 3), (12, 13)], 5, 8)
     texts += [(8, 4, 6, 2, 3), (12, 13)]
     assert torch.allclose(logits, expected(model, texts)[2:], atol=1e-4)
     for token in (30, 40):
         texts = [(*text, token + row) for row, text in enumerate(texts)]
-        logits = slots.step(torch.tensor([token + row for row in range(len(texts))]))
+        logits = cache.step(torch.tensor([token + row for row in range(len(texts))]))
         assert torch.allclose(logits, expected(model, texts), atol=1e-4)
 
 
@@ -70,15 +70,15 @@ def test_shapes_are_padded_to_few_sizes() -> None:
 
 
 def test_a_prompt_that_is_awaited_stays(tmp_path: Path) -> None:
-    slots = Slots(tiny_policy(tmp_path).model)
-    slots.add([(5, 6), (7,)], 2, 4)
-    slots.step(torch.tensor([1, 1]))
-    assert slots.drop([0, 1], (7,)) == []
-    assert slots.prompts == [(7,)]
+    cache = KVCache(tiny_policy(tmp_path).model)
+    cache.add([(5, 6), (7,)], 2, 4)
+    cache.step(torch.tensor([1, 1]))
+    assert cache.drop([0, 1], (7,)) == []
+    assert cache.prompts == [(7,)]
 
 
 def test_the_plain_memory_takes_rows_only_when_all_have_gone(tmp_path: Path) -> None:
-    plain = Plain(tiny_policy(tmp_path).model)
+    plain = TransformersCache(tiny_policy(tmp_path).model)
     takes = [plain.takes_more]
     plain.add([(5, 6), (7,)], 2, 4)
     takes.append(plain.takes_more)
@@ -90,7 +90,7 @@ def test_the_plain_memory_takes_rows_only_when_all_have_gone(tmp_path: Path) -> 
 
 def test_the_model_attends_as_before_afterwards(tmp_path: Path) -> None:
     model = tiny_policy(tmp_path).model
-    assert takes_slots(model)
+    assert supports_kv_cache(model)
     assert model.config._attn_implementation not in (None, ATTENTION)
 
 
@@ -102,25 +102,27 @@ def test_the_model_attends_as_before_afterwards(tmp_path: Path) -> None:
 def test_models_with_sliding_windows_write_through_their_own_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, takes: bool, dtype: Any
 ) -> None:
-    monkeypatch.setattr(slots_file, "UNKNOWN", ())
+    monkeypatch.setattr(kv_cache_file, "UNKNOWN", ())
     policy = load_policy(
         PolicySettings(model=str(checkpoint(tmp_path, kind)), device="cpu", dtype=dtype)
     )
-    assert takes_slots(policy.model) is takes
+    assert supports_kv_cache(policy.model) is takes
 
 
-def test_a_model_that_slots_get_wrong_writes_through_its_own_cache_and_the_log_says_so(
+def test_a_model_that_the_kv_cache_gets_wrong_writes_through_its_own_cache_and_the_log_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = tiny_policy(tmp_path).model
-    attend = Layer.attend
+    attend = LayerCache.attend
 
-    def wrong(self: Layer, query: Tensor, scaling: float, step: Step, bias: Tensor) -> Tensor:
+    def wrong(
+        self: LayerCache, query: Tensor, scaling: float, step: DecodeStep, bias: Tensor
+    ) -> Tensor:
         return attend(self, query, scaling, step, bias) * 1.1
 
-    monkeypatch.setattr(Layer, "attend", wrong)
+    monkeypatch.setattr(LayerCache, "attend", wrong)
     with caplog.at_level(logging.WARNING):
-        assert not takes_slots(model)
+        assert not supports_kv_cache(model)
     assert "logits differ by" in caplog.text
     assert "its own cache, which is slower" in caplog.text
 
@@ -130,12 +132,12 @@ def test_a_model_that_is_wrong_with_any_cache_is_refused(
 ) -> None:
     model = tiny_policy(tmp_path).model
 
-    def broken(self: Slots | Plain, tokens: Tensor) -> Tensor:
+    def broken(self: KVCache | TransformersCache, tokens: Tensor) -> Tensor:
         return torch.full((len(tokens), 300), torch.nan)
 
-    monkeypatch.setattr(Slots, "step", broken)
-    monkeypatch.setattr(Plain, "step", broken)
+    monkeypatch.setattr(KVCache, "step", broken)
+    monkeypatch.setattr(TransformersCache, "step", broken)
     with pytest.raises(
         ModelError, match="LlamaForCausalLM cannot be decoded with its cache: logits differ by nan"
     ):
-        takes_slots(model)
+        supports_kv_cache(model)

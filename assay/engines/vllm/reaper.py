@@ -1,7 +1,7 @@
 """Runs a server, and ends all its processes when it ends, on SIGTERM, or when whoever asked for it
 is gone.
 
-    python -m assay.engines.vllm.keeper OWNER FOLDER COMMAND...
+    python -m assay.engines.vllm.reaper OWNER FOLDER COMMAND...
 
 vLLM's processes outlive one another when one is killed. They are descendants of this process even
 then: a subreaper. `FOLDER` is removed when the process with the pid `OWNER` is gone, who would have

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from assay.config.sections import EngineSettings
-from assay.engines.base import Request, Sampling
+from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.vllm import engine as engine_file
-from assay.engines.vllm.client import LostError, Piece
+from assay.engines.vllm.client import Chunk, LostError
 from assay.engines.vllm.engine import VllmEngine, open_vllm
 from assay.errors import SettingsError
 from tests.policies import tiny_policy
@@ -51,9 +51,9 @@ class Served:
     async def score(self, *_: object) -> float:
         return 0.0
 
-    async def write(
+    async def generate(
         self, model: object, prompt: object, sampling: Sampling, *_: Sequence[object]
-    ) -> Piece:
+    ) -> Chunk:
         interrupted = asyncio.Event()
         self.asked.add(interrupted)
         count = 0
@@ -66,7 +66,7 @@ class Served:
         finally:
             self.asked.discard(interrupted)
         ended = "length" if count == sampling.max_tokens else "abort"
-        return Piece([7] * count, [-1.0] * count, [self.weights] * count, ended)
+        return Chunk([7] * count, [-1.0] * count, [self.weights] * count, ended)
 
     async def close(self) -> None:
         """Nothing is open."""
@@ -123,7 +123,8 @@ def test_weights_that_come_while_a_server_is_brought_up_again_arrive(
         served, engine = served_by(tmp_path, monkeypatch, unfinished)
         await engine.load(engine._policy, 0)
         writing = [
-            asyncio.create_task(engine.write(Request((1, n), n), Sampling(40))) for n in range(4)
+            asyncio.create_task(engine.generate(GenerationRequest((1, n), n), Sampling(40)))
+            for n in range(4)
         ]
         await asyncio.sleep(0.05)
         if killed:
@@ -148,11 +149,11 @@ def test_what_is_being_written_ends_with_the_new_weights_or_with_the_old(
     async def test() -> None:
         _, engine = served_by(tmp_path, monkeypatch, unfinished)
         await engine.load(engine._policy, 0)
-        first = asyncio.create_task(engine.write(Request((1,), 0), Sampling(40)))
+        first = asyncio.create_task(engine.generate(GenerationRequest((1,), 0), Sampling(40)))
         await asyncio.sleep(0.05)
         loading = asyncio.create_task(engine.load(engine._policy, 1))
         await asyncio.sleep(0.02)
-        second = await engine.write(Request((2,), 1), Sampling(3))
+        second = await engine.generate(GenerationRequest((2,), 1), Sampling(3))
         await loading
         assert set((await first).versions) == versions
         assert set(second.versions) == {1}, "nothing begins with weights that are being replaced"

@@ -25,7 +25,7 @@ Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 [R, A * D]."""
 
 
-def lean(model: Any) -> Lean | None:
+def make_fused_decoder(model: Any) -> FusedDecoder | None:
     """The steps of `model` with the weights it has now; None where it is no known one on a CPU."""
     plain = unwrapped(model)
     kinds = set(getattr(plain.config, "layer_types", None) or ["full_attention"])
@@ -39,10 +39,10 @@ def lean(model: Any) -> Lean | None:
     usual = all(
         type(linear) in (nn.Linear, Linear) and "forward" not in vars(linear) for linear in linears
     )
-    return Lean(plain) if usual else None
+    return FusedDecoder(plain) if usual else None
 
 
-class Joined:
+class FusedLinear:
     """Linear layers of the same input as one."""
 
     def __init__(self, *linears: Any) -> None:
@@ -64,13 +64,13 @@ def _weight(linear: Any) -> Tensor:
     return weight
 
 
-class Lean:
+class FusedDecoder:
     """Made of one version of a model's weights."""
 
     @torch.inference_mode()
     def __init__(self, plain: Any) -> None:
         self.trunk = plain.model
-        self.head = Joined(plain.lm_head)
+        self.head = FusedLinear(plain.lm_head)
         self.layers = [
             (layer, *_products(layer.self_attn, layer.mlp)) for layer in self.trunk.layers
         ]
@@ -102,14 +102,14 @@ class Lean:
         return self.head(_normed(seen, self.trunk.norm))[:rows].float()
 
 
-def _products(attention: Any, mlp: Any) -> tuple[Joined, ...]:
+def _products(attention: Any, mlp: Any) -> tuple[FusedLinear, ...]:
     """Queries, keys and values; what is seen; gate and what goes through it; what comes out."""
     asked = attention.q_proj, attention.k_proj, attention.v_proj
     return (
-        Joined(*asked),
-        Joined(attention.o_proj),
-        Joined(mlp.gate_proj, mlp.up_proj),
-        Joined(mlp.down_proj),
+        FusedLinear(*asked),
+        FusedLinear(attention.o_proj),
+        FusedLinear(mlp.gate_proj, mlp.up_proj),
+        FusedLinear(mlp.down_proj),
     )
 
 

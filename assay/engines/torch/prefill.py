@@ -63,21 +63,21 @@ def forward(model: Any, tokens: Tensor, attention: Tensor, positions: Tensor, ca
     return out.logits[:, -1].float()  # type: ignore[no-any-return]
 
 
-class Plain:
+class TransformersCache:
     """Rows that begin together, in the cache that transformers has for the model: for any model,
     and slower.
     """
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self.places: list[int] = []
+        self.rows: list[int] = []
         self.cache: Any = None
         self.attention = torch.empty(0)
 
     @property
     def takes_more(self) -> bool:
         """Whether rows may be added: none before all have gone."""
-        return not self.places
+        return not self.rows
 
     def add(self, prompts: Sequence[Prompt], prompt_tokens: int, own_tokens: int) -> Tensor:
         """[R, V] logits of the first tokens of new rows, one for each of `prompts`."""
@@ -90,21 +90,21 @@ class Plain:
     def _keep(self, rows: Tensor, attention: Tensor) -> None:
         self.cache.batch_select_indices(rows)
         self.attention = attention[rows]
-        self.places = list(range(len(rows)))
+        self.rows = list(range(len(rows)))
 
     def drop(self, gone: Sequence[int], awaited: Prompt | None) -> list[int]:
         """Let rows go. Says which row is now at each place."""
         lost = set(gone)
-        order = [row for row in range(len(self.places)) if row not in lost]
-        self.places = [self.places[row] for row in order]
-        if self.places and len(self.places) < COMPACT_BELOW * len(self.attention):
-            self._keep(torch.tensor(self.places, device=self.model.device), self.attention)
+        order = [row for row in range(len(self.rows)) if row not in lost]
+        self.rows = [self.rows[row] for row in order]
+        if self.rows and len(self.rows) < COMPACT_BELOW * len(self.attention):
+            self._keep(torch.tensor(self.rows, device=self.model.device), self.attention)
         return order
 
     def step(self, tokens: Tensor) -> Tensor:
         """[R, V] logits after `tokens` [R], one for each row."""
         given = tokens.new_zeros((len(self.attention), 1))
-        given[self.places, 0] = tokens
+        given[self.rows, 0] = tokens
         positions = self.attention.sum(-1, keepdim=True)
         self.attention = torch.cat([self.attention, torch.ones_like(self.attention[:, :1])], dim=-1)
-        return forward(self.model, given, self.attention, positions, self.cache)[self.places]
+        return forward(self.model, given, self.attention, positions, self.cache)[self.rows]

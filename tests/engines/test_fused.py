@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from assay.config.sections import LoraSettings, PolicySettings
-from assay.engines.base import Request, Sampling
+from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch import TorchEngine
-from assay.engines.torch.lean import lean
-from assay.engines.torch.slots import Slots
+from assay.engines.torch.fused import make_fused_decoder
+from assay.engines.torch.kv_cache import KVCache
 from assay.policy.load import Policy, load_policy
 from tests.policies import checkpoint, tiny_policy
 
@@ -30,45 +30,45 @@ def changed(policy: Policy) -> Any:
     return policy.model
 
 
-def logits(model: Any, slots: Slots) -> list[torch.Tensor]:
-    found = [slots.add(TEXTS, 5, 8), *(slots.step(torch.arange(12) + token) for token in (10, 20))]
-    slots.drop([1, 4], None)
-    return [*found, slots.step(torch.arange(10) + 4)]
+def logits(model: Any, cache: KVCache) -> list[torch.Tensor]:
+    found = [cache.add(TEXTS, 5, 8), *(cache.step(torch.arange(12) + token) for token in (10, 20))]
+    cache.drop([1, 4], None)
+    return [*found, cache.step(torch.arange(10) + 4)]
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("lora", [None, LoraSettings(rank=4)])
 @torch.inference_mode()
-def test_lean_steps_give_the_logits_of_the_model(
+def test_fused_steps_give_the_logits_of_the_model(
     tmp_path: Path, kind: str, lora: LoraSettings | None
 ) -> None:
     model = changed(
         load_policy(PolicySettings(model=str(checkpoint(tmp_path, kind)), lora=lora, device="cpu"))
     )
-    steps = lean(model)
+    steps = make_fused_decoder(model)
     assert steps
     calls: list[int] = []
     model.register_forward_hook(lambda *_: calls.append(1))
-    found, read = logits(model, Slots(model, steps)), len(calls)
-    for ours, theirs in zip(found, logits(model, Slots(model)), strict=True):
+    found, read = logits(model, KVCache(model, steps)), len(calls)
+    for ours, theirs in zip(found, logits(model, KVCache(model)), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-4)
     assert (read, len(calls) - read) == (1, 4), "the model itself only reads the prompts"
 
 
-def test_what_is_not_known_or_altered_has_no_lean_steps(tmp_path: Path) -> None:
+def test_what_is_not_known_or_altered_has_no_fused_steps(tmp_path: Path) -> None:
     kinds = {kind: load_policy(PolicySettings(model=str(checkpoint(tmp_path, kind)),
     device="cpu")).model
              for kind in ("gpt2", "gemma2")}  # fmt: skip
     kinds["float32 head"] = tiny_policy(tmp_path, dtype="bfloat16", float32_head=True).model
-    assert [name for name, model in kinds.items() if lean(model)] == []
+    assert [name for name, model in kinds.items() if make_fused_decoder(model)] == []
 
 
-def test_lean_steps_are_made_anew_of_weights_that_are_loaded(tmp_path: Path) -> None:
+def test_fused_steps_are_made_anew_of_weights_that_are_loaded(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
 
     async def write(engine: TorchEngine, version: int) -> tuple[int, ...]:
         await engine.load(policy, version)
-        return (await engine.write(Request((5, 6, 7), 3), Sampling(12, 0.0))).tokens
+        return (await engine.generate(GenerationRequest((5, 6, 7), 3), Sampling(12, 0.0))).tokens
 
     async def before_and_after() -> list[tuple[int, ...]]:
         engine = TorchEngine(policy)

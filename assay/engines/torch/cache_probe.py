@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.engines.torch.lean import lean
-from assay.engines.torch.prompts import Plain, Prompt, forward
-from assay.engines.torch.slots import Slots
+from assay.engines.torch.fused import make_fused_decoder
+from assay.engines.torch.kv_cache import KVCache
+from assay.engines.torch.prefill import Prompt, TransformersCache, forward
 from assay.errors import ModelError
 from assay.registry import one_line
 
@@ -23,12 +23,12 @@ LENGTHS = (7, 1, 4)
 """Tokens of the probe's prompts."""
 
 
-def takes_slots(model: Any) -> bool:
-    """Whether `model` may write through Slots; otherwise through Plain. Raises ModelError when that
+def supports_kv_cache(model: Any) -> bool:
+    """Whether `model` may write through KVCache; otherwise through TransformersCache. Raises ModelError when that
     is wrong too.
     """
     log, name = logging.getLogger(__name__), type(model).__name__
-    why = _other_layers(model) or _difference(model, Slots(model, lean(model)))
+    why = _other_layers(model) or _difference(model, KVCache(model, make_fused_decoder(model)))
     if not why:
         log.info("engine: %s writes through slots", name)
         return True
@@ -37,7 +37,7 @@ def takes_slots(model: Any) -> bool:
         name,
         why,
     )
-    if wrong := _difference(model, Plain(model)):
+    if wrong := _difference(model, TransformersCache(model)):
         raise ModelError(f"model {name} cannot be decoded with its cache: {wrong}")
     return False
 
@@ -52,7 +52,7 @@ def _other_layers(model: Any) -> str:
 
 
 @torch.inference_mode()
-def _difference(model: Any, memory: Slots | Plain) -> str:
+def _difference(model: Any, memory: KVCache | TransformersCache) -> str:
     """What `memory` gives otherwise than the model without a cache; empty when nothing."""
     vocabulary = model.get_input_embeddings().weight.shape[0]
     draw = torch.Generator().manual_seed(0)

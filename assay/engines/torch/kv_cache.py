@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from assay.engines.torch.fused import FusedDecoder
 from assay.engines.torch.graphs import Graphs, bucket, wide_bucket
-from assay.engines.torch.lean import Lean
-from assay.engines.torch.prompts import Prompt, read
+from assay.engines.torch.prefill import Prompt, read
 
 ATTENTION = "assay_slots"
 UNKNOWN = ("softcap", "s_aux", "position_bias", "sliding_window")
@@ -25,35 +25,35 @@ UNKNOWN = ("softcap", "s_aux", "position_bias", "sliding_window")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DecodeStep:
     """What one step needs to know of its R rows, N prompts and up to G rows of each."""
 
     tokens: Tensor
     """[R] to be read."""
-    ages: Tensor
+    positions: Tensor
     """[R] tokens that the row has of its own before this one."""
     lengths: Tensor
     """[R] tokens of its prompt."""
-    lanes: Tensor
+    prompt_rows: Tensor
     """[N, G] the rows of each prompt; 0 where it has fewer."""
     back: Tensor
-    """[R] where the row stands in `lanes`, flattened."""
+    """[R] where the row stands in `prompt_rows`, flattened."""
     prompt_width: int
     own_width: int
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All of them, in one order."""
-        return self.tokens, self.ages, self.lengths, self.lanes, self.back
+        return self.tokens, self.positions, self.lengths, self.prompt_rows, self.back
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Equal for steps that one recording serves: (R, N, G, prompt width, own width)."""
-        return len(self.tokens), *self.lanes.shape, self.prompt_width, self.own_width
+        return len(self.tokens), *self.prompt_rows.shape, self.prompt_width, self.own_width
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Capacity:
     """What there is memory for."""
 
     rows: int = 0
@@ -62,49 +62,56 @@ class Room:
     own_width: int = 0
 
 
-class Layer:
+class LayerCache:
     """Keys and values of one layer: of prompts [N, H, P, D], and of rows [R, H, T, D]."""
 
-    def __init__(self, keys: Tensor, values: Tensor, room: Room) -> None:
+    def __init__(self, keys: Tensor, values: Tensor, capacity: Capacity) -> None:
         self.prompts = [
-            _widened(like[:0], room.prompts, room.prompt_width) for like in (keys, values)
+            _widened(like[:0], capacity.prompts, capacity.prompt_width) for like in (keys, values)
         ]
-        self.own = [_widened(like[:0], room.rows, room.own_width) for like in (keys, values)]
+        self.own = [
+            _widened(like[:0], capacity.rows, capacity.own_width) for like in (keys, values)
+        ]
 
-    def widen(self, room: Room) -> None:
+    def widen(self, capacity: Capacity) -> None:
         """Make room; what there is stays."""
-        self.prompts = [_widened(kept, room.prompts, room.prompt_width) for kept in self.prompts]
-        self.own = [_widened(kept, room.rows, room.own_width) for kept in self.own]
+        self.prompts = [
+            _widened(kept, capacity.prompts, capacity.prompt_width) for kept in self.prompts
+        ]
+        self.own = [_widened(kept, capacity.rows, capacity.own_width) for kept in self.own]
 
-    def write(self, keys: Tensor, values: Tensor, step: Step) -> None:
+    def write(self, keys: Tensor, values: Tensor, step: DecodeStep) -> None:
         """The token that is being read: [R, H, 1, D]."""
         rows = torch.arange(len(step.tokens), device=keys.device)
         for kept, new in zip(self.own, (keys, values), strict=True):
-            kept[rows, :, step.ages] = new[:, :, 0].to(kept.dtype)
+            kept[rows, :, step.positions] = new[:, :, 0].to(kept.dtype)
 
-    def attend(self, query: Tensor, scaling: float, step: Step, bias: Tensor) -> Tensor:
+    def attend(self, query: Tensor, scaling: float, step: DecodeStep, bias: Tensor) -> Tensor:
         """[R, 1, heads, D] of `query` [R, heads, 1, D]. Rows of a prompt go through its keys
-        together.
+        by_prompt.
         """
         rows, heads, _, size = query.shape
-        (prompts, groups), narrow, width = step.lanes.shape, step.prompt_width, step.own_width
+        (prompts, groups), narrow, width = step.prompt_rows.shape, step.prompt_width, step.own_width
         prompt_keys, prompt_values = (kept[:prompts, :, :narrow] for kept in self.prompts)
         keys, values = (kept[:rows, :, :width] for kept in self.own)
         shared = keys.shape[1]
         asked = (query.to(keys.dtype) * scaling).view(rows, shared, heads // shared, size)
 
-        def together(each: Tensor) -> Tensor:
-            return each[step.lanes].transpose(1, 2).reshape(prompts, shared, -1, each.shape[-1])
+        def by_prompt(each: Tensor) -> Tensor:
+            return (
+                each[step.prompt_rows].transpose(1, 2).reshape(prompts, shared, -1, each.shape[-1])
+            )
 
-        def apart(all_of_them: Tensor) -> Tensor:
+        def by_row(all_of_them: Tensor) -> Tensor:
             spread = all_of_them.view(prompts, shared, groups, heads // shared, -1).transpose(1, 2)
             return spread.reshape(prompts * groups, shared, heads // shared, -1)[step.back]
 
-        of_prompt = apart(together(asked) @ prompt_keys.transpose(-1, -2))
+        of_prompt = by_row(by_prompt(asked) @ prompt_keys.transpose(-1, -2))
         scores = torch.cat([of_prompt, asked @ keys.transpose(-1, -2)], dim=-1).float()
         weights = scores.add_(bias).softmax(-1).to(keys.dtype)
         seen = (
-            apart(together(weights[..., :narrow]) @ prompt_values) + weights[..., narrow:] @ values
+            by_row(by_prompt(weights[..., :narrow]) @ prompt_values)
+            + weights[..., narrow:] @ values
         )
         return seen.reshape(rows, 1, heads, -1).to(query.dtype)
 
@@ -120,24 +127,24 @@ def _widened(kept: Tensor, rows: int, width: int) -> Tensor:
     return wide
 
 
-class Slots:
+class KVCache:
     """Rows that are being written, dense from 0: they are added and dropped at any time."""
 
     takes_more = True
 
-    def __init__(self, model: Any, lean: Lean | None = None) -> None:
+    def __init__(self, model: Any, fused: FusedDecoder | None = None) -> None:
         self.model = model
-        self.lean = lean
+        self.fused = fused
         cuda = model.device.type == "cuda"
         self.size: Callable[[int], int] = bucket if cuda else int
         self.width: Callable[[int], int] = wide_bucket if cuda else int
         self.graphs = Graphs(self._forward) if cuda else None
-        self.room = Room()
-        self.layers: list[Layer] = []
+        self.capacity = Capacity()
+        self.layers: list[LayerCache] = []
         self.prompts: list[Prompt] = []
         self.first: list[Tensor] = []
-        self.homes: list[int] = []
-        self.ages: list[int] = []
+        self.prompt_index: list[int] = []
+        self.positions: list[int] = []
         self.layout: tuple[Tensor, Tensor, Tensor] | None = None
 
     def add(self, prompts: Sequence[Prompt], prompt_tokens: int, own_tokens: int) -> Tensor:
@@ -148,10 +155,12 @@ class Slots:
         """
         known = set(self.prompts)
         fresh = [prompt for prompt in dict.fromkeys(prompts) if prompt not in known]
-        self._make_room(len(prompts), len(fresh), prompt_tokens, own_tokens)
+        self._reserve(len(prompts), len(fresh), prompt_tokens, own_tokens)
         for chunk, logits, cache in read(self.model, fresh):
             if not self.layers:
-                self.layers = [Layer(layer.keys, layer.values, self.room) for layer in cache.layers]
+                self.layers = [
+                    LayerCache(layer.keys, layer.values, self.capacity) for layer in cache.layers
+                ]
             for place, prompt in enumerate(chunk):
                 for layer, found in zip(self.layers, cache.layers, strict=True):
                     for kept, new in zip(layer.prompts, (found.keys, found.values), strict=True):
@@ -159,17 +168,21 @@ class Slots:
                 self.prompts.append(prompt)
                 self.first.append(logits[place])
         places = {prompt: place for place, prompt in enumerate(self.prompts)}
-        self.homes += [places[prompt] for prompt in prompts]
-        self.ages += [0] * len(prompts)
+        self.prompt_index += [places[prompt] for prompt in prompts]
+        self.positions += [0] * len(prompts)
         self.layout = None
         return torch.stack([self.first[places[prompt]] for prompt in prompts])
 
-    def _make_room(self, rows: int, prompts: int, prompt_tokens: int, own_tokens: int) -> None:
+    def _reserve(self, rows: int, prompts: int, prompt_tokens: int, own_tokens: int) -> None:
         """For so many more rows and prompts; a half more than that where there was not enough, not
         to move often.
         """
-        old, rows, prompts = self.room, len(self.homes) + rows, len(self.prompts) + prompts
-        self.room = Room(
+        old, rows, prompts = (
+            self.capacity,
+            len(self.prompt_index) + rows,
+            len(self.prompts) + prompts,
+        )
+        self.capacity = Capacity(
             old.rows if rows <= old.rows else self.size(max(rows, old.rows * 3 // 2)),
             old.prompts
             if prompts <= old.prompts
@@ -177,9 +190,9 @@ class Slots:
             max(old.prompt_width, self.width(prompt_tokens)),
             max(old.own_width, self.width(own_tokens)),
         )
-        if self.room != old:
+        if self.capacity != old:
             for layer in self.layers:
-                layer.widen(self.room)
+                layer.widen(self.capacity)
             self.graphs = (
                 Graphs(self._forward) if self.graphs else None
             )  # a recording knows places in memory
@@ -189,11 +202,16 @@ class Slots:
         each place.
         """
         order = self._close(
-            [layer.own for layer in self.layers], len(self.homes), gone, max(self.ages) + 1
+            [layer.own for layer in self.layers],
+            len(self.prompt_index),
+            gone,
+            max(self.positions) + 1,
         )
-        self.homes, self.ages = ([them[row] for row in order] for them in (self.homes, self.ages))
+        self.prompt_index, self.positions = (
+            [them[row] for row in order] for them in (self.prompt_index, self.positions)
+        )
         needed = {
-            *self.homes,
+            *self.prompt_index,
             *(place for place, prompt in enumerate(self.prompts) if prompt == awaited),
         }
         unneeded = [place for place in range(len(self.prompts)) if place not in needed]
@@ -201,14 +219,14 @@ class Slots:
             [layer.prompts for layer in self.layers],
             len(self.prompts),
             unneeded,
-            self.room.prompt_width,
+            self.capacity.prompt_width,
         )
         self.prompts, self.first = (
             [self.prompts[old] for old in kept],
             [self.first[old] for old in kept],
         )
         moved = {old: new for new, old in enumerate(kept)}
-        self.homes = [moved[home] for home in self.homes]
+        self.prompt_index = [moved[home] for home in self.prompt_index]
         self.layout = None
         return order
 
@@ -232,41 +250,51 @@ class Slots:
 
     def step(self, tokens: Tensor) -> Tensor:
         """[R, V] logits after `tokens` [R], one for each row."""
-        rows = self.size(len(self.homes))
-        self.layout = lengths, lanes, back = self.layout or self._arrange(rows)
+        rows = self.size(len(self.prompt_index))
+        self.layout = lengths, prompt_rows, back = self.layout or self._arrange(rows)
         device, short = tokens.device, rows - len(tokens)
-        ages = torch.tensor(self.ages + [0] * short, device=device)
+        positions = torch.tensor(self.positions + [0] * short, device=device)
         padded = torch.cat([tokens, tokens.new_zeros(short)])
-        narrow = self.width(max(len(self.prompts[home]) for home in self.homes))
-        step = Step(padded, ages, lengths, lanes, back, narrow, self.width(max(self.ages) + 1))
+        narrow = self.width(max(len(self.prompts[home]) for home in self.prompt_index))
+        step = DecodeStep(
+            padded,
+            positions,
+            lengths,
+            prompt_rows,
+            back,
+            narrow,
+            self.width(max(self.positions) + 1),
+        )
         logits = self.graphs(step) if self.graphs else self._forward(step)
-        self.ages = [age + 1 for age in self.ages]
+        self.positions = [age + 1 for age in self.positions]
         return logits[: len(tokens)]
 
     def _arrange(self, rows: int) -> tuple[Tensor, Tensor, Tensor]:
         members: list[list[int]] = [[] for _ in self.prompts]
-        for row, home in enumerate(self.homes):
+        for row, home in enumerate(self.prompt_index):
             members[home].append(row)
         wide = self.size(max(map(len, members)))
         back = [0] * rows
         for home, group in enumerate(members):
-            for lane, row in enumerate(group):
-                back[row] = home * wide + lane
-        lanes = [group + [0] * (wide - len(group)) for group in members]
-        lanes += [[0] * wide] * (self.size(len(lanes)) - len(lanes))
-        lengths = [len(self.prompts[home]) for home in self.homes] + [0] * (rows - len(self.homes))
+            for column, row in enumerate(group):
+                back[row] = home * wide + column
+        prompt_rows = [group + [0] * (wide - len(group)) for group in members]
+        prompt_rows += [[0] * wide] * (self.size(len(prompt_rows)) - len(prompt_rows))
+        lengths = [len(self.prompts[home]) for home in self.prompt_index] + [0] * (
+            rows - len(self.prompt_index)
+        )
         return tuple(
-            torch.tensor(them, device=self.model.device) for them in (lengths, lanes, back)
+            torch.tensor(them, device=self.model.device) for them in (lengths, prompt_rows, back)
         )  # type: ignore[return-value]
 
-    def _forward(self, step: Step) -> Tensor:
+    def _forward(self, step: DecodeStep) -> Tensor:
         view = _View(self.layers, step)
-        if self.lean:
-            return self.lean(step.tokens, step.lengths + step.ages, view.attend)
+        if self.fused:
+            return self.fused(step.tokens, step.lengths + step.positions, view.attend)
         with _attention(self.model.config.get_text_config()):
             out = self.model(
                 input_ids=step.tokens.unsqueeze(-1),
-                position_ids=(step.lengths + step.ages).unsqueeze(-1),
+                position_ids=(step.lengths + step.positions).unsqueeze(-1),
                 past_key_values=view,
                 use_cache=True,
                 logits_to_keep=1,
@@ -281,7 +309,7 @@ class _View:
     `_Seen`.
     """
 
-    def __init__(self, layers: Sequence[Layer], step: Step) -> None:
+    def __init__(self, layers: Sequence[LayerCache], step: DecodeStep) -> None:
         self.layers = layers
         self.now = step
         self.attended = 0
@@ -289,7 +317,10 @@ class _View:
         columns = [
             torch.arange(width, device=device) for width in (step.prompt_width, step.own_width)
         ]
-        hidden = [columns[0] >= step.lengths.unsqueeze(-1), columns[1] > step.ages.unsqueeze(-1)]
+        hidden = [
+            columns[0] >= step.lengths.unsqueeze(-1),
+            columns[1] > step.positions.unsqueeze(-1),
+        ]
         both = torch.cat(hidden, dim=-1)
         self.bias = torch.zeros(both.shape, device=device).masked_fill_(both, -torch.inf)[
             :, None, None
@@ -315,7 +346,7 @@ class _View:
 @dataclass(frozen=True, slots=True)
 class _Seen:
     view: _View
-    layer: Layer
+    layer: LayerCache
 
 
 def attend(

@@ -13,10 +13,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from assay.engines.base import Request, Sampling, cut_at
-from assay.engines.torch.prompts import Plain, Prompt
-from assay.engines.torch.sampling import draw, uniforms
-from assay.engines.torch.slots import Slots
+from assay.engines.base import GenerationRequest, Sampling, cut_at
+from assay.engines.torch.kv_cache import KVCache
+from assay.engines.torch.prefill import Prompt, TransformersCache
+from assay.engines.torch.sampling import sample, uniforms
 from assay.policy.chat import Chat
 from assay.types import Completion
 
@@ -27,10 +27,10 @@ FULL_ENOUGH = 0.8
 
 
 @dataclass(slots=True, eq=False)
-class Row:
+class PendingCompletion:
     """One completion in the making."""
 
-    asked: Request
+    asked: GenerationRequest
     sampling: Sampling
     ended: asyncio.Future[Completion]
     given_up: bool = False
@@ -44,7 +44,7 @@ class Row:
         return self.asked.prompt + tuple(self.tokens)
 
     @property
-    def room(self) -> int:
+    def tokens_left(self) -> int:
         """Tokens it may still get."""
         return self.sampling.max_tokens - len(self.tokens)
 
@@ -59,18 +59,18 @@ def rows_at_once(tokens: int, longest: int) -> int:
     return min(MOST_ROWS, max(1, tokens // max(1, longest)))
 
 
-class Endings:
+class StopChecker:
     """Knows why a row ends, and what it says then."""
 
     def __init__(self, chat: Chat) -> None:
         self.chat = chat
         self.pieces: dict[int, str] = {}
 
-    def completion(self, row: Row) -> Completion | None:
+    def completion(self, row: PendingCompletion) -> Completion | None:
         """What the row has come to; None while it goes on."""
         own = row.tokens[-1] in self.chat.stop_tokens
         cut = bool(row.asked.stop) and not own and self._is_cut(row)
-        if not own and not cut and row.room > 0:
+        if not own and not cut and row.tokens_left > 0:
             return None
         text = self.chat.text(row.tokens)
         if cut:
@@ -78,15 +78,15 @@ class Endings:
         ended: Literal["stop", "length"] = "stop" if own or cut else "length"
         return Completion(text, tuple(row.tokens), tuple(row.logprobs), ended, tuple(row.versions))
 
-    def _is_cut(self, row: Row) -> bool:
+    def _is_cut(self, row: PendingCompletion) -> bool:
         """Whether a stop string ends within the last token. Most tokens lack its last character:
         they cost nothing.
         """
         last = row.tokens[-1]
         if last not in self.pieces:
             self.pieces[last] = self.chat.text([last])
-        piece = self.pieces[last]
-        if piece.isascii() and piece and not any(word[-1] in piece for word in row.asked.stop):
+        chunk = self.pieces[last]
+        if chunk.isascii() and chunk and not any(word[-1] in chunk for word in row.asked.stop):
             return False
         window = (
             max(len(word.encode()) for word in row.asked.stop) + 4
@@ -95,7 +95,7 @@ class Endings:
         return any(word in tail for word in row.asked.stop)
 
 
-class Decoding:
+class DecodeLoop:
     """One stretch of writing with the same weights: from the first row that waits to the last, or
     until it is halted.
 
@@ -104,15 +104,20 @@ class Decoding:
     """
 
     def __init__(
-        self, memory: Slots | Plain, inbox: deque[Row], endings: Endings, version: int, tokens: int
-    ) -> None:  # fmt: skip
-        self.memory = memory
+        self,
+        kv_cache: KVCache | TransformersCache,
+        inbox: deque[PendingCompletion],
+        stop_checker: StopChecker,
+        version: int,
+        tokens: int,
+    ) -> None:
+        self.kv_cache = kv_cache
         self.inbox = inbox
-        self.endings = endings
+        self.stop_checker = stop_checker
         self.version = version
         self.tokens = tokens
-        self.waiting: list[Row] = []
-        self.rows: list[Row] = []
+        self.waiting: list[PendingCompletion] = []
+        self.rows: list[PendingCompletion] = []
         self.prompt = self.own = 0
 
     @property
@@ -121,7 +126,9 @@ class Decoding:
         return rows_at_once(self.tokens, self.prompt + self.own)
 
     @torch.inference_mode()
-    def run(self, halted: Callable[[], bool], deliver: Callable[[Row, Completion], None]) -> None:
+    def run(
+        self, halted: Callable[[], bool], deliver: Callable[[PendingCompletion, Completion], None]
+    ) -> None:
         """Write until nothing waits."""
         logits = torch.empty(0)
         try:
@@ -129,10 +136,10 @@ class Decoding:
                 if self._may_add():
                     first = self._add()
                     logits = torch.cat([logits, first]) if len(first) < len(self.rows) else first
-                tokens, logprobs = _drawn(logits, self.rows)
-                tokens = self._told(tokens, logprobs, deliver)
+                tokens, logprobs = _sample_tokens(logits, self.rows)
+                tokens = self._append_tokens(tokens, logprobs, deliver)
                 if self.rows:
-                    logits = self.memory.step(tokens)
+                    logits = self.kv_cache.step(tokens)
         finally:
             self.inbox.extendleft(reversed([*self.rows, *self.waiting]))
 
@@ -142,22 +149,28 @@ class Decoding:
             row = self.inbox.popleft()
             if not row.given_up:
                 self.waiting.append(row)
-                self.prompt, self.own = max(self.prompt, len(row.prompt)), max(self.own, row.room)
+                self.prompt, self.own = (
+                    max(self.prompt, len(row.prompt)),
+                    max(self.own, row.tokens_left),
+                )
         return bool(self.rows or self.waiting)
 
     def _may_add(self) -> bool:
         few = len(self.rows) <= FULL_ENOUGH * self.capacity and len(self.rows) < self.capacity
-        return bool(self.waiting) and few and self.memory.takes_more
+        return bool(self.waiting) and few and self.kv_cache.takes_more
 
     def _add(self) -> Tensor:
         """[R, V] logits of the first tokens of the rows that are read in."""
         free = self.capacity - len(self.rows)
         fresh, self.waiting = self.waiting[:free], self.waiting[free:]
         self.rows += fresh
-        return self.memory.add([row.prompt for row in fresh], self.prompt, self.own)
+        return self.kv_cache.add([row.prompt for row in fresh], self.prompt, self.own)
 
-    def _told(
-        self, tokens: Tensor, logprobs: Tensor, deliver: Callable[[Row, Completion], None]
+    def _append_tokens(
+        self,
+        tokens: Tensor,
+        logprobs: Tensor,
+        deliver: Callable[[PendingCompletion, Completion], None],
     ) -> Tensor:
         """The tokens of the rows that go on; the others are handed out and leave."""
         gone = []
@@ -167,32 +180,32 @@ class Decoding:
             row.tokens.append(token)
             row.logprobs.append(logprob)
             row.versions.append(self.version)
-            if completion := self.endings.completion(row):
+            if completion := self.stop_checker.completion(row):
                 deliver(row, completion)
             if completion or row.given_up:
                 gone.append(place)
         if not gone:
             return tokens
-        order = self.memory.drop(gone, self.waiting[0].prompt if self.waiting else None)
+        order = self.kv_cache.drop(gone, self.waiting[0].prompt if self.waiting else None)
         self.rows = [self.rows[old] for old in order]
         return tokens[torch.tensor(order, dtype=torch.int64, device=tokens.device)]
 
 
-def _drawn(logits: Tensor, rows: list[Row]) -> tuple[Tensor, Tensor]:
+def _sample_tokens(logits: Tensor, rows: list[PendingCompletion]) -> tuple[Tensor, Tensor]:
     """[R] the next token of each row, and its log-probability."""
     device = logits.device
-    streams, ages = zip(*((row.asked.seed, len(row.tokens)) for row in rows), strict=True)
-    chances = uniforms(torch.tensor(streams, device=device), torch.tensor(ages, device=device))
+    streams, positions = zip(*((row.asked.seed, len(row.tokens)) for row in rows), strict=True)
+    chances = uniforms(torch.tensor(streams, device=device), torch.tensor(positions, device=device))
     kinds: dict[Sampling, list[int]] = {}
     for place, row in enumerate(rows):
         kinds.setdefault(row.sampling, []).append(place)
     if len(kinds) == 1:
-        return draw(logits, rows[0].sampling, chances)
+        return sample(logits, rows[0].sampling, chances)
     tokens, logprobs = (
         torch.empty(len(rows), dtype=torch.int64, device=device),
         torch.empty(len(rows), device=device),
     )
     for sampling, places in kinds.items():
         own = torch.tensor(places, device=device)
-        tokens[own], logprobs[own] = draw(logits[own], sampling, chances[own])
+        tokens[own], logprobs[own] = sample(logits[own], sampling, chances[own])
     return tokens, logprobs
