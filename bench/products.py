@@ -1,4 +1,4 @@
-"""The three products of a linear layer, by torch and as the policy takes them.
+"""The three matrix products of a linear layer, by torch and as the policy computes them.
 
     python -m bench.products
 
@@ -20,7 +20,7 @@ os.environ.update(waiting())
 import torch
 from torch import Tensor
 
-from assay.policy.products import by_onednn, packed, product
+from assay.policy.onednn import fast_linear, prepack, uses_onednn
 
 Call = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 REPEATS = 50
@@ -29,20 +29,20 @@ SHAPES = [
 ]
 PAIRS: tuple[tuple[Call, Call], ...] = (
     (
-        lambda given, matrix, slope, own: given @ matrix.T,
-        lambda given, matrix, slope, own: product(given, matrix),
+        lambda values, weight, grad, prepacked: values @ weight.T,
+        lambda values, weight, grad, prepacked: fast_linear(values, weight),
     ),
     (
-        lambda given, matrix, slope, own: given @ matrix.T,
-        lambda given, matrix, slope, own: product(given, own),
+        lambda values, weight, grad, prepacked: values @ weight.T,
+        lambda values, weight, grad, prepacked: fast_linear(values, prepacked),
     ),
     (
-        lambda given, matrix, slope, own: slope @ matrix,
-        lambda given, matrix, slope, own: product(slope, matrix.T),
+        lambda values, weight, grad, prepacked: grad @ weight,
+        lambda values, weight, grad, prepacked: fast_linear(grad, weight.T),
     ),
     (
-        lambda given, matrix, slope, own: slope.T @ given,
-        lambda given, matrix, slope, own: product(slope.T, given.T),
+        lambda values, weight, grad, prepacked: grad.T @ values,
+        lambda values, weight, grad, prepacked: fast_linear(grad.T, values.T),
     ),
 )
 
@@ -51,22 +51,22 @@ def race(pair: tuple[Call, Call], tensors: tuple[Tensor, ...]) -> str:
     """Microseconds of both."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(REPEATS):
-        for call, found in zip(pair, times, strict=True):
+        for call, seconds in zip(pair, times, strict=True):
             start = time.perf_counter()
             call(*tensors)
-            found.append(time.perf_counter() - start)
-    return " → ".join(f"{1e6 * statistics.median(found):.0f}" for found in times)
+            seconds.append(time.perf_counter() - start)
+    return " → ".join(f"{1e6 * statistics.median(seconds):.0f}" for seconds in times)
 
 
 @torch.inference_mode()
 def main() -> None:
     torch.set_num_threads(1)
-    print(f"load {os.getloadavg()[0]:.1f}, torch {torch.__version__}, by oneDNN: {by_onednn()}")
-    print("| rows, in, out | output | packed | slope of the input | slope of the weights |")
+    print(f"load {os.getloadavg()[0]:.1f}, torch {torch.__version__}, oneDNN: {uses_onednn()}")
+    print("| rows, in, out | output | prepacked | gradient of the input | gradient of the weight |")
     print("| --- | --- | --- | --- | --- |")
     for rows, inputs, outputs in SHAPES:
-        matrix = torch.randn(outputs, inputs)
-        tensors = torch.randn(rows, inputs), matrix, torch.randn(rows, outputs), packed(matrix)
+        weight = torch.randn(outputs, inputs)
+        tensors = torch.randn(rows, inputs), weight, torch.randn(rows, outputs), prepack(weight)
         print(
             f"| {rows}, {inputs}, {outputs} |"
             f" {' | '.join(race(pair, tensors) for pair in PAIRS)} |",

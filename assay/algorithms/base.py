@@ -14,7 +14,7 @@ from assay.config.load import explain
 from assay.errors import SettingsError
 from assay.maths.divergences import k3
 from assay.maths.masked import Mean
-from assay.policy.forward import Seen
+from assay.policy.forward import ModelOutput
 from assay.registry import Registry
 from assay.types import Batch, Sample
 
@@ -25,7 +25,7 @@ Numbers = Mapping[str, Tensor]
 class Loss(Protocol):
     """From what the policy says of a batch to a loss [B, T] and numbers to log."""
 
-    def __call__(self, seen: Seen, batch: Batch, /) -> tuple[Tensor, Numbers]:
+    def __call__(self, output: ModelOutput, batch: Batch, /) -> tuple[Tensor, Numbers]:
         """Not reduced; positions outside `batch.mask` may hold anything."""
 
 

@@ -13,7 +13,7 @@ from pydantic import PositiveFloat, PositiveInt
 
 from assay.algorithms.base import Algorithm, AlgorithmSettings, Numbers, algorithm
 from assay.maths.losses import preference
-from assay.policy.forward import Seen
+from assay.policy.forward import ModelOutput
 from assay.types import Batch, Sample
 
 
@@ -64,10 +64,10 @@ def paired(samples: Sequence[Sample]) -> list[Sample]:
     return found
 
 
-def _loss(beta: float, seen: Seen, batch: Batch) -> tuple[torch.Tensor, Numbers]:
+def _loss(beta: float, output: ModelOutput, batch: Batch) -> tuple[torch.Tensor, Numbers]:
     """The pair's loss on all tokens of both: their mean over completions is the mean over pairs."""
     assert batch.reference_logprobs is not None
-    ratios = (seen.logprobs - batch.reference_logprobs) * batch.advantages
+    ratios = (output.logprobs - batch.reference_logprobs) * batch.advantages
     own = ratios.masked_fill(~batch.mask, 0.0).sum(-1)
     margins = torch.zeros_like(own).index_add(0, batch.groups, own)[batch.groups].unsqueeze(-1)
     margins = margins.expand_as(batch.advantages)

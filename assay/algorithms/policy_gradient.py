@@ -16,13 +16,13 @@ from assay.algorithms.options import PolicyGradientSettings
 from assay.maths.divergences import ESTIMATORS
 from assay.maths.losses import clipped, clipped_surrogate
 from assay.maths.ratios import Level, corrected, ratio
-from assay.policy.forward import Seen
+from assay.policy.forward import ModelOutput
 from assay.types import Batch
 
 Surrogate = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Numbers]]
 """From ratios, log-probabilities and advantages, all [B, T], to a loss [B, T] and numbers to
 log."""
-Term = Callable[[Seen, Batch, Tensor], tuple[Tensor, Numbers]]
+Term = Callable[[ModelOutput, Batch, Tensor], tuple[Tensor, Numbers]]
 """From what the policy says, the batch and the ratios [B, T] to one term of the loss and numbers to
 log."""
 
@@ -73,30 +73,32 @@ def bundle(
     )
 
 
-def _sum(level: Level, terms: Sequence[Term], seen: Seen, batch: Batch) -> tuple[Tensor, Numbers]:
-    ratios = ratio(seen.logprobs, _old(seen, batch), batch.mask, level)
-    losses, numbers = zip(*(term(seen, batch, ratios) for term in terms), strict=True)
+def _sum(
+    level: Level, terms: Sequence[Term], output: ModelOutput, batch: Batch
+) -> tuple[Tensor, Numbers]:
+    ratios = ratio(output.logprobs, _old(output, batch), batch.mask, level)
+    losses, numbers = zip(*(term(output, batch, ratios) for term in terms), strict=True)
     return torch.stack(losses).sum(0), {
         name: value for part in numbers for name, value in part.items()
     }
 
 
-def _old(seen: Seen, batch: Batch) -> Tensor:
+def _old(output: ModelOutput, batch: Batch) -> Tensor:
     """[B, T] of the policy before the first gradient step, which with a single one is the policy
     itself.
     """
-    return seen.logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
+    return output.logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
 
 
 def _policy_term(settings: PolicyGradientSettings, surrogate: Surrogate) -> Term:
     bounds = (settings.correction, settings.correction_low, settings.correction_high)
 
-    def term(seen: Seen, batch: Batch, ratios: Tensor) -> tuple[Tensor, Numbers]:
-        loss, numbers = surrogate(ratios, seen.logprobs, batch.advantages)
-        weight = corrected(_old(seen, batch), batch.logprobs, batch.mask, *bounds)
+    def term(output: ModelOutput, batch: Batch, ratios: Tensor) -> tuple[Tensor, Numbers]:
+        loss, numbers = surrogate(ratios, output.logprobs, batch.advantages)
+        weight = corrected(_old(output, batch), batch.logprobs, batch.mask, *bounds)
         numbers = {
             **numbers,
-            "kl_engine": engine_mismatch(seen.logprobs, batch),
+            "kl_engine": engine_mismatch(output.logprobs, batch),
             "correction": weight,
         }
         return weight * loss, numbers
@@ -105,16 +107,18 @@ def _policy_term(settings: PolicyGradientSettings, surrogate: Surrogate) -> Term
 
 
 def _divergence(
-    settings: PolicyGradientSettings, seen: Seen, batch: Batch, _: Tensor
+    settings: PolicyGradientSettings, output: ModelOutput, batch: Batch, _: Tensor
 ) -> tuple[Tensor, Numbers]:
     """Weighted by the ratio of tokens its gradient is the divergence's own (DeepSeek-V3.2,
     arXiv:2512.02556).
     """
     assert batch.reference_logprobs is not None
-    divergence = ESTIMATORS[settings.kl_estimator](seen.logprobs, batch.reference_logprobs)
-    weight = ratio(seen.logprobs, _old(seen, batch), batch.mask) if settings.kl_corrected else 1.0
+    divergence = ESTIMATORS[settings.kl_estimator](output.logprobs, batch.reference_logprobs)
+    weight = (
+        ratio(output.logprobs, _old(output, batch), batch.mask) if settings.kl_corrected else 1.0
+    )
     return settings.kl * weight * divergence, {"kl": divergence.detach()}
 
 
-def _entropy(bonus: float, seen: Seen, batch: Batch, _: Tensor) -> tuple[Tensor, Numbers]:
-    return -bonus * seen.entropy, {}
+def _entropy(bonus: float, output: ModelOutput, batch: Batch, _: Tensor) -> tuple[Tensor, Numbers]:
+    return -bonus * output.entropy, {}

@@ -15,7 +15,7 @@ from assay.algorithms.options import refuse, with_defaults
 from assay.algorithms.policy_gradient import bundle, clipping
 from assay.errors import SettingsError
 from assay.maths.losses import clipped_value
-from assay.policy.forward import Seen
+from assay.policy.forward import ModelOutput
 from assay.types import Batch
 
 COMMON = with_defaults(
@@ -56,14 +56,14 @@ def ppo(settings: Settings) -> Algorithm:
             "algorithm.scale: with a critic, advantages are of tokens; take 'batch' or 'none'"
         )
 
-    def value_term(seen: Seen, batch: Batch, ratios: Tensor) -> tuple[Tensor, Numbers]:
-        assert seen.values is not None
+    def value_term(output: ModelOutput, batch: Batch, ratios: Tensor) -> tuple[Tensor, Numbers]:
+        assert output.values is not None
         assert batch.values is not None
         assert batch.returns is not None
-        error = clipped_value(seen.values, batch.values, batch.returns, settings.value_clip)
+        error = clipped_value(output.values, batch.values, batch.returns, settings.value_clip)
         return settings.value_loss * error, {
             "value_error": error.detach(),
-            "value": seen.values.detach(),
+            "value": output.values.detach(),
         }
 
     estimate = partial(per_token, settings, settings.gamma, settings.gae_decay)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from assay.algorithms.base import Algorithm, AlgorithmSettings, Numbers, algorithm
 from assay.maths.losses import cross_entropy
-from assay.policy.forward import Seen
+from assay.policy.forward import ModelOutput
 from assay.types import Batch
 
 
@@ -14,8 +14,8 @@ class Settings(AlgorithmSettings):
     """None."""
 
 
-def _loss(seen: Seen, batch: Batch) -> tuple[Tensor, Numbers]:
-    return cross_entropy(seen.logprobs), {}
+def _loss(output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbers]:
+    return cross_entropy(output.logprobs), {}
 
 
 @algorithm(Settings)

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from assay.policy.head import chosen_logprobs, from_logits
+from assay.policy.head import logprobs_from_hidden, logprobs_from_logits
 from assay.policy.packed import pack, sees_only_parts
 from assay.registry import one_line
 from assay.types import Batch
@@ -33,7 +33,7 @@ DROPOUTS = ("attention_dropout", "attn_pdrop", "attention_probs_dropout_prob", "
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ModelOutput:
     """What a policy makes of a batch; position t holds the numbers of *predicting* token t."""
 
     logprobs: Tensor
@@ -60,7 +60,7 @@ def forward(
     *,
     critic: Any = None,
     entropy_gradient: bool = False,
-) -> Seen:
+) -> ModelOutput:
     """What `model` makes of the masked tokens of `batch`; `temperature` divides the logits.
 
     `critic` maps the hidden states [M, H] that predict the M masked tokens to values [M].
@@ -76,7 +76,7 @@ def layout_of(model: Any) -> Layout:
     logits in tiles. `plain`: a row for each through the whole model, for heads whose logits are
     changed afterwards.
     """
-    plain, device = unwrapped(model), model.device.type
+    plain, device = unwrap_model(model), model.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else plain.dtype
     known: dict[torch.dtype, Layout] = plain.__dict__.setdefault("assay_layouts", {})
     if dtype not in known:
@@ -85,25 +85,29 @@ def layout_of(model: Any) -> Layout:
     return "padded" if known[dtype] == "packed" and model.training and drops else known[dtype]
 
 
-def unwrapped(model: Any) -> Any:
+def unwrap_model(model: Any) -> Any:
     """The transformers model, without peft's wrapping."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _see(
     layout: Layout, model: Any, rows: Rows, temperature: float, critic: Any, entropy_gradient: bool
-) -> Seen:
-    plain, targets = unwrapped(model), rows.tokens[rows.mask]
+) -> ModelOutput:
+    plain, targets = unwrap_model(model), rows.tokens[rows.mask]
     if layout == "plain":
         hidden, logits = _whole(model, rows, wants_hidden=critic is not None)
-        logprobs, entropy = from_logits(logits.float() / temperature, targets, entropy_gradient)
+        logprobs, entropy = logprobs_from_logits(
+            logits.float() / temperature, targets, entropy_gradient
+        )
     else:
         hidden = (_packed if layout == "packed" else _padded)(plain.base_model, rows)
         head = plain.get_output_embeddings()
-        logprobs, entropy = chosen_logprobs(head, hidden, targets, temperature, entropy_gradient)
+        logprobs, entropy = logprobs_from_hidden(
+            head, hidden, targets, temperature, entropy_gradient
+        )
     zeros = torch.zeros(rows.tokens.shape, dtype=torch.float32, device=rows.tokens.device)
     values = None if critic is None else zeros.masked_scatter(rows.mask, critic(hidden).float())
-    return Seen(
+    return ModelOutput(
         zeros.masked_scatter(rows.mask, logprobs), zeros.masked_scatter(rows.mask, entropy), values
     )
 
@@ -141,7 +145,7 @@ def _whole(model: Any, rows: Rows, wants_hidden: bool) -> tuple[Tensor | None, T
 
 def _try_layouts(model: Any, tolerance: float) -> Layout:
     """The fastest layout that sees in a small batch what the whole model sees in it."""
-    plain, was_training = unwrapped(model), model.training
+    plain, was_training = unwrap_model(model), model.training
     config = plain.config.get_text_config()
     model.eval()
     try:
@@ -191,7 +195,7 @@ def _try(layout: Layout, model: Any, other: int = 0) -> tuple[Tensor, Tensor]:
 
     `other` is added to the token in row 1, place 7.
     """
-    embedding = unwrapped(model).get_input_embeddings()
+    embedding = unwrap_model(model).get_input_embeddings()
     tokens = (torch.arange(36, device=model.device) * 7919 % embedding.weight.shape[0]).view(3, 12)
     tokens[1, :5] = tokens[0, :5]
     tokens[1, 7] = (tokens[1, 7] + other) % embedding.weight.shape[0]

@@ -22,7 +22,7 @@ from assay.config.sections import LoraSettings, PolicySettings
 from assay.environments import nothing
 from assay.errors import AssayError, MachineError, ModelError, SettingsError
 from assay.policy.chat import Chat, open_chat
-from assay.policy.products import use_products
+from assay.policy.onednn import use_fast_linear
 from assay.policy.tokenizer import found_at, load_tokenizer
 from assay.registry import one_line
 from assay.types import Task
@@ -103,7 +103,7 @@ def load_policy(settings: PolicySettings, told: Callable[[Task], str] = nothing)
     with _loading(settings, device):
         model = _with_adapter(_full_model(base, settings, device), settings).to(device)
         if device.type == "cpu":
-            use_products(model)
+            use_fast_linear(model)
         if settings.float32_head:
             _compute_head_in_float32(model)
         if settings.checkpointing:

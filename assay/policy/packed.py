@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.policy.products import spare
+from assay.policy.onednn import padding_rows
 
 ATTENTION = "assay_"
 """Prefix of the attention implementations registered here; without segments they do what is named
@@ -119,7 +119,7 @@ def pack(tokens: Tensor, mask: Tensor) -> Packed:
     of, before = mask.nonzero(as_tuple=True)
     before = before - 1
     head, tail = (torch.tensor(one, device=device)[of] for one in (heads, tails))
-    filled = [0] * spare(sum(lengths), device)
+    filled = [0] * padding_rows(sum(lengths), device)
     own = [length for length in (*lengths, len(filled)) if length]
     parts = [_part(own, own, 0, True, device)]
     continued = [sum(ends[row] - begins[row] for row in rows) for rows in groups]

@@ -23,7 +23,7 @@ from assay.errors import TrainingError
 from assay.maths.masked import masked_sum
 from assay.maths.seeds import derive
 from assay.policy.critic import make_critic
-from assay.policy.forward import Seen, forward, layout_of
+from assay.policy.forward import ModelOutput, forward, layout_of
 from assay.policy.load import Policy
 from assay.policy.reference import Reference
 from assay.train.batch import by_group, micro_batches, to_batch, with_weights
@@ -136,8 +136,10 @@ class Learner:
         """
         found: dict[int, Sample] = {}
         for piece in self._pieces(samples):
-            seen = self._forward(self._batch(piece))
-            numbers = [part.tolist() for part in (seen.logprobs, seen.values) if part is not None]
+            output = self._forward(self._batch(piece))
+            numbers = [
+                part.tolist() for part in (output.logprobs, output.values) if part is not None
+            ]
             for row, sample in enumerate(piece):
                 rows: dict[str, Any] = {
                     name: tuple(part[row][: len(sample.tokens)])
@@ -153,13 +155,13 @@ class Learner:
         for piece in self._pieces(samples):
             batch = self._batch(piece)
             batches.append(batch)
-            seen = self._forward(batch)
-            losses, numbers = self.algorithm.loss(seen, batch)
+            output = self._forward(batch)
+            losses, numbers = self.algorithm.loss(output, batch)
             loss = masked_sum(losses * batch.weights, batch.mask)
             _require_finite("loss", loss.item(), step, [batch])
             loss.backward()  # type: ignore[no-untyped-call]
             sums["loss"] += loss.item()
-            for name, value in {**numbers, "entropy": seen.entropy.detach()}.items():
+            for name, value in {**numbers, "entropy": output.entropy.detach()}.items():
                 sums[name] += float(masked_sum(value, batch.mask))
         norm = self.optimizer.step(step)
         _require_finite("gradient's norm", norm, step, batches)
@@ -177,7 +179,7 @@ class Learner:
     def _batch(self, samples: Sequence[Sample]) -> Batch:
         return to_batch(samples, self.policy.pad_token, self.policy.device)
 
-    def _forward(self, batch: Batch) -> Seen:
+    def _forward(self, batch: Batch) -> ModelOutput:
         return forward(
             self.policy.model, batch, self.temperature,
             critic=self.critic, entropy_gradient=self.algorithm.entropy_gradient,

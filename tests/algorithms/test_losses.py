@@ -13,7 +13,7 @@ import torch
 
 from assay.algorithms import algorithms
 from assay.errors import SettingsError
-from assay.policy.forward import Seen
+from assay.policy.forward import ModelOutput
 from assay.types import Batch
 
 TWO, FOUR = math.log(2), math.log(4)
@@ -35,11 +35,13 @@ def batch(**more: Any) -> Batch:
 
 
 def losses(
-    name: str, given: Batch | None = None, seen: Seen | None = None, **settings: object
+    name: str, given: Batch | None = None, output: ModelOutput | None = None, **settings: object
 ) -> list[float]:
     """The losses under the mask: two of the first sample, one of the second."""
     algorithm = algorithms[name].build({"name": name, **settings})
-    found, numbers = algorithm.loss(seen or Seen(LOGPROBS, torch.ones(2, 3)), given or batch())
+    found, numbers = algorithm.loss(
+        output or ModelOutput(LOGPROBS, torch.ones(2, 3)), given or batch()
+    )
     for value in numbers.values():
         assert torch.isfinite(value.masked_select(MASK)).all()
         assert value.shape == MASK.shape
@@ -134,7 +136,9 @@ def test_the_corrected_k3_in_the_loss_has_the_gradient_of_the_divergence() -> No
         given = batch(mask=seen, logprobs=row.detach(), advantages=torch.zeros(1, 3),
         old_logprobs=None,
                       reference_logprobs=reference.unsqueeze(0))  # fmt: skip
-        loss, _ = algorithms["reinforce"].build(options).loss(Seen(row, torch.zeros(1, 3)), given)
+        loss, _ = (
+            algorithms["reinforce"].build(options).loss(ModelOutput(row, torch.zeros(1, 3)), given)
+        )
         found = torch.autograd.grad(
             (loss * logprobs.detach().exp()).sum(), logits, retain_graph=True
         )[0]
@@ -142,7 +146,7 @@ def test_the_corrected_k3_in_the_loss_has_the_gradient_of_the_divergence() -> No
 
 
 def test_the_entropy_is_taken_from_the_loss() -> None:
-    seen = Seen(LOGPROBS, torch.full((2, 3), 0.7))
+    seen = ModelOutput(LOGPROBS, torch.full((2, 3), 0.7))
     assert losses(
         "reinforce", batch(old_logprobs=None, logprobs=LOGPROBS), seen, entropy_bonus=0.1
     ) == pytest.approx([1 - 0.07, 2 - 0.07, -1 - 0.07])
@@ -155,7 +159,11 @@ def test_the_critic_learns_beside_the_policy_by_its_clipped_error() -> None:
     values = torch.tensor([[0.0, 1.0, 0.1], [0.0, 0.0, 0.0]])
     given = batch(values=torch.zeros(2, 3), returns=torch.ones(2, 3))
     found = losses(
-        "ppo", given, Seen(LOGPROBS, torch.ones(2, 3), values), value_loss=2.0, correction="none"
+        "ppo",
+        given,
+        ModelOutput(LOGPROBS, torch.ones(2, 3), values),
+        value_loss=2.0,
+        correction="none",
     )
     # max(0, 0.8^2), 0.9^2 and 1, halved by the square and doubled by the weight
     assert found == pytest.approx([-1.2 + 0.64, -0.5 + 0.81, 0.8 + 1.0])
@@ -200,7 +208,9 @@ def test_what_is_masked_leaks_nothing_into_any_algorithm() -> None:
         )
         logprobs = LOGPROBS.masked_fill(~MASK, math.inf).requires_grad_()
         loss, _ = (
-            algorithms[name].build({"name": name}).loss(Seen(logprobs, LOGPROBS, LOGPROBS), given)
+            algorithms[name]
+            .build({"name": name})
+            .loss(ModelOutput(logprobs, LOGPROBS, LOGPROBS), given)
         )
         total = loss.masked_fill(~MASK, 0.0).sum()
         assert math.isfinite(total.item()), name

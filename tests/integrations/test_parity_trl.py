@@ -15,7 +15,7 @@ import torch
 from assay.algorithms import algorithms
 from assay.maths.advantages import advantages
 from assay.maths.masked import masked_sum
-from assay.policy.forward import Seen, forward
+from assay.policy.forward import ModelOutput, forward
 from assay.train.batch import to_batch, with_weights
 from assay.types import Sample
 from tests.policies import checkpoint
@@ -100,7 +100,7 @@ def ours(
 ) -> torch.Tensor:
     algorithm = algorithms[settings["name"]].build(settings)
     batch = to_batch(with_weights(samples, algorithm.mean), 0, torch.device("cpu"))
-    losses, _ = algorithm.loss(Seen(logprobs, entropy), batch)
+    losses, _ = algorithm.loss(ModelOutput(logprobs, entropy), batch)
     return masked_sum(losses * batch.weights, batch.mask)
 
 

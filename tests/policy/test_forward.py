@@ -15,8 +15,8 @@ from torch import Tensor
 
 from assay.policy import head
 from assay.policy.forward import forward, layout_of
+from assay.policy.onednn import use_fast_linear, uses_onednn
 from assay.policy.packed import pack
-from assay.policy.products import by_onednn, use_products
 from assay.train.batch import to_batch
 from assay.types import Batch, Sample
 
@@ -58,7 +58,7 @@ def make(kind: str, lora: str = "", **changes: Any) -> Any:
         for parameter in model.parameters():
             if parameter.requires_grad:
                 torch.nn.init.normal_(parameter, std=0.2)
-    use_products(model)
+    use_fast_linear(model)
     return model.eval()
 
 
@@ -146,7 +146,7 @@ def test_packed_sequences_give_the_numbers_and_gradients_of_padded_ones(
 @pytest.mark.parametrize("lora", ["", "all"])
 def test_a_row_that_is_filled_up_gives_the_same_numbers_and_gradients(lora: str) -> None:
     model, batch = make("llama", lora), batch_of(*((A, some(20, seed)) for seed in range(9)))
-    assert len(pack(batch.tokens, batch.mask).tokens) == (256 if by_onednn() else 9 + 9 * 19)
+    assert len(pack(batch.tokens, batch.mask).tokens) == (256 if uses_onednn() else 9 + 9 * 19)
     seen = forward(model, batch, 0.7, entropy_gradient=True)
     ours = slopes(model, seen.logprobs, seen.entropy)
     logprobs, entropy = plain(model, batch, 0.7)
@@ -319,13 +319,13 @@ def test_a_head_in_tiles_has_the_gradients_of_the_whole_one(
     whole = torch.nn.Linear(8, 50, bias=bias).requires_grad_(not frozen)
     hidden, targets = torch.randn(21, 8, requires_grad=True), torch.randint(0, 50, (21,))
     leaves = [hidden, *(p for p in whole.parameters() if p.requires_grad)]
-    logprobs, entropy = head.from_logits(whole(hidden) / 1.3, targets, entropy_gradient)
+    logprobs, entropy = head.logprobs_from_logits(whole(hidden) / 1.3, targets, entropy_gradient)
     factors = torch.arange(21.0)
     expected = torch.autograd.grad(
         (logprobs * factors + entropy_gradient * entropy.square()).sum(), leaves
     )
     monkeypatch.setitem(head.TILE, "cpu", 50 * 4)
-    logprobs, entropy = head.chosen_logprobs(whole, hidden, targets, 1.3, entropy_gradient)
+    logprobs, entropy = head.logprobs_from_hidden(whole, hidden, targets, 1.3, entropy_gradient)
     found = torch.autograd.grad(
         (logprobs * factors + entropy_gradient * entropy.square()).sum(), leaves
     )

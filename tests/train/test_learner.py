@@ -17,7 +17,7 @@ from assay.algorithms import Algorithm, algorithms
 from assay.algorithms.base import never
 from assay.errors import TrainingError
 from assay.maths.masked import Mean
-from assay.policy.forward import Seen, forward
+from assay.policy.forward import ModelOutput, forward
 from assay.train import learner as learner_module
 from assay.train.batch import micro_batches, to_batch
 from assay.train.folder import StageFolder
@@ -420,7 +420,7 @@ def test_nothing_is_computed_twice_and_no_reference_without_a_divergence(
 ) -> None:
     calls = 0
 
-    def counted(*given: Any, **named: Any) -> Seen:
+    def counted(*given: Any, **named: Any) -> ModelOutput:
         nonlocal calls
         calls += 1
         return forward(*given, **named)

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.policy.forward import unwrapped
-from assay.policy.products import Linear, filled, packed, product
+from assay.policy.forward import unwrap_model
+from assay.policy.onednn import FastLinear, fast_linear, pad_rows, prepack
 
 KNOWN = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 BLOCK = 8
@@ -27,7 +27,7 @@ Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 
 def make_fused_decoder(model: Any) -> FusedDecoder | None:
     """The steps of `model` with the weights it has now; None where it is no known one on a CPU."""
-    plain = unwrapped(model)
+    plain = unwrap_model(model)
     kinds = set(getattr(plain.config, "layer_types", None) or ["full_attention"])
     if (
         type(plain).__name__ not in KNOWN
@@ -37,7 +37,8 @@ def make_fused_decoder(model: Any) -> FusedDecoder | None:
         return None
     linears = (module for module in plain.modules() if isinstance(module, nn.Linear))
     usual = all(
-        type(linear) in (nn.Linear, Linear) and "forward" not in vars(linear) for linear in linears
+        type(linear) in (nn.Linear, FastLinear) and "forward" not in vars(linear)
+        for linear in linears
     )
     return FusedDecoder(plain) if usual else None
 
@@ -46,14 +47,14 @@ class FusedLinear:
     """Linear layers of the same input as one."""
 
     def __init__(self, *linears: Any) -> None:
-        self.weight = packed(torch.cat([_weight(linear) for linear in linears]))
+        self.weight = prepack(torch.cat([_weight(linear) for linear in linears]))
         self.bias = (
             None if linears[0].bias is None else torch.cat([linear.bias for linear in linears])
         )
 
     def __call__(self, given: Tensor) -> Tensor:
         """[R, O1 + O2 + ...] of [R, I]."""
-        return product(given, self.weight, self.bias)
+        return fast_linear(given, self.weight, self.bias)
 
 
 def _weight(linear: Any) -> Tensor:
@@ -77,8 +78,8 @@ class FusedDecoder:
 
     def __call__(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """[R, V] logits in float32 after `tokens` [R], at `positions` [R]."""
-        rows, positions = len(tokens), filled(positions, BLOCK)
-        seen = self.trunk.embed_tokens(filled(tokens, BLOCK))
+        rows, positions = len(tokens), pad_rows(positions, BLOCK)
+        seen = self.trunk.embed_tokens(pad_rows(tokens, BLOCK))
         cos, sin = _turns(*self.trunk.rotary_emb(seen[:, None], positions[:, None]))
         for number, (layer, ask, sum_up, widen, narrow) in enumerate(self.layers):
             attention = layer.self_attn
@@ -96,7 +97,7 @@ class FusedDecoder:
             both = torch.addcmul(both * cos, both.roll(attention.head_dim // 2, -1), sin)
             query, key = both[:rows, :-shared], both[:rows, -shared:]
             found = attend(number, query, key, value[:rows], attention.scaling)
-            seen = seen + sum_up(filled(found, BLOCK))
+            seen = seen + sum_up(pad_rows(found, BLOCK))
             gate, through = widen(_normed(seen, layer.post_attention_layernorm)).chunk(2, dim=-1)
             seen = seen + narrow(layer.mlp.act_fn(gate) * through)
         return self.head(_normed(seen, self.trunk.norm))[:rows].float()

@@ -1,4 +1,4 @@
-"""Products by oneDNN are those of torch, to rounding, whatever the shapes."""
+"""Linear layers through oneDNN give what torch gives, to rounding, for every shape."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from assay.config.sections import LoraSettings
-from assay.policy import products
-from assay.policy.products import Linear, by_onednn, packed, product, spare
+from assay.policy import onednn
+from assay.policy.onednn import FastLinear, fast_linear, padding_rows, prepack, uses_onednn
 from tests.policies import tiny_policy
 
 ONEDNN = pytest.mark.skipif(
-    not by_onednn(), reason="torch's own products are taken on this processor"
+    not uses_onednn(), reason="this processor uses torch's own linear layers"
 )
 
 
@@ -27,20 +27,20 @@ def near(one: Tensor | None, other: Tensor | None) -> bool:
 
 @pytest.mark.parametrize("rows", [0, 1, 5, 64, 300])
 @pytest.mark.parametrize("biased", [False, True])
-def test_a_product_is_that_of_torch_with_its_matrix_as_it_is_and_packed(
+def test_the_output_is_that_of_torch_with_the_weight_plain_and_prepacked(
     rows: int, biased: bool
 ) -> None:
     torch.manual_seed(0)
-    given, matrix, bias = (
+    values, weight, bias = (
         torch.randn(2, rows, 48),
         torch.randn(70, 48),
         torch.randn(70) if biased else None,
     )
-    expected = nn.functional.linear(given, matrix, bias)
-    assert near(product(given, matrix, bias), expected)
-    assert near(product(given.transpose(0, 1), matrix, bias), expected.transpose(0, 1))
+    expected = nn.functional.linear(values, weight, bias)
+    assert near(fast_linear(values, weight, bias), expected)
+    assert near(fast_linear(values.transpose(0, 1), weight, bias), expected.transpose(0, 1))
     if rows:
-        assert near(product(given, packed(matrix), bias), expected)
+        assert near(fast_linear(values, prepack(weight), bias), expected)
 
 
 @pytest.mark.parametrize("shape", [(7, 48), (2, 9, 48)])
@@ -52,12 +52,12 @@ def test_both_gradients_are_those_of_torch(
     torch.manual_seed(0)
     theirs = nn.Linear(48, 70, bias=biased).requires_grad_(not frozen)
     ours = copy.deepcopy(theirs)
-    ours.__class__ = Linear
+    ours.__class__ = FastLinear
     inputs = [torch.randn(shape).requires_grad_()]
     inputs.append(inputs[0].detach().clone().requires_grad_())
     factor = torch.randn(*shape[:-1], 70)
-    for layer, given in zip((theirs, ours), inputs, strict=True):
-        (layer(given) * factor).sum().backward()
+    for layer, values in zip((theirs, ours), inputs, strict=True):
+        (layer(values) * factor).sum().backward()
     assert near(inputs[1].grad, inputs[0].grad)
     if frozen:
         assert ours.weight.grad is None
@@ -67,43 +67,38 @@ def test_both_gradients_are_those_of_torch(
         assert near(ours.bias.grad, theirs.bias.grad)
 
 
-def test_under_autocast_and_in_other_precisions_torch_multiplies() -> None:
+def test_under_autocast_and_in_other_dtypes_torch_computes_the_layer() -> None:
     layer = nn.Linear(8, 3)
-    layer.__class__ = Linear
+    layer.__class__ = FastLinear
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert layer(torch.ones(2, 8)).dtype == torch.bfloat16
     assert layer.double()(torch.ones(2, 8, dtype=torch.float64)).dtype == torch.float64
 
 
 @ONEDNN
-def test_batches_come_in_few_sizes() -> None:
+def test_batches_are_padded_to_few_sizes() -> None:
     cpu = torch.device("cpu")
-    assert [rows + spare(rows, cpu) for rows in (0, 7, 128, 129, 256, 300)] == [
-        0,
-        7,
-        128,
-        256,
-        256,
-        384,
-    ]
-    assert spare(300, torch.device("cuda")) == 0
+    sizes = (0, 7, 128, 129, 256, 300)
+    padded = [rows + padding_rows(rows, cpu) for rows in sizes]
+    assert padded == [0, 7, 128, 256, 256, 384]
+    assert padding_rows(300, torch.device("cuda")) == 0
 
 
 @ONEDNN
 @pytest.mark.parametrize("lora", [None, LoraSettings(rank=4)])
-def test_a_policy_multiplies_by_onednn_and_so_does_its_copy(
+def test_a_policy_and_its_copy_run_through_onednn(
     tmp_path: Path, lora: LoraSettings | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = tiny_policy(tmp_path, lora=lora)
     assert not [module for module in policy.model.modules() if type(module) is nn.Linear]
-    asked: list[tuple[int, ...]] = []
+    shapes: list[tuple[int, ...]] = []
 
-    def counting(given: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
-        asked.append(tuple(matrix.shape))
-        return product(given, matrix, bias)
+    def counting(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        shapes.append(tuple(weight.shape))
+        return fast_linear(values, weight, bias)
 
-    monkeypatch.setattr(products, "product", counting)
+    monkeypatch.setattr(onednn, "fast_linear", counting)
     copy.deepcopy(policy.model)(torch.tensor([[3, 4]]))
-    assert len(asked) == 2 * 7 * (1 if lora is None else 3) + 1, (
+    assert len(shapes) == 2 * 7 * (1 if lora is None else 3) + 1, (
         "seven layers in each of two blocks, and the head"
     )

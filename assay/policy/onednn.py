@@ -1,0 +1,101 @@
+"""Float32 linear layers through oneDNN on AMD processors, where torch's MKL does not use AVX-512.
+
+Matrix products are about twice as fast there (`python -m bench.products`). The choice depends on
+the processor alone, never on a measurement, so a resumed run rounds as it did before.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+BLOCK = 128
+"""Batches of more rows than this are padded to a multiple of it."""
+ROWS = 64
+"""Hint for `prepack`: the number of rows that a weight is multiplied with at once."""
+
+
+@cache
+def uses_onednn() -> bool:
+    """Whether float32 linear layers run through oneDNN on this processor."""
+    file = Path("/proc/cpuinfo")
+    is_amd = file.is_file() and "AuthenticAMD" in file.read_text()
+    has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return is_amd and has_onednn and torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
+def padding_rows(rows: int, device: torch.device, block: int = BLOCK) -> int:
+    """How many padding rows `rows` rows need. oneDNN caches a kernel for every size it has met, so
+    there should be few sizes.
+    """
+    return -rows % block if rows > block and uses_onednn() and device.type == "cpu" else 0
+
+
+def pad_rows(values: Tensor, block: int = BLOCK) -> Tensor:
+    """`values` [R, ...] followed by `padding_rows` rows of zeros."""
+    more = padding_rows(len(values), values.device, block)
+    return nn.functional.pad(values, (0, 0) * (values.dim() - 1) + (0, more)) if more else values
+
+
+def fast_linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """As torch's `linear`, without autograd: `values` [..., I] times `weight` [O, I] transposed,
+    plus `bias` [O], gives [..., O].
+    """
+    if not _is_supported(values, weight):
+        return nn.functional.linear(values, weight, bias)
+    return torch.ops.mkldnn._linear_pointwise(values, weight, bias, "none", [], "")  # type: ignore[no-any-return]
+
+
+def prepack(weight: Tensor) -> Tensor:
+    """A copy of `weight` [O, I] in oneDNN's own layout, which `fast_linear` reads fastest; `weight`
+    itself where oneDNN is not used.
+    """
+    if not _is_supported(weight, weight):
+        return weight
+    return torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS)  # type: ignore[no-any-return]
+
+
+def _is_supported(values: Tensor, weight: Tensor) -> bool:
+    is_float32 = values.dtype == weight.dtype == torch.float32
+    return uses_onednn() and is_float32 and weight.device.type == "cpu"
+
+
+class FastLinear(nn.Linear):
+    """A linear layer whose output and both gradients are computed by `fast_linear`."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        """[..., I] -> [..., O]."""
+        if not _is_supported(values, self.weight) or torch.is_autocast_enabled("cpu"):
+            return super().forward(values)
+        if not torch.is_grad_enabled():
+            return fast_linear(values, self.weight, self.bias)
+        return _FastLinear.apply(values, self.weight, self.bias)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class _FastLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(values, weight)
+        return fast_linear(values, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        values, weight = ctx.saved_tensors
+        needs_values, needs_weight, needs_bias = ctx.needs_input_grad
+        rows = grad.flatten(0, -2)
+        return (
+            fast_linear(grad, weight.T) if needs_values else None,
+            fast_linear(rows.T, values.flatten(0, -2).T) if needs_weight else None,
+            rows.sum(0) if needs_bias else None,
+        )
+
+
+def use_fast_linear(model: nn.Module) -> None:
+    """Replace the plain `nn.Linear` layers of `model` by `FastLinear`, in place; others stay."""
+    for module in model.modules() if uses_onednn() else ():
+        if type(module) is nn.Linear:
+            module.__class__ = FastLinear
