@@ -40,7 +40,7 @@ samples = 8
 max_tokens = 96
 [rollout]
 tasks_per_step = {tasks}
-group = {group}
+group_size = {group}
 max_tokens = 96
 [rewards]
 tests = {{}}
@@ -49,13 +49,13 @@ SFT = """
 [stages.sft]
 epochs = 6
 algorithm.name = "sft"
-dataset.batch = 64
-optimizer = { lr = 3e-3, schedule = "cosine", warmup = 10, weight_decay = 0.1 }
+dataset.batch_size = 64
+optimizer = { lr = 3e-3, schedule = "cosine", warmup_steps = 10, weight_decay = 0.1 }
 """
 RL = """
 [stages.rl]
 steps = {steps}
-optimizer = {{ lr = {rate}, warmup = 4 }}
+optimizer = {{ lr = {rate}, warmup_steps = 4 }}
 algorithm = {{ {algorithm} }}
 """
 CONTENDERS = {
@@ -63,7 +63,7 @@ CONTENDERS = {
     "rloo": 'name = "rloo"',
     "grpo": 'name = "grpo"',
     "dr_grpo": 'name = "dr_grpo"',
-    "dapo": 'name = "dapo", refills = 1',
+    "dapo": 'name = "dapo", max_resamples = 1',
     "gspo": 'name = "gspo"',
     "cispo": 'name = "cispo"',
     "ppo, no critic": 'name = "ppo", critic = false',
@@ -101,7 +101,7 @@ def contend(folder: Path, name: str, start: Path, common: str, given: argparse.N
     """
     began = time.perf_counter()
     algorithm = CONTENDERS[name]
-    tasks = given.tasks // 2 if "refills" in algorithm else given.tasks
+    tasks = given.tasks // 2 if "max_resamples" in algorithm else given.tasks
     text = common.format(tasks=tasks, group=given.group) + RL.format(
         steps=given.steps, rate=given.rate, algorithm=algorithm
     )

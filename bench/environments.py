@@ -53,7 +53,7 @@ samples = 4
 max_tokens = {tokens}
 [rollout]
 tasks_per_step = {tasks}
-group = 8
+group_size = 8
 max_tokens = {tokens}
 score_turns = {score_turns}
 """
@@ -62,15 +62,15 @@ RL = """
 steps = {steps}
 evaluate.every = {every}
 algorithm.name = "grpo"
-optimizer = {{ lr = 1e-4, warmup = 2 }}
+optimizer = {{ lr = 1e-4, warmup_steps = 2 }}
 """
 MORE = "".join(
     f"""
 [stages.{stage}]
 epochs = {epochs}
 algorithm.name = "sft"
-dataset.batch = 64
-optimizer = {{ lr = 2e-3, schedule = "cosine", warmup = 10, weight_decay = 0.1 }}
+dataset.batch_size = 64
+optimizer = {{ lr = 2e-3, schedule = "cosine", warmup_steps = 10, weight_decay = 0.1 }}
 """
     for stage, epochs in (("more", 3), ("once_more", 4))
 )

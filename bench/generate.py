@@ -97,7 +97,7 @@ def by_transformers(policy: Policy) -> Way:
 
 
 def by_assay(policy: Policy) -> Way:
-    engine = TorchEngine(policy, EngineSettings(tokens=1 << 20))
+    engine = TorchEngine(policy, EngineSettings(kv_cache_tokens=1 << 20))
 
     async def all_of_it(requests: list[GenerationRequest], most: int, seed: int) -> list[int]:
         own = [replace(request, seed=derive(seed, n)) for n, request in enumerate(requests)]
@@ -115,7 +115,7 @@ def by_vllm(policy: Policy, python: str, folder: Path) -> tuple[Way, Callable[[]
     """
     os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "0"
     settings = EngineSettings(
-        name="vllm", tokens=1 << 17, python=python, arguments=("--skip-tokenizer-init",)
+        name="vllm", kv_cache_tokens=1 << 17, python=python, arguments=("--skip-tokenizer-init",)
     )
     loop = asyncio.new_event_loop()
     opened = open_vllm(policy, settings, folder, 0)

@@ -92,7 +92,8 @@ class Clocked:
             "steps": 1000, "stage": "bench", "algorithm": {"name": "grpo"},
             "optimizer": {"lr": 1e-6},
             "tasks": {"train": "drills:train"},
-            "rollout": {"lag": lag, "tasks_per_step": PROMPTS, "group": GROUP, "max_tokens": 96},
+            "rollout": {"max_staleness": lag, "tasks_per_step": PROMPTS, "group_size": GROUP,
+                        "max_tokens": 96},
         }  # fmt: skip
         settings = RunSettings.model_validate(given)
         tasks = [replace(task, stop=()) for task in load("drills:train")]
@@ -163,7 +164,7 @@ stage = "grpo"
 steps = {steps}
 tasks.train = "drills:train"
 optimizer.lr = 1e-6
-rollout = {{ lag = {lag}, tasks_per_step = 32, group = {group}, max_tokens = {tokens} }}
+rollout = {{ max_staleness = {lag}, tasks_per_step = 32, group_size = {group}, max_tokens = {tokens} }}
 engine = {{ name = "vllm", python = "{python}" }}
 [policy]
 model = "{model}"

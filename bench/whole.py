@@ -133,7 +133,8 @@ class Ours:
             "steps": 1000, "stage": "bench", "algorithm": {"name": "grpo"},
             "optimizer": {"lr": 1e-6},
             "tasks": {"train": "drills:train"},
-            "rollout": {"tasks_per_step": size.prompts, "group": GROUP, "max_tokens": size.tokens},
+            "rollout": {"tasks_per_step": size.prompts, "group_size": GROUP,
+                        "max_tokens": size.tokens},
         }  # fmt: skip
         settings = RunSettings.model_validate(given)
         talk = environments.build({"name": "single_turn"})

@@ -78,7 +78,7 @@ class Algorithm:
     """Gradient steps in one pass, each on whole groups."""
     whole_groups: bool = False
     """Whether the loss relates the samples of a group, so that they must be in one micro-batch."""
-    refills: int = 0
+    max_resamples: int = 0
     """Times that groups whose rewards are all equal are replaced by fresh ones before the step."""
     pairs: str = ""
     """The file of pairs, for an algorithm that learns from one."""

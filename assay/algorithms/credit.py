@@ -27,7 +27,9 @@ def credited(
     """Samples with advantages: rewards shaped, flat groups left out if so wished, advantages
     clipped and masked.
     """
-    kept = list(samples) if settings.flat_groups == "count" else _without_flat_groups(samples)
+    kept = (
+        list(samples) if settings.zero_variance_groups == "count" else _without_flat_groups(samples)
+    )
     estimated = estimate([replace(sample, reward=_shaped(sample, settings)) for sample in kept])
     return [_bounded(sample, settings) for sample in estimated]
 
@@ -45,7 +47,7 @@ def outcome(
         for sample in samples
     ]
     running = 0.0 if memory is None else _remembered(memory, totals, settings.running_decay)
-    scheme = (settings.baseline, settings.scale, settings.floor, running)
+    scheme = (settings.baseline, settings.scale, settings.min_std, running)
     return per_completion(lambda rewards, groups: advantages(rewards, groups, *scheme))(totals)
 
 
@@ -67,7 +69,7 @@ def per_token(
     scaled = found
     if settings.scale != "none" and found:
         scaled = list(
-            torch.split(whitened(torch.cat(found), settings.floor), [len(one) for one in found])
+            torch.split(whitened(torch.cat(found), settings.min_std), [len(one) for one in found])
         )
     return [
         replace(sample, advantages=_spread(mask, own), returns=_spread(mask, raw + expected))

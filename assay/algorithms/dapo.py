@@ -12,7 +12,7 @@ Settings = with_defaults(
     "The paper's: its buffer of 4,096 tokens is a fifth of a completion's limit, its price half the"
     " rewards' range.",
     scale="group",
-    flat_groups="refill",
+    zero_variance_groups="resample",
     overlong_share=0.2,
     overlong_penalty=0.5,
 )

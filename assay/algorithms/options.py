@@ -33,9 +33,9 @@ class PolicyGradientSettings(AlgorithmSettings):
     scale: Scale = "none"
     """What the difference is divided by: nothing, its group's standard deviation, or the
     batch's."""
-    floor: PositiveFloat = FLOOR
-    """A standard deviation under this counts as zero: a group so flat teaches nothing, and nothing
-    is divided by it."""
+    min_std: PositiveFloat = FLOOR
+    """Smallest standard deviation of rewards. A group below it counts as zero variance: its
+    advantages are 0."""
     running_decay: float = Field(0.9, ge=0, lt=1)
     """How much of the mean of past steps stays, each step, under `baseline = "running"`."""
     advantage_clip: PositiveFloat | None = None
@@ -51,11 +51,11 @@ class PolicyGradientSettings(AlgorithmSettings):
     """What a completion as long as allowed loses of its reward."""
     mask_truncated: bool = False
     """Whether completions cut off at the limit are only compared with, not learned from."""
-    flat_groups: Literal["count", "drop", "refill"] = "count"
-    """Groups of equal rewards: counted among the step's tokens; left out altogether; or replaced by
-    sampling again."""
-    refills: PositiveInt = 10
-    """Most times that a step samples again under `flat_groups = "refill"`."""
+    zero_variance_groups: Literal["count", "drop", "resample"] = "count"
+    """Groups with zero variance (all rewards equal): `count` their tokens in the denominator of the
+    loss, `drop` them, or `resample` new groups in their place (dynamic sampling)."""
+    max_resamples: PositiveInt = 10
+    """Most rounds of resampling in one step, with `zero_variance_groups = "resample"`."""
     ratio: Level = "token"
     """The ratio to the sampling policy: of each token, the geometric mean over the completion, or
     the product."""

@@ -68,7 +68,7 @@ def bundle(
         entropy_gradient=settings.entropy_bonus > 0,
         epochs=settings.epochs,
         minibatches=settings.minibatches,
-        refills=settings.refills if settings.flat_groups == "refill" else 0,
+        max_resamples=settings.max_resamples if settings.zero_variance_groups == "resample" else 0,
         memory=memory,
     )
 

@@ -1,4 +1,4 @@
-"""One frozen class per TOML table; the docstring under a field is its help."""
+"""One frozen class per TOML table. The docstring under a field is its help text."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 NAME = r"^\w[\w.\-]*$"
-"""Names of runs and stages are names of folders."""
+"""Runs and stages are named after their folders."""
 TrackerName = Literal["console", "jsonl", "rollouts", "tensorboard", "wandb"]
 
 
 class Section(BaseModel):
-    """A table of settings: immutable, and an unknown key is refused."""
+    """A table of settings. It is immutable, and an unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class LoraSettings(Section):
-    """Low-rank adapters on every linear layer, through peft."""
+    """LoRA adapters on every linear layer, through peft."""
 
     rank: PositiveInt = 16
     """Rank of the adapters."""
     alpha: PositiveFloat = 32.0
     """Scale: the update is multiplied by alpha / rank."""
     dropout: float = Field(0.0, ge=0, lt=1)
-    """Dropout on the adapters' input while learning."""
+    """Dropout on the adapters' input during training."""
 
 
 class TinySettings(Section):
-    """The embedded default: a Llama made on the spot, with a BPE tokenizer trained on the tasks'
-    own text.
+    """The built-in model: a small Llama with random weights and a BPE tokenizer trained on the
+    tasks' text.
     """
 
     vocabulary: PositiveInt = 512
@@ -38,276 +38,282 @@ class TinySettings(Section):
     width: PositiveInt = 128
     """Hidden size."""
     layers: PositiveInt = 4
-    """Number of blocks."""
+    """Number of layers."""
     heads: PositiveInt = 4
-    """Attention heads; width / heads of 32 or more lets vLLM serve it."""
+    """Attention heads. vLLM can serve the model if width / heads is 32 or more."""
     context: PositiveInt = 512
-    """Longest sequence in tokens."""
+    """Context length in tokens."""
 
 
 class PolicySettings(Section):
     """The model that is trained."""
 
     model: str = "tiny"
-    """`tiny`, a Hugging Face model directory (full or adapter), or a hub name."""
+    """`tiny`, a Hugging Face model directory (full model or adapter), or a name on the Hugging Face
+    hub."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type the model computes in; what is trained has float32 masters all the same, so that no
-    small update is lost."""
-    float32_head: bool = False
-    """Compute the last projection, to the logits, in float32 whatever the `dtype`: slower, without
-    rounded logits."""
+    """Data type of forward and backward passes. Trained weights always have float32 master copies,
+    so small updates are not lost."""
+    float32_lm_head: bool = False
+    """Compute the LM head (the logits) in float32 whatever the `dtype` is. Slower, but logits are
+    not rounded."""
     quantize: Literal["nf4"] | None = None
-    """Hold the frozen weights in 4 bits (QLoRA), through bitsandbytes: needs the extra `quant`, and
-    `lora`."""
-    checkpointing: bool = False
-    """Keep no activations inside blocks but compute them again: less memory, a third more time, the
-    same result."""
+    """Quantize the frozen weights to 4 bits (QLoRA) with bitsandbytes. Needs `lora` and
+    `pip install 'assay[quant]'`."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass. Uses less memory and a third more time; results
+    do not change."""
     device: str = "auto"
-    """`auto` takes a GPU when there is one; else `cpu`, `cuda`, `cuda:1`."""
+    """`auto` uses a GPU if there is one. Otherwise `cpu`, `cuda` or `cuda:1`."""
     trust_remote_code: bool = False
-    """Whether a hub model may run its own Python code in this process."""
+    """Allow a model from the hub to run its own Python code in this process."""
     chat: Literal["auto", "template", "text"] = "auto"
-    """How it is asked: by its chat `template`, or with `text` to continue; `auto` takes a template
-    if there is one."""
+    """How the prompt is formatted: with the model's chat `template`, or as plain `text` to
+    continue. `auto` uses the template if there is one."""
     lora: LoraSettings | None = None
-    """Train adapters instead of all weights; a model that is an adapter already keeps its rank and
-    alpha."""
+    """Train LoRA adapters instead of all weights. A model that already is an adapter keeps its rank
+    and alpha."""
     tiny: TinySettings = TinySettings()
-    """Shape of the tiny policy, when `model` is `tiny`."""
+    """Shape of the built-in model, for `model = "tiny"`."""
 
 
 class EngineSettings(Section):
-    """How completions are written."""
+    """How completions are generated."""
 
     name: Literal["torch", "vllm"] = "torch"
-    """`torch` writes in this process, with the policy's own weights; `vllm` has servers write."""
-    tokens: PositiveInt = 65_536
-    """Tokens of prompts and completions held in the cache at once; lower it when memory runs
-    out."""
+    """`torch` generates in this process with the policy's own weights. `vllm` uses vLLM servers."""
+    kv_cache_tokens: PositiveInt = 65_536
+    """Size of the KV cache in tokens (prompts and completions). Lower it if memory runs out."""
     dtype: Literal["policy", "bfloat16"] = "policy"
-    """Type of the weights that write; `bfloat16` keeps a copy, whose log-probabilities are off by
-    about 0.01."""
+    """Data type of the weights that generate. `bfloat16` makes a copy of the policy; its
+    log-probabilities differ by about 0.01."""
     servers: tuple[str, ...] = ()
-    """URLs of vLLM servers that run already; without any, one is started here and ended with the
+    """URLs of vLLM servers that already run. Without any, assay starts one and stops it after the
     run."""
     python: str = ""
-    """Interpreter of the environment that has vLLM, to start a server with; empty is this one."""
+    """Python interpreter of an environment with vLLM, used to start a server. Empty: the current
+    one."""
     arguments: tuple[str, ...] = ()
-    """More arguments for the server that is started: `["--tensor-parallel-size", "2"]`."""
-    weights: Literal["files", "nccl"] = "files"
-    """How full weights reach the servers: files in shared memory, or from GPU to GPU. Adapters are
-    always files."""
-    unfinished: Literal["auto", "interrupt", "finish"] = "auto"
-    """When weights come for servers, what they write goes on with those, read anew, or is finished
-    with the old ones first; `auto` interrupts where reading is cheap beside writing: on a GPU."""
-    handover: str = ""
-    """Folder for those files, under the same path for trainer and servers; empty is this machine's
-    shared memory."""
+    """Extra command-line arguments of that server, such as `["--tensor-parallel-size", "2"]`."""
+    weight_transfer: Literal["files", "nccl"] = "files"
+    """How full weights are synced to the servers: as files in shared memory, or from GPU to GPU
+    with NCCL. Adapters are always synced as files."""
+    on_weight_update: Literal["auto", "interrupt", "finish"] = "auto"
+    """What running requests of a server do on a weight update: `interrupt` continues them on the
+    new weights (after a new prefill), `finish` completes them on the old ones. `auto` interrupts
+    if the server has a GPU, where prefill is cheap."""
+    weights_folder: str = ""
+    """Folder for weights that are synced as files; trainer and servers must see it under the same
+    path. Empty: this machine's shared memory."""
 
 
 class TaskSettings(Section):
-    """What is learned from."""
+    """The training tasks."""
 
     train: str
-    """A task set and split: `drills:train`, `humaneval`, `mbpp:train`, a path to a .jsonl file."""
+    """A task set and split, such as `drills:train`, `humaneval`, `mbpp:train`, or a path to a
+    .jsonl file."""
     limit: PositiveInt | None = None
-    """Take only the first so many tasks."""
+    """Use only the first tasks, this many."""
 
 
 class DatasetSettings(Section):
-    """How demonstrations are served to SFT."""
+    """Batches of SFT and of DPO on a file of pairs."""
 
-    batch: PositiveInt = 64
-    """Rows per step: dialogues, or the pairs of a file."""
+    batch_size: PositiveInt = 64
+    """Rows in one step: dialogues, or pairs."""
 
 
 class RolloutSettings(Section):
     """How completions are sampled for RL."""
 
     tasks_per_step: PositiveInt = 32
-    """Tasks in one step."""
-    group: PositiveInt = 8
+    """Tasks (prompts) in one step."""
+    group_size: PositiveInt = 8
     """Completions of each task."""
     max_tokens: PositiveInt = 512
     """Longest completion in tokens."""
     temperature: PositiveFloat = 1.0
-    """Softmax temperature of sampling; the learner uses the same."""
+    """Sampling temperature. The learner uses the same."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Nucleus sampling; 1 turns it off. Below 1 rollouts are slightly off-policy: the learner knows
-    no nucleus."""
+    """Nucleus sampling; 1 turns it off. Below 1, rollouts are slightly off-policy, because the
+    learner computes probabilities over all tokens."""
     top_k: int = Field(0, ge=0)
-    """Only the likeliest so many tokens; 0 is all. Off-policy as `top_p` is."""
+    """Sample from the k most likely tokens only; 0 turns it off. Off-policy like `top_p`."""
     min_p: float = Field(0.0, ge=0, lt=1)
-    """Only tokens at least this likely in proportion to the likeliest. Off-policy as `top_p` is."""
-    lag: int = Field(0, ge=0)
-    """Versions of the weights that rollouts may be behind what learns; 0 is synchronous, 1 writes
-    while it learns."""
-    ahead: int | None = Field(None, ge=1)
-    """Groups begun beyond those that a step takes; by default `lag` steps' worth. Fewer only spare
-    a step the wait for its longest: those are carried into the next."""
+    """Drop tokens less likely than this fraction of the most likely one; 0 turns it off. Off-policy
+    like `top_p`."""
+    max_staleness: int = Field(0, ge=0)
+    """How many weight updates a rollout may lag behind the learner. 0 is synchronous (on-policy); 1
+    or more is asynchronous: the engine generates during training."""
+    prefetch_groups: int | None = Field(None, ge=1)
+    """Extra groups to start early. Default: `max_staleness` steps' worth. A small number only hides
+    stragglers: they carry over to the next step."""
     score_turns: bool = False
-    """Whether each judged turn is scored and learned from by itself, not the rollout by its end."""
+    """Give every judged turn its own reward, instead of one reward for the whole rollout."""
     turn_discount: float = Field(0.4, ge=0, le=1)
-    """What a later turn's score counts for the one before it, under `score_turns`."""
+    """Discount factor between turns, with `score_turns`: how much of the next turn's return counts
+    for the turn before it."""
 
 
 class OptimizerSettings(Section):
-    """AdamW and its schedule."""
+    """AdamW and its learning rate schedule."""
 
     lr: PositiveFloat | None = None
-    """Peak learning rate; by default 1e-6 for RL and 1e-5 for SFT, ten times that for LoRA, 300
-    times for `tiny`."""
+    """Peak learning rate. Default: 1e-6 for RL and 1e-5 for SFT, times 10 for LoRA, times 300 for
+    `tiny`."""
     betas: tuple[float, float] = (0.9, 0.95)
-    """Decay of the two moments."""
+    """Decay rates of the first and second moments."""
     eps: PositiveFloat = 1e-8
     """Added to the denominator."""
     weight_decay: float = Field(0.0, ge=0)
-    """Decoupled, on matrices only."""
-    clip: PositiveFloat = 1.0
-    """Largest norm of the gradient; beyond it the gradient is scaled down."""
+    """Decoupled weight decay, on matrices only."""
+    max_grad_norm: PositiveFloat = 1.0
+    """Gradients with a larger norm are clipped to it."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """What the rate does after warm-up: stays, or falls to zero at the last step."""
-    warmup: int = Field(0, ge=0)
-    """Steps over which the rate rises from zero."""
+    """Learning rate after warmup: constant, or decayed to zero at the last step."""
+    warmup_steps: int = Field(0, ge=0)
+    """Steps of linear warmup from zero."""
 
 
 class LearnerSettings(Section):
-    """How a batch is cut into pieces that fit in memory."""
+    """How a batch is split into micro-batches."""
 
     micro_batch_tokens: PositiveInt = 16_384
-    """Tokens in one forward and backward pass, padding counted, a shared prompt once; changes
-    memory and speed only."""
+    """Tokens in one forward and backward pass, padding included; a shared prompt counts once.
+    Changes memory and speed, not results."""
 
 
 class JudgeSettings(Section):
-    """Limits of a judged program and the number judged at once."""
+    """Limits of the programs that the judge runs."""
 
     slots: PositiveInt | None = None
-    """Programs judged at once; by default the processors this process may use."""
+    """Programs that run at once. Default: the number of CPU cores of this process."""
     cpu_seconds: PositiveFloat = 4.0
-    """CPU time of one program under all its checks."""
+    """CPU time limit of one program for all its checks."""
     wall_seconds: PositiveFloat = 20.0
-    """Wall time, a backstop for sleepers."""
+    """Wall time limit of one program, for programs that sleep."""
     memory_mb: PositiveInt = 512
-    """Memory of one program in MiB."""
-    archive: str | None = None
-    """A file of verdicts that outlives the run: a program that was judged before is not run
-    again."""
+    """Memory limit of one program in MiB."""
+    verdict_cache: str | None = None
+    """A file that keeps verdicts between runs. A program that is in it does not run again."""
     allow_weak_isolation: bool = False
-    """Judge even where this machine cannot keep a candidate from the user's files (see `assay
-    doctor`)."""
+    """Judge even if the sandbox of this machine cannot keep programs away from your files (see
+    `assay doctor`)."""
 
 
 class EvaluateSettings(Section):
-    """How a policy is measured."""
+    """How the policy is evaluated."""
 
     tasks: str
     """A task set and split that is not trained on."""
     limit: PositiveInt | None = None
-    """Take only the first so many tasks."""
+    """Use only the first tasks, this many."""
     samples: PositiveInt = 8
-    """Completions per task; 1 with temperature 0 is greedy decoding."""
+    """Completions per task. 1 with temperature 0 is greedy decoding."""
     temperature: float = Field(1.0, ge=0)
-    """0 is greedy."""
+    """Sampling temperature; 0 is greedy decoding."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Nucleus sampling; 1 turns it off."""
     top_k: int = Field(0, ge=0)
-    """Only the likeliest so many tokens; 0 is all."""
+    """Sample from the k most likely tokens only; 0 turns it off."""
     min_p: float = Field(0.0, ge=0, lt=1)
-    """Only tokens at least this likely in proportion to the likeliest."""
+    """Drop tokens less likely than this fraction of the most likely one; 0 turns it off."""
     max_tokens: PositiveInt = 512
     """Longest completion in tokens."""
     every: int = Field(0, ge=0)
-    """Also every so many steps; 0 is only at the end of the stage."""
+    """Evaluate every so many steps; 0 evaluates only at the end of the stage."""
     before: bool = False
-    """Also before the first step, reported as `base`."""
+    """Evaluate before the first step too, reported as `base`."""
 
 
 class SaveSettings(Section):
-    """Checkpoints on the way; the last step is always saved."""
+    """Checkpoints during training. The last step is always saved."""
 
     every: int = Field(0, ge=0)
-    """Every so many steps; 0 is only the last."""
+    """Save every so many steps; 0 saves only the last."""
     keep: PositiveInt = 2
-    """How many are kept, the newest."""
+    """How many of the newest checkpoints are kept."""
     best: Literal["evaluate/pass@1"] | None = None
-    """Also keep the best by this number; then every evaluation has its checkpoint."""
+    """Also keep the best checkpoint by this metric. Every evaluation then saves a checkpoint."""
 
 
 class RunSettings(Section):
     """One stage of training, completely described."""
 
     name: str = Field("run", pattern=NAME)
-    """Name of the run: its folder is `folder`/`name`."""
+    """Name of the run; its folder is `folder`/`name`."""
     stage: str = Field("", pattern=NAME)
-    """Name of this stage within the run; its folder lies in the run's. Set by `[stages.NAME]`."""
+    """Name of this stage, and of its folder in the run's folder. Set by `[stages.NAME]`."""
     folder: str = "runs"
-    """Where runs are kept."""
+    """Folder of all runs."""
     seed: int = 0
-    """Every random draw follows from it."""
+    """Seed of all random numbers."""
     steps: PositiveInt | None = None
-    """Optimizer batches to learn from."""
+    """Training steps."""
     epochs: PositiveFloat | None = None
     """Passes over the training tasks or demonstrations, instead of `steps`."""
     plugins: tuple[str, ...] = ()
-    """Python files of yours that register tasks, rewards or algorithms; relative to this file."""
+    """Your Python files that register tasks, rewards, environments or algorithms. Paths are
+    relative to this file."""
     trackers: tuple[TrackerName, ...] = ("console", "jsonl", "rollouts")
-    """Where numbers and rollouts go."""
+    """Where metrics and rollouts are logged."""
     algorithm: dict[str, Any]
-    """`name`, and the algorithm's own settings."""
+    """`name`, and the settings of that algorithm."""
     rewards: dict[str, dict[str, Any]] = {"tests": {}}
-    """Terms of the reward by name, each with `weight` and its own parameters; the reward is their
-    weighted sum."""
+    """Reward terms by name, each with its `weight` and parameters. The reward is their weighted
+    sum."""
     policy: PolicySettings = PolicySettings()
     """The model that is trained."""
     tasks: TaskSettings
-    """What is learned from."""
+    """The training tasks."""
     dataset: DatasetSettings = DatasetSettings()
-    """How demonstrations are served."""
+    """Batches of SFT and of DPO on a file of pairs."""
     rollout: RolloutSettings = RolloutSettings()
     """How completions are sampled."""
     environment: dict[str, Any] = {"name": "single_turn"}
-    """What happens between the completions of a rollout: `name`, and the environment's own
-    parameters."""
+    """What happens after a completion: the environment's `name` and parameters."""
     engine: EngineSettings = EngineSettings()
-    """What writes the completions."""
+    """How completions are generated."""
     optimizer: OptimizerSettings = OptimizerSettings()
-    """AdamW and its schedule."""
+    """AdamW and its learning rate schedule."""
     learner: LearnerSettings = LearnerSettings()
-    """How a batch is cut into micro-batches."""
+    """How a batch is split into micro-batches."""
     judge: JudgeSettings = JudgeSettings()
-    """Limits of judged programs."""
+    """Limits of the programs that the judge runs."""
     evaluate: EvaluateSettings | None = None
-    """How the policy is measured; absent: not at all."""
+    """How the policy is evaluated. Absent: no evaluation."""
     save: SaveSettings = SaveSettings()
-    """Checkpoints on the way."""
+    """Checkpoints during training."""
 
     @model_validator(mode="after")
-    def _ahead_needs_a_lag(self) -> RunSettings:
-        if self.rollout.ahead is not None and not self.rollout.lag:
+    def _prefetching_needs_staleness(self) -> RunSettings:
+        if self.rollout.prefetch_groups is not None and not self.rollout.max_staleness:
             raise ValueError(
-                "`rollout.ahead` needs a `rollout.lag`: what is begun ahead has older weights"
+                "`rollout.prefetch_groups` needs `rollout.max_staleness` of at least 1, because"
+                " groups that start early have older weights"
             )
         return self
 
     @model_validator(mode="after")
-    def _four_bits_are_not_copied(self) -> RunSettings:
-        copied = self.engine.name == "torch" and (self.rollout.lag or self.engine.dtype != "policy")
+    def _quantized_weights_are_not_copied(self) -> RunSettings:
+        rollout, engine = self.rollout, self.engine
+        copied = engine.name == "torch" and (rollout.max_staleness or engine.dtype != "policy")
         if self.policy.quantize and copied:
             raise ValueError(
-                "a quantized model is not copied: use `rollout.lag = 0` and `engine.dtype ="
-                " 'policy'`"
+                "a quantized model cannot be copied: use `rollout.max_staleness = 0` and"
+                " `engine.dtype = 'policy'`"
             )
         return self
 
     @model_validator(mode="after")
-    def _lengths_and_names_are_given(self) -> RunSettings:
+    def _lengths_and_names_are_complete(self) -> RunSettings:
         if (self.steps is None) == (self.epochs is None):
-            raise ValueError("give either `steps` or `epochs`")
+            raise ValueError("write either `steps` or `epochs`")
         if not isinstance(self.algorithm.get("name"), str):
             raise ValueError("`algorithm.name` is missing: see `assay list`")
         if self.stage == "base":
             raise ValueError(
-                "a stage cannot be called `base`: the report calls the untrained policy that"
+                "a stage cannot be named `base`: the report uses that name for the untrained model"
             )
         return self

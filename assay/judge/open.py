@@ -24,5 +24,5 @@ def open_judge(settings: JudgeSettings) -> Judge:
         slots=settings.slots,
         stop_early=False,
         allow_weak=settings.allow_weak_isolation,
-        archive=Path(settings.archive) if settings.archive else None,
+        archive=Path(settings.verdict_cache) if settings.verdict_cache else None,
     )

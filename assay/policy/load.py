@@ -104,9 +104,9 @@ def load_policy(settings: PolicySettings, told: Callable[[Task], str] = nothing)
         model = _with_adapter(_full_model(base, settings, device), settings).to(device)
         if device.type == "cpu":
             use_fast_linear(model)
-        if settings.float32_head:
+        if settings.float32_lm_head:
             _compute_head_in_float32(model)
-        if settings.checkpointing:
+        if settings.gradient_checkpointing:
             _compute_blocks_again(model)
     own = model.generation_config.eos_token_id
     chat = open_chat(
@@ -276,7 +276,8 @@ def _compute_blocks_again(model: Any) -> None:
     ]
     if not blocks:
         raise ModelError(
-            f"{type(model).__name__} has no blocks to compute again; leave policy.checkpointing out"
+            f"{type(model).__name__} has no blocks to compute again; leave"
+            " policy.gradient_checkpointing out"
         )
     for block in blocks:
         block.forward = partial(_block_again, block.forward)

@@ -27,9 +27,10 @@ from assay.train.learner import Learner
 from assay.types import Metrics
 
 MAY_CHANGE = (
-    "evaluate", "save", "trackers", "learner", "policy.checkpointing", "judge.slots",
+    "evaluate", "save", "trackers", "learner", "policy.gradient_checkpointing", "judge.slots",
     "judge.allow_weak_isolation",
-    "engine.tokens", "engine.servers", "engine.python", "engine.arguments", "engine.handover",
+    "engine.kv_cache_tokens", "engine.servers", "engine.python", "engine.arguments",
+    "engine.weights_folder",
 )  # fmt: skip
 """Settings that may differ when a run goes on: they do not alter what a step does."""
 LENGTH = ("steps", "epochs")

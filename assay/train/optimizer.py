@@ -68,7 +68,9 @@ class Optimizer:
 
     def rate(self, step: int) -> float:
         """The learning rate at `step` (from 0)."""
-        return self.lr * factor(step, self.steps, self.settings.warmup, self.settings.schedule)
+        return self.lr * factor(
+            step, self.steps, self.settings.warmup_steps, self.settings.schedule
+        )
 
     def step(self, step: int) -> float:
         """Clip the gradients, take one step and forget them. Returns the norm [nats per weight]
@@ -76,7 +78,9 @@ class Optimizer:
 
         Where the norm is not finite nothing is changed.
         """
-        norm = float(torch.nn.utils.clip_grad_norm_(self.masters.values(), self.settings.clip))
+        norm = float(
+            torch.nn.utils.clip_grad_norm_(self.masters.values(), self.settings.max_grad_norm)
+        )
         if norm == norm and norm != float("inf"):
             for group in self.adamw.param_groups:
                 group["lr"] = self.rate(step) * group["haste"]

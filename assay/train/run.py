@@ -178,7 +178,9 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
     held_out = ask(stage.held_out, policy.chat, longest, policy.context)
     async with AsyncExitStack() as closing:
         judge = await closing.enter_async_context(open_judge(settings.judge))
-        separate_copy = settings.rollout.lag > 0 and stage.algorithm.learns_from == "rollouts"
+        separate_copy = (
+            settings.rollout.max_staleness > 0 and stage.algorithm.learns_from == "rollouts"
+        )
         engine_seed = derive(settings.seed, settings.stage, "engine")
         opening = open_engine(
             policy, settings.engine, separate_copy=separate_copy, logs=folder.path, seed=engine_seed
@@ -234,7 +236,9 @@ async def make_source(stage: Stage, policy: Policy, means: Means) -> Source:
                 stage.settings, read_pairs(Path(algorithm.pairs), stage.tasks, policy.chat), policy
             )
         case "rollouts":
-            return RolloutSource(stage.settings, stage.tasks, policy, means, algorithm.refills)
+            return RolloutSource(
+                stage.settings, stage.tasks, policy, means, algorithm.max_resamples
+            )
 
 
 @contextmanager

@@ -85,15 +85,15 @@ class DatasetSource:
                 f"a row of task {longest.group!r} to learn from has {len(longest.tokens)} tokens"
                 f" with its prompt, more than the model's context of {policy.context}; leave it out"
             )
-        self.steps_per_epoch = len(rows) / settings.dataset.batch
+        self.steps_per_epoch = len(rows) / settings.dataset.batch_size
 
     async def publish(self, policy: Policy, step: int) -> None:
         """Demonstrations do not depend on the policy."""
 
     async def next(self, step: int) -> Seen:
-        """The samples of the next `dataset.batch` rows, each row a group of its own."""
+        """The samples of the next `dataset.batch_size` rows, each row a group of its own."""
         seed = derive(self.settings.seed, self.settings.stage, "data")
-        drawn = draw(self.rows, self.settings.dataset.batch, step, seed)
+        drawn = draw(self.rows, self.settings.dataset.batch_size, step, seed)
         return Seen(
             [
                 replace(one, group=f"{place}/{one.group}")
@@ -115,7 +115,7 @@ class DatasetSource:
 
 
 class RolloutSource:
-    """Rollouts of the policy itself, judged and scored, up to `rollout.lag` versions behind it."""
+    """Judged and scored rollouts of the policy, at most `rollout.max_staleness` versions old."""
 
     def __init__(
         self,
@@ -123,18 +123,22 @@ class RolloutSource:
         tasks: Sequence[Task],
         policy: Policy,
         means: Means,
-        refills: int = 0,
+        max_resamples: int = 0,
     ) -> None:
         rollout = self.rollout = settings.rollout
-        self.refills = refills
+        self.max_resamples = max_resamples
         self.tasks = ask(tasks, policy.chat, rollout.max_tokens, policy.context)
         self.means = means
         self.means.writing.places = lambda: means.engine.max_concurrent
         self.temperature = rollout.temperature
         self.steps_per_epoch = len(tasks) / rollout.tasks_per_step
         self.seed = partial(derive, settings.seed, settings.stage)
-        ahead = rollout.lag * rollout.tasks_per_step if rollout.ahead is None else rollout.ahead
-        self.stream = Stream(self._begin, lag=rollout.lag, ahead=ahead)
+        ahead = (
+            rollout.max_staleness * rollout.tasks_per_step
+            if rollout.prefetch_groups is None
+            else rollout.prefetch_groups
+        )
+        self.stream = Stream(self._begin, lag=rollout.max_staleness, ahead=ahead)
         self.syncing = 0.0
 
     @property
@@ -156,17 +160,17 @@ class RolloutSource:
     async def next(self, step: int) -> Seen:
         """`rollout.tasks_per_step` groups of rollouts.
 
-        With `refills`, groups of equal rewards are replaced, whole, by the next ones, at most so
-        many times; then the step goes without them. What is told of the step tells of all that was
-        sampled.
+        With `max_resamples`, groups of equal rewards are replaced, whole, by the next ones, at most
+        so many times; then the step goes without them. What is told of the step tells of all that
+        was sampled.
         """
         start = time.perf_counter()
         wanted = self.rollout.tasks_per_step
         taken = await self.stream.take(wanted)
         rounds, kept = 1, taken
-        while self.refills:
+        while self.max_resamples:
             kept = [group for group in taken if mixed(group.rollouts)]
-            if len(kept) >= wanted or rounds > self.refills:
+            if len(kept) >= wanted or rounds > self.max_resamples:
                 break
             taken += await self.stream.take(wanted - len(kept))
             rounds += 1
@@ -174,8 +178,8 @@ class RolloutSource:
         samples = to_samples(
             [group.rollouts for group in kept], self.rollout.max_tokens, self.rollout.turn_discount
         )
-        refilled = {"rollout/rounds": float(rounds)} if self.refills else {}
-        behind = lags(groups, step) if self.rollout.lag else {}
+        refilled = {"rollout/rounds": float(rounds)} if self.max_resamples else {}
+        behind = lags(groups, step) if self.rollout.max_staleness else {}
         numbers = describe(groups) | refilled | behind | self._times(time.perf_counter() - start)
         return Seen(samples, numbers, groups)
 
@@ -196,13 +200,13 @@ class RolloutSource:
             "time/wait": waited,
             "engine/tokens_per_second": writing.done / writing.busy if writing.busy else 0.0,
             "engine/occupancy": writing.used / writing.busy if writing.busy else 0.0,
-            **({"lag/dropped": float(dropped)} if self.rollout.lag else {}),
+            **({"lag/dropped": float(dropped)} if self.rollout.max_staleness else {}),
             **self.means.engine.metrics,
         }
 
     async def _begin(self, number: int) -> list[Rollout]:
         asked = draw(self.tasks, 1, number, self.seed("tasks"))[0]
-        return await group(asked, self.rollout.group, self.means, self.seed("sample", number))
+        return await group(asked, self.rollout.group_size, self.means, self.seed("sample", number))
 
 
 def draw(items: Sequence[T], count: int, step: int, seed: int) -> list[T]:

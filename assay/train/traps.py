@@ -32,9 +32,9 @@ def _hopeless(settings: RunSettings, learns_from: str) -> Iterator[str]:
     if learns_from == "rollouts":
         if not _rewards_can_teach(settings):
             yield (
-                f"with rollout.tasks_per_step = {rollout.tasks_per_step} and rollout.group ="
-                f" {rollout.group} every advantage of {settings.algorithm['name']} is 0, whatever"
-                " the rewards; raise rollout.group"
+                f"with rollout.tasks_per_step = {rollout.tasks_per_step} and rollout.group_size ="
+                f" {rollout.group_size} every advantage of {settings.algorithm['name']} is 0,"
+                " whatever the rewards; raise rollout.group_size"
             )
         context = context_of_model(settings.policy)
         if context and rollout.max_tokens >= context:
@@ -49,7 +49,7 @@ def _doubtful(
 ) -> Iterator[str]:
     rate, batch, per_step = (
         settings.optimizer.lr,
-        settings.dataset.batch,
+        settings.dataset.batch_size,
         settings.rollout.tasks_per_step,
     )
     if rate and rate < 5e-6 and adapted:
@@ -57,10 +57,10 @@ def _doubtful(
             f"optimizer.lr = {rate:g} hardly moves adapters, which want ten times the rate of full"
             " training"
         )
-    if settings.steps and settings.optimizer.warmup >= settings.steps:
+    if settings.steps and settings.optimizer.warmup_steps >= settings.steps:
         yield (
-            f"optimizer.warmup = {settings.optimizer.warmup} of {settings.steps} steps: the rate"
-            " never peaks"
+            f"optimizer.warmup_steps = {settings.optimizer.warmup_steps} of {settings.steps} steps:"
+            " the rate never peaks"
         )
     if settings.save.best and not (settings.evaluate and settings.evaluate.every):
         yield (
@@ -76,8 +76,8 @@ def _doubtful(
         there = sum(len(task.demonstrations) or task.reference is not None for task in tasks)
         if batch > there:
             yield (
-                f"dataset.batch = {batch}, but there are {there} demonstrations: each is in a batch"
-                " more than once"
+                f"dataset.batch_size = {batch}, but there are {there} demonstrations: each is in a"
+                " batch more than once"
             )
     if learns_from == "rollouts":
         if per_step == 1:
@@ -85,10 +85,10 @@ def _doubtful(
                 "rollout.tasks_per_step = 1: each step follows the noise of one task; take 8 or"
                 " more"
             )
-        if settings.rollout.lag and settings.algorithm.get("correction") == "none":
+        if settings.rollout.max_staleness and settings.algorithm.get("correction") == "none":
             yield (
-                "algorithm.correction = 'none' with rollout.lag: nothing corrects for the older"
-                " weights that wrote"
+                "algorithm.correction = 'none' with rollout.max_staleness: nothing corrects for the"
+                " older weights that wrote"
             )
         if per_step > len(tasks):
             yield (
@@ -116,7 +116,7 @@ def _rewards_can_teach(settings: RunSettings) -> bool:
                 group=str(task),
             )
             for task in range(min(settings.rollout.tasks_per_step, 2))
-            for member in range(settings.rollout.group)
+            for member in range(settings.rollout.group_size)
         ]
         for step in (1, 2)
     ]

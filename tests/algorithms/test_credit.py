@@ -79,13 +79,15 @@ def test_groups_are_told_apart_by_name_wherever_their_samples_stand() -> None:
 
 def test_flat_groups_are_counted_or_left_out_as_a_whole() -> None:
     assert len(credit("grpo")) == 6
-    kept = credit("grpo", flat_groups="drop")
+    kept = credit("grpo", zero_variance_groups="drop")
     assert [sample.group for sample in kept] == ["a"] * 4
     assert [sample.group for sample in credit("dapo")] == ["a"] * 4, (
         "what could not be refilled is left out"
     )
-    assert advantages("rloo", flat_groups="drop") == pytest.approx([1, -1 / 3, -1 / 3, -1 / 3])
-    assert advantages("reinforce", flat_groups="drop") == [0.75, -0.25, -0.25, -0.25], (
+    assert advantages("rloo", zero_variance_groups="drop") == pytest.approx(
+        [1, -1 / 3, -1 / 3, -1 / 3]
+    )
+    assert advantages("reinforce", zero_variance_groups="drop") == [0.75, -0.25, -0.25, -0.25], (
         "the batch is what is left"
     )
 

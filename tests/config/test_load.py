@@ -52,11 +52,11 @@ def test_stages_share_the_common_tables_and_go_on_from_one_another(tmp_path: Pat
 def test_a_file_takes_over_what_its_base_says_and_changes_what_it_says_itself(
     tmp_path: Path,
 ) -> None:
-    write(tmp_path, MINIMAL + "seed = 4\n[rollout]\ngroup = 2\nmax_tokens = 7\n", "base.toml")
+    write(tmp_path, MINIMAL + "seed = 4\n[rollout]\ngroup_size = 2\nmax_tokens = 7\n", "base.toml")
     (tmp_path / "deeper").mkdir()
-    file = write(tmp_path / "deeper", 'base = "../base.toml"\n[rollout]\ngroup = 16\n')
+    file = write(tmp_path / "deeper", 'base = "../base.toml"\n[rollout]\ngroup_size = 16\n')
     settings = load_plan(file).stages[0]
-    assert (settings.seed, settings.rollout.group, settings.rollout.max_tokens) == (4, 16, 7)
+    assert (settings.seed, settings.rollout.group_size, settings.rollout.max_tokens) == (4, 16, 7)
 
 
 def test_a_file_that_is_its_own_base_is_refused(tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_malformed_overrides_are_refused(words: list[str], message: str) -> None
         ("policy.lora.rnk = 1", "did you mean 'policy.lora.rank'?"),
         ("evaluate.task = 'x'\nevaluate.tasks = 'y'", "did you mean 'evaluate.tasks'?"),
         ("stepz = 1", "did you mean 'steps'?"),
-        ("rollout.group = 0", "'rollout.group' = 0: input should be greater than 0"),
+        ("rollout.group_size = 0", "'rollout.group_size' = 0: input should be greater than 0"),
         ("policy.dtype = 'float8'", "'policy.dtype' = 'float8'"),
-        ("epochs = 2", "give either `steps` or `epochs`"),
+        ("epochs = 2", "write either `steps` or `epochs`"),
         ("name = '../x'", "'name' = '../x'"),
     ],
 )
@@ -277,22 +277,20 @@ def test_settings_cannot_be_changed_once_read(tmp_path: Path) -> None:
         settings.seed = 3  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("copied", ["rollout.lag = 1", 'engine.dtype = "bfloat16"'])
+@pytest.mark.parametrize("copied", ["rollout.max_staleness = 1", 'engine.dtype = "bfloat16"'])
 def test_a_quantized_policy_that_would_have_to_be_copied_is_refused_before_anything_runs(
     tmp_path: Path, copied: str
 ) -> None:
     text = MINIMAL + 'policy = { quantize = "nf4", lora = {} }\n'
     load_plan(write(tmp_path, text))
-    with pytest.raises(SettingsError, match=r"rollout\.lag = 0"):
+    with pytest.raises(SettingsError, match=r"rollout\.max_staleness = 0"):
         load_plan(write(tmp_path, text + copied))
 
 
-def test_groups_ahead_need_a_lag(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"rollout\.ahead.*needs a.*rollout\.lag"):
-        load_plan(write(tmp_path, MINIMAL + "rollout.ahead = 2\n"))
-    assert (
-        load_plan(write(tmp_path, MINIMAL + "rollout = { ahead = 2, lag = 1 }\n"))
-        .stages[0]
-        .rollout.ahead
-        == 2
-    )
+def test_prefetching_groups_needs_staleness(tmp_path: Path) -> None:
+    with pytest.raises(
+        SettingsError, match=r"rollout\.prefetch_groups.* needs .*rollout\.max_staleness"
+    ):
+        load_plan(write(tmp_path, MINIMAL + "rollout.prefetch_groups = 2\n"))
+    text = MINIMAL + "rollout = { prefetch_groups = 2, max_staleness = 1 }\n"
+    assert load_plan(write(tmp_path, text)).stages[0].rollout.prefetch_groups == 2

@@ -19,14 +19,14 @@ train = "drills:train"
 limit = 40
 [rollout]
 tasks_per_step = 4
-group = 4
+group_size = 4
 max_tokens = 48
 [judge]
 slots = 2
 [stages.sft]
 steps = 4
 algorithm.name = "sft"
-dataset.batch = 16
+dataset.batch_size = 16
 optimizer = { lr = 3e-3 }
 [stages.grpo]
 steps = 3

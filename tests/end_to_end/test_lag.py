@@ -27,7 +27,7 @@ stage = "grpo"
 steps = {steps}
 policy.tiny = {{ vocabulary = 320, width = 64, layers = 2, heads = 2, context = 256 }}
 tasks.train = "tasks.jsonl"
-rollout = {{ lag = 1, tasks_per_step = 4, group = {group}, max_tokens = {tokens} }}
+rollout = {{ max_staleness = 1, tasks_per_step = 4, group_size = {group}, max_tokens = {tokens} }}
 judge.slots = 2
 save.every = 1
 [rewards]

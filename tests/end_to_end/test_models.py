@@ -24,7 +24,7 @@ train = "drills:train"
 limit = 12
 [rollout]
 tasks_per_step = 3
-group = 4
+group_size = 4
 max_tokens = 12
 [evaluate]
 tasks = "drills:test"
@@ -34,7 +34,7 @@ max_tokens = 12
 [stages.sft]
 steps = 2
 algorithm.name = "sft"
-dataset.batch = 8
+dataset.batch_size = 8
 optimizer = { lr = 1e-2 }
 [stages.rl]
 steps = 2

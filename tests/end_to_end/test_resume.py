@@ -32,7 +32,7 @@ heads = 2
 train = "tasks.jsonl"
 [rollout]
 tasks_per_step = 4
-group = 4
+group_size = 4
 max_tokens = 48
 [judge]
 slots = 2
@@ -42,7 +42,7 @@ keep = 2
 [stages.sft]
 steps = 8
 algorithm.name = "sft"
-dataset.batch = 8
+dataset.batch_size = 8
 [stages.grpo]
 steps = 13
 algorithm = { name = "grpo", kl = 0.01, epochs = 2 }

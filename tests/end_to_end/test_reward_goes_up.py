@@ -28,19 +28,19 @@ layers = 2
 heads = 2
 [rollout]
 tasks_per_step = 24
-group = 8
+group_size = 8
 max_tokens = 40
 [stages.sft]
 steps = 120
 algorithm.name = "sft"
-dataset.batch = 32
-optimizer = { lr = 6e-3, schedule = "linear", warmup = 5 }
+dataset.batch_size = 32
+optimizer = { lr = 6e-3, schedule = "linear", warmup_steps = 5 }
 """.replace("{plugin}", str(Path(__file__).parent / "easy.py"))
 RL = """
 [stages.rl]
 steps = {steps}
 algorithm = {{ {algorithm} }}
-optimizer = {{ lr = {lr}, warmup = 4 }}
+optimizer = {{ lr = {lr}, warmup_steps = 4 }}
 """
 TABLE = {
     "grpo, two epochs near the reference": (
@@ -49,7 +49,7 @@ TABLE = {
         8e-4,
     ),
     "dr_grpo": ('name = "dr_grpo"', 14, 1e-3),
-    "dapo": ('name = "dapo", refills = 2, overlong_share = 0.0', 20, 1.5e-3),
+    "dapo": ('name = "dapo", max_resamples = 2, overlong_share = 0.0', 20, 1.5e-3),
     "gspo, two minibatches": ('name = "gspo", minibatches = 2', 10, 8e-4),
     "cispo": ('name = "cispo"', 14, 1e-3),
     "rloo, the divergence in the reward": (

@@ -30,9 +30,9 @@ name = "repair"
 turns = 3
 [stages.rl]
 steps = {rl}
-rollout = {{ score_turns = true, group = {group} }}
+rollout = {{ score_turns = true, group_size = {group} }}
 algorithm = {{ name = "grpo", scale = "none" }}
-optimizer = {{ lr = 1e-3, warmup = 2 }}
+optimizer = {{ lr = 1e-3, warmup_steps = 2 }}
 """
 
 

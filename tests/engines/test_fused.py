@@ -59,7 +59,7 @@ def test_what_is_not_known_or_altered_has_no_fused_steps(tmp_path: Path) -> None
     kinds = {kind: load_policy(PolicySettings(model=str(checkpoint(tmp_path, kind)),
     device="cpu")).model
              for kind in ("gpt2", "gemma2")}  # fmt: skip
-    kinds["float32 head"] = tiny_policy(tmp_path, dtype="bfloat16", float32_head=True).model
+    kinds["float32 head"] = tiny_policy(tmp_path, dtype="bfloat16", float32_lm_head=True).model
     assert [name for name, model in kinds.items() if make_fused_decoder(model)] == []
 
 

@@ -203,7 +203,7 @@ def test_a_completion_that_is_given_up_frees_its_place(
     policy: Policy, memory: str, steps: list[int]
 ) -> None:
     async def test() -> None:
-        engine = TorchEngine(policy, EngineSettings(tokens=1))
+        engine = TorchEngine(policy, EngineSettings(kv_cache_tokens=1))
         endless = asyncio.create_task(engine.generate(asked()[0], Sampling(3000)))
         waiting = asyncio.create_task(engine.generate(asked()[1], SHORT))
         while len(steps) < 10:
@@ -297,7 +297,7 @@ def test_an_engine_that_is_left_writes_no_more_and_leaves_no_thread(
 
 def test_there_are_as_many_places_as_fit_of_the_longest_completion(policy: Policy) -> None:
     async def test() -> None:
-        engine = TorchEngine(policy, EngineSettings(tokens=130))
+        engine = TorchEngine(policy, EngineSettings(kv_cache_tokens=130))
         await engine.generate(GenerationRequest((1, 2, 3), 0), SHORT)
         assert engine.max_concurrent == 10, "130 / (3 + 10)"
         await engine.generate(GenerationRequest((1, 2, 3), 0), Sampling(20))
@@ -316,5 +316,7 @@ def test_a_quantized_model_is_not_copied(policy: Policy) -> None:
         (EngineSettings(dtype="bfloat16"), False),
         (EngineSettings(), True),
     ):
-        with pytest.raises(SettingsError, match=r"engine\.dtype = 'policy' and rollout\.lag = 0"):
+        with pytest.raises(
+            SettingsError, match=r"engine\.dtype = 'policy' and rollout\.max_staleness = 0"
+        ):
             TorchEngine(policy, settings, separate_copy=separate_copy)

@@ -104,7 +104,9 @@ def test_log_probabilities_equal_the_learners(
 ) -> None:
     policy = policy_of(tmp_path, kind)
     requests = requests_for(policy, 6)
-    few_at_once = EngineSettings(tokens=16 * (24 + max(len(prompt) for prompt, _ in requests)))
+    few_at_once = EngineSettings(
+        kv_cache_tokens=16 * (24 + max(len(prompt) for prompt, _ in requests))
+    )
     for written in generate(policy, requests, Sampling(24, temperature), settings=few_at_once):
         prompt, completion = requests[written.request][0], written.completion
         expected = learned(policy, prompt, completion.tokens, temperature or 1.0)
@@ -173,7 +175,10 @@ def test_a_request_with_a_seed_gets_the_same_alone_and_in_any_company(tmp_path: 
     )
     both = [company[0], (prompt, 3)]
     one_by_one = of(
-        1, generate(policy, both, Sampling(60), settings=EngineSettings(tokens=1), seeds=[0, 9])
+        1,
+        generate(
+            policy, both, Sampling(60), settings=EngineSettings(kv_cache_tokens=1), seeds=[0, 9]
+        ),
     )
     assert alone == beside == one_by_one
     assert of(0, generate(policy, [(prompt, 3)], Sampling(60), seeds=[8])) != alone
@@ -184,7 +189,7 @@ def test_each_distinct_prompt_is_read_once_however_its_group_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = tiny_policy(tmp_path)
-    engine = TorchEngine(policy, EngineSettings(tokens=60))
+    engine = TorchEngine(policy, EngineSettings(kv_cache_tokens=60))
     generate(policy, [((5,), 1)], Sampling(1), engine=engine)
     asked: list[tuple[int, ...]] = []
 
@@ -245,7 +250,7 @@ def test_no_more_tokens_than_the_settings_allow_are_held_at_once(
 ) -> None:
     policy = tiny_policy(tmp_path)
     requests = [((5,) * 6, 7), ((5,), 6)]
-    engine = TorchEngine(policy, EngineSettings(tokens=59))
+    engine = TorchEngine(policy, EngineSettings(kv_cache_tokens=59))
     held = rows_held(monkeypatch)
     found = generate(policy, requests, Sampling(4), engine=engine)
     assert held[:2] == [4, 5], "the probe's; then 59 tokens are 5 rows of 6 + 4, across the groups"
@@ -254,7 +259,10 @@ def test_no_more_tokens_than_the_settings_allow_are_held_at_once(
         (1, m) for m in range(6)
     ]
     held.clear()
-    assert len(generate(policy, requests, Sampling(4), settings=EngineSettings(tokens=1))) == 13
+    assert (
+        len(generate(policy, requests, Sampling(4), settings=EngineSettings(kv_cache_tokens=1)))
+        == 13
+    )
     assert held[1:] == [1] * 13, "at least one row at a time"
     held.clear()
     generate(policy, [((5,), 520)], Sampling(1))
@@ -271,9 +279,10 @@ def test_when_memory_runs_out_the_setting_to_lower_is_named(
 
     monkeypatch.setattr(policy.model, "forward", full)
     with pytest.raises(
-        MachineError, match=r"cpu has no room for 9 completions .* 11 tokens.*lower engine\.tokens"
+        MachineError,
+        match=r"cpu has no room for 9 completions .* 11 tokens.*lower engine\.kv_cache_tokens",
     ):
-        generate(policy, [((5,), 20)], Sampling(10), settings=EngineSettings(tokens=100))
+        generate(policy, [((5,), 20)], Sampling(10), settings=EngineSettings(kv_cache_tokens=100))
 
 
 def test_greedy_decoding_takes_the_likeliest_token_each_time(tmp_path: Path) -> None:

@@ -109,7 +109,8 @@ def served_by(
     chat = SimpleNamespace(stop_tokens=frozenset(), text=lambda tokens: "")
     policy: Any = SimpleNamespace(chat=chat, device=torch.device("cpu"))
     served: Any = Served()
-    engine = VllmEngine(policy, EngineSettings(unfinished=unfinished), NoWeights(), tmp_path, 0)  # type: ignore[arg-type]
+    settings = EngineSettings(on_weight_update=unfinished)
+    engine = VllmEngine(policy, settings, NoWeights(), tmp_path, 0)  # type: ignore[arg-type]
     engine.add(served, Restarted(served))  # type: ignore[arg-type]
     return served, engine
 
@@ -164,9 +165,9 @@ def test_what_is_being_written_ends_with_the_new_weights_or_with_the_old(
 
 def test_a_folder_for_weights_that_is_none_is_refused(tmp_path: Path) -> None:
     async def open_it() -> None:
-        settings = EngineSettings(name="vllm", handover=str(tmp_path / "none"))
+        settings = EngineSettings(name="vllm", weights_folder=str(tmp_path / "none"))
         async with open_vllm(tiny_policy(tmp_path), settings, tmp_path, 0):
             pass
 
-    with pytest.raises(SettingsError, match=r"engine\.handover = '.*none' is no folder"):
+    with pytest.raises(SettingsError, match=r"engine\.weights_folder = '.*none' is no folder"):
         asyncio.run(open_it())

@@ -39,7 +39,7 @@ def test_blocks_computed_again_give_the_same_gradients_without_training_mode(
     found = []
     for again in (False, True):
         torch.manual_seed(0)
-        policy = tiny_policy(tmp_path, checkpointing=again, **changes)
+        policy = tiny_policy(tmp_path, gradient_checkpointing=again, **changes)
         for name, module in policy.model.named_modules():
             if name.endswith("layers.0.mlp"):
                 module.register_forward_pre_hook(count)
@@ -59,14 +59,14 @@ def test_a_model_without_marked_blocks_cannot_compute_them_again(
     )
     with pytest.raises(
         ModelError,
-        match=r"LlamaForCausalLM has no blocks to compute again; leave policy\.checkpointing",
+        match=r"LlamaForCausalLM has no blocks .* leave policy\.gradient_checkpointing",
     ):
-        tiny_policy(tmp_path, checkpointing=True)
+        tiny_policy(tmp_path, gradient_checkpointing=True)
 
 
 def test_a_head_in_float32_does_not_round_the_logits(tmp_path: Path) -> None:
     rounded = tiny_policy(tmp_path, dtype="bfloat16").model
-    exact = tiny_policy(tmp_path, dtype="bfloat16", float32_head=True).model
+    exact = tiny_policy(tmp_path, dtype="bfloat16", float32_lm_head=True).model
     hidden = rounded.model(input_ids=TOKENS).last_hidden_state
     expected = hidden.double() @ rounded.lm_head.weight.double().T
     logits = exact(input_ids=TOKENS).logits

@@ -18,7 +18,7 @@ def optimizer(
     weight: float, lr: float, dtype: torch.dtype = torch.bfloat16
 ) -> tuple[Optimizer, Parameter]:
     parameter = Parameter(torch.full((1,), weight, dtype=dtype))
-    settings = OptimizerSettings(lr=lr, clip=1e9)
+    settings = OptimizerSettings(lr=lr, max_grad_norm=1e9)
     return Optimizer({"w": parameter}, settings, steps=1000), parameter
 
 

@@ -51,7 +51,7 @@ def test_a_batch_larger_than_the_data_takes_items_again() -> None:
 
 
 def test_demonstrations_come_in_batches_of_dialogues(tmp_path: Path) -> None:
-    source = demonstrations(tiny_policy(tmp_path), TASKS, dataset={"batch": 5})
+    source = demonstrations(tiny_policy(tmp_path), TASKS, dataset={"batch_size": 5})
     seen = asyncio.run(source.next(0))
     assert len(seen.samples) == 5
     assert source.steps_per_epoch == len(TASKS) / 5
@@ -77,7 +77,7 @@ def test_what_does_not_fit_into_the_models_context_is_refused_by_name(tmp_path: 
 
 
 def rolled(
-    policy: Policy, answers: Iterator[tuple[str, str]], tasks_per_step: int, refills: int
+    policy: Policy, answers: Iterator[tuple[str, str]], tasks_per_step: int, max_resamples: int
 ) -> Seen:
     """A step whose groups of two are written by `answers`, one after another, and judged."""
 
@@ -91,12 +91,12 @@ def rolled(
         async with Judge() as judge:
             engine = ScriptedEngine(script, lambda text: [ord(letter) for letter in text])
             settings = run_settings(
-                rollout={"tasks_per_step": tasks_per_step, "group": 2, "max_tokens": 60}
+                rollout={"tasks_per_step": tasks_per_step, "group_size": 2, "max_tokens": 60}
             )
             reward = rewards.build({"tests": {}})
             sampling, talk = Sampling(60), environments.build({"name": "single_turn"})
             means = Means(engine, judge, policy.chat, talk, reward, sampling, policy.context)
-            return await RolloutSource(settings, ANY, policy, means, refills).next(0)
+            return await RolloutSource(settings, ANY, policy, means, max_resamples).next(0)
 
     group: list[str] = []
     return asyncio.run(run())
@@ -111,7 +111,7 @@ def test_groups_of_equal_rewards_are_replaced_whole_until_enough_of_them_differ(
 ) -> None:
     policy = tiny_policy(tmp_path)
     answers = iter([(WRONG, WRONG), (RIGHT, WRONG), (WRONG, WRONG), (WRONG, RIGHT), (WRONG, WRONG)])
-    seen = rolled(policy, answers, tasks_per_step=2, refills=5)
+    seen = rolled(policy, answers, tasks_per_step=2, max_resamples=5)
     assert next(answers) == (WRONG, WRONG), "nothing is sampled once there are enough"
     assert [sample.reward for sample in seen.samples] == [1, 0, 0, 1]
     assert len({sample.group for sample in seen.samples}) == 2
@@ -122,21 +122,24 @@ def test_groups_of_equal_rewards_are_replaced_whole_until_enough_of_them_differ(
 
 def test_a_refill_asks_the_next_tasks_and_none_again_before_all_were_asked(tmp_path: Path) -> None:
     answers = iter([(WRONG, WRONG)] * 99)
-    seen = rolled(tiny_policy(tmp_path), answers, tasks_per_step=3, refills=2)
+    seen = rolled(tiny_policy(tmp_path), answers, tasks_per_step=3, max_resamples=2)
     asked = [group[0].task.id for group in seen.groups]
     assert sorted(asked) == [f"any/{n}" for n in range(9)]
 
 
 def test_refilling_ends_and_the_step_goes_without_what_is_missing(tmp_path: Path) -> None:
     answers = iter([(RIGHT, WRONG), *[(WRONG, WRONG)] * 9])
-    seen = rolled(tiny_policy(tmp_path), answers, tasks_per_step=2, refills=2)
+    seen = rolled(tiny_policy(tmp_path), answers, tasks_per_step=2, max_resamples=2)
     assert [sample.reward for sample in seen.samples] == [1, 0]
     assert seen.metrics["rollout/rounds"] == 3.0
 
 
-def test_without_refills_flat_groups_stay(tmp_path: Path) -> None:
+def test_without_resampling_zero_variance_groups_stay(tmp_path: Path) -> None:
     seen = rolled(
-        tiny_policy(tmp_path), iter([(RIGHT, RIGHT), (RIGHT, WRONG)]), tasks_per_step=2, refills=0
+        tiny_policy(tmp_path),
+        iter([(RIGHT, RIGHT), (RIGHT, WRONG)]),
+        tasks_per_step=2,
+        max_resamples=0,
     )
     assert [sample.reward for sample in seen.samples] == [1, 1, 1, 0]
     assert [sample.passed for sample in seen.samples] == [True, True, True, False]
@@ -201,6 +204,6 @@ def test_a_pair_drawn_twice_in_a_step_makes_two_groups(tmp_path: Path) -> None:
         write_rows(tmp_path, {"prompt": "p", "chosen": "a", "rejected": "b"}), [], policy.chat
     )
     samples = asyncio.run(
-        DatasetSource(run_settings(dataset={"batch": 2}), rows, policy).next(0)
+        DatasetSource(run_settings(dataset={"batch_size": 2}), rows, policy).next(0)
     ).samples
     assert [sample.group[0] for sample in samples] == ["0", "0", "1", "1"]

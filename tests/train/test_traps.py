@@ -19,7 +19,7 @@ from tests.policies import TASKS, checkpoint, run_settings
 
 SOUND: dict[str, Any] = {
     "rollout": {"tasks_per_step": 8, "max_tokens": 64},
-    "dataset": {"batch": 8},
+    "dataset": {"batch_size": 8},
 }
 SFT: dict[str, Any] = {"algorithm": {"name": "sft"}}
 HELD_OUT = {"tasks": "drills:test"}
@@ -37,11 +37,12 @@ def test_sound_settings_pass_without_a_word(caplog: pytest.LogCaptureFixture) ->
     look(save={"best": "evaluate/pass@1"}, evaluate={**HELD_OUT, "every": 2})
     look(policy={"model": "tiny", "lora": {}}, optimizer={"lr": 1e-5})
     look(
-        algorithm={"name": "reinforce"}, rollout={"tasks_per_step": 8, "group": 1, "max_tokens": 64}
+        algorithm={"name": "reinforce"},
+        rollout={"tasks_per_step": 8, "group_size": 1, "max_tokens": 64},
     )
     look(
         algorithm={"name": "reinforce", "baseline": "none"},
-        rollout={"tasks_per_step": 2, "group": 1, "max_tokens": 9},
+        rollout={"tasks_per_step": 2, "group_size": 1, "max_tokens": 9},
     )
     look(
         algorithm={"name": "dpo", "pairs": "pairs.jsonl"},
@@ -53,11 +54,11 @@ def test_sound_settings_pass_without_a_word(caplog: pytest.LogCaptureFixture) ->
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rollout": {"group": 1, "max_tokens": 64}},
-        r"rollout\.group = 1 every advantage of grpo is 0"),
-        ({"algorithm": {"name": "reinforce"}, "rollout": {"tasks_per_step": 1, "group": 1,
+        ({"rollout": {"group_size": 1, "max_tokens": 64}},
+        r"rollout\.group_size = 1 every advantage of grpo is 0"),
+        ({"algorithm": {"name": "reinforce"}, "rollout": {"tasks_per_step": 1, "group_size": 1,
         "max_tokens": 64}},
-         r"tasks_per_step = 1 and rollout\.group = 1 every advantage of reinforce is 0"),
+         r"tasks_per_step = 1 and rollout\.group_size = 1 every advantage of reinforce is 0"),
         ({"rollout": {"max_tokens": 512}},
         r"rollout\.max_tokens = 512 leaves no room .* context of 512"),
     ],
@@ -78,8 +79,8 @@ def test_settings_with_which_nothing_could_be_learned_are_refused(
             "optimizer.lr = 1e-06 hardly moves adapters",
         ),
         (
-            {"optimizer": {"lr": 1e-6, "warmup": 4}},
-            "optimizer.warmup = 4 of 4 steps: the rate never peaks",
+            {"optimizer": {"lr": 1e-6, "warmup_steps": 4}},
+            "optimizer.warmup_steps = 4 of 4 steps: the rate never peaks",
         ),
         (
             {"rollout": {"tasks_per_step": 1, "max_tokens": 64}},
@@ -89,7 +90,10 @@ def test_settings_with_which_nothing_could_be_learned_are_refused(
             {"rollout": {"tasks_per_step": 13, "max_tokens": 64}},
             "13, but there are 12 tasks: a step asks some twice",
         ),
-        (SFT | {"dataset": {"batch": 13}}, "dataset.batch = 13, but there are 12 demonstrations"),
+        (
+            SFT | {"dataset": {"batch_size": 13}},
+            "dataset.batch_size = 13, but there are 12 demonstrations",
+        ),
         ({"evaluate": {"tasks": "drills:train"}}, "evaluate.tasks = 'drills:train' is trained on"),
         (
             {"save": {"best": "evaluate/pass@1"}},
@@ -124,7 +128,7 @@ def test_the_context_of_a_model_on_disk_is_known_before_its_weights_are_loaded(
 def test_a_lone_completion_can_teach_where_nothing_else_is_its_baseline(
     baseline: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    alone = {"tasks_per_step": 1, "group": 1, "max_tokens": 9}
+    alone = {"tasks_per_step": 1, "group_size": 1, "max_tokens": 9}
     look(algorithm={"name": "reinforce", "baseline": baseline}, rollout=alone)
     assert "follows the noise of one task" in caplog.text
 

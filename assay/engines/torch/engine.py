@@ -40,8 +40,8 @@ class TorchEngine:
         self.separate_copy = separate_copy or self.settings.dtype == "bfloat16"
         if self.separate_copy and getattr(policy.model, "is_quantized", False):
             raise SettingsError(
-                "a quantized model is not copied: use engine.dtype = 'policy' and rollout.lag = 0"
-                " with it"
+                "a quantized model cannot be copied: use engine.dtype = 'policy' and"
+                " rollout.max_staleness = 0"
             )
         self.version = 0
         self.metrics: Metrics = {}
@@ -58,7 +58,7 @@ class TorchEngine:
         """As many completions as there is room for, if all become as long as the longest that was
         asked for.
         """
-        return rows_at_once(self.settings.tokens, self._longest)
+        return rows_at_once(self.settings.kv_cache_tokens, self._longest)
 
     async def load(self, policy: Policy, version: int) -> None:
         """Write with `policy` from now on."""
@@ -113,7 +113,7 @@ class TorchEngine:
             self._go_on()
 
     def _decode(self, deliver: Any) -> None:
-        tokens = self.settings.tokens
+        tokens = self.settings.kv_cache_tokens
         try:
             model = self._model()
             model.eval()
@@ -129,7 +129,7 @@ class TorchEngine:
             longest = self._longest
             raise MachineError(
                 f"{self.policy.device} has no room for {rows_at_once(tokens, longest)} completions"
-                f" of up to {longest} tokens at once: lower engine.tokens (now {tokens})"
+                f" of up to {longest} tokens at once: lower engine.kv_cache_tokens (now {tokens})"
             ) from error
 
     def _model(self) -> Any:

@@ -124,7 +124,7 @@ class VllmEngine:
         self._settings = settings
         usual = "finish" if policy.device.type == "cpu" else "interrupt"
         self._finishes = (
-            usual if settings.unfinished == "auto" else settings.unfinished
+            usual if settings.on_weight_update == "auto" else settings.on_weight_update
         ) == "finish"
         self._transport = transport
         self._folder = folder
@@ -318,14 +318,14 @@ async def open_vllm(
     Raises SettingsError for what vLLM cannot serve; a load raises MachineError when no server comes
     up.
     """
-    full: Transport = Nccl() if settings.weights == "nccl" else Files()
+    full: Transport = Nccl() if settings.weight_transfer == "nccl" else Files()
     transport = Adapter() if hasattr(policy.model, "peft_config") else full
-    shared = settings.handover or (
+    shared = settings.weights_folder or (
         "/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()
     )
     if not Path(shared).is_dir():
         raise SettingsError(
-            f"engine.handover = {shared!r} is no folder; make it, or leave the setting out"
+            f"engine.weights_folder = {shared!r} is no folder; make it, or leave the setting out"
         )
     folder = Path(tempfile.mkdtemp(prefix="assay-", dir=Path(shared).resolve()))
     engine = VllmEngine(policy, settings, transport, folder, seed)

@@ -112,11 +112,12 @@ def plan(
             " policy.tiny.width or .heads"
         )
     _check_vllm(python)
-    longest = min(policy.context or settings.tokens, settings.tokens)
+    cached = settings.kv_cache_tokens
+    longest = min(policy.context or cached, cached)
     arguments = [
-        "--dtype", dtype_of(policy, settings), "--max-model-len", longest, "--max-num-seqs", MAX_NUM_SEQS,
-        "--kv-cache-memory-bytes", settings.tokens * _bytes_a_token(config, dtype_of(policy,
-        settings)),
+        "--dtype", dtype_of(policy, settings), "--max-model-len", longest,
+        "--max-num-seqs", MAX_NUM_SEQS,
+        "--kv-cache-memory-bytes", cached * _bytes_a_token(config, dtype_of(policy, settings)),
         "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm",
         "--enable-scale-out",
         "--disable-uvicorn-access-log", *(["--enforce-eager"] if on_cpu else []),

@@ -35,7 +35,8 @@ class Files:
         if size > (free := shutil.disk_usage(folder).free):
             raise MachineError(
                 f"the weights take {size >> 20} MiB, and {folder} has {free >> 20} left: give this"
-                " machine more shared memory, or set engine.handover to a folder on a fast disk"
+                " machine more shared memory, or set engine.weights_folder to a folder on a fast"
+                " disk"
             )
         weights: dict[int, Tensor] = {}
         state = policy.model.state_dict()
