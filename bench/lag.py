@@ -41,7 +41,7 @@ from assay.engines.base import GenerationRequest, Sampling
 from assay.judge import Judge
 from assay.policy.load import Policy, load_policy
 from assay.policy.tiny import make_tiny
-from assay.rollout.attempt import Means
+from assay.rollout.attempt import RolloutContext
 from assay.tasks import load
 from assay.train.learner import Learner
 from assay.train.sources import RolloutSource
@@ -103,8 +103,10 @@ class Clocked:
             environments.build({"name": "single_turn"}),
             rewards.build({"tests": {}, "length": {}}),
         )
-        means = Means(self.engine, judge, policy.chat, talk, reward, Sampling(96), policy.context)
-        self.source = RolloutSource(settings, tasks, policy, means)
+        context = RolloutContext(
+            self.engine, judge, policy.chat, talk, reward, Sampling(96), policy.context
+        )
+        self.source = RolloutSource(settings, tasks, policy, context)
         self.learner = Learner(
             settings, algorithms["grpo"].build(settings.algorithm), policy, 1000, 1.0
         )
@@ -139,8 +141,8 @@ async def by_the_clock(rounds: int, steps: int) -> None:
                             "time/learn",
                             "time/wait",
                             "time/judge",
-                            "lag/mean",
-                            "lag/dropped",
+                            "staleness/mean",
+                            "staleness/dropped",
                         )
                     }
                     found[lag] = mean["seconds"]

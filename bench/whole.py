@@ -45,7 +45,7 @@ from assay.integrations.trl import code_reward
 from assay.judge import Judge
 from assay.policy.load import Policy, load_policy
 from assay.policy.tiny import make_tiny
-from assay.rollout.attempt import Means
+from assay.rollout.attempt import RolloutContext
 from assay.tasks import load
 from assay.train.learner import Learner
 from assay.train.sources import RolloutSource
@@ -139,7 +139,7 @@ class Ours:
         settings = RunSettings.model_validate(given)
         talk = environments.build({"name": "single_turn"})
         sampling = Sampling(size.tokens)
-        means = Means(
+        context = RolloutContext(
             TorchEngine(self.policy),
             judge,
             self.policy.chat,
@@ -149,7 +149,7 @@ class Ours:
             self.policy.context,
         )
         self.tasks = tasks(self.policy, size)
-        self.source = RolloutSource(settings, self.tasks, self.policy, means)
+        self.source = RolloutSource(settings, self.tasks, self.policy, context)
         self.learner = Learner(
             settings, algorithms["grpo"].build(settings.algorithm), self.policy, 1000, 1.0
         )

@@ -10,19 +10,20 @@ from assay import rewards
 from assay.config.sections import EvaluateSettings
 from assay.engines.base import Sampling
 from assay.evaluate.report import Evaluation, summarise
-from assay.rollout.attempt import Means, Prompted
+from assay.rollout.attempt import PromptedTask, RolloutContext
 from assay.rollout.group import collect
 from assay.rollout.meter import Meter
 from assay.types import Rollout
 
 
 async def evaluate(
-    name: str, asked: Sequence[Prompted], settings: EvaluateSettings, means: Means, seed: int
+    name: str, asked: Sequence[PromptedTask], settings: EvaluateSettings,
+    context: RolloutContext, seed: int,
 ) -> tuple[Evaluation, list[list[Rollout]]]:  # fmt: skip
     """`settings.samples` attempts at every task under `name` (a stage or a model), with the
     rollouts [tasks][samples].
 
-    What is measured is whether tests pass, whatever `means` rewards.
+    What is measured is whether tests pass, whatever `context` rewards.
     """
     start = time.perf_counter()
     sampling = Sampling(
@@ -30,11 +31,11 @@ async def evaluate(
     )
     reward = rewards.build({"tests": {}})
     own = replace(
-        means,
+        context,
         sampling=sampling,
         reward=reward,
         scores_turns=False,
-        writing=Meter(),
+        generation=Meter(),
         judging=Meter(),
     )
     groups = await collect(asked, settings.samples, own, seed)

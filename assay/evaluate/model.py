@@ -14,7 +14,7 @@ from assay.evaluate.benchmark import evaluate
 from assay.evaluate.report import Evaluation, read_report, write_report
 from assay.files import write_atomically
 from assay.judge.open import open_judge
-from assay.rollout.attempt import Means, ask
+from assay.rollout.attempt import RolloutContext, make_prompts
 from assay.tasks import load
 from assay.types import Rollout
 
@@ -35,14 +35,16 @@ def measure(
     talk = environments.build({"name": environment})
     environments.require_fit(talk, tasks, settings.tasks)
     policy = load_policy(model, talk.told)
-    asked = ask(tasks, policy.chat, settings.max_tokens, policy.context)
+    asked = make_prompts(tasks, policy.chat, settings.max_tokens, policy.context)
     folder.mkdir(parents=True, exist_ok=True)
 
     async def run() -> tuple[Evaluation, list[list[Rollout]]]:
         async with open_judge(judge) as judging, open_engine(policy, EngineSettings()) as engine:
             sampling, reward = Sampling(settings.max_tokens), rewards.build({"tests": {}})
-            means = Means(engine, judging, policy.chat, talk, reward, sampling, policy.context)
-            return await evaluate(name, asked, settings, means, seed)
+            context = RolloutContext(
+                engine, judging, policy.chat, talk, reward, sampling, policy.context
+            )
+            return await evaluate(name, asked, settings, context, seed)
 
     found, groups = asyncio.run(run())
     write_report(folder, [*read_report(folder), found])

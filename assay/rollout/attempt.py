@@ -1,4 +1,4 @@
-"""One attempt at a task, turn by turn: what is written is cut to programs, judged and scored."""
+"""One attempt at a task, turn by turn: sample a completion, extract the program, judge, score."""
 
 from __future__ import annotations
 
@@ -31,10 +31,8 @@ RewardFunction = Callable[[Rollout], Score]
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
-    """What every attempt needs: who writes, who judges, what happens between, and what it is
-    worth.
-    """
+class RolloutContext:
+    """What every rollout needs: engine, judge, chat format, environment and reward."""
 
     engine: Engine
     judge: Judge
@@ -42,124 +40,128 @@ class Means:
     environment: Environment
     reward: RewardFunction
     sampling: Sampling
-    context: int | None = None
-    """Longest sequence the model can read, in tokens."""
+    context_length: int | None = None
+    """Longest sequence of the model, in tokens."""
     scores_turns: bool = False
-    """Whether each judged turn is scored, not only the last."""
-    writing: Meter = field(default_factory=Meter)
-    """Completions, and their tokens."""
+    """Whether each judged turn gets a score, not only the last one."""
+    generation: Meter = field(default_factory=Meter)
+    """Time of the engine; counts sampled tokens."""
     judging: Meter = field(default_factory=Meter)
-    """Executions."""
+    """Time of the judge."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prompted:
-    """A task with the tokens that ask for it, and the strings that end an answer."""
+class PromptedTask:
+    """A task, its prompt in tokens, and the strings that end a completion."""
 
     task: Task
     prompt: tuple[int, ...]
     stop: tuple[str, ...] = ()
 
 
-def ask(tasks: Sequence[Task], chat: Chat, max_tokens: int, context: int | None) -> list[Prompted]:
-    """The tasks with their prompts. Raises DataError when one does not leave room for `max_tokens`
-    in the context.
+def make_prompts(
+    tasks: Sequence[Task], chat: Chat, max_tokens: int, context_length: int | None
+) -> list[PromptedTask]:
+    """The tasks with their prompts.
+
+    Raises DataError for a prompt that leaves no room for `max_tokens` in the context.
     """
-    asked = [Prompted(task, chat.prompt(task), chat.stop(task)) for task in tasks]
-    longest = max(asked, key=lambda one: len(one.prompt), default=None)
-    if longest and context and len(longest.prompt) + max_tokens > context:
+    prompted = [PromptedTask(task, chat.prompt(task), chat.stop(task)) for task in tasks]
+    longest = max(prompted, key=lambda one: len(one.prompt), default=None)
+    if longest and context_length and len(longest.prompt) + max_tokens > context_length:
         raise DataError(
             f"task {longest.task.id!r} has a prompt of {len(longest.prompt)} tokens: with"
-            f" max_tokens = {max_tokens} that is more than the model's context of {context}; lower"
-            " max_tokens or leave the task out"
+            f" max_tokens = {max_tokens} that is more than the model's context of"
+            f" {context_length}; lower max_tokens or leave the task out"
         )
-    return asked
+    return prompted
 
 
-async def attempt(asked: Prompted, means: Means, seed: int) -> Rollout:
-    """The rollout of one attempt; its words follow from `seed`. A machine's failure gives one with
-    no score.
+async def attempt(prompted_task: PromptedTask, context: RolloutContext, seed: int) -> Rollout:
+    """One rollout of a task; all its random numbers follow from `seed`.
 
-    Raises UserError for an environment that ends before it has asked for a reply, SandboxError when
-    the judge gives up.
+    A failure of the machine gives a rollout without a score. Raises UserError for an environment
+    that ends before it asks for a reply, and SandboxError when the judge gives up.
     """
-    talk = Dialogue(asked, means, seed)
+    task, talk = prompted_task.task, Dialogue(prompted_task, context, seed)
     try:
         with suppress(OutOfRoomError):
-            await means.environment.talk(talk)
+            await context.environment.talk(talk)
         if not talk.turns:
             raise UserError(
-                f"environment {means.environment.name!r} asked for no reply (task {asked.task.id});"
-                " mend it"
+                f"environment {context.environment.name!r} asked for no reply (task {task.id});"
+                " fix the environment: it must call reply() at least once"
             )
         if talk.turns[-1].execution is None:
             await talk.check()
     except RolloutLostError as failure:
-        return Rollout(asked.task, tuple(talk.turns), None, failure=str(failure))
-    rollout = Rollout(asked.task, tuple(talk.turns), None)
-    return replace(rollout, score=talk.turns[-1].score or means.reward(rollout))
+        return Rollout(task, tuple(talk.turns), None, failure=str(failure))
+    rollout = Rollout(task, tuple(talk.turns), None)
+    return replace(rollout, score=talk.turns[-1].score or context.reward(rollout))
 
 
 class Dialogue:
-    """A rollout in the making: what its environment talks to."""
+    """A rollout in progress, as its environment sees it."""
 
-    def __init__(self, asked: Prompted, means: Means, seed: int) -> None:
-        self.task = asked.task
-        self.judge = means.judge
-        self.asked = asked
-        self.means = means
+    def __init__(self, prompted_task: PromptedTask, context: RolloutContext, seed: int) -> None:
+        self.task = prompted_task.task
+        self.prompted_task = prompted_task
+        self.judge = context.judge
+        self.context = context
         self.seed = seed
         self.turns: list[Turn] = []
 
     async def reply(self, stop: Sequence[str] = ()) -> str:
-        """The policy's next words."""
-        prompt = (
-            self.means.chat.continued(self.task, self.turns) if self.turns else self.asked.prompt
-        )
-        completion = await self.written(prompt, (*self.asked.stop, *stop))
+        """Sample the next completion and return its text."""
+        chat, first = self.context.chat, self.prompted_task.prompt
+        prompt = chat.continued(self.task, self.turns) if self.turns else first
+        completion = await self.generate(prompt, (*self.prompted_task.stop, *stop))
         self.turns.append(Turn(prompt, completion, extract.program(self.task, completion.text)))
         return completion.text
 
-    async def written(self, prompt: tuple[int, ...], stop: tuple[str, ...]) -> Completion:
-        """What the engine writes, as long as there is room."""
-        means = self.means
-        room = means.context - len(prompt) if means.context else means.sampling.max_tokens
-        if room <= 0:
+    async def generate(self, prompt: tuple[int, ...], stop: tuple[str, ...]) -> Completion:
+        """Ask the engine for a completion that fits into the rest of the context."""
+        context, sampling = self.context, self.context.sampling
+        if context.context_length:
+            room = context.context_length - len(prompt)
+            sampling = replace(sampling, max_tokens=min(sampling.max_tokens, room))
+        if sampling.max_tokens <= 0:
             raise OutOfRoomError
-        with means.writing:
+        with context.generation:
             request = GenerationRequest(prompt, derive(self.seed, len(self.turns)), stop)
-            completion = await means.engine.generate(request, _within(means.sampling, room))
-        means.writing.done += len(completion.tokens)
+            completion = await context.engine.generate(request, sampling)
+        context.generation.count += len(completion.tokens)
         return completion
 
     @property
     def cut_off(self) -> bool:
-        """Whether the last reply ended at the limit of tokens."""
+        """Whether the last reply ended at the token limit."""
         return self.turns[-1].completion.ended == "length"
 
     async def check(self, checks: Sequence[Check | Call | Exchange] | None = None) -> Execution:
-        """Judge the last reply; where turns are scored, under the task's checks too, once."""
-        if checks is not None and self.means.scores_turns and self.turns[-1].execution is None:
+        """Judge the last reply on `checks`, or on the checks of its task.
+
+        Where turns are scored, the checks of the task run too, once per turn.
+        """
+        context = self.context
+        if checks is not None and context.scores_turns and self.turns[-1].execution is None:
             await self.check()
         turn = self.turns[-1]
         task = self.task if checks is None else replace(self.task, checks=tuple(checks))  # type: ignore[arg-type]
-        with self.means.judging:
+        with context.judging:
             execution = await self.judge.run(Job(task, turn.program))
         if checks is None:
             self.turns[-1] = replace(turn, execution=execution)
         if execution.verdict is Verdict.INFRA:
             raise RolloutLostError(execution.detail or "the judge failed")
-        if checks is None and self.means.scores_turns:
-            scored = self.means.reward(Rollout(self.task, tuple(self.turns), None))
-            self.turns[-1] = replace(self.turns[-1], score=scored)
+        if checks is None and context.scores_turns:
+            score = context.reward(Rollout(self.task, tuple(self.turns), None))
+            self.turns[-1] = replace(self.turns[-1], score=score)
         return execution
 
     def show(self, text: str, *, held: bool = True) -> None:
-        """What stands before the next reply; what did not hold is learned from all the same: its
-        reward says so.
+        """Set the observation that the next prompt shows.
+
+        `held` is ignored here: the learner also uses a turn that failed, and its reward is low.
         """
         self.turns[-1] = replace(self.turns[-1], observation=text)
-
-
-def _within(sampling: Sampling, room: int) -> Sampling:
-    return sampling if sampling.max_tokens <= room else replace(sampling, max_tokens=room)

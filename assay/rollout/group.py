@@ -1,5 +1,5 @@
-"""Groups of rollouts: every completion goes to the judge the moment it ends, while others are still
-being written.
+"""Groups of rollouts. Each completion is judged as soon as it ends, while others are still being
+generated.
 """
 
 from __future__ import annotations
@@ -9,27 +9,32 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import TypeVar
 
 from assay.maths.seeds import derive
-from assay.rollout.attempt import Means, Prompted, attempt
+from assay.rollout.attempt import PromptedTask, RolloutContext, attempt
 from assay.types import Rollout
 
 T = TypeVar("T")
 
 
-async def group(asked: Prompted, count: int, means: Means, seed: int) -> list[Rollout]:
+async def group(
+    prompted_task: PromptedTask, count: int, context: RolloutContext, seed: int
+) -> list[Rollout]:
     """`count` judged rollouts of one task. Raises as `together` does."""
-    return await together(attempt(asked, means, derive(seed, n)) for n in range(count))
+    return await together(attempt(prompted_task, context, derive(seed, n)) for n in range(count))
 
 
 async def collect(
-    asked: Sequence[Prompted], count: int, means: Means, seed: int
+    prompted_tasks: Sequence[PromptedTask], count: int, context: RolloutContext, seed: int
 ) -> list[list[Rollout]]:
     """A group for each of the tasks, in their order. Raises as `together` does."""
-    return await together(group(one, count, means, derive(seed, n)) for n, one in enumerate(asked))
+    return await together(
+        group(one, count, context, derive(seed, n)) for n, one in enumerate(prompted_tasks)
+    )
 
 
 async def together(calls: Iterable[Coroutine[None, None, T]]) -> list[T]:
-    """What each comes to, in their order. Raises what one of them raised first; the others are
-    cancelled then.
+    """Run all calls at once and return their results in order.
+
+    When one call raises, the others are cancelled, and that exception is raised as it is.
     """
     try:
         async with asyncio.TaskGroup() as running:

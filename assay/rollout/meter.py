@@ -1,4 +1,4 @@
-"""What engine and judge were busy with, in seconds and completions."""
+"""Measure how long and how fully an engine or a judge is busy."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(slots=True)
 class Meter:
-    """`with meter:` around each thing that is under way; many may be at once."""
+    """Put `with meter:` around each piece of work; many may run at once."""
 
-    places: Callable[[], int] = lambda: 1
-    """As many as can be worked on at once; more wait."""
-    under_way: int = 0
+    capacity: Callable[[], int] = lambda: 1
+    """How many pieces of work can run at once; more wait."""
+    running: int = 0
     busy: float = 0.0
-    """Seconds in which at least one was."""
-    used: float = 0.0
-    """Seconds, each times the share of places in use."""
-    done: int = 0
-    """Units of work, whatever the caller counts."""
+    """Seconds in which at least one piece of work ran."""
+    occupied: float = 0.0
+    """Seconds, each multiplied by the share of the capacity in use."""
+    count: int = 0
+    """Units of work; the caller adds to it."""
     since: float = field(default_factory=time.perf_counter)
 
     def __enter__(self) -> None:
-        self._note(1)
+        self._update(1)
 
     def __exit__(self, *_: object) -> None:
-        self._note(-1)
+        self._update(-1)
 
-    def take(self) -> Meter:
-        """What came together since the last time."""
-        self._note(0)
-        taken = replace(self)
-        self.busy, self.used, self.done = 0.0, 0.0, 0
-        return taken
+    def reset(self) -> Meter:
+        """The totals since the last call; counting starts again from zero."""
+        self._update(0)
+        totals = replace(self)
+        self.busy, self.occupied, self.count = 0.0, 0.0, 0
+        return totals
 
-    def _note(self, change: int) -> None:
-        now, places = time.perf_counter(), self.places()
-        self.busy += (now - self.since) * bool(self.under_way)
-        self.used += (now - self.since) * min(self.under_way, places) / places
-        self.under_way += change
+    def _update(self, change: int) -> None:
+        now, capacity = time.perf_counter(), self.capacity()
+        self.busy += (now - self.since) * bool(self.running)
+        self.occupied += (now - self.since) * min(self.running, capacity) / capacity
+        self.running += change
         self.since = now

@@ -1,4 +1,4 @@
-"""Demonstrations played through an environment: what SFT learns of several turns."""
+"""Play demonstrations through an environment, so that SFT learns dialogues of several turns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from assay.environments import OutOfRoomError
 from assay.errors import RolloutLostError
-from assay.rollout.attempt import Dialogue, Means, Prompted
+from assay.rollout.attempt import Dialogue, PromptedTask, RolloutContext
 from assay.rollout.group import together
 from assay.rollout.samples import dialogues
 from assay.types import Completion, Sample, Task
@@ -17,41 +17,46 @@ from assay.types import Completion, Sample, Task
 log = logging.getLogger(__name__)
 
 
-async def play(tasks: Sequence[Task], means: Means) -> list[Sample]:
-    """Samples of every demonstration of the tasks, or of their references, as the environment makes
-    dialogues of them.
+async def play(tasks: Sequence[Task], context: RolloutContext) -> list[Sample]:
+    """SFT samples of every demonstration of the tasks; of the reference where a task has none.
 
-    Without a script of the environment's each is one reply. Raises what the judge or the
-    environment raises first.
+    The environment's script turns each into a dialogue; without a script it is a single reply.
+    Raises what the judge or the environment raises first.
     """
-    script = means.environment.script
+    script = context.environment.script
     if script is None:
-        return [sample for task in tasks for sample in means.chat.dialogues(task)]
+        return [sample for task in tasks for sample in context.chat.dialogues(task)]
     plays = []
-    own = replace(means, scores_turns=False)
+    unscored = replace(context, scores_turns=False)
     for task in tasks:
-        asked = Prompted(task, means.chat.prompt(task))
-        for answer in means.chat.answers(task):
-            replies = script(task, answer, *(means.chat.right(task) or [answer]))
-            plays.append(_played(Played(asked, own, replies)))
-    found = await together(plays)
-    if lost := found.count(None):
+        prompted_task = PromptedTask(task, context.chat.prompt(task))
+        for answer in context.chat.answers(task):
+            replies = script(task, answer, *(context.chat.right(task) or [answer]))
+            plays.append(_samples(PlayedDialogue(prompted_task, unscored, replies)))
+    results = await together(plays)
+    if lost := results.count(None):
         log.warning(
-            "%d of %d demonstrations were lost to the machine; they are left out", lost, len(found)
+            "the machine failed %d of %d demonstrations; SFT leaves them out", lost, len(results)
         )
-    return [sample for samples in found for sample in samples or ()]
+    return [sample for samples in results for sample in samples or ()]
 
 
-class Played(Dialogue):
-    """A talk with a script in the policy's place."""
+class PlayedDialogue(Dialogue):
+    """A dialogue whose replies come from a script, not from the policy."""
 
-    def __init__(self, asked: Prompted, means: Means, script: Generator[str, bool, None]) -> None:
-        super().__init__(asked, means, seed=0)
+    def __init__(
+        self,
+        prompted_task: PromptedTask,
+        context: RolloutContext,
+        script: Generator[str, bool, None],
+    ) -> None:
+        super().__init__(prompted_task, context, seed=0)
         self.script = script
 
-    async def written(self, prompt: tuple[int, ...], stop: tuple[str, ...]) -> Completion:
-        """The next reply, which a stop string ends as it ends a completion; after the first, one
-        that has room.
+    async def generate(self, prompt: tuple[int, ...], stop: tuple[str, ...]) -> Completion:
+        """The next reply of the script, cut at the first stop string.
+
+        Raises OutOfRoomError at the end of the script, and for a later reply that does not fit.
         """
         try:
             text = self.script.send(self.turns[-1].learned) if self.turns else next(self.script)
@@ -59,21 +64,22 @@ class Played(Dialogue):
             raise OutOfRoomError from None
         stops = [(at, at + len(word)) for word in stop if (at := text.find(word)) >= 0]
         start, end = min(stops, default=(len(text), len(text)))
-        tokens = self.means.chat.said(text[:end], ended=not stops)
-        if self.turns and self.means.context and len(prompt) + len(tokens) > self.means.context:
+        tokens = self.context.chat.said(text[:end], ended=not stops)
+        limit = self.context.context_length
+        if self.turns and limit and len(prompt) + len(tokens) > limit:
             raise OutOfRoomError
         return Completion(text[:start], tokens, (0.0,) * len(tokens), "stop", (0,) * len(tokens))
 
     def show(self, text: str, *, held: bool = True) -> None:
-        """What stands before the next reply; what did not hold is not learned from."""
+        """Set the observation that the next prompt shows; learn the turn only if it `held`."""
         self.turns[-1] = replace(self.turns[-1], observation=text, learned=held)
 
 
-async def _played(talk: Played) -> list[Sample] | None:
-    """The samples of one play; None where the machine failed."""
+async def _samples(talk: PlayedDialogue) -> list[Sample] | None:
+    """The samples of one played demonstration; None where the machine failed."""
     try:
         with suppress(OutOfRoomError):
-            await talk.means.environment.talk(talk)
+            await talk.context.environment.talk(talk)
     except RolloutLostError:
         return None
     return dialogues(talk.turns, talk.task.id)

@@ -100,14 +100,14 @@ def _sample(
     )  # fmt: skip
 
 
-def mixed(group: Sequence[Rollout]) -> bool:
-    """Whether the group's rewards differ, so that its members can be compared."""
-    worths = (
+def has_zero_variance(group: Sequence[Rollout]) -> bool:
+    """Whether all rewards of the group are equal, so that every advantage relative to it is 0."""
+    rewards = (
         (rollout.score.total, *(turn.score.total for turn in rollout.turns if turn.score))
         for rollout in group
         if rollout.score is not None
     )
-    return len(set(worths)) > 1
+    return len(set(rewards)) < 2
 
 
 def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
@@ -131,28 +131,29 @@ def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
     metrics["rollout/truncated"] = (
         sum(r.turns[-1].completion.ended == "length" for r in scored) / count
     )
-    metrics["rollout/groups_used"] = sum(map(mixed, groups)) / len(groups)
+    metrics["rollout/zero_variance_groups"] = sum(map(has_zero_variance, groups)) / len(groups)
     if (turns := sum(len(rollout.turns) for rollout in scored)) > count:
         metrics["rollout/turns"] = turns / count
     verdicts = Counter(rollout.execution.verdict for rollout in scored if rollout.execution)
     return metrics | {f"verdict/{verdict}": number / count for verdict, number in verdicts.items()}
 
 
-def lags(groups: Sequence[Sequence[Rollout]], version: int) -> Metrics:
-    """How many versions behind `version` tokens were drawn: the mean, the most, and the share at
-    each lag.
+def staleness(groups: Sequence[Sequence[Rollout]], version: int) -> Metrics:
+    """How many versions behind `version` the sampled tokens are.
+
+    Gives the mean, the largest, and the share of tokens at each distance.
     """
     behind = Counter(
-        version - drawn
+        version - sampled
         for rollout in chain.from_iterable(groups)
         for turn in rollout.turns
-        for drawn in turn.completion.versions
+        for sampled in turn.completion.versions
     )
     total = behind.total()
     if not total:
         return {}
-    shares = {f"lag/{lag}": count / total for lag, count in sorted(behind.items())}
+    shares = {f"staleness/{n}": count / total for n, count in sorted(behind.items())}
     return {
-        "lag/mean": sum(lag * count for lag, count in behind.items()) / total,
-        "lag/max": float(max(behind)),
+        "staleness/mean": sum(n * count for n, count in behind.items()) / total,
+        "staleness/max": float(max(behind)),
     } | shares

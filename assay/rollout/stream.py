@@ -1,5 +1,5 @@
-"""A bounded stream of groups: written ahead of the learner by so many versions of the weights, and
-never more.
+"""A bounded stream of rollout groups: generation runs ahead of the learner by at most
+`max_staleness` versions of the weights.
 """
 
 from __future__ import annotations
@@ -12,108 +12,107 @@ from assay.types import Rollout
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Rollouts of one task."""
+class FinishedGroup:
+    """All rollouts of one task."""
 
     number: int
-    """Its place in the stage's order of tasks."""
-    begun: int
-    """The version of the weights when it was begun; none of its tokens is older."""
+    """The group's place in the stage's order of tasks."""
+    start_version: int
+    """Version of the weights when the group started; none of its tokens is older."""
     rollouts: list[Rollout]
 
 
 class Stream:
-    """Groups in the order in which they end, begun in the order of their numbers.
+    """Groups in the order in which they finish, started in the order of their numbers.
 
     | who | takes | gives | waits for |
     |---|---|---|---|
-    | `fill` | the next number | a group under way | nothing: it stops at `ahead` groups more than
-    the step takes |
-    | a group | its task | judged rollouts | the engine, the judge |
-    | `take` (the loop) | groups that have ended | a step's groups | as many as the step takes |
-    | `publish` (the loop) | the next weights' version | nothing | groups too old for it, until they
-    are gone |
+    | `fill` | the next number | a running group | nothing; it keeps `prefetch` extra groups |
+    | a group | its task | judged rollouts | the engine and the judge |
+    | `take` (the loop) | finished groups | the groups of a step | enough finished groups |
+    | `publish` (the loop) | the new version | nothing | the end of groups that are too old |
 
-    With `ahead` 0 a step takes exactly what it began: synchronous. Otherwise what is left goes on
-    while the policy learns, and on with the new weights. A group begun more than `lag` versions ago
-    is dropped and counted, so bounded staleness costs the longest. `close` is the one way it ends:
-    all that is under way is cancelled and waited for.
+    With `prefetch` 0 a step takes exactly the groups that it started: synchronous training.
+    Otherwise the other groups keep running while the policy learns, and continue on the new
+    weights. A group that started more than `max_staleness` versions ago is dropped and counted.
+    `close` is the only way to end a stream: it cancels all running groups and waits for them.
     """
 
     def __init__(
-        self, begin: Callable[[int], Coroutine[None, None, list[Rollout]]], *, lag: int, ahead: int
+        self,
+        start_group: Callable[[int], Coroutine[None, None, list[Rollout]]],
+        *,
+        max_staleness: int,
+        prefetch: int,
     ) -> None:
-        self.begin = begin
-        self.lag = lag
-        self.ahead = ahead
+        self.start_group = start_group
+        self.max_staleness = max_staleness
+        self.prefetch = prefetch
         self.version = 0
         self.next = 0
-        self.again: list[int] = []
+        self.restart: list[int] = []
         self.dropped = 0
-        self._under_way: dict[asyncio.Task[list[Rollout]], tuple[int, int]] = {}
-        self._ended: list[Group] = []
+        self._running: dict[asyncio.Task[list[Rollout]], tuple[int, int]] = {}
+        self._finished: list[FinishedGroup] = []
 
     @property
     def position(self) -> dict[str, int | list[int]]:
-        """Where it stands: the next number, and those begun that nobody has taken."""
-        begun = [number for number, _ in self._under_way.values()] + [
-            group.number for group in self._ended
-        ]
-        return {"next": self.next, "open": sorted([*begun, *self.again])}
+        """The next number, and the numbers of groups that started and that no step has taken."""
+        running = [number for number, _ in self._running.values()]
+        waiting = [group.number for group in self._finished]
+        return {"next": self.next, "open": sorted([*running, *waiting, *self.restart])}
 
     def resume(self, next: int, open: list[int]) -> None:
-        """Go on from a `position`: what was open is begun again, first of all."""
-        self.next, self.again = next, list(open)
+        """Continue from a `position`: open groups start again, before all others."""
+        self.next, self.restart = next, list(open)
 
     async def publish(self, version: int) -> None:
-        """What is begun from now on has weights of `version`; what is too old beside them is given
-        up.
+        """Start new groups with `version` from now on, and drop groups that are now too old.
 
         Raises what a group has raised.
         """
-        self._gather()
+        self._collect()
         self.version = version
-        oldest = version - self.lag
-        old = [task for task, (_, begun) in self._under_way.items() if begun < oldest]
+        oldest = version - self.max_staleness
+        old = [task for task, (_, start) in self._running.items() if start < oldest]
         await self._cancel(old)
-        kept = [group for group in self._ended if group.begun >= oldest]
-        self.dropped += len(old) + len(self._ended) - len(kept)
-        self._ended = kept
+        fresh = [group for group in self._finished if group.start_version >= oldest]
+        self.dropped += len(old) + len(self._finished) - len(fresh)
+        self._finished = fresh
 
-    async def take(self, count: int) -> list[Group]:
-        """`count` groups, the first to end, in the order of their numbers; then as many as allowed
-        are begun ahead.
+    async def take(self, count: int) -> list[FinishedGroup]:
+        """The first `count` groups to finish, sorted by number; then start `prefetch` more.
 
         Raises what a group has raised.
         """
-        self.fill(count + self.ahead)
-        while len(self._ended) < count:
-            await asyncio.wait(self._under_way, return_when=asyncio.FIRST_COMPLETED)
-            self._gather()
-        self._ended.sort(key=lambda group: group.number)
-        taken, self._ended = self._ended[:count], self._ended[count:]
-        self.fill(self.ahead)
-        return taken
+        self.fill(count + self.prefetch)
+        while len(self._finished) < count:
+            await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+            self._collect()
+        self._finished.sort(key=lambda group: group.number)
+        step, self._finished = self._finished[:count], self._finished[count:]
+        self.fill(self.prefetch)
+        return step
 
-    def fill(self, most: int) -> None:
-        """Begin groups until `most` are under way or have ended."""
-        while len(self._under_way) + len(self._ended) < most:
-            if not self.again:
-                self.again, self.next = [self.next], self.next + 1
-            number = self.again.pop(0)
-            self._under_way[asyncio.create_task(self.begin(number))] = (number, self.version)
+    def fill(self, target: int) -> None:
+        """Start groups until `target` are running or finished."""
+        while len(self._running) + len(self._finished) < target:
+            if not self.restart:
+                self.restart, self.next = [self.next], self.next + 1
+            number = self.restart.pop(0)
+            self._running[asyncio.create_task(self.start_group(number))] = (number, self.version)
 
     async def close(self) -> None:
-        """Give up all that is under way."""
-        await self._cancel(list(self._under_way))
+        """Cancel all running groups and wait for them."""
+        await self._cancel(list(self._running))
 
-    def _gather(self) -> None:
-        for task in [task for task in self._under_way if task.done()]:
-            number, begun = self._under_way.pop(task)
-            self._ended.append(Group(number, begun, task.result()))
+    def _collect(self) -> None:
+        for task in [task for task in self._running if task.done()]:
+            number, start = self._running.pop(task)
+            self._finished.append(FinishedGroup(number, start, task.result()))
 
     async def _cancel(self, tasks: list[asyncio.Task[list[Rollout]]]) -> None:
         for task in tasks:
-            self._under_way.pop(task)
+            self._running.pop(task)
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

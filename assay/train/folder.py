@@ -94,7 +94,7 @@ class StageFolder:
         found = self._at(json.loads(file.read_text())["step"]) if file.is_file() else None
         return found if found and found.is_dir() else None
 
-    def weigh(self, step: int, metrics: Metrics) -> None:
+    def track_best(self, step: int, metrics: Metrics) -> None:
         """Remember the checkpoint of `step` steps done as the best, if `metrics` say so; of equals
         the first.
         """

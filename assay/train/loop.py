@@ -1,5 +1,6 @@
-"""The loop: publish, sample, learn, repeat. SFT and RL differ only in the run's algorithm and
-source.
+"""The training loop: publish weights, sample, learn, repeat.
+
+SFT, DPO and RL run this same loop; only the run's algorithm and data source differ.
 """
 
 from __future__ import annotations
@@ -8,20 +9,19 @@ from assay.train.run import Run
 
 
 async def train(run: Run) -> None:
-    """Take the run from where it stands to its last step, or to the end of the step in which it is
-    asked to stop.
+    """Train from the newest checkpoint to the last step, or until the run is asked to stop.
 
-    Raises MachineError when the judge or the numbers give out; what was saved stays.
+    Raises MachineError when the judge, the disk or the numbers fail; saved checkpoints stay.
     """
-    await run.catch_up()
+    await run.run_missing_evaluation()
     for step in run.remaining_steps():
         await run.source.publish(run.learner.policy, step)
-        seen = await run.source.next(step)
-        run.record(step, seen)
-        learned = await run.learn(seen.samples, step)
-        run.track(step, seen, learned)
+        data = await run.source.next(step)
+        run.record(step, data)
+        learned = await run.learn(data.samples, step)
+        run.track(step, data, learned)
         if run.is_due("save", step):
             run.save(step)
         if run.is_due("evaluate", step):
             await run.evaluate(step)
-    run.save_what_is_left()
+    run.save_unsaved_steps()

@@ -25,14 +25,14 @@ from assay.evaluate.report import read_report, write_report
 from assay.judge.open import open_judge
 from assay.maths.seeds import derive
 from assay.policy.load import Policy, load_policy
-from assay.rollout.attempt import Means, Prompted, RewardFunction, ask
+from assay.rollout.attempt import PromptedTask, RewardFunction, RolloutContext, make_prompts
 from assay.rollout.pairs import read_pairs
 from assay.rollout.play import play
 from assay.trackers import Trackers, open_trackers
 from assay.trackers.rollouts import write_rollouts
 from assay.train.folder import StageFolder
 from assay.train.learner import Learner
-from assay.train.sources import DatasetSource, RolloutSource, Seen, Source
+from assay.train.sources import DatasetSource, RolloutSource, Source, StepData
 from assay.types import Metrics, Sample, Task
 
 BASE = "base"
@@ -61,9 +61,9 @@ class Run:
     folder: StageFolder
     learner: Learner
     source: Source
-    means: Means
+    context: RolloutContext
     tracker: Trackers
-    held_out: list[Prompted]
+    held_out: list[PromptedTask]
     """What it is measured on; empty without `evaluate`."""
     steps: int
     """Length of the stage."""
@@ -100,10 +100,10 @@ class Run:
             return True
         return step + 1 == self.steps or (every > 0 and (step + 1) % every == 0)
 
-    def record(self, step: int, seen: Seen) -> None:
+    def record(self, step: int, data: StepData) -> None:
         """Hand a step's rollouts to the trackers before anything is learned from them."""
-        if seen.groups:
-            self.tracker.rollouts(step + 1, seen.groups)
+        if data.groups:
+            self.tracker.rollouts(step + 1, data.groups)
 
     async def learn(self, samples: Sequence[Sample], step: int) -> Metrics:
         """Learn from the samples of a step."""
@@ -111,11 +111,11 @@ class Run:
             self.thread, self.learner.step, samples, step
         )
 
-    def track(self, step: int, seen: Seen, learned: Metrics) -> None:
+    def track(self, step: int, data: StepData, learned: Metrics) -> None:
         """Hand the numbers of a step to the trackers."""
-        self.tracker.track(step + 1, seen.metrics | learned)
+        self.tracker.track(step + 1, data.metrics | learned)
 
-    async def catch_up(self) -> None:
+    async def run_missing_evaluation(self) -> None:
         """Make the evaluation that was due before and is missing: of the untrained policy, or of
         the checkpoint.
         """
@@ -138,15 +138,15 @@ class Run:
             return
         done = step + 1
         name = self.stage.settings.stage if done else BASE
-        await self.means.engine.load(self.learner.policy, done)
+        await self.context.engine.load(self.learner.policy, done)
         found, groups = await evaluate(
-            name, self.held_out, settings, self.means, derive(seed, "evaluate")
+            name, self.held_out, settings, self.context, derive(seed, "evaluate")
         )
         write_rollouts(self.folder.path / "evaluations" / f"step_{done:06d}.parquet", done, groups)
         write_report(self.folder.run, [*read_report(self.folder.run), found])
         metrics = {"evaluate/pass@1": found.pass_at[1], "evaluate/length": found.mean_length}
         self.tracker.track(done, metrics)
-        self.folder.weigh(done, metrics)
+        self.folder.track_best(done, metrics)
         self.folder.evaluated = done
 
     def save(self, step: int) -> None:
@@ -154,7 +154,7 @@ class Run:
         self.folder.save(self.learner, step + 1, self.source.position)
         self.saved = step + 1
 
-    def save_what_is_left(self) -> None:
+    def save_unsaved_steps(self) -> None:
         """Write a checkpoint of what no step has saved: the run was asked to stop while it
         evaluated.
         """
@@ -175,7 +175,7 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
     policy = load_policy(settings.policy, stage.environment.told)
     longest = settings.evaluate.max_tokens if settings.evaluate else 0
-    held_out = ask(stage.held_out, policy.chat, longest, policy.context)
+    held_out = make_prompts(stage.held_out, policy.chat, longest, policy.context)
     async with AsyncExitStack() as closing:
         judge = await closing.enter_async_context(open_judge(settings.judge))
         separate_copy = (
@@ -190,7 +190,7 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
         sampling = Sampling(
             rollout.max_tokens, rollout.temperature, rollout.top_p, rollout.top_k, rollout.min_p
         )
-        means = Means(
+        context = RolloutContext(
             engine,
             judge,
             policy.chat,
@@ -200,7 +200,7 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
             policy.context,
             rollout.score_turns,
         )
-        source = await make_source(stage, policy, means)
+        source = await make_source(stage, policy, context)
         closing.push_async_callback(source.close)
         steps = settings.steps or max(1, round((settings.epochs or 1) * source.steps_per_epoch))
         learner = Learner(settings, stage.algorithm, policy, steps, source.temperature)
@@ -214,7 +214,7 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
         closing.callback(tracker.close)
         thread = closing.enter_context(ThreadPoolExecutor(1, "learner"))
         run = Run(
-            stage, folder, learner, source, means, tracker, held_out, steps, done, done, thread
+            stage, folder, learner, source, context, tracker, held_out, steps, done, done, thread
         )
         closing.enter_context(_stopping_on_signals(run))
         try:
@@ -223,13 +223,13 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
             raise folder.explain(error) from error
 
 
-async def make_source(stage: Stage, policy: Policy, means: Means) -> Source:
+async def make_source(stage: Stage, policy: Policy, context: RolloutContext) -> Source:
     """What the stage's algorithm learns from."""
     algorithm = stage.algorithm
     match algorithm.learns_from:
         case "dialogues":
             return DatasetSource(
-                stage.settings, [[one] for one in await play(stage.tasks, means)], policy
+                stage.settings, [[one] for one in await play(stage.tasks, context)], policy
             )
         case "pairs":
             return DatasetSource(
@@ -237,7 +237,7 @@ async def make_source(stage: Stage, policy: Policy, means: Means) -> Source:
             )
         case "rollouts":
             return RolloutSource(
-                stage.settings, stage.tasks, policy, means, algorithm.max_resamples
+                stage.settings, stage.tasks, policy, context, algorithm.max_resamples
             )
 
 

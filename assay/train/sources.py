@@ -15,9 +15,9 @@ from assay.config.sections import RunSettings
 from assay.errors import DataError
 from assay.maths.seeds import derive
 from assay.policy.load import Policy
-from assay.rollout.attempt import Means, ask
+from assay.rollout.attempt import RolloutContext, make_prompts
 from assay.rollout.group import group
-from assay.rollout.samples import describe, lags, mixed, to_samples
+from assay.rollout.samples import describe, has_zero_variance, staleness, to_samples
 from assay.rollout.stream import Stream
 from assay.types import Metrics, Rollout, Sample, Task
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StepData:
     """What a source gives for one step."""
 
     samples: list[Sample]
@@ -47,7 +47,7 @@ class Source(Protocol):
     async def publish(self, policy: Policy, step: int) -> None:
         """Learn of the policy's new weights, before step `step`."""
 
-    async def next(self, step: int) -> Seen:
+    async def next(self, step: int) -> StepData:
         """The samples of step `step` (from 0)."""
 
     @property
@@ -90,11 +90,11 @@ class DatasetSource:
     async def publish(self, policy: Policy, step: int) -> None:
         """Demonstrations do not depend on the policy."""
 
-    async def next(self, step: int) -> Seen:
+    async def next(self, step: int) -> StepData:
         """The samples of the next `dataset.batch_size` rows, each row a group of its own."""
         seed = derive(self.settings.seed, self.settings.stage, "data")
         drawn = draw(self.rows, self.settings.dataset.batch_size, step, seed)
-        return Seen(
+        return StepData(
             [
                 replace(one, group=f"{place}/{one.group}")
                 for place, row in enumerate(drawn)
@@ -122,24 +122,23 @@ class RolloutSource:
         settings: RunSettings,
         tasks: Sequence[Task],
         policy: Policy,
-        means: Means,
+        context: RolloutContext,
         max_resamples: int = 0,
     ) -> None:
         rollout = self.rollout = settings.rollout
         self.max_resamples = max_resamples
-        self.tasks = ask(tasks, policy.chat, rollout.max_tokens, policy.context)
-        self.means = means
-        self.means.writing.places = lambda: means.engine.max_concurrent
+        self.tasks = make_prompts(tasks, policy.chat, rollout.max_tokens, policy.context)
+        self.context = context
+        self.context.generation.capacity = lambda: context.engine.max_concurrent
         self.temperature = rollout.temperature
         self.steps_per_epoch = len(tasks) / rollout.tasks_per_step
         self.seed = partial(derive, settings.seed, settings.stage)
-        ahead = (
-            rollout.max_staleness * rollout.tasks_per_step
-            if rollout.prefetch_groups is None
-            else rollout.prefetch_groups
+        per_step, prefetch = rollout.tasks_per_step, rollout.prefetch_groups
+        prefetch = rollout.max_staleness * per_step if prefetch is None else prefetch
+        self.stream = Stream(
+            self._start_group, max_staleness=rollout.max_staleness, prefetch=prefetch
         )
-        self.stream = Stream(self._begin, lag=rollout.max_staleness, ahead=ahead)
-        self.syncing = 0.0
+        self.sync_seconds = 0.0
 
     @property
     def position(self) -> dict[str, Any]:
@@ -154,10 +153,10 @@ class RolloutSource:
         """Let the engine write with the policy's weights."""
         start = time.perf_counter()
         await self.stream.publish(step)
-        await self.means.engine.load(policy, step)
-        self.syncing = time.perf_counter() - start
+        await self.context.engine.load(policy, step)
+        self.sync_seconds = time.perf_counter() - start
 
-    async def next(self, step: int) -> Seen:
+    async def next(self, step: int) -> StepData:
         """`rollout.tasks_per_step` groups of rollouts.
 
         With `max_resamples`, groups of equal rewards are replaced, whole, by the next ones, at most
@@ -169,7 +168,7 @@ class RolloutSource:
         taken = await self.stream.take(wanted)
         rounds, kept = 1, taken
         while self.max_resamples:
-            kept = [group for group in taken if mixed(group.rollouts)]
+            kept = [group for group in taken if not has_zero_variance(group.rollouts)]
             if len(kept) >= wanted or rounds > self.max_resamples:
                 break
             taken += await self.stream.take(wanted - len(kept))
@@ -179,9 +178,9 @@ class RolloutSource:
             [group.rollouts for group in kept], self.rollout.max_tokens, self.rollout.turn_discount
         )
         refilled = {"rollout/rounds": float(rounds)} if self.max_resamples else {}
-        behind = lags(groups, step) if self.rollout.max_staleness else {}
+        behind = staleness(groups, step) if self.rollout.max_staleness else {}
         numbers = describe(groups) | refilled | behind | self._times(time.perf_counter() - start)
-        return Seen(samples, numbers, groups)
+        return StepData(samples, numbers, groups)
 
     async def close(self) -> None:
         """Give up what is being written."""
@@ -191,22 +190,26 @@ class RolloutSource:
         """Seconds since the last step: of writing, judging and synchronising, which may overlap,
         and of waiting.
         """
-        writing, judging = self.means.writing.take(), self.means.judging.take()
+        generation, judging = self.context.generation.reset(), self.context.judging.reset()
         dropped, self.stream.dropped = self.stream.dropped, 0
         return {
-            "time/generate": writing.busy,
+            "time/generate": generation.busy,
             "time/judge": judging.busy,
-            "time/sync": self.syncing,
+            "time/sync": self.sync_seconds,
             "time/wait": waited,
-            "engine/tokens_per_second": writing.done / writing.busy if writing.busy else 0.0,
-            "engine/occupancy": writing.used / writing.busy if writing.busy else 0.0,
-            **({"lag/dropped": float(dropped)} if self.rollout.max_staleness else {}),
-            **self.means.engine.metrics,
+            "engine/tokens_per_second": generation.count / generation.busy
+            if generation.busy
+            else 0.0,
+            "engine/occupancy": generation.occupied / generation.busy if generation.busy else 0.0,
+            **({"staleness/dropped": float(dropped)} if self.rollout.max_staleness else {}),
+            **self.context.engine.metrics,
         }
 
-    async def _begin(self, number: int) -> list[Rollout]:
-        asked = draw(self.tasks, 1, number, self.seed("tasks"))[0]
-        return await group(asked, self.rollout.group_size, self.means, self.seed("sample", number))
+    async def _start_group(self, number: int) -> list[Rollout]:
+        prompted_task = draw(self.tasks, 1, number, self.seed("tasks"))[0]
+        return await group(
+            prompted_task, self.rollout.group_size, self.context, self.seed("sample", number)
+        )
 
 
 def draw(items: Sequence[T], count: int, step: int, seed: int) -> list[T]:

@@ -23,11 +23,11 @@ from assay.policy.tiny import make_tiny
 from assay.registry import load_plugins
 from assay.tasks import load
 from assay.tasks.rows import file_rows
+from assay.train.check_settings import check_settings
 from assay.train.folder import StageFolder
 from assay.train.loop import train
 from assay.train.optimizer import with_rate
 from assay.train.run import Stage, open_run
-from assay.train.traps import look_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def prepare(settings: RunSettings, beside: Path, adapted: bool) -> Stage:
     if settings.evaluate:
         environments.require_fit(environment, held_out, settings.evaluate.tasks)
     settings = with_rate(settings, algorithm.learns_from, adapted)
-    look_out(settings, algorithm.learns_from, tasks, adapted)
+    check_settings(settings, algorithm.learns_from, tasks, adapted)
     return Stage(settings, algorithm, reward, environment, tasks, held_out)
 
 

@@ -98,7 +98,7 @@ def check_that_each_group_counts_once(folder: Path, steps: int) -> None:
     assert len(set(groups)) == len(groups) == 4 * steps
     saved = folder / GRPO / f"checkpoints/step_{steps:06d}/assay/source.json"
     position = json.loads(saved.read_text())
-    dropped = sum(row.get("lag/dropped", 0) for row in numbers(folder))
+    dropped = sum(row.get("staleness/dropped", 0) for row in numbers(folder))
     assert position["next"] == len(groups) + dropped + len(position["open"])
     assert len(position["open"]) >= 4
 
@@ -116,14 +116,14 @@ def test_a_run_with_lag_tells_of_its_time_its_engine_and_its_lag_and_is_evaluate
         for part in ("generate", "judge", "learn", "sync", "wait"):
             assert row[f"time/{part}"] >= 0
         assert 0 <= row["engine/occupancy"] <= 32 / 512, "2 x 4 groups of 4 at most"
-        shares = {name: row[name] for name in ("lag/0", "lag/1") if name in row}
+        shares = {name: row[name] for name in ("staleness/0", "staleness/1") if name in row}
         assert sum(shares.values()) == pytest.approx(1)
-        assert row["lag/mean"] == pytest.approx(shares.get("lag/1", 0.0))
-        assert row["lag/max"] == ("lag/1" in shares)
-    assert rows[0]["lag/mean"] == 0
+        assert row["staleness/mean"] == pytest.approx(shares.get("staleness/1", 0.0))
+        assert row["staleness/max"] == ("staleness/1" in shares)
+    assert rows[0]["staleness/mean"] == 0
     assert rows[0]["engine/tokens_per_second"] > 0
     assert rows[0]["engine/occupancy"] > 0
-    assert max(row["lag/mean"] for row in rows) > 0
+    assert max(row["staleness/mean"] for row in rows) > 0
     check_that_each_group_counts_once(tmp_path, 6)
 
 

@@ -20,7 +20,7 @@ from assay.engines.base import Sampling
 from assay.environments.python_tool import told as tells
 from assay.judge import Judge
 from assay.judge.processes import is_stopped
-from assay.rollout.attempt import Means, Prompted, attempt
+from assay.rollout.attempt import PromptedTask, RolloutContext, attempt
 from assay.tasks import load
 from assay.types import Call, Check, Exchange, Rollout, Task, Turn, Verdict
 from tests.judge.jobs import ADD, RIGHT
@@ -78,8 +78,8 @@ def told(
             engine = ScriptedEngine(script, lambda text: [ord(letter) for letter in text])
             talk = environments.build({"name": "python_tool"} | settings)
             reward, sampling = rewards.build({"tests": {}}), Sampling(1000)
-            means = Means(engine, judge, Plain(), talk, reward, sampling)  # type: ignore[arg-type]
-            return await attempt(Prompted(ADD, (1,)), means, seed=0)
+            context = RolloutContext(engine, judge, Plain(), talk, reward, sampling)  # type: ignore[arg-type]
+            return await attempt(PromptedTask(ADD, (1,)), context, seed=0)
 
     return asyncio.run(run()), stops
 

@@ -14,7 +14,7 @@ from assay import environments, rewards
 from assay.engines.base import GenerationRequest, Sampling
 from assay.judge import Judge
 from assay.policy.chat import Chat
-from assay.rollout.attempt import Means, ask, attempt
+from assay.rollout.attempt import RolloutContext, attempt, make_prompts
 from assay.types import Check, Rollout, Task
 from tests.policies import tiny_policy
 from tests.scripted import ScriptedEngine
@@ -50,13 +50,13 @@ class Writer(ScriptedEngine):
         return await super().generate(request, sampling)
 
 
-def means(
+def context(
     writer: Any, judge: Any, chat: Chat, environment: dict[str, Any], **changes: Any
-) -> Means:
+) -> RolloutContext:
     terms = changes.pop("rewards", {"tests": {}})
     given: dict[str, Any] = {"sampling": Sampling(200), **changes}
     built = environments.build(environment)
-    return Means(
+    return RolloutContext(
         writer, judge, replace(chat, told=built.told), built, rewards.build(terms), **given
     )
 
@@ -73,8 +73,8 @@ def talk(
 
     async def run() -> Rollout:
         async with Judge(stop_early=False) as judge:
-            using = means(writer, judge, chat, environment, **changes)
-            (asked,) = ask([task], using.chat, 1, None)
+            using = context(writer, judge, chat, environment, **changes)
+            (asked,) = make_prompts([task], using.chat, 1, None)
             return await attempt(asked, using, seed=3)
 
     return asyncio.run(run()), writer.requests

@@ -14,7 +14,7 @@ from assay import environments, rewards
 from assay.engines.base import GenerationRequest, Sampling
 from assay.errors import SettingsError
 from assay.judge import Judge
-from assay.rollout.attempt import Means, Prompted, RewardFunction
+from assay.rollout.attempt import PromptedTask, RewardFunction, RolloutContext
 from assay.rollout.group import collect
 from assay.rollout.samples import describe, to_samples
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
@@ -33,7 +33,7 @@ PROMPTS = {(1, 2): 0, (3,): 1}
 
 def gather(
     script: Callable[[GenerationRequest, int], str], reward: RewardFunction,
-    asked: list[Prompted] | None = None
+    asked: list[PromptedTask] | None = None
 ) -> list[list[Rollout]]:  # fmt: skip
     """Two rollouts of each task."""
 
@@ -42,9 +42,9 @@ def gather(
         await engine.load(None, 5)
         async with Judge(stop_early=False) as judge:
             talk = environments.build({"name": "single_turn"})
-            means = Means(engine, judge, None, talk, reward, Sampling(1000))  # type: ignore[arg-type]
+            context = RolloutContext(engine, judge, None, talk, reward, Sampling(1000))  # type: ignore[arg-type]
             return await collect(
-                asked or [Prompted(ADD, (1, 2)), Prompted(NEG, (3,))], 2, means, seed=0
+                asked or [PromptedTask(ADD, (1, 2)), PromptedTask(NEG, (3,))], 2, context, seed=0
             )
 
     return asyncio.run(run())
@@ -101,7 +101,7 @@ def test_what_the_machine_failed_is_counted_and_left_out_of_every_mean() -> None
             "rollout/failed": 1.0, "reward/tests": 0.25, "reward/mean": 0.25,
             "reward/pass_rate": 0.25,
             "rollout/length": (4 + 10 + 4 + 4) / 4, "rollout/truncated": 0.25,
-            "rollout/groups_used": 0.5,
+            "rollout/zero_variance_groups": 0.5,
             "verdict/pass": 0.25, "verdict/wrong": 0.75,
         }
     )  # fmt: skip

@@ -27,9 +27,9 @@ def test_overlapping_work_is_busy_once_and_more_than_fits_does_not_count_as_in_u
                 clock[0] = 108.0
         clock[0] = 109.0  # 1 from 108 to 109
     clock[0] = 119.0
-    taken = two.take()
+    taken = two.reset()
     assert taken.busy == 8.0
-    assert taken.used == 2 * 0.5 + 1 * 1.0 + 4 * 1.0 + 1 * 0.5
+    assert taken.occupied == 2 * 0.5 + 1 * 1.0 + 4 * 1.0 + 1 * 0.5
 
 
 def test_what_is_taken_begins_anew_and_what_is_under_way_counts_on_both_sides(
@@ -38,12 +38,12 @@ def test_what_is_taken_begins_anew_and_what_is_under_way_counts_on_both_sides(
     one = Meter(since=100.0)
     with one:
         clock[0] = 103.0
-        one.done += 7
-        first = one.take()
+        one.count += 7
+        first = one.reset()
         clock[0] = 104.0
-    second = one.take()
-    assert (first.busy, first.done) == (3.0, 7)
-    assert (second.busy, second.done) == (1.0, 0)
+    second = one.reset()
+    assert (first.busy, first.count) == (3.0, 7)
+    assert (second.busy, second.count) == (1.0, 0)
 
 
 def test_what_fails_is_no_longer_under_way(clock: list[float]) -> None:
@@ -57,4 +57,4 @@ def test_what_fails_is_no_longer_under_way(clock: list[float]) -> None:
     with pytest.raises(ValueError, match="x"):
         fail()
     clock[0] = 110.0
-    assert (one.take().busy, one.under_way) == (2.0, 0)
+    assert (one.reset().busy, one.running) == (2.0, 0)

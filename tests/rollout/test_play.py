@@ -18,7 +18,7 @@ from assay.rollout.play import play
 from assay.types import Sample, Task
 from tests.policies import TASKS
 from tests.policy.test_chat import chat_of
-from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, means, plain
+from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, context, plain
 
 TOLD = "# That fails: f(1, 2) gives -1, not 3\n"
 
@@ -44,7 +44,7 @@ def played(
     async def run() -> list[Sample]:
         async with Judge(stop_early=False) as judge:
             return await play(
-                [task], means(None, judge, chat or plain(), {"name": name}, **changes)
+                [task], context(None, judge, chat or plain(), {"name": name}, **changes)
             )
 
     return asyncio.run(run())
@@ -86,14 +86,14 @@ def test_a_script_of_several_replies_is_learned_whole_and_a_stop_string_ends_one
 
 def test_what_has_no_room_for_the_right_answer_teaches_nothing() -> None:
     (whole,) = played(WRONG)
-    assert len(played(WRONG, context=len(whole.tokens))) == 1
-    assert played(WRONG, context=len(whole.tokens) - 1) == []
+    assert len(played(WRONG, context_length=len(whole.tokens))) == 1
+    assert played(WRONG, context_length=len(whole.tokens) - 1) == []
 
 
 def test_what_the_machine_fails_is_left_out_and_told(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert played(RIGHT, WRONG, task=replace(ADD, setup="1 / 0")) == []
-    assert "2 of 2 demonstrations were lost to the machine" in caplog.text
+    assert "the machine failed 2 of 2 demonstrations" in caplog.text
 
 
 def test_a_model_that_chats_is_told_in_messages(tmp_path: Path) -> None:

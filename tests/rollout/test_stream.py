@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from assay.rollout.stream import Group, Stream
+from assay.rollout.stream import FinishedGroup, Stream
 from assay.types import Rollout
 
 
@@ -34,11 +34,11 @@ class Writing:
             raise
         return []
 
-    def stream(self, *, lag: int, ahead: int) -> Stream:
-        return Stream(self.begin, lag=lag, ahead=ahead)
+    def stream(self, *, max_staleness: int, prefetch: int) -> Stream:
+        return Stream(self.begin, max_staleness=max_staleness, prefetch=prefetch)
 
 
-def numbers(groups: list[Group]) -> list[int]:
+def numbers(groups: list[FinishedGroup]) -> list[int]:
     return [group.number for group in groups]
 
 
@@ -62,7 +62,7 @@ async def idle() -> None:
 def test_without_lag_a_step_takes_exactly_what_it_began_in_order_however_they_end() -> None:
     async def test() -> None:
         writing = Writing(0, 3)
-        stream = writing.stream(lag=0, ahead=0)
+        stream = writing.stream(max_staleness=0, prefetch=0)
         for step in range(2):
             await stream.publish(step)
             taking = asyncio.create_task(stream.take(3))
@@ -71,7 +71,7 @@ def test_without_lag_a_step_takes_exactly_what_it_began_in_order_however_they_en
             assert not taking.done()
             writing.gates[3 * step].set()
             taken = await taking
-            assert [(group.number, group.begun) for group in taken] == [
+            assert [(group.number, group.start_version) for group in taken] == [
                 (3 * step + n, step) for n in range(3)
             ]
             assert stream.position == {"next": 3 * step + 3, "open": []}
@@ -82,7 +82,7 @@ def test_without_lag_a_step_takes_exactly_what_it_began_in_order_however_they_en
 def test_no_more_groups_are_begun_than_a_step_takes_and_may_be_ahead() -> None:
     async def test() -> None:
         writing = Writing()
-        stream = writing.stream(lag=2, ahead=3)
+        stream = writing.stream(max_staleness=2, prefetch=3)
         for step in range(5):
             await stream.publish(step)
             assert numbers(await stream.take(2)) == [2 * step, 2 * step + 1]
@@ -97,7 +97,7 @@ def test_groups_older_than_the_lag_are_cancelled_or_dropped_and_counted_and_neve
 ):
     async def test() -> None:
         writing = Writing(0, 1, 2, 3)
-        stream = writing.stream(lag=1, ahead=1)
+        stream = writing.stream(max_staleness=1, prefetch=1)
         taking = asyncio.create_task(stream.take(2))
         await idle()
         writing.gates[1].set()
@@ -119,7 +119,7 @@ def test_groups_older_than_the_lag_are_cancelled_or_dropped_and_counted_and_neve
         await stream.publish(4)
         assert (stream.dropped, writing.cancelled) == (3, [0]), "what had ended is dropped as well"
         taken = await stream.take(2)
-        assert [(group.number, group.begun) for group in taken] == [(7, 4), (8, 4)]
+        assert [(group.number, group.start_version) for group in taken] == [(7, 4), (8, 4)]
         await stream.close()
 
     run(test())
@@ -128,12 +128,12 @@ def test_groups_older_than_the_lag_are_cancelled_or_dropped_and_counted_and_neve
 def test_a_straggler_is_carried_on_into_the_next_step() -> None:
     async def test() -> None:
         writing = Writing(1)
-        stream = writing.stream(lag=1, ahead=1)
+        stream = writing.stream(max_staleness=1, prefetch=1)
         assert numbers(await stream.take(2)) == [0, 2]
         await stream.publish(1)
         writing.gates[1].set()
         taken = await stream.take(2)
-        assert [(group.number, group.begun) for group in taken] == [(1, 0), (3, 1)]
+        assert [(group.number, group.start_version) for group in taken] == [(1, 0), (3, 1)]
         await stream.close()
 
     run(test())
@@ -142,10 +142,10 @@ def test_a_straggler_is_carried_on_into_the_next_step() -> None:
 def test_of_what_has_ended_the_oldest_is_taken_first() -> None:
     async def test() -> None:
         writing = Writing(0)
-        stream = writing.stream(lag=1, ahead=3)
+        stream = writing.stream(max_staleness=1, prefetch=3)
         assert numbers(await stream.take(1)) == [1]
         await idle()
-        stream._gather()  # 2 and 3 have ended, and 0 ends after them
+        stream._collect()  # 2 and 3 have ended, and 0 ends after them
         writing.gates[0].set()
         await idle()
         await stream.publish(1)
@@ -164,7 +164,7 @@ def test_what_a_group_raises_is_raised_by_take_and_closing_ends_the_others() -> 
                 raise ValueError("no words")
             return await writing.begin(number)
 
-        stream = Stream(begin, lag=1, ahead=3)
+        stream = Stream(begin, max_staleness=1, prefetch=3)
         with pytest.raises(ValueError, match="no words"):
             await stream.take(2)
         await stream.close()
@@ -185,7 +185,7 @@ def test_what_a_group_raised_while_the_policy_learned_is_raised_even_if_the_grou
                 raise ValueError("no words")
             return []
 
-        stream = Stream(begin, lag=1, ahead=1)
+        stream = Stream(begin, max_staleness=1, prefetch=1)
         await stream.take(1)
         writing.gates[1].set()
         await idle()
@@ -196,20 +196,20 @@ def test_what_a_group_raised_while_the_policy_learned_is_raised_even_if_the_grou
     run(test())
 
 
-@pytest.mark.parametrize(("lag", "ahead"), [(0, 0), (1, 3), (2, 6)])
+@pytest.mark.parametrize(("max_staleness", "prefetch"), [(0, 0), (1, 3), (2, 6)])
 def test_a_stream_that_is_cut_off_anywhere_goes_on_without_losing_or_repeating_a_group(
-    lag: int, ahead: int
+    max_staleness: int, prefetch: int
 ) -> None:
     async def test() -> None:
         position: Any = {"next": 0, "open": []}
         taken: list[int] = []
         for step in range(6):
             writing = Writing(*(number for number in range(100) if number % 7 == step))
-            stream = writing.stream(lag=lag, ahead=ahead)
+            stream = writing.stream(max_staleness=max_staleness, prefetch=prefetch)
             stream.resume(**json.loads(json.dumps(position)))
             await stream.publish(step)
             for gate in writing.slow:
-                if not ahead:
+                if not prefetch:
                     writing.gates[gate].set()
             taken += numbers(await stream.take(3))
             position = stream.position
@@ -217,7 +217,7 @@ def test_a_stream_that_is_cut_off_anywhere_goes_on_without_losing_or_repeating_a
             await stream.close()
         assert len(set(taken)) == 18
         assert sorted([*taken, *position["open"]]) == list(range(position["next"]))
-        assert position["next"] == 18 + ahead
+        assert position["next"] == 18 + prefetch
 
     run(test())
 
@@ -225,7 +225,7 @@ def test_a_stream_that_is_cut_off_anywhere_goes_on_without_losing_or_repeating_a
 def test_what_was_open_is_begun_again_first_of_all() -> None:
     async def test() -> None:
         writing = Writing()
-        stream = writing.stream(lag=1, ahead=2)
+        stream = writing.stream(max_staleness=1, prefetch=2)
         stream.resume(next=9, open=[4, 7])
         assert stream.position == {"next": 9, "open": [4, 7]}
         assert numbers(await stream.take(1)) == [4]

@@ -42,10 +42,10 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
     folder, learner = make(tmp_path, keep=1, best=PASS)
     for step, rate in enumerate((0.5, 0.4, 0.5), start=1):
         folder.save(learner, step, {})
-        folder.weigh(step, {PASS: rate})
+        folder.track_best(step, {PASS: rate})
     assert kept(folder) == ["step_000001", "step_000003"], "the first of equals is the best"
     assert folder.best() == folder.checkpoints / "step_000001"
-    folder.weigh(3, {PASS: 0.6})
+    folder.track_best(3, {PASS: 0.6})
     folder.save(learner, 4, {})
     assert kept(folder) == ["step_000003", "step_000004"]
     assert json.loads((folder.path / "best.json").read_text()) == {"step": 3, PASS: 0.6}
@@ -53,11 +53,11 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
 
 def test_without_a_checkpoint_or_without_being_asked_nothing_is_the_best(tmp_path: Path) -> None:
     folder, learner = make(tmp_path, keep=1, best=PASS)
-    folder.weigh(1, {PASS: 0.9})
+    folder.track_best(1, {PASS: 0.9})
     assert folder.best() is None
     plain, learner = make(tmp_path)
     plain.save(learner, 1, {})
-    plain.weigh(1, {PASS: 0.9})
+    plain.track_best(1, {PASS: 0.9})
     assert plain.best() is None
 
 

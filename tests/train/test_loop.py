@@ -13,7 +13,7 @@ import pytest
 
 from assay.train.loop import train
 from assay.train.run import Run, _stopping_on_signals
-from assay.train.sources import Seen
+from assay.train.sources import StepData
 from tests.policies import run_settings
 
 
@@ -39,8 +39,8 @@ class Interrupted(Run):
         """Nobody looks."""
 
 
-async def nothing(*_: object) -> Seen:
-    return Seen([])
+async def nothing(*_: object) -> StepData:
+    return StepData([])
 
 
 @pytest.mark.parametrize(("every", "at", "kept"), [(0, 2, [2]), (1, 2, [1, 2]), (0, 99, [4])])

@@ -16,9 +16,9 @@ from assay.engines.base import GenerationRequest, Sampling
 from assay.errors import DataError
 from assay.judge import Judge
 from assay.policy.load import Policy
-from assay.rollout.attempt import Means, ask
+from assay.rollout.attempt import RolloutContext, make_prompts
 from assay.rollout.pairs import read_pairs
-from assay.train.sources import DatasetSource, RolloutSource, Seen, draw
+from assay.train.sources import DatasetSource, RolloutSource, StepData, draw
 from assay.types import Check, Task
 from tests.policies import TASKS, run_settings, tiny_policy
 from tests.scripted import ScriptedEngine
@@ -71,14 +71,14 @@ def test_what_does_not_fit_into_the_models_context_is_refused_by_name(tmp_path: 
         DataError, match=r"row of task 't/3' to learn from has \d+ tokens .* context of 256"
     ):
         demonstrations(policy, [*TASKS[:3], long])
-    assert len(ask(TASKS, policy.chat, 200, policy.context)) == len(TASKS)
+    assert len(make_prompts(TASKS, policy.chat, 200, policy.context)) == len(TASKS)
     with pytest.raises(DataError, match=r"max_tokens = 250 .* context of 256"):
-        ask(TASKS, policy.chat, 250, policy.context)
+        make_prompts(TASKS, policy.chat, 250, policy.context)
 
 
 def rolled(
     policy: Policy, answers: Iterator[tuple[str, str]], tasks_per_step: int, max_resamples: int
-) -> Seen:
+) -> StepData:
     """A step whose groups of two are written by `answers`, one after another, and judged."""
 
     def script(request: GenerationRequest, member: int) -> str:
@@ -87,7 +87,7 @@ def rolled(
             group.extend(next(answers))
         return group[member % 2]
 
-    async def run() -> Seen:
+    async def run() -> StepData:
         async with Judge() as judge:
             engine = ScriptedEngine(script, lambda text: [ord(letter) for letter in text])
             settings = run_settings(
@@ -95,8 +95,10 @@ def rolled(
             )
             reward = rewards.build({"tests": {}})
             sampling, talk = Sampling(60), environments.build({"name": "single_turn"})
-            means = Means(engine, judge, policy.chat, talk, reward, sampling, policy.context)
-            return await RolloutSource(settings, ANY, policy, means, max_resamples).next(0)
+            context = RolloutContext(
+                engine, judge, policy.chat, talk, reward, sampling, policy.context
+            )
+            return await RolloutSource(settings, ANY, policy, context, max_resamples).next(0)
 
     group: list[str] = []
     return asyncio.run(run())

@@ -17,17 +17,19 @@ from assay.types import Sample, Task
 log = logging.getLogger(__name__)
 
 
-def look_out(settings: RunSettings, learns_from: str, tasks: Sequence[Task], adapted: bool) -> None:
+def check_settings(
+    settings: RunSettings, learns_from: str, tasks: Sequence[Task], adapted: bool
+) -> None:
     """Look for traps before anything runs: warns, or raises SettingsError where nothing could be
     learned.
     """
-    for reason in _hopeless(settings, learns_from):
+    for reason in _errors(settings, learns_from):
         raise SettingsError(f"stage {settings.stage!r}: {reason}")
-    for reason in _doubtful(settings, learns_from, tasks, adapted):
+    for reason in _warnings(settings, learns_from, tasks, adapted):
         log.warning("stage %r: %s", settings.stage, reason)
 
 
-def _hopeless(settings: RunSettings, learns_from: str) -> Iterator[str]:
+def _errors(settings: RunSettings, learns_from: str) -> Iterator[str]:
     rollout = settings.rollout
     if learns_from == "rollouts":
         if not _rewards_can_teach(settings):
@@ -44,7 +46,7 @@ def _hopeless(settings: RunSettings, learns_from: str) -> Iterator[str]:
             )
 
 
-def _doubtful(
+def _warnings(
     settings: RunSettings, learns_from: str, tasks: Sequence[Task], adapted: bool
 ) -> Iterator[str]:
     rate, batch, per_step = (

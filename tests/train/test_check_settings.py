@@ -13,8 +13,8 @@ from assay.algorithms import algorithms
 from assay.config.load import load_plan
 from assay.errors import SettingsError
 from assay.policy.load import is_adapted
+from assay.train.check_settings import check_settings
 from assay.train.stages import run_plan
-from assay.train.traps import look_out
 from tests.policies import TASKS, checkpoint, run_settings
 
 SOUND: dict[str, Any] = {
@@ -28,7 +28,7 @@ HELD_OUT = {"tasks": "drills:test"}
 def look(**changes: Any) -> None:
     settings = run_settings(**SOUND | changes)
     learns_from = algorithms[settings.algorithm["name"]].build(settings.algorithm).learns_from
-    look_out(settings, learns_from, TASKS, is_adapted(settings.policy))
+    check_settings(settings, learns_from, TASKS, is_adapted(settings.policy))
 
 
 def test_sound_settings_pass_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
