@@ -15,7 +15,7 @@ from typing import Any
 from rich.table import Table
 
 from assay.sandbox.cores import cores
-from assay.sandbox.probe import Isolation, probe
+from assay.sandbox.isolation import Isolation, probe_isolation
 
 PACKAGES = ("assay", "torch", "transformers", "peft", "datasets", "vllm")
 TOOLS = ("iverilog", "yosys", "g++", "node", "java", "go", "rustc", "nvidia-smi")
@@ -44,7 +44,7 @@ class Report:
 def report() -> Report:
     """Examine the machine; takes well under a second."""
     return Report(
-        isolation=probe(),
+        isolation=probe_isolation(),
         python=platform.python_version(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         cores=cores(),

@@ -20,8 +20,8 @@ import tempfile
 from pathlib import Path
 
 INSTRUMENTED = ("assay.judge.codec", "assay.judge.numpy_values", "assay.judge.proxy",
-    "assay.judge.boundary",
-                "assay.judge.channel", "assay.judge.worker")  # fmt: skip
+    "assay.judge.protocol",
+                "assay.judge.buffered_socket", "assay.judge.worker")  # fmt: skip
 WORDS = ('"value"', '"raised"', '"function"', '"absent"', "null", "true", "[]", "!", "\\x0a")
 """What a fuzzer would take long to guess; the codec's tags come with them."""
 

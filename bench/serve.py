@@ -39,7 +39,7 @@ MIX = {
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class QueuedJob:
     """One request, and what must come of it."""
 
     path: str
@@ -60,7 +60,7 @@ class Load:
     """Answers that were not the right ones."""
 
 
-def request_of(kind: str, number: int) -> Request:
+def request_of(kind: str, number: int) -> QueuedJob:
     """A request of a kind; the number keeps the judge from knowing the program already."""
     if kind in ("right", "slow", "gone"):
         return judged(f"def double(x): return x + x  # {number}", '"verdict": "pass"')
@@ -70,18 +70,22 @@ def request_of(kind: str, number: int) -> Request:
         return judged(f"def double(x): {number} / 0", '"verdict": "error"')
     if kind == "prints":
         body = {"code": f"print(input() * 2, {number})", "language": "python", "stdin": "ab"}
-        return Request("/run_code", json.dumps(body).encode(), 200, f'"stdout": "abab {number}\\n"')
+        return QueuedJob(
+            "/run_code", json.dumps(body).encode(), 200, f'"stdout": "abab {number}\\n"'
+        )
     if kind == "malformed":
-        return Request("/judge", b'{"program": "def' + b"x" * (number % 2000), 400, "no valid JSON")
+        return QueuedJob(
+            "/judge", b'{"program": "def' + b"x" * (number % 2000), 400, "no valid JSON"
+        )
     if kind == "fields":
-        return Request(
+        return QueuedJob(
             "/judge", json.dumps({"program": number, **DOUBLE}).encode(), 422, "make it a string"
         )
-    return Request("/judge", b" " * int((BODY_MB + 0.1) * 2**20), 413, "larger than")
+    return QueuedJob("/judge", b" " * int((BODY_MB + 0.1) * 2**20), 413, "larger than")
 
 
-def judged(program: str, said: str) -> Request:
-    return Request("/judge", json.dumps({"task": DOUBLE, "program": program}).encode(), 200, said)
+def judged(program: str, said: str) -> QueuedJob:
+    return QueuedJob("/judge", json.dumps({"task": DOUBLE, "program": program}).encode(), 200, said)
 
 
 async def client(port: int, kinds: list[tuple[int, str]], load: Load) -> None:
@@ -112,7 +116,7 @@ async def client(port: int, kinds: list[tuple[int, str]], load: Load) -> None:
         writer.close()
 
 
-async def send(writer: asyncio.StreamWriter, request: Request, kind: str) -> None:
+async def send(writer: asyncio.StreamWriter, request: QueuedJob, kind: str) -> None:
     head = f"POST {request.path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
     data = head.encode() + f"Content-Length: {len(request.body)}\r\n\r\n".encode() + request.body
     step = max(1, len(data) // 5) if kind == "slow" else len(data)

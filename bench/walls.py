@@ -20,12 +20,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from assay.judge import Job, Judge, client
-from assay.judge.zygote import PLAIN
+from assay.judge import Job, Judge, judge
+from assay.judge.warmup import PLAIN
 from assay.sandbox import cgroups, kernel, walls
-from assay.sandbox.allowed import allowed
+from assay.sandbox.access import access_rules
+from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import MIB, Limits
-from assay.sandbox.probe import probe
 from assay.types import Check, Task
 
 FORKS = 20
@@ -41,8 +41,8 @@ FAMILIES = {
 
 def leaf_steps() -> dict[str, Callable[[], None]]:
     """What a fork may do before it ends, each more than the one before."""
-    leaf = walls.LeafWalls(Limits(), cpu_seconds=6, memory_mb=512)
-    limits_only = walls.LeafWalls(Limits(), cpu_seconds=6, memory_mb=512)
+    leaf = walls.ProcessWalls(Limits(), cpu_seconds=6, memory_mb=512)
+    limits_only = walls.ProcessWalls(Limits(), cpu_seconds=6, memory_mb=512)
     limits_only.filter.load = lambda: None  # type: ignore[method-assign]
 
     def bare() -> None:
@@ -81,7 +81,7 @@ def measured(required: list[str]) -> tuple[float, dict[str, list[float]]]:
     child = os.fork()
     if child == 0:
         try:
-            steps, reach = leaf_steps(), allowed(0)
+            steps, reach = leaf_steps(), access_rules(0)
             begun = time.perf_counter()
             walls.enclose_family(reach, required)
             once = (time.perf_counter() - begun) * 1000
@@ -152,7 +152,7 @@ async def first_verdict() -> float:
 
 def starts(rounds: int) -> None:
     """From nothing to the first verdict, with and without the walls that a zygote puts up once."""
-    found = probe()
+    found = probe_isolation()
     without = tuple(wall for wall in found.walls if wall not in ("namespaces", "user", "group"))
     kinds = {
         "with all walls": found,
@@ -161,7 +161,7 @@ def starts(rounds: int) -> None:
     times: dict[str, list[float]] = {name: [] for name in kinds}
     for _ in range(rounds):
         for name, isolation in kinds.items():
-            vars(client)["probe"] = partial(replace, isolation)
+            vars(judge)["probe_isolation"] = partial(replace, isolation)
             times[name].append(asyncio.run(first_verdict()))
     print("\nms, from nothing to the first verdict of a judge of one slot:")
     for name, values in times.items():
@@ -172,10 +172,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
-    possible = probe().walls
+    possible = probe_isolation().walls
     for name in (*PLAIN, "assay.judge.candidate", "assay.judge.worker"):
         importlib.import_module(name)
-    print(f"tier {probe().tier}; {rounds * FORKS} forks of each kind\n", flush=True)
+    print(f"tier {probe_isolation().tier}; {rounds * FORKS} forks of each kind\n", flush=True)
     forks(rounds, possible)
     if "group" in possible:
         groups(rounds)

@@ -12,7 +12,7 @@ from assay.check.attacks import RAISE, aimed, attacks_on, lazy_on
 from assay.check.findings import Finding, Flaw
 from assay.errors import DataError
 from assay.judge import Job, Judge
-from assay.judge.client import AHEAD
+from assay.judge.judge import JOBS_PER_SLOT
 from assay.sandbox.limits import Limits
 from assay.types import Execution, Task, Verdict
 
@@ -52,7 +52,7 @@ class Bench:
 
         async def all_of_them() -> None:
             async with Judge(self.limits, self.slots, stop_early, self.allow_weak) as judge:
-                gate = asyncio.Semaphore(AHEAD * judge.slots)
+                gate = asyncio.Semaphore(JOBS_PER_SLOT * judge.slots)
                 await asyncio.gather(*(one(judge, gate, *program) for program in named))
 
         async def one(

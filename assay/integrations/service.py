@@ -28,8 +28,8 @@ from assay.integrations import wire
 from assay.integrations.metrics import Metrics
 from assay.judge import Job, Judge
 from assay.judge.codec import CodecError
+from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import MIB
-from assay.sandbox.probe import probe
 from assay.types import Execution, Verdict
 
 T = TypeVar("T")
@@ -117,7 +117,12 @@ class Service:
     async def health(self, request: Request) -> Response:
         """Whether it can judge, and what it has to do."""
         broken = self.judge.broken
-        state = {"ok": not broken, "tier": probe().tier, "slots": self.judge.slots, **self.load()}
+        state = {
+            "ok": not broken,
+            "tier": probe_isolation().tier,
+            "slots": self.judge.slots,
+            **self.load(),
+        }
         return answer(state | ({"error": broken} if broken else {}), 503 if broken else 200)
 
     async def show_metrics(self, request: Request) -> Response:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from assay.judge.client import Job, Judge, judge_all
+    from assay.judge.judge import Job, Judge, judge_all
 
 __all__ = ["Job", "Judge", "judge_all"]
 
@@ -17,6 +17,6 @@ __all__ = ["Job", "Judge", "judge_all"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from assay.judge import client
+    from assay.judge import judge
 
-    return getattr(client, name)
+    return getattr(judge, name)

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import assay
-from assay.judge.line import execution_of
+from assay.judge.supervisor_client import execution_of
 from assay.types import Execution
 
 log = logging.getLogger(__name__)

@@ -16,10 +16,18 @@ from functools import partial
 from typing import Any, cast
 
 from assay.judge import script
-from assay.judge.boundary import MIB, OTHER, REFUSED, START, TRACELESS, ClosedError, Wire
 from assay.judge.codec import Json, Packer, TooLargeError, Unpacker, dumps, is_iterator, loads
 from assay.judge.exceptions import exception, raised, shown
-from assay.judge.purity import leaves_no_trace
+from assay.judge.protocol import (
+    MIB,
+    NOT_REUSABLE,
+    REFUSED,
+    REUSABLE,
+    START,
+    ClosedError,
+    FramedSocket,
+)
+from assay.judge.reuse import is_reusable
 from assay.sandbox.zygote import ROLE_FD
 
 MODULE = "candidate"
@@ -37,10 +45,10 @@ def main() -> None:
             _, streams, _, _ = socket.recv_fds(stream, len(START), 2)
             script.serve(stream, *streams)
         else:
-            serve(Wire(stream, REQUEST_MB * MIB))
+            serve(FramedSocket(stream, REQUEST_MB * MIB))
 
 
-def serve(wire: Wire) -> None:
+def serve(wire: FramedSocket) -> None:
     """Answer requests one by one; every reply carries its request's number. Ends with
     ClosedError.
     """
@@ -73,7 +81,7 @@ class Candidate:
     before.
     """
 
-    def __init__(self, wire: Wire, used: bool = False) -> None:
+    def __init__(self, wire: FramedSocket, used: bool = False) -> None:
         self.wire = wire
         self.used = used
         self.module = types.ModuleType(MODULE)
@@ -127,16 +135,16 @@ class Candidate:
         try:
             code = compile(program, "<program>", "exec", dont_inherit=True)
         except Exception as error:  # noqa: BLE001  the compiler raises half a dozen kinds
-            self.wire.mark(TRACELESS)
+            self.wire.mark(REUSABLE)
             return ["syntax", f"{type(error).__name__}: {shown(error)}"]
         try:
-            traceless = not (handles or callbacks) and leaves_no_trace(code)
+            reusable = not (handles or callbacks) and is_reusable(code)
         except Exception:  # noqa: BLE001  whatever becomes of the question, the answer is then no
-            traceless = False
-        if self.used and not traceless:
+            reusable = False
+        if self.used and not reusable:
             self.wire.mark(REFUSED)
             return ["refused"]
-        self.wire.mark(TRACELESS if traceless else OTHER)
+        self.wire.mark(REUSABLE if reusable else NOT_REUSABLE)
         sys.modules[MODULE] = self.module
         exec(code, self.module.__dict__)
         return ["value", hasattr(self.module, entry_point)]

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from assay.errors import RolloutLostError
-from assay.judge.breaker import Breaker
-from assay.judge.line import Line
-from assay.judge.orders import INTERPRETER, SESSION, Order
+from assay.judge.circuit_breaker import CircuitBreaker
+from assay.judge.supervisor_client import SupervisorClient
 from assay.judge.verdict import KILLED
+from assay.judge.wire_job import INTERPRETER, SESSION, WireJob
 
 STAYS = ("done", "error")
 """Ends of a block after which the state is still there."""
@@ -40,8 +40,8 @@ class Interpreter:
     the machine ends it, the blocks before are run again in a new one, which must print the same.
     """
 
-    def __init__(self, line: Line, breaker: Breaker) -> None:
-        self._line = line
+    def __init__(self, line: SupervisorClient, breaker: CircuitBreaker) -> None:
+        self._supervisor = line
         self._breaker = breaker
         self._session = 0
         self._past: list[tuple[str, Observation]] = []
@@ -97,7 +97,7 @@ class Interpreter:
     async def _sent(self, code: str) -> Observation:
         payload = SESSION.pack(self._session) + code.encode("utf-8", "replace")
         try:
-            frame = await self._line.sent(Order(payload, zygote=INTERPRETER))
+            frame = await self._supervisor.sent(WireJob(payload, zygote=INTERPRETER))
         except asyncio.CancelledError:
             self._leave()
             raise
@@ -109,7 +109,7 @@ class Interpreter:
     def _leave(self) -> None:
         """Have the interpreter ended, if there is one."""
         if self._session:
-            self._line.drop(self._session)
+            self._supervisor.drop(self._session)
         self._session = 0
 
 

@@ -11,19 +11,19 @@ import select
 import signal
 from dataclasses import dataclass
 
-from assay.judge.channel import Channel
-from assay.judge.orders import Order
-from assay.judge.verdict import Evidence
+from assay.judge.buffered_socket import BufferedSocket
+from assay.judge.verdict import RunRecord
+from assay.judge.wire_job import WireJob
 from assay.sandbox import kernel
 
-LEAF_JOBS, LEAF_CPU_SECONDS, LEAF_MEMORY_MB = 100, 1.0, 64
+CANDIDATE_JOBS, CANDIDATE_CPU_SECONDS, CANDIDATE_MEMORY_MB = 100, 1.0, 64
 """What a leaf may have done and used to be given another program: its limits are those of a
 process."""
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 @dataclass(slots=True)
-class Leaf:
+class CandidateProcess:
     """A candidate's process that waits for a program."""
 
     pid: int
@@ -52,7 +52,7 @@ class Leaf:
         poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(patience * 1000))
 
-    def settles(self, seen: Evidence) -> bool:
+    def settles(self, seen: RunRecord) -> bool:
         """Whether another program may be run here; what this one used is noted then."""
         try:
             pid = pid_of(self.pidfd)
@@ -60,10 +60,10 @@ class Leaf:
         except OSError:
             return False
         if (
-            self.jobs >= LEAF_JOBS
-            or used > LEAF_CPU_SECONDS
-            or not 0 < peak < LEAF_MEMORY_MB
-            or data > LEAF_MEMORY_MB
+            self.jobs >= CANDIDATE_JOBS
+            or used > CANDIDATE_CPU_SECONDS
+            or not 0 < peak < CANDIDATE_MEMORY_MB
+            or data > CANDIDATE_MEMORY_MB
         ):
             return False
         seen.cpu_seconds, seen.memory_mb = used - self.spent, peak
@@ -77,15 +77,15 @@ class Leaf:
 
 
 @dataclass(slots=True)
-class Worker:
+class WorkerProcess:
     """A test worker; it takes one job after another for as long as no job left a trace in it."""
 
     pid: int
-    control: Channel
+    control: BufferedSocket
     pidfd: int
     jobs: int = 0
 
-    def give(self, leaf: Leaf, order: Order) -> None:
+    def give(self, leaf: CandidateProcess, order: WireJob) -> None:
         """Hand it a candidate and a job."""
         self.jobs += 1
         leaf.jobs += 1

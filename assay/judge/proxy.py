@@ -8,29 +8,29 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from assay.judge.boundary import (
-    OTHER,
-    REFUSED,
-    TRACELESS,
-    ClosedError,
-    OversizedError,
-    UnaskedError,
-    Wire,
-)
 from assay.judge.codec import CodecError, Json, Packer, TooLargeError, Unpacker, dumps, loads
 from assay.judge.exceptions import exception, raised
+from assay.judge.protocol import (
+    NOT_REUSABLE,
+    REFUSED,
+    REUSABLE,
+    ClosedError,
+    FramedSocket,
+    OversizedError,
+    UnaskedError,
+)
 
 TEST_ITEMS = 5_000_000
 """How many items of an iterator a check may pass."""
 
 
-class Gone(BaseException):
+class CandidateFailed(BaseException):
     """The candidate failed for good. No Exception, so that few checks catch it; swallowed, the
     failure still stands.
     """
 
 
-class Broken(NamedTuple):
+class Failure(NamedTuple):
     """How it failed for good: `gone`, `forbidden`, `output`, `memory`, `compile`, `no_code`,
     `wrong` or `error`.
 
@@ -45,15 +45,15 @@ class Broken(NamedTuple):
 class Connection:
     """Requests to one candidate, one at a time and numbered."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: FramedSocket) -> None:
         self.wire = wire
         self.number = 0
-        self.broken: Broken | None = None
+        self.broken: Failure | None = None
         self.raised: BaseException | None = None
         self.shown = ""
         self.absent = ""
         self.loading = False
-        self.traceless = False
+        self.reusable = False
         self.kept = False
         self.mutates = False
         self.callbacks = False
@@ -82,7 +82,7 @@ class Connection:
         """
         self._loaded()
         self._be_quiet()
-        self.kept = self.traceless
+        self.kept = self.reusable
 
     def request(self, kind: str, *parts: Json) -> list[Json]:
         """One request and its answer. Raises Gone for a failure that ends all, or what the
@@ -145,14 +145,14 @@ class Connection:
         """Whether anything was asked of the candidate since it was sent its program."""
         return self.number > 1 or self.broken is not None
 
-    def fail(self, how: str, detail: str) -> Gone:
+    def fail(self, how: str, detail: str) -> CandidateFailed:
         """Note a failure for good; the first one stands."""
-        self.broken = self.broken or Broken(how, detail)
-        return Gone(detail)
+        self.broken = self.broken or Failure(how, detail)
+        return CandidateFailed(detail)
 
     def _loaded(self) -> None:
         if self.broken:
-            raise Gone(self.broken.detail)
+            raise CandidateFailed(self.broken.detail)
         if self.loading:
             self.loading = False
             try:
@@ -163,9 +163,9 @@ class Connection:
                 self._reply(self.number)
                 self.kept = True
                 raise self.fail("refused", "")
-            if mark not in (TRACELESS, OTHER):
+            if mark not in (REUSABLE, NOT_REUSABLE):
                 raise self.fail("forbidden", "a malformed reply")
-            self.traceless = mark == TRACELESS
+            self.reusable = mark == REUSABLE
             try:
                 (has_entry_point,) = self._parts(self._answer(self.number), 1)
             except Exception:  # noqa: BLE001  whatever the program raised while it was loaded ends all

@@ -12,14 +12,14 @@ from typing import Any
 
 from assay.errors import SandboxError
 from assay.judge.expected import Answers, completed
-from assay.judge.memory import KEPT, Latest
-from assay.judge.profiles import LADDER, PLAIN, Profile, stretch
+from assay.judge.proxy_features import FEATURES_TO_TRY, PLAIN, ProxyFeatures, time_factor
 from assay.judge.verdict import WALL
+from assay.judge.verdict_cache import KEPT, BoundedDict
 from assay.sandbox.limits import LONGEST
 from assay.types import Call, Execution, Task, Verdict
 
 log = logging.getLogger(__name__)
-Execute = Callable[[Task, str, Profile], Awaitable[Execution]]
+Execute = Callable[[Task, str, ProxyFeatures], Awaitable[Execution]]
 
 
 class References:
@@ -31,7 +31,7 @@ class References:
         self._execute = execute
         self._answers = answers
         self._cpu_seconds = cpu_seconds
-        self._trials: Latest[tuple[bytes, str], asyncio.Task[Any]] = Latest(KEPT)
+        self._trials: BoundedDict[tuple[bytes, str], asyncio.Task[Any]] = BoundedDict(KEPT)
 
     async def completed(self, key: bytes, task: Task) -> Task:
         """The task with the right answers that it leaves to its reference.
@@ -43,9 +43,11 @@ class References:
         done: Task = await self._once((key, "answers"), lambda: completed(task, self._answers))
         return done
 
-    async def profile(self, key: bytes, task: Task) -> Profile | None:
+    async def profile(self, key: bytes, task: Task) -> ProxyFeatures | None:
         """The least profile with which the reference passes, None if none. Raises SandboxError."""
-        found: Profile | None = await self._once((key, "profile"), lambda: self._find_profile(task))
+        found: ProxyFeatures | None = await self._once(
+            (key, "profile"), lambda: self._find_profile(task)
+        )
         return found
 
     def close(self) -> None:
@@ -67,16 +69,18 @@ class References:
                 del self._trials[key]
             raise
 
-    async def _find_profile(self, task: Task) -> Profile | None:
+    async def _find_profile(self, task: Task) -> ProxyFeatures | None:
         found: list[Execution] = []
-        for profile in LADDER if task.entry_point else (PLAIN,):
+        for profile in FEATURES_TO_TRY if task.entry_point else (PLAIN,):
             found.append(
                 await self._execute(
-                    task, task.reference or "", replace(profile, stretch=float(LONGEST))
+                    task, task.reference or "", replace(profile, time_factor=float(LONGEST))
                 )
             )
             if found[-1].verdict is Verdict.PASS:
-                return replace(profile, stretch=stretch(found[-1].cpu_seconds, self._cpu_seconds))
+                return replace(
+                    profile, time_factor=time_factor(found[-1].cpu_seconds, self._cpu_seconds)
+                )
             at_the_wall = found[-1].detail.startswith(WALL)
             if found[-1].verdict is Verdict.INFRA and not at_the_wall:
                 raise SandboxError(f"the task's reference could not be tried: {found[-1].detail}")

@@ -14,8 +14,8 @@ import types
 from types import CodeType
 from typing import NoReturn
 
-from assay.judge.boundary import MIB, Wire
 from assay.judge.codec import dumps, loads
+from assay.judge.protocol import MIB, FramedSocket
 
 PROGRAM_MB = 256
 FLUSH_FAILED = 120
@@ -26,7 +26,7 @@ def serve(stream: socket.socket, stdin: int, stdout: int) -> None:
     """Take a program, say whether it compiles (empty, or the error), and become it. Raises
     ClosedError.
     """
-    wire = Wire(stream, PROGRAM_MB * MIB)
+    wire = FramedSocket(stream, PROGRAM_MB * MIB)
     try:
         code = compile(loads(wire.receive()), "<program>", "exec", dont_inherit=True)
     except Exception as error:  # noqa: BLE001  the compiler raises half a dozen kinds

@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from assay.judge.boundary import DONE, RAISED
-from assay.judge.channel import Channel
-from assay.judge.orders import SESSION
-from assay.judge.processes import Leaf, is_stopped, kill, pid_of, starved_seconds
-from assay.judge.slot import DEATH_SECONDS, SESSION_MB, SESSION_THREADS, SESSIONS, Request, Slot
-from assay.judge.verdict import Evidence, judged
+from assay.judge.buffered_socket import BufferedSocket
+from assay.judge.processes import CandidateProcess, is_stopped, kill, pid_of, starved_seconds
+from assay.judge.protocol import DONE, RAISED
+from assay.judge.slot import DEATH_SECONDS, SESSION_MB, SESSION_THREADS, SESSIONS, QueuedJob, Slot
+from assay.judge.verdict import RunRecord, judged
+from assay.judge.wire_job import SESSION
 from assay.sandbox.kernel import said
 from assay.sandbox.limits import LONGEST, MIB
 from assay.sandbox.zygote import MESSAGE
@@ -45,11 +45,11 @@ DESCRIPTORS = 4
 class Block:
     """One block of code, from the order until the answer."""
 
-    request: Request
+    request: QueuedJob
     session: int
     """The number of the order that opened its interpreter; 0 where it is to open one."""
     code: bytes
-    seen: Evidence = field(default_factory=Evidence)
+    seen: RunRecord = field(default_factory=RunRecord)
     deadline: float = 0.0
     next_look: float = 0.0
     cpu_seconds: float = 0.0
@@ -84,8 +84,8 @@ class Session:
 
     number: int
     slot: Slot
-    leaf: Leaf
-    wire: Channel
+    leaf: CandidateProcess
+    wire: BufferedSocket
     block: Block | None = None
 
     def begin(self, block: Block) -> None:
@@ -168,9 +168,9 @@ class Sessions:
         self.waiting: dict[int, Block] = {}
         self.open: dict[int, Session] = {}
         self.running: dict[Slot, Session] = {}
-        self.ending: dict[tuple[Slot, int], Session] = {}
+        self.unreaped: dict[tuple[Slot, int], Session] = {}
 
-    def take(self, request: Request) -> None:
+    def take(self, request: QueuedJob) -> None:
         """An order has come: code for an interpreter."""
         (session,) = SESSION.unpack_from(request.order.payload)
         self.waiting[request.number] = Block(
@@ -195,13 +195,15 @@ class Sessions:
 
     def _opened(self, number: int, free: Sequence[Slot]) -> Session | None:
         """A new interpreter, where the fewest are; None where there is no room."""
-        ready = [slot for slot in free if slot.leaves]
-        if not ready or len(self.open) + len(self.ending) >= self.most:
+        ready = [slot for slot in free if slot.candidates]
+        if not ready or len(self.open) + len(self.unreaped) >= self.most:
             return None
         slots = [session.slot for session in self.open.values()]
         slot = min(ready, key=slots.count)
         leaf = slot.taken()
-        self.open[number] = Session(number, slot, leaf, Channel(socket.socket(fileno=leaf.wire)))
+        self.open[number] = Session(
+            number, slot, leaf, BufferedSocket(socket.socket(fileno=leaf.wire))
+        )
         return self.open[number]
 
     def _listen(self, session: Session) -> None:
@@ -259,7 +261,7 @@ class Sessions:
                 not seen.alive and session.slot.group is not None and session.slot.group.killed()
             )
         kill(session.leaf.pidfd)
-        self.ending[session.slot, session.leaf.pid] = session
+        self.unreaped[session.slot, session.leaf.pid] = session
         session.slot.reap([session.leaf.pid])
 
     def reaped(
@@ -268,7 +270,7 @@ class Sessions:
         """A leaf of a slot's is reaped; if it was an interpreter whose block is to be answered,
         that is done.
         """
-        session = self.ending.pop((slot, pid), None)
+        session = self.unreaped.pop((slot, pid), None)
         block = session.block if session else None
         if session and block:
             while block.read(session.leaf.printed):
@@ -295,9 +297,9 @@ class Sessions:
 
     def lose(self, slot: Slot, why: str) -> None:
         """A slot's zygote is gone, and all interpreters that it has forked with it."""
-        ending = [self.ending.pop(key) for key in [*self.ending] if key[0] is slot]
+        unreaped = [self.unreaped.pop(key) for key in [*self.unreaped] if key[0] is slot]
         for session in [
-            *ending,
+            *unreaped,
             *(session for session in self.open.values() if session.slot is slot),
         ]:
             if session.block is not None:

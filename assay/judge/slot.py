@@ -16,12 +16,19 @@ from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from assay.judge.channel import Channel
-from assay.judge.orders import INTERPRETER, ZYGOTES, Order
-from assay.judge.processes import Leaf, Worker, is_stopped, kill, pid_of, starved_seconds
-from assay.judge.verdict import LIBRARIES_MB, Evidence
+from assay.judge.buffered_socket import BufferedSocket
+from assay.judge.processes import (
+    CandidateProcess,
+    WorkerProcess,
+    is_stopped,
+    kill,
+    pid_of,
+    starved_seconds,
+)
+from assay.judge.verdict import LIBRARIES_MB, RunRecord
+from assay.judge.wire_job import INTERPRETER, ZYGOTES, WireJob
 from assay.sandbox import cgroups
-from assay.sandbox.allowed import allowed
+from assay.sandbox.access import access_rules
 from assay.sandbox.limits import MIB, Limits
 from assay.sandbox.walls import THREADS
 from assay.sandbox.zygote import MESSAGE, WORKER_MEMORY_MB
@@ -32,7 +39,7 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "PYTHONH
                "MKL_NUM_THREADS": "1"}  # fmt: skip
 WORKER_JOBS = 200
 """Jobs after which a worker is replaced, clean or not."""
-LEAVES = 4
+CANDIDATES_PER_FORK = 4
 """Leaves that are forked together."""
 PROCESSES = 512
 """Threads that all processes of a slot may have."""
@@ -44,11 +51,11 @@ DEATH_SECONDS = 0.05
 
 
 @dataclass(slots=True)
-class Request:
+class QueuedJob:
     """One job as the trainer sent it, and what became of it so far."""
 
     number: int
-    order: Order
+    order: WireJob
     limits: Limits
     attempt: int = 0
     avoid: Slot | None = None
@@ -60,16 +67,16 @@ class Request:
 
 
 @dataclass(slots=True)
-class Run:
+class RunningJob:
     """One execution, from the job's start until its leaf is reaped."""
 
-    request: Request
-    leaf: Leaf
-    worker: Worker
+    request: QueuedJob
+    leaf: CandidateProcess
+    worker: WorkerProcess
     started: float
     deadline: float
     next_look: float
-    seen: Evidence
+    seen: RunRecord
     starved: float = 0.0
     """Seconds without a core that the deadline makes up for."""
     printed_bytes: int = 0
@@ -135,7 +142,7 @@ class Run:
         """Whether others have run in the leaf before."""
         return self.leaf.jobs > 1
 
-    def leaves_no_trace(self) -> bool:
+    def is_reusable(self) -> bool:
         """Whether the leaf is as it was before, and may be given another program."""
         report = self.seen.report
         if not (self.clean and report and report["kept"] and self.seen.alive) or self.printed_bytes:
@@ -161,25 +168,25 @@ class Slot:
             "required": required,
             "core": core,
             "limits": asdict(limits),
-            "reach": asdict(allowed(number * len(ZYGOTES) + ZYGOTES.index(zygote))),
+            "reach": asdict(access_rules(number * len(ZYGOTES) + ZYGOTES.index(zygote))),
             "threads": THREADS + self.stopped * (1 + SESSION_THREADS),
         }
-        self.coming = 0
-        self.leaves: deque[Leaf] = deque()
-        self.used: Leaf | None = None
+        self.forking = 0
+        self.candidates: deque[CandidateProcess] = deque()
+        self.used: CandidateProcess | None = None
         """A leaf that has run programs which left no trace."""
-        self.workers: deque[Worker] = deque()
-        self.ending: dict[int, Run] = {}
-        self.run: Run | None = None
+        self.workers: deque[WorkerProcess] = deque()
+        self.unreaped: dict[int, RunningJob] = {}
+        self.run: RunningJob | None = None
         self.failure = ""
         self.asked = 0.0
-        self.owed = 0
+        self.replies_due = 0
         self._start(limits, grouped="group" in required)
 
     @property
     def free(self) -> bool:
         """Whether a job could start at once."""
-        return self.run is None and bool(self.leaves) and bool(self.workers)
+        return self.run is None and bool(self.candidates) and bool(self.workers)
 
     def _start(self, limits: Limits, *, grouped: bool) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -189,7 +196,7 @@ class Slot:
             "-s",
             "-B",
             "-m",
-            "assay.judge.zygote",
+            "assay.judge.warmup",
             str(theirs.fileno()),
             self.zygote,
         ]
@@ -219,20 +226,20 @@ class Slot:
         self._stock()
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunningJob]:
         """The executions that have begun and are not concluded."""
-        return [*self.ending.values(), *([self.run] if self.run else [])]
+        return [*self.unreaped.values(), *([self.run] if self.run else [])]
 
-    def begin(self, request: Request) -> Run:
+    def begin(self, request: QueuedJob) -> RunningJob:
         """Start a job on a leaf that waits, and ask for the next leaf meanwhile."""
         now, limits = time.monotonic(), request.limits
         worker, leaf = self.workers[0], self.used
         if leaf is None or request.alone or request.order.stdin is not None:
-            leaf = self.leaves.popleft()
+            leaf = self.candidates.popleft()
         else:
             self.used = None
-        seen = Evidence(before=request.failure)
-        self.run = Run(
+        seen = RunRecord(before=request.failure)
+        self.run = RunningJob(
             request,
             leaf,
             worker,
@@ -246,9 +253,9 @@ class Slot:
         self._stock()
         return self.run
 
-    def taken(self) -> Leaf:
+    def taken(self) -> CandidateProcess:
         """A leaf that waits, for someone else to use and to have reaped."""
-        leaf = self.leaves.popleft()
+        leaf = self.candidates.popleft()
         self._stock()
         return leaf
 
@@ -258,11 +265,11 @@ class Slot:
 
     def _stock(self) -> None:
         """Ask for leaves when few wait."""
-        if len(self.leaves) + self.coming <= LEAVES // 4:
-            self.coming += LEAVES
-            self._say(["leaf", LEAVES], answers=LEAVES)
+        if len(self.candidates) + self.forking <= CANDIDATES_PER_FORK // 4:
+            self.forking += CANDIDATES_PER_FORK
+            self._say(["leaf", CANDIDATES_PER_FORK], answers=CANDIDATES_PER_FORK)
 
-    def end(self, run: Run) -> bool:
+    def end(self, run: RunningJob) -> bool:
         """End the execution: whether its leaf is kept for another. Else that is killed and is to be
         reaped.
 
@@ -280,19 +287,19 @@ class Slot:
         )
         seen.wall_seconds = time.monotonic() - run.started
         self.run, ended = None, []
-        if kept := self.used is None and run.leaves_no_trace():
+        if kept := self.used is None and run.is_reusable():
             self.used = run.leaf
         else:
             kill(run.leaf.pidfd)
             ended.append(run.leaf.pid)
-            self.ending[run.leaf.pid] = run
+            self.unreaped[run.leaf.pid] = run
         if not run.clean or run.worker.jobs >= WORKER_JOBS:
             ended.append(self._dismissed(run.worker))
         if ended:
             self.reap(ended)
         return kept
 
-    def _dismissed(self, worker: Worker) -> int:
+    def _dismissed(self, worker: WorkerProcess) -> int:
         """End a worker and ask for another; its pid, which is to be reaped."""
         self.workers.remove(worker)
         kill(worker.pidfd)
@@ -322,25 +329,27 @@ class Slot:
             return [("died", [])]
         if flags & socket.MSG_CTRUNC:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        self.owed -= 1
-        self.asked = time.monotonic() if self.owed else 0.0
+        self.replies_due -= 1
+        self.asked = time.monotonic() if self.replies_due else 0.0
         kind, *parts = json.loads(data)
         if kind == "leaf":
             wire, printed, pidfd = descriptors
-            self.coming -= 1
+            self.forking -= 1
             os.set_blocking(printed, False)
-            self.leaves.append(Leaf(parts[0], wire, printed, pidfd))
+            self.candidates.append(CandidateProcess(parts[0], wire, printed, pidfd))
         elif kind == "worker":
             control, pidfd = descriptors
-            self.workers.append(Worker(parts[0], Channel(socket.socket(fileno=control)), pidfd))
+            self.workers.append(
+                WorkerProcess(parts[0], BufferedSocket(socket.socket(fileno=control)), pidfd)
+            )
         return [(kind, parts)]
 
-    def close(self) -> list[Run]:
+    def close(self) -> list[RunningJob]:
         """Kill all and let go of everything; the executions that were under way."""
         runs = self.runs
         used = [self.used] if self.used else []
-        processes: list[Leaf | Worker] = [
-            *self.leaves,
+        processes: list[CandidateProcess | WorkerProcess] = [
+            *self.candidates,
             *used,
             *self.workers,
             *(run.leaf for run in runs),
@@ -348,7 +357,7 @@ class Slot:
         for process in processes:
             kill(process.pidfd)
             process.close()
-        for held in (self.leaves, self.workers, self.ending):
+        for held in (self.candidates, self.workers, self.unreaped):
             held.clear()
         self.run = self.used = None
         self.process.kill()
@@ -357,7 +366,7 @@ class Slot:
         return runs
 
     def _say(self, message: object, answers: int = 1) -> None:
-        self.owed += answers
+        self.replies_due += answers
         self.asked = self.asked or time.monotonic()
         with contextlib.suppress(OSError):  # a zygote that is gone is noticed by reading
             self.control.send(json.dumps(message).encode())

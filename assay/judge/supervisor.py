@@ -18,12 +18,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from assay.judge.channel import Channel
-from assay.judge.orders import INTERPRETER, unpacked
+from assay.judge.buffered_socket import BufferedSocket
 from assay.judge.processes import kill, kill_children
 from assay.judge.sessions import Sessions
-from assay.judge.slot import Request, Run, Slot
+from assay.judge.slot import QueuedJob, RunningJob, Slot
 from assay.judge.verdict import FAILURES, decide
+from assay.judge.wire_job import INTERPRETER, unpacked
 from assay.sandbox import cgroups, kernel
 from assay.sandbox.limits import MIB, Limits
 from assay.sandbox.zygote import many_files
@@ -48,17 +48,19 @@ REPORTED = {"checks", "broken", "setup", "clean", "exits", "answers", "kept"}
 class Supervisor:
     """The loop. `trainer` brings jobs and takes executions."""
 
-    def __init__(self, trainer: Channel, limits: Limits, slots: int, required: list[str]) -> None:
+    def __init__(
+        self, trainer: BufferedSocket, limits: Limits, slots: int, required: list[str]
+    ) -> None:
         self.trainer = trainer
         self.limits = limits
         self.required = required
         self.selector = selectors.DefaultSelector()
-        self.waiting: OrderedDict[int, Request] = OrderedDict()
+        self.waiting: OrderedDict[int, QueuedJob] = OrderedDict()
         self.false_starts = 0
         self.width = slots
         self.slots: list[Slot] = []
         self.selector.register(trainer.stream, selectors.EVENT_READ, self.from_trainer)
-        self.sessions = Sessions(self.selector, self.ignore, self.observed, many_files())
+        self.sessions = Sessions(self.selector, self.ignore, self.send_block_result, many_files())
 
     def open_slots(self, zygote: str) -> None:
         """See to it that there are slots of one kind."""
@@ -75,7 +77,7 @@ class Supervisor:
         return slot
 
     @property
-    def running(self) -> list[Run]:
+    def running(self) -> list[RunningJob]:
         """What is being executed."""
         return [slot.run for slot in self.slots if slot.run]
 
@@ -107,7 +109,7 @@ class Supervisor:
             if payload:
                 order = unpacked(payload)
                 self.open_slots(order.zygote)
-                request = Request(number, order, self.limits.stretched(order.stretch))
+                request = QueuedJob(number, order, self.limits.scaled(order.time_factor))
                 if order.zygote == INTERPRETER:
                     self.sessions.take(request)
                 else:
@@ -152,13 +154,13 @@ class Supervisor:
                 )  # last in the next round, so that kinds which share a core take turns
                 self.begin(slot, choice)
 
-    def suits(self, request: Request, slot: Slot) -> bool:
+    def suits(self, request: QueuedJob, slot: Slot) -> bool:
         """Whether a job may be done there."""
         return slot.zygote == request.order.zygote and (
             request.avoid is not slot or self.width == 1
         )
 
-    def begin(self, slot: Slot, request: Request) -> None:
+    def begin(self, slot: Slot, request: QueuedJob) -> None:
         """Start one job and listen to its worker and its prints."""
         run = slot.begin(request)
         self.selector.register(
@@ -166,7 +168,7 @@ class Supervisor:
         )
         self.selector.register(run.leaf.printed, selectors.EVENT_READ, lambda: self.from_leaf(run))
 
-    def from_worker(self, slot: Slot, run: Run) -> None:
+    def from_worker(self, slot: Slot, run: RunningJob) -> None:
         """The report, or the worker's death."""
         if slot.run is not run:
             return
@@ -181,14 +183,14 @@ class Supervisor:
         elif frames or not run.worker.control.open:
             self.finish(slot)
 
-    def from_leaf(self, run: Run) -> None:
+    def from_leaf(self, run: RunningJob) -> None:
         """What the candidate printed; too much of it ends the candidate."""
         if not run.read_printed(self.limits.output_kb * 1024):
             self.ignore(run.leaf.printed)
         if run.printed_bytes > self.limits.printed_mb * MIB:
             self.stop(run, "printed")
 
-    def stop(self, run: Run, why: str) -> None:
+    def stop(self, run: RunningJob, why: str) -> None:
         """Kill the leaf; the worker then sees it gone and reports what it has."""
         if not run.seen.stopped:
             run.seen.stopped = why
@@ -222,7 +224,7 @@ class Supervisor:
         """A leaf is reaped, if not a worker alone."""
         pid, status, cpu_seconds, memory_mb = parts[0]
         self.sessions.reaped(slot, pid, status, cpu_seconds, memory_mb)
-        if run := slot.ending.pop(pid, None):
+        if run := slot.unreaped.pop(pid, None):
             run.leaf.close()
             run.seen.status, run.seen.cpu_seconds, run.seen.memory_mb = (
                 status,
@@ -231,7 +233,7 @@ class Supervisor:
             )
             self.decided(slot, run)
 
-    def decided(self, slot: Slot, run: Run) -> None:
+    def decided(self, slot: Slot, run: RunningJob) -> None:
         """All is known: pronounce, or try once more where the machine failed, or the leaf must be a
         new one.
         """
@@ -245,42 +247,42 @@ class Supervisor:
             self.alone(run.request)
             return
         if execution.verdict is Verdict.INFRA and run.request.attempt + 1 < ATTEMPTS:
-            self.again(run.request, slot, execution.detail)
+            self.retry(run.request, slot, execution.detail)
             return
         answers = run.seen.report["answers"] if run.seen.report else []
-        self.pronounce(
+        self.send_result(
             run.request, {name: getattr(execution, name) for name in Execution.__slots__}, answers
         )
 
-    def again(self, request: Request, slot: Slot, failure: str) -> None:
+    def retry(self, request: QueuedJob, slot: Slot, failure: str) -> None:
         """Try a job again that the machine failed."""
         request.attempt += 1
         request.avoid = slot
         request.failure = failure
         self.first(request)
 
-    def alone(self, request: Request) -> None:
+    def alone(self, request: QueuedJob) -> None:
         """Run a job again where nobody was before: the leaf has refused it, or its end may be
         another's doing.
         """
         request.alone = True
         self.first(request)
 
-    def first(self, request: Request) -> None:
+    def first(self, request: QueuedJob) -> None:
         """Put a job first in the line, unless nobody waits for it any more."""
         if not request.cancelled:
             self.waiting[request.number] = request
             self.waiting.move_to_end(request.number, last=False)
 
-    def pronounce(
-        self, request: Request, execution: Mapping[str, object], answers: Sequence[str] = ()
+    def send_result(
+        self, request: QueuedJob, execution: Mapping[str, object], answers: Sequence[str] = ()
     ) -> None:
         """Tell the trainer, if it still waits; it may have sought answers of a reference's."""
         if not request.cancelled:
             frame = {"number": request.number, "execution": execution, "answers": answers}
             self.trainer.send(json.dumps(frame).encode())
 
-    def observed(self, number: int, ended: str, output: str, detail: str) -> None:
+    def send_block_result(self, number: int, ended: str, output: str, detail: str) -> None:
         """Tell the trainer what became of code in an interpreter."""
         frame = {"number": number, "ended": ended, "output": output, "detail": detail}
         self.trainer.send(json.dumps(frame).encode())
@@ -292,9 +294,9 @@ class Supervisor:
         self.sessions.lose(slot, ZYGOTE_DIED)
         for run in slot.close():
             if run.request.attempt + 1 < ATTEMPTS:
-                self.again(run.request, slot, ZYGOTE_DIED)
+                self.retry(run.request, slot, ZYGOTE_DIED)
             else:
-                self.pronounce(run.request, {"verdict": Verdict.INFRA, "detail": ZYGOTE_DIED})
+                self.send_result(run.request, {"verdict": Verdict.INFRA, "detail": ZYGOTE_DIED})
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:  # what dead zygotes have left to us
                 pass
@@ -333,7 +335,7 @@ class Supervisor:
                 self.replace(slot)
         self.sessions.keep_time(now)
 
-    def overdue(self, slot: Slot, run: Run) -> None:
+    def overdue(self, slot: Slot, run: RunningJob) -> None:
         """The wall time is up, or the worker's time to report after the leaf was stopped."""
         if not run.seen.stopped and run.make_up():
             return
@@ -413,7 +415,7 @@ def main() -> None:
         return  # the trainer is gone before it began
     settings = json.loads(stream.recv(length, socket.MSG_WAITALL))
     limits = Limits(**settings["limits"])
-    trainer = Channel(stream)
+    trainer = BufferedSocket(stream)
     try:
         with contextlib.closing(
             Supervisor(trainer, limits, settings["slots"], settings["required"])

@@ -32,7 +32,7 @@ RLIMIT_DATA."""
 
 
 @dataclass(slots=True)
-class Evidence:
+class RunRecord:
     """What is known of an execution; all of it once that has ended."""
 
     report: dict[str, Any] | None = None
@@ -54,7 +54,7 @@ class Evidence:
     """Whether the kernel has just killed in the slot's group for want of memory."""
 
 
-def decide(seen: Evidence, limits: Limits) -> Execution:
+def decide(seen: RunRecord, limits: Limits) -> Execution:
     """The execution; its `total` counts only checks that were run."""
     verdict, detail = judged(seen, limits)
     ended = [how for how, _ in seen.report["checks"]] if seen.report else []
@@ -73,7 +73,7 @@ def decide(seen: Evidence, limits: Limits) -> Execution:
     )
 
 
-def judged(seen: Evidence, limits: Limits) -> tuple[Verdict, str]:
+def judged(seen: RunRecord, limits: Limits) -> tuple[Verdict, str]:
     """Verdict and the reason in one line. A limit comes before anything that the candidate's side
     may have said.
     """
@@ -113,7 +113,7 @@ def judged(seen: Evidence, limits: Limits) -> tuple[Verdict, str]:
     return died(seen, limits, signal_number)
 
 
-def died(seen: Evidence, limits: Limits, signal_number: int) -> tuple[Verdict, str]:
+def died(seen: RunRecord, limits: Limits, signal_number: int) -> tuple[Verdict, str]:
     """The leaf hung up before the verdict: closed its channel, exited, or was killed."""
     if (
         seen.alive and signal_number == signal.SIGKILL

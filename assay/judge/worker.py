@@ -15,11 +15,11 @@ import socket
 from itertools import starmap
 from typing import Any, NamedTuple
 
-from assay.judge import exchange
-from assay.judge.boundary import MIB, START, ClosedError, Wire
+from assay.judge import exchange_worker
 from assay.judge.calls import Caller
-from assay.judge.proxy import Broken, Connection, Gone, Proxy
-from assay.judge.purity import CHECKER, compiled, defined_check, pure
+from assay.judge.protocol import MIB, START, ClosedError, FramedSocket
+from assay.judge.proxy import CandidateFailed, Connection, Failure, Proxy
+from assay.judge.reuse import CHECKER, compiled, defined_check, is_reusable_source
 from assay.sandbox.zygote import ROLE_FD
 
 DETAIL = 400
@@ -36,7 +36,7 @@ def main() -> None:
     """
     gc.enable()
     control = socket.socket(fileno=ROLE_FD)
-    orders, held = Wire(control, 1 << 31), None
+    orders, held = FramedSocket(control, 1 << 31), None
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, len(START), 2)
         if held is not None:
@@ -46,16 +46,16 @@ def main() -> None:
             return
         job = json.loads(orders.receive())
         held = socket.socket(fileno=descriptors[0])
-        wire = Wire(held, int(job["reply_mb"] * MIB))
+        wire = FramedSocket(held, int(job["reply_mb"] * MIB))
         if len(descriptors) > 1:
-            found = exchange.report(job, wire, descriptors[1])
+            found = exchange_worker.report(job, wire, descriptors[1])
             os.close(descriptors[1])
         else:
             found = report(job, Connection(wire))
         orders.send(json.dumps(found).encode())
 
 
-class Ended(NamedTuple):
+class CheckResult(NamedTuple):
     """How one check ended: `held`, `wrong`, or a way in which the candidate failed."""
 
     how: str
@@ -69,7 +69,7 @@ def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
     `answers`: those to the calls whose right value is sought; `kept`: whether the candidate may be
     given another.
     """
-    ended: list[Ended] = []
+    ended: list[CheckResult] = []
     fault = ""
     setup, checker = (job["setup"], "<setup>"), (job["checker"], CHECKER)
     caller = Caller(connection, job["entry_point"])
@@ -88,8 +88,8 @@ def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
             if connection.broken or (job["stop_early"] and ended[-1].how != "held"):
                 break
         connection.finish()
-    except (Gone, ClosedError):
-        connection.broken = connection.broken or Broken("gone", "the candidate is gone")
+    except (CandidateFailed, ClosedError):
+        connection.broken = connection.broken or Failure("gone", "the candidate is gone")
     broken = connection.broken
     checks = [
         (check, f"<check {number}>")
@@ -107,7 +107,7 @@ def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
         "kept": connection.kept,
         "clean": (
             (broken is None or broken.how in HARMLESS_ENDS)
-            and all(starmap(pure, [setup, checker, *checks]))
+            and all(starmap(is_reusable_source, [setup, checker, *checks]))
         ),
     }
 
@@ -146,7 +146,7 @@ def set_up(
     return ended.detail
 
 
-def run(piece: Piece, namespace: dict[str, Any], connection: Connection) -> Ended:
+def run(piece: Piece, namespace: dict[str, Any], connection: Connection) -> CheckResult:
     """Run one piece of the data set's code. A failure that it swallows still stands in
     `connection.broken`.
     """
@@ -154,9 +154,9 @@ def run(piece: Piece, namespace: dict[str, Any], connection: Connection) -> Ende
         exec(compiled(*piece), namespace)
     except BaseException as error:  # noqa: BLE001  the data set's code: whatever it raises says that the check does not hold
         if error is connection.raised:
-            return Ended("error", connection.shown)
-        return Ended("wrong", described(error, *piece))
-    return Ended("held")
+            return CheckResult("error", connection.shown)
+        return CheckResult("wrong", described(error, *piece))
+    return CheckResult("held")
 
 
 def equip(caller: Caller, checker: Piece) -> str:
@@ -168,7 +168,7 @@ def equip(caller: Caller, checker: Piece) -> str:
     return ""
 
 
-def call(made: list[Any], number: int, caller: Caller, checker: Piece) -> Ended:
+def call(made: list[Any], number: int, caller: Caller, checker: Piece) -> CheckResult:
     """Make one call: [arguments, [expected] or None, tolerance]. An answer that the checker cannot
     take is wrong.
     """
@@ -177,14 +177,14 @@ def call(made: list[Any], number: int, caller: Caller, checker: Piece) -> Ended:
     except BaseException as error:  # noqa: BLE001  the program's error, or the data set's checker's
         raised = error is caller.connection.raised
         fault = caller.connection.shown if raised else described(error, *checker)
-        return Ended(
+        return CheckResult(
             "error" if raised else "wrong",
             f"{fault} at {caller.described(number, made[0])}"[:DETAIL],
         )
     return (
-        Ended("wrong", f"{caller.described(number, made[0])} {fault}"[:DETAIL])
+        CheckResult("wrong", f"{caller.described(number, made[0])} {fault}"[:DETAIL])
         if fault
-        else Ended("held")
+        else CheckResult("held")
     )
 
 

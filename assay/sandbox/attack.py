@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from assay.sandbox import cgroups, kernel, walls
-from assay.sandbox.allowed import allowed
+from assay.sandbox.access import access_rules
 from assay.sandbox.limits import Limits
 from assay.sandbox.seccomp import MAP_GROWSDOWN
 
@@ -155,7 +155,7 @@ def main() -> None:
     server = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     server.bind(SERVER)
     walls.limit_family()
-    reach, up = allowed(slot=0), []
+    reach, up = access_rules(slot=0), []
     refused = {"group": why} if (why := tried(overrun_group)) else {}
     for name, wall in walls.family(reach).items():
         if why := tried(wall):
@@ -165,7 +165,7 @@ def main() -> None:
             up.append(name)
     try:
         kernel.hide()
-        walls.LeafWalls(Limits(), cpu_seconds=10, memory_mb=256).enclose(os.getppid())
+        walls.ProcessWalls(Limits(), cpu_seconds=10, memory_mb=256).enclose(os.getppid())
     except OSError as error:
         refused["limits"] = str(error)
     stood, failed = attacked(ATTACKS | HIDING)

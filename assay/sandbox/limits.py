@@ -34,7 +34,7 @@ class Limits:
     open_files: int = 32
     """File descriptors the candidate may hold."""
 
-    def stretched(self, factor: float) -> Limits:
+    def scaled(self, factor: float) -> Limits:
         """The same with `factor` times the time."""
         return replace(
             self, cpu_seconds=self.cpu_seconds * factor, wall_seconds=self.wall_seconds * factor

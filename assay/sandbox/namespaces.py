@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from assay.sandbox.kernel import checked, close_from, die_with_parent, hide, libc, syscall
 
 if TYPE_CHECKING:
-    from assay.sandbox.allowed import Allowed
+    from assay.sandbox.access import AccessRules
 
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
     0x20000,
@@ -37,7 +37,7 @@ OUTSIDE = 0
 """The pid of a parent that is in no namespace of ours."""
 
 
-def enter(reach: Allowed) -> None:
+def enter(reach: AccessRules) -> None:
     """Go on as process 1 of namespaces of its own, in a root that holds nothing but what `reach`
     allows.
 
@@ -73,7 +73,7 @@ def unshare() -> None:
                 file.write(text)
 
 
-def change_root(reach: Allowed) -> None:
+def change_root(reach: AccessRules) -> None:
     """Make a root of read-only views of what is allowed, move there, and let go of the old one.
     Raises OSError.
     """

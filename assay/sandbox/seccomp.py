@@ -72,7 +72,7 @@ NUMBERS: dict[str, tuple[int, int]] = {
     "sethostname": (170, 161),
     "setdomainname": (171, 162), "vhangup": (153, 58),
 }  # fmt: skip
-LEAF_NUMBERS = {
+PROCESS_NUMBERS = {
     "fork": (57, -1), "vfork": (58, -1), "setsid": (112, 157), "setpgid": (109, 154),
     "seccomp": (317, 277),
     "pidfd_open": (434, 434),
@@ -160,14 +160,14 @@ def family_filter() -> list[Instruction]:
     ]  # fmt: skip
 
 
-def leaf_filter() -> list[Instruction]:
+def process_filter() -> list[Instruction]:
     """Threads yes, processes no; no settings of the process, no signals to others, nor its own
     SIGKILL or SIGSTOP.
     """
     _, at = column()
     return [
         (LOAD, 0, 0, NR),
-        *_refuse([both[at] for both in LEAF_NUMBERS.values() if both[at] >= 0]),
+        *_refuse([both[at] for both in PROCESS_NUMBERS.values() if both[at] >= 0]),
         (EQUAL, 0, 1, CLONE3[at]), UNKNOWN,
         *_only_for(CLONE[at], [_argument(0), (ANY_BIT, 0, 1, CLONE_THREAD), PASS_ON, REFUSE]),
         *_only_for(PRCTL[at], [_argument(0), (EQUAL, 0, 1, PR_SET_NAME), PASS_ON, REFUSE]),

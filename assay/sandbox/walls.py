@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from assay.sandbox import kernel, landlock, namespaces, seccomp
 
 if TYPE_CHECKING:
-    from assay.sandbox.allowed import Allowed
+    from assay.sandbox.access import AccessRules
     from assay.sandbox.limits import Limits
 
 MIB = 1024 * 1024
@@ -28,7 +28,7 @@ THREADS = 256
 """Threads of one leaf, where its user is the family's own."""
 
 
-def family(reach: Allowed) -> dict[str, Callable[[], None]]:
+def family(reach: AccessRules) -> dict[str, Callable[[], None]]:
     """The walls of a family by name, in the order in which they go up; each raises OSError where it
     cannot be had.
     """
@@ -42,7 +42,7 @@ def family(reach: Allowed) -> dict[str, Callable[[], None]]:
     }
 
 
-def enclose_family(reach: Allowed, required: Collection[str]) -> None:
+def enclose_family(reach: AccessRules, required: Collection[str]) -> None:
     """Put up the `required` walls around this process and all it will fork. Raises OSError where
     one fails.
     """
@@ -86,7 +86,7 @@ def at_most(which: int, wanted: int) -> int:
     return wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
 
 
-class LeafWalls:
+class ProcessWalls:
     """The walls of a leaf, prepared once by the zygote: limits, then no more processes. Raises
     OSError.
 
@@ -114,7 +114,7 @@ class LeafWalls:
                     if name[:7] == "RLIMIT_" and getattr(resource, name) == which
                 )
                 raise OSError(f"the hard limit {name} is {most} here, but the judge needs {wanted}")
-        self.filter = seccomp.Filter(seccomp.leaf_filter())
+        self.filter = seccomp.Filter(seccomp.process_filter())
 
     def enclose(self, parent: int) -> None:
         """The last step before untrusted code. Raises OSError."""

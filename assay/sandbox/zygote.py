@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, cast
 from assay.sandbox import kernel, namespaces, walls
 
 if TYPE_CHECKING:
-    from assay.sandbox.allowed import Allowed
+    from assay.sandbox.access import AccessRules
     from assay.sandbox.limits import Limits
 
 MESSAGE = 65_536
@@ -40,7 +40,7 @@ timer is exact."""
 class Role(NamedTuple):
     """What a fork becomes: its walls, and its work."""
 
-    walls: walls.LeafWalls
+    walls: walls.ProcessWalls
     work: Callable[[], None]
 
     def take(self, descriptor: int, parent: int) -> NoReturn:
@@ -77,7 +77,7 @@ def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None])
     kernel.die_first()
     limits = cast("Limits", SimpleNamespace(**settings["limits"]))
     room = cast("Limits", SimpleNamespace(**{**settings["limits"], "open_files": many_files()}))
-    reach = cast("Allowed", SimpleNamespace(**settings["reach"]))
+    reach = cast("AccessRules", SimpleNamespace(**settings["reach"]))
     cpu_seconds = int(limits.cpu_seconds * LONGEST) + SPARE_CPU
     try:
         walls.enclose_family(reach, settings["required"])
@@ -85,10 +85,10 @@ def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None])
             namespaces.OUTSIDE if "namespaces" in settings["required"] else parent
         )
         threads = settings["threads"] if os.getuid() == reach.user else 0
-        leaf_walls = walls.LeafWalls(
+        candidate_walls = walls.ProcessWalls(
             limits, cpu_seconds=cpu_seconds, memory_mb=limits.memory_mb, threads=threads
         )
-        worker_walls = walls.LeafWalls(
+        worker_walls = walls.ProcessWalls(
             room, cpu_seconds=WORKER_CPU_SECONDS, memory_mb=WORKER_MEMORY_MB
         )
         random.seed(0)
@@ -96,7 +96,7 @@ def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None])
         gc.freeze()
         gc.disable()
         control.send(b'["ready"]')
-        obey(control, Role(leaf_walls, leaf), Role(worker_walls, worker))
+        obey(control, Role(candidate_walls, leaf), Role(worker_walls, worker))
     except OSError as error:
         control.send(json.dumps(["failed", str(error)]).encode())
 
@@ -106,7 +106,7 @@ def obey(control: socket.socket, leaf: Role, worker: Role) -> None:
     while message := control.recv(MESSAGE):
         command, *parts = json.loads(message)
         if command == "leaf":
-            fork_leaves(control, leaf, parts[0])
+            fork_candidates(control, leaf, parts[0])
         elif command == "worker":
             fork_worker(control, worker)
         else:
@@ -140,7 +140,7 @@ def forked() -> int:
     return kernel.fork()
 
 
-def fork_leaves(control: socket.socket, leaf: Role, count: int) -> None:
+def fork_candidates(control: socket.socket, leaf: Role, count: int) -> None:
     """Fork leaves and hand their descriptors to the supervisor.
 
     The forks follow on each other at once: each makes this process copy every page that it touches

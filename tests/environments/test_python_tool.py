@@ -135,7 +135,7 @@ def test_a_machine_that_fails_an_interpreter_loses_the_rollout_and_scores_nothin
         """
         end = time.monotonic() + 5
         while not (
-            found := [pid for pid in descendants(judge._line._process.pid) if is_stopped(pid)]
+            found := [pid for pid in descendants(judge._supervisor._process.pid) if is_stopped(pid)]
         ):
             assert time.monotonic() < end
         os.kill(found[0], signal.SIGKILL)

@@ -17,9 +17,9 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from assay.judge.boundary import HEADER, OTHER, Wire
-from assay.judge.channel import Channel
+from assay.judge.buffered_socket import BufferedSocket
 from assay.judge.codec import BUILTINS, CodecError, Unpacker, loads
+from assay.judge.protocol import HEADER, NOT_REUSABLE, FramedSocket
 from assay.judge.proxy import Connection, Opaque
 from assay.judge.verdict import FAILURES
 from assay.judge.worker import report
@@ -91,7 +91,9 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
 
     def leaf() -> None:
         with theirs, contextlib.suppress(OSError):  # the worker may hang up first
-            theirs.sendall(OTHER)  # before the leaf runs a program, it says of which kind that is
+            theirs.sendall(
+                NOT_REUSABLE
+            )  # before the leaf runs a program, it says of which kind that is
             written, whole, asked = b"", 0, True
             for part in script:
                 if asked and not theirs.recv(65_536):
@@ -114,7 +116,7 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
         ours.setsockopt(
             socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 20, 0)
         )  # no test without an end
-        found = report(job, Connection(Wire(ours, 1 << 16)))
+        found = report(job, Connection(FramedSocket(ours, 1 << 16)))
     playing.join()
     require_documented(found)
     return found
@@ -149,7 +151,7 @@ def frames_through_a_channel(parts: list[bytes]) -> list[bytes]:
     seen the end.
     """
     ours, theirs = socket.socketpair()
-    channel, frames = Channel(ours), []
+    channel, frames = BufferedSocket(ours), []
     with ours:
         for part in parts:
             theirs.sendall(part)

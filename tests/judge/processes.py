@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from assay.sandbox.probe import probe
+from assay.sandbox.isolation import probe_isolation
 
 
 def children(pid: int) -> list[int]:
@@ -31,7 +31,7 @@ def zygotes(supervisor: int) -> list[int]:
     started = children(supervisor)
     return (
         [inner for outer in started for inner in children(outer)]
-        if "namespaces" in probe().walls
+        if "namespaces" in probe_isolation().walls
         else started
     )
 

@@ -17,12 +17,12 @@ import pytest
 
 from assay.errors import SandboxError
 from assay.judge import Job, Judge, judge_all
-from assay.judge import client as client_module
-from assay.judge.breaker import Breaker
-from assay.judge.slot import LEAVES, Slot
+from assay.judge import judge as judge_module
+from assay.judge.circuit_breaker import CircuitBreaker
+from assay.judge.slot import CANDIDATES_PER_FORK, Slot
 from assay.judge.supervisor import Supervisor
+from assay.sandbox.isolation import Isolation
 from assay.sandbox.limits import Limits
-from assay.sandbox.probe import Isolation
 from assay.types import Execution, Verdict
 from tests.judge.jobs import RIGHT, add, task
 from tests.judge.processes import alive, children, descendants, gone, until, zygotes
@@ -34,8 +34,12 @@ async def processes(judge: Judge) -> dict[str, list[int]]:
     """Of the one slot, in the order in which they will be used: a zygote forks two workers, then
     its leaves.
     """
-    supervisor = judge._line._process.pid
-    await until(lambda: [len(children(zygote)) for zygote in zygotes(supervisor)] == [2 + LEAVES])
+    supervisor = judge._supervisor._process.pid
+    await until(
+        lambda: (
+            [len(children(zygote)) for zygote in zygotes(supervisor)] == [2 + CANDIDATES_PER_FORK]
+        )
+    )
     (zygote,) = zygotes(supervisor)
     forked = sorted(children(zygote))
     return {
@@ -78,10 +82,10 @@ def test_the_supervisors_death_is_a_clear_error_and_ends_everything() -> None:
     async def bereft() -> list[int]:
         async with Judge(slots=2) as judge:
             job = asyncio.create_task(judge.run(add("while True: pass")))
-            await until(lambda: len(descendants(judge._line._process.pid)) >= 2 * 3)
+            await until(lambda: len(descendants(judge._supervisor._process.pid)) >= 2 * 3)
             await asyncio.sleep(0.1)
-            pids = descendants(judge._line._process.pid)
-            judge._line._process.kill()
+            pids = descendants(judge._supervisor._process.pid)
+            judge._supervisor._process.kill()
             with pytest.raises(SandboxError, match="supervisor died"):
                 await asyncio.wait_for(job, 5)
             with pytest.raises(SandboxError, match="supervisor died"):
@@ -97,7 +101,7 @@ def test_nothing_runs_after_the_judge_is_closed() -> None:
             await judge.run(add(RIGHT))
             stuck = asyncio.create_task(judge.run(add("while True: pass")))
             await asyncio.sleep(0.1)
-            pids = [judge._line._process.pid, *descendants(judge._line._process.pid)]
+            pids = [judge._supervisor._process.pid, *descendants(judge._supervisor._process.pid)]
             stuck.cancel()
             await asyncio.wait([stuck])
             return pids
@@ -114,7 +118,7 @@ async def main():
         await asyncio.gather(*(judge.run(add("")) for _ in range(8)))
         jobs = [asyncio.create_task(judge.run(add("while True: pass"))) for _ in range(2)]
         await asyncio.sleep(0.1)
-        print(judge._line._process.pid, flush=True)
+        print(judge._supervisor._process.pid, flush=True)
         await asyncio.gather(*jobs)
 asyncio.run(main())
 """
@@ -133,7 +137,7 @@ def test_nothing_runs_after_the_trainer_is_killed() -> None:
 
 
 def test_many_failures_of_the_machine_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "Breaker", partial(Breaker, tolerated=2))
+    monkeypatch.setattr(judge_module, "CircuitBreaker", partial(CircuitBreaker, tolerated=2))
     deadly = task("f", "import os", "os._exit(0)")
     with pytest.raises(
         SandboxError, match="failed 3 of the last 3 programs, at last: the test worker died"
@@ -144,7 +148,7 @@ def test_many_failures_of_the_machine_are_an_error(monkeypatch: pytest.MonkeyPat
 def test_a_task_whose_own_setup_fails_is_no_sign_of_a_bad_machine_and_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(client_module, "Breaker", partial(Breaker, tolerated=0))
+    monkeypatch.setattr(judge_module, "CircuitBreaker", partial(CircuitBreaker, tolerated=0))
     broken = task("f", "assert f()", setup="import no_such_module")
     executions = judge_all([Job(broken, f"def f(): return {at}") for at in range(3)])
     assert [seen.verdict for seen in executions] == [Verdict.INFRA] * 3
@@ -156,8 +160,8 @@ def test_a_task_whose_own_setup_fails_is_no_sign_of_a_bad_machine_and_is_reporte
 
 def test_weak_isolation_is_refused_unless_it_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        client_module,
-        "probe",
+        judge_module,
+        "probe_isolation",
         lambda: Isolation("D", (), ("reading files: no landlock",), "use Linux"),
     )
     with pytest.raises(SandboxError, match=r"tier D .* use Linux; see `assay doctor`"):
@@ -177,8 +181,8 @@ def test_many_hostile_programs_leave_no_process_behind() -> None:
                 pass
             await until(
                 lambda: (
-                    len(descendants(judge._line._process.pid))
-                    <= 2 * (2 + 2 + 1 + LEAVES + LEAVES // 4)
+                    len(descendants(judge._supervisor._process.pid))
+                    <= 2 * (2 + 2 + 1 + CANDIDATES_PER_FORK + CANDIDATES_PER_FORK // 4)
                 )
             )
 
@@ -187,7 +191,7 @@ def test_many_hostile_programs_leave_no_process_behind() -> None:
 
 def test_a_zygote_is_waited_for_until_it_has_answered_everything() -> None:
     slot = Slot.__new__(Slot)
-    slot.asked, slot.owed = 0.0, 0
+    slot.asked, slot.replies_due = 0.0, 0
     slot.control, zygote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with slot.control, zygote:
         slot._say(["leaf", 2], answers=2)

@@ -10,11 +10,11 @@ from functools import cache
 import pytest
 
 from assay.errors import DataError
-from assay.judge import Job, Judge, exchange, judge_all
-from assay.judge.boundary import Wire
-from assay.judge.exchanges import whole
-from assay.judge.line import Line
-from assay.judge.orders import Order
+from assay.judge import Job, Judge, exchange_worker, judge_all
+from assay.judge.exchange_runner import whole
+from assay.judge.protocol import FramedSocket
+from assay.judge.supervisor_client import SupervisorClient
+from assay.judge.wire_job import WireJob
 from assay.types import Check, Exchange, Execution, Task, Verdict
 from tests.judge.jobs import judged_in_turn
 
@@ -198,20 +198,22 @@ def test_a_definite_failure_outweighs_the_machines() -> None:
 def test_a_worker_that_cannot_hand_on_descriptors_fails_as_the_machine() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(OSError, match="Bad file descriptor"):
-        exchange.report({"program": "", "printed_mb": 1, "checker": "lines"}, Wire(ours, 100), 999)
+        exchange_worker.report(
+            {"program": "", "printed_mb": 1, "checker": "lines"}, FramedSocket(ours, 100), 999
+        )
 
 
 def test_a_reference_that_fails_is_run_once_more_and_not_for_every_liberty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    orders: list[Order] = []
-    execute = Line.execute
+    orders: list[WireJob] = []
+    execute = SupervisorClient.execute
 
-    async def counted(line: Line, order: Order) -> Execution:
+    async def counted(line: SupervisorClient, order: WireJob) -> Execution:
         orders.append(order)
         return await execute(line, order)
 
-    monkeypatch.setattr(Line, "execute", counted)
+    monkeypatch.setattr(SupervisorClient, "execute", counted)
     assert judged("print(4)", replace(SUM, reference="print(5)")).verdict is Verdict.WRONG
     assert len(orders) == 2
 

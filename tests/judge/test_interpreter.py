@@ -29,7 +29,7 @@ PATIENT = Limits(memory_mb=256, printed_mb=1)
 LIMITS = Limits(cpu_seconds=0.4, wall_seconds=1.2, memory_mb=256, printed_mb=1)
 
 
-def observed(*blocks: str, limits: Limits = LIMITS) -> list[Observation]:
+def send_block_result(*blocks: str, limits: Limits = LIMITS) -> list[Observation]:
     """What comes of blocks, one after the other, in one interpreter."""
 
     async def run() -> list[Observation]:
@@ -47,13 +47,13 @@ async def stopped(judge: Judge, count: int) -> list[int]:
 
 def sleepers(judge: Judge) -> list[int]:
     """Processes behind a judge that are stopped."""
-    found = descendants(judge._line._process.pid)
+    found = descendants(judge._supervisor._process.pid)
     return [pid for pid in found if is_stopped(pid)]
 
 
 @pytest.mark.usefixtures("nothing_is_left")
 def test_state_is_kept_from_block_to_block_and_the_last_expression_is_shown() -> None:
-    assert observed("x = 1\nprint(x)", "def f(n): return n + x", "f(41)", "x; None", "_ + 1") == [
+    assert send_block_result("x = 1\nprint(x)", "def f(n): return n + x", "f(41)", "x; None", "_ + 1") == [
         Observation("1\n", "done"), Observation("", "done"), Observation("42\n", "done"),
         Observation("", "done"),
         Observation("43\n", "done"),
@@ -79,13 +79,15 @@ def test_interpreters_share_nothing() -> None:
 def test_all_that_is_written_is_seen_in_order() -> None:
     code = "import os, sys\nprint('one')\n"
     code += "print('two', file=sys.stderr)\nos.write(1, b'three\\n')\nos.write(2, b'\\xff\\n');"
-    assert observed(code) == [
+    assert send_block_result(code) == [
         Observation("one\ntwo\nthree\n\N{REPLACEMENT CHARACTER}\n2\n", "done")
     ]
 
 
 def test_an_exception_is_shown_with_the_programs_own_lines_and_the_state_stays() -> None:
-    raising, syntax, state = observed("x = 1\ndef f():\n    return 1 / 0\nf()", "y = = 2", "x")
+    raising, syntax, state = send_block_result(
+        "x = 1\ndef f():\n    return 1 / 0\nf()", "y = = 2", "x"
+    )
     assert raising == Observation(
         'Traceback (most recent call last):\n  File "<block 1>", line 4, in <module>\n    f()\n '
         ' File "<block 1>", line 3, in f\n    return 1 / 0\n           ~~^~~\nZeroDivisionError:'
@@ -99,17 +101,17 @@ def test_an_exception_is_shown_with_the_programs_own_lines_and_the_state_stays()
 
 
 def test_nothing_of_a_block_runs_that_does_not_compile_to_its_end() -> None:
-    assert [seen.ended for seen in observed("x = 1\nreturn", "x")] == ["error", "error"]
+    assert [seen.ended for seen in send_block_result("x = 1\nreturn", "x")] == ["error", "error"]
 
 
 def test_a_block_that_exits_has_raised() -> None:
-    leaving, state = observed("x = 1\nimport sys\nsys.exit(3)", "x")
+    leaving, state = send_block_result("x = 1\nimport sys\nsys.exit(3)", "x")
     assert (leaving.ended, leaving.output.splitlines()[-1]) == ("error", "SystemExit: 3")
     assert state == Observation("1\n", "done")
 
 
 def test_long_output_is_kept_at_its_head_and_its_tail() -> None:
-    (seen,) = observed("print('a' * 5000)\nprint('b' * 5000)")
+    (seen,) = send_block_result("print('a' * 5000)\nprint('b' * 5000)")
     assert seen == Observation(
         "a" * 4096 + "\n[... 1810 bytes left out ...]\n" + "b" * 4095 + "\n", "done"
     )
@@ -137,7 +139,7 @@ def test_a_limit_ends_the_interpreter_and_the_next_block_starts_anew(
     code: str, ended: str, why: str
 ) -> None:
     limits = LIMITS if ended == "timeout" else PATIENT
-    before, over, after = observed(
+    before, over, after = send_block_result(
         "x = 1", f"print('begun')\n{code}", "'x' in globals()", limits=limits
     )
     assert (before.ended, over.ended) == ("done", ended)
@@ -147,7 +149,7 @@ def test_a_limit_ends_the_interpreter_and_the_next_block_starts_anew(
 
 
 def test_memory_that_a_block_asks_for_in_vain_costs_it_nothing_else() -> None:
-    asking, state = observed("x = 1\nbytearray(10**9)", "x")
+    asking, state = send_block_result("x = 1\nbytearray(10**9)", "x")
     assert (asking.ended, asking.output.splitlines()[-1]) == ("error", "MemoryError")
     assert state == Observation("1\n", "done")
 
@@ -157,7 +159,9 @@ def test_all_blocks_together_have_ten_times_the_cpu_time_of_one() -> None:
     spinning = (
         "import time\nend = time.process_time() + 0.075\nwhile time.process_time() < end: pass"
     )
-    ends = [seen.ended for seen in observed(*[spinning] * 14, limits=Limits(cpu_seconds=0.1))]
+    ends = [
+        seen.ended for seen in send_block_result(*[spinning] * 14, limits=Limits(cpu_seconds=0.1))
+    ]
     assert ends[:9] == ["done"] * 9
     assert "timeout" in ends
 
@@ -182,8 +186,8 @@ def test_an_interpreter_with_many_threads_is_not_kept() -> None:
     many = "import threading, time\nfor _ in range(4):\n"
     many += "    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
     few = many.replace("4", "3", 1)
-    assert [seen.ended for seen in observed("x = 1", few, "x")] == ["done", "done", "done"]
-    over, after = observed(many, "'many' in globals()")
+    assert [seen.ended for seen in send_block_result("x = 1", few, "x")] == ["done", "done", "done"]
+    over, after = send_block_result(many, "'many' in globals()")
     assert (over.ended, over.output) == (
         "died",
         "[left more than 3 threads running: the interpreter was ended]\n",
@@ -216,7 +220,7 @@ def test_more_than_may_be_open_wait_for_one_that_closes(monkeypatch: pytest.Monk
         "import assay.judge.sessions as it; it.SESSIONS = 2; import assay.judge.supervisor as it;"
         " it.main()"
     )
-    monkeypatch.setattr("assay.judge.line.SUPERVISOR", ("-c", few))
+    monkeypatch.setattr("assay.judge.supervisor_client.SUPERVISOR", ("-c", few))
 
     async def crowd() -> None:
         async with Judge(slots=2) as judge:
@@ -276,7 +280,7 @@ def busy(judge: Judge) -> int:
     """The process that sleeps in a block, as a C call that nobody interrupts; 0 where there is
     none.
     """
-    for pid in descendants(judge._line._process.pid):
+    for pid in descendants(judge._supervisor._process.pid):
         with contextlib.suppress(OSError):
             if "nanosleep" in Path(f"/proc/{pid}/wchan").read_text():
                 return pid
@@ -338,7 +342,7 @@ def test_a_zygote_that_fails_takes_no_state_with_it(
     sign: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hasty = "import assay.judge.supervisor as it; it.ZYGOTE_SECONDS = 2; it.main()"
-    monkeypatch.setattr("assay.judge.line.SUPERVISOR", ("-c", hasty))
+    monkeypatch.setattr("assay.judge.supervisor_client.SUPERVISOR", ("-c", hasty))
 
     async def run() -> list[str]:
         async with Judge(slots=1) as judge, contextlib.AsyncExitStack() as stack:
@@ -346,7 +350,7 @@ def test_a_zygote_that_fails_takes_no_state_with_it(
             await asyncio.gather(*(python.run(f"x = {at}") for at, python in enumerate(pythons)))
             (zygote,) = [
                 it
-                for it in zygotes(judge._line._process.pid)
+                for it in zygotes(judge._supervisor._process.pid)
                 if set(children(it)) & set(await stopped(judge, 10))
             ]
             os.kill(zygote, sign)
@@ -371,8 +375,8 @@ def test_without_a_supervisor_there_is_a_clear_error() -> None:
             await other.run("x = 1")
             run = asyncio.create_task(python.run("import time\ntime.sleep(60)"))
             await until(lambda: busy(judge) != 0)
-            pids = descendants(judge._line._process.pid)
-            judge._line._process.kill()
+            pids = descendants(judge._supervisor._process.pid)
+            judge._supervisor._process.kill()
             for failing in (run, other.run("x")):
                 with pytest.raises(SandboxError, match="supervisor died"):
                     await asyncio.wait_for(failing, 5)
@@ -386,7 +390,7 @@ def test_none_is_left_when_the_judge_closes_before_they_do() -> None:
         judge = await Judge(slots=1).__aenter__()
         python = judge.interpreter()
         await python.run("x = 1")
-        pids = [judge._line._process.pid, *descendants(judge._line._process.pid)]
+        pids = [judge._supervisor._process.pid, *descendants(judge._supervisor._process.pid)]
         await judge.__aexit__()
         with pytest.raises(SandboxError, match="the judge is closed"):
             await python.run("x")
@@ -405,7 +409,7 @@ async def main():
         await asyncio.gather(*(python.run("x = 1") for python in pythons))
         runs = [asyncio.create_task(python.run("while True: pass")) for python in pythons[:4]]
         await asyncio.sleep(0.1)
-        print(judge._line._process.pid, flush=True)
+        print(judge._supervisor._process.pid, flush=True)
         await asyncio.gather(*runs)
 asyncio.run(main())
 """
@@ -457,7 +461,7 @@ ATTACKS = {
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_on_the_walls_is_refused(name: str) -> None:
     code, error = ATTACKS[name]
-    attack, after = observed(code.replace("{here!r}", repr(__file__)), "1 + 1")
+    attack, after = send_block_result(code.replace("{here!r}", repr(__file__)), "1 + 1")
     assert attack.ended == "error"
     assert error in attack.output.splitlines()[-1], attack.output
     assert after.output == "2\n"
@@ -603,7 +607,9 @@ def test_whatever_a_program_does_to_its_own_interpreter_no_other_notices() -> No
     "late", ["import os, threading\nthreading.Timer(0.05, os.write, (3, b'+')).start()"]
 )
 def test_a_forged_end_of_a_block_ends_or_deceives_that_interpreter_alone(late: str) -> None:
-    forged, *after = observed(late, "import time\ntime.sleep(0.2)\n'the whole block ran'", "1")
+    forged, *after = send_block_result(
+        late, "import time\ntime.sleep(0.2)\n'the whole block ran'", "1"
+    )
     assert forged.ended == "done"
     assert len(after) == 2
 
@@ -614,4 +620,4 @@ def test_a_trace_of_the_judge_gives_no_way_to_others() -> None:
     """
     code = "import os\nfound = []\nfor fd in range(64):\n    try: os.fstat(fd); found.append(fd)\n"
     code += "    except OSError: pass\nfound"
-    assert observed(code) == [Observation("[0, 1, 2, 3]\n", "done")]
+    assert send_block_result(code) == [Observation("[0, 1, 2, 3]\n", "done")]

@@ -9,7 +9,7 @@ import pytest
 
 from assay.errors import DataError, SettingsError
 from assay.judge import Job, judge_all
-from assay.judge.verdict import KILLED, Evidence, decide
+from assay.judge.verdict import KILLED, RunRecord, decide
 from assay.sandbox.limits import Limits
 from assay.types import Execution, Verdict
 from tests.judge.jobs import ADD, RIGHT, add, task
@@ -180,7 +180,7 @@ def test_a_right_program_that_says_something_unasked_at_the_end_does_not_pass() 
 
 
 HELD = {"checks": [["held", ""]], "broken": None, "setup": "", "clean": True, "exits": False}
-EVIDENCE = Evidence(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", "")
+EVIDENCE = RunRecord(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", "")
 
 
 @pytest.mark.parametrize(

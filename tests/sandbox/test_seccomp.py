@@ -120,13 +120,13 @@ def test_a_leaf_has_threads_and_no_processes(
     machine: tuple[int, int], call: tuple[int, int], arguments: tuple[int, ...], answer: int
 ) -> None:
     arch, at = machine
-    assert answered(seccomp.leaf_filter(), arch, call[at], *arguments) == answer
+    assert answered(seccomp.process_filter(), arch, call[at], *arguments) == answer
 
 
 def test_a_leaf_is_refused_every_call_of_its_table(machine: tuple[int, int]) -> None:
     arch, at = machine
-    numbers = [both[at] for both in seccomp.LEAF_NUMBERS.values() if both[at] >= 0]
-    assert {answered(seccomp.leaf_filter(), arch, number) for number in numbers} == {REFUSED}
+    numbers = [both[at] for both in seccomp.PROCESS_NUMBERS.values() if both[at] >= 0]
+    assert {answered(seccomp.process_filter(), arch, number) for number in numbers} == {REFUSED}
 
 
 HEADERS = ("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", "/usr/include/asm-generic/unistd.h")
@@ -143,7 +143,9 @@ def test_the_numbers_are_linuxs_own(at: int) -> None:
         for name, number in re.findall(r"__NR(?:3264)?_(\w+)\s+(\d+)", header.read_text())
     }
     ours = (
-        seccomp.NUMBERS | seccomp.LEAF_NUMBERS | {"clone": CLONE, "clone3": CLONE3, "prctl": PRCTL}
+        seccomp.NUMBERS
+        | seccomp.PROCESS_NUMBERS
+        | {"clone": CLONE, "clone3": CLONE3, "prctl": PRCTL}
     )
     ours |= {"tgkill": TGKILL, "prlimit64": PRLIMIT, "mmap": MMAP, "fcntl": FCNTL, "ioctl": IOCTL}
     ours |= {"socketpair": seccomp.SOCKETPAIR}

@@ -35,7 +35,7 @@ if sys.argv[1] == "refused":
     unshare = seccomp.NUMBERS["unshare"][seccomp.column()[1]]
     seccomp.Filter([(seccomp.LOAD, 0, 0, seccomp.NR), *seccomp._refuse([unshare]), seccomp.PASS_ON]).load()
 from assay.judge import Job, judge_all
-from assay.sandbox.probe import probe
+from assay.sandbox.isolation import probe_isolation
 from assay.types import Check, Task
 task = Task("add", "", (Check("assert add(1, 2) == 3"),), "add")
 programs = {
@@ -49,7 +49,7 @@ programs = {
 done = judge_all([Job(task, program) for program in programs.values()], Limits(cpu_seconds=1), slots=2)
 verdicts = {name: [str(seen.verdict), seen.detail] for name, seen in zip(programs, done)}
 spun = done[list(programs).index("timeout")].cpu_seconds
-print(json.dumps({"probe": asdict(probe()), "verdicts": verdicts, "spun": spun}))
+print(json.dumps({"probe": asdict(probe_isolation()), "verdicts": verdicts, "spun": spun}))
 """
 
 
@@ -127,14 +127,14 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become s
 @pytest.mark.parametrize("user", [None, NOBODY], ids=["root", "nobody"])
 def test_the_judge_is_sound(python_for_all: str, user: int | None, namespaces: str) -> None:
     found = judged(python_for_all, namespaces, user)
-    probe = found["probe"]
+    probe_isolation = found["probe"]
     if namespaces == "allowed" and allows_namespaces(NOBODY if user else 0):
-        assert probe["tier"] == "A"
-        assert set(ATTACKS | HIDING) <= set(probe["enforced"])
+        assert probe_isolation["tier"] == "A"
+        assert set(ATTACKS | HIDING) <= set(probe_isolation["enforced"])
     else:
-        assert probe["tier"] == ("C" if user else "B")
-        assert "docker run --security-opt" in probe["advice"] or namespaces == "allowed"
-    assert set(ATTACKS) <= set(probe["enforced"])
+        assert probe_isolation["tier"] == ("C" if user else "B")
+        assert "docker run --security-opt" in probe_isolation["advice"] or namespaces == "allowed"
+    assert set(ATTACKS) <= set(probe_isolation["enforced"])
     assert_judged(found)
 
 

@@ -16,11 +16,10 @@ from typing import Any
 
 import pytest
 
-from assay.sandbox import probe as probe_module
-from assay.sandbox import walls
-from assay.sandbox.allowed import Allowed, allowed
+from assay.sandbox import isolation, walls
+from assay.sandbox.access import AccessRules, access_rules
 from assay.sandbox.attack import ATTACKS, HIDING
-from assay.sandbox.probe import advice, graded, probe
+from assay.sandbox.isolation import advice, graded, probe_isolation
 
 PRELUDE = """
 import json, os, sys
@@ -34,7 +33,7 @@ if become:
 """
 ENCLOSED = """
 walls.enclose_family(reach, required)
-walls.LeafWalls(Limits(), cpu_seconds=9, memory_mb=256).enclose(os.getppid())
+walls.ProcessWalls(Limits(), cpu_seconds=9, memory_mb=256).enclose(os.getppid())
 stood, failed = attack.attacked(attack.ATTACKS)
 import decimal, wave
 print(json.dumps({"failed": failed, "stood": stood, "user": os.getuid(), "groups": os.getgroups()}))
@@ -44,7 +43,7 @@ WITHOUT_NAMESPACES = ("landlock", "capabilities", "seccomp")
 
 
 def enclosed(
-    reach: Allowed,
+    reach: AccessRules,
     required: Sequence[str] = WITHOUT_NAMESPACES,
     become: int | None = None,
     code: str = ENCLOSED,
@@ -59,7 +58,7 @@ def enclosed(
 
 
 def test_every_wall_stands_on_this_machine() -> None:
-    found = probe()
+    found = probe_isolation()
     assert found.tier in "ABC"
     assert set(ATTACKS) <= set(found.enforced)
     assert set(HIDING) <= set(found.enforced) or found.tier != "A"
@@ -67,12 +66,12 @@ def test_every_wall_stands_on_this_machine() -> None:
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become someone else")
 needs_namespaces = pytest.mark.skipif(
-    "namespaces" not in probe().walls, reason="this machine allows no namespaces"
+    "namespaces" not in probe_isolation().walls, reason="this machine allows no namespaces"
 )
 
 
 def test_the_walls_stand_without_namespaces_and_the_standard_library_can_be_imported() -> None:
-    found = enclosed(allowed(0))
+    found = enclosed(access_rules(0))
     assert found["failed"] == {}
     assert set(found["stood"]) == set(ATTACKS)
     assert found["user"] == os.getuid()
@@ -83,7 +82,7 @@ def test_the_walls_stand_for_an_ordinary_user() -> None:
     code = ENCLOSED.replace(
         "import decimal, wave\n", ""
     )  # this interpreter's folder may be closed to others
-    found = enclosed(allowed(0), become=65_534, code=code)
+    found = enclosed(access_rules(0), become=65_534, code=code)
     assert found["failed"] == {}
     assert (found["user"], found["groups"]) == (65_534, [])
 
@@ -93,7 +92,7 @@ def test_the_walls_stand_for_an_ordinary_user() -> None:
 def test_in_a_root_of_its_own_root_becomes_somebody_else_whatever_folder_the_interpreter_lies_in() -> (
     None
 ):
-    found = enclosed(allowed(7), ("namespaces", "user", *WITHOUT_NAMESPACES))
+    found = enclosed(access_rules(7), ("namespaces", "user", *WITHOUT_NAMESPACES))
     assert found["failed"] == {}
     assert (found["user"], found["groups"]) == (60_007, [])
 
@@ -142,10 +141,10 @@ def test_namespaces_alone_hide_files_processes_and_the_network(
         monkeypatch.setenv("PORT", str(server.getsockname()[1]))
         monkeypatch.setenv("NAME", os.uname().nodename)
         code = ALONE.replace('os.environ["ABSTRACT"]', repr(named.getsockname()))
-        outside = enclosed(allowed(0), (), code=code)
+        outside = enclosed(access_rules(0), (), code=code)
         assert outside.pop("writing") == (os.getuid() == 0)
         assert set(outside.values()) == {True}
-        assert set(enclosed(allowed(0), ("namespaces",), code=code).values()) == {False}
+        assert set(enclosed(access_rules(0), ("namespaces",), code=code).values()) == {False}
 
 
 HELLO = """
@@ -167,8 +166,8 @@ def test_no_message_reaches_a_socket_that_lies_in_a_folder(
     monkeypatch.setenv("SOCKET", str(tmp_path / "log"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as log:
         log.bind(str(tmp_path / "log"))
-        assert enclosed(allowed(0), (), code=HELLO)["sent"]
-        assert not enclosed(allowed(0), code=HELLO)["sent"]
+        assert enclosed(access_rules(0), (), code=HELLO)["sent"]
+        assert not enclosed(access_rules(0), code=HELLO)["sent"]
 
 
 STATUS = """
@@ -181,7 +180,7 @@ print(json.dumps(dict(line.split(":\\t", 1) for line in lines if ":\\t" in line)
 
 
 def test_capabilities_are_gone_for_good() -> None:
-    status = enclosed(allowed(0), code=STATUS)
+    status = enclosed(access_rules(0), code=STATUS)
     assert {
         int(status[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
     } == {0}
@@ -191,7 +190,7 @@ def test_capabilities_are_gone_for_good() -> None:
 
 BEYOND = """
 walls.enclose_family(reach, required)
-walls.LeafWalls(Limits(), cpu_seconds=9, memory_mb=256).enclose(os.getppid())
+walls.ProcessWalls(Limits(), cpu_seconds=9, memory_mb=256).enclose(os.getppid())
 libc, found = kernel.libc, {}
 import ctypes, threading
 for name, call in {
@@ -216,7 +215,7 @@ print(json.dumps({"calls": found, "threads": len(done)}))
 
 
 def test_calls_that_widen_the_kernel_are_refused_and_threads_are_not() -> None:
-    found = enclosed(allowed(0), code=BEYOND)
+    found = enclosed(access_rules(0), code=BEYOND)
     assert set(found["calls"].values()) == {-1}
     assert found["threads"] == 4
 
@@ -224,7 +223,7 @@ def test_calls_that_widen_the_kernel_are_refused_and_threads_are_not() -> None:
 THREADS = """
 import threading
 walls.enclose_family(reach, required)
-walls.LeafWalls(Limits(), cpu_seconds=9, memory_mb=256, threads=walls.THREADS).enclose(os.getppid())
+walls.ProcessWalls(Limits(), cpu_seconds=9, memory_mb=256, threads=walls.THREADS).enclose(os.getppid())
 threading.stack_size(32768)
 done, started = threading.Event(), 0
 try:
@@ -238,16 +237,16 @@ print(json.dumps({"threads": started}))
 
 @needs_root
 def test_a_user_of_its_own_has_so_many_threads_and_no_more() -> None:
-    required = ("user",) if "namespaces" not in probe().walls else ("namespaces", "user")
+    required = ("user",) if "namespaces" not in probe_isolation().walls else ("namespaces", "user")
     assert (
         100
-        < enclosed(allowed(939), (*required, *WITHOUT_NAMESPACES), code=THREADS)["threads"]
+        < enclosed(access_rules(939), (*required, *WITHOUT_NAMESPACES), code=THREADS)["threads"]
         < 256
     )
 
 
 def test_no_test_nor_data_of_ours_may_be_read() -> None:
-    reach = allowed(0)
+    reach = access_rules(0)
     for path in reach.readable:
         assert not os.path.realpath(__file__).startswith(os.path.realpath(path).rstrip("/") + "/")
         assert not path.endswith("site-packages")
@@ -281,7 +280,7 @@ def test_the_advice_is_the_one_setting_that_is_in_the_way(monkeypatch: pytest.Mo
         "/proc/sys/user/max_user_namespaces": "0",
         "/proc/self/status": "NoNewPrivs:\t0\nSeccomp:\t2\n",
     }
-    monkeypatch.setattr(probe_module, "said", lambda file: files.get(file, ""))
+    monkeypatch.setattr(isolation, "said", lambda file: files.get(file, ""))
     assert advice("C", ["namespaces"]) == "for tier A: sudo sysctl user.max_user_namespaces=10000"
     files["/proc/sys/kernel/apparmor_restrict_unprivileged_userns"] = "1"
     assert "apparmor_restrict_unprivileged_userns=0" in advice("C", ["namespaces"])

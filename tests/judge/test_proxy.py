@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from assay.judge import Job, Judge, judge_all
-from assay.judge.profiles import Profile
+from assay.judge.proxy_features import ProxyFeatures
 from assay.types import Execution, Task, Verdict
 from tests.judge.jobs import RIGHT, add, task
 
@@ -103,7 +103,9 @@ def test_a_program_is_not_judged_while_the_machine_fails_its_reference(
     tried: list[str] = []
     real = Judge._execute
 
-    async def failing_once(judge: Judge, of: Task, program: str, profile: Profile) -> Execution:
+    async def failing_once(
+        judge: Judge, of: Task, program: str, profile: ProxyFeatures
+    ) -> Execution:
         execution = await real(judge, of, program, profile)
         if program != of.reference:
             return execution

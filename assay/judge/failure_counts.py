@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from assay.judge.memory import KEPT, Latest
+from assay.judge.verdict_cache import KEPT, BoundedDict
 
 
-class Tally:
+class FailureCounts:
     """Failures by task and test. A pure object."""
 
     def __init__(self) -> None:
-        self._failed: Latest[bytes, Counter[int]] = Latest(KEPT)
+        self._failed: BoundedDict[bytes, Counter[int]] = BoundedDict(KEPT)
 
     def order(self, task: bytes, count: int) -> list[int]:
         """The numbers of `count` tests, those that failed most programs first, else as they

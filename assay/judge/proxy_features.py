@@ -15,7 +15,7 @@ the limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class ProxyFeatures:
     """Liberties of one task. Each is a way to lie, so that only references that need them buy
     them.
     """
@@ -27,18 +27,18 @@ class Profile:
     callbacks: bool = False
     """Functions that a test passes can be called by the program; each call is a request the other
     way."""
-    stretch: float = 1.0
+    time_factor: float = 1.0
     """How many times the usual time limits it has."""
 
 
-PLAIN = Profile()
-LADDER = tuple(
-    Profile(mutates, handles, callbacks)
+PLAIN = ProxyFeatures()
+FEATURES_TO_TRY = tuple(
+    ProxyFeatures(mutates, handles, callbacks)
     for callbacks, handles, mutates in product((False, True), repeat=3)
 )
 """What to try, in this order, until the reference passes."""
 
 
-def stretch(cpu_seconds: float, limit: float) -> float:
+def time_factor(cpu_seconds: float, limit: float) -> float:
     """How many times `limit` a task has whose reference takes `cpu_seconds`: 1 to LONGEST."""
     return min(float(LONGEST), max(1.0, SLACK * cpu_seconds / limit))

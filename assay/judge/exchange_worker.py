@@ -7,10 +7,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from assay.judge.boundary import MIB, ClosedError, OversizedError, UnaskedError, Wire
 from assay.judge.checkers import CHECKERS, difference
 from assay.judge.codec import CodecError, dumps, loads
-from assay.judge.purity import CHECKER, defined_check, pure
+from assay.judge.protocol import MIB, ClosedError, FramedSocket, OversizedError, UnaskedError
+from assay.judge.reuse import CHECKER, defined_check, is_reusable_source
 
 CHUNK = 262_144
 
@@ -19,7 +19,7 @@ class FailedError(Exception):
     """The exchange ended before there was anything to check: how, and the detail."""
 
 
-def report(job: dict[str, Any], wire: Wire, stdin: int) -> dict[str, Any]:
+def report(job: dict[str, Any], wire: FramedSocket, stdin: int) -> dict[str, Any]:
     """As worker.report, and `output`: what the program printed; `exits`: whether its own end is
     still to be awaited.
     """
@@ -36,7 +36,7 @@ def report(job: dict[str, Any], wire: Wire, stdin: int) -> dict[str, Any]:
         "checks": ended,
         "broken": broken,
         "setup": "",
-        "clean": job["checker"] in CHECKERS or pure(job["checker"], CHECKER),
+        "clean": job["checker"] in CHECKERS or is_reusable_source(job["checker"], CHECKER),
         "exits": broken is None,
         "answers": [],
         "kept": False,
@@ -44,7 +44,7 @@ def report(job: dict[str, Any], wire: Wire, stdin: int) -> dict[str, Any]:
     }
 
 
-def printed(job: dict[str, Any], wire: Wire, stdin: int) -> bytes:
+def printed(job: dict[str, Any], wire: FramedSocket, stdin: int) -> bytes:
     """All that the program prints. Raises FailedError where it does not start, or prints more than
     is allowed.
     """

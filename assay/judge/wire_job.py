@@ -18,12 +18,12 @@ new one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class WireJob:
     """A job as it is sent."""
 
     payload: bytes
     """What the test worker is to do."""
-    stretch: float = 1.0
+    time_factor: float = 1.0
     """How many times the usual time limits it has."""
     zygote: str = "plain"
     stdin: bytes | None = None
@@ -33,15 +33,15 @@ class Order:
         """As a frame."""
         size = NO_STDIN if self.stdin is None else len(self.stdin)
         return (
-            HEAD.pack(self.stretch, ZYGOTES.index(self.zygote), size)
+            HEAD.pack(self.time_factor, ZYGOTES.index(self.zygote), size)
             + (self.stdin or b"")
             + self.payload
         )
 
 
-def unpacked(frame: bytes) -> Order:
+def unpacked(frame: bytes) -> WireJob:
     """The order of a frame that the trainer's side has packed."""
-    stretch, zygote, size = HEAD.unpack_from(frame)
+    time_factor, zygote, size = HEAD.unpack_from(frame)
     end = HEAD.size + max(size, 0)
     stdin = None if size == NO_STDIN else frame[HEAD.size : end]
-    return Order(frame[end:], stretch, ZYGOTES[zygote], stdin)
+    return WireJob(frame[end:], time_factor, ZYGOTES[zygote], stdin)

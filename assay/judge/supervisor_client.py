@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from assay.errors import SandboxError
-from assay.judge.orders import Order
+from assay.judge.wire_job import WireJob
 from assay.sandbox.limits import Limits
 from assay.types import Execution, Verdict
 
@@ -27,7 +27,7 @@ LOOKS = 6
 """Looks in a row that find no answer of the supervisor's, after which it is ended."""
 
 
-class Line:
+class SupervisorClient:
     """A supervisor's other end. `start` before, `close` after use."""
 
     def __init__(self) -> None:
@@ -51,18 +51,18 @@ class Line:
             asyncio.create_task(self._watch()),
         ]
 
-    async def execute(self, order: Order) -> Execution:
+    async def execute(self, order: WireJob) -> Execution:
         """Have one job done; cancelled, it is dropped wherever it is. Raises SandboxError when the
         line is broken.
         """
         return execution_of((await self.sent(order))["execution"])
 
-    async def answers(self, order: Order) -> tuple[Execution, list[str]]:
+    async def answers(self, order: WireJob) -> tuple[Execution, list[str]]:
         """As `execute`, and what the program answered to the calls whose right value is sought."""
         frame = await self.sent(order)
         return execution_of(frame["execution"]), frame["answers"]
 
-    async def sent(self, order: Order) -> dict[str, Any]:
+    async def sent(self, order: WireJob) -> dict[str, Any]:
         """What the supervisor says to one order; as `execute`."""
         if self.broken:
             raise SandboxError(self.broken)

@@ -41,7 +41,7 @@ class Isolation:
 
 
 @functools.cache
-def probe() -> Isolation:
+def probe_isolation() -> Isolation:
     """Try every wall in a child of its own and attack it there; the answer is kept for this
     process.
 

@@ -13,15 +13,15 @@ import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from assay.judge import blocks, candidate, purity, worker
-from assay.judge.boundary import OTHER
+from assay.judge import candidate, repl, reuse, worker
 from assay.judge.codec import loads
-from assay.judge.orders import INTERPRETER
+from assay.judge.protocol import NOT_REUSABLE
 from assay.judge.proxy import Connection
+from assay.judge.wire_job import INTERPRETER
 from assay.sandbox.zygote import serve
 
 if TYPE_CHECKING:
-    from assay.judge.boundary import Wire
+    from assay.judge.protocol import FramedSocket
 
 PLAIN = (
     "__future__", "abc", "array", "bisect", "cmath", "collections", "copy", "datetime", "decimal",
@@ -68,9 +68,13 @@ def rehearse() -> None:
         replies.append(inside.answered(number, kind, parts))
 
     wire = cast(
-        "Wire",
+        "FramedSocket",
         SimpleNamespace(
-            send=answer, receive=replies.pop, quiet=lambda: True, mark=mark, marked=lambda: OTHER
+            send=answer,
+            receive=replies.pop,
+            quiet=lambda: True,
+            mark=mark,
+            marked=lambda: NOT_REUSABLE,
         ),
     )
     for _ in range(TIMES):
@@ -78,14 +82,14 @@ def rehearse() -> None:
         found = worker.report(REHEARSAL, Connection(wire))
         assert found["checks"] == [["held", ""]], found
     del sys.modules[candidate.MODULE]
-    purity.compiled.cache_clear()
+    reuse.compiled.cache_clear()
 
 
 def rehearse_blocks() -> None:
     """The same for interpreters: blocks that show something, and blocks that raise."""
     with contextlib.redirect_stdout(io.StringIO()):
         for end in ("sorted(found)", "found[0]") * TIMES:
-            blocks.ran(
+            repl.ran(
                 f"{REHEARSAL['program']}\nprint(found := f([2.0, 0.5, 0]))\n{end}", "<block>", {}
             )
     del builtins._  # type: ignore[attr-defined]  # what was shown last
@@ -104,7 +108,7 @@ def main() -> None:
         rehearse_blocks()
     serve(
         int(sys.argv[1]),
-        leaf=blocks.main if kind == INTERPRETER else candidate.main,
+        leaf=repl.main if kind == INTERPRETER else candidate.main,
         worker=worker.main,
     )
 

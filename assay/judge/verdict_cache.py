@@ -19,7 +19,7 @@ OF_THE_MOMENT = (Verdict.INFRA, Verdict.TIMEOUT, Verdict.MEMORY)
 """Verdicts that may be the machine's state: nothing lasting is concluded from them."""
 
 
-class Latest(OrderedDict[K, V]):
+class BoundedDict(OrderedDict[K, V]):
     """A dict that forgets what was put in first once it holds more than `most`."""
 
     def __init__(self, most: int) -> None:
@@ -32,18 +32,18 @@ class Latest(OrderedDict[K, V]):
             self.popitem(last=False)
 
 
-class Memory:
+class VerdictCache:
     """The last KEPT executions by key, and all in `archive`; what is being judged is judged once
     for all who ask.
     """
 
     def __init__(self, archive: Archive | None = None) -> None:
         self.archive = archive
-        self._known: Latest[bytes, Execution] = Latest(KEPT)
+        self._known: BoundedDict[bytes, Execution] = BoundedDict(KEPT)
         self._under_way: dict[bytes, asyncio.Task[Execution]] = {}
         self._asking: dict[bytes, int] = {}
 
-    async def recall(self, key: bytes, judge: Callable[[], Awaitable[Execution]]) -> Execution:
+    async def get_or_run(self, key: bytes, judge: Callable[[], Awaitable[Execution]]) -> Execution:
         """The execution of `key`, from `judge` where it is not known. What nobody waits for any
         more is cancelled.
         """

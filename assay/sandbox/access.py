@@ -39,7 +39,7 @@ FIRST_USER = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class AccessRules:
     """The reach of one family."""
 
     readable: tuple[str, ...]
@@ -58,7 +58,7 @@ class Allowed:
     """The user id to become; None where the family stays who we are."""
 
 
-def allowed(slot: int) -> Allowed:
+def access_rules(slot: int) -> AccessRules:
     """For the family of one slot: the standard library, shared libraries, the PACKAGES; a user of
     its own for root.
     """
@@ -72,7 +72,7 @@ def allowed(slot: int) -> Allowed:
         for name in (package, f"{package}.libs")
     )
     modules = (str(entry) for entry in library.iterdir() if entry.name not in UNREAD)
-    return Allowed(
+    return AccessRules(
         readable=(*LIBRARIES, *modules, *packages),
         listable=(str(library), *folders),
         shown=(*LIBRARIES, NULL, str(library), named),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
-from assay.judge.boundary import HEADER, START
+from assay.judge.protocol import HEADER, START
 
 CHUNK = 262_144
 
 
-class Channel:
+class BufferedSocket:
     """A stream of frames that never blocks: what cannot be written yet waits here."""
 
     def __init__(self, stream: socket.socket) -> None:

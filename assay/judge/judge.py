@@ -13,25 +13,25 @@ from pathlib import Path
 
 from assay.errors import DataError, SandboxError
 from assay.judge.archive import Archive
-from assay.judge.breaker import Breaker
-from assay.judge.bundle import Bundle
-from assay.judge.exchanges import Exchanges
+from assay.judge.circuit_breaker import CircuitBreaker
+from assay.judge.exchange_runner import ExchangeRunner
+from assay.judge.failure_counts import FailureCounts
 from assay.judge.interpreter import Interpreter
-from assay.judge.line import Line
-from assay.judge.memory import KEPT, Latest, Memory
-from assay.judge.profiles import PLAIN, Profile
+from assay.judge.prepared_task import PreparedTask
+from assay.judge.proxy_features import PLAIN, ProxyFeatures
 from assay.judge.references import References
-from assay.judge.tally import Tally
+from assay.judge.supervisor_client import SupervisorClient
 from assay.judge.verdict import THE_TASKS_DOING, WALL
+from assay.judge.verdict_cache import KEPT, BoundedDict, VerdictCache
 from assay.sandbox.cores import cores
+from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.probe import probe
 from assay.types import Exchange, Execution, Task, Verdict
 
 log = logging.getLogger(__name__)
-AHEAD = 4
+JOBS_PER_SLOT = 4
 """Jobs per slot that `stream` has under way."""
-BUNDLES = 512
+PREPARED_TASKS = 512
 """Tasks kept ready; they may be large, and a service never sees most of them again."""
 UNLIKE_THE_REFERENCE = (Verdict.WRONG, Verdict.ERROR, Verdict.TIMEOUT)
 """Verdicts that a task's profile can change."""
@@ -68,36 +68,38 @@ class Judge:
         self.stop_early = stop_early
         self.allow_weak = allow_weak
         self._archive = archive
-        self._memory = Memory()
-        self._line = Line()
-        self._tally = Tally()
-        self._exchanges = Exchanges(self._line, self._tally, stop_early)
+        self._cache = VerdictCache()
+        self._supervisor = SupervisorClient()
+        self._failure_counts = FailureCounts()
+        self._exchanges = ExchangeRunner(self._supervisor, self._failure_counts, stop_early)
         self._references = References(self._execute, self._answers, self.limits.cpu_seconds)
-        self._reported: Latest[str, None] = Latest(KEPT)
-        self._bundles: Latest[int, tuple[Task, Bundle]] = Latest(BUNDLES)
-        self._breaker = Breaker()
+        self._reported: BoundedDict[str, None] = BoundedDict(KEPT)
+        self._prepared_tasks: BoundedDict[int, tuple[Task, PreparedTask]] = BoundedDict(
+            PREPARED_TASKS
+        )
+        self._breaker = CircuitBreaker()
 
     async def __aenter__(self) -> Judge:
-        isolation = await asyncio.to_thread(probe)
+        isolation = await asyncio.to_thread(probe_isolation)
         if not (isolation.sound or self.allow_weak):
             raise SandboxError(
                 f"isolation is tier {isolation.tier} here: {isolation.advice}; see `assay doctor`"
             )
-        await self._line.start(self.limits, self.slots, isolation.walls)
+        await self._supervisor.start(self.limits, self.slots, isolation.walls)
         if self._archive is not None:
-            self._memory.archive = Archive(self._archive)
+            self._cache.archive = Archive(self._archive)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._references.close()
-        await self._line.close()
-        if self._memory.archive is not None:
-            self._memory.archive.close()
+        await self._supervisor.close()
+        if self._cache.archive is not None:
+            self._cache.archive.close()
 
     @property
     def broken(self) -> str:
         """Why nothing can be judged any more; empty while all is well."""
-        return self._line.broken
+        return self._supervisor.broken
 
     async def run(self, job: Job) -> Execution:
         """Judge one program. Raises DataError for a task without checks, SandboxError when the
@@ -110,8 +112,8 @@ class Judge:
         total = len(job.task.checks)
         if job.program is None:
             return Execution(Verdict.NO_CODE, total=total, detail="the completion holds no program")
-        key = self._bundle(job.task).key(job.program)
-        execution = await self._memory.recall(key, partial(self._judged, job.task, job.program))
+        key = self._prepared(job.task).key(job.program)
+        execution = await self._cache.get_or_run(key, partial(self._judged, job.task, job.program))
         self._count(job.task, execution)
         return replace(execution, total=total)
 
@@ -124,9 +126,9 @@ class Judge:
         It has `seconds` of CPU time, from the usual limit to ten times that. Raises SandboxError.
         """
         usual = self.limits.cpu_seconds
-        profile = Profile(stretch=min(max((seconds or usual) / usual, 1.0), LONGEST))
-        bundle = self._bundle(ANY_PROGRAM)
-        execution = await self._line.execute(
+        profile = ProxyFeatures(time_factor=min(max((seconds or usual) / usual, 1.0), LONGEST))
+        bundle = self._prepared(ANY_PROGRAM)
+        execution = await self._supervisor.execute(
             bundle.exchange(program, profile, stdin, expected=None)
         )
         self._count(ANY_PROGRAM, execution)
@@ -136,7 +138,7 @@ class Judge:
         """A walled Python that keeps its state from one block of code to the next; an async context
         manager.
         """
-        return Interpreter(self._line, self._breaker)
+        return Interpreter(self._supervisor, self._breaker)
 
     async def stream(self, jobs: Iterable[Job]) -> AsyncIterator[tuple[int, Execution]]:
         """Judge many; yields (index, execution) in the order in which they end."""
@@ -145,7 +147,7 @@ class Judge:
         try:
             while True:
                 while (
-                    len(under_way) < AHEAD * self.slots
+                    len(under_way) < JOBS_PER_SLOT * self.slots
                     and (entry := next(numbered, None)) is not None
                 ):
                     under_way[asyncio.create_task(self.run(entry[1]))] = entry[0]
@@ -174,7 +176,7 @@ class Judge:
         """Judge one program plainly, and where that is unlike the task's reference, with what that
         needs.
         """
-        key = self._bundle(task).digest
+        key = self._prepared(task).digest
         try:
             task = await self._references.completed(key, task)
             execution = await self._execute(task, program, PLAIN)
@@ -188,32 +190,32 @@ class Judge:
                         execution, verdict=Verdict.WRONG
                     )  # which the reference does not come to
         except SandboxError as error:
-            if self._line.broken:
+            if self._supervisor.broken:
                 raise
             return Execution(Verdict.INFRA, detail=str(error))
         return execution
 
-    async def _execute(self, task: Task, program: str, profile: Profile) -> Execution:
-        bundle = self._bundle(task)
+    async def _execute(self, task: Task, program: str, profile: ProxyFeatures) -> Execution:
+        bundle = self._prepared(task)
         if bundle.exchanges:
             return await self._exchanges.run(bundle, program, profile)
         if not (self.stop_early and bundle.movable):
-            return await self._line.execute(bundle.order(program, profile))
-        order = self._tally.order(bundle.digest, len(task.checks))
-        execution = await self._line.execute(bundle.order(program, profile, order))
+            return await self._supervisor.execute(bundle.order(program, profile))
+        order = self._failure_counts.order(bundle.digest, len(task.checks))
+        execution = await self._supervisor.execute(bundle.order(program, profile, order))
         if execution.passed < len(order) and execution.verdict is not Verdict.INFRA:
-            self._tally.note(bundle.digest, order[execution.passed])
+            self._failure_counts.note(bundle.digest, order[execution.passed])
         return execution
 
     async def _answers(self, task: Task) -> tuple[Execution, list[str]]:
-        return await self._line.answers(
-            self._bundle(task).order(task.reference or "", Profile(stretch=LONGEST))
+        return await self._supervisor.answers(
+            self._prepared(task).order(task.reference or "", ProxyFeatures(time_factor=LONGEST))
         )
 
-    def _bundle(self, task: Task) -> Bundle:
-        if id(task) not in self._bundles:
-            self._bundles[id(task)] = task, Bundle(task, self.limits, self.stop_early)
-        return self._bundles[id(task)][1]
+    def _prepared(self, task: Task) -> PreparedTask:
+        if id(task) not in self._prepared_tasks:
+            self._prepared_tasks[id(task)] = task, PreparedTask(task, self.limits, self.stop_early)
+        return self._prepared_tasks[id(task)][1]
 
     def _count(self, task: Task, execution: Execution) -> None:
         if not execution.detail.startswith(THE_TASKS_DOING):

@@ -152,15 +152,15 @@ def defined_check(source: str, filename: str) -> Callable[..., object]:
     return check
 
 
-def pure(source: str, filename: str) -> bool:
+def is_reusable_source(source: str, filename: str) -> bool:
     """Whether this process is as it was before the piece was run."""
     try:
-        return leaves_no_trace(compiled(source, filename))
+        return is_reusable(compiled(source, filename))
     except (SyntaxError, ValueError):
         return True
 
 
-def leaves_no_trace(code: CodeType) -> bool:
+def is_reusable(code: CodeType) -> bool:
     """Whether running `code`, and what it defines, changes nothing but its own namespace, and sees
     nothing else.
     """

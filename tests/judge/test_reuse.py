@@ -13,7 +13,7 @@ import pytest
 
 from assay.errors import DataError
 from assay.judge import Job, Judge, judge_all
-from assay.judge.purity import ATTRIBUTES, MODULES, WHOLE, leaves_no_trace, named, public
+from assay.judge.reuse import ATTRIBUTES, MODULES, WHOLE, is_reusable, named, public
 from assay.sandbox.limits import Limits
 from assay.tasks import load
 from assay.types import Execution, Task
@@ -22,8 +22,8 @@ from tests.judge.processes import children, zygotes
 from tests.tasks import sources
 
 
-def pure(source: str) -> bool:
-    return leaves_no_trace(compile(source, "<check>", "exec"))
+def is_reusable_source(source: str) -> bool:
+    return is_reusable(compile(source, "<check>", "exec"))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def pure(source: str) -> bool:
     ],
 )
 def test_plain_checks_leave_no_trace(source: str) -> None:
-    assert pure(source)
+    assert is_reusable_source(source)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_plain_checks_leave_no_trace(source: str) -> None:
     ],
 )
 def test_code_that_may_change_the_process_counts_as_a_trace(source: str) -> None:
-    assert not pure(source)
+    assert not is_reusable_source(source)
 
 
 def real() -> list[Task]:
@@ -107,8 +107,10 @@ def real() -> list[Task]:
 
 def test_nearly_all_real_tests_and_programs_leave_no_trace() -> None:
     tasks = real()
-    assert sum(all(map(pure, [task.setup, *sources(task)])) for task in tasks) > 0.97 * len(tasks)
-    assert sum(pure(task.reference or "") for task in tasks) > 0.96 * len(tasks)
+    assert sum(
+        all(map(is_reusable_source, [task.setup, *sources(task)])) for task in tasks
+    ) > 0.97 * len(tasks)
+    assert sum(is_reusable_source(task.reference or "") for task in tasks) > 0.96 * len(tasks)
 
 
 def test_the_steps_that_name_something_are_those_that_python_itself_reads() -> None:
@@ -175,7 +177,7 @@ def test_a_process_runs_one_traceless_program_after_another_and_no_other_kind() 
         async with Judge(slots=1) as judge:
             for program in [RIGHT, RIGHT, "def add(a, b): return 0", f"import os\n{RIGHT}", RIGHT]:
                 await judge.run(add(program))
-                (zygote,) = zygotes(judge._line._process.pid)
+                (zygote,) = zygotes(judge._supervisor._process.pid)
                 seen.append(set(children(zygote)))
         return seen
 
@@ -288,7 +290,7 @@ def test_a_program_that_is_handed_one_of_our_functions_has_a_process_of_its_own(
                 Job(calls, "def f(g): return g(g(1))"),
             ):
                 assert (await judge.run(job)).verdict == "pass"
-                (zygote,) = zygotes(judge._line._process.pid)
+                (zygote,) = zygotes(judge._supervisor._process.pid)
                 seen.append(set(children(zygote)))
         return seen
 

@@ -12,7 +12,7 @@ many."""
 WINDOW = 200
 
 
-class Breaker:
+class CircuitBreaker:
     """How the last `window` programs fared. A pure object: no clock, no machine."""
 
     def __init__(self, tolerated: int = TOLERATED, window: int = WINDOW) -> None:

@@ -17,7 +17,7 @@ START = b"."
 MIB = 1024 * 1024
 DONE, RAISED = b"+", b"!"
 """What an interpreter says of a block of code: it came to its end; it raised. Its state is kept."""
-TRACELESS, OTHER, REFUSED = b"+", b"-", b"~"
+REUSABLE, NOT_REUSABLE, REFUSED = b"+", b"-", b"~"
 """Marks: the program leaves its process as it was; it may not; it may not, and is not run since
 another was before."""
 
@@ -34,7 +34,7 @@ class UnaskedError(Exception):
     """The other side wrote what nobody asked for."""
 
 
-class Wire:
+class FramedSocket:
     """One end of a stream of frames, of up to `limit` bytes each."""
 
     def __init__(self, stream: socket.socket, limit: int) -> None:

@@ -8,34 +8,34 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
-from assay.judge.bundle import Bundle
-from assay.judge.line import Line
-from assay.judge.profiles import Profile
-from assay.judge.tally import Tally
+from assay.judge.failure_counts import FailureCounts
+from assay.judge.prepared_task import PreparedTask
+from assay.judge.proxy_features import ProxyFeatures
+from assay.judge.supervisor_client import SupervisorClient
 from assay.types import Execution, Verdict
 
 SAYS_NOTHING = (Verdict.INFRA, Verdict.COMPILE)
 """Failures that are no test's merit."""
 
 
-class Exchanges:
+class ExchangeRunner:
     """Has programs run once for each exchange of their task; with `stop_early`, until one fails."""
 
-    def __init__(self, line: Line, tally: Tally, stop_early: bool) -> None:
-        self._line = line
-        self._tally = tally
+    def __init__(self, line: SupervisorClient, tally: FailureCounts, stop_early: bool) -> None:
+        self._supervisor = line
+        self._failure_counts = tally
         self._stop_early = stop_early
 
-    async def run(self, bundle: Bundle, program: str, profile: Profile) -> Execution:
+    async def run(self, bundle: PreparedTask, program: str, profile: ProxyFeatures) -> Execution:
         """Judge one program. Raises SandboxError."""
 
         async def one(at: int) -> Execution:
             exchange = bundle.exchanges[at]
-            return await self._line.execute(
+            return await self._supervisor.execute(
                 bundle.exchange(program, profile, exchange.stdin, exchange.stdout)
             )
 
-        order = self._tally.order(bundle.digest, len(bundle.exchanges))
+        order = self._failure_counts.order(bundle.digest, len(bundle.exchanges))
         if not self._stop_early:
             return whole(dict(zip(order, await asyncio.gather(*map(one, order)), strict=True)))
         found: dict[int, Execution] = {}
@@ -43,7 +43,7 @@ class Exchanges:
             found[at] = await one(at)
             if found[at].verdict is not Verdict.PASS:
                 if found[at].verdict not in SAYS_NOTHING:
-                    self._tally.note(bundle.digest, at)
+                    self._failure_counts.note(bundle.digest, at)
                 break
         return whole(found)
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from assay.errors import DataError
 from assay.judge.expected import fields_of
-from assay.judge.orders import Order
-from assay.judge.profiles import Profile
+from assay.judge.proxy_features import ProxyFeatures
+from assay.judge.wire_job import WireJob
 from assay.sandbox.limits import Limits
 from assay.types import Check, Exchange, Task
 
@@ -23,7 +23,7 @@ USUAL = "lines"
 HAS_NUMPY = find_spec("numpy") is not None
 
 
-class Bundle:
+class PreparedTask:
     """What every job of one task has in common, as it is judged with given limits.
 
     Raises DataError for exchanges beside other checks.
@@ -60,7 +60,7 @@ class Bundle:
             program.encode("utf-8", "surrogatepass"), key=self.digest, digest_size=32
         ).digest()
 
-    def order(self, program: str, profile: Profile, order: Sequence[int] = ()) -> Order:
+    def order(self, program: str, profile: ProxyFeatures, order: Sequence[int] = ()) -> WireJob:
         """The job of judging a function by its tests in the given order, or as they stand. Raises
         CodecError.
         """
@@ -73,7 +73,9 @@ class Bundle:
         }
         return self._order(own, profile)
 
-    def exchange(self, program: str, profile: Profile, stdin: str, expected: str | None) -> Order:
+    def exchange(
+        self, program: str, profile: ProxyFeatures, stdin: str, expected: str | None
+    ) -> WireJob:
         """The job of one exchange; whatever is printed is right where `expected` is None."""
         own = {"program": program, "expected": expected}
         return self._order(own, profile, stdin.encode("utf-8", "surrogateescape"))
@@ -100,7 +102,9 @@ class Bundle:
             }
         return json.dumps(fields)[1:]
 
-    def _order(self, own: dict[str, Any], profile: Profile, stdin: bytes | None = None) -> Order:
+    def _order(
+        self, own: dict[str, Any], profile: ProxyFeatures, stdin: bytes | None = None
+    ) -> WireJob:
         numeric = HAS_NUMPY and (self._numeric or NUMERIC.search(str(own["program"])) is not None)
         payload = f"{json.dumps(own)[:-1]},{self._fields}".encode()
-        return Order(payload, profile.stretch, "numpy" if numeric else "plain", stdin)
+        return WireJob(payload, profile.time_factor, "numpy" if numeric else "plain", stdin)

@@ -19,8 +19,8 @@ import traceback
 import types
 from typing import Any
 
-from assay.judge.boundary import DONE, MIB, RAISED, ClosedError, Wire
 from assay.judge.candidate import flush
+from assay.judge.protocol import DONE, MIB, RAISED, ClosedError, FramedSocket
 from assay.sandbox.zygote import ROLE_FD
 
 CODE_MB = 64
@@ -31,7 +31,7 @@ FRAMES = 8
 def main() -> None:
     """Run blocks until the supervisor hangs up."""
     gc.enable()
-    wire = Wire(socket.socket(fileno=ROLE_FD), CODE_MB * MIB)
+    wire = FramedSocket(socket.socket(fileno=ROLE_FD), CODE_MB * MIB)
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     sys.argv = [""]
     if isinstance(sys.stdout, io.TextIOWrapper):

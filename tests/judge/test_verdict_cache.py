@@ -11,8 +11,8 @@ import pytest
 
 from assay.judge import Job, Judge
 from assay.judge.archive import Archive
-from assay.judge.bundle import Bundle
-from assay.judge.memory import SHORT, Latest, Memory
+from assay.judge.prepared_task import PreparedTask
+from assay.judge.verdict_cache import SHORT, BoundedDict, VerdictCache
 from assay.sandbox.limits import Limits
 from assay.types import Check, Exchange, Execution, Task, Verdict
 
@@ -37,10 +37,10 @@ class Counting:
 
 def test_a_verdict_is_remembered_unless_it_may_be_of_the_moment() -> None:
     async def asked_twice(verdict: Verdict) -> int:
-        memory, judge = Memory(), Counting(verdict, verdict)
+        memory, judge = VerdictCache(), Counting(verdict, verdict)
         judge.go.set()
-        await memory.recall(b"k", judge)
-        await memory.recall(b"k", judge)
+        await memory.get_or_run(b"k", judge)
+        await memory.get_or_run(b"k", judge)
         return judge.asked
 
     times = {verdict: asyncio.run(asked_twice(verdict)) for verdict in Verdict}
@@ -54,8 +54,8 @@ def test_a_verdict_is_remembered_unless_it_may_be_of_the_moment() -> None:
 
 def test_a_program_that_is_being_judged_is_judged_once_for_all_who_ask() -> None:
     async def eight_ask() -> tuple[int, set[Verdict]]:
-        memory, judge = Memory(), Counting(Verdict.TIMEOUT)
-        asking = [asyncio.create_task(memory.recall(b"k", judge)) for _ in range(8)]
+        memory, judge = VerdictCache(), Counting(Verdict.TIMEOUT)
+        asking = [asyncio.create_task(memory.get_or_run(b"k", judge)) for _ in range(8)]
         await asyncio.sleep(0)
         asking[0].cancel()
         judge.go.set()
@@ -67,8 +67,8 @@ def test_a_program_that_is_being_judged_is_judged_once_for_all_who_ask() -> None
 
 def test_what_nobody_waits_for_any_more_is_dropped() -> None:
     async def all_leave() -> bool:
-        memory, judge = Memory(), Counting(Verdict.PASS)
-        asking = [asyncio.create_task(memory.recall(b"k", judge)) for _ in range(3)]
+        memory, judge = VerdictCache(), Counting(Verdict.PASS)
+        asking = [asyncio.create_task(memory.get_or_run(b"k", judge)) for _ in range(3)]
         await asyncio.sleep(0)
         for task in asking:
             task.cancel()
@@ -87,8 +87,8 @@ def test_the_same_program_is_run_once_and_another_anew(tmp_path: Path) -> None:
         async with Judge(slots=1, archive=file) as judge:
             return await judge.run(Job(task, program))
 
-    first, again = asyncio.run(judged(INC, WRONG)), asyncio.run(judged(INC, WRONG))
-    assert again == first  # to the microsecond, so it was not run
+    first, retry = asyncio.run(judged(INC, WRONG)), asyncio.run(judged(INC, WRONG))
+    assert retry == first  # to the microsecond, so it was not run
     assert asyncio.run(judged(INC, RIGHT)).verdict is Verdict.PASS
     assert (
         asyncio.run(judged(replace(INC, checks=(Check("assert f(1) == 1"),)), WRONG)).verdict
@@ -99,18 +99,20 @@ def test_the_same_program_is_run_once_and_another_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        Bundle(replace(INC, checks=(Check("assert f(1) == 3"),)), Limits(), True),
-        Bundle(replace(INC, setup="import math"), Limits(), True),
-        Bundle(replace(INC, entry_point="g"), Limits(), True),
-        Bundle(replace(INC, reference=RIGHT), Limits(), True),
-        Bundle(replace(INC, checks=(Exchange("", ""),)), Limits(), True),
-        Bundle(INC, Limits(cpu_seconds=1), True),
-        Bundle(INC, Limits(), False),
+        PreparedTask(replace(INC, checks=(Check("assert f(1) == 3"),)), Limits(), True),
+        PreparedTask(replace(INC, setup="import math"), Limits(), True),
+        PreparedTask(replace(INC, entry_point="g"), Limits(), True),
+        PreparedTask(replace(INC, reference=RIGHT), Limits(), True),
+        PreparedTask(replace(INC, checks=(Exchange("", ""),)), Limits(), True),
+        PreparedTask(INC, Limits(cpu_seconds=1), True),
+        PreparedTask(INC, Limits(), False),
     ],
 )
-def test_whatever_decides_a_verdict_is_part_of_its_key(changed: Bundle) -> None:
-    usual = Bundle(INC, Limits(), True)
-    assert usual.key(RIGHT) == Bundle(replace(INC, prompt="x", id="y"), Limits(), True).key(RIGHT)
+def test_whatever_decides_a_verdict_is_part_of_its_key(changed: PreparedTask) -> None:
+    usual = PreparedTask(INC, Limits(), True)
+    assert usual.key(RIGHT) == PreparedTask(replace(INC, prompt="x", id="y"), Limits(), True).key(
+        RIGHT
+    )
     assert usual.key(RIGHT) != usual.key(WRONG)
     assert changed.key(RIGHT) != usual.key(RIGHT)
 
@@ -152,7 +154,7 @@ def test_a_folder_that_cannot_be_written_is_judging_without_an_archive(tmp_path:
 
 
 def test_of_what_is_kept_the_first_is_forgotten() -> None:
-    kept: Latest[str, int] = Latest(2)
+    kept: BoundedDict[str, int] = BoundedDict(2)
     kept["a"] = 1
     kept.setdefault("b", 2)
     kept["c"] = 3
@@ -161,15 +163,15 @@ def test_of_what_is_kept_the_first_is_forgotten() -> None:
 
 def test_executions_that_printed_much_are_judged_again() -> None:
     async def asked_twice(printed: int) -> int:
-        memory, asked = Memory(), 0
+        memory, asked = VerdictCache(), 0
 
         async def judge() -> Execution:
             nonlocal asked
             asked += 1
             return replace(PASSED, output="x" * printed)
 
-        await memory.recall(b"key", judge)
-        await memory.recall(b"key", judge)
+        await memory.get_or_run(b"key", judge)
+        await memory.get_or_run(b"key", judge)
         return asked
 
     assert asyncio.run(asked_twice(SHORT)) == 1
