@@ -96,9 +96,7 @@ def learn(folder: Path, name: str, text: str, *words: str) -> Evaluation:
 
 
 def contend(folder: Path, name: str, start: Path, common: str, given: argparse.Namespace) -> Result:
-    """An algorithm, once for each seed. DAPO asks for half the tasks, so that its refills keep
-    within the budget.
-    """
+    """Train an algorithm once for each seed. DAPO asks for half the tasks: it resamples groups."""
     began = time.perf_counter()
     algorithm = CONTENDERS[name]
     tasks = given.tasks // 2 if "max_resamples" in algorithm else given.tasks

@@ -104,7 +104,7 @@ class Ours:
     def __init__(self, model: Any, samples: Sequence[Sample], **changes: Any) -> None:
         algorithm = {
             "name": "grpo",
-            "correction": "none",
+            "importance_sampling": "none",
         }  # the rollouts' log-probabilities are made up
         given = {"steps": 1000, "stage": "bench", "algorithm": algorithm, "optimizer": {"lr": 1e-6}}
         settings = RunSettings.model_validate(given | {"tasks": {"train": "none"}} | changes)
@@ -140,7 +140,10 @@ class Ours:
 
     def advantages(self) -> list[float]:
         """One for each sample."""
-        return [max(one.advantages, key=abs) for one in self.learner.algorithm.credit(self.samples)]
+        return [
+            max(one.advantages, key=abs)
+            for one in self.learner.algorithm.compute_advantages(self.samples)
+        ]
 
 
 class Theirs:

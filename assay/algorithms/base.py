@@ -29,7 +29,7 @@ class Loss(Protocol):
         """Not reduced; positions outside `batch.mask` may hold anything."""
 
 
-Credit = Callable[[Sequence[Sample]], list[Sample]]
+ComputeAdvantages = Callable[[Sequence[Sample]], list[Sample]]
 """Fills in `advantages` of the samples of one step; what it leaves out is not learned from and
 counts nowhere."""
 
@@ -58,9 +58,9 @@ class Algorithm:
     learns_from: Literal["rollouts", "dialogues", "pairs"]
     """Completions of the policy, judged; or demonstrations; or a file of chosen and rejected
     completions."""
-    credit: Credit = every_token
+    compute_advantages: ComputeAdvantages = every_token
     """From rewards to advantages, over all samples of a step."""
-    skips: Callable[[Sample], bool] = never
+    has_no_gradient: Callable[[Sample], bool] = never
     """Samples that cannot change the weights: counted in the denominator, not computed."""
     mean: Mean = "tokens"
     """Over what losses are averaged."""
@@ -68,7 +68,7 @@ class Algorithm:
     """Whether it needs the log-probabilities of the policy as it was at the start of the stage."""
     critic: bool = False
     """Whether it needs values, from a critic that learns beside the policy."""
-    looks_first: bool = False
+    needs_logprobs_first: bool = False
     """Whether credit needs values or the reference's log-probabilities."""
     entropy_gradient: bool = False
     """Whether the loss holds the entropy."""
@@ -82,7 +82,7 @@ class Algorithm:
     """Times that groups whose rewards are all equal are replaced by fresh ones before the step."""
     pairs: str = ""
     """The file of pairs, for an algorithm that learns from one."""
-    memory: Tensor | None = None
+    running_baseline: Tensor | None = None
     """What credit keeps in mind from step to step, changed in place; saved with the checkpoint."""
     dropout: bool = False
     """Whether dropout is on while learning; off keeps the ratio to the sampling policy exact."""
@@ -150,7 +150,7 @@ def rollouts_of(samples: Sequence[Sample]) -> list[int]:
     return [numbers[name] for name in names]
 
 
-def per_completion(advantages: Callable[[Tensor, Tensor], Tensor]) -> Credit:
+def per_completion(advantages: Callable[[Tensor, Tensor], Tensor]) -> ComputeAdvantages:
     """Credit that gives each completion one advantage on all its tokens; samples of one rollout are
     one completion.
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from assay.algorithms.base import Algorithm, Numbers, algorithm
 from assay.algorithms.options import PolicyGradientSettings, refuse, with_defaults
-from assay.algorithms.policy_gradient import bundle
+from assay.algorithms.policy_gradient import build
 from assay.maths.losses import truncated_policy_gradient
 
 Settings = with_defaults(
@@ -31,4 +31,4 @@ def cispo(settings: PolicyGradientSettings) -> Algorithm:
             "clipped": outside.float()
         }
 
-    return bundle(settings, surrogate)
+    return build(settings, surrogate)

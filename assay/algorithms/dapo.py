@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
-from assay.algorithms.policy_gradient import bundle, clipping
+from assay.algorithms.policy_gradient import build, clipping
 
 Settings = with_defaults(
     "The paper's: its buffer of 4,096 tokens is a fifth of a completion's limit, its price half the"
@@ -21,4 +21,4 @@ Settings = with_defaults(
 @algorithm(Settings)
 def dapo(settings: PolicyGradientSettings) -> Algorithm:
     """Decoupled clip and dynamic sampling policy optimisation (arXiv:2503.14476)."""
-    return bundle(settings, clipping(settings))
+    return build(settings, clipping(settings))

@@ -38,7 +38,7 @@ def dpo(settings: Settings) -> Algorithm:
     return Algorithm(
         loss=partial(_loss, settings.beta),
         learns_from="pairs" if settings.pairs else "rollouts",
-        credit=paired,
+        compute_advantages=paired,
         mean="completions",
         reference=True,
         whole_groups=True,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
-from assay.algorithms.policy_gradient import bundle, clipping
+from assay.algorithms.policy_gradient import build, clipping
 
 Settings = with_defaults(
     "The paper's: nothing is divided by a standard deviation or by a completion's own length.",
@@ -20,4 +20,4 @@ def dr_grpo(settings: PolicyGradientSettings) -> Algorithm:
     """GRPO done right (arXiv:2503.20783): group-centred rewards as they are, losses over a constant
     length.
     """
-    return bundle(settings, clipping(settings))
+    return build(settings, clipping(settings))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
-from assay.algorithms.policy_gradient import bundle, clipping
+from assay.algorithms.policy_gradient import build, clipping
 
 Settings = with_defaults(
     "The field's consensus: no divergence, asymmetric clip, tokens of the whole step weigh the"
@@ -20,4 +20,4 @@ def grpo(settings: PolicyGradientSettings) -> Algorithm:
     """Group relative policy optimisation (arXiv:2402.03300), token mean and clip-higher of DAPO
     (2503.14476).
     """
-    return bundle(settings, clipping(settings))
+    return build(settings, clipping(settings))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
-from assay.algorithms.policy_gradient import bundle, clipping
+from assay.algorithms.policy_gradient import build, clipping
 
 Settings = with_defaults(
     "The paper's: a mean over hundreds of tokens varies little, so the clip is a thousand times"
@@ -20,4 +20,4 @@ Settings = with_defaults(
 @algorithm(Settings)
 def gspo(settings: PolicyGradientSettings) -> Algorithm:
     """Group sequence policy optimisation (arXiv:2507.18071)."""
-    return bundle(settings, clipping(settings))
+    return build(settings, clipping(settings))

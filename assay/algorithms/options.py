@@ -16,7 +16,7 @@ from pydantic import (
 
 from assay.algorithms.base import AlgorithmSettings
 from assay.errors import SettingsError
-from assay.maths.advantages import FLOOR, Baseline, Scale
+from assay.maths.advantages import MIN_STD, Baseline, Scale
 from assay.maths.divergences import Estimator
 from assay.maths.masked import Mean
 from assay.maths.ratios import Correction, Level
@@ -33,7 +33,7 @@ class PolicyGradientSettings(AlgorithmSettings):
     scale: Scale = "none"
     """What the difference is divided by: nothing, its group's standard deviation, or the
     batch's."""
-    min_std: PositiveFloat = FLOOR
+    min_std: PositiveFloat = MIN_STD
     """Smallest standard deviation of rewards. A group below it counts as zero variance: its
     advantages are 0."""
     running_decay: float = Field(0.9, ge=0, lt=1)
@@ -65,13 +65,13 @@ class PolicyGradientSettings(AlgorithmSettings):
     """Ratios over 1 + clip_high are clipped."""
     dual_clip: float | None = Field(None, gt=1)
     """Ratios over this are clipped where the advantage is negative, too; 3 is usual."""
-    correction: Correction = "token_truncate"
+    importance_sampling: Correction = "token_truncate"
     """What is done where learner and engine disagree on a token's probability, by ratio of tokens
     or of completions: nothing, truncate the weight to the bounds, or mask what lies outside
     them."""
-    correction_low: NonNegativeFloat = 0.0
+    importance_sampling_min: NonNegativeFloat = 0.0
     """Smallest weight of the correction; 0.5 is usual with a mask."""
-    correction_high: PositiveFloat = 2.0
+    importance_sampling_max: PositiveFloat = 2.0
     """Largest weight of the correction; 5 is usual with a mask."""
     kl: NonNegativeFloat = 0.0
     """Weight of the divergence from the policy as it was at the start of the stage."""
@@ -79,7 +79,7 @@ class PolicyGradientSettings(AlgorithmSettings):
     """How the divergence is estimated; k3 is unbiased and never negative."""
     kl_in: Literal["loss", "reward"] = "loss"
     """Whether the divergence is a term of the loss or taken from the reward."""
-    kl_corrected: bool = True
+    kl_importance_sampling: bool = True
     """Whether the divergence in the loss is weighted by the ratio, which makes its gradient
     unbiased."""
     entropy_bonus: NonNegativeFloat = 0.0
@@ -96,14 +96,19 @@ class PolicyGradientSettings(AlgorithmSettings):
     def _settings_agree(self) -> Self:
         if self.reward_from is not None and self.reward_from[0] >= self.reward_from[1]:
             raise ValueError("the range `reward_from` must rise")
-        if self.correction_low >= self.correction_high:
-            raise ValueError("correction_low must be less than correction_high")
+        if self.importance_sampling_min >= self.importance_sampling_max:
+            raise ValueError("importance_sampling_min must be less than importance_sampling_max")
         if self.dual_clip is not None and self.dual_clip <= 1 + self.clip_high:
             raise ValueError("dual_clip must be more than 1 + clip_high")
-        if self.kl and self.kl_in == "loss" and self.kl_estimator == "k1" and not self.kl_corrected:
+        if (
+            self.kl
+            and self.kl_in == "loss"
+            and self.kl_estimator == "k1"
+            and not self.kl_importance_sampling
+        ):
             raise ValueError(
-                "the gradient of k1 in the loss is noise alone: set kl_corrected, or kl_in ="
-                ' "reward"'
+                "the gradient of k1 in the loss is noise alone: set kl_importance_sampling, or"
+                ' kl_in = "reward"'
             )
         return self
 

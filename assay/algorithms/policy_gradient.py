@@ -10,8 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from assay.algorithms.advantage_estimation import Estimate, credited, outcome
 from assay.algorithms.base import Algorithm, Numbers, engine_mismatch, never, no_advantage
-from assay.algorithms.credit import Estimate, credited, outcome
 from assay.algorithms.options import PolicyGradientSettings
 from assay.maths.divergences import ESTIMATORS
 from assay.maths.losses import clipped, clipped_surrogate
@@ -38,7 +38,7 @@ def clipping(settings: PolicyGradientSettings) -> Surrogate:
     return surrogate
 
 
-def bundle(
+def build(
     settings: PolicyGradientSettings,
     surrogate: Surrogate,
     estimate: Estimate | None = None,
@@ -49,7 +49,9 @@ def bundle(
     `estimate` fills in advantages, and returns where there is a critic, from shaped rewards;
     without one each completion gets what `baseline` and `scale` say.
     """
-    memory = torch.zeros(2, dtype=torch.float64) if settings.baseline == "running" else None
+    running_baseline = (
+        torch.zeros(2, dtype=torch.float64) if settings.baseline == "running" else None
+    )
     in_reward, in_loss = (
         settings.kl > 0 and settings.kl_in == where for where in ("reward", "loss")
     )
@@ -59,17 +61,19 @@ def bundle(
     return Algorithm(
         loss=partial(_sum, settings.ratio, every),
         learns_from="rollouts",
-        credit=partial(credited, settings, estimate or partial(outcome, settings, memory)),
-        skips=no_advantage if len(every) == 1 else never,
+        compute_advantages=partial(
+            credited, settings, estimate or partial(outcome, settings, running_baseline)
+        ),
+        has_no_gradient=no_advantage if len(every) == 1 else never,
         mean=settings.loss_mean,
         reference=settings.kl > 0,
         critic=estimate is not None,
-        looks_first=estimate is not None or in_reward,
+        needs_logprobs_first=estimate is not None or in_reward,
         entropy_gradient=settings.entropy_bonus > 0,
         epochs=settings.epochs,
         minibatches=settings.minibatches,
         max_resamples=settings.max_resamples if settings.zero_variance_groups == "resample" else 0,
-        memory=memory,
+        running_baseline=running_baseline,
     )
 
 
@@ -91,7 +95,11 @@ def _old(output: ModelOutput, batch: Batch) -> Tensor:
 
 
 def _policy_term(settings: PolicyGradientSettings, surrogate: Surrogate) -> Term:
-    bounds = (settings.correction, settings.correction_low, settings.correction_high)
+    bounds = (
+        settings.importance_sampling,
+        settings.importance_sampling_min,
+        settings.importance_sampling_max,
+    )
 
     def term(output: ModelOutput, batch: Batch, ratios: Tensor) -> tuple[Tensor, Numbers]:
         loss, numbers = surrogate(ratios, output.logprobs, batch.advantages)
@@ -99,7 +107,7 @@ def _policy_term(settings: PolicyGradientSettings, surrogate: Surrogate) -> Term
         numbers = {
             **numbers,
             "kl_engine": engine_mismatch(output.logprobs, batch),
-            "correction": weight,
+            "importance_weight": weight,
         }
         return weight * loss, numbers
 
@@ -115,7 +123,9 @@ def _divergence(
     assert batch.reference_logprobs is not None
     divergence = ESTIMATORS[settings.kl_estimator](output.logprobs, batch.reference_logprobs)
     weight = (
-        ratio(output.logprobs, _old(output, batch), batch.mask) if settings.kl_corrected else 1.0
+        ratio(output.logprobs, _old(output, batch), batch.mask)
+        if settings.kl_importance_sampling
+        else 1.0
     )
     return settings.kl * weight * divergence, {"kl": divergence.detach()}
 

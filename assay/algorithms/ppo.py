@@ -9,10 +9,10 @@ from functools import partial
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
+from assay.algorithms.advantage_estimation import per_token
 from assay.algorithms.base import Algorithm, Numbers, algorithm
-from assay.algorithms.credit import per_token
 from assay.algorithms.options import refuse, with_defaults
-from assay.algorithms.policy_gradient import bundle, clipping
+from assay.algorithms.policy_gradient import build, clipping
 from assay.errors import SettingsError
 from assay.maths.losses import clipped_value
 from assay.policy.forward import ModelOutput
@@ -32,7 +32,7 @@ class Settings(COMMON):  # type: ignore[misc, valid-type]  # a class made at run
     """Whether a value head on the policy is the baseline; without it, `baseline` is."""
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount per token, with a critic."""
-    gae_decay: float = Field(1.0, ge=0, le=1)
+    gae_lambda: float = Field(1.0, ge=0, le=1)
     """Lambda of generalised advantage estimation: 1 trusts the reward alone, less trusts the critic
     more."""
     value_loss: NonNegativeFloat = 0.5
@@ -48,8 +48,8 @@ def ppo(settings: Settings) -> Algorithm:
     without.
     """
     if not settings.critic:
-        refuse(settings, "there is no critic", "gamma", "gae_decay", "value_loss", "value_clip")
-        return bundle(settings, clipping(settings))
+        refuse(settings, "there is no critic", "gamma", "gae_lambda", "value_loss", "value_clip")
+        return build(settings, clipping(settings))
     refuse(settings, "the critic is the baseline", "baseline", "running_decay")
     if settings.scale == "group":
         raise SettingsError(
@@ -66,5 +66,5 @@ def ppo(settings: Settings) -> Algorithm:
             "value": output.values.detach(),
         }
 
-    estimate = partial(per_token, settings, settings.gamma, settings.gae_decay)
-    return bundle(settings, clipping(settings), estimate, value_term)
+    estimate = partial(per_token, settings, settings.gamma, settings.gae_lambda)
+    return build(settings, clipping(settings), estimate, value_term)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from assay.algorithms.base import Algorithm, Numbers, algorithm
 from assay.algorithms.options import PolicyGradientSettings, refuse, with_defaults
-from assay.algorithms.policy_gradient import bundle
+from assay.algorithms.policy_gradient import build
 from assay.errors import SettingsError
 from assay.maths.losses import policy_gradient
 
@@ -28,4 +28,4 @@ def reinforce(settings: PolicyGradientSettings) -> Algorithm:
     def surrogate(ratios: Tensor, logprobs: Tensor, advantages: Tensor) -> tuple[Tensor, Numbers]:
         return policy_gradient(logprobs, advantages), {}
 
-    return bundle(settings, surrogate)
+    return build(settings, surrogate)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
-from assay.algorithms.policy_gradient import bundle, clipping
+from assay.algorithms.policy_gradient import build, clipping
 
 Settings = with_defaults(
     "The paper's; the ratio, of whole completions, matters only with several gradient steps on a"
@@ -21,4 +21,4 @@ Settings = with_defaults(
 @algorithm(Settings)
 def rloo(settings: PolicyGradientSettings) -> Algorithm:
     """REINFORCE leave-one-out (arXiv:2402.14740)."""
-    return bundle(settings, clipping(settings))
+    return build(settings, clipping(settings))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 Baseline = Literal["none", "batch", "running", "group", "leave_one_out"]
 Scale = Literal["none", "group", "batch"]
-FLOOR = 1e-4
+MIN_STD = 1e-4
 """A standard deviation under this is rounding, not a difference."""
 
 
@@ -20,7 +20,7 @@ def advantages(
     groups: Tensor,
     baseline: Baseline,
     scale: Scale,
-    floor: float = FLOOR,
+    min_std: float = MIN_STD,
     running: float = 0.0,
 ) -> Tensor:
     """Rewards less a baseline, over a standard deviation. `rewards` [N], `groups` [N] int64 ids
@@ -28,23 +28,25 @@ def advantages(
 
     The baseline is 0, the batch's mean, the mean of the past (`running`), or the group's mean with
     or without the completion itself. Whatever it is, nothing is divided by a deviation under
-    `floor`.
+    `min_std`.
     """
     if baseline in ("none", "running") or (baseline, scale) == ("batch", "group"):
         centre = (
             rewards - {"none": 0.0, "running": running, "batch": float(rewards.mean())}[baseline]
         )
         deviation = _spread(rewards, groups if scale == "group" else torch.zeros_like(groups))
-        return centre if scale == "none" else centre / deviation.masked_fill(deviation < floor, 1.0)
+        return (
+            centre if scale == "none" else centre / deviation.masked_fill(deviation < min_std, 1.0)
+        )
     pools = torch.zeros_like(groups) if baseline == "batch" else groups
-    return group_centred(rewards, pools, scale, floor, leave_one_out=baseline == "leave_one_out")
+    return group_centred(rewards, pools, scale, min_std, leave_one_out=baseline == "leave_one_out")
 
 
 def group_centred(
     rewards: Tensor,
     groups: Tensor,
     scale: Scale = "group",
-    floor: float = FLOOR,
+    min_std: float = MIN_STD,
     *,
     leave_one_out: bool = False,
 ) -> Tensor:
@@ -54,19 +56,19 @@ def group_centred(
     GRPO (arXiv:2402.03300, section 4.1.2) divides by the group's; Dr. GRPO (arXiv:2503.20783) by
     nothing. Left out of its own baseline (RLOO, arXiv:2402.14740), a completion of n differs from
     it by n / (n - 1) times as much. `rewards` [N], `groups` [N] int64 ids from 0. A group whose
-    rewards differ by less than `floor` gets exactly 0: rounding is never amplified, and it is
+    rewards differ by less than `min_std` gets exactly 0: rounding is never amplified, and it is
     always the whole group that is judged.
     """
     mean, sizes = _means(rewards, groups)
     centre = rewards - mean
     deviation = _spread(rewards, groups)
-    flat = deviation < floor
+    flat = deviation < min_std
     if leave_one_out:
         centre = centre * sizes / (sizes - 1).clamp(min=1)
     if scale == "group":
-        centre = centre / deviation.clamp(min=floor)
+        centre = centre / deviation.clamp(min=min_std)
     elif scale == "batch":
-        centre = centre / rewards.std(correction=0).clamp(min=floor)
+        centre = centre / rewards.std(correction=0).clamp(min=min_std)
     return centre.masked_fill(flat, 0.0)
 
 
@@ -86,9 +88,9 @@ def generalised(rewards: Tensor, values: Tensor, gamma: float, decay: float) -> 
     return torch.tensor(found[::-1], dtype=rewards.dtype)
 
 
-def whitened(values: Tensor, floor: float = FLOOR) -> Tensor:
-    """(x - mean) / std over all of `values` [N]; 0 where the std is under `floor`."""
-    return group_centred(values, torch.zeros(len(values), dtype=torch.int64), "group", floor)
+def whitened(values: Tensor, min_std: float = MIN_STD) -> Tensor:
+    """(x - mean) / std over all of `values` [N]; 0 where the std is under `min_std`."""
+    return group_centred(values, torch.zeros(len(values), dtype=torch.int64), "group", min_std)
 
 
 def _means(rewards: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:

@@ -87,10 +87,13 @@ def _warnings(
                 "rollout.tasks_per_step = 1: each step follows the noise of one task; take 8 or"
                 " more"
             )
-        if settings.rollout.max_staleness and settings.algorithm.get("correction") == "none":
+        if (
+            settings.rollout.max_staleness
+            and settings.algorithm.get("importance_sampling") == "none"
+        ):
             yield (
-                "algorithm.correction = 'none' with rollout.max_staleness: nothing corrects for the"
-                " older weights that wrote"
+                "algorithm.importance_sampling = 'none' with rollout.max_staleness: nothing corrects"
+                " for the older weights that generated"
             )
         if per_step > len(tasks):
             yield (
@@ -122,4 +125,6 @@ def _rewards_can_teach(settings: RunSettings) -> bool:
         ]
         for step in (1, 2)
     ]
-    return any(any(sample.advantages) for made in steps for sample in algorithm.credit(made))
+    return any(
+        any(sample.advantages) for made in steps for sample in algorithm.compute_advantages(made)
+    )

@@ -58,8 +58,12 @@ class Learner:
         """What it has learned beside the policy and the optimizer's moments, to be restored in
         place.
         """
-        memory = {} if self.algorithm.memory is None else {"memory": self.algorithm.memory}
-        return memory | (
+        baseline = (
+            {}
+            if self.algorithm.running_baseline is None
+            else {"running_baseline": self.algorithm.running_baseline}
+        )
+        return baseline | (
             {} if self.critic is None else dict(self.critic.named_parameters(prefix="critic"))
         )
 
@@ -73,10 +77,10 @@ class Learner:
         start = time.perf_counter()
         torch.manual_seed(derive(self.settings.seed, self.settings.stage, "learn", step))
         try:
-            credited = self.algorithm.credit(
-                self._look(samples) if self.algorithm.looks_first else samples
+            advantaged = self.algorithm.compute_advantages(
+                self._look(samples) if self.algorithm.needs_logprobs_first else samples
             )
-            useful = self._useful(credited, step)
+            useful = self._useful(advantaged, step)
             numbers = self._learn(useful, step)
         except torch.OutOfMemoryError as error:
             raise TrainingError(
@@ -85,9 +89,9 @@ class Learner:
         return {
             "loss": numbers.pop("loss"),
             **{f"learn/{name}": value for name, value in numbers.items()},
-            "learn/lr": self.optimizer.rate(step),
-            "learn/tokens": float(sum(sum(sample.mask) for sample in credited)),
-            "learn/skipped": 1.0 - sum(map(len, useful)) / len(credited) if credited else 0.0,
+            "learn/lr": self.optimizer.lr_at(step),
+            "learn/tokens": float(sum(sum(sample.mask) for sample in advantaged)),
+            "learn/skipped": 1.0 - sum(map(len, useful)) / len(advantaged) if advantaged else 0.0,
             "time/learn": time.perf_counter() - start,
         }
 
@@ -105,10 +109,13 @@ class Learner:
             for n in range(algorithm.minibatches)
         ]
         weighted = [with_weights(part, algorithm.mean) for part in parts]
-        return [[s for s in part if any(s.mask) and not algorithm.skips(s)] for part in weighted]
+        return [
+            [s for s in part if any(s.mask) and not algorithm.has_no_gradient(s)]
+            for part in weighted
+        ]
 
     def _learn(self, parts: Sequence[Sequence[Sample]], step: int) -> Metrics:
-        if not self.algorithm.looks_first:
+        if not self.algorithm.needs_logprobs_first:
             parts = [self._look(part) for part in parts]
         numbers: list[Metrics] = []
         for _ in range(self.algorithm.epochs):

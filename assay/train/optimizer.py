@@ -17,11 +17,11 @@ from assay.config.sections import OptimizerSettings, RunSettings
 from assay.maths.schedules import factor
 
 MASTER = "master"
-CRITIC_HASTE = 10.0
+CRITIC_LR_FACTOR = 10.0
 """The critic's learning rate over the policy's: it starts from nothing, and has to keep ahead."""
 
 
-def with_rate(settings: RunSettings, learns_from: str, adapted: bool) -> RunSettings:
+def with_default_lr(settings: RunSettings, learns_from: str, adapted: bool) -> RunSettings:
     """The settings with the default of `optimizer.lr` in its place, where none is given."""
     if settings.optimizer.lr is not None:
         return settings
@@ -43,30 +43,30 @@ class Optimizer:
         critic: torch.nn.Module | None = None,
     ) -> None:  # fmt: skip
         assert settings.lr is not None, "a stage resolves it"
-        hasty = {} if critic is None else dict(critic.named_parameters(prefix="critic"))
-        self.parameters = {**parameters, **hasty}
+        critic_parameters = {} if critic is None else dict(critic.named_parameters(prefix="critic"))
+        self.parameters = {**parameters, **critic_parameters}
         self.masters = {name: _master(parameter) for name, parameter in self.parameters.items()}
         self.settings = settings
         self.lr = settings.lr
         self.steps = steps
-        usual = [master for name, master in self.masters.items() if name not in hasty]
+        usual = [master for name, master in self.masters.items() if name not in critic_parameters]
         groups: list[dict[str, Any]] = [
             {
                 "params": [p for p in usual if p.ndim >= 2],
                 "weight_decay": settings.weight_decay,
-                "haste": 1.0,
+                "lr_factor": 1.0,
             },
-            {"params": [p for p in usual if p.ndim < 2], "weight_decay": 0.0, "haste": 1.0},
+            {"params": [p for p in usual if p.ndim < 2], "weight_decay": 0.0, "lr_factor": 1.0},
             {
-                "params": [self.masters[name] for name in hasty],
+                "params": [self.masters[name] for name in critic_parameters],
                 "weight_decay": 0.0,
-                "haste": CRITIC_HASTE,
+                "lr_factor": CRITIC_LR_FACTOR,
             },
         ]
         used = [group for group in groups if group["params"]]
         self.adamw = torch.optim.AdamW(used, self.lr, settings.betas, settings.eps, fused=True)
 
-    def rate(self, step: int) -> float:
+    def lr_at(self, step: int) -> float:
         """The learning rate at `step` (from 0)."""
         return self.lr * factor(
             step, self.steps, self.settings.warmup_steps, self.settings.schedule
@@ -83,7 +83,7 @@ class Optimizer:
         )
         if norm == norm and norm != float("inf"):
             for group in self.adamw.param_groups:
-                group["lr"] = self.rate(step) * group["haste"]
+                group["lr"] = self.lr_at(step) * group["lr_factor"]
             self.adamw.step()
             self._round()
         self.adamw.zero_grad(set_to_none=True)

@@ -26,7 +26,7 @@ from assay.tasks.rows import file_rows
 from assay.train.check_settings import check_settings
 from assay.train.folder import StageFolder
 from assay.train.loop import train
-from assay.train.optimizer import with_rate
+from assay.train.optimizer import with_default_lr
 from assay.train.run import Stage, open_run
 
 
@@ -96,7 +96,7 @@ def prepare(settings: RunSettings, beside: Path, adapted: bool) -> Stage:
     environments.require_fit(environment, tasks, settings.tasks.train)
     if settings.evaluate:
         environments.require_fit(environment, held_out, settings.evaluate.tasks)
-    settings = with_rate(settings, algorithm.learns_from, adapted)
+    settings = with_default_lr(settings, algorithm.learns_from, adapted)
     check_settings(settings, algorithm.learns_from, tasks, adapted)
     return Stage(settings, algorithm, reward, environment, tasks, held_out)
 

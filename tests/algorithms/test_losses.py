@@ -63,7 +63,7 @@ def losses(
     ],
 )
 def test_each_algorithms_loss_on_the_same_ratios(name: str, expected: list[float]) -> None:
-    assert losses(name, correction="none") == pytest.approx(expected)
+    assert losses(name, importance_sampling="none") == pytest.approx(expected)
 
 
 def test_every_surrogate_on_policy_is_minus_the_advantage_or_the_score() -> None:
@@ -86,9 +86,9 @@ def test_the_correction_weighs_the_policys_term_by_learner_over_engine(
 ) -> None:
     low = 0.0 if correction == "token_truncate" else 0.3
     given = batch(old_logprobs=None)
-    assert losses("reinforce", given, correction=correction, correction_low=low) == pytest.approx(
-        [weights[0] * 1, weights[1] * 2, weights[2] * -1]
-    )
+    assert losses(
+        "reinforce", given, importance_sampling=correction, importance_sampling_min=low
+    ) == pytest.approx([weights[0] * 1, weights[1] * 2, weights[2] * -1])
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_divergence_is_added_with_its_weight(
     estimator: str, corrected: bool, expected: list[float]
 ) -> None:
     given = batch(reference_logprobs=LOGPROBS - 0.5)
-    options: dict[str, Any] = {"kl_estimator": estimator, "kl_corrected": corrected}
+    options: dict[str, Any] = {"kl_estimator": estimator, "kl_importance_sampling": corrected}
     plain, with_it = losses("grpo", given), losses("grpo", given, kl=3.0, **options)
     assert [b - a for a, b in zip(plain, with_it, strict=True)] == pytest.approx(
         [3 * value for value in expected], rel=1e-4
@@ -130,7 +130,12 @@ def test_the_corrected_k3_in_the_loss_has_the_gradient_of_the_divergence() -> No
         (logprobs.exp() * (logprobs - reference)).sum(), logits, retain_graph=True
     )[0]
     for estimator in ("k1", "k3"):
-        options = {"name": "reinforce", "kl": 1.0, "kl_estimator": estimator, "correction": "none"}
+        options = {
+            "name": "reinforce",
+            "kl": 1.0,
+            "kl_estimator": estimator,
+            "importance_sampling": "none",
+        }
         row = logprobs.unsqueeze(0)
         seen = torch.ones(1, 3, dtype=torch.bool)
         given = batch(mask=seen, logprobs=row.detach(), advantages=torch.zeros(1, 3),
@@ -163,7 +168,7 @@ def test_the_critic_learns_beside_the_policy_by_its_clipped_error() -> None:
         given,
         ModelOutput(LOGPROBS, torch.ones(2, 3), values),
         value_loss=2.0,
-        correction="none",
+        importance_sampling="none",
     )
     # max(0, 0.8^2), 0.9^2 and 1, halved by the square and doubled by the weight
     assert found == pytest.approx([-1.2 + 0.64, -0.5 + 0.81, 0.8 + 1.0])
@@ -171,8 +176,10 @@ def test_the_critic_learns_beside_the_policy_by_its_clipped_error() -> None:
 
 def test_without_a_critic_ppo_is_the_clipped_surrogate_alone() -> None:
     algorithm = algorithms["ppo"].build({"name": "ppo", "critic": False})
-    assert (algorithm.critic, algorithm.looks_first, algorithm.epochs) == (False, False, 4)
-    assert losses("ppo", critic=False, correction="none") == pytest.approx([-1.2, -0.5, 0.8])
+    assert (algorithm.critic, algorithm.needs_logprobs_first, algorithm.epochs) == (False, False, 4)
+    assert losses("ppo", critic=False, importance_sampling="none") == pytest.approx(
+        [-1.2, -0.5, 0.8]
+    )
 
 
 def test_dpo_relates_the_two_samples_of_a_pair() -> None:

@@ -23,13 +23,13 @@ from tests.policies import checkpoint
 trl = pytest.importorskip("trl", reason="TRL is not installed; pip install 'assay[integrations]'")
 
 LIMIT = 9
-CLIP = {"clip_low": 0.2, "clip_high": 0.28, "correction": "none"}
+CLIP = {"clip_low": 0.2, "clip_high": 0.28, "importance_sampling": "none"}
 TRL_CLIP = {"epsilon": 0.2, "epsilon_high": 0.28}
 TABLE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "grpo": ({"name": "grpo", "loss_mean": "completions", **CLIP}, {"loss_type": "grpo",
     **TRL_CLIP}),
     "grpo, k3 in the loss": (
-        {"name": "grpo", "loss_mean": "completions", "kl": 0.3, "kl_corrected": False, **CLIP},
+        {"name": "grpo", "loss_mean": "completions", "kl": 0.3, "kl_importance_sampling": False, **CLIP},
         {"loss_type": "grpo", "beta": 0.3, "use_bias_correction_kl": False, **TRL_CLIP},
     ),
     "grpo, corrected k3 in the loss": (
@@ -44,17 +44,17 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"loss_type": "dapo", "entropy_coef": 0.05, **TRL_CLIP},
     ),
     "dr_grpo": ({"name": "dr_grpo", **CLIP}, {"loss_type": "dr_grpo", **TRL_CLIP}),
-    "cispo": ({"name": "cispo", "clip_high": 0.5, "correction": "none"}, {"loss_type": "cispo",
+    "cispo": ({"name": "cispo", "clip_high": 0.5, "importance_sampling": "none"}, {"loss_type": "cispo",
     "epsilon_high": 1.5}),
     "gspo": (
-        {"name": "gspo", "clip_low": 0.02, "clip_high": 0.03, "correction": "none"},
+        {"name": "gspo", "clip_low": 0.02, "clip_high": 0.03, "importance_sampling": "none"},
         {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.02,
         "epsilon_high": 0.03},
     ),
     **{
         f"dapo, {mode}": (
-            {"name": "dapo", **CLIP, "correction": mode, "correction_low": 0.8,
-            "correction_high": 1.3},
+            {"name": "dapo", **CLIP, "importance_sampling": mode, "importance_sampling_min": 0.8,
+            "importance_sampling_max": 1.3},
             {
                 "loss_type": "dapo", "vllm_importance_sampling_mode": mode,
                 "vllm_importance_sampling_clip_min": 0.8, "vllm_importance_sampling_clip_max": 1.3,
@@ -226,7 +226,11 @@ def test_the_loss_of_rloo_is_that_of_trls_trainer(tmp_path: Path) -> None:
     loss = given._compute_loss(given.model, inputs)
     width = max(len(sample.tokens) for sample in samples)
     placed = place(logprobs, samples, width)
-    compare(loss, ours({"name": "rloo", "correction": "none"}, samples, placed, placed), logprobs)
+    compare(
+        loss,
+        ours({"name": "rloo", "importance_sampling": "none"}, samples, placed, placed),
+        logprobs,
+    )
 
 
 def test_the_loss_of_dpo_is_that_of_trls_trainer(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def test_parts_of_a_rollout_count_once_in_the_baseline_of_their_group() -> None:
     samples = (
         algorithms["grpo"]
         .build({"name": "grpo", "scale": "none"})
-        .credit(to_samples([[split, *whole]]))
+        .compute_advantages(to_samples([[split, *whole]]))
     )
     assert [sample.advantages[-1] for sample in samples] == [0.75, 0.75, -0.25, -0.25, -0.25]
 
@@ -199,7 +199,9 @@ def test_scored_turns_compete_with_the_same_turn_of_the_other_rollouts() -> None
     mended = rolled(turn((1,), (3,), 0.0), turn((1, 3, 9), (4,), 1.0))
     failed = rolled(turn((1,), (5,), 0.0), turn((1, 5, 9), (6,), 0.0))
     samples = to_samples([[passed, mended, failed]], turn_discount=0.5)
-    credited = algorithms["grpo"].build({"name": "grpo", "scale": "none"}).credit(samples)
+    credited = (
+        algorithms["grpo"].build({"name": "grpo", "scale": "none"}).compute_advantages(samples)
+    )
     advantages = {sample.tokens[-1]: sample.advantages[-1] for sample in credited}
     assert advantages == {2: 0.5, 3: 0.0, 5: -0.5, 4: 0.5, 6: -0.5}, (
         "means of 0.5 over each turn: 1, 0.5, 0 and 1, 0"

@@ -62,9 +62,9 @@ def test_skipping_samples_without_advantage_changes_neither_loss_nor_weights(
     algorithm = algorithms["grpo"].build({"name": "grpo"})
     flat = [replace(sample, reward=1.0, group="flat") for sample in random_samples(4, seed=9)]
     outcomes = []
-    for skips in (algorithm.skips, never):
+    for skips in (algorithm.has_no_gradient, never):
         learner = make(
-            tmp_path, replace(algorithm, skips=skips), optimizer={"lr": 1e-2, "eps": 1.0}
+            tmp_path, replace(algorithm, has_no_gradient=skips), optimizer={"lr": 1e-2, "eps": 1.0}
         )
         metrics = learner.step(random_samples(8) + flat, 0)
         outcomes.append((weights(learner), metrics["loss"]))
@@ -201,7 +201,7 @@ def test_dpo_learns_the_same_however_small_the_micro_batches_for_pairs_stay_toge
 
 def test_every_pair_counts_the_same_in_dpo_however_long_its_completions(tmp_path: Path) -> None:
     algorithm = algorithms["dpo"].build({"name": "dpo"})
-    (part,) = make(tmp_path, algorithm)._useful(algorithm.credit(pairs(5)), 0)
+    (part,) = make(tmp_path, algorithm)._useful(algorithm.compute_advantages(pairs(5)), 0)
     shares: dict[str, float] = {}
     for sample in part:
         shares[sample.group] = shares.get(sample.group, 0.0) + sample.weight * sum(sample.mask)
@@ -253,7 +253,7 @@ def test_minibatches_take_a_gradient_step_each_on_whole_groups(tmp_path: Path) -
     algorithm = algorithms["grpo"].build({"name": "grpo", "minibatches": 2, "epochs": 2})
     learner = make(tmp_path, algorithm)
     samples = random_samples(16)
-    parts = learner._useful(algorithm.credit(samples), 0)
+    parts = learner._useful(algorithm.compute_advantages(samples), 0)
     homes = [{sample.group for sample in part} for part in parts]
     assert homes[0] | homes[1] == {"0", "1", "2", "3"}
     assert not homes[0] & homes[1]

@@ -10,7 +10,7 @@ import torch
 from torch.nn import Parameter
 
 from assay.config.sections import OptimizerSettings
-from assay.train.optimizer import Optimizer, with_rate
+from assay.train.optimizer import Optimizer, with_default_lr
 from tests.policies import run_settings
 
 
@@ -76,8 +76,10 @@ def test_the_rate_has_a_default_that_depends_on_what_is_trained_and_how(
 ) -> None:
     adapted = "lora" in policy
     assert (
-        with_rate(run_settings(policy=policy, optimizer={}), learns_from, adapted).optimizer.lr
+        with_default_lr(
+            run_settings(policy=policy, optimizer={}), learns_from, adapted
+        ).optimizer.lr
         == rate
     )
     given = run_settings(policy=policy, optimizer={"lr": 0.5})
-    assert with_rate(given, learns_from, adapted) is given
+    assert with_default_lr(given, learns_from, adapted) is given

@@ -35,18 +35,22 @@ def credited(
 
 
 def outcome(
-    settings: PolicyGradientSettings, memory: Tensor | None, samples: Sequence[Sample]
+    settings: PolicyGradientSettings, running_baseline: Tensor | None, samples: Sequence[Sample]
 ) -> list[Sample]:
     """One advantage per completion, from its reward less what it costs to differ from the
     reference.
 
-    `memory` [2] float64 holds the mean of past steps and their number.
+    `running_baseline` [2] float64 holds the mean of past steps and their number.
     """
     totals = [
         replace(sample, reward=sample.reward - float(_costs(sample, settings).sum()))
         for sample in samples
     ]
-    running = 0.0 if memory is None else _remembered(memory, totals, settings.running_decay)
+    running = (
+        0.0
+        if running_baseline is None
+        else _remembered(running_baseline, totals, settings.running_decay)
+    )
     scheme = (settings.baseline, settings.scale, settings.min_std, running)
     return per_completion(lambda rewards, groups: advantages(rewards, groups, *scheme))(totals)
 
@@ -108,12 +112,15 @@ def _costs(sample: Sample, settings: PolicyGradientSettings) -> Tensor:
     return (settings.kl * divergence).masked_fill(~torch.tensor(sample.mask), 0.0)
 
 
-def _remembered(memory: Tensor, samples: Sequence[Sample], decay: float) -> float:
+def _remembered(running_baseline: Tensor, samples: Sequence[Sample], decay: float) -> float:
     """The mean reward of past steps, this one's at first; then keeps this one's in mind."""
     mean = fmean(sample.reward for sample in samples) if samples else 0.0
-    past = float(memory[0]) if memory[1] else mean
+    past = float(running_baseline[0]) if running_baseline[1] else mean
     if samples:
-        memory[0], memory[1] = decay * past + (1 - decay) * mean, memory[1] + 1
+        running_baseline[0], running_baseline[1] = (
+            decay * past + (1 - decay) * mean,
+            running_baseline[1] + 1,
+        )
     return past
 
 
