@@ -237,7 +237,7 @@ def check_tasks(
     from rich.progress import Progress
 
     from assay.check import report as checking
-    from assay.check.trial import Bench
+    from assay.check.trial import ProgramRunner
     from assay.sandbox.limits import Limits
 
     checking.require_writable(tasks, output, report)
@@ -247,23 +247,23 @@ def check_tasks(
         Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
     ):
         line = bar.add_task("", total=None)
-        bench = Bench(
+        runner = ProgramRunner(
             Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb), slots, allow_weak,
             lambda what, ended, total: bar.update(line, description=what, completed=ended,
             total=total),
         )  # fmt: skip
-        checked = checking.check(tasks, limit, bench, keep or (), strict)
-    found = checking.as_dict(tasks, checked)
+        reports = checking.check(tasks, limit=limit, keep=keep or (), strict=strict, runner=runner)
+    found = checking.as_dict(tasks, reports)
     if report is not None:
         write_atomically(report, json.dumps(found, indent=1) + "\n")
     if output is not None:
-        checking.write_tasks(output, checked)
+        checking.write_tasks(output, reports)
     if as_json:
         typer.echo(json.dumps(found))
     else:
-        _show(checking.table(checked))
-        typer.echo(f"\nkept {found['kept']} of {len(checked)} tasks")
-    if strict and found["kept"] < len(checked):
+        _show(checking.table(reports))
+        typer.echo(f"\nkept {found['kept']} of {len(reports)} tasks")
+    if strict and found["kept"] < len(reports):
         raise typer.Exit(1)
 
 

@@ -1,10 +1,8 @@
-"""Programs that pass no sound task: the empty one, one that only raises, and attacks that have
-worked on graders.
-"""
+"""Programs that must fail: an empty one, one that only raises, and attacks that fooled graders."""
 
 from __future__ import annotations
 
-from assay.check.constant import always_the_first_answer
+from assay.check.constant import constant_program
 from assay.types import Task
 
 RAISE = "ANSWER raise RuntimeError('no answer')"
@@ -19,7 +17,8 @@ ATTACKS = {
         """
 class Equal:
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __bool__ = lambda *a: True
-    __sub__ = __rsub__ = __abs__ = __round__ = __call__ = __getattr__ = __getitem__ = lambda s, *a: s
+    __sub__ = __rsub__ = __abs__ = __round__ = __call__ = lambda s, *a: s
+    __getattr__ = __getitem__ = lambda s, *a: s
     __len__ = __hash__ = __int__ = __index__ = lambda s: 1
     __float__ = lambda s: 0.0
     __iter__ = lambda s: iter(())
@@ -37,7 +36,8 @@ ANSWER return Equal()"""
         """
 import builtins
 class Never(Exception): pass
-for name in ('abs', 'all', 'any', 'len', 'isinstance', 'sorted'): setattr(builtins, name, lambda *a, **k: True)
+for name in ('abs', 'all', 'any', 'len', 'isinstance', 'sorted'):
+    setattr(builtins, name, lambda *a, **k: True)
 builtins.AssertionError = Never
 ANSWER return None"""
     ),
@@ -75,37 +75,31 @@ ANSWER
     return []"""
     ),
 }
-"""By name; `ANSWER` stands for the head of the function that the checks call, or of one that the
-program calls."""
+"""Attacks by name. `ANSWER` stands for the head of the function that the checks call; a program
+that reads stdin calls that function itself."""
 
 
 def attacks_on(task: Task) -> dict[str, str]:
-    """The attacks by name, as programs against one task; none for other languages than Python."""
-    return (
-        {name: aimed(source, task) for name, source in ATTACKS.items()}
-        if task.language == "python"
-        else {}
-    )
+    """The attacks by name, written for one task; empty for languages other than Python."""
+    if task.language != "python":
+        return {}
+    return {name: program_for(task, source) for name, source in ATTACKS.items()}
 
 
-def lazy_on(task: Task) -> dict[str, str]:
-    """`empty`, `echo`, and `constant` where a first answer can be found: programs that do no
-    work.
-    """
+def lazy_programs(task: Task) -> dict[str, str]:
+    """Programs that do no work: `empty`, `echo`, and `constant` if the first answer is known."""
     if task.language != "python":
         return {"empty": ""}
     lazy = {
-        "empty": aimed(EMPTY, task),
-        "echo": aimed(ECHO if task.entry_point else ECHO_STDIN, task),
+        "empty": program_for(task, EMPTY),
+        "echo": program_for(task, ECHO if task.entry_point else ECHO_STDIN),
     }
-    constant = always_the_first_answer(task)
+    constant = constant_program(task)
     return lazy if constant is None else {**lazy, "constant": constant}
 
 
-def aimed(source: str, task: Task) -> str:
-    """The program that does this where the task's checks call it, or at once where it reads and
-    prints.
-    """
+def program_for(task: Task, source: str) -> str:
+    """`source` as a program for this task: in its entry point, or run at once without one."""
     name = task.entry_point or "main"
     program = source.replace("ANSWER", f"def {name}(*args, **kwargs):")
     return program if task.entry_point else f"{program}\n{name}()"

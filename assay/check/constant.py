@@ -1,6 +1,4 @@
-"""The program that gives the first test's answer, whatever it is asked: where it passes, the tests
-tell too little.
-"""
+"""A program that always returns the first test's answer. If it passes, the tests are too weak."""
 
 from __future__ import annotations
 
@@ -18,25 +16,23 @@ from fractions import Fraction
 import datetime
 inf, nan = float("inf"), float("nan")
 """
-"""What the `repr` of a value may use."""
+"""Names that the `repr` of a value may use."""
 
 
-def always_the_first_answer(task: Task) -> str | None:
-    """The program, in Python; None where the first answer cannot be found without running
-    anything.
-    """
+def constant_program(task: Task) -> str | None:
+    """The program, in Python. None if the first answer is not known without running something."""
     first, name = task.checks[0], task.entry_point
     if isinstance(first, Exchange):
         return f"import sys\nsys.stdout.write({first.stdout!r})"
     if isinstance(first, Call):
         return _of_call(first, task)
     sources = (check.source for check in task.checks if not isinstance(check, Call | Exchange))
-    found = next((value for source in sources for value in _expected(source, name)), None)
-    return None if found is None else f"def {name}(*args, **kwargs):\n    return {found}"
+    answer = next((value for source in sources for value in _expected(source, name)), None)
+    return None if answer is None else f"def {name}(*args, **kwargs):\n    return {answer}"
 
 
 def _of_call(call: Call, task: Task) -> str | None:
-    """Where the expected value is the reference's, so is the answer."""
+    """Without an expected value in the call, the program runs the reference once for the answer."""
     try:
         value = Unpacker().value(
             json.loads(call.arguments if call.expected is None else call.expected)
@@ -52,7 +48,7 @@ def _of_call(call: Call, task: Task) -> str | None:
 
 
 def _expected(source: str, name: str) -> Iterator[str]:
-    """The expected values of a check's asserts as expressions, in their order."""
+    """The expected values of a check's asserts, in order, as Python expressions."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

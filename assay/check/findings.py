@@ -1,4 +1,4 @@
-"""What may be wrong with a task, and what its text alone tells."""
+"""What can be wrong with a task, and the flaws that its text alone shows."""
 
 from __future__ import annotations
 
@@ -11,42 +11,40 @@ from assay.types import Check, Task
 
 
 class Flaw(StrEnum):
-    """One kind of finding; the first ten take a task out of the filtered file, the others are
-    told.
-    """
+    """One kind of finding. The first ten drop a task from the output, the others only warn."""
 
-    UNUSABLE = "unusable"
-    """The row is no task: it has no tests, say."""
+    INVALID_ROW = "invalid_row"
+    """The row is not a task; for example, it has no tests."""
     REFERENCE_FAILS = "reference_fails"
     """The task's own reference does not pass."""
     FLAKY = "flaky"
-    """The reference passes one time and not the other."""
-    UNJUDGED = "unjudged"
-    """A program could not be judged: the task's setup fails, a check cannot cross the wall, or the
-    machine failed."""
+    """The reference passes once and fails once."""
+    NOT_JUDGED = "not_judged"
+    """The judge could not run a program: the task's setup fails, a check passes an object that
+    cannot enter the sandbox, or the machine failed."""
     EMPTY_PASSES = "empty_passes"
-    """A program passes that does nothing."""
+    """A program that does nothing passes."""
     RAISE_PASSES = "raise_passes"
-    """A program passes that only raises: the checks do not depend on it."""
+    """A program that only raises passes: the checks do not depend on the program."""
     CONSTANT_PASSES = "constant_passes"
-    """A program passes that gives the first test's answer, whatever it is asked."""
+    """A program that always returns the first test's answer passes."""
     ECHO_PASSES = "echo_passes"
-    """A program passes that gives back its first argument, or what it reads."""
+    """A program that returns its first argument, or prints its input, passes."""
     ATTACK_PASSES = "attack_passes"
-    """A program passes that cheats."""
+    """A program that cheats passes."""
     NEEDS_CHECKER = "needs_checker"
-    """The prompt allows several answers, and the tests know one."""
-    IDLE_CHECKS = "idle_checks"
-    """Some checks hold for a program that only raises."""
+    """The prompt allows several answers, but the tests accept only one."""
+    WEAK_CHECKS = "weak_checks"
+    """Some checks pass for a program that only raises."""
     DUPLICATE = "duplicate"
-    """An earlier task has the same prompt, or the same checks."""
-    UNPROVEN = "unproven"
-    """There is no reference to prove that the task can be solved."""
+    """An earlier task has the same prompt or the same checks."""
+    NO_REFERENCE = "no_reference"
+    """There is no reference to show that the task can be solved."""
     SLOW_REFERENCE = "slow_reference"
-    """The reference uses more than a quarter of the CPU time allowed."""
+    """The reference uses more than a quarter of the CPU time limit."""
 
 
-TOLD = frozenset((Flaw.IDLE_CHECKS, Flaw.DUPLICATE, Flaw.UNPROVEN, Flaw.SLOW_REFERENCE))
+WARNINGS = frozenset((Flaw.WEAK_CHECKS, Flaw.DUPLICATE, Flaw.NO_REFERENCE, Flaw.SLOW_REFERENCE))
 """Flaws of a task that can still be trained on."""
 
 
@@ -56,7 +54,7 @@ class Finding:
 
     flaw: Flaw
     detail: str
-    """One line for people."""
+    """One line of text."""
 
 
 GIVE = r"\b(?:print|output|return|report|display|give|find)\w*"
@@ -70,31 +68,30 @@ SEVERAL_ANSWERS = re.compile(
     r"(?:answer|solution|output)s?\b(?![^.\n]{0,90}\b(?:the\s+one|first|last|all|\w+est|minim\w+|maxim\w+)\b)",
     re.IGNORECASE,
 )
-"""Words that allow more than one answer; not those that say which of several is meant."""
+"""Words that allow more than one answer, except where they say which one is wanted."""
 
 
 def allows_several_answers(task: Task) -> str:
-    """The words of the prompt that do, where the tests compare with one answer; else empty.
+    """The words of the prompt that allow several answers; empty if there are none.
 
-    A task of Python checks decides itself what it accepts, and one with a checker has what it
-    needs.
+    Also empty for tasks with Python checks or a checker: those decide what they accept.
     """
     if task.checker or any(isinstance(check, Check) for check in task.checks):
         return ""
-    found = SEVERAL_ANSWERS.search(task.prompt)
-    return " ".join(found.group().split()) if found else ""
+    match = SEVERAL_ANSWERS.search(task.prompt)
+    return " ".join(match.group().split()) if match else ""
 
 
-def read(tasks: Sequence[Task]) -> list[list[Finding]]:
-    """What the tasks say of themselves: findings for each, without running anything."""
+def inspect_texts(tasks: Sequence[Task]) -> list[list[Finding]]:
+    """Findings for each task from its text, without running anything."""
     first: dict[Hashable, str] = {}
-    return [list(_read(task, first)) for task in tasks]
+    return [list(_inspect_text(task, first)) for task in tasks]
 
 
-def _read(task: Task, first: dict[Hashable, str]) -> Iterator[Finding]:
-    """`first` has, by prompts and by checks, the first task with them, and gets this one's."""
+def _inspect_text(task: Task, first: dict[Hashable, str]) -> Iterator[Finding]:
+    """`first` maps prompts and checks to the id of the first task that has them; it is updated."""
     if task.reference is None:
-        yield Finding(Flaw.UNPROVEN, "has no reference")
+        yield Finding(Flaw.NO_REFERENCE, "has no reference")
     if words := allows_several_answers(task):
         yield Finding(Flaw.NEEDS_CHECKER, f'the prompt says "{words}"')
     prompt, checks = " ".join(task.prompt.split()), (task.entry_point, task.setup, task.checks)
@@ -102,7 +99,7 @@ def _read(task: Task, first: dict[Hashable, str]) -> Iterator[Finding]:
         "prompt": first.setdefault(prompt, task.id),
         "checks": first.setdefault(checks, task.id),
     }
-    if repeated := [
-        f"has the {what} of {name}" for what, name in earlier.items() if name != task.id
-    ]:
-        yield Finding(Flaw.DUPLICATE, repeated[0])
+    for what, name in earlier.items():
+        if name != task.id:
+            yield Finding(Flaw.DUPLICATE, f"has the {what} of {name}")
+            break

@@ -1,6 +1,4 @@
-"""The command's whole work: reads tasks, proves them, writes the report and the tasks that are
-sound.
-"""
+"""What `assay check` does: load tasks, try them, and write the report and the sound tasks."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ from typing import Any
 
 from rich.table import Column, Table
 
-from assay.check.findings import TOLD, Finding, Flaw, read
-from assay.check.trial import Bench, try_out
+from assay.check.findings import WARNINGS, Finding, Flaw, inspect_texts
+from assay.check.trial import ProgramRunner, run_trials
 from assay.errors import DataError, SettingsError
 from assay.files import write_atomically
 from assay.registry import suggest
@@ -26,130 +24,132 @@ from assay.tasks.rows import file_rows
 from assay.types import Task
 
 SHOWN = 4
-"""Ids of a finding that the table names."""
+"""Task ids per finding in the table."""
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What was found out about one task."""
+class TaskReport:
+    """Everything found about one task."""
 
     id: str
-    """The task's; where a row is no task, where it stands."""
+    """The task's id; for a row that is not a task, its file and line."""
     task: Task | None
+    """None for a row that is not a task."""
     findings: tuple[Finding, ...]
-    kept: bool
+    sound: bool
+    """Whether the task belongs in the output."""
 
 
 def check(
-    spec: str, limit: int | None, bench: Bench, keep: Collection[str], strict: bool
-) -> list[Checked]:
-    """Prove the tasks of `spec`, in their order; rows that are no tasks come last.
+    spec: str,
+    *,
+    limit: int | None = None,
+    keep: Collection[str] = (),
+    strict: bool = False,
+    runner: ProgramRunner | None = None,
+) -> list[TaskReport]:
+    """Check the tasks of `spec`, in order; rows that are not tasks come last.
 
-    Flaws named in `keep` take no task out; `strict` makes every other one do so. Raises
-    SettingsError for an unknown name in `keep`, DataError where nothing can be read.
+    `limit` checks only the first so many. Findings named in `keep` drop no task; with `strict`
+    every other finding does. Works inside a running event loop. Raises SettingsError for an
+    unknown name in `keep`, DataError if nothing can be read, SandboxError like the judge.
     """
-    flaws = [str(flaw) for flaw in Flaw if flaw is not Flaw.UNUSABLE]
+    flaws = [str(flaw) for flaw in Flaw if flaw is not Flaw.INVALID_ROW]
     for name in keep:
         if name not in flaws:
             raise SettingsError(f"unknown finding {name!r} to keep; {suggest(name, flaws)}")
-    fine = set(keep) if strict else TOLD.union(keep)
-    tasks, unusable = read_tasks(spec, limit)
-    checked = [
-        Checked(
-            task.id, task, (*ran, *said), all(finding.flaw in fine for finding in (*ran, *said))
-        )
-        for task, said, ran in zip(tasks, read(tasks), try_out(tasks, bench), strict=True)
-    ]
-    return checked + unusable
+    harmless = set(keep) if strict else WARNINGS.union(keep)
+    tasks, invalid = read_tasks(spec, limit)
+    reports = []
+    trials = run_trials(tasks, runner or ProgramRunner())
+    for task, from_text, from_trial in zip(tasks, inspect_texts(tasks), trials, strict=True):
+        findings = (*from_trial, *from_text)
+        sound = all(finding.flaw in harmless for finding in findings)
+        reports.append(TaskReport(task.id, task, findings, sound))
+    return reports + invalid
 
 
-def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], list[Checked]]:
-    """The tasks of `spec`, and for a file of JSON lines what is wrong with each row that is no
-    task.
-    """
+def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], list[TaskReport]]:
+    """The tasks of `spec`, and for a .jsonl file a report on each row that is not a task."""
     name, colon, split = spec.partition(":")
     if not is_file(spec) or (colon and name != "jsonl"):
         return load(spec, limit=limit), []
     tasks: dict[str, Task] = {}
-    unusable: list[Checked] = []
+    invalid: list[TaskReport] = []
     for row in islice(file_rows(Path(split or spec)), limit):
         try:
             task = task_of(row)
             if not task.checks:
-                raise row.wrong("has no tests; add one, or take the row out")
+                raise row.wrong("has no tests; add one, or remove the row")
             if task.id in tasks:
                 raise row.wrong(f"the id {task.id!r} occurs twice; ids must be unique")
             tasks[task.id] = task
         except DataError as error:
-            finding = Finding(Flaw.UNUSABLE, str(error).removeprefix(f"{row.where}: "))
-            unusable.append(Checked(row.where, None, (finding,), kept=False))
-    if not tasks and unusable:
-        raise DataError(f"{unusable[0].id}: {unusable[0].findings[0].detail}")
+            finding = Finding(Flaw.INVALID_ROW, str(error).removeprefix(f"{row.where}: "))
+            invalid.append(TaskReport(row.where, None, (finding,), sound=False))
+    if not tasks and invalid:
+        raise DataError(f"{invalid[0].id}: {invalid[0].findings[0].detail}")
     if not tasks:
         raise DataError(f"{spec} holds no tasks; check the file")
-    return list(tasks.values()), unusable
+    return list(tasks.values()), invalid
 
 
 def require_writable(spec: str, output: Path | None, report: Path | None) -> None:
-    """Refuse, before anything is judged, what could not be written or read back, or would overwrite
-    the tasks.
+    """Refuse output paths that cannot be written, cannot be read back or are the input.
 
-    Raises SettingsError.
+    Raises SettingsError; call it before anything is judged.
     """
     if output is not None and output.suffix != ".jsonl":
-        raise SettingsError(f"{output} is no name that tasks are read from; end it in .jsonl")
-    files = [file for file in (output, report) if file is not None]
-    for file in files:
+        raise SettingsError(f"--output {output} must end in .jsonl, to be read as tasks again")
+    for file in [file for file in (output, report) if file is not None]:
         folder = next(parent for parent in file.absolute().parents if parent.exists())
         if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
             raise SettingsError(f"{file} cannot be written; choose another path")
         if file.resolve() == Path(spec.partition(":")[2] or spec).resolve():
-            raise SettingsError(f"{file} holds the tasks that are checked; choose another path")
+            raise SettingsError(f"{file} holds the tasks to check; choose another path")
     if output is not None and report is not None and output.resolve() == report.resolve():
-        raise SettingsError(f"{output} is given for the tasks and for the report; give two paths")
+        raise SettingsError(f"--output and --report are both {output}; give two paths")
 
 
-def write_tasks(file: Path, checked: Sequence[Checked]) -> None:
-    """The tasks that are kept, as `assay.tasks.load` reads them back."""
-    kept = [row_of(one.task) for one in checked if one.kept and one.task is not None]
-    write_atomically(file, "".join(json.dumps(row) + "\n" for row in kept))
+def write_tasks(file: Path, reports: Sequence[TaskReport]) -> None:
+    """Write the sound tasks, in the form that `assay.tasks.load` reads back."""
+    sound = [row_of(one.task) for one in reports if one.sound and one.task is not None]
+    write_atomically(file, "".join(json.dumps(row) + "\n" for row in sound))
 
 
-def as_dict(spec: str, checked: Sequence[Checked]) -> dict[str, Any]:
+def as_dict(spec: str, reports: Sequence[TaskReport]) -> dict[str, Any]:
     """The report as plain data: counts, and each task that has findings."""
     return {
         "tasks": spec,
-        "checked": len(checked),
-        "kept": sum(one.kept for one in checked),
-        "findings": {str(flaw): len(found) for flaw, found in by_flaw(checked).items()},
+        "checked": len(reports),
+        "kept": sum(one.sound for one in reports),
+        "findings": {str(flaw): len(having) for flaw, having in by_flaw(reports).items()},
         "flawed": [
             {
                 "id": one.id,
-                "kept": one.kept,
-                "findings": {str(found.flaw): found.detail for found in one.findings},
+                "kept": one.sound,
+                "findings": {str(finding.flaw): finding.detail for finding in one.findings},
             }
-            for one in checked
+            for one in reports
             if one.findings
         ],
     }
 
 
-def by_flaw(checked: Sequence[Checked]) -> dict[Flaw, list[Checked]]:
-    """The tasks that have each flaw, as far as there are any."""
+def by_flaw(reports: Sequence[TaskReport]) -> dict[Flaw, list[TaskReport]]:
+    """The tasks that have each flaw; flaws that no task has are left out."""
     having = {
-        flaw: [one for one in checked if any(found.flaw is flaw for found in one.findings)]
+        flaw: [one for one in reports if any(finding.flaw is flaw for finding in one.findings)]
         for flaw in Flaw
     }
-    return {flaw: found for flaw, found in having.items() if found}
+    return {flaw: tasks for flaw, tasks in having.items() if tasks}
 
 
-def table(checked: Sequence[Checked]) -> Table:
+def table(reports: Sequence[TaskReport]) -> Table:
     """Findings, how many tasks have them, how many of those are kept, and the first ids."""
-    tasks, kept = Column("tasks", justify="right"), Column("kept", justify="right")
-    shown = Table(
-        "finding", tasks, kept, "the first of them", box=None, header_style="bold", pad_edge=False
-    )
-    for flaw, found in by_flaw(checked).items():
-        ids = [one.id for one in found[:SHOWN]] + ["..."] * (len(found) > SHOWN)
-        shown.add_row(flaw, str(len(found)), str(sum(one.kept for one in found)), ", ".join(ids))
+    count, kept = Column("tasks", justify="right"), Column("kept", justify="right")
+    shown = Table("finding", count, kept, "examples", box=None, pad_edge=False)
+    for flaw, tasks in by_flaw(reports).items():
+        ids = [one.id for one in tasks[:SHOWN]] + ["..."] * (len(tasks) > SHOWN)
+        shown.add_row(flaw, str(len(tasks)), str(sum(one.sound for one in tasks)), ", ".join(ids))
     return shown

@@ -1,4 +1,4 @@
-"""A file of tasks with one of each flaw, and what is to be found in it."""
+"""A file of tasks with one of each flaw, and the findings that it must give."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ ROWS = [
     f"import time\nstart = time.process_time()\n{BURN}{DOUBLE}"),
 ]  # fmt: skip
 FOUND = {
-    "untested": {"unusable"},
+    "untested": {"invalid_row"},
     "wrong reference": {"reference_fails"},
     "draws": {"flaky"},
-    "bad setup": {"unjudged"},
+    "bad setup": {"not_judged"},
     "calls only": {"empty_passes", "echo_passes", "attack_passes"},
     "wants a raise": {"raise_passes"},
     "one answer": {"constant_passes"},
     "same": {"echo_passes"},
     "any int": {"attack_passes"},
-    "idle": {"idle_checks"},
+    "idle": {"weak_checks"},
     "again": {"duplicate"},
-    "no reference": {"unproven"},
+    "no reference": {"no_reference"},
     "slow": {"slow_reference"},
 }
 KEPT = ["sound", "idle", "again", "no reference", "slow"]

@@ -1,4 +1,4 @@
-"""Tasks of calls and exchanges, judged: the sound ones pass the check, and each flaw is found."""
+"""Tasks of calls and exchanges: sound tasks have no finding, and each flaw is found."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from assay.check.report import check
 from assay.tasks.exact import row_of
 from assay.types import Call, Exchange, Task
-from tests.check.test_command import BENCH, flaws
+from tests.check.test_command import RUNNER, flaws
 
 DOUBLE = "def f(x):\n    return 2 * x\n"
 DOUBLED = "print(2 * int(input()))"
@@ -31,7 +31,7 @@ def talked(
 def found(folder: Path, tasks: list[Task]) -> dict[str, set[str]]:
     file = folder / "tasks.jsonl"
     file.write_text("".join(json.dumps(row_of(task)) + "\n" for task in tasks))
-    return flaws(check(str(file), None, BENCH, (), strict=False))
+    return flaws(check(str(file), runner=RUNNER))
 
 
 def test_flaws_of_calls_are_found(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_flaws_of_calls_are_found(tmp_path: Path) -> None:
         "constant by its reference": {"constant_passes"},
         "echo": {"echo_passes"},
         "several": {"needs_checker"},
-        "no reference": {"unproven"},
+        "no reference": {"no_reference"},
     }
 
 

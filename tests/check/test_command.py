@@ -1,9 +1,8 @@
-"""`assay check` as users meet it: a file with each kind of flaw, the sound rest, and the
-refusals.
-"""
+"""`assay check` as users run it: a file with each kind of flaw, the sound tasks, and refusals."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -17,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from assay.check.findings import Flaw
-from assay.check.report import Checked, check
-from assay.check.trial import Bench, try_out
+from assay.check.report import TaskReport, check
+from assay.check.trial import ProgramRunner, run_trials
 from assay.cli import main
 from assay.sandbox.limits import Limits
 from assay.tasks import load
@@ -27,16 +26,16 @@ from assay.tasks.rows import Row
 from tests.check.flawed import FOUND, KEPT, ROWS, row, write
 from tests.end_to_end.recipes import assay, command
 
-BENCH = Bench(Limits(cpu_seconds=1.2), slots=2, allow_weak=False, announce=lambda *_: None)
+RUNNER = ProgramRunner(Limits(cpu_seconds=1.2), slots=2)
 
 
-def flaws(checked: list[Checked]) -> dict[str, set[str]]:
+def flaws(checked: list[TaskReport]) -> dict[str, set[str]]:
     return {
         one.id: {str(finding.flaw) for finding in one.findings} for one in checked if one.findings
     }
 
 
-def test_each_flaw_is_found_where_it_is_and_nowhere_else_and_the_sound_tasks_are_read_back_equal(
+def test_each_flaw_is_found_only_where_it_is_and_sound_tasks_load_back_equal(
     tmp_path: Path,
 ) -> None:
     file, sound, report = (
@@ -56,16 +55,16 @@ def test_each_flaw_is_found_where_it_is_and_nowhere_else_and_the_sound_tasks_are
         folder=tmp_path,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    told = json.loads(report.read_text())
-    found = {flawed["id"]: set(flawed["findings"]) for flawed in told["flawed"]}
+    written = json.loads(report.read_text())
+    found = {flawed["id"]: set(flawed["findings"]) for flawed in written["flawed"]}
     untested = f"{file}, line 2"
     assert found == {
         untested if name == "untested" else name: flaws for name, flaws in FOUND.items()
     }
-    assert [told["checked"], told["kept"], told["findings"]["echo_passes"]] == [14, 5, 2]
-    details = {flawed["id"]: " ".join(flawed["findings"].values()) for flawed in told["flawed"]}
-    assert details["wrong reference"].endswith("1 of 2 checks hold")
-    assert details["idle"] == "1 of 3 checks hold for a program that only raises"
+    assert [written["checked"], written["kept"], written["findings"]["echo_passes"]] == [14, 5, 2]
+    details = {flawed["id"]: " ".join(flawed["findings"].values()) for flawed in written["flawed"]}
+    assert details["wrong reference"].endswith("1 of 2 checks pass")
+    assert details["idle"] == "1 of 3 checks pass for a program that only raises"
     assert details["any int"] == "passing: an int equal to everything"
     assert "No module named 'nothing_of_this_name'" in details["bad setup"]
     assert load(str(sound)) == [task_of(Row(fields, "")) for fields in ROWS if fields["id"] in KEPT]
@@ -78,7 +77,7 @@ def test_each_flaw_is_found_where_it_is_and_nowhere_else_and_the_sound_tasks_are
     ]
 
 
-def test_strict_drops_for_every_finding_and_ends_with_1_and_keep_drops_for_none_of_a_kind(
+def test_strict_drops_tasks_for_every_finding_and_exits_with_1_except_for_kept_findings(
     tmp_path: Path,
 ) -> None:
     file = write(
@@ -89,42 +88,38 @@ def test_strict_drops_for_every_finding_and_ends_with_1_and_keep_drops_for_none_
     done = assay(*words, "--strict", folder=tmp_path)
     assert (done.returncode, json.loads(done.stdout)["kept"]) == (1, 1)
     assert [task.id for task in load(str(tmp_path / "sound.jsonl"))] == ["sound"]
-    done = assay(*words, "--strict", "--keep", "constant_passes", "--keep", "unproven", "--keep",
-    "duplicate",
-                 folder=tmp_path)  # fmt: skip
+    kept = [f"--keep={name}" for name in ("constant_passes", "no_reference", "duplicate")]
+    done = assay(*words, "--strict", *kept, folder=tmp_path)
     assert (done.returncode, json.loads(done.stdout)["kept"]) == (0, 3)
-    mildly = [
-        check(str(file), None, BENCH, keep, strict=False) for keep in ((), ("constant_passes",))
-    ]
-    assert [sum(one.kept for one in checked) for checked in mildly] == [2, 3]
+    mildly = [check(str(file), keep=keep, runner=RUNNER) for keep in ((), ("constant_passes",))]
+    assert [sum(one.sound for one in checked) for checked in mildly] == [2, 3]
 
 
-def test_the_first_rows_only_where_that_is_asked(tmp_path: Path) -> None:
+def test_limit_checks_only_the_first_rows(tmp_path: Path) -> None:
     file = write(tmp_path / "tasks.jsonl", [row("sound"), row("untested", []), row("x")])
-    assert [one.id for one in check(str(file), 1, BENCH, (), strict=False)] == ["sound"]
+    assert [one.id for one in check(str(file), limit=1, runner=RUNNER)] == ["sound"]
 
 
-def test_another_languages_task_is_never_attacked_in_python() -> None:
-    from assay.check.attacks import attacks_on, lazy_on
+def test_a_task_in_another_language_gets_no_python_attacks() -> None:
+    from assay.check.attacks import attacks_on, lazy_programs
 
     task = replace(load("drills:test", limit=1)[0], language="rust")
-    assert (attacks_on(task), lazy_on(task)) == ({}, {"empty": ""})
+    assert (attacks_on(task), lazy_programs(task)) == ({}, {"empty": ""})
 
 
-def test_drills_and_humaneval_stand_up_to_every_attack() -> None:
+def test_drills_and_humaneval_resist_every_attack() -> None:
     if not Path(os.environ["ASSAY_DATA"], "humaneval").is_dir():
         pytest.skip("no public data; set ASSAY_DATA")
-    assert flaws(check("humaneval", 40, BENCH, (), strict=False)) == {
+    assert flaws(check("humaneval", limit=40, runner=RUNNER)) == {
         "HumanEval/34": {"constant_passes"}
     }
-    assert flaws(check("drills:test", 20, BENCH, (), strict=False)) == {}
+    assert flaws(check("drills:test", limit=20, runner=RUNNER)) == {}
 
 
 def test_an_interrupted_check_writes_nothing(tmp_path: Path) -> None:
     words = command("check", "drills:train", "--output", "sound.jsonl", "--report", "report.json")
-    hearing = partial(
-        signal.signal, signal.SIGINT, signal.SIG_DFL
-    )  # a shell's background jobs are deaf to it
+    # background jobs of a shell ignore SIGINT
+    hearing = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     running = subprocess.Popen(
         words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hearing
     )
@@ -153,20 +148,20 @@ def test_an_interrupted_check_writes_nothing(tmp_path: Path) -> None:
         (["tasks.jsonl", "--report", "."], ". cannot be written; choose another path"),
         (
             ["tasks.jsonl", "--output", "tasks.jsonl"],
-            "tasks.jsonl holds the tasks that are checked",
+            "tasks.jsonl holds the tasks to check",
         ),
         (
             ["jsonl:tasks.jsonl", "--report", "./tasks.jsonl"],
-            "tasks.jsonl holds the tasks that are checked",
+            "tasks.jsonl holds the tasks to check",
         ),
         (
             ["humaneval:tasks.jsonl", "--output", "tasks.jsonl"],
-            "tasks.jsonl holds the tasks that are checked",
+            "tasks.jsonl holds the tasks to check",
         ),
         (["tasks.jsonl", "--output", "tasks.jsonl/a.jsonl"], "cannot be written"),
         (
             ["tasks.jsonl", "--output", "a.txt"],
-            "a.txt is no name that tasks are read from; end it in .jsonl",
+            "--output a.txt must end in .jsonl",
         ),
         (["tasks.jsonl", "--output", "a.jsonl", "--report", "a.jsonl"], "give two paths"),
     ],
@@ -193,10 +188,19 @@ def test_bad_input_gets_one_clear_line_exit_code_2_and_writes_nothing(
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_task_that_the_judge_refuses_keeps_no_other_from_being_checked() -> None:
+def test_a_task_that_the_judge_refuses_does_not_stop_the_others() -> None:
     sound = task_of(Row(row("sound"), ""))
-    refused, fine = try_out([replace(sound, id="refused", checks=()), sound], BENCH)
+    refused, fine = run_trials([replace(sound, id="refused", checks=()), sound], RUNNER)
     assert [(finding.flaw, finding.detail) for finding in refused] == [
-        (Flaw.UNJUDGED, "task 'refused' has no checks: nothing could be wrong with any program")
+        (Flaw.NOT_JUDGED, "task 'refused' has no checks: nothing could be wrong with any program")
     ]
     assert fine == []
+
+
+def test_check_works_inside_a_running_event_loop(tmp_path: Path) -> None:
+    file = write(tmp_path / "tasks.jsonl", [row("sound"), row("bad", reference="def f(x): pass")])
+
+    async def notebook_cell() -> list[TaskReport]:
+        return check(str(file), runner=RUNNER)
+
+    assert flaws(asyncio.run(notebook_cell())) == {"bad": {"reference_fails", "duplicate"}}

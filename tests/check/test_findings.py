@@ -1,13 +1,11 @@
-"""What the tasks' own text tells: words that allow several answers, duplicates, and the first
-answer.
-"""
+"""Findings from a task's text: several allowed answers, duplicates, and the first answer."""
 
 from __future__ import annotations
 
 import pytest
 
-from assay.check.constant import always_the_first_answer
-from assay.check.findings import Flaw, allows_several_answers, read
+from assay.check.constant import constant_program
+from assay.check.findings import Flaw, allows_several_answers, inspect_texts
 from assay.types import Call, Check, Exchange, Task
 
 CALLS = (Call("[1]", "2"),)
@@ -41,11 +39,11 @@ def asks(prompt: str, checker: str = "") -> Task:
         ("If there are multiple test cases, read them all.", ""),
     ],
 )  # fmt: skip
-def test_words_that_allow_several_answers_are_told_from_others(prompt: str, words: str) -> None:
+def test_only_words_that_allow_several_answers_match(prompt: str, words: str) -> None:
     assert allows_several_answers(asks(prompt)) == words
 
 
-def test_a_task_that_decides_itself_needs_no_checker() -> None:
+def test_a_task_with_python_checks_or_a_checker_needs_none() -> None:
     prompt = "Print any of them."
     assert allows_several_answers(asks(prompt))
     assert not allows_several_answers(asks(prompt, checker="tokens"))
@@ -53,19 +51,21 @@ def test_a_task_that_decides_itself_needs_no_checker() -> None:
     assert allows_several_answers(Task("t", prompt, (Exchange("1", "2"),), ""))
 
 
-def test_a_duplicate_names_the_first_task_like_it_and_a_missing_reference_is_told() -> None:
+def test_a_duplicate_names_the_first_such_task_and_a_missing_reference_is_a_finding() -> None:
     tasks = [
         Task("a", "Add  one.", CALLS, "f", reference=""),
         Task("b", "Add\none. ", (Call("[2]", "3"),), "f", reference=""),
         Task("c", "Increment.", CALLS, "f", reference=""),
         Task("d", "Increment too.", CALLS, "g"),
     ]
-    found = [{finding.flaw: finding.detail for finding in findings} for findings in read(tasks)]
+    found = [
+        {finding.flaw: finding.detail for finding in findings} for findings in inspect_texts(tasks)
+    ]
     assert found == [
         {},
         {Flaw.DUPLICATE: "has the prompt of a"},
         {Flaw.DUPLICATE: "has the checks of a"},
-        {Flaw.UNPROVEN: "has no reference"},
+        {Flaw.NO_REFERENCE: "has no reference"},
     ]
 
 
@@ -92,7 +92,7 @@ def test_the_first_expected_value_is_read_from_the_first_assert_on_the_function(
 ) -> None:
     names: dict[str, object] = {}
     exec(
-        str(always_the_first_answer(Task("t", "", (Check("import math"), Check(source)), "f"))),
+        str(constant_program(Task("t", "", (Check("import math"), Check(source)), "f"))),
         names,
     )
     made = names["f"]
@@ -104,13 +104,13 @@ def test_the_first_expected_value_is_read_from_the_first_assert_on_the_function(
     "source", ["assert abs(f(1) - 2) < 0.1", "f(1)", "assert g(1) == 2", "assert (", "x = '\0'"]
 )
 def test_where_no_assert_gives_the_value_there_is_no_program(source: str) -> None:
-    assert always_the_first_answer(Task("t", "", (Check(source),), "f")) is None
+    assert constant_program(Task("t", "", (Check(source),), "f")) is None
 
 
 def test_the_first_answer_of_a_call_may_be_the_references() -> None:
     def answer(call: Call, reference: str | None = None) -> object:
         names: dict[str, object] = {}
-        exec(str(always_the_first_answer(Task("t", "", (call,), "f", reference=reference))), names)
+        exec(str(constant_program(Task("t", "", (call,), "f", reference=reference))), names)
         made = names["f"]
         assert callable(made)
         return made("whatever")
@@ -123,5 +123,5 @@ def test_the_first_answer_of_a_call_may_be_the_references() -> None:
         )
         == 6
     )
-    assert always_the_first_answer(Task("t", "", (Call("[1]"),), "f")) is None
-    assert always_the_first_answer(Task("t", "", (Call("[1]", "[1"),), "f")) is None
+    assert constant_program(Task("t", "", (Call("[1]"),), "f")) is None
+    assert constant_program(Task("t", "", (Call("[1]", "[1"),), "f")) is None

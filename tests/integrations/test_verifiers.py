@@ -12,9 +12,11 @@ import pytest
 vf = pytest.importorskip("verifiers.v1", reason="verifiers is not installed")
 
 ROWS = """\
-{"task_id": "double", "prompt": "Double it.", "tests": ["assert d(1) == 2", "assert d(0) == 0"], "entry_point": "d", "reference": "def d(x): return 2 * x"}
-{"task_id": "false", "prompt": "Triple it.", "tests": ["assert t(1) == 3"], "entry_point": "t", "reference": "def t(x): return 2 * x"}
-"""  # noqa: E501
+{"task_id": "double", "prompt": "Double it.", "tests": ["assert d(1) == 2", "assert d(0) == 0"], \
+"entry_point": "d", "reference": "def d(x): return 2 * x"}
+{"task_id": "false", "prompt": "Triple it.", "tests": ["assert t(1) == 3"], \
+"entry_point": "t", "reference": "def t(x): return 2 * x"}
+"""
 
 
 @pytest.fixture

@@ -171,7 +171,8 @@ if TYPE_CHECKING:
 
 @reward
 def typed(
-    rollout: R, *, old: Optional[int] = None, new: int | None = None, many: tuple[float, ...] = (), file: Path = Path(),
+    rollout: R, *, old: Optional[int] = None, new: int | None = None,
+    many: tuple[float, ...] = (), file: Path = Path(),
     few: list[int] = [], hidden: Decimal = None, foreign: Path.cwd = None, free=None,
 ) -> R:
     assert isinstance(many, tuple) and isinstance(file, Path)
