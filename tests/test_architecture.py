@@ -15,7 +15,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "assay"
 FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
-    "types", "errors", "openmp", "registry", "files", "sync", "config", "maths", "sandbox", "judge",
+    "types", "errors", "openmp", "registry", "files", "sync", "progress", "config", "maths", "sandbox", "judge",
     "tasks", "check",
     "prompts", "extract", "rewards", "environments", "policy", "engines", "rollout", "algorithms",
     "evaluate",

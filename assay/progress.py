@@ -1,0 +1,92 @@
+"""Shows what a command is doing: a bar with an ETA on a terminal, a line every 10 s in a file."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+
+class Progress:
+    """The current phase of a command, shown on stderr inside a `with` block.
+
+    Outside the block nothing but `say` prints, so library functions may always use one. In a file
+    the first line comes after `first` seconds: a command that ends sooner prints nothing.
+    """
+
+    def __init__(
+        self, stream: TextIO | None = None, first: float = 1.0, every: float = 10.0
+    ) -> None:
+        self._stream = stream or sys.stderr
+        self._waits = first, every
+        self._bar: RichProgress | None = None
+        self._closed = threading.Event()
+        self.phase("starting")
+
+    def __enter__(self) -> Progress:
+        if self._stream.isatty():
+            self._bar = _open_bar(self._stream)
+            self.phase(self._name)
+            self._bar.start()
+        else:
+            threading.Thread(target=self._print_lines, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def phase(self, name: str, total: int | None = None, done: int = 0) -> None:
+        """Start a phase, with the number of its steps if it is known; `done` were done before."""
+        self._name, self._total, self._done = name, total, done
+        self._before, self._start = done, time.monotonic()
+        if self._bar is not None:
+            for task in self._bar.task_ids:
+                self._bar.remove_task(task)
+            self._bar.add_task(name, total=total, completed=done)
+
+    def advance(self) -> None:
+        """One more step of the phase is done."""
+        self._done += 1
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=self._done)
+
+    def say(self, line: str) -> None:
+        """Print a line that stays."""
+        if self._bar is not None:
+            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        else:
+            self._stream.write(f"{line}\n")
+            self._stream.flush()
+
+    def line(self) -> str:
+        """The phase in one line: `evaluating 12 of 165, 70 s left`."""
+        seconds = time.monotonic() - self._start
+        if self._total is None:
+            return f"{self._name}, {seconds:.0f} s"
+        new = self._done - self._before
+        left = f", {seconds / new * (self._total - self._done):.0f} s left" if new else ""
+        return f"{self._name} {self._done} of {self._total}{left}"
+
+    def _print_lines(self) -> None:
+        first, wait = self._waits
+        while not self._closed.wait(first):
+            self.say(self.line())
+            first = wait
+
+
+def _open_bar(stream: TextIO) -> RichProgress:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
+    from rich.progress import Progress as Bar
+    from rich.progress import TimeRemainingColumn as Eta
+
+    name = TextColumn("{task.description}", markup=False)
+    columns = SpinnerColumn(), name, BarColumn(bar_width=30), MofNCompleteColumn(), Eta()
+    return Bar(*columns, console=Console(file=stream), transient=True)

@@ -1,0 +1,66 @@
+"""Progress on a terminal and in a file, and no output where a command is quick."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import time
+
+from assay.progress import Progress
+
+WAIT = 60.0
+"""Seconds after which something that must happen has failed."""
+
+
+def until_it_says(text: str, stream: io.StringIO) -> None:
+    deadline = time.monotonic() + WAIT
+    while text not in stream.getvalue():
+        assert time.monotonic() < deadline, stream.getvalue()
+        time.sleep(0.01)
+
+
+def test_in_a_file_a_line_comes_soon_and_again_and_again_with_the_time_left() -> None:
+    stream = io.StringIO()
+    with Progress(stream, first=0.01, every=0.02) as progress:
+        until_it_says("starting, 0 s\n", stream)
+        progress.phase("loading model")
+        until_it_says("loading model, 0 s\n", stream)
+        progress.phase("evaluating", total=4, done=2)
+        until_it_says("evaluating 2 of 4\n", stream)
+        progress.advance()
+        until_it_says("evaluating 3 of 4, 0 s left\n", stream)
+        progress.say("max_tokens 512 -> 430")
+    assert "max_tokens 512 -> 430\n" in stream.getvalue()
+
+
+def test_a_command_that_ends_at_once_prints_no_progress() -> None:
+    stream = io.StringIO()
+    with Progress(stream, first=WAIT) as progress:
+        progress.phase("judging", total=2)
+        progress.advance()
+    assert stream.getvalue() == ""
+
+
+def test_the_time_left_follows_from_the_steps_of_this_process_alone() -> None:
+    progress = Progress(io.StringIO())
+    progress.phase("evaluating", total=110, done=100)
+    progress._start -= 50.0  # five steps in 50 seconds leave 50 seconds for the other five
+    for _ in range(5):
+        progress.advance()
+    assert progress.line() == "evaluating 105 of 110, 50 s left"
+
+
+def test_a_terminal_has_a_bar_that_is_gone_at_the_end_and_lines_that_stay() -> None:
+    reader, writer = pty.openpty()
+    with os.fdopen(writer, "w") as terminal:
+        with Progress(terminal) as progress:
+            progress.phase("judging", total=3)
+            progress.advance()
+            progress.say("a line that stays")
+        terminal.flush()
+        shown = os.read(reader, 65536).decode()
+    os.close(reader)
+    assert "judging" in shown
+    assert "1/3" in shown
+    assert "a line that stays" in shown
