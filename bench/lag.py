@@ -42,6 +42,7 @@ from assay.judge import Judge
 from assay.policy.load import Policy, load_policy
 from assay.policy.tiny import make_tiny
 from assay.rollout.attempt import RolloutContext
+from assay.rollout.prompter import Prompter
 from assay.tasks import load
 from assay.train.learner import Learner
 from assay.train.sources import RolloutSource
@@ -63,9 +64,9 @@ class Clock:
         self.version = 0
         self.metrics: Metrics = {}
         self.answers = {
-            policy.chat.prompt(task): [
-                sample.tokens[len(policy.chat.prompt(task)) :]
-                for sample in policy.chat.dialogues(task)
+            Prompter(policy.chat).prompt(task): [
+                sample.tokens[len(Prompter(policy.chat).prompt(task)) :]
+                for sample in Prompter(policy.chat).samples(task)
             ]
             for task in tasks
         }
@@ -104,7 +105,7 @@ class Clocked:
             rewards.build({"tests": {}, "length": {}}),
         )
         context = RolloutContext(
-            self.engine, judge, policy.chat, talk, reward, Sampling(96), policy.context
+            self.engine, judge, Prompter(policy.chat), talk, reward, Sampling(96), policy.context
         )
         self.source = RolloutSource(settings, tasks, policy, context)
         self.learner = Learner(

@@ -46,6 +46,7 @@ from assay.judge import Judge
 from assay.policy.load import Policy, load_policy
 from assay.policy.tiny import make_tiny
 from assay.rollout.attempt import RolloutContext
+from assay.rollout.prompter import Prompter
 from assay.tasks import load
 from assay.train.learner import Learner
 from assay.train.sources import RolloutSource
@@ -107,7 +108,7 @@ def tasks(policy: Policy, size: Size) -> list[Task]:
         while True:
             other = next(others)
             longer = other.prompt + (other.reference or "") + "\n" + shown
-            if len(policy.chat.prompt(replace(task, prompt=longer))) > size.prompt:
+            if len(Prompter(policy.chat).prompt(replace(task, prompt=longer))) > size.prompt:
                 break
             shown = longer
         found.append(replace(task, prompt=shown, stub=shown, stop=()))
@@ -142,7 +143,7 @@ class Ours:
         context = RolloutContext(
             TorchEngine(self.policy),
             judge,
-            self.policy.chat,
+            Prompter(self.policy.chat),
             talk,
             reward,
             sampling,
@@ -198,7 +199,7 @@ def theirs(
         for task in given
     ]
     for row, task in zip(asked, given, strict=True):
-        assert tuple(tokenizer(row["prompt"])["input_ids"]) == policy.chat.prompt(task)
+        assert tuple(tokenizer(row["prompt"])["input_ids"]) == Prompter(policy.chat).prompt(task)
     return trl.GRPOTrainer(
         model=AutoModelForCausalLM.from_pretrained(folder),
         reward_funcs=[code_reward(), of_length],

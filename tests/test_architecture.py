@@ -17,7 +17,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
     "types", "errors", "openmp", "registry", "files", "sync", "progress", "config", "maths", "sandbox", "judge",
     "tasks", "check",
-    "prompts", "extract", "rewards", "environments", "policy", "engines", "rollout", "algorithms",
+    "prompts", "extract", "policy", "rewards", "environments", "engines", "rollout", "algorithms",
     "evaluate",
     "trackers", "train", "doctor", "integrations", "cli",
 ]  # fmt: skip

@@ -44,7 +44,7 @@ def test_a_base_model_continues_the_stub_or_the_prompt_on_a_new_line() -> None:
     )
 
 
-def test_what_is_told_stands_behind_the_request_or_as_a_comment_before_the_text() -> None:
+def test_instructions_follow_the_request_or_come_first_as_a_comment() -> None:
     assert messages(DESCRIBED, "a\nb")[0].content == messages(DESCRIBED)[0].content + "\n\na\nb"
     assert messages(STUBBED, "a\nb")[0].content == messages(STUBBED)[0].content + "\n\na\nb"
     assert text(STUBBED, "a\n\nb") == "# a\n# \n# b\n" + STUB

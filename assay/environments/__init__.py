@@ -59,8 +59,8 @@ def visible(task: Task) -> list[Check | Call | Exchange]:
     return [check for check in task.checks if not check.hidden]
 
 
-def nothing(task: Task) -> str:
-    """Nothing is said of a task."""
+def no_text(task: Task) -> str:
+    """An environment that adds nothing to a task."""
     return ""
 
 
@@ -76,8 +76,8 @@ class Environment:
     reply."""
     lacks: Callable[[Task], str]
     """What a task is without that it needs, in words; empty where it can be used."""
-    told: Callable[[Task], str]
-    """What the policy reads with the task before its first reply."""
+    instructions: Callable[[Task], str]
+    """Text that is added to a task's prompt."""
     __doc__: str
 
 
@@ -86,15 +86,15 @@ environments: Registry[Environment] = Registry("environment", "assay.environment
 
 def environment_with(
     script: Script | None = None,
-    lacks: Callable[[Task], str] = nothing,
-    told: Callable[[Task], str] = nothing,
+    lacks: Callable[[Task], str] = no_text,
+    instructions: Callable[[Task], str] = no_text,
 ) -> Callable[[Callable[..., Awaitable[None]]], Environment]:
     """What registers a coroutine function under its own name, with these."""
 
     def register(talk: Callable[..., Awaitable[None]]) -> Environment:
         name = talk.__name__
         return environments.add(
-            name, Environment(name, talk, script, lacks, told, talk.__doc__ or "")
+            name, Environment(name, talk, script, lacks, instructions, talk.__doc__ or "")
         )
 
     return register

@@ -32,7 +32,7 @@ def {call}:
 """
 
 
-def told(task: Task) -> str:
+def instructions(task: Task) -> str:
     """How the tool is used, and the visible checks that the prompt does not show."""
     shown = [line for line in map(str.strip, _examples(task)) if line not in task.prompt]
     return "\n".join(
@@ -50,7 +50,7 @@ def script(task: Task, answer: str, right: str) -> Generator[str, bool, None]:
         yield answer if held else right
 
 
-@environment_with(script, told=told)
+@environment_with(script, instructions=instructions)
 async def python_tool(talk: Talk, *, turns: Annotated[int, Field(ge=2)] = 3) -> None:
     """Runs `<code>...</code>` and shows `<output>...</output>`, until a reply has none or is the
     last of `turns`.

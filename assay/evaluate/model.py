@@ -15,6 +15,7 @@ from assay.evaluate.report import Evaluation, read_report, write_report
 from assay.files import write_atomically
 from assay.judge.open import open_judge
 from assay.rollout.attempt import RolloutContext, make_prompts
+from assay.rollout.prompter import Prompter
 from assay.tasks import load
 from assay.types import Rollout
 
@@ -34,15 +35,16 @@ def measure(
     tasks = load(settings.tasks, limit=settings.limit)
     talk = environments.build({"name": environment})
     environments.require_fit(talk, tasks, settings.tasks)
-    policy = load_policy(model, talk.told)
-    asked = make_prompts(tasks, policy.chat, settings.max_tokens, policy.context)
+    policy = load_policy(model)
+    prompter = Prompter(policy.chat, talk.instructions)
+    asked = make_prompts(tasks, prompter, settings.max_tokens, policy.context)
     folder.mkdir(parents=True, exist_ok=True)
 
     async def run() -> tuple[Evaluation, list[list[Rollout]]]:
         async with open_judge(judge) as judging, open_engine(policy, EngineSettings()) as engine:
             sampling, reward = Sampling(settings.max_tokens), rewards.build({"tests": {}})
             context = RolloutContext(
-                engine, judging, policy.chat, talk, reward, sampling, policy.context
+                engine, judging, prompter, talk, reward, sampling, policy.context
             )
             return await evaluate(name, asked, settings, context, seed)
 

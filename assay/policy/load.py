@@ -5,7 +5,7 @@ cannot be used.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,13 +19,11 @@ from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
 from assay.config.sections import LoraSettings, PolicySettings
-from assay.environments import nothing
 from assay.errors import AssayError, MachineError, ModelError, SettingsError
 from assay.policy.chat import Chat, open_chat
 from assay.policy.onednn import use_fast_linear
 from assay.policy.tokenizer import found_at, load_tokenizer
 from assay.registry import one_line
-from assay.types import Task
 
 ADAPTER = "adapter_config.json"
 TOKENIZER_FILES = (
@@ -89,8 +87,8 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def load_policy(settings: PolicySettings, told: Callable[[Task], str] = nothing) -> Policy:
-    """The policy that `settings.model` names, ready to learn, and `told` that of every task.
+def load_policy(settings: PolicySettings) -> Policy:
+    """The policy that `settings.model` names, ready to learn.
 
     A directory with an adapter goes on training that adapter. Raises ModelError without a usable
     model or tokenizer, SettingsError for settings that do not fit it, MachineError when the device
@@ -109,9 +107,8 @@ def load_policy(settings: PolicySettings, told: Callable[[Task], str] = nothing)
         if settings.gradient_checkpointing:
             _compute_blocks_again(model)
     own = model.generation_config.eos_token_id
-    chat = open_chat(
-        tokenizer, settings.chat, own if isinstance(own, list) else {own} - {None}, told
-    )
+    stops = own if isinstance(own, list) else {own} - {None}
+    chat = open_chat(tokenizer, settings.chat, stops)
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     model.eval()
     return Policy(model, chat, device, pad)

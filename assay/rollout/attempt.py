@@ -12,8 +12,8 @@ from assay.environments import Environment, OutOfRoomError
 from assay.errors import DataError, RolloutLostError, UserError
 from assay.judge import Job, Judge
 from assay.maths.seeds import derive
-from assay.policy.chat import Chat
 from assay.rollout.meter import Meter
+from assay.rollout.prompter import Prompter
 from assay.types import (
     Call,
     Check,
@@ -36,7 +36,7 @@ class RolloutContext:
 
     engine: Engine
     judge: Judge
-    chat: Chat
+    prompter: Prompter
     environment: Environment
     reward: RewardFunction
     sampling: Sampling
@@ -60,13 +60,13 @@ class PromptedTask:
 
 
 def make_prompts(
-    tasks: Sequence[Task], chat: Chat, max_tokens: int, context_length: int | None
+    tasks: Sequence[Task], prompter: Prompter, max_tokens: int, context_length: int | None
 ) -> list[PromptedTask]:
     """The tasks with their prompts.
 
     Raises DataError for a prompt that leaves no room for `max_tokens` in the context.
     """
-    prompted = [PromptedTask(task, chat.prompt(task), chat.stop(task)) for task in tasks]
+    prompted = [PromptedTask(task, prompter.prompt(task), prompter.stop(task)) for task in tasks]
     longest = max(prompted, key=lambda one: len(one.prompt), default=None)
     if longest and context_length and len(longest.prompt) + max_tokens > context_length:
         raise DataError(
@@ -113,8 +113,8 @@ class Dialogue:
 
     async def reply(self, stop: Sequence[str] = ()) -> str:
         """Sample the next completion and return its text."""
-        chat, first = self.context.chat, self.prompted_task.prompt
-        prompt = chat.continued(self.task, self.turns) if self.turns else first
+        prompter, first = self.context.prompter, self.prompted_task.prompt
+        prompt = prompter.prompt(self.task, self.turns) if self.turns else first
         completion = await self.generate(prompt, (*self.prompted_task.stop, *stop))
         self.turns.append(Turn(prompt, completion, extract.program(self.task, completion.text)))
         return completion.text

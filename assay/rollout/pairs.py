@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from assay.errors import DataError
-from assay.policy.chat import Chat
+from assay.rollout.prompter import Prompter
 from assay.tasks.rows import Row, file_rows
 from assay.types import Sample, Task, Verdict
 
 
-def read_pairs(file: Path, tasks: Sequence[Task], chat: Chat) -> list[list[Sample]]:
+def read_pairs(file: Path, tasks: Sequence[Task], prompter: Prompter) -> list[list[Sample]]:
     """Groups of samples that answer one prompt, at least one of them passed and one failed.
 
     A row has `chosen` and `rejected`, and `task_id` of one of `tasks` or a `prompt`: a group by
@@ -29,7 +29,7 @@ def read_pairs(file: Path, tasks: Sequence[Task], chat: Chat) -> list[list[Sampl
         judged = "reply" in row.fields
         name = task.id if judged else f"{number}/{task.id}"
         for answer, passed in _answers(row):
-            (sample,) = chat.dialogues(replace(task, demonstrations=(answer,)))
+            (sample,) = prompter.samples(replace(task, demonstrations=(answer,)))
             groups.setdefault(name, []).append(
                 replace(sample, group=name, passed=passed, reward=float(passed))
             )

@@ -11,6 +11,7 @@ from assay.environments import OutOfRoomError
 from assay.errors import RolloutLostError
 from assay.rollout.attempt import Dialogue, PromptedTask, RolloutContext
 from assay.rollout.group import together
+from assay.rollout.prompter import completion
 from assay.rollout.samples import dialogues
 from assay.types import Completion, Sample, Task
 
@@ -25,13 +26,13 @@ async def play(tasks: Sequence[Task], context: RolloutContext) -> list[Sample]:
     """
     script = context.environment.script
     if script is None:
-        return [sample for task in tasks for sample in context.chat.dialogues(task)]
+        return [sample for task in tasks for sample in context.prompter.samples(task)]
     plays = []
     unscored = replace(context, scores_turns=False)
     for task in tasks:
-        prompted_task = PromptedTask(task, context.chat.prompt(task))
-        for answer in context.chat.answers(task):
-            replies = script(task, answer, *(context.chat.right(task) or [answer]))
+        prompted_task = PromptedTask(task, context.prompter.prompt(task))
+        for answer in context.prompter.answers(task):
+            replies = script(task, answer, *(context.prompter.reference(task) or [answer]))
             plays.append(_samples(PlayedDialogue(prompted_task, unscored, replies)))
     results = await together(plays)
     if lost := results.count(None):
@@ -64,11 +65,11 @@ class PlayedDialogue(Dialogue):
             raise OutOfRoomError from None
         stops = [(at, at + len(word)) for word in stop if (at := text.find(word)) >= 0]
         start, end = min(stops, default=(len(text), len(text)))
-        tokens = self.context.chat.said(text[:end], ended=not stops)
+        tokens = self.context.prompter.chat.encode_reply(text[:end], ended=not stops)
         limit = self.context.context_length
         if self.turns and limit and len(prompt) + len(tokens) > limit:
             raise OutOfRoomError
-        return Completion(text[:start], tokens, (0.0,) * len(tokens), "stop", (0,) * len(tokens))
+        return completion(text[:start], tokens)
 
     def show(self, text: str, *, held: bool = True) -> None:
         """Set the observation that the next prompt shows; learn the turn only if it `held`."""

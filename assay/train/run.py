@@ -28,6 +28,7 @@ from assay.policy.load import Policy, load_policy
 from assay.rollout.attempt import PromptedTask, RewardFunction, RolloutContext, make_prompts
 from assay.rollout.pairs import read_pairs
 from assay.rollout.play import play
+from assay.rollout.prompter import Prompter
 from assay.trackers import Trackers, open_trackers
 from assay.trackers.rollouts import write_rollouts
 from assay.train.folder import StageFolder
@@ -173,9 +174,10 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
     folder = StageFolder(settings)
     checkpoint = folder.latest()
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
-    policy = load_policy(settings.policy, stage.environment.told)
+    policy = load_policy(settings.policy)
+    prompter = Prompter(policy.chat, stage.environment.instructions)
     longest = settings.evaluate.max_tokens if settings.evaluate else 0
-    held_out = make_prompts(stage.held_out, policy.chat, longest, policy.context)
+    held_out = make_prompts(stage.held_out, prompter, longest, policy.context)
     async with AsyncExitStack() as closing:
         judge = await closing.enter_async_context(open_judge(settings.judge))
         separate_copy = (
@@ -193,7 +195,7 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
         context = RolloutContext(
             engine,
             judge,
-            policy.chat,
+            prompter,
             stage.environment,
             stage.reward,
             sampling,
@@ -233,7 +235,9 @@ async def make_source(stage: Stage, policy: Policy, context: RolloutContext) -> 
             )
         case "pairs":
             return DatasetSource(
-                stage.settings, read_pairs(Path(algorithm.pairs), stage.tasks, policy.chat), policy
+                stage.settings,
+                read_pairs(Path(algorithm.pairs), stage.tasks, context.prompter),
+                policy,
             )
         case "rollouts":
             return RolloutSource(

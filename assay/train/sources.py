@@ -127,7 +127,7 @@ class RolloutSource:
     ) -> None:
         rollout = self.rollout = settings.rollout
         self.max_resamples = max_resamples
-        self.tasks = make_prompts(tasks, policy.chat, rollout.max_tokens, policy.context)
+        self.tasks = make_prompts(tasks, context.prompter, rollout.max_tokens, policy.context)
         self.context = context
         self.context.generation.capacity = lambda: context.engine.max_concurrent
         self.temperature = rollout.temperature

@@ -18,6 +18,7 @@ from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySetting
 from assay.errors import DataError
 from assay.evaluate.model import measure
 from assay.policy.load import load_policy
+from assay.rollout.prompter import Prompter
 from assay.tasks import load
 from assay.train.stages import run_plan
 from tests.end_to_end.recipes import TINY, write
@@ -70,15 +71,16 @@ def test_a_run_of_several_turns_trains_and_is_measured(tmp_path: Path) -> None:
         measure("model", model, hidden, JudgeSettings(), 0, tmp_path / "other", "repair")
 
 
-def test_what_an_environment_tells_is_in_the_prompts_of_a_run_and_of_an_evaluation(
+def test_an_environments_instructions_are_in_the_prompts_of_a_run_and_of_an_evaluation(
     tmp_path: Path,
 ) -> None:
     tiny_policy(tmp_path)
     model = PolicySettings(model=str(tmp_path / "tiny"))
-    told = environments.build({"name": "python_tool"}).told
-    chats = load_policy(model).chat, load_policy(model, told).chat
+    chat, tool = load_policy(model).chat, environments.build({"name": "python_tool"})
+    prompters = Prompter(chat), Prompter(chat, tool.instructions)
     plain, long = (
-        max(len(chat.prompt(task)) for task in load("drills:train", limit=40)) for chat in chats
+        max(len(prompter.prompt(task)) for task in load("drills:train", limit=40))
+        for prompter in prompters
     )
     assert long > plain + 60
     said = f"has a prompt of {long} tokens: with max_tokens = 200"

@@ -23,6 +23,7 @@ from assay.errors import MachineError
 from assay.maths.seeds import derive
 from assay.policy.forward import forward
 from assay.policy.load import Policy, load_policy
+from assay.rollout.prompter import Prompter
 from assay.train.batch import to_batch
 from assay.types import Completion, Sample
 from tests.policies import TASKS, checkpoint, tiny_policy
@@ -69,7 +70,7 @@ def generate(
 
 
 def requests_for(policy: Policy, count: int) -> list[Asked]:
-    return [(policy.chat.prompt(task), count) for task in TASKS[:4]] + [((5,), count)]
+    return [(Prompter(policy.chat).prompt(task), count) for task in TASKS[:4]] + [((5,), count)]
 
 
 def policy_of(folder: Path, kind: str) -> Policy:
@@ -163,7 +164,7 @@ def test_equal_seeds_write_the_same_and_other_seeds_something_else(tmp_path: Pat
 
 def test_a_request_with_a_seed_gets_the_same_alone_and_in_any_company(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
-    prompt = policy.chat.prompt(TASKS[0])
+    prompt = Prompter(policy.chat).prompt(TASKS[0])
     company = requests_for(policy, 5)
 
     def of(place: int, found: list[Written]) -> dict[int, tuple[int, ...]]:
@@ -287,7 +288,7 @@ def test_when_memory_runs_out_the_setting_to_lower_is_named(
 
 def test_greedy_decoding_takes_the_likeliest_token_each_time(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
-    prompt = policy.chat.prompt(TASKS[0])
+    prompt = Prompter(policy.chat).prompt(TASKS[0])
     (written,) = generate(policy, [(prompt, 1)], Sampling(6, temperature=0.0))
     tokens = list(prompt)
     for token in written.completion.tokens:
@@ -314,7 +315,7 @@ def test_a_stop_string_ends_a_completion_and_is_cut_from_its_text(tmp_path: Path
 
 def test_a_stop_string_of_many_tokens_is_seen(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
-    prompt = policy.chat.prompt(TASKS[0])
+    prompt = Prompter(policy.chat).prompt(TASKS[0])
     plain = generate(policy, [(prompt, 8)], Sampling(60), seeds=[1])
     longest = max(plain, key=lambda w: len(w.completion.tokens)).completion
     word = policy.chat.text(longest.tokens[10:45])
@@ -378,7 +379,7 @@ def test_pairs_of_tokens_are_as_frequent_as_those_of_transformers(sampling: Samp
 
 def test_sampled_frequencies_follow_the_policy(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
-    prompt = policy.chat.prompt(TASKS[0])
+    prompt = Prompter(policy.chat).prompt(TASKS[0])
     found = generate(policy, [(prompt, 2000)], Sampling(1))
     with torch.no_grad():
         probabilities = torch.softmax(policy.model(torch.tensor([prompt])).logits[0, -1], -1)

@@ -17,7 +17,7 @@ import pytest
 
 from assay import environments, rewards
 from assay.engines.base import Sampling
-from assay.environments.python_tool import told as tells
+from assay.environments.python_tool import instructions as tells
 from assay.judge import Judge
 from assay.judge.processes import is_stopped
 from assay.rollout.attempt import PromptedTask, RolloutContext, attempt
@@ -50,10 +50,10 @@ TRACEBACK = """# <output>
 """
 
 
-class Plain:
+class Numbered:
     """Continues a prompt of one token with each reply's number."""
 
-    def continued(self, task: Task, turns: Sequence[Turn]) -> tuple[int, ...]:
+    def prompt(self, task: Task, turns: Sequence[Turn]) -> tuple[int, ...]:
         return (1, *range(len(turns)))
 
 
@@ -78,7 +78,7 @@ def told(
             engine = ScriptedEngine(script, lambda text: [ord(letter) for letter in text])
             talk = environments.build({"name": "python_tool"} | settings)
             reward, sampling = rewards.build({"tests": {}}), Sampling(1000)
-            context = RolloutContext(engine, judge, Plain(), talk, reward, sampling)  # type: ignore[arg-type]
+            context = RolloutContext(engine, judge, Numbered(), talk, reward, sampling)  # type: ignore[arg-type]
             return await attempt(PromptedTask(ADD, (1,)), context, seed=0)
 
     return asyncio.run(run()), stops

@@ -12,6 +12,7 @@ from assay.config.sections import PolicySettings
 from assay.errors import SettingsError
 from assay.policy.chat import Chat
 from assay.policy.load import load_policy
+from assay.rollout.prompter import Prompter
 from tests.policies import TASKS, checkpoint
 
 CHATML = (
@@ -29,12 +30,14 @@ def chat_of(folder: Path, how: str, template: str | None = CHATML) -> Chat:
     ).chat
 
 
-def test_a_turn_ends_with_the_token_of_the_template_and_so_does_a_dialogue(tmp_path: Path) -> None:
+def test_a_turn_ends_with_the_token_of_the_template_and_so_does_a_sample_for_sft(
+    tmp_path: Path,
+) -> None:
     chat = chat_of(tmp_path, "auto")
     end = chat.tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert end != chat.tokenizer.eos_token_id
     assert chat.stop_tokens == {chat.tokenizer.eos_token_id, end}
-    (sample,) = chat.dialogues(TASKS[0])
+    (sample,) = Prompter(chat).samples(TASKS[0])
     assert sample.tokens[-1] == end
     assert sample.tokens.count(end) == 2, "the user's turn and the assistant's"
     assert chat.text([*chat.tokenizer("x = 1")["input_ids"], end]) == "x = 1"
@@ -49,7 +52,7 @@ def test_a_template_without_a_token_at_the_end_of_a_turn_leaves_it_to_the_end_of
         "{% for m in messages %}{{ m.role }}: {{ m.content }} (done)\n{% endfor %}",
     )
     assert chat.stop_tokens == {chat.tokenizer.eos_token_id}
-    assert chat.dialogues(TASKS[0])[0].tokens[-1] == chat.tokenizer.eos_token_id
+    assert Prompter(chat).samples(TASKS[0])[0].tokens[-1] == chat.tokenizer.eos_token_id
 
 
 def test_the_template_is_taken_when_there_is_one_unless_the_settings_say_text(
@@ -64,9 +67,9 @@ def test_the_template_is_taken_when_there_is_one_unless_the_settings_say_text(
         "through its chat template",
         "as plain text to continue",
     ]
-    assert asked.tokenizer.decode(asked.prompt(TASKS[0])).startswith("<|im_start|>user\n")
-    assert plain.tokenizer.decode(plain.prompt(TASKS[0])) == TASKS[0].prompt
-    assert plain.dialogues(TASKS[0])[0].tokens[-1] == plain.tokenizer.eos_token_id
+    assert asked.tokenizer.decode(Prompter(asked).prompt(TASKS[0])).startswith("<|im_start|>user\n")
+    assert plain.tokenizer.decode(Prompter(plain).prompt(TASKS[0])) == TASKS[0].prompt
+    assert Prompter(plain).samples(TASKS[0])[0].tokens[-1] == plain.tokenizer.eos_token_id
     assert plain.stop_tokens == {plain.tokenizer.eos_token_id}
 
 
@@ -76,5 +79,5 @@ def test_a_template_that_is_asked_for_and_not_there_is_refused(tmp_path: Path) -
 
 
 def test_stop_strings_are_for_models_that_continue_text(tmp_path: Path) -> None:
-    assert chat_of(tmp_path / "a", "auto").stop(STOPPED) == ()
-    assert chat_of(tmp_path / "b", "text").stop(STOPPED) == STOPPED.stop
+    assert Prompter(chat_of(tmp_path / "a", "auto")).stop(STOPPED) == ()
+    assert Prompter(chat_of(tmp_path / "b", "text")).stop(STOPPED) == STOPPED.stop

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.policy.chat import Chat
+from assay.rollout.prompter import Prompter
 from assay.rollout.samples import to_samples
 from assay.types import Completion, Rollout, Score, Task, Turn
 from tests.policies import TASKS
@@ -36,7 +37,7 @@ def dialogue(chat: Chat, *replies: tuple[int, ...]) -> Rollout:
     """The policy says the replies, and is told `No: 1.` and the like after each."""
     turns: list[Turn] = []
     for number, tokens in enumerate(replies):
-        prompt = chat.continued(TASK, turns) if turns else chat.prompt(TASK)
+        prompt = Prompter(chat).prompt(TASK, turns)
         turns.append(said(chat, prompt, tokens, f"No:\n{number}."))
     return Rollout(TASK, tuple(turns), Score(1.0))
 
@@ -44,9 +45,9 @@ def dialogue(chat: Chat, *replies: tuple[int, ...]) -> Rollout:
 @pytest.mark.parametrize("how", ["auto", "text"])
 def test_a_conversation_is_one_sample_and_equal_to_its_rendering(tmp_path: Path, how: str) -> None:
     chat = chat_of(tmp_path, how)
-    rollout = dialogue(chat, *[chat.said(REPLY)] * 3)
+    rollout = dialogue(chat, *[chat.encode_reply(REPLY)] * 3)
     (sample,) = to_samples([[rollout]])
-    assert sample.tokens == rollout.turns[-1].prompt_tokens + chat.said(REPLY)
+    assert sample.tokens == rollout.turns[-1].prompt_tokens + chat.encode_reply(REPLY)
     if how == "auto":
         told = [
             ("assistant", REPLY),
@@ -56,7 +57,10 @@ def test_a_conversation_is_one_sample_and_equal_to_its_rendering(tmp_path: Path,
         ]
         rest = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in told)
         text = (
-            chat.tokenizer.decode(chat.prompt(TASK)).removesuffix("<|im_start|>assistant\n") + rest
+            chat.tokenizer.decode(Prompter(chat).prompt(TASK)).removesuffix(
+                "<|im_start|>assistant\n"
+            )
+            + rest
         )
         assert rollout.turns[-1].prompt_tokens == tuple(
             chat.tokenizer(f"{text}<|im_start|>assistant\n", add_special_tokens=False)["input_ids"]
@@ -70,13 +74,13 @@ def test_a_conversation_is_one_sample_and_equal_to_its_rendering(tmp_path: Path,
 
 def test_a_template_that_forgets_thoughts_splits_the_sample(tmp_path: Path) -> None:
     chat = chat_of(tmp_path, "auto", FORGETS)
-    rollout = dialogue(chat, *[chat.said(REPLY)] * 2)
+    rollout = dialogue(chat, *[chat.encode_reply(REPLY)] * 2)
     first, second = to_samples([[rollout]])
     assert "Easy." in chat.tokenizer.decode(first.tokens)
     assert chat.tokenizer.decode(second.tokens).count("Easy.") == 1, (
         "of the reply before, only the answer is read"
     )
-    assert [sum(sample.mask) for sample in (first, second)] == [len(chat.said(REPLY))] * 2
+    assert [sum(sample.mask) for sample in (first, second)] == [len(chat.encode_reply(REPLY))] * 2
 
 
 @pytest.mark.parametrize("how", ["auto", "text"])
@@ -84,20 +88,20 @@ def test_tokens_that_are_not_the_tokenizers_own_for_the_text_split_the_sample(
     tmp_path: Path, how: str
 ) -> None:
     chat = chat_of(tmp_path, how)
-    letters = tuple(token for letter in REPLY for token in chat.said(letter, ended=False))
+    letters = tuple(token for letter in REPLY for token in chat.encode_reply(letter, ended=False))
     drawn = (*letters, chat.end_token)
     assert chat.text(drawn) == REPLY
-    assert drawn != chat.said(REPLY)
-    assert len(to_samples([[dialogue(chat, drawn, chat.said(REPLY))]])) == 2
-    assert len(to_samples([[dialogue(chat, chat.said(REPLY), drawn)]])) == 1, (
+    assert drawn != chat.encode_reply(REPLY)
+    assert len(to_samples([[dialogue(chat, drawn, chat.encode_reply(REPLY))]])) == 2
+    assert len(to_samples([[dialogue(chat, chat.encode_reply(REPLY), drawn)]])) == 1, (
         "nothing is read after it"
     )
 
 
 def test_what_a_reply_lacks_its_end_is_given_one_that_is_not_learned(tmp_path: Path) -> None:
     chat = chat_of(tmp_path, "text")
-    cut = chat.said(REPLY)[:5]
-    (sample,) = to_samples([[dialogue(chat, cut, chat.said(REPLY))]])
-    start = len(chat.prompt(TASK))
+    cut = chat.encode_reply(REPLY)[:5]
+    (sample,) = to_samples([[dialogue(chat, cut, chat.encode_reply(REPLY))]])
+    start = len(Prompter(chat).prompt(TASK))
     assert sample.tokens[start : start + 6] == (*cut, chat.end_token)
     assert sample.mask[start : start + 6] == (True,) * 5 + (False,)

@@ -11,6 +11,7 @@ from assay.config.sections import LoraSettings, PolicySettings, TinySettings
 from assay.errors import ModelError, SettingsError
 from assay.policy.load import Policy, load_policy, pick_device
 from assay.policy.tiny import make_tiny
+from assay.rollout.prompter import Prompter
 from assay.types import Check, Task
 from tests.policies import TASKS, checkpoint, tiny_policy
 
@@ -85,10 +86,10 @@ def test_a_base_models_prompt_is_the_stub_and_its_dialogue_masks_the_prompt_only
 ) -> None:
     chat = tiny_policy(tmp_path).chat
     task = TASKS[3]
-    (sample,) = chat.dialogues(task)
+    (sample,) = Prompter(chat).samples(task)
     trained = [token for token, on in zip(sample.tokens, sample.mask, strict=True) if on]
-    assert chat.tokenizer.decode(chat.prompt(task)) == task.prompt
-    assert sample.tokens[: len(chat.prompt(task))] == chat.prompt(task)
+    assert chat.tokenizer.decode(Prompter(chat).prompt(task)) == task.prompt
+    assert sample.tokens[: len(Prompter(chat).prompt(task))] == Prompter(chat).prompt(task)
     assert chat.text(trained) == task.reference
     assert trained[-1] == chat.tokenizer.eos_token_id
 
@@ -99,7 +100,7 @@ def test_a_stub_task_is_learned_from_the_body_with_its_indentation(tmp_path: Pat
     task = Task(
         "s", stub, (Check("assert g(1) == 1"),), "g", stub=stub, reference=stub + "    return x\n"
     )
-    (sample,) = chat.dialogues(task)
+    (sample,) = Prompter(chat).samples(task)
     assert (
         chat.text([t for t, on in zip(sample.tokens, sample.mask, strict=True) if on])
         == "    return x\n"
@@ -112,10 +113,10 @@ def test_a_chat_model_is_asked_through_its_template_and_learns_a_fenced_program(
     policy = load_policy(
         PolicySettings(model=str(checkpoint(tmp_path, "llama", TEMPLATE)), device="cpu")
     )
-    text = policy.chat.tokenizer.decode(policy.chat.prompt(TASKS[0]))
+    text = policy.chat.tokenizer.decode(Prompter(policy.chat).prompt(TASKS[0]))
     assert text.startswith("<user>")
     assert text.endswith("<assistant>")
-    (sample,) = policy.chat.dialogues(TASKS[0])
+    (sample,) = Prompter(policy.chat).samples(TASKS[0])
     answer = policy.chat.text([t for t, on in zip(sample.tokens, sample.mask, strict=True) if on])
     assert answer == f"```python\n{(TASKS[0].reference or '').rstrip()}\n```"
 
@@ -125,7 +126,7 @@ def test_demonstrations_take_the_place_of_the_reference(tmp_path: Path) -> None:
 
     chat = tiny_policy(tmp_path).chat
     task = replace(TASKS[0], demonstrations=("one\n", "two\n"))
-    assert [chat.text(s.tokens)[-4:] for s in chat.dialogues(task)] == ["one\n", "two\n"]
+    assert [chat.text(s.tokens)[-4:] for s in Prompter(chat).samples(task)] == ["one\n", "two\n"]
 
 
 def test_a_model_that_cannot_be_used_is_named_in_one_line_with_what_to_do(tmp_path: Path) -> None:

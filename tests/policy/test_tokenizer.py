@@ -12,6 +12,7 @@ from assay.config.sections import PolicySettings
 from assay.errors import ModelError
 from assay.policy.load import Policy, load_policy
 from assay.policy.tokenizer import encode_within
+from assay.rollout.prompter import Prompter
 from assay.types import Check, Task
 from tests.policies import change_json, checkpoint, sentencepiece_style
 
@@ -79,7 +80,7 @@ def test_a_demonstration_that_melts_into_its_prompt_gets_no_space_of_its_own(
     task = Task(
         "s", stub, (Check("assert g(1) == 1"),), "g", stub=stub, reference=stub + "  return x\n"
     )
-    (sample,) = chat.dialogues(task)
+    (sample,) = Prompter(chat).samples(task)
     learned = [token for token, on in zip(sample.tokens, sample.mask, strict=True) if on]
     pieces = chat.tokenizer.convert_ids_to_tokens(learned)
     assert pieces[:2] == ["\u2581" * 2, "r"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +14,7 @@ from assay.engines.base import GenerationRequest, Sampling
 from assay.judge import Judge
 from assay.policy.chat import Chat
 from assay.rollout.attempt import RolloutContext, attempt, make_prompts
+from assay.rollout.prompter import Prompter
 from assay.types import Check, Rollout, Task
 from tests.policies import tiny_policy
 from tests.scripted import ScriptedEngine
@@ -41,7 +41,7 @@ class Writer(ScriptedEngine):
     """Says one line after another, in the tokens that a policy would end it with."""
 
     def __init__(self, lines: Sequence[str], chat: Chat) -> None:
-        super().__init__(lambda request, member: next(self.lines), chat.said)
+        super().__init__(lambda request, member: next(self.lines), chat.encode_reply)
         self.lines = iter(lines)
         self.requests: list[GenerationRequest] = []
 
@@ -57,7 +57,7 @@ def context(
     given: dict[str, Any] = {"sampling": Sampling(200), **changes}
     built = environments.build(environment)
     return RolloutContext(
-        writer, judge, replace(chat, told=built.told), built, rewards.build(terms), **given
+        writer, judge, Prompter(chat, built.instructions), built, rewards.build(terms), **given
     )
 
 
@@ -74,7 +74,7 @@ def talk(
     async def run() -> Rollout:
         async with Judge(stop_early=False) as judge:
             using = context(writer, judge, chat, environment, **changes)
-            (asked,) = make_prompts([task], using.chat, 1, None)
+            (asked,) = make_prompts([task], using.prompter, 1, None)
             return await attempt(asked, using, seed=3)
 
     return asyncio.run(run()), writer.requests

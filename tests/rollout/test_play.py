@@ -15,6 +15,7 @@ from assay.environments import Talk, environment_with
 from assay.judge import Judge
 from assay.policy.chat import Chat
 from assay.rollout.play import play
+from assay.rollout.prompter import Prompter
 from assay.types import Sample, Task
 from tests.policies import TASKS
 from tests.policy.test_chat import chat_of
@@ -68,7 +69,9 @@ def test_a_demonstration_that_fails_a_visible_check_is_read_and_the_right_answer
 def test_a_demonstration_that_passes_what_is_visible_is_the_single_turn_it_was() -> None:
     for answer in (RIGHT, FLAT):
         task = replace(ADD, demonstrations=(answer,))
-        assert played(answer) == plain().dialogues(task) == played(answer, name="single_turn")
+        assert (
+            played(answer) == Prompter(plain()).samples(task) == played(answer, name="single_turn")
+        )
 
 
 def test_without_a_reference_a_failing_demonstration_teaches_nothing() -> None:
@@ -111,4 +114,4 @@ def test_tasks_without_demonstrations_are_played_with_their_reference() -> None:
     (sample,) = played()
     assert learned(sample) == f"{RIGHT}<end>"
     task: Task = TASKS[0]
-    assert plain().answers(task) == [task.reference]
+    assert Prompter(plain()).answers(task) == [task.reference]

@@ -94,7 +94,7 @@ def test_a_reply_has_the_room_that_is_left() -> None:
     _, second = (len(request.prompt) for request in talk(WRONG, RIGHT)[1])
     rollout, _ = talk(WRONG, RIGHT, context_length=second + 3)
     assert [turn.completion.ended for turn in rollout.turns] == ["stop", "length"]
-    assert rollout.turns[1].completion.tokens == plain().said(RIGHT)[:3]
+    assert rollout.turns[1].completion.tokens == plain().encode_reply(RIGHT)[:3]
 
 
 def test_turns_are_scored_under_all_checks_where_the_settings_ask_for_it() -> None:
@@ -211,7 +211,7 @@ def test_scored_turns_compete_with_the_same_turn_of_the_other_rollouts() -> None
 def test_the_tokens_of_a_real_dialogue_are_one_sample() -> None:
     rollout, asked = talk(WRONG, RIGHT, sampling=Sampling(60))
     (sample,) = to_samples([[rollout]], limit=60)
-    wrong, right = plain().said(WRONG), plain().said(RIGHT)
+    wrong, right = plain().encode_reply(WRONG), plain().encode_reply(RIGHT)
     assert sample.tokens == asked[1].prompt + right
     learned = tuple(token for token, own in zip(sample.tokens, sample.mask, strict=True) if own)
     assert learned == wrong + right

@@ -18,6 +18,7 @@ from assay.judge import Judge
 from assay.policy.load import Policy
 from assay.rollout.attempt import RolloutContext, make_prompts
 from assay.rollout.pairs import read_pairs
+from assay.rollout.prompter import Prompter
 from assay.train.sources import DatasetSource, RolloutSource, StepData, draw
 from assay.types import Check, Task
 from tests.policies import TASKS, run_settings, tiny_policy
@@ -25,7 +26,7 @@ from tests.scripted import ScriptedEngine
 
 
 def demonstrations(policy: Policy, tasks: Sequence[Task], **changes: Any) -> DatasetSource:
-    rows = [[sample] for task in tasks for sample in policy.chat.dialogues(task)]
+    rows = [[sample] for task in tasks for sample in Prompter(policy.chat).samples(task)]
     return DatasetSource(run_settings(**changes), rows, policy)
 
 
@@ -71,9 +72,9 @@ def test_what_does_not_fit_into_the_models_context_is_refused_by_name(tmp_path: 
         DataError, match=r"row of task 't/3' to learn from has \d+ tokens .* context of 256"
     ):
         demonstrations(policy, [*TASKS[:3], long])
-    assert len(make_prompts(TASKS, policy.chat, 200, policy.context)) == len(TASKS)
+    assert len(make_prompts(TASKS, Prompter(policy.chat), 200, policy.context)) == len(TASKS)
     with pytest.raises(DataError, match=r"max_tokens = 250 .* context of 256"):
-        make_prompts(TASKS, policy.chat, 250, policy.context)
+        make_prompts(TASKS, Prompter(policy.chat), 250, policy.context)
 
 
 def rolled(
@@ -96,7 +97,7 @@ def rolled(
             reward = rewards.build({"tests": {}})
             sampling, talk = Sampling(60), environments.build({"name": "single_turn"})
             context = RolloutContext(
-                engine, judge, policy.chat, talk, reward, sampling, policy.context
+                engine, judge, Prompter(policy.chat), talk, reward, sampling, policy.context
             )
             return await RolloutSource(settings, ANY, policy, context, max_resamples).next(0)
 
@@ -161,7 +162,7 @@ def test_pairs_come_from_a_file_by_task_or_by_prompt(tmp_path: Path) -> None:
         {"prompt": "# g\n", "chosen": "a\n", "rejected": "b\n"},
         {"task_id": "t/3", "chosen": WRONG, "rejected": "c\n"},
     )
-    first, second, third = read_pairs(file, TASKS, chat)
+    first, second, third = read_pairs(file, TASKS, Prompter(chat))
     assert [sample.passed for sample in first] == [True, False]
     assert [chat.text(sample.tokens) for sample in first] == [
         TASKS[3].prompt + RIGHT,
@@ -180,7 +181,7 @@ def test_pairs_come_from_the_samples_of_an_evaluation_where_a_task_has_both(tmp_
         {"task_id": "t/2", "reply": RIGHT, "verdict": "pass"},
         {"task_id": "t/1", "reply": RIGHT, "verdict": "pass"},
     )
-    (group,) = read_pairs(file, TASKS, tiny_policy(tmp_path).chat)
+    (group,) = read_pairs(file, TASKS, Prompter(tiny_policy(tmp_path).chat))
     assert [(sample.group, sample.passed) for sample in group] == [("t/1", False), ("t/1", True)]
 
 
@@ -190,20 +191,26 @@ def test_a_pair_of_a_task_that_is_not_trained_on_and_a_file_without_pairs_are_re
     chat = tiny_policy(tmp_path).chat
     with pytest.raises(DataError, match=r"line 1: task 't/99' is not among the training tasks"):
         read_pairs(
-            write_rows(tmp_path, {"task_id": "t/99", "chosen": "a", "rejected": "b"}), TASKS, chat
+            write_rows(tmp_path, {"task_id": "t/99", "chosen": "a", "rejected": "b"}),
+            TASKS,
+            Prompter(chat),
         )
     with pytest.raises(
         DataError, match="no task with a completion that passed and one that failed"
     ):
         read_pairs(
-            write_rows(tmp_path, {"task_id": "t/1", "reply": RIGHT, "verdict": "pass"}), TASKS, chat
+            write_rows(tmp_path, {"task_id": "t/1", "reply": RIGHT, "verdict": "pass"}),
+            TASKS,
+            Prompter(chat),
         )
 
 
 def test_a_pair_drawn_twice_in_a_step_makes_two_groups(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     rows = read_pairs(
-        write_rows(tmp_path, {"prompt": "p", "chosen": "a", "rejected": "b"}), [], policy.chat
+        write_rows(tmp_path, {"prompt": "p", "chosen": "a", "rejected": "b"}),
+        [],
+        Prompter(policy.chat),
     )
     samples = asyncio.run(
         DatasetSource(run_settings(dataset={"batch_size": 2}), rows, policy).next(0)

@@ -16,6 +16,7 @@ from assay.engines.vllm.client import Client
 from assay.engines.vllm.engine import open_vllm
 from assay.engines.vllm.transports.files import Files
 from assay.errors import MachineError, SettingsError
+from assay.rollout.prompter import Prompter
 from tests.engines.vllm.conftest import SETTINGS, Desk
 from tests.policies import TASKS, tiny_policy
 
@@ -25,7 +26,10 @@ pytestmark = pytest.mark.vllm
 def prompts_of(desk: Desk, count: int) -> list[tuple[int, ...]]:
     """Prompts of 150 tokens and more, of which several completions share a cached block."""
     chat = desk.policy.chat
-    told = [chat.prompt(TASKS[n]) + chat.prompt(TASKS[n + 1]) for n in range(0, 6, 2)]
+    told = [
+        Prompter(chat).prompt(TASKS[n]) + Prompter(chat).prompt(TASKS[n + 1])
+        for n in range(0, 6, 2)
+    ]
     longer = [((prompt * 20)[:150]) for prompt in told]
     return [longer[n % 3] for n in range(count)]
 

@@ -1,0 +1,77 @@
+"""Asks a model for programs: tasks to conversations, and conversations to tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from assay import prompts
+from assay.environments import no_text
+from assay.policy.chat import Chat
+from assay.rollout.samples import dialogues
+from assay.types import Completion, Message, Sample, Task, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Prompter:
+    """Makes the prompts of one model in one environment."""
+
+    chat: Chat
+    instructions: Callable[[Task], str] = no_text
+    """What the environment adds to a task's prompt (`Environment.instructions`)."""
+
+    def conversation(self, task: Task, turns: Sequence[Turn] = ()) -> tuple[Message, ...]:
+        """The messages up to the next reply."""
+        chat, instructions = self.chat.has_template, self.instructions(task)
+        ask = prompts.messages if chat else prompts.plain
+        messages = ask(task, instructions)
+        for turn in turns:
+            shown = turn.observation if chat else prompts.text(task, turn.observation)
+            reply = Message("assistant", self.chat.text(turn.completion.tokens))
+            messages = (*messages, reply, Message("user", shown))
+        return messages
+
+    def prompt(self, task: Task, turns: Sequence[Turn] = ()) -> tuple[int, ...]:
+        """[P] token ids of the conversation so far, rendered anew from its messages.
+
+        After a turn they may differ from the sampled tokens: a template may drop thoughts, and a
+        text may have been sampled in other tokens. Then what follows is a sample of its own
+        (rollout/samples.py).
+        """
+        return self.chat.encode_prompt(self.conversation(task, turns), {})
+
+    def stop(self, task: Task) -> tuple[str, ...]:
+        """Strings that end a completion. A chat model ends its turns itself, and may use these
+        strings inside its answer.
+        """
+        return () if self.chat.has_template else task.stop
+
+    def samples(self, task: Task) -> list[Sample]:
+        """A sample for SFT of each demonstration, or of the reference where there is none; the
+        prompt is masked.
+        """
+        messages = self.conversation(task)
+        encoded = [
+            (text, *self.chat.encode_turn(messages, text, {})) for text in self.answers(task)
+        ]
+        turns = [Turn(prompt, completion(text, tokens)) for text, prompt, tokens in encoded]
+        return [sample for turn in turns for sample in dialogues([turn], task.id)]
+
+    def answers(self, task: Task) -> list[str]:
+        """The task's demonstrations as replies, or its reference where there is none."""
+        given = [self._reply(task, answer) for answer in task.demonstrations]
+        return given or self.reference(task)
+
+    def reference(self, task: Task) -> list[str]:
+        """The task's reference as a reply; empty where it has none."""
+        return [self._reply(task, task.reference.removeprefix(task.stub))] if task.reference else []
+
+    def _reply(self, task: Task, answer: str) -> str:
+        if "```" in answer or not self.chat.has_template:
+            return answer
+        return f"```python\n{task.stub}{answer.rstrip()}\n```"
+
+
+def completion(text: str, tokens: tuple[int, ...]) -> Completion:
+    """A demonstrated reply in the form of a sampled one."""
+    return Completion(text, tokens, (0.0,) * len(tokens), "stop", (0,) * len(tokens))
