@@ -1,3 +1,1 @@
-"""The model that is trained: loading, the tiny default, tokens and masks, log-probabilities,
-saving.
-"""
+"""The model that is trained: loading and saving, the tiny default, tokens, log-probabilities."""

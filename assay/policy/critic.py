@@ -1,4 +1,4 @@
-"""The critic: a small head that reads the expected reward off the policy's hidden states."""
+"""The critic (value head): predicts the expected reward from the policy's hidden states."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from assay.policy.load import Policy
 
 
 class Critic(nn.Module):
-    """Hidden states [N, H] to values [N] in float32: one hidden layer, and 0 for everything at the
-    start.
-    """
+    """Hidden states [N, H] to values [N] in float32, through one hidden layer; at first all 0."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -21,15 +19,13 @@ class Critic(nn.Module):
         nn.init.zeros_(self.outer.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """The expected reward after each of the N positions. The policy learns from it too: they
-        share their layers.
-        """
-        found: Tensor = self.outer(torch.tanh(self.inner(hidden.float())))
-        return found.squeeze(-1)
+        """The expected reward at each of the N positions. Its gradient reaches the policy too."""
+        values: Tensor = self.outer(torch.tanh(self.inner(hidden.float())))
+        return values.squeeze(-1)
 
 
 def make_critic(policy: Policy, seed: int) -> Critic:
-    """A critic that fits the policy's width, on its device. Equal seeds give equal critics."""
+    """A critic for the policy's hidden size, on its device. Equal seeds give equal critics."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Critic(policy.model.config.get_text_config().hidden_size).to(policy.device)

@@ -1,6 +1,4 @@
-"""Loads a policy: the tiny default, a model directory (full or adapter) or a hub name; refuses what
-cannot be used.
-"""
+"""Load a policy from a model directory, an adapter directory or a hub name."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from assay.config.sections import LoraSettings, PolicySettings
 from assay.errors import AssayError, MachineError, ModelError, SettingsError
 from assay.policy.chat import Chat, open_chat
 from assay.policy.onednn import use_fast_linear
-from assay.policy.tokenizer import found_at, load_tokenizer
+from assay.policy.tokenizer import describe_source, load_tokenizer
 from assay.registry import one_line
 
 ADAPTER = "adapter_config.json"
@@ -42,35 +40,35 @@ class Policy:
     model: Any
     """A transformers model, or a peft model around one."""
     chat: Chat
-    """Encodes and decodes for it."""
+    """Encodes prompts and decodes completions."""
     device: torch.device
-    """Where it lives."""
+    """The device that holds the model."""
     pad_token: int
-    """The id that fills up sequences; always masked."""
+    """The id that pads sequences; always masked."""
 
     @property
     def trainable(self) -> dict[str, torch.nn.Parameter]:
-        """The parameters that learning changes, by name."""
+        """The parameters that are trained, by name."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     @property
     def context(self) -> int | None:
-        """The longest sequence in tokens that the model was made for; None where its configuration
-        does not say.
-        """
+        """The context length in tokens; None if the model's configuration does not say."""
         return context_of(self.model.config)
 
     def save(self, folder: Path) -> None:
-        """Write the adapter alone, or the whole model, with its tokenizer to `folder`:
-        `load_policy` reads it again.
+        """Write the adapter alone, or the whole model, and the tokenizer to `folder`.
+
+        `load_policy` loads it again.
         """
         self.model.save_pretrained(folder)
         self.chat.tokenizer.save_pretrained(folder)
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` is the first GPU or else the CPU. Raises SettingsError for a device this machine
-    lacks.
+    """The device of that name; `auto` is the first GPU, or the CPU without one.
+
+    Raises SettingsError for a device that this machine lacks.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -90,9 +88,9 @@ def pick_device(name: str) -> torch.device:
 def load_policy(settings: PolicySettings) -> Policy:
     """The policy that `settings.model` names, ready to learn.
 
-    A directory with an adapter goes on training that adapter. Raises ModelError without a usable
-    model or tokenizer, SettingsError for settings that do not fit it, MachineError when the device
-    has no room for it.
+    An adapter directory continues to train that adapter. Raises ModelError without a usable model
+    or tokenizer, SettingsError for settings that do not fit it, MachineError if the device has too
+    little memory.
     """
     base = check_model(settings.model)
     device = pick_device(settings.device)
@@ -105,9 +103,9 @@ def load_policy(settings: PolicySettings) -> Policy:
         if settings.float32_lm_head:
             _compute_head_in_float32(model)
         if settings.gradient_checkpointing:
-            _compute_blocks_again(model)
-    own = model.generation_config.eos_token_id
-    stops = own if isinstance(own, list) else {own} - {None}
+            _enable_gradient_checkpointing(model)
+    eos = model.generation_config.eos_token_id
+    stops = eos if isinstance(eos, list) else {eos} - {None}
     chat = open_chat(tokenizer, settings.chat, stops)
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     model.eval()
@@ -115,10 +113,10 @@ def load_policy(settings: PolicySettings) -> Policy:
 
 
 def check_model(name: str) -> str:
-    """The full model behind `name`: itself, or the base of an adapter directory; a directory as an
-    absolute path.
+    """The full model behind `name`: itself, or the base model of an adapter directory.
 
-    Raises ModelError for a directory that lacks its configuration or its tokenizer.
+    A directory comes as an absolute path. Raises ModelError for a directory that lacks its
+    configuration or its tokenizer.
     """
     folder = Path(name)
     if not folder.is_dir():
@@ -147,15 +145,15 @@ def check_model(name: str) -> str:
 
 
 def is_adapted(settings: PolicySettings) -> bool:
-    """Whether adapters are trained and not the model's own weights."""
+    """Whether an adapter is trained, not the model's own weights."""
     return settings.lora is not None or (Path(settings.model) / ADAPTER).is_file()
 
 
 def check_quantize(settings: PolicySettings, adapted: bool) -> None:
-    """Raises SettingsError for 4-bit weights without adapters to train, or without the package."""
+    """Raises SettingsError for 4-bit weights without an adapter to train, or without the extra."""
     if settings.quantize and not adapted:
         raise SettingsError(
-            "policy.quantize = 'nf4' freezes the weights, and nothing else is trained; give"
+            "policy.quantize = 'nf4' freezes the weights, so there is nothing to train; set"
             " policy.lora"
         )
     if settings.quantize and find_spec("bitsandbytes") is None:
@@ -165,16 +163,17 @@ def check_quantize(settings: PolicySettings, adapted: bool) -> None:
 
 
 def context_of(config: Any) -> int | None:
-    """The longest sequence in tokens that a transformers configuration tells of."""
+    """The context length in tokens of a transformers configuration; None if it does not say."""
     config = config.get_text_config()
-    found = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-    return int(found) if found else None
+    length = getattr(config, "max_position_embeddings", None)
+    length = length or getattr(config, "n_positions", None)
+    return int(length) if length else None
 
 
 def context_of_model(settings: PolicySettings) -> int | None:
-    """The context of the model that the settings name, without loading its weights.
+    """The context length of the model that the settings name, without loading its weights.
 
-    Raises ModelError for a configuration that cannot be read.
+    Raises ModelError for a configuration that cannot be loaded.
     """
     if settings.model == "tiny":
         return settings.tiny.context
@@ -189,20 +188,20 @@ def context_of_model(settings: PolicySettings) -> int | None:
 
 @contextmanager
 def _loading(settings: PolicySettings, device: torch.device) -> Iterator[None]:
-    """What the libraries raise, as an error of ours in one line."""
+    """Turns errors of the libraries into ours, in one line."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise MachineError(
             f"{device} has no room for model {settings.model!r}: set policy.dtype = 'bfloat16' with"
-            " policy.lora (and policy.quantize = 'nf4'), choose a smaller policy.model, or end"
-            " what else uses the device"
+            " policy.lora (and policy.quantize = 'nf4'), choose a smaller policy.model, or stop"
+            " other programs on the device"
         ) from error
     except AssayError:
         raise
     except Exception as error:  # broken files and remote code raise anything
         raise ModelError(
-            f"model {found_at(settings.model)} cannot be loaded: {one_line(error)}"
+            f"model {describe_source(settings.model)} cannot be loaded: {one_line(error)}"
         ) from error
 
 
@@ -210,30 +209,26 @@ def _full_model(base: str, settings: PolicySettings, device: torch.device) -> An
     from transformers import AutoModelForCausalLM
 
     dtype = getattr(torch, settings.dtype)
-    packed = _nf4(dtype, device) if settings.quantize else {}
+    quantized = _nf4(dtype, device) if settings.quantize else {}
     model = AutoModelForCausalLM.from_pretrained(
-        base, dtype=dtype, trust_remote_code=settings.trust_remote_code, **packed
+        base, dtype=dtype, trust_remote_code=settings.trust_remote_code, **quantized
     )
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
-            module.support_avx512bf16_for_cpu = (
-                False  # evaluating would repack the weights, and gradients then vanish
-            )
+            module.support_avx512bf16_for_cpu = False  # else eval mode repacks weights: no gradient
     generation = model.generation_config
-    if _unsavable(
-        generation
-    ):  # hub files hold a temperature beside do_sample = false: loading lets it pass
+    if _save_error(generation):  # loading allows a temperature beside do_sample = false
         generation.do_sample = True
-    if what := _unsavable(generation):
+    if what := _save_error(generation):
         raise ModelError(
-            f"generation_config.json of {base!r} cannot be saved again: {what}; mend or delete it"
+            f"generation_config.json of {base!r} cannot be saved again: {what}; fix or delete it"
         )
     return model
 
 
 def _nf4(dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
-    """What `from_pretrained` needs to pack linear layers as in QLoRA (arXiv:2305.14314): NF4,
-    scales packed too.
+    """Arguments of `from_pretrained` for 4-bit weights as in QLoRA (arXiv:2305.14314): NF4 with
+    double quantization.
     """
     from transformers import BitsAndBytesConfig
 
@@ -250,21 +245,19 @@ def _nf4(dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
 
 def _compute_head_in_float32(model: Any) -> None:
     head = model.get_output_embeddings()
-    head.forward = partial(
-        _projected_in_float32, head
-    )  # no closure: a copy of the model projects with its own head
+    head.forward = partial(_float32_head, head)  # no closure: a copy of the model uses its own head
 
 
-def _projected_in_float32(head: Any, hidden: Tensor) -> Tensor:
+def _float32_head(head: Any, hidden: Tensor) -> Tensor:
     bias = getattr(head, "bias", None)
     return linear(hidden.float(), head.weight.float(), None if bias is None else bias.float())
 
 
-def _compute_blocks_again(model: Any) -> None:
-    """Gradient checkpointing that does not ask for training mode, as transformers' own does: RL
-    learns without dropout.
+def _enable_gradient_checkpointing(model: Any) -> None:
+    """Gradient checkpointing. transformers' own works only in training mode, but RL trains in eval
+    mode, without dropout.
 
-    Raises ModelError for a model whose blocks are not marked.
+    Raises ModelError for a model whose blocks are not marked as checkpointable.
     """
     from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -273,21 +266,21 @@ def _compute_blocks_again(model: Any) -> None:
     ]
     if not blocks:
         raise ModelError(
-            f"{type(model).__name__} has no blocks to compute again; leave"
+            f"{type(model).__name__} does not support gradient checkpointing; leave"
             " policy.gradient_checkpointing out"
         )
     for block in blocks:
-        block.forward = partial(_block_again, block.forward)
+        block.forward = partial(_checkpointed_block, block.forward)
 
 
-def _block_again(forward: Any, *given: Any, **named: Any) -> Any:
-    if named.get("past_key_values") is not None:  # would be written to twice
-        return forward(*given, **named)
-    return checkpoint(forward, *given, use_reentrant=False, **named)
+def _checkpointed_block(forward: Any, *inputs: Any, **named: Any) -> Any:
+    if named.get("past_key_values") is not None:  # the KV cache would be written twice
+        return forward(*inputs, **named)
+    return checkpoint(forward, *inputs, use_reentrant=False, **named)
 
 
-def _unsavable(generation: Any) -> str:
-    """Why saving would refuse it; empty where it would not."""
+def _save_error(generation: Any) -> str:
+    """Why the configuration cannot be saved; empty if it can."""
     try:
         generation.validate(strict=True)
     except ValueError as error:
@@ -298,19 +291,19 @@ def _unsavable(generation: Any) -> str:
 def _adapter_config(folder: Path) -> dict[str, Any]:
     file = folder / ADAPTER
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ModelError(
             f"{file} is not JSON ({one_line(error)}); save the adapter again"
         ) from error
-    if not isinstance(found, dict):
-        raise ModelError(f"{file} holds no JSON object; save the adapter again")
-    return found
+    if not isinstance(config, dict):
+        raise ModelError(f"{file} is not a JSON object; save the adapter again")
+    return config
 
 
 def _with_adapter(model: Any, settings: PolicySettings) -> Any:
     if (Path(settings.model) / ADAPTER).is_file():
-        return _known_adapter(model, settings)
+        return _load_adapter(model, settings)
     if settings.lora is None:
         return model
     from peft import LoraConfig, get_peft_model
@@ -325,7 +318,7 @@ def _with_adapter(model: Any, settings: PolicySettings) -> Any:
     )
 
 
-def _known_adapter(model: Any, settings: PolicySettings) -> Any:
+def _load_adapter(model: Any, settings: PolicySettings) -> Any:
     from peft import PeftConfig, PeftModel
 
     config = PeftConfig.from_pretrained(settings.model)
@@ -340,7 +333,7 @@ def _refuse_another_shape(name: str, config: Any, lora: LoraSettings) -> None:
     rank, alpha = getattr(config, "r", None), getattr(config, "lora_alpha", None)
     if (rank, alpha) != (lora.rank, lora.alpha):
         raise SettingsError(
-            f"model {name!r} is an adapter of rank {rank} and alpha {alpha} already, and stays one;"
+            f"model {name!r} is already an adapter of rank {rank} and alpha {alpha};"
             f" policy.lora asks for rank {lora.rank} and alpha {lora.alpha:g}: leave policy.lora"
             " out, or make them agree"
         )

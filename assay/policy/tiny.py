@@ -1,6 +1,4 @@
-"""The embedded default: a small Llama with its own BPE tokenizer, made on the spot from the tasks
-it is to learn.
-"""
+"""The tiny default model: a small random Llama, with a BPE tokenizer trained on the tasks' text."""
 
 from __future__ import annotations
 
@@ -19,17 +17,16 @@ END, PAD = "<end>", "<pad>"
 
 
 def make_tiny(folder: Path, tasks: Iterable[Task], settings: TinySettings, seed: int) -> Path:
-    """Write a randomly initialised Llama and a tokenizer of the tasks' text to `folder`, in Hugging
-    Face format.
+    """Write a randomly initialised Llama and its tokenizer to `folder`, in Hugging Face format.
 
-    What is there already is kept: it was made whole. Raises SettingsError when the width does not
-    divide into heads.
+    A folder that exists is kept: it was written whole. Raises SettingsError if the width is not a
+    multiple of the number of heads.
     """
     if folder.is_dir():
         return folder
     if settings.width % settings.heads:
         raise SettingsError(
-            f"policy.tiny.width = {settings.width} is no multiple of policy.tiny.heads ="
+            f"policy.tiny.width = {settings.width} is not a multiple of policy.tiny.heads ="
             f" {settings.heads}"
         )
     from transformers import LlamaConfig, LlamaForCausalLM

@@ -23,7 +23,7 @@ from assay.engines.torch.kv_cache import KVCache
 from assay.engines.torch.prefill import TransformersCache
 from assay.errors import SettingsError
 from assay.policy.forward import forward
-from assay.policy.load import Policy, _compute_blocks_again, _compute_head_in_float32
+from assay.policy.load import Policy, _compute_head_in_float32, _enable_gradient_checkpointing
 from assay.train.batch import to_batch
 from assay.types import Completion, Sample
 
@@ -169,7 +169,7 @@ def test_a_load_of_the_same_weights_changes_no_token(policy: Policy, memory: str
     run(test())
 
 
-@pytest.mark.parametrize("patch", [None, _compute_head_in_float32, _compute_blocks_again])
+@pytest.mark.parametrize("patch", [None, _compute_head_in_float32, _enable_gradient_checkpointing])
 def test_a_copy_does_not_change_while_the_policy_learns_until_it_is_loaded(
     policy: Policy, patch: Callable[[Any], None] | None
 ) -> None:

@@ -180,17 +180,17 @@ def test_a_prompt_is_laid_down_once_for_all_that_continue_it() -> None:
         "no prediction depends on a row's last token"
     )
     assert row.positions.tolist() == [0, 1, 2, 3, 2, 0, 1]
-    assert row.places.tolist() == [1, 2, 3, 5, 6, 1, 4, 1]
-    own, shared = row.parts
-    assert own.queries == own.keys == (2, 2, 1, 2)
-    assert (shared.queries, shared.keys, shared.start) == ((3,), (2,), 2)
+    assert row.predictors.tolist() == [1, 2, 3, 5, 6, 1, 4, 1]
+    own, shared = row.segments
+    assert own.query_lengths == own.key_lengths == (2, 2, 1, 2)
+    assert (shared.query_lengths, shared.key_lengths, shared.start) == ((3,), (2,), 2)
 
 
 def test_a_trained_token_within_a_prompt_that_differs_keeps_rows_apart() -> None:
     tokens = torch.tensor([[1, 2, 3, 4], [1, 2, 3, 5]])
     row = pack(tokens, torch.tensor([[False, True, False, True], [False, False, False, True]]))
     assert row.tokens.tolist() == [1, 2, 3, 1, 2, 3]
-    assert row.places.tolist() == [0, 2, 5]
+    assert row.predictors.tolist() == [0, 2, 5]
 
 
 def test_completions_in_one_row_do_not_see_one_another() -> None:
@@ -262,11 +262,11 @@ def test_a_layout_that_lets_tokens_see_what_they_may_not_is_refused_however_litt
 
 
 FALLBACKS = [
-    ("gemma2", "plain", "logits are changed behind the head"),
-    ("cohere", "plain", "logits are changed behind the head"),
-    ("granite", "plain", "logits are changed behind the head"),
+    ("gemma2", "plain", "changes its logits after the head"),
+    ("cohere", "plain", "changes its logits after the head"),
+    ("granite", "plain", "changes its logits after the head"),
     ("windowed", "padded", "sliding_window"),
-    ("falcon", "padded", "would change what was before it"),
+    ("falcon", "padded", "would change tokens before it"),
     ("mamba", "padded", "not full and causal"),
     ("eager", "padded", "not full and causal"),
     ("mixed", "padded", "not full and causal"),

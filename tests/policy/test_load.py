@@ -1,5 +1,5 @@
-"""What is mended while loading, and what is refused in one line: broken files, no room, adapters of
-another shape.
+"""What loading fixes, and what it refuses in one line: broken files, too little memory, adapters
+that do not fit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_a_generation_config_that_no_one_could_save_is_refused_before_training(
 ) -> None:
     made = checkpoint(tmp_path, "llama")
     change_json(made / "generation_config.json", early_stopping=True, num_beams=1)
-    refused(made, ModelError, r"generation_config\.json.*early_stopping.*mend or delete")
+    refused(made, ModelError, r"generation_config\.json.*early_stopping.*fix or delete")
 
 
 def test_a_truncated_weights_file_is_the_models_fault(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_an_adapter_goes_on_with_its_own_rank_and_alpha_or_is_refused(tmp_path: 
     made = adapter(tmp_path, LoraSettings(rank=4, alpha=8))
     for other in (LoraSettings(rank=8, alpha=8), LoraSettings(rank=4, alpha=16)):
         with pytest.raises(
-            SettingsError, match=r"rank 4 and alpha 8.* already.*leave policy\.lora out"
+            SettingsError, match=r"already .* rank 4 and alpha 8.*leave policy\.lora out"
         ):
             load(made, other)
     same = load(made, LoraSettings(rank=4, alpha=8, dropout=0.25))

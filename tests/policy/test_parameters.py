@@ -1,6 +1,4 @@
-"""What is trained and how it is computed: blocks computed again, the head in float32, 4-bit weights
-refused.
-"""
+"""Gradient checkpointing, the head in float32, and 4-bit weights that are refused."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ def gradients(policy: Policy) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("changes", [{}, {"lora": LoraSettings(rank=4)}, {"dtype": "bfloat16"}])
-def test_blocks_computed_again_give_the_same_gradients_without_training_mode(
+def test_gradient_checkpointing_gives_the_same_gradients_without_training_mode(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     runs = 0
@@ -44,14 +42,16 @@ def test_blocks_computed_again_give_the_same_gradients_without_training_mode(
             if name.endswith("layers.0.mlp"):
                 module.register_forward_pre_hook(count)
         found.append(gradients(policy))
-        assert runs == (3 if again else 1), "once, and then twice: forward and on the way back"
+        assert runs == (3 if again else 1), (
+            "once in the first model; in the second in the forward and again in the backward pass"
+        )
     assert len(found[0]) == len(found[1]) > 0
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
     policy.model(input_ids=TOKENS, use_cache=True).logits.float().sum().backward()
-    assert runs == 4, "a cache would be written to twice, so with one nothing is computed again"
+    assert runs == 4, "with a KV cache nothing is computed again: it would be written twice"
 
 
-def test_a_model_without_marked_blocks_cannot_compute_them_again(
+def test_a_model_without_checkpointable_blocks_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -59,7 +59,8 @@ def test_a_model_without_marked_blocks_cannot_compute_them_again(
     )
     with pytest.raises(
         ModelError,
-        match=r"LlamaForCausalLM has no blocks .* leave policy\.gradient_checkpointing",
+        match=r"LlamaForCausalLM does not support gradient checkpointing; leave"
+        r" policy\.gradient_checkpointing",
     ):
         tiny_policy(tmp_path, gradient_checkpointing=True)
 
@@ -78,7 +79,7 @@ def test_a_head_in_float32_does_not_round_the_logits(tmp_path: Path) -> None:
 
 
 def test_four_bits_without_adapters_are_refused() -> None:
-    with pytest.raises(SettingsError, match=r"nothing else is trained; give policy\.lora"):
+    with pytest.raises(SettingsError, match=r"there is nothing to train; set policy\.lora"):
         check_quantize(PolicySettings(quantize="nf4"), adapted=False)
 
 

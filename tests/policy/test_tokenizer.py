@@ -49,7 +49,7 @@ def test_a_tokenizer_that_loses_spaces_for_good_is_refused_in_one_line(tmp_path:
     )
     made = checkpoint(tmp_path, "llama", tokenizer=tokenizer)
     with pytest.raises(
-        ModelError, match="does not give back indented code as it was; check tokenizer_class"
+        ModelError, match="does not reproduce indented code; check tokenizer_class"
     ) as caught:
         policy_at(made)
     assert "\n" not in str(caught.value)
