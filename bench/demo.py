@@ -1,0 +1,82 @@
+"""The demo over several seeds: pass@1 and completion length of each stage, mean and range.
+
+    python -m bench.demo --seeds 5
+
+The seeds run one after another, each as `assay train recipes/demo.toml` with its own name. A run
+that was cut off goes on. The last line is the time of a run, start to table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+RECIPE = Path(__file__).parent.parent / "recipes" / "demo.toml"
+STAGES = ("base", "sft", "grpo")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One stage over all seeds."""
+
+    stage: str
+    passed: Sequence[float]
+    """pass@1 by seed, in percent."""
+    tokens: Sequence[float]
+    """Mean completion length by seed."""
+
+
+def run(seed: int, folder: Path) -> tuple[dict[str, Any], float]:
+    """The evaluations of one run by stage, and its seconds."""
+    name = f"seed-{seed}"
+    settings = ["--seed", str(seed), "--name", name, "--folder", str(folder.resolve())]
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "assay.cli", "train", str(RECIPE), *settings]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    report = json.loads((folder / name / "report.json").read_text())
+    found = {evaluation["name"]: evaluation for evaluation in report["evaluations"]}
+    return found, time.perf_counter() - start
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A table in Markdown: mean, and the smallest and the largest."""
+    lines = ["| stage | pass@1, mean | lowest to highest | tokens |", "| --- | --- | --- | --- |"]
+    for row in rows:
+        mean, low, high = statistics.mean(row.passed), min(row.passed), max(row.passed)
+        tokens = statistics.mean(row.tokens)
+        lines.append(f"| {row.stage} | {mean:.1f} % | {low:.1f} to {high:.1f} % | {tokens:.0f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--folder", type=Path, default=Path("runs") / "demo-seeds")
+    arguments = parser.parse_args()
+    runs, seconds = zip(
+        *(run(seed, arguments.folder) for seed in range(arguments.seeds)), strict=True
+    )
+    rows = [
+        Row(
+            stage,
+            [100 * found[stage]["pass_at"]["1"] for found in runs],
+            [found[stage]["mean_length"] for found in runs],
+        )
+        for stage in STAGES
+    ]
+    for row in rows:
+        print(row.stage, *(f"{rate:.1f}" for rate in row.passed))
+    print(table(rows))
+    print(f"seconds of a run: {min(seconds):.0f} to {max(seconds):.0f}")
+
+
+if __name__ == "__main__":
+    main()
