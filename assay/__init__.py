@@ -1,3 +1,1 @@
-"""Makes code models better at passing real tests: SFT, then reinforcement learning on sandboxed
-test runs.
-"""
+"""Post-trains code models: SFT, then reinforcement learning on the verdicts of sandboxed tests."""

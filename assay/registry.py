@@ -1,118 +1,208 @@
-"""One file in a folder is one plug-in: folders are imported on first use, and a typo gets a "did
-you mean".
+"""Plug-ins: one file in a folder is one plug-in, found by name without importing it; a typo gets a
+"did you mean".
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.util
 import inspect
 import os
-import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from textwrap import shorten
-from typing import Generic, TypeVar
+from traceback import walk_tb
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from assay.errors import SettingsError
 
 T = TypeVar("T")
+KINDS = {
+    "algorithms": "algorithm", "environments": "environment", "rewards": "reward",
+    "tasks": "task set",
+}  # fmt: skip
+"""Folders of plug-ins, and what one plug-in is called."""
+PLUGIN = "assay_plugin_"
+"""Names of modules that hold the user's plug-ins start with this."""
 
 
-def suggest(name: str, known: list[str]) -> str:
-    """A clause that offers the nearest known name, or lists them all: `did you mean 'grpo'?`."""
-    close = get_close_matches(name, known, n=1, cutoff=0.6)
-    return (
-        f"did you mean {close[0]!r}?"
-        if close
-        else " ".join(f"known: {', '.join(sorted(known))}".split())
-    )
+def suggest(name: str, known: Iterable[str]) -> str:
+    """A clause that offers the nearest known name, or lists them all: `did you mean 'grpo'?`.
+
+    A name one edit away comes first, then one whose beginning is, then a similar one.
+    """
+    names = sorted(known)
+    near = [word for word in names if edits(name, word) == 1] or [
+        word for word in names if len(name) > 2 and edits(name, word[: len(name) + 1]) == 1
+    ]
+    close = get_close_matches(name, near or names, n=1, cutoff=0 if near else 0.6)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}".strip()
+
+
+def edits(first: str, second: str) -> int:
+    """Letters to insert, delete or replace, and neighbours to swap, until `first` is `second`
+    (optimal string alignment distance).
+    """
+    rows = [list(range(len(second) + 1))]
+    for i, letter in enumerate(first, start=1):
+        row = [i]
+        for j, other in enumerate(second, start=1):
+            best = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (letter != other))
+            if i > 1 and j > 1 and (first[i - 2], letter) == (other, second[j - 2]):
+                best = min(best, rows[-2][j - 2] + 1)
+            row.append(best)
+        rows.append(row)
+    return rows[-1][-1]
+
+
+class Shipped(NamedTuple):
+    """A plug-in that comes with assay, as its source shows it."""
+
+    module: str
+    summary: str
+
+
+@cache
+def shipped(package: str, kind: str) -> dict[str, Shipped]:
+    """The plug-ins in the folder of `package` by name, read from their source without an import.
+
+    A plug-in is a function under a decorator with the name of its kind: `@reward`,
+    `@algorithm(Settings)`, `@task_set`, `@environment_with(script)`.
+    """
+    spec = importlib.util.find_spec(package)
+    plugins: dict[str, Shipped] = {}
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for file in [*Path(folder).glob("*.py"), *Path(folder).glob("*/__init__.py")]:
+            module = file.parent.name if file.parent != Path(folder) else file.stem
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            for node in tree.body:
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is(kind, node):
+                    text = ast.get_docstring(node) or ast.get_docstring(tree)
+                    plugins[node.name] = Shipped(f"{package}.{module}", _first_sentence(text))
+    return dict(sorted(plugins.items()))
+
+
+def _is(kind: str, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    word = kind.replace(" ", "_")
+    marks = [mark.func if isinstance(mark, ast.Call) else mark for mark in node.decorator_list]
+    return any(isinstance(mark, ast.Name) and mark.id in (word, f"{word}_with") for mark in marks)
 
 
 class Registry(Generic[T]):
-    """Plug-ins of one kind by name.
+    """Plug-ins of one kind by name. The module of a plug-in is imported when it is used.
 
-    `kind` is the singular word of messages; `package` the folder whose modules register themselves
-    when imported.
+    `kind` is the word for one plug-in, in messages and as its decorator; `package` is the folder of
+    those that come with assay.
     """
 
     def __init__(self, kind: str, package: str) -> None:
         self.kind = kind
         self.package = package
         self._items: dict[str, T] = {}
-        self._loaded = False
+        _REGISTRIES[kind, package] = self
 
     def add(self, name: str, item: T) -> T:
-        """Register `item` under `name`. Raises SettingsError when the name is taken by something
-        else.
-        """
-        if name in self._items and self._items[name] is not item:
+        """Register `item` under `name`. Raises SettingsError if another plug-in has that name."""
+        module = self._shipped[name].module if name in self._shipped else __name__
+        if self._items.get(name, item) is not item or module not in sys.modules:
             raise SettingsError(f"{self.kind} {name!r} is registered twice; rename one of them")
         self._items[name] = item
         return item
 
     def register(self, item: T) -> T:
-        """What a plug-in folder offers as its decorator: `add` under the function's own name."""
+        """The decorator of a plug-in: `add` under the function's own name."""
         return self.add(getattr(item, "__name__", str(item)), item)
 
     def __getitem__(self, name: str) -> T:
-        self._load()
         if name not in self._items:
-            raise SettingsError(f"unknown {self.kind} {name!r}; {suggest(name, list(self._items))}")
+            if name not in self._shipped:
+                raise SettingsError(f"unknown {self.kind} {name!r}; {suggest(name, self)}")
+            importlib.import_module(self._shipped[name].module)
         return self._items[name]
 
     def __iter__(self) -> Iterator[str]:
-        self._load()
-        return iter(sorted(self._items))
+        return iter(sorted(self._items.keys() | self._shipped.keys()))
 
     def summary(self, name: str) -> str:
-        """The first line of the plug-in's docstring, or of its module's."""
+        """The first sentence of the plug-in's docstring, or of its module's."""
+        if name in self._shipped:
+            return self._shipped[name].summary
         item = self[name]
-        doc = inspect.getdoc(item)
         module = inspect.getmodule(item)
-        return (doc or (module.__doc__ if module else None) or "").strip().split("\n")[0]
+        return _first_sentence(inspect.getdoc(item) or (module.__doc__ if module else ""))
 
-    def _load(self) -> None:
-        if not self._loaded:
-            self._loaded = True
-            folder = importlib.import_module(self.package)
-            for module in pkgutil.iter_modules(folder.__path__):
-                importlib.import_module(f"{self.package}.{module.name}")
+    @property
+    def _shipped(self) -> dict[str, Shipped]:
+        return shipped(self.package, self.kind)
 
 
-def load_plugins(paths: tuple[str, ...], beside: Path) -> None:
-    """Import the user's plug-in files; a relative path is looked for beside the settings file.
+_REGISTRIES: dict[tuple[str, str], Registry[Any]] = {}
 
-    Raises SettingsError when a file is missing or does not import.
+
+def registry_of(folder: str) -> Registry[Any]:
+    """The plug-ins of a folder in KINDS, to list them or to check a name. Does not import the
+    folder, which may import torch.
     """
-    for path in paths:
+    kind, package = KINDS[folder], f"assay.{folder}"
+    return _REGISTRIES.get((kind, package)) or Registry(kind, package)
+
+
+def load_plugins(paths: Iterable[str | Path], beside: Path = Path()) -> None:
+    """Import the user's plug-in files; relative paths are relative to `beside`.
+
+    Raises SettingsError for a file that is missing or cannot be imported.
+    """
+    for path in map(str, paths):
         file = (beside / path).resolve()
-        name = f"assay_plugin_{file.stem}_{hashlib.sha256(os.fsencode(file)).hexdigest()[:12]}"
-        if not file.is_file():
-            raise SettingsError(
-                f"plug-in {path!r} not found at {file}; mend `plugins` in the settings"
-            )
+        name = f"{PLUGIN}{file.stem}_{hashlib.sha256(os.fsencode(file)).hexdigest()[:12]}"
         if name in sys.modules:
             continue
+        if not file.is_file():
+            raise SettingsError(f"plug-in {path!r} not found; write the path of a Python file")
         spec = importlib.util.spec_from_file_location(name, file)
         if spec is None or spec.loader is None:
             raise SettingsError(f"plug-in {path!r} is not a Python file")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
-        except (
-            Exception
-        ) as error:  # a plug-in is the user's code: whatever it raises is theirs to mend
+        except SettingsError:
             del sys.modules[name]
-            raise SettingsError(f"plug-in {path!r} does not import: {one_line(error)}") from error
+            raise
+        except Exception as error:  # a plug-in is the user's code: it may raise anything
+            del sys.modules[name]
+            raise SettingsError(f"{plugin_line(error) or path}: {one_line(error)}") from error
 
 
-def one_line(error: Exception) -> str:
+def plugin_line(error: BaseException | None) -> str:
+    """The line of a plug-in file where `error` was raised: `my_reward.py, line 3`. Empty if no
+    plug-in has to do with it.
+    """
+    if error is None:
+        return ""
+    if isinstance(error, BaseExceptionGroup):
+        return plugin_line(error.exceptions[0])
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"plug-in {error.filename}, line {error.lineno}"
+    frames = [
+        f"plug-in {frame.f_code.co_filename}, line {line}"
+        for frame, line in walk_tb(error.__traceback__)
+        if frame.f_globals.get("__name__", "").startswith(PLUGIN)
+    ]
+    return frames[-1] if frames else ""
+
+
+def one_line(error: BaseException) -> str:
     """The error's class and the beginning of its message on a single line: `ZeroDivisionError:
     division by zero`.
     """
     return shorten(f"{type(error).__name__}: {error}", 250, placeholder=" ...")
+
+
+def _first_sentence(text: str | None) -> str:
+    paragraph = " ".join((text or "").strip().split("\n\n")[0].split())
+    return paragraph.split(". ")[0].removesuffix(".") + "." if paragraph else ""

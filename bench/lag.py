@@ -202,7 +202,7 @@ def by_a_server(given: argparse.Namespace) -> None:
                 ours,
                 sys.executable,
                 "-m",
-                "assay.cli",
+                "assay",
                 "train",
                 str(file),
                 "--fresh",

@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--connections", type=int, default=64)
     options = parser.parse_args()
-    command = [sys.executable, "-m", "assay.cli", "serve", "--port", "0", "--body-mb", str(BODY_MB)]
+    command = [sys.executable, "-m", "assay", "serve", "--port", "0", "--body-mb", str(BODY_MB)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
         try:

@@ -16,15 +16,22 @@ from assay.algorithms.options import PolicyGradientSettings
 from assay.config.load import section_of
 from assay.config.sections import RunSettings
 from assay.environments import environments
+from assay.registry import shipped
 from assay.rewards import rewards
 
 HEAD = """# Settings
 
-A run is described by one TOML file. `base = "other.toml"` starts from another file; a table `[stages.NAME]` makes a
-stage that takes over everything common and changes what it says itself; stages run in the order they stand, each from
-the weights the one before ended with, unless it names its own `policy.model`. On the command line
-`--table.key value` changes every stage, `--stages.NAME.table.key value` one. An unknown key is refused. The resolved
-settings lie in the run's folder as `config.toml`.
+One TOML file describes a run. `base = "other.toml"` starts from another file. A table
+`[stages.NAME]` makes a stage: it takes all common settings and changes what it says itself. Stages
+run in the order of the file. Each continues from the weights of the one before, unless it has its
+own `policy.model`.
+
+On the command line, `--table.key value` changes every stage and `--stages.NAME.table.key value`
+changes one. An unknown key is an error. `config.toml` in the run's folder has the resolved
+settings.
+
+Paths in a TOML file are relative to that file. Paths on the command line are relative to the
+working directory, and so is `runs`, the default of `folder`.
 
 This page is written by `python docs/make_settings.py`.
 """
@@ -51,7 +58,7 @@ def render() -> str:
         + "\n".join(rows)
         + "\n"
     )
-    for name in algorithms:
+    for name in shipped("assay.algorithms", "algorithm"):
         fields = algorithms[name].settings.model_fields
         own = {
             key: field
@@ -76,19 +83,16 @@ def render() -> str:
     parts.append("| term | parameters | what it is |\n| --- | --- | --- |\n")
     parts += [
         f"| `{name}` | {_parameters(rewards[name])} | {rewards.summary(name)} |\n"
-        for name in rewards
+        for name in shipped("assay.rewards", "reward")
     ]
     parts.append(
         "\n## `[environment]`\n\n`name`, and the environment's own parameters"
         " ([environments.md](environments.md)).\n\n"
     )
     parts.append("| name | parameters | what it is |\n| --- | --- | --- |\n")
-    bundled = [
-        name for name in environments if environments[name].talk.__module__.startswith("assay.")
-    ]
     parts += [
         f"| `{name}` | {_parameters(environments[name].talk)} | {environments.summary(name)} |\n"
-        for name in bundled
+        for name in shipped("assay.environments", "environment")
     ]
     return "".join(parts)
 

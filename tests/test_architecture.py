@@ -19,7 +19,8 @@ LAYERS = [
     "tasks", "check",
     "prompts", "extract", "policy", "rewards", "environments", "engines", "rollout", "algorithms",
     "evaluate",
-    "trackers", "train", "doctor", "integrations", "cli",
+    "trackers", "train", "doctor", "integrations",
+    "commands", "cli", "__main__",
 ]  # fmt: skip
 TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train")
 FOR_A_PACKAGE = "integrations/verifiers.py"

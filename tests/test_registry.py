@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,58 @@ from assay.rewards import rewards
 def test_a_typo_gets_the_nearest_name() -> None:
     with pytest.raises(SettingsError, match="unknown algorithm 'grp'; did you mean 'grpo'"):
         algorithms["grp"]
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "offered"),
+    [
+        ("gpro", ["grpo", "gspo"], "grpo"),
+        ("gpo", ["dpo", "ppo", "grpo"], "grpo"),
+        ("rollout.grop", ["rollout.group_size", "rollout.top_p"], "rollout.group_size"),
+        ("group", ["group_size", "top_p"], "group_size"),
+        ("lenght", ["length", "tests"], "length"),
+    ],
+)
+def test_a_name_one_edit_away_comes_first_and_swapped_letters_are_one_edit(
+    name: str, known: list[str], offered: str
+) -> None:
+    assert suggest(name, known) == f"did you mean {offered!r}?"
+
+
+def test_the_names_in_the_source_are_those_that_the_modules_register() -> None:
+    code = """
+import importlib, pkgutil
+from assay.registry import KINDS, registry_of, shipped
+for folder in KINDS:
+    package = importlib.import_module(f"assay.{folder}")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"assay.{folder}.{module.name}")
+    registry = registry_of(folder)
+    assert registry._items.keys() == shipped(registry.package, registry.kind).keys() != set()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_plug_in_is_imported_when_it_is_used_and_no_other_is() -> None:
+    code = (
+        "import sys\nfrom assay.rewards import rewards\nlist(rewards); rewards['length']\n"
+        "print(*sorted(m for m in sys.modules if m.startswith('assay.rewards.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["assay.rewards.length"]
+
+
+def test_a_plug_in_with_the_name_of_one_that_is_not_imported_yet_is_refused(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from assay.rewards import reward\n@reward\ndef length(rollout): return 0.0\n"
+    )
+    code = "import sys; from assay.registry import load_plugins; load_plugins(sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "mine.py"], capture_output=True, check=False
+    )
+    assert b"reward 'length' is registered twice; rename one of them" in done.stderr
 
 
 def test_a_name_like_no_other_gets_the_list() -> None:
@@ -59,8 +113,9 @@ def test_two_plug_in_files_of_the_same_name_in_different_folders_are_both_loaded
     ("text", "message"),
     [
         (None, "not found"),
-        ("1 / 0", "ZeroDivisionError"),
-        ("raise ValueError('a\\nb')", "ValueError: a b$"),
+        ("\n1 / 0", r"broken\.py, line 2: ZeroDivisionError: division by zero$"),
+        ("raise ValueError('a\\nb')", r"broken\.py, line 1: ValueError: a b$"),
+        ("x = 1\ndef f(:\n", r"broken\.py, line 2: SyntaxError"),
     ],
 )
 def test_a_plug_in_that_is_missing_or_broken_is_named(

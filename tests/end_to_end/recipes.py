@@ -42,7 +42,7 @@ def write(folder: Path, text: str = TINY) -> Path:
 
 
 def command(*words: str | Path) -> list[str]:
-    return [sys.executable, "-m", "assay.cli", *map(str, words)]
+    return [sys.executable, "-m", "assay", *map(str, words)]
 
 
 def assay(*words: str | Path, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:

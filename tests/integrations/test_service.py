@@ -466,7 +466,7 @@ def test_a_token_is_asked_of_every_request_but_the_health_check(tmp_path: Path) 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
 def test_beyond_this_machine_it_does_not_serve_without_a_token(host: str) -> None:
-    command = [sys.executable, "-m", "assay.cli", "serve", "--host", host, "--port", "0"]
+    command = [sys.executable, "-m", "assay", "serve", "--host", host, "--port", "0"]
     environ = {name: value for name, value in os.environ.items() if name != "ASSAY_TOKEN"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
     assert done.returncode == 2
@@ -475,7 +475,7 @@ def test_beyond_this_machine_it_does_not_serve_without_a_token(host: str) -> Non
 
 
 def test_a_port_that_is_taken_is_said_in_one_line(server: Server) -> None:
-    command = [sys.executable, "-m", "assay.cli", "serve", "--port", str(server.port)]
+    command = [sys.executable, "-m", "assay", "serve", "--port", str(server.port)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "choose another --host or --port" in done.stderr

@@ -1,0 +1,87 @@
+"""assay check: tests tasks before training."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.commands import options
+from assay.files import write_atomically
+from assay.registry import load_plugins
+
+
+@contextlib.contextmanager
+def quietly(name: str) -> Iterator[None]:
+    """Hide the warnings of one logger: the report shows which references fail."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def check(
+    tasks: Annotated[
+        str, typer.Argument(help="A task set: humaneval, mbpp:train, drills:test, a .jsonl file.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option(help="Write the sound tasks to this .jsonl file.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write the findings to this file, as JSON.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Drop a task for any finding; exit 1 if one dropped.")
+    ] = False,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="A finding that drops no task: constant_passes.")
+    ] = None,
+    limit: options.Limit = None,
+    slots: options.Slots = None,
+    cpu_seconds: options.CpuSeconds = 4.0,
+    memory_mb: options.MemoryMb = 512,
+    plugins: options.Plugins = None,
+    allow_weak: options.AllowWeak = False,
+    as_json: options.Json = False,
+) -> None:
+    """Test tasks before training: references must pass; lazy programs and attacks must not."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from assay.check import report as checking
+    from assay.check.trial import ProgramRunner
+
+    load_plugins(plugins or ())
+    checking.require_writable(tasks, output, report)
+    console = Console(stderr=True)
+    with (
+        quietly("assay.judge"),
+        Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
+    ):
+        line = bar.add_task("", total=None)
+
+        def progress(what: str, ended: int, total: int) -> None:
+            bar.update(line, description=what, completed=ended, total=total)
+
+        runner = ProgramRunner(options.limits(cpu_seconds, memory_mb), slots, allow_weak, progress)
+        reports = checking.check(tasks, limit=limit, keep=keep or (), strict=strict, runner=runner)
+    summary = checking.as_dict(tasks, reports)
+    if report is not None:
+        write_atomically(report, json.dumps(summary, indent=1) + "\n")
+    if output is not None:
+        checking.write_tasks(output, reports)
+    if as_json:
+        typer.echo(json.dumps(summary))
+    else:
+        options.show(checking.table(reports))
+        typer.echo(f"\nkept {summary['kept']} of {len(reports)} tasks")
+    if strict and summary["kept"] < len(reports):
+        raise typer.Exit(1)

@@ -1,0 +1,71 @@
+"""assay eval: samples from a model, judges and reports."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from assay.commands import options
+from assay.registry import load_plugins
+
+
+def evaluate(
+    model: Annotated[
+        str, typer.Option(help="A model directory (full or adapter) or a Hugging Face name.")
+    ],
+    tasks: options.Tasks,
+    samples: Annotated[int, typer.Option(min=1, help="Completions per task.")] = 8,
+    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy decoding.")] = 1.0,
+    top_p: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Nucleus sampling; 1 turns it off.")
+    ] = 1.0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest completion in tokens.")] = 512,
+    environment: Annotated[
+        str, typer.Option(help="What follows a completion: single_turn, repair; see `assay list`.")
+    ] = "single_turn",
+    limit: options.Limit = None,
+    seed: Annotated[int, typer.Option(help="Seed of sampling.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    dtype: Annotated[
+        Literal["float32", "bfloat16"], typer.Option(help="Data type of the weights.")
+    ] = "float32",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the report; default: below runs/.")
+    ] = None,
+    plugins: options.Plugins = None,
+    allow_weak: options.AllowWeak = False,
+    as_json: options.Json = False,
+) -> None:
+    """Evaluate a model: sample, judge, and report pass@k with intervals, lengths and verdicts."""
+    from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
+
+    load_plugins(plugins or ())
+    policy = PolicySettings(model=model, device=device, dtype=dtype)
+    settings = EvaluateSettings(
+        tasks=tasks,
+        limit=limit,
+        samples=samples,
+        temperature=temperature,
+        top_p=top_p,
+        max_tokens=max_tokens,
+    )
+    options.quiet_transformers()
+    from assay.evaluate.model import measure
+    from assay.evaluate.report import table
+
+    name = "/".join([part for part in Path(model).parts if part != "checkpoints"][-2:])
+    turns = "" if environment == "single_turn" else environment
+    place = re.findall(r"[\w.]+", f"{model.strip('./')} {tasks} t{temperature:g} {turns}")
+    folder = out or Path("runs") / "-".join(["eval", *place])
+    judge = JudgeSettings(allow_weak_isolation=allow_weak)
+    evaluation = measure(name, policy, settings, judge, seed, folder, environment)
+    if as_json:
+        typer.echo(json.dumps(asdict(evaluation)))
+    else:
+        options.show("", table([evaluation]))
+        typer.echo(f"\nreport   {folder / 'report.md'}\nsamples  {folder / 'samples.jsonl'}")

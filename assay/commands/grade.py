@@ -1,0 +1,50 @@
+"""assay grade: judges completions from a file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.commands import options
+from assay.errors import MachineError
+from assay.registry import load_plugins
+
+
+def grade(
+    tasks: options.Tasks,
+    samples: Annotated[
+        Path, typer.Option(help='Rows {"task_id", "completion"} or {"task_id", "solution"}.')
+    ],
+    slots: options.Slots = None,
+    cpu_seconds: options.CpuSeconds = 4.0,
+    memory_mb: options.MemoryMb = 512,
+    plugins: options.Plugins = None,
+    allow_weak: options.AllowWeak = False,
+    as_json: options.Json = False,
+) -> None:
+    """Judge completions from FILE, and write FILE.verdicts.jsonl next to it."""
+    from assay.evaluate import grade as grading
+    from assay.tasks import load
+
+    load_plugins(plugins or ())
+    bounds = options.limits(cpu_seconds, memory_mb)
+    graded = grading.grade(samples, load(tasks), limits=bounds, slots=slots, allow_weak=allow_weak)
+    if as_json:
+        typer.echo(json.dumps(asdict(graded)))
+        return
+    low, high = graded.interval.low, graded.interval.high
+    typer.echo(
+        f"pass@1   {graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {graded.tasks} tasks"
+    )
+    counts = sorted(graded.verdicts.items(), key=lambda pair: -pair[1])
+    shown = ", ".join(f"{name} {count}" for name, count in counts)
+    typer.echo(f"verdicts {shown}\nrows     {graded.file}")
+    if lost := graded.verdicts.get("infra"):
+        raise MachineError(
+            f"the machine failed {lost} of {graded.samples} samples; they are marked infra, grade"
+            " them again"
+        )

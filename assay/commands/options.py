@@ -1,0 +1,56 @@
+"""Options that several commands share, and what they all print with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from assay.sandbox.limits import Limits
+
+Tasks = Annotated[
+    str, typer.Option(help="A task set: humaneval, mbpp:test, drills:test, a .jsonl file.")
+]
+Limit = Annotated[int | None, typer.Option(min=1, help="Use only the first tasks, this many.")]
+Slots = Annotated[
+    int | None, typer.Option(min=1, help="Programs that run at once; default: the CPU cores.")
+]
+CpuSeconds = Annotated[float, typer.Option(min=0.05, help="CPU time limit of one program.")]
+MemoryMb = Annotated[int, typer.Option(min=32, help="Memory limit of one program in MiB.")]
+AllowWeak = Annotated[
+    bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugins", metavar="FILE", help="Your Python file with plug-ins; may be repeated."
+    ),
+]
+
+
+def limits(cpu_seconds: float, memory_mb: int) -> Limits:
+    """The limits of one program."""
+    from assay.sandbox.limits import Limits
+
+    return Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
+
+
+def show(*shown: RenderableType) -> None:
+    """Print tables and lines to standard output."""
+    from rich.console import Console
+
+    Console().print(*shown)
+
+
+def quiet_transformers() -> None:
+    """Keep the warnings of transformers off the terminal."""
+    import warnings
+
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    warnings.filterwarnings("ignore", module="transformers")

@@ -1,0 +1,49 @@
+"""assay serve: the judge over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.commands import options
+from assay.errors import SettingsError
+from assay.registry import load_plugins
+
+
+def serve(
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but loopback needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8080,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token; default: $ASSAY_TOKEN.")
+    ] = None,
+    slots: options.Slots = None,
+    waiting: Annotated[
+        int, typer.Option(min=0, help="Requests that may wait; more get the answer 503.")
+    ] = 256,
+    body_mb: Annotated[float, typer.Option(min=0.001, help="Largest request body in MiB.")] = 8,
+    cpu_seconds: options.CpuSeconds = 4.0,
+    memory_mb: options.MemoryMb = 1024,
+    plugins: options.Plugins = None,
+    allow_weak: options.AllowWeak = False,
+) -> None:
+    """Serve the judge over HTTP, with assay's API and SandboxFusion's, until stopped."""
+    from assay.judge import Judge
+
+    try:
+        from assay.integrations.serve import serve as serving
+        from assay.integrations.service import Bounds
+    except ImportError as error:
+        raise SettingsError(f"{error.name} is not installed; pip install 'assay[serve]'") from error
+    load_plugins(plugins or ())
+    judge = Judge(
+        options.limits(cpu_seconds, memory_mb), slots, stop_early=False, allow_weak=allow_weak
+    )
+    bounds = Bounds(waiting=waiting, body_mb=body_mb)
+    asyncio.run(serving(judge, host, port, token_file, bounds, announce=typer.echo))

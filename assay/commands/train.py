@@ -1,0 +1,48 @@
+"""assay train: runs the stages of a settings file."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.commands import options
+
+
+def train(
+    context: typer.Context,
+    config: Annotated[
+        Path, typer.Argument(help="Settings in TOML, or the name of a recipe: mine.toml, demo.")
+    ],
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Delete this run's folder and start over.")
+    ] = False,
+) -> None:
+    """Train as CONFIG says. Any setting can be changed: --table.key value.
+
+    A run that was stopped continues from its newest checkpoint.
+    """
+    from assay.config.load import load_plan
+
+    plan = load_plan(config, context.args)
+    options.quiet_transformers()
+    from assay.train.stages import run_plan
+
+    outcome = run_plan(plan, fresh=fresh, announce=typer.echo)
+    if outcome.evaluations:
+        from assay.evaluate.report import table
+
+        options.show("", table(outcome.evaluations))
+    typer.echo()
+    if outcome.model:
+        typer.echo(f"model    {outcome.model}")
+    if outcome.best:
+        typer.echo(f"best     {outcome.best}")
+    for kind, pattern in (("report", "report.md"), ("plot", "*.png")):
+        for file in outcome.folder.glob(pattern):
+            typer.echo(f"{kind:<8} {file}")
+    if not outcome.finished:
+        command = shlex.join(["assay", "train", str(config), *context.args])
+        typer.echo(f"stopped; continue with: {command}")
