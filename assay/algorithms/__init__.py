@@ -1,4 +1,4 @@
-"""One vetted bundle per file: which loss, which credit, which defaults."""
+"""One algorithm per file: its loss, its advantages, its default settings."""
 
 from assay.algorithms.base import Algorithm, algorithm, algorithms
 

@@ -1,5 +1,6 @@
-"""CISPO: the ratio is truncated as a weight and no token is clipped away, so rare and decisive ones
-keep teaching.
+"""CISPO: the clipped ratio is a weight without gradient, so no token loses its gradient.
+
+L_t = -sg(clip(r_t, 1 - clip_low, 1 + clip_high)) A log p(y_t)
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from torch import Tensor
 from assay.algorithms.base import Algorithm, Numbers, algorithm
 from assay.algorithms.options import PolicyGradientSettings, refuse, with_defaults
 from assay.algorithms.policy_gradient import build
-from assay.maths.losses import truncated_policy_gradient
+from assay.maths.losses import cispo_loss
 
 Settings = with_defaults(
-    "ScaleRL's (arXiv:2510.13786): weights up to 5, none too small, deviations of the whole batch.",
+    "ScaleRL's (arXiv:2510.13786): weights from 0 to 5, advantages over the batch's deviation.",
     scale="batch",
     clip_low=1.0,
     clip_high=4.0,
@@ -22,13 +23,12 @@ Settings = with_defaults(
 @algorithm(Settings)
 def cispo(settings: PolicyGradientSettings) -> Algorithm:
     """Clipped importance-sampling weights (MiniMax-M1, arXiv:2506.13585)."""
-    refuse(settings, "cispo clips weights alone, on both sides", "dual_clip")
+    refuse(settings, "cispo clips the weight on both sides", "dual_clip")
 
     def surrogate(ratios: Tensor, logprobs: Tensor, advantages: Tensor) -> tuple[Tensor, Numbers]:
         low, high = settings.clip_low, settings.clip_high
         outside = (ratios < 1 - low) | (ratios > 1 + high)
-        return truncated_policy_gradient(ratios, logprobs, advantages, low, high), {
-            "clipped": outside.float()
-        }
+        loss = cispo_loss(ratios, logprobs, advantages, low, high)
+        return loss, {"clipped": outside.float()}
 
     return build(settings, surrogate)

@@ -1,16 +1,14 @@
-"""DAPO: GRPO with a higher clip, a token mean, groups sampled until they differ, and a price for
-running long.
-"""
+"""DAPO: GRPO with dynamic sampling, clip-higher, a token mean and soft overlong punishment."""
 
 from __future__ import annotations
 
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
-from assay.algorithms.policy_gradient import build, clipping
+from assay.algorithms.policy_gradient import ClippedSurrogate, build
 
 Settings = with_defaults(
-    "The paper's: its buffer of 4,096 tokens is a fifth of a completion's limit, its price half the"
-    " rewards' range.",
+    "The paper's: its buffer of 4,096 tokens is a fifth of the token limit, its punishment half the"
+    " range of rewards.",
     scale="group",
     zero_variance_groups="resample",
     overlong_share=0.2,
@@ -21,4 +19,4 @@ Settings = with_defaults(
 @algorithm(Settings)
 def dapo(settings: PolicyGradientSettings) -> Algorithm:
     """Decoupled clip and dynamic sampling policy optimisation (arXiv:2503.14476)."""
-    return build(settings, clipping(settings))
+    return build(settings, ClippedSurrogate(settings))

@@ -1,15 +1,18 @@
-"""Dr. GRPO: GRPO without its two biases, towards easy and hard tasks and towards long wrong
-answers.
+"""Dr. GRPO: GRPO without its two biases, towards very easy or hard tasks and long wrong answers.
+
+    A_i = R_i - mean_G R          (no division by the standard deviation)
+
+The loss of a completion is summed over its tokens and divided by a constant, `rollout.max_tokens`.
 """
 
 from __future__ import annotations
 
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
-from assay.algorithms.policy_gradient import build, clipping
+from assay.algorithms.policy_gradient import ClippedSurrogate, build
 
 Settings = with_defaults(
-    "The paper's: nothing is divided by a standard deviation or by a completion's own length.",
+    "The paper's: no division by a standard deviation or by a completion's own length.",
     clip_high=0.2,
     loss_mean="constant",
 )
@@ -17,7 +20,5 @@ Settings = with_defaults(
 
 @algorithm(Settings)
 def dr_grpo(settings: PolicyGradientSettings) -> Algorithm:
-    """GRPO done right (arXiv:2503.20783): group-centred rewards as they are, losses over a constant
-    length.
-    """
-    return build(settings, clipping(settings))
+    """GRPO done right (arXiv:2503.20783): no division by the std, losses over a constant length."""
+    return build(settings, ClippedSurrogate(settings))

@@ -1,23 +1,27 @@
-"""GSPO: the ratio, its clip and the reward are all of whole completions."""
+"""GSPO: GRPO whose ratio, clip and importance sampling are of whole completions.
+
+r = (p(y) / p_old(y))^(1 / |y|)          the geometric mean over the |y| tokens of y
+"""
 
 from __future__ import annotations
 
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
-from assay.algorithms.policy_gradient import build, clipping
+from assay.algorithms.policy_gradient import ClippedSurrogate, build
 
 Settings = with_defaults(
-    "The paper's: a mean over hundreds of tokens varies little, so the clip is a thousand times"
-    " narrower.",
+    "The paper's: a mean over hundreds of tokens varies little, so the clip range is a thousand"
+    " times narrower.",
     scale="group",
     ratio="mean",
     clip_low=0.0003,
     clip_high=0.0004,
     loss_mean="completions",
+    importance_sampling="sequence_truncate",
 )
 
 
 @algorithm(Settings)
 def gspo(settings: PolicyGradientSettings) -> Algorithm:
     """Group sequence policy optimisation (arXiv:2507.18071)."""
-    return build(settings, clipping(settings))
+    return build(settings, ClippedSurrogate(settings))

@@ -1,134 +1,234 @@
-"""The one place that applies the shared options: a surrogate and its settings become an
-algorithm.
+"""The loss and the advantages that GRPO and all other policy-gradient algorithms share.
+
+Of a completion y with reward R, for each of its tokens y_t:
+
+    r_t = p(y_t) / p_old(y_t)         importance ratio             maths/losses.py
+    w_t = p_old(y_t) / p_engine(y_t)  importance sampling weight   maths/losses.py
+    A   = (R - baseline) / std        advantage                    maths/advantages.py
+    L_t = w_t surrogate(r_t, A)       loss, plus beta KL - c H     maths/losses.py, maths/kl.py
+
+p is the policy with its gradient, p_old the policy before the first gradient step on the batch,
+p_engine the probability with which the engine sampled the token. The learner averages L_t.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass, replace
+from statistics import fmean
 
 import torch
 from torch import Tensor
 
-from assay.algorithms.advantage_estimation import Estimate, credited, outcome
-from assay.algorithms.base import Algorithm, Numbers, engine_mismatch, never, no_advantage
+from assay.algorithms.base import (
+    Algorithm,
+    ComputeAdvantages,
+    Numbers,
+    never,
+    no_advantage,
+    rollouts_of,
+)
 from assay.algorithms.options import PolicyGradientSettings
-from assay.maths.divergences import ESTIMATORS
-from assay.maths.losses import clipped, clipped_surrogate
-from assay.maths.ratios import Level, corrected, ratio
+from assay.algorithms.reward_shaping import (
+    clip_advantages,
+    drop_zero_variance,
+    kl_cost,
+    shape_reward,
+)
+from assay.maths.advantages import completion_advantages
+from assay.maths.kl import KL_ESTIMATORS, k3
+from assay.maths.losses import clipped_surrogate, importance_weights, is_clipped, ratio
 from assay.policy.forward import ModelOutput
-from assay.types import Batch
+from assay.types import Batch, Sample
 
 Surrogate = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Numbers]]
-"""From ratios, log-probabilities and advantages, all [B, T], to a loss [B, T] and numbers to
+"""Maps ratios, log-probabilities and advantages, all [B, T], to a loss [B, T] and numbers to
 log."""
-Term = Callable[[ModelOutput, Batch, Tensor], tuple[Tensor, Numbers]]
-"""From what the policy says, the batch and the ratios [B, T] to one term of the loss and numbers to
-log."""
-
-
-def clipping(settings: PolicyGradientSettings) -> Surrogate:
-    """The clipped surrogate within the settings' bounds."""
-    bounds = (settings.clip_low, settings.clip_high, settings.dual_clip)
-
-    def surrogate(ratios: Tensor, logprobs: Tensor, advantages: Tensor) -> tuple[Tensor, Numbers]:
-        stopped = clipped(ratios.detach(), advantages, *bounds)
-        return clipped_surrogate(ratios, advantages, *bounds), {"clipped": stopped}
-
-    return surrogate
+Term = Callable[[ModelOutput, Batch], tuple[Tensor, Numbers]]
+"""Maps the model's output and the batch to a term of the loss [B, T] and numbers to log."""
 
 
 def build(
     settings: PolicyGradientSettings,
     surrogate: Surrogate,
-    estimate: Estimate | None = None,
+    estimator: ComputeAdvantages | None = None,
     *terms: Term,
 ) -> Algorithm:
-    """The algorithm that learns from `surrogate` (and more `terms`) under the shared options.
+    """The algorithm with this surrogate, more `terms` of the loss, and the shared options.
 
-    `estimate` fills in advantages, and returns where there is a critic, from shaped rewards;
-    without one each completion gets what `baseline` and `scale` say.
+    `estimator` computes advantages, and returns for a critic, from shaped rewards. Without one each
+    completion gets one advantage, as `baseline` and `scale` say.
     """
-    running_baseline = (
-        torch.zeros(2, dtype=torch.float64) if settings.baseline == "running" else None
+    running = torch.zeros(2, dtype=torch.float64) if settings.baseline == "running" else None
+    if settings.kl and settings.kl_in == "loss":
+        terms += (KLPenalty(settings),)
+    if settings.entropy_bonus:
+        terms += (EntropyBonus(settings.entropy_bonus),)
+    policy_gradient = PolicyGradient(
+        settings, surrogate, estimator or CompletionAdvantages(settings, running), terms
     )
-    in_reward, in_loss = (
-        settings.kl > 0 and settings.kl_in == where for where in ("reward", "loss")
-    )
-    every = (_policy_term(settings, surrogate), *terms)
-    every += (partial(_divergence, settings),) if in_loss else ()
-    every += (partial(_entropy, settings.entropy_bonus),) if settings.entropy_bonus else ()
     return Algorithm(
-        loss=partial(_sum, settings.ratio, every),
+        loss=policy_gradient.loss,
         learns_from="rollouts",
-        compute_advantages=partial(
-            credited, settings, estimate or partial(outcome, settings, running_baseline)
-        ),
-        has_no_gradient=no_advantage if len(every) == 1 else never,
-        mean=settings.loss_mean,
-        reference=settings.kl > 0,
-        critic=estimate is not None,
-        needs_logprobs_first=estimate is not None or in_reward,
+        compute_advantages=policy_gradient.compute_advantages,
+        has_no_gradient=never if terms else no_advantage,
+        loss_mean=settings.loss_mean,
+        needs_reference=settings.kl > 0,
+        needs_critic=estimator is not None,
+        needs_logprobs_first=estimator is not None
+        or (settings.kl > 0 and settings.kl_in != "loss"),
         entropy_gradient=settings.entropy_bonus > 0,
         epochs=settings.epochs,
         minibatches=settings.minibatches,
         max_resamples=settings.max_resamples if settings.zero_variance_groups == "resample" else 0,
-        running_baseline=running_baseline,
+        running_baseline=running,
     )
 
 
-def _sum(
-    level: Level, terms: Sequence[Term], output: ModelOutput, batch: Batch
-) -> tuple[Tensor, Numbers]:
-    ratios = ratio(output.logprobs, _old(output, batch), batch.mask, level)
-    losses, numbers = zip(*(term(output, batch, ratios) for term in terms), strict=True)
-    return torch.stack(losses).sum(0), {
-        name: value for part in numbers for name, value in part.items()
-    }
+@dataclass(frozen=True)
+class PolicyGradient:
+    """A loss and advantages under the shared options."""
+
+    settings: PolicyGradientSettings
+    surrogate: Surrogate
+    estimator: ComputeAdvantages
+    terms: Sequence[Term]
+
+    def loss(self, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbers]:
+        """w_t surrogate(r_t, A) plus the other terms, [B, T]."""
+        s, old = self.settings, old_logprobs(output, batch)
+        ratios = ratio(output.logprobs, old, batch.mask, s.ratio)
+        weights = importance_weights(
+            old, batch.logprobs, batch.mask,
+            s.importance_sampling, s.importance_sampling_min, s.importance_sampling_max,
+        )  # fmt: skip
+        loss, numbers = self.surrogate(ratios, output.logprobs, batch.advantages)
+        loss = weights * loss
+        numbers = {
+            **numbers,
+            "ratio_max": ratios.detach(),
+            "kl_engine": k3(old, batch.logprobs),
+            "importance_weight": weights,
+        }
+        for term in self.terms:
+            more, more_numbers = term(output, batch)
+            loss, numbers = loss + more, {**numbers, **more_numbers}
+        return loss, numbers
+
+    def compute_advantages(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Shape the rewards, drop groups of zero variance if asked, then estimate advantages."""
+        s = self.settings
+        used = samples if s.zero_variance_groups == "count" else drop_zero_variance(samples)
+        estimated = self.estimator([shape_reward(sample, s) for sample in used])
+        return [clip_advantages(sample, s) for sample in estimated]
 
 
-def _old(output: ModelOutput, batch: Batch) -> Tensor:
-    """[B, T] of the policy before the first gradient step, which with a single one is the policy
-    itself.
-    """
+def old_logprobs(output: ModelOutput, batch: Batch) -> Tensor:
+    """[B, T] log p_old, without gradient. With one gradient step a batch, p_old is p itself."""
     return output.logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
 
 
-def _policy_term(settings: PolicyGradientSettings, surrogate: Surrogate) -> Term:
-    bounds = (
-        settings.importance_sampling,
-        settings.importance_sampling_min,
-        settings.importance_sampling_max,
-    )
+@dataclass(frozen=True)
+class ClippedSurrogate:
+    """PPO's and GRPO's surrogate, -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A)."""
 
-    def term(output: ModelOutput, batch: Batch, ratios: Tensor) -> tuple[Tensor, Numbers]:
-        loss, numbers = surrogate(ratios, output.logprobs, batch.advantages)
-        weight = corrected(_old(output, batch), batch.logprobs, batch.mask, *bounds)
-        numbers = {
-            **numbers,
-            "kl_engine": engine_mismatch(output.logprobs, batch),
-            "importance_weight": weight,
-        }
-        return weight * loss, numbers
+    settings: PolicyGradientSettings
 
-    return term
+    def __call__(
+        self, ratios: Tensor, logprobs: Tensor, advantages: Tensor
+    ) -> tuple[Tensor, Numbers]:
+        """The loss, and which tokens are clipped. All [B, T]."""
+        bounds = (self.settings.clip_low, self.settings.clip_high, self.settings.dual_clip)
+        stopped = is_clipped(ratios.detach(), advantages, *bounds)
+        return clipped_surrogate(ratios, advantages, *bounds), {"clipped": stopped}
 
 
-def _divergence(
-    settings: PolicyGradientSettings, output: ModelOutput, batch: Batch, _: Tensor
-) -> tuple[Tensor, Numbers]:
-    """Weighted by the ratio of tokens its gradient is the divergence's own (DeepSeek-V3.2,
+@dataclass(frozen=True)
+class CompletionAdvantages:
+    """One advantage per completion, A = (R - beta KL - baseline) / std, on all its tokens."""
+
+    settings: PolicyGradientSettings
+    running: Tensor | None
+    """[2] float64, the mean reward of past steps and the number of steps; changed in place."""
+
+    def __call__(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples with advantages."""
+        totals = [
+            replace(sample, reward=sample.reward - float(kl_cost(sample, self.settings).sum()))
+            for sample in samples
+        ]
+        s, past = self.settings, self._update_running([sample.reward for sample in totals])
+        return per_completion(
+            lambda rewards, groups: completion_advantages(
+                rewards, groups, s.baseline, s.scale, s.min_std, past
+            )
+        )(totals)
+
+    def _update_running(self, rewards: Sequence[float]) -> float:
+        """The mean reward of past steps (in the first, of this step); then add this step's."""
+        if self.running is None or not rewards:
+            return 0.0
+        mean, decay = fmean(rewards), self.settings.running_decay
+        past = float(self.running[0]) if self.running[1] else mean
+        self.running[0], self.running[1] = decay * past + (1 - decay) * mean, self.running[1] + 1
+        return past
+
+
+def per_completion(advantages: Callable[[Tensor, Tensor], Tensor]) -> ComputeAdvantages:
+    """Give each completion one advantage on all its tokens. Parts of one rollout are one
+    completion.
+
+    `advantages` maps rewards [N] float32 and group ids [N] int64 to advantages [N].
+    """
+
+    def compute(samples: Sequence[Sample]) -> list[Sample]:
+        if not samples:
+            return []
+        rollouts = rollouts_of(samples)
+        firsts: dict[int, Sample] = {}
+        for rollout, sample in zip(rollouts, samples, strict=True):
+            firsts.setdefault(rollout, sample)
+        names = dict.fromkeys(sample.group for sample in samples)
+        ids = {group: number for number, group in enumerate(names)}
+        rewards = torch.tensor([sample.reward for sample in firsts.values()], dtype=torch.float32)
+        groups = torch.tensor([ids[sample.group] for sample in firsts.values()], dtype=torch.int64)
+        values: list[float] = advantages(rewards, groups).tolist()
+        return [
+            replace(
+                sample,
+                advantages=tuple(values[rollout] if trained else 0.0 for trained in sample.mask),
+            )
+            for sample, rollout in zip(samples, rollouts, strict=True)
+        ]
+
+    return compute
+
+
+@dataclass(frozen=True)
+class KLPenalty:
+    """beta KL(p || reference) as a term of the loss.
+
+    Weighted by the ratio of tokens, its gradient is that of the KL itself (DeepSeek-V3.2,
     arXiv:2512.02556).
     """
-    assert batch.reference_logprobs is not None
-    divergence = ESTIMATORS[settings.kl_estimator](output.logprobs, batch.reference_logprobs)
-    weight = (
-        ratio(output.logprobs, _old(output, batch), batch.mask)
-        if settings.kl_importance_sampling
-        else 1.0
-    )
-    return settings.kl * weight * divergence, {"kl": divergence.detach()}
+
+    settings: PolicyGradientSettings
+
+    def __call__(self, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbers]:
+        """The term [B, T], and the KL to log."""
+        s, old = self.settings, old_logprobs(output, batch)
+        assert batch.reference_logprobs is not None
+        kl = KL_ESTIMATORS[s.kl_estimator](output.logprobs, batch.reference_logprobs)
+        weight = ratio(output.logprobs, old, batch.mask) if s.kl_importance_sampling else 1.0
+        return s.kl * weight * kl, {"kl": kl.detach()}
 
 
-def _entropy(bonus: float, output: ModelOutput, batch: Batch, _: Tensor) -> tuple[Tensor, Numbers]:
-    return -bonus * output.entropy, {}
+@dataclass(frozen=True)
+class EntropyBonus:
+    """-c H: the entropy of the policy, in nats, subtracted from the loss."""
+
+    coefficient: float
+
+    def __call__(self, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbers]:
+        """The term [B, T]."""
+        return -self.coefficient * output.entropy, {}

@@ -1,22 +1,24 @@
-"""PPO in both forms: a critic's values as baseline of every token, or the batch's mean and no
-critic.
-"""
+"""PPO in two forms: with a critic and GAE, or with the batch's mean as baseline and no critic."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
-from assay.algorithms.advantage_estimation import per_token
 from assay.algorithms.base import Algorithm, Numbers, algorithm
 from assay.algorithms.options import refuse, with_defaults
-from assay.algorithms.policy_gradient import build, clipping
+from assay.algorithms.policy_gradient import ClippedSurrogate, build
+from assay.algorithms.reward_shaping import kl_cost
 from assay.errors import SettingsError
-from assay.maths.losses import clipped_value
+from assay.maths.advantages import gae, whiten
+from assay.maths.losses import clipped_value_loss
 from assay.policy.forward import ModelOutput
-from assay.types import Batch
+from assay.types import Batch, Sample
 
 COMMON = with_defaults(
     "The clip of the paper.", baseline="batch", scale="batch", clip_high=0.2, epochs=4
@@ -24,47 +26,90 @@ COMMON = with_defaults(
 
 
 class Settings(COMMON):  # type: ignore[misc, valid-type]  # a class made at run time
-    """The clip of the paper; discount and decay of the field's practice with one reward at the
-    end.
-    """
+    """The clip of the paper; gamma and lambda as usual with one reward at the end."""
 
     critic: bool = True
-    """Whether a value head on the policy is the baseline; without it, `baseline` is."""
+    """Use a value head on the policy (a critic) as the baseline; without it, `baseline` is used."""
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount per token, with a critic."""
     gae_lambda: float = Field(1.0, ge=0, le=1)
-    """Lambda of generalised advantage estimation: 1 trusts the reward alone, less trusts the critic
-    more."""
+    """Lambda of generalised advantage estimation (GAE): 1 uses rewards alone, less relies more on
+    the critic."""
     value_loss: NonNegativeFloat = 0.5
     """Weight of the critic's squared error in the loss."""
     value_clip: PositiveFloat = 0.2
-    """How far a value may move from what it was before the batch's first step, before it stops
-    learning."""
+    """How far a value may move from its value before the batch's first step, until it gets no
+    gradient."""
 
 
 @algorithm(Settings)
 def ppo(settings: Settings) -> Algorithm:
-    """Proximal policy optimisation (arXiv:1707.06347), with a critic and GAE (1506.02438) or
-    without.
+    """Proximal policy optimisation (arXiv:1707.06347), with a critic and GAE or without.
+
+    GAE: arXiv:1506.02438.
     """
     if not settings.critic:
         refuse(settings, "there is no critic", "gamma", "gae_lambda", "value_loss", "value_clip")
-        return build(settings, clipping(settings))
+        return build(settings, ClippedSurrogate(settings))
     refuse(settings, "the critic is the baseline", "baseline", "running_decay")
     if settings.scale == "group":
         raise SettingsError(
-            "algorithm.scale: with a critic, advantages are of tokens; take 'batch' or 'none'"
+            "algorithm.scale: with a critic, advantages are per token; use 'batch' or 'none'"
         )
+    estimator, value_term = TokenAdvantages(settings), ValueTerm(settings)
+    return build(settings, ClippedSurrogate(settings), estimator, value_term)
 
-    def value_term(output: ModelOutput, batch: Batch, ratios: Tensor) -> tuple[Tensor, Numbers]:
+
+@dataclass(frozen=True)
+class TokenAdvantages:
+    """One advantage per token by GAE from the critic's values, whitened over the step unless
+    `scale` is "none". The reward is paid at the last token.
+    """
+
+    settings: Any
+
+    def __call__(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples with advantages, and the returns A + V that the critic learns."""
+        if not samples:
+            return []
+        s = self.settings
+        masks = [torch.tensor(sample.mask) for sample in samples]
+        values = [torch.tensor(one.values)[mask] for one, mask in zip(samples, masks, strict=True)]
+        raw = []
+        for sample, mask, value in zip(samples, masks, values, strict=True):
+            rewards = -kl_cost(sample, s)[mask]
+            rewards[-1] += sample.reward
+            raw.append(gae(rewards, value, s.gamma, s.gae_lambda))
+        advantages: Sequence[Tensor] = raw
+        if s.scale != "none":
+            whitened = whiten(torch.cat(raw), s.min_std)
+            advantages = torch.split(whitened, [len(one) for one in raw])
+        return [
+            replace(one, advantages=_unmask(mask, own), returns=_unmask(mask, estimate + value))
+            for one, mask, own, estimate, value in zip(
+                samples, masks, advantages, raw, values, strict=True
+            )
+        ]
+
+
+@dataclass(frozen=True)
+class ValueTerm:
+    """The critic's clipped squared error as a term of the loss."""
+
+    settings: Any
+
+    def __call__(self, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbers]:
+        """The term [B, T], with value and error to log."""
         assert output.values is not None
         assert batch.values is not None
         assert batch.returns is not None
-        error = clipped_value(output.values, batch.values, batch.returns, settings.value_clip)
-        return settings.value_loss * error, {
-            "value_error": error.detach(),
-            "value": output.values.detach(),
-        }
+        error = clipped_value_loss(
+            output.values, batch.values, batch.returns, self.settings.value_clip
+        )
+        numbers = {"value_error": error.detach(), "value": output.values.detach()}
+        return self.settings.value_loss * error, numbers
 
-    estimate = partial(per_token, settings, settings.gamma, settings.gae_lambda)
-    return build(settings, clipping(settings), estimate, value_term)
+
+def _unmask(mask: Tensor, values: Tensor) -> tuple[float, ...]:
+    """[T] the values at the places of the mask, 0 elsewhere."""
+    return tuple(torch.zeros(len(mask)).masked_scatter(mask, values).tolist())

@@ -1,4 +1,4 @@
-"""REINFORCE: the score function weighted by the reward, less a baseline."""
+"""REINFORCE: -A log p(y_t), with A the reward minus a baseline."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from assay.algorithms.base import Algorithm, Numbers, algorithm
 from assay.algorithms.options import PolicyGradientSettings, refuse, with_defaults
 from assay.algorithms.policy_gradient import build
 from assay.errors import SettingsError
-from assay.maths.losses import policy_gradient
+from assay.maths.losses import reinforce_loss
+
+Settings = with_defaults("No ratio and no clip: one gradient step per batch.", baseline="batch")
 
 
-@algorithm(
-    with_defaults(
-        "No ratio and no clip: made for one gradient step on each batch.", baseline="batch"
-    )
-)
+@algorithm(Settings)
 def reinforce(settings: PolicyGradientSettings) -> Algorithm:
     """REINFORCE (Williams 1992) with the batch's mean as baseline."""
     refuse(settings, "reinforce has no ratio", "clip_low", "clip_high", "dual_clip", "ratio")
     if settings.epochs * settings.minibatches > 1:
         raise SettingsError(
-            "reinforce has no ratio to a policy of before: algorithm.epochs and minibatches must"
-            " be 1"
+            "reinforce has no ratio to an older policy: set algorithm.epochs and"
+            " algorithm.minibatches to 1"
         )
 
     def surrogate(ratios: Tensor, logprobs: Tensor, advantages: Tensor) -> tuple[Tensor, Numbers]:
-        return policy_gradient(logprobs, advantages), {}
+        return reinforce_loss(logprobs, advantages), {}
 
     return build(settings, surrogate)

@@ -1,24 +1,25 @@
-"""RLOO: each completion is compared with the mean of its group's others, and is one action as a
-whole.
+"""RLOO: a completion is compared with the other completions of its group, and is one action.
+
+A_i = R_i - mean of the others' R,   r = p(y) / p_old(y) of the whole completion y
 """
 
 from __future__ import annotations
 
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
-from assay.algorithms.policy_gradient import build, clipping
+from assay.algorithms.policy_gradient import ClippedSurrogate, build
 
 Settings = with_defaults(
-    "The paper's; the ratio, of whole completions, matters only with several gradient steps on a"
-    " batch.",
+    "The paper's. The ratio matters only with several gradient steps on a batch.",
     baseline="leave_one_out",
     ratio="product",
     clip_high=0.2,
     loss_mean="completions",
+    importance_sampling="sequence_truncate",
 )
 
 
 @algorithm(Settings)
 def rloo(settings: PolicyGradientSettings) -> Algorithm:
     """REINFORCE leave-one-out (arXiv:2402.14740)."""
-    return build(settings, clipping(settings))
+    return build(settings, ClippedSurrogate(settings))

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning: the likelihood of demonstrations, prompts masked."""
+"""SFT: supervised fine-tuning, -log p of demonstrated tokens; prompts are masked."""
 
 from __future__ import annotations
 

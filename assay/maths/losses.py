@@ -1,9 +1,59 @@
-"""Losses per token, [B, T] in and [B, T] out; one function of the learner reduces them."""
+"""Importance ratios and losses per token, [B, T] in and [B, T] out; the learner reduces them."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
+
+RatioLevel = Literal["token", "mean", "product"]
+ImportanceSampling = Literal[
+    "none", "token_truncate", "token_mask", "sequence_truncate", "sequence_mask"
+]
+MAX_LOG_RATIO = 20.0
+"""Log-ratios are clamped here: e^20 is outside every clip range, e^89 overflows float32."""
+
+
+def ratio(
+    logprobs: Tensor, old_logprobs: Tensor, mask: Tensor, level: RatioLevel = "token"
+) -> Tensor:
+    """The importance ratio r = p / p_old. All [B, T] -> [B, T].
+
+    `token`: of each token; 1 outside the mask. `mean`: the geometric mean over the completion
+    (GSPO, arXiv:2507.18071 eq. 7). `product`: the product over the completion (RLOO). The last two
+    give every token of a row the same ratio.
+    """
+    difference = (logprobs - old_logprobs).masked_fill(~mask, 0.0)
+    if level != "token":
+        count = mask.sum(-1, keepdim=True).clamp(min=1) if level == "mean" else 1
+        difference = (difference.sum(-1, keepdim=True) / count).expand_as(difference)
+    return difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+
+
+def importance_weights(
+    logprobs: Tensor,
+    engine_logprobs: Tensor,
+    mask: Tensor,
+    mode: ImportanceSampling,
+    low: float,
+    high: float,
+) -> Tensor:
+    """Importance sampling weights w = p_learner / p_engine, without gradient. [B, T] -> [B, T].
+
+    The engine that sampled a token may differ from the learner: other kernels, or older weights.
+    `token_*` takes the ratio of each token, `sequence_*` the product over the completion.
+    `*_truncate` clamps it to [low, high] (truncated importance sampling, TIS: Yao et al. 2025,
+    fengyao.notion.site/off-policy-rl; V-trace, arXiv:1802.01561). `*_mask` sets it to 0 outside
+    that range (IcePop, arXiv:2510.18855).
+    """
+    if mode == "none":
+        return torch.ones_like(logprobs)
+    level: RatioLevel = "token" if mode.startswith("token") else "product"
+    weight = ratio(logprobs.detach(), engine_logprobs, mask, level)
+    if mode.endswith("truncate"):
+        return weight.clamp(low, high)
+    return weight.masked_fill((weight < low) | (weight > high), 0.0)
 
 
 def cross_entropy(logprobs: Tensor) -> Tensor:
@@ -11,25 +61,24 @@ def cross_entropy(logprobs: Tensor) -> Tensor:
     return -logprobs
 
 
-def policy_gradient(logprobs: Tensor, advantages: Tensor) -> Tensor:
-    """REINFORCE, -A log p (Williams 1992, doi:10.1007/BF00992696). Both [B, T] -> [B, T]."""
+def reinforce_loss(logprobs: Tensor, advantages: Tensor) -> Tensor:
+    """-A log p (REINFORCE, Williams 1992, doi:10.1007/BF00992696). Both [B, T] -> [B, T]."""
     return -advantages * logprobs
 
 
 def clipped_surrogate(
     ratio: Tensor, advantages: Tensor, low: float, high: float, dual: float | None = None
 ) -> Tensor:
-    """-min(r A, clip(r, 1 - low, 1 + high) A) (PPO, arXiv:1707.06347 eq. 7; two bounds: DAPO,
-    arXiv:2503.14476 eq. 10).
+    """-min(r A, clip(r, 1 - low, 1 + high) A). All [B, T] -> [B, T].
 
-    With `dual` c > 1 + high, at most -c A where A < 0 (dual clip, arXiv:1912.09729 eq. 5). All [B,
-    T] -> [B, T].
+    PPO, arXiv:1707.06347 eq. 7; two bounds (clip-higher): DAPO, arXiv:2503.14476 eq. 10. With
+    `dual` c > 1 + high, at most -c A where A < 0 (dual clip, arXiv:1912.09729 eq. 5).
     """
     bounded = ratio if dual is None else ratio.clamp(max=dual)
     return -torch.minimum(bounded * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
 
 
-def clipped(
+def is_clipped(
     ratio: Tensor, advantages: Tensor, low: float, high: float, dual: float | None = None
 ) -> Tensor:
     """1 where the clip of `clipped_surrogate` stops the gradient, else 0. All [B, T] -> [B, T]."""
@@ -39,27 +88,29 @@ def clipped(
     return stopped.float()
 
 
-def truncated_policy_gradient(
+def cispo_loss(
     ratio: Tensor, logprobs: Tensor, advantages: Tensor, low: float, high: float
 ) -> Tensor:
-    """-sg(clip(r, 1 - low, 1 + high)) A log p: no token loses its gradient (CISPO, arXiv:2506.13585
-    eq. 4). [B, T].
+    """-sg(clip(r, 1 - low, 1 + high)) A log p. All [B, T] -> [B, T].
+
+    The clipped ratio is a weight without gradient (sg), so every token keeps its gradient (CISPO,
+    arXiv:2506.13585 eq. 4).
     """
     return -ratio.detach().clamp(1 - low, 1 + high) * advantages * logprobs
 
 
-def preference(margins: Tensor, beta: float) -> Tensor:
-    """-log sigmoid(beta m), m = log p/q of the chosen less that of the rejected (DPO,
-    arXiv:2305.18290 eq. 7).
+def dpo_loss(margins: Tensor, beta: float) -> Tensor:
+    """-log sigmoid(beta m) (DPO, arXiv:2305.18290 eq. 7). Any shape in and out.
 
-    Any shape in and out.
+    m is log p/q of the chosen completion minus log p/q of the rejected one; q is the reference.
     """
     return -torch.nn.functional.logsigmoid(beta * margins)
 
 
-def clipped_value(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:
-    """max((v - R)^2, (v_old + clip(v - v_old, -c, c) - R)^2) / 2 (PPO's code, arXiv:2005.12729
-    section 3). [B, T].
+def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:
+    """max((v - R)^2, (v_old + clip(v - v_old, -c, c) - R)^2) / 2. All [B, T] -> [B, T].
+
+    As in PPO's own code (arXiv:2005.12729 section 3).
     """
     near = old_values + (values - old_values).clamp(-clip, clip)
     return torch.maximum((values - returns).square(), (near - returns).square()) / 2

@@ -1,29 +1,33 @@
-"""The reduction under a mask. Masked values are filled, never multiplied: 0 x inf is nan."""
+"""Reductions under a mask. Masked values are filled, never multiplied: 0 x inf is nan."""
 
 from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-Mean = Literal["tokens", "completions", "constant"]
+LossMean = Literal["tokens", "completions", "constant"]
 
 
 def masked_sum(values: Tensor, mask: Tensor) -> Tensor:
-    """Sum of `values` [...] where `mask` [...] (bool) is true; a scalar. What is masked may be nan
+    """Sum of `values` [...] where `mask` [...] (bool) is true; a scalar. Masked values may be nan
     or inf.
     """
     return values.masked_fill(~mask, 0.0).sum()
 
 
-def token_weights(lengths: Tensor, limits: Tensor, mean: Mean) -> Tensor:
-    """What one token of each of N samples counts in a loss: `masked_sum` of loss times weight is
-    the mean.
+def masked_max(values: Tensor, mask: Tensor) -> Tensor:
+    """Largest of `values` [...] where `mask` [...] (bool) is true; a scalar, -inf if none is."""
+    return values.masked_fill(~mask, -torch.inf).max()
 
-    `tokens`: over all tokens alike (DAPO, arXiv:2503.14476). `completions`: over a sample's own
-    tokens, then over samples (GRPO, arXiv:2402.03300). `constant`: over as many tokens as there
-    could have been (Dr. GRPO, arXiv:2503.20783). `lengths` and `limits` [N] float, tokens there are
-    and could have been -> [N].
+
+def token_weights(lengths: Tensor, mean: LossMean, constant: float) -> Tensor:
+    """Weight of one token of each completion, so that the weighted sum of losses is their mean.
+
+    `tokens`: 1 / all tokens of the step (DAPO, arXiv:2503.14476). `completions`: 1 / (N x the
+    completion's own tokens) (GRPO, arXiv:2402.03300). `constant`: 1 / (N x `constant`), which does
+    not depend on any length (Dr. GRPO, arXiv:2503.20783). `lengths` [N] float, in tokens -> [N].
     """
     match mean:
         case "tokens":
@@ -31,5 +35,5 @@ def token_weights(lengths: Tensor, limits: Tensor, mean: Mean) -> Tensor:
         case "completions":
             counts = len(lengths) * lengths.clamp(min=1)
         case "constant":
-            counts = len(lengths) * limits.maximum(lengths).clamp(min=1)
+            counts = torch.full_like(lengths, len(lengths) * constant)
     return 1 / counts

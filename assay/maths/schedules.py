@@ -8,12 +8,11 @@ from typing import Literal
 Schedule = Literal["constant", "linear", "cosine"]
 
 
-def factor(step: int, steps: int, warmup: int, schedule: Schedule) -> float:
-    """The factor in [0, 1] at `step` (from 0) of `steps`: a linear rise over `warmup` steps, then
-    the schedule's fall.
+def schedule_factor(step: int, steps: int, warmup: int, schedule: Schedule) -> float:
+    """The factor in [0, 1] at `step` (from 0) of `steps`: linear warm-up, then the schedule.
 
-    The first step of a warm-up of w is 1 / w, never 0; a linear or cosine fall would reach 0 at
-    step `steps`.
+    The first step of a warm-up of w steps is 1 / w, never 0. A linear or cosine schedule would
+    reach 0 at step `steps`.
     """
     if step < warmup:
         return (step + 1) / warmup

@@ -21,10 +21,8 @@ def to_samples(
     most of its own score and those of later turns, discounted by `turn_discount` a turn (after
     arXiv:2507.11948, whose sum would pay for being wrong first), and compared with the same turn of
     others: who comes to a second has failed, which beside first turns would look bad whatever it
-    says. `limit` is where completions were cut off: a joined sample has that of the longest
-    rollout's turns.
+    says. `limit` is the token limit of one completion; a joined sample has that of all its turns.
     """
-    most = limit * max((len(rollout.turns) for group in groups for rollout in group), default=1)
     found = []
     for place, group in enumerate(groups):
         for index, rollout in enumerate(group):
@@ -39,6 +37,7 @@ def to_samples(
                 ]
             else:
                 parts = _joined(rollout.turns)
+                most = limit * len(rollout.turns)
                 whose = index if len(parts) > 1 else None
                 found += [
                     _sample(part, rollout.score.total, rollout.passed, name, most, whose)

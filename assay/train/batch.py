@@ -1,4 +1,4 @@
-"""Samples to padded tensors, cut into micro-batches under a budget of tokens."""
+"""Cuts samples into micro-batches under a token budget, and pads them into tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from assay.algorithms.base import rollouts_of
-from assay.maths.masked import Mean, token_weights
+from assay.maths.masked import LossMean, token_weights
 from assay.types import Batch, Sample
 
 NUMBERS = ("logprobs", "advantages", "old_logprobs", "reference_logprobs", "values", "returns")
@@ -20,12 +20,11 @@ NUMBERS = ("logprobs", "advantages", "old_logprobs", "reference_logprobs", "valu
 def micro_batches(
     samples: Sequence[Sample], budget: int, *, packed: bool, whole_groups: bool = False
 ) -> list[list[Sample]]:
-    """Samples cut into pieces of at most `budget` tokens (or one sample; with `whole_groups`, one
-    group).
+    """Cut samples into micro-batches of at most `budget` tokens, or a single sample (group).
 
     Packed sequences lie end to end and share their prompts, so samples of one prompt stay together
-    as far as they fit. Others are padded to the longest of their piece, so they are sorted by
-    length.
+    where they fit. Others are padded to the longest of their micro-batch, so they are sorted by
+    length. With `whole_groups`, groups are never cut.
     """
     if packed:
         return _filled(by_group(samples) if whole_groups else _by_prompt(samples, budget), budget)
@@ -40,7 +39,7 @@ def micro_batches(
 
 
 def _by_prompt(samples: Sequence[Sample], budget: int) -> list[list[Sample]]:
-    """Samples of one prompt together, cut where they take more than `budget` tokens."""
+    """Samples grouped by prompt, and cut where they exceed `budget` tokens."""
     units: dict[tuple[int, ...], list[list[Sample]]] = {}
     for sample in samples:
         unit = units.setdefault(_prompt(sample), [[]])
@@ -51,7 +50,7 @@ def _by_prompt(samples: Sequence[Sample], budget: int) -> list[list[Sample]]:
 
 
 def _filled(units: Sequence[list[Sample]], budget: int) -> list[list[Sample]]:
-    """Units put together, the largest first, each in the first piece that has room for it."""
+    """Pack units first-fit, the largest first."""
     sizes: list[int] = []
     pieces: list[list[Sample]] = []
     for size, unit in sorted(
@@ -69,7 +68,7 @@ def _filled(units: Sequence[list[Sample]], budget: int) -> list[list[Sample]]:
 
 
 def _packed(unit: Sequence[Sample]) -> int:
-    """Tokens of samples that lie end to end, each prompt once."""
+    """Tokens of samples laid end to end, each prompt counted once."""
     prompts = [_prompt(sample) for sample in unit]
     return (
         sum(len(sample.tokens) for sample in unit)
@@ -90,16 +89,17 @@ def by_group(samples: Sequence[Sample]) -> list[list[Sample]]:
     return list(groups.values())
 
 
-def with_weights(samples: Sequence[Sample], mean: Mean) -> list[Sample]:
-    """The samples with what a token of each counts in the loss over all of them; parts of a rollout
-    are one.
+def with_weights(samples: Sequence[Sample], mean: LossMean, constant: float) -> list[Sample]:
+    """The samples with the weight of each of their tokens in the loss over all of them.
+
+    Parts of one rollout count as one completion. `constant` is the length that `mean = "constant"`
+    divides by, in tokens.
     """
-    whose = torch.tensor(rollouts_of(samples), dtype=torch.int64)
+    rollouts = torch.tensor(rollouts_of(samples), dtype=torch.int64)
     sizes = torch.tensor([float(sum(sample.mask)) for sample in samples])
-    most = torch.tensor([float(sample.limit) for sample in samples])
-    blank = torch.zeros(int(whose.max()) + 1 if len(samples) else 0)
-    lengths, limits = blank.scatter_add(0, whose, sizes), blank.scatter(0, whose, most)
-    weights: list[float] = token_weights(lengths, limits, mean)[whose].tolist()
+    lengths = torch.zeros(int(rollouts.max()) + 1 if len(samples) else 0)
+    lengths = lengths.scatter_add(0, rollouts, sizes)
+    weights: list[float] = token_weights(lengths, mean, constant)[rollouts].tolist()
     return [replace(sample, weight=weight) for sample, weight in zip(samples, weights, strict=True)]
 
 
@@ -119,13 +119,13 @@ def to_batch(samples: Sequence[Sample], pad_token: int, device: torch.device) ->
         tokens[row, :length] = torch.tensor(sample.tokens)
         attention[row, :length] = True
         mask[row, :length] = torch.tensor(sample.mask)
-    logprobs, advantages, *asked = (
+    logprobs, advantages, *optional = (
         _padded([getattr(s, name) for s in samples], shape) for name in NUMBERS
     )
     logprobs, advantages = (
-        torch.zeros(shape) if found is None else found for found in (logprobs, advantages)
+        torch.zeros(shape) if rows is None else rows for rows in (logprobs, advantages)
     )
-    parts = (tokens, attention, mask, logprobs, advantages, weights, groups, *asked)
+    parts = (tokens, attention, mask, logprobs, advantages, weights, groups, *optional)
     return Batch(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
 
 
@@ -133,10 +133,10 @@ def _padded(rows: Sequence[tuple[float, ...]], shape: tuple[int, int]) -> Tensor
     """[B, T] with zeros on the right; None where no row has any number."""
     if not any(rows):
         return None
-    found = torch.zeros(shape)
+    padded = torch.zeros(shape)
     for row, numbers in enumerate(rows):
-        found[row, : len(numbers)] = torch.tensor(numbers)
-    return found
+        padded[row, : len(numbers)] = torch.tensor(numbers)
+    return padded
 
 
 def _longest(samples: Sequence[Sample]) -> int:

@@ -1,5 +1,5 @@
-"""Learns from samples: credit, minibatches, micro-batches, loss, optimizer. The same for every
-algorithm.
+"""Learns from samples: advantages, minibatches, micro-batches, loss, optimizer. It is the same for
+every algorithm.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
@@ -20,7 +19,7 @@ from torch import Tensor
 from assay.algorithms import Algorithm
 from assay.config.sections import RunSettings
 from assay.errors import TrainingError
-from assay.maths.masked import masked_sum
+from assay.maths.masked import masked_max, masked_sum
 from assay.maths.seeds import derive
 from assay.policy.critic import make_critic
 from assay.policy.forward import ModelOutput, forward, layout_of
@@ -32,8 +31,9 @@ from assay.types import Batch, Metrics, Sample
 
 
 class Learner:
-    """The policy with its optimizer. `steps` is the length of the stage, `temperature` that of what
-    it learns from.
+    """The policy with its optimizer.
+
+    `steps` is the length of the stage. `temperature` is the one that samples were generated with.
     """
 
     def __init__(
@@ -49,66 +49,58 @@ class Learner:
         self.policy = policy
         self.temperature = temperature
         seed = derive(settings.seed, settings.stage, "critic")
-        self.critic = make_critic(policy, seed) if algorithm.critic else None
+        self.critic = make_critic(policy, seed) if algorithm.needs_critic else None
         self.optimizer = Optimizer(policy.trainable, settings.optimizer, steps, critic=self.critic)
-        self.reference = Reference(policy) if algorithm.reference else None
+        self.reference = Reference(policy) if algorithm.needs_reference else None
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """What it has learned beside the policy and the optimizer's moments, to be restored in
-        place.
-        """
-        baseline = (
-            {}
-            if self.algorithm.running_baseline is None
-            else {"running_baseline": self.algorithm.running_baseline}
-        )
-        return baseline | (
-            {} if self.critic is None else dict(self.critic.named_parameters(prefix="critic"))
-        )
+        """Tensors that a checkpoint holds beside policy and optimizer; restored in place."""
+        running = self.algorithm.running_baseline
+        critic = {} if self.critic is None else self.critic.named_parameters(prefix="critic")
+        return dict(critic) | ({} if running is None else {"running_baseline": running})
 
     def step(self, samples: Sequence[Sample], step: int) -> Metrics:
-        """Learn from all samples of one step. Losses are means over the whole step (or minibatch),
-        as `mean` says.
+        """Learn from all samples of one step. Losses are averaged over the step, or minibatch.
 
-        Raises TrainingError when the loss or the gradient is not finite, with the weights of before
-        that gradient step, or when the device's memory runs out.
+        Raises TrainingError if the loss or the gradient is not finite; the weights are then those
+        before that gradient step. Raises it too if the device runs out of memory.
         """
         start = time.perf_counter()
         torch.manual_seed(derive(self.settings.seed, self.settings.stage, "learn", step))
         try:
-            advantaged = self.algorithm.compute_advantages(
-                self._look(samples) if self.algorithm.needs_logprobs_first else samples
+            first = self.algorithm.needs_logprobs_first
+            estimated = self.algorithm.compute_advantages(
+                self._add_logprobs(samples) if first else samples
             )
-            useful = self._useful(advantaged, step)
-            numbers = self._learn(useful, step)
+            parts = self._minibatches(estimated, step)
+            numbers = self._learn(parts, step)
         except torch.OutOfMemoryError as error:
             raise TrainingError(
-                f"step {step + 1}: memory ran out; lower learner.micro_batch_tokens"
+                f"step {step + 1}: out of memory; lower learner.micro_batch_tokens"
             ) from error
         return {
             "loss": numbers.pop("loss"),
             **{f"learn/{name}": value for name, value in numbers.items()},
             "learn/lr": self.optimizer.lr_at(step),
-            "learn/tokens": float(sum(sum(sample.mask) for sample in advantaged)),
-            "learn/skipped": 1.0 - sum(map(len, useful)) / len(advantaged) if advantaged else 0.0,
+            "learn/advantage_std": _advantage_std(estimated),
+            "learn/tokens": float(sum(sum(sample.mask) for sample in estimated)),
+            "learn/skipped": 1.0 - sum(map(len, parts)) / len(estimated) if estimated else 0.0,
             "time/learn": time.perf_counter() - start,
         }
 
-    def _useful(self, samples: Sequence[Sample], step: int) -> list[list[Sample]]:
-        """Per minibatch the samples that can change the weights, each with its weight among all of
-        them.
-        """
+    def _minibatches(self, samples: Sequence[Sample], step: int) -> list[list[Sample]]:
+        """The samples with a gradient, per minibatch, with their weights among all its samples."""
         groups, algorithm = by_group(samples), self.algorithm
         if algorithm.minibatches > 1:
-            random.Random(
-                derive(self.settings.seed, self.settings.stage, "minibatches", step)
-            ).shuffle(groups)
+            seed = derive(self.settings.seed, self.settings.stage, "minibatches", step)
+            random.Random(seed).shuffle(groups)
         parts = [
             list(chain.from_iterable(groups[n :: algorithm.minibatches]))
             for n in range(algorithm.minibatches)
         ]
-        weighted = [with_weights(part, algorithm.mean) for part in parts]
+        constant = self.settings.rollout.max_tokens
+        weighted = [with_weights(part, algorithm.loss_mean, constant) for part in parts]
         return [
             [s for s in part if any(s.mask) and not algorithm.has_no_gradient(s)]
             for part in weighted
@@ -116,50 +108,52 @@ class Learner:
 
     def _learn(self, parts: Sequence[Sequence[Sample]], step: int) -> Metrics:
         if not self.algorithm.needs_logprobs_first:
-            parts = [self._look(part) for part in parts]
-        numbers: list[Metrics] = []
+            parts = [self._add_logprobs(part) for part in parts]
+        steps: list[Metrics] = []
         for _ in range(self.algorithm.epochs):
-            numbers = [self._gradient_step(part, step) for part in parts if part]
-        names = dict.fromkeys(name for found in numbers for name in found)
-        return {"loss": 0.0} | {name: fmean(found[name] for found in numbers) for name in names}
+            steps = [self._gradient_step(part, step) for part in parts if part]
+        names = dict.fromkeys(name for numbers in steps for name in numbers)
+        return {"loss": 0.0} | {
+            name: (max if name.endswith("_max") else fmean)(numbers[name] for numbers in steps)
+            for name in names
+        }
 
-    def _look(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The samples with what policy, critic and reference say of them before the first gradient
-        step, as needed.
+    def _add_logprobs(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples with old log-probabilities and values, and those of the reference, if needed.
+
+        All are from before the first gradient step.
         """
         self.policy.model.eval()
-        found = list(samples)
+        updated = list(samples)
         if self.critic is not None or self.algorithm.epochs * self.algorithm.minibatches > 1:
-            found = self._noted(found, "old_logprobs", "values")
+            updated = self._evaluated(updated, "old_logprobs", "values")
         if self.reference is not None:
             with self.reference.in_place():
-                found = self._noted(found, "reference_logprobs")
-        return found
+                updated = self._evaluated(updated, "reference_logprobs")
+        return updated
 
     @torch.no_grad()
-    def _noted(self, samples: Sequence[Sample], *names: str) -> list[Sample]:
-        """The samples with log-probabilities, and values where there is a critic, under `names`; in
-        the same order.
+    def _evaluated(self, samples: Sequence[Sample], *names: str) -> list[Sample]:
+        """The samples, in order, with log-probabilities (and a critic's values) as fields
+        `names`.
         """
-        found: dict[int, Sample] = {}
-        for piece in self._pieces(samples):
+        updated: dict[int, Sample] = {}
+        for piece in self._micro_batches(samples):
             output = self._forward(self._batch(piece))
-            numbers = [
-                part.tolist() for part in (output.logprobs, output.values) if part is not None
-            ]
+            numbers = [one.tolist() for one in (output.logprobs, output.values) if one is not None]
             for row, sample in enumerate(piece):
-                rows: dict[str, Any] = {
-                    name: tuple(part[row][: len(sample.tokens)])
-                    for name, part in zip(names, numbers, strict=False)
+                fields: dict[str, Any] = {
+                    name: tuple(rows[row][: len(sample.tokens)])
+                    for name, rows in zip(names, numbers, strict=False)
                 }
-                found[id(sample)] = replace(sample, **rows)
-        return [found[id(sample)] for sample in samples]
+                updated[id(sample)] = replace(sample, **fields)
+        return [updated[id(sample)] for sample in samples]
 
     def _gradient_step(self, samples: Sequence[Sample], step: int) -> Metrics:
         self.policy.model.train(self.algorithm.dropout)
-        sums: dict[str, float] = defaultdict(float)
+        totals: Metrics = {"loss": 0.0}
         batches: list[Batch] = []
-        for piece in self._pieces(samples):
+        for piece in self._micro_batches(samples):
             batch = self._batch(piece)
             batches.append(batch)
             output = self._forward(batch)
@@ -167,16 +161,22 @@ class Learner:
             loss = masked_sum(losses * batch.weights, batch.mask)
             _require_finite("loss", loss.item(), step, [batch])
             loss.backward()  # type: ignore[no-untyped-call]
-            sums["loss"] += loss.item()
+            totals["loss"] += loss.item()
             for name, value in {**numbers, "entropy": output.entropy.detach()}.items():
-                sums[name] += float(masked_sum(value, batch.mask))
+                if name.endswith("_max"):
+                    largest = float(masked_max(value, batch.mask))
+                    totals[name] = max(totals.get(name, -math.inf), largest)
+                else:
+                    totals[name] = totals.get(name, 0.0) + float(masked_sum(value, batch.mask))
         norm = self.optimizer.step(step)
         _require_finite("gradient's norm", norm, step, batches)
-        learned = sum(int(batch.mask.sum()) for batch in batches)
-        means = {name: value / learned for name, value in sums.items() if name != "loss"}
-        return {"loss": sums["loss"], **means, "grad_norm": norm}
+        tokens = sum(int(batch.mask.sum()) for batch in batches)
+        return {
+            name: value if name == "loss" or name.endswith("_max") else value / tokens
+            for name, value in totals.items()
+        } | {"grad_norm": norm}
 
-    def _pieces(self, samples: Sequence[Sample]) -> list[list[Sample]]:
+    def _micro_batches(self, samples: Sequence[Sample]) -> list[list[Sample]]:
         packed = layout_of(self.policy.model) == "packed"
         budget = self.settings.learner.micro_batch_tokens
         return micro_batches(
@@ -191,6 +191,19 @@ class Learner:
             self.policy.model, batch, self.temperature,
             critic=self.critic, entropy_gradient=self.algorithm.entropy_gradient,
         )  # fmt: skip
+
+
+def _advantage_std(samples: Sequence[Sample]) -> float:
+    """The population standard deviation of advantages over trained tokens; 0 where there are
+    none.
+    """
+    values = [
+        value
+        for sample in samples
+        for value, trained in zip(sample.advantages, sample.mask, strict=False)
+        if trained
+    ]
+    return float(torch.tensor(values, dtype=torch.float64).std(correction=0)) if values else 0.0
 
 
 def _require_finite(what: str, value: float, step: int, batches: Sequence[Batch]) -> None:

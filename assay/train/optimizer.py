@@ -1,5 +1,5 @@
-"""AdamW over float32 masters of named parameters, its schedule, and its state as plain tensors
-(never pickle).
+"""AdamW over float32 master weights, with a learning-rate schedule; its state is saved as tensors,
+never pickle.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from assay.config.sections import OptimizerSettings, RunSettings
-from assay.maths.schedules import factor
+from assay.maths.schedules import schedule_factor
 
 MASTER = "master"
 CRITIC_LR_FACTOR = 10.0
-"""The critic's learning rate over the policy's: it starts from nothing, and has to keep ahead."""
+"""The critic's learning rate over the policy's: it starts from zero and must stay ahead."""
 
 
 def with_default_lr(settings: RunSettings, learns_from: str, adapted: bool) -> RunSettings:
-    """The settings with the default of `optimizer.lr` in its place, where none is given."""
+    """The settings with a default for `optimizer.lr` if not set. `adapted`: LoRA is trained."""
     if settings.optimizer.lr is not None:
         return settings
     larger = (10 if adapted else 1) * (300 if settings.policy.model == "tiny" else 1)
@@ -31,11 +31,10 @@ def with_default_lr(settings: RunSettings, learns_from: str, adapted: bool) -> R
 
 
 class Optimizer:
-    """AdamW with decoupled decay on matrices only, gradient clipping and a schedule; `steps` is the
-    stage's length.
+    """AdamW with decoupled weight decay on matrices only, gradient clipping and a schedule.
 
-    A parameter of another type than float32 gets a master in float32, where gradients add up and
-    steps are taken; the parameter is the master, rounded.
+    `steps` is the length of the stage. A parameter that is not float32 gets a float32 master:
+    gradients are added up and steps are taken in the master, and the parameter is its rounded copy.
     """
 
     def __init__(
@@ -49,14 +48,20 @@ class Optimizer:
         self.settings = settings
         self.lr = settings.lr
         self.steps = steps
-        usual = [master for name, master in self.masters.items() if name not in critic_parameters]
+        policy_masters = [
+            master for name, master in self.masters.items() if name not in critic_parameters
+        ]
         groups: list[dict[str, Any]] = [
             {
-                "params": [p for p in usual if p.ndim >= 2],
+                "params": [p for p in policy_masters if p.ndim >= 2],
                 "weight_decay": settings.weight_decay,
                 "lr_factor": 1.0,
             },
-            {"params": [p for p in usual if p.ndim < 2], "weight_decay": 0.0, "lr_factor": 1.0},
+            {
+                "params": [p for p in policy_masters if p.ndim < 2],
+                "weight_decay": 0.0,
+                "lr_factor": 1.0,
+            },
             {
                 "params": [self.masters[name] for name in critic_parameters],
                 "weight_decay": 0.0,
@@ -68,15 +73,14 @@ class Optimizer:
 
     def lr_at(self, step: int) -> float:
         """The learning rate at `step` (from 0)."""
-        return self.lr * factor(
+        return self.lr * schedule_factor(
             step, self.steps, self.settings.warmup_steps, self.settings.schedule
         )
 
     def step(self, step: int) -> float:
-        """Clip the gradients, take one step and forget them. Returns the norm [nats per weight]
-        before clipping.
+        """Clip the gradients, take one step and clear them.
 
-        Where the norm is not finite nothing is changed.
+        Returns the gradient's norm before clipping. If it is not finite, no weight changes.
         """
         norm = float(
             torch.nn.utils.clip_grad_norm_(self.masters.values(), self.settings.max_grad_norm)
@@ -96,15 +100,15 @@ class Optimizer:
             for name, master in self.masters.items()
             for key, value in self.adamw.state.get(master, {}).items()
         }
-        own = {
+        masters = {
             f"{name}|{MASTER}": m.data
             for name, m in self.masters.items()
             if m is not self.parameters[name]
         }
-        save_file(tensors | own, file)
+        save_file(tensors | masters, file)
 
     def load(self, file: Path) -> None:
-        """Take up what `save` wrote."""
+        """Restore what `save` wrote."""
         for key, value in load_file(file).items():
             name, _, moment = key.rpartition("|")
             master = self.masters[name]
@@ -121,18 +125,16 @@ class Optimizer:
 
 
 def _master(parameter: Parameter) -> Parameter:
-    """The parameter itself, or one in float32 that takes over its gradient as soon as it is
-    whole.
-    """
+    """The parameter itself, or a float32 copy that takes its gradient after each backward pass."""
     if parameter.dtype is torch.float32:
         return parameter
     master = Parameter(parameter.detach().float())
 
-    def hand_over(rounded: Tensor) -> None:
+    def move_gradient(rounded: Tensor) -> None:
         assert rounded.grad is not None
         gradient = rounded.grad.float()
         master.grad = gradient if master.grad is None else master.grad.add_(gradient)
         rounded.grad = None
 
-    parameter.register_post_accumulate_grad_hook(hand_over)  # type: ignore[no-untyped-call]
+    parameter.register_post_accumulate_grad_hook(move_gradient)  # type: ignore[no-untyped-call]
     return master

@@ -91,6 +91,19 @@ def test_the_correction_weighs_the_policys_term_by_learner_over_engine(
     ) == pytest.approx([weights[0] * 1, weights[1] * 2, weights[2] * -1])
 
 
+@pytest.mark.parametrize("name", ["gspo", "rloo"])
+def test_algorithms_of_whole_completions_correct_whole_completions_by_default(name: str) -> None:
+    engine = LOGPROBS - torch.tensor([[0.0, FOUR, TWO], [0.0, -FOUR, 0.0]])
+    given = batch(old_logprobs=None, logprobs=engine)
+    # the first is 4 x 2 = 8 times as likely as for the engine, truncated at 2; the second 1/4 times
+    assert losses(name, given) == pytest.approx([-2.0, -2.0, 0.25])
+    # token ratios of 4 and 1/2: the completion's product is 2, other algorithms weight each token
+    engine[0, 2] = LOGPROBS[0, 2] + TWO
+    given = batch(old_logprobs=None, logprobs=engine)
+    assert losses("grpo", given) == pytest.approx([-2.0, -0.5, 0.25])
+    assert losses(name, given) == pytest.approx([-2.0, -2.0, 0.25])
+
+
 @pytest.mark.parametrize(
     ("estimator", "corrected", "expected"),
     [
@@ -176,7 +189,11 @@ def test_the_critic_learns_beside_the_policy_by_its_clipped_error() -> None:
 
 def test_without_a_critic_ppo_is_the_clipped_surrogate_alone() -> None:
     algorithm = algorithms["ppo"].build({"name": "ppo", "critic": False})
-    assert (algorithm.critic, algorithm.needs_logprobs_first, algorithm.epochs) == (False, False, 4)
+    assert (algorithm.needs_critic, algorithm.needs_logprobs_first, algorithm.epochs) == (
+        False,
+        False,
+        4,
+    )
     assert losses("ppo", critic=False, importance_sampling="none") == pytest.approx(
         [-1.2, -0.5, 0.8]
     )

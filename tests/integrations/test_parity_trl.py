@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from assay.algorithms import algorithms
-from assay.maths.advantages import advantages
+from assay.maths.advantages import completion_advantages
 from assay.maths.masked import masked_sum
 from assay.policy.forward import ModelOutput, forward
 from assay.train.batch import to_batch, with_weights
@@ -99,7 +99,7 @@ def ours(
     settings: dict[str, Any], samples: list[Sample], logprobs: torch.Tensor, entropy: torch.Tensor
 ) -> torch.Tensor:
     algorithm = algorithms[settings["name"]].build(settings)
-    batch = to_batch(with_weights(samples, algorithm.mean), 0, torch.device("cpu"))
+    batch = to_batch(with_weights(samples, algorithm.loss_mean, LIMIT), 0, torch.device("cpu"))
     losses, _ = algorithm.loss(ModelOutput(logprobs, entropy), batch)
     return masked_sum(losses * batch.weights, batch.mask)
 
@@ -279,7 +279,7 @@ def test_through_the_model_itself_the_gradients_of_all_weights_are_trls(tmp_path
     given.model.zero_grad()
     algorithm = algorithms["dapo"].build({"name": "dapo", **CLIP})
     on_policy = [replace(sample, old_logprobs=()) for sample in samples]
-    batch = to_batch(with_weights(on_policy, algorithm.mean), 0, torch.device("cpu"))
+    batch = to_batch(with_weights(on_policy, algorithm.loss_mean, LIMIT), 0, torch.device("cpu"))
     losses, _ = algorithm.loss(forward(given.model, batch), batch)
     torch.autograd.backward(masked_sum(losses * batch.weights, batch.mask))
     for name, parameter in given.model.named_parameters():
@@ -305,6 +305,6 @@ def test_advantages_are_trls_but_for_its_deviation_of_samples_and_its_epsilon(sc
     }
     theirs = (rewards - means) / deviations[scale]
     bessel = {"group": (2 / 3) ** 0.5, "batch": (5 / 6) ** 0.5, "none": 1.0}[scale]
-    assert (advantages(rewards, groups, "group", scale) * bessel).tolist() == pytest.approx(
-        theirs.tolist(), rel=1e-5
-    )
+    assert (
+        completion_advantages(rewards, groups, "group", scale) * bessel
+    ).tolist() == pytest.approx(theirs.tolist(), rel=1e-5)

@@ -8,9 +8,16 @@ from typing import get_args
 import pytest
 import torch
 
-from assay.maths.advantages import Baseline, Scale, advantages, generalised, group_centred, whitened
-from assay.maths.rewards import mapped, overlong
-from assay.maths.schedules import factor
+from assay.maths.advantages import (
+    Baseline,
+    Scale,
+    completion_advantages,
+    gae,
+    group_advantages,
+    whiten,
+)
+from assay.maths.rewards import overlong_punishment, rescale
+from assay.maths.schedules import schedule_factor
 from assay.maths.seeds import derive
 
 GROUPS = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1])
@@ -33,20 +40,22 @@ REWARDS = torch.tensor([1.0, 0, 0, 0, 1, 1, 0, 0])
 def test_each_baseline_takes_away_what_its_name_says(
     baseline: Baseline, expected: list[float]
 ) -> None:
-    found = advantages(REWARDS, GROUPS, baseline, "none", running=0.2)
+    found = completion_advantages(REWARDS, GROUPS, baseline, "none", running=0.2)
     assert found.tolist() == pytest.approx(expected)
 
 
 def test_without_a_baseline_rewards_are_divided_by_the_deviation_asked_for() -> None:
     batch, first = math.sqrt(3 / 8 * 5 / 8), math.sqrt(3) / 4
-    assert advantages(REWARDS, GROUPS, "none", "batch")[0].item() == pytest.approx(1 / batch)
-    assert advantages(REWARDS, GROUPS, "none", "group").tolist() == pytest.approx(
+    assert completion_advantages(REWARDS, GROUPS, "none", "batch")[0].item() == pytest.approx(
+        1 / batch
+    )
+    assert completion_advantages(REWARDS, GROUPS, "none", "group").tolist() == pytest.approx(
         [1 / first, 0, 0, 0, 2, 2, 0, 0]
     )
 
 
 def test_the_batch_as_one_group_is_standardised_by_its_population_deviation() -> None:
-    found = advantages(
+    found = completion_advantages(
         torch.tensor([1.0, 0.0, 1.0, 0.0]), torch.tensor([0, 1, 2, 3]), "batch", "batch"
     )
     assert found.tolist() == [1.0, -1.0, 1.0, -1.0]
@@ -54,7 +63,7 @@ def test_the_batch_as_one_group_is_standardised_by_its_population_deviation() ->
 
 def test_left_out_of_its_own_baseline_a_single_success_keeps_its_advantage_at_any_scale() -> None:
     for scale in get_args(Scale):
-        found = advantages(
+        found = completion_advantages(
             torch.tensor([1.0, 0, 0, 0]), torch.zeros(4, dtype=torch.int64), "leave_one_out", scale
         )
         assert found[0] >= 1.0
@@ -62,9 +71,9 @@ def test_left_out_of_its_own_baseline_a_single_success_keeps_its_advantage_at_an
 
 
 def test_a_completion_alone_in_its_group_has_nobody_to_be_compared_with() -> None:
-    assert advantages(torch.tensor([0.7]), torch.tensor([0]), "leave_one_out", "none").tolist() == [
-        0.0
-    ]
+    assert completion_advantages(
+        torch.tensor([0.7]), torch.tensor([0]), "leave_one_out", "none"
+    ).tolist() == [0.0]
 
 
 @pytest.mark.parametrize("baseline", get_args(Baseline))
@@ -73,21 +82,23 @@ def test_no_baseline_and_no_scale_blows_up_the_rounding_of_equal_rewards(
     baseline: Baseline, scale: Scale
 ) -> None:
     rewards = torch.tensor([0.35] * 7)
-    found = advantages(rewards, torch.zeros(7, dtype=torch.int64), baseline, scale, running=0.35)
+    found = completion_advantages(
+        rewards, torch.zeros(7, dtype=torch.int64), baseline, scale, running=0.35
+    )
     expected = 0.35 if baseline == "none" else 0.0
     assert found.tolist() == pytest.approx([expected] * 7, abs=1e-7)
 
 
 def test_a_group_with_one_success_in_four_gives_it_the_square_root_of_three() -> None:
     rewards = torch.tensor([1.0, 0, 0, 0, 1, 1, 0, 0])
-    found = group_centred(rewards, GROUPS, "group")
+    found = group_advantages(rewards, GROUPS, "group")
     # std of (1,0,0,0) is sqrt(3)/4: 0.75 / that is sqrt(3), -0.25 / that is -1/sqrt(3)
     assert found.tolist() == pytest.approx([math.sqrt(3), *[-1 / math.sqrt(3)] * 3, 1, 1, -1, -1])
 
 
 def test_unscaled_advantages_are_the_differences_from_the_groups_mean() -> None:
     rewards = torch.tensor([1.0, 0, 0, 0, 1, 1, 0, 0])
-    assert group_centred(rewards, GROUPS, "none").tolist() == [
+    assert group_advantages(rewards, GROUPS, "none").tolist() == [
         0.75,
         -0.25,
         -0.25,
@@ -102,7 +113,7 @@ def test_unscaled_advantages_are_the_differences_from_the_groups_mean() -> None:
 def test_batch_scale_divides_every_group_by_the_same_deviation() -> None:
     rewards = torch.tensor([1.0, 0, 0, 0, 1, 1, 0, 0])
     deviation = math.sqrt(3 / 8 * 5 / 8)
-    assert group_centred(rewards, GROUPS, "batch").tolist() == pytest.approx(
+    assert group_advantages(rewards, GROUPS, "batch").tolist() == pytest.approx(
         [value / deviation for value in (0.75, -0.25, -0.25, -0.25, 0.5, 0.5, -0.5, -0.5)]
     )
 
@@ -113,8 +124,8 @@ def test_equal_rewards_give_exactly_no_advantage_even_where_they_do_not_round(sc
     assert (rewards[:7] - rewards[:7].sum() / 7).abs().max() > 0, (
         "the mean of seven does not come out even"
     )
-    assert group_centred(rewards, groups, scale)[:7].tolist() == [0.0] * 7
-    assert group_centred(rewards, groups, scale)[7:].abs().min() > 0.3
+    assert group_advantages(rewards, groups, scale)[:7].tolist() == [0.0] * 7
+    assert group_advantages(rewards, groups, scale)[7:].abs().min() > 0.3
 
 
 def test_generalised_advantages_are_the_discounted_sum_of_surprises() -> None:
@@ -127,34 +138,34 @@ def test_generalised_advantages_are_the_discounted_sum_of_surprises() -> None:
         surprises[1] + 0.25 * 0.25,
         surprises[2],
     ]
-    assert generalised(rewards, values, gamma=0.5, decay=0.5).tolist() == pytest.approx(expected)
+    assert gae(rewards, values, gamma=0.5, lam=0.5).tolist() == pytest.approx(expected)
 
 
 def test_without_values_and_decay_the_generalised_advantage_is_the_return() -> None:
     rewards = torch.tensor([0.5, -1.0, 2.0, 0.25])
-    assert generalised(rewards, torch.zeros(4), gamma=1.0, decay=1.0).tolist() == [
+    assert gae(rewards, torch.zeros(4), gamma=1.0, lam=1.0).tolist() == [
         1.75,
         1.25,
         2.25,
         0.25,
     ]
-    assert generalised(rewards, torch.zeros(4), gamma=0.5, decay=1.0).tolist() == pytest.approx(
+    assert gae(rewards, torch.zeros(4), gamma=0.5, lam=1.0).tolist() == pytest.approx(
         [0.5 - 0.5 + 0.5 + 0.03125, -1 + 1 + 0.0625, 2 + 0.125, 0.25]
     )
 
 
 def test_without_decay_a_right_critic_leaves_no_advantage() -> None:
     rewards, values = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([1.0, 1.0, 1.0])
-    assert generalised(rewards, values, gamma=1.0, decay=0.0).tolist() == [0.0, 0.0, 0.0]
+    assert gae(rewards, values, gamma=1.0, lam=0.0).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_whitening_gives_mean_zero_and_deviation_one_and_nothing_to_equal_numbers() -> None:
-    assert whitened(torch.tensor([1.0, 3.0, 1.0, 3.0])).tolist() == [-1.0, 1.0, -1.0, 1.0]
-    assert whitened(torch.tensor([0.35] * 7)).tolist() == [0.0] * 7
+    assert whiten(torch.tensor([1.0, 3.0, 1.0, 3.0])).tolist() == [-1.0, 1.0, -1.0, 1.0]
+    assert whiten(torch.tensor([0.35] * 7)).tolist() == [0.0] * 7
 
 
 def test_a_reward_is_clamped_then_mapped_linearly() -> None:
-    assert [mapped(reward, (0.0, 2.0), (-1.0, 1.0)) for reward in (-5, 0, 0.5, 2, 9)] == [
+    assert [rescale(reward, (0.0, 2.0), (-1.0, 1.0)) for reward in (-5, 0, 0.5, 2, 9)] == [
         -1,
         -1,
         -0.5,
@@ -166,26 +177,30 @@ def test_a_reward_is_clamped_then_mapped_linearly() -> None:
 def test_the_overlong_punishment_rises_over_the_buffer() -> None:
     # the paper's own numbers: 20,480 tokens at most, a buffer of 4,096
     assert [
-        overlong(length, 20_480, 0.2) for length in (100, 16_384, 18_432, 20_480)
+        overlong_punishment(length, 20_480, 0.2) for length in (100, 16_384, 18_432, 20_480)
     ] == pytest.approx([0, 0, -0.5, -1])
 
 
 def test_advantages_of_every_group_add_up_to_nothing() -> None:
     rewards = torch.rand(8, generator=torch.Generator().manual_seed(0))
     for scale in get_args(Scale):
-        assert group_centred(rewards, GROUPS, scale)[:4].sum().item() == pytest.approx(0, abs=1e-6)
+        assert group_advantages(rewards, GROUPS, scale)[:4].sum().item() == pytest.approx(
+            0, abs=1e-6
+        )
 
 
 def test_the_rate_rises_over_the_warm_up_then_follows_its_schedule() -> None:
-    assert [factor(step, 10, 4, "constant") for step in (0, 1, 3, 4, 9)] == [
+    assert [schedule_factor(step, 10, 4, "constant") for step in (0, 1, 3, 4, 9)] == [
         0.25,
         0.5,
         1.0,
         1.0,
         1.0,
     ]
-    assert [factor(step, 12, 4, "linear") for step in (4, 8, 12)] == [1.0, 0.5, 0.0]
-    assert [factor(step, 12, 4, "cosine") for step in (4, 8, 12)] == pytest.approx([1.0, 0.5, 0.0])
+    assert [schedule_factor(step, 12, 4, "linear") for step in (4, 8, 12)] == [1.0, 0.5, 0.0]
+    assert [schedule_factor(step, 12, 4, "cosine") for step in (4, 8, 12)] == pytest.approx(
+        [1.0, 0.5, 0.0]
+    )
 
 
 def test_seeds_differ_by_purpose_and_are_the_same_everywhere() -> None:
@@ -202,7 +217,7 @@ def test_a_batchs_mean_can_go_with_a_groups_deviation() -> None:
         torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0]),
         torch.tensor([0] * 4 + [1] * 4),
     )
-    found = advantages(rewards, groups, "batch", "group")
+    found = completion_advantages(rewards, groups, "batch", "group")
     first = 0.1875**0.5  # and of the second group 0.5
     assert found.tolist() == pytest.approx(
         [0.625 / first] + [-0.375 / first] * 3 + [1.25, 1.25, -0.75, -0.75]

@@ -8,17 +8,17 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from assay.maths.divergences import k1, k2, k3
+from assay.maths.kl import k1, k2, k3
 from assay.maths.losses import (
-    clipped,
+    cispo_loss,
     clipped_surrogate,
-    clipped_value,
+    clipped_value_loss,
     cross_entropy,
-    policy_gradient,
-    preference,
-    truncated_policy_gradient,
+    dpo_loss,
+    is_clipped,
+    reinforce_loss,
 )
-from assay.maths.masked import Mean, masked_sum, token_weights
+from assay.maths.masked import LossMean, masked_sum, token_weights
 
 
 def row(*values: float) -> torch.Tensor:
@@ -32,7 +32,7 @@ def test_cross_entropy_is_minus_the_log_probability() -> None:
 
 
 def test_policy_gradient_weighs_each_token_by_its_advantage() -> None:
-    assert policy_gradient(row(-2.0, -3.0), row(0.5, -1.0)).tolist() == [[1.0, -3.0]]
+    assert reinforce_loss(row(-2.0, -3.0), row(0.5, -1.0)).tolist() == [[1.0, -3.0]]
 
 
 RATIOS = row(1.5, 1.5, 0.5, 0.5, 1.1, 4.0)
@@ -61,7 +61,7 @@ def test_the_dual_clip_bounds_what_a_likelier_bad_token_costs() -> None:
 def test_clipped_marks_where_the_clip_stops_the_gradient(dual: float | None) -> None:
     bounds = (0.2, 0.28, dual)
     expected = [[True, False, False, True, False, dual is not None]]
-    assert clipped(RATIOS, ADVANTAGES, *bounds).bool().tolist() == expected
+    assert is_clipped(RATIOS, ADVANTAGES, *bounds).bool().tolist() == expected
     found = gradient(
         lambda logprobs: clipped_surrogate(logprobs.exp(), ADVANTAGES, *bounds), RATIOS.log()
     )
@@ -71,12 +71,10 @@ def test_clipped_marks_where_the_clip_stops_the_gradient(dual: float | None) -> 
 def test_cispo_bounds_the_weight_and_keeps_every_tokens_gradient() -> None:
     logprobs = row(-1.0, -2.0, -3.0)
     ratios, advantages = row(9.0, 0.1, 1.5), row(2.0, -1.0, 1.0)
-    loss = truncated_policy_gradient(ratios, logprobs, advantages, 0.8, 4.0)
+    loss = cispo_loss(ratios, logprobs, advantages, 0.8, 4.0)
     assert loss.tolist()[0] == pytest.approx([5 * 2 * 1.0, -0.2 * 2.0, 1.5 * 3.0])
     found = gradient(
-        lambda lp: truncated_policy_gradient(
-            lp.exp() / logprobs.exp() * ratios, lp, advantages, 0.8, 4.0
-        ),
+        lambda lp: cispo_loss(lp.exp() / logprobs.exp() * ratios, lp, advantages, 0.8, 4.0),
         logprobs,
     )
     assert found.tolist()[0] == pytest.approx([-10.0, 0.2, -1.5]), (
@@ -86,28 +84,26 @@ def test_cispo_bounds_the_weight_and_keeps_every_tokens_gradient() -> None:
 
 def test_on_policy_every_surrogate_has_reinforces_gradient() -> None:
     advantages, logprobs = row(0.7, -1.3, 0.0), row(-1.0, -2.0, -0.5)
-    expected = gradient(lambda lp: policy_gradient(lp, advantages), logprobs)
+    expected = gradient(lambda lp: reinforce_loss(lp, advantages), logprobs)
     losses: list[Callable[[torch.Tensor], torch.Tensor]] = [
         lambda lp: clipped_surrogate((lp - logprobs).exp(), advantages, 0.2, 0.28),
-        lambda lp: truncated_policy_gradient((lp - logprobs).exp(), lp, advantages, 1.0, 4.0),
+        lambda lp: cispo_loss((lp - logprobs).exp(), lp, advantages, 1.0, 4.0),
     ]
     for loss in losses:
         assert torch.equal(gradient(loss, logprobs), expected)
 
 
 def test_the_preference_loss_at_the_reference_is_log_two_and_falls_with_the_margin() -> None:
-    assert preference(torch.zeros(1), 0.1).item() == pytest.approx(math.log(2))
+    assert dpo_loss(torch.zeros(1), 0.1).item() == pytest.approx(math.log(2))
     # beta m = ln 3: -log(3/4)
-    assert preference(torch.tensor([10 * math.log(3)]), 0.1).item() == pytest.approx(
-        math.log(4 / 3)
-    )
+    assert dpo_loss(torch.tensor([10 * math.log(3)]), 0.1).item() == pytest.approx(math.log(4 / 3))
 
 
 def test_the_clipped_value_loss_takes_the_larger_error() -> None:
     values, old, returns = row(1.0, 1.0, 0.1), row(0.0, 0.0, 0.0), row(2.0, 0.5, 1.0)
     # towards the return, but no further than 0.2: (0.2 - 2)^2; beyond it: (1 - 0.5)^2; within the
     # bound: (0.1 - 1)^2
-    assert clipped_value(values, old, returns, 0.2).tolist()[0] == pytest.approx(
+    assert clipped_value_loss(values, old, returns, 0.2).tolist()[0] == pytest.approx(
         [1.62, 0.125, 0.405]
     )
 
@@ -117,9 +113,9 @@ def test_the_clipped_value_loss_takes_the_larger_error() -> None:
     [("tokens", [1 / 8, 1 / 8]), ("completions", [1 / 4, 1 / 12]), ("constant", [1 / 20, 1 / 20])],
 )
 def test_a_loss_is_averaged_over_tokens_completions_or_a_constant_length(
-    mean: Mean, weights: list[float]
+    mean: LossMean, weights: list[float]
 ) -> None:
-    found = token_weights(torch.tensor([2.0, 6.0]), torch.tensor([10.0, 10.0]), mean)
+    found = token_weights(torch.tensor([2.0, 6.0]), mean, constant=10.0)
     assert found.tolist() == pytest.approx(weights)
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from assay.maths.ratios import Correction, Level, corrected, ratio
+from assay.maths.losses import ImportanceSampling, RatioLevel, importance_weights, ratio
 
 MASK = torch.tensor([[False, True, True, True, False]])
 NEW = torch.tensor([[math.nan, -1.0, -2.0, -3.0, math.inf]])
@@ -18,7 +18,7 @@ OLD = torch.tensor([[0.0, -1.0 - math.log(2), -2.0 - math.log(4), -3.0, 0.0]])
     ("level", "expected"), [("token", [1, 2, 4, 1, 1]), ("mean", [2] * 5), ("product", [8] * 5)]
 )
 def test_a_ratio_is_of_a_token_or_of_the_whole_completion(
-    level: Level, expected: list[float]
+    level: RatioLevel, expected: list[float]
 ) -> None:
     assert ratio(NEW, OLD, MASK, level)[0].tolist() == pytest.approx(expected)
 
@@ -48,20 +48,20 @@ def test_a_ratio_stays_finite_however_far_apart_the_policies_are() -> None:
     ],
 )
 def test_tokens_that_engine_and_learner_see_differently_are_weighed(
-    how: Correction, high: float, expected: list[float]
+    how: ImportanceSampling, high: float, expected: list[float]
 ) -> None:
-    assert corrected(NEW, OLD, MASK, how, 0.5, high)[0].tolist() == pytest.approx(expected)
+    assert importance_weights(NEW, OLD, MASK, how, 0.5, high)[0].tolist() == pytest.approx(expected)
 
 
 def test_the_lower_bound_raises_or_masks_what_the_learner_finds_too_unlikely() -> None:
     engine, learner = torch.zeros(1, 1), torch.full((1, 1), math.log(0.25))
     seen = torch.ones(1, 1, dtype=torch.bool)
-    assert corrected(learner, engine, seen, "token_truncate", 0.5, 5.0).item() == 0.5
-    assert corrected(learner, engine, seen, "token_mask", 0.5, 5.0).item() == 0.0
+    assert importance_weights(learner, engine, seen, "token_truncate", 0.5, 5.0).item() == 0.5
+    assert importance_weights(learner, engine, seen, "token_mask", 0.5, 5.0).item() == 0.0
 
 
 def test_a_correction_has_no_gradient() -> None:
     logprobs = torch.tensor([[-1.0]], requires_grad=True)
-    assert not corrected(
+    assert not importance_weights(
         logprobs, torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool), "token_mask", 0, 2
     ).requires_grad

@@ -161,24 +161,31 @@ def test_no_detour_is_worth_more_than_the_right_answer_at_once() -> None:
     assert [sample.reward for sample in to_samples([[near]], turn_discount=0.4)] == [0.8, 0.8, 1.0]
 
 
-def test_the_limit_of_a_step_is_the_same_for_few_turns_and_many() -> None:
+def test_the_token_limit_of_a_sample_is_that_of_all_its_turns() -> None:
     many = rolled(turn((1,), (2,)), turn((1, 2, 3), (4,)), turn((1, 2, 3, 4, 5), (6,)))
-    assert [sample.limit for sample in to_samples([[many, rolled(turn((1,), (2,)))]], limit=8)] == [
-        24,
-        24,
-    ]
+    samples = to_samples([[many, rolled(turn((1,), (2,)))]], limit=8)
+    assert [sample.limit for sample in samples] == [24, 8]
+
+
+def test_the_constant_of_dr_grpo_does_not_depend_on_the_number_of_turns() -> None:
+    one = rolled(turn((1,), (2,)))
+    three = rolled(turn((1,), (2,)), turn((1, 2, 3), (4,)), turn((1, 2, 3, 4, 5), (6,)))
+    for groups in ([[one, one]], [[one, three]], [[three, three]]):
+        samples = to_samples(groups, limit=8)
+        # two completions, each divided by the limit of 8 tokens
+        assert [s.weight for s in with_weights(samples, "constant", 8)] == [1 / 16] * 2
 
 
 def test_parts_of_a_rollout_weigh_as_much_as_a_whole_one() -> None:
     split = rolled(turn((1, 2), (3, 4)), turn((1, 2, 7, 9), (5,)))
     samples = to_samples([[split, rolled(turn((1,), (2,)))]], limit=2)
-    assert [s.weight for s in with_weights(samples, "completions")] == pytest.approx(
+    assert [s.weight for s in with_weights(samples, "completions", 2)] == pytest.approx(
         [1 / 6, 1 / 6, 1 / 2]
     )
-    assert [s.weight for s in with_weights(samples, "constant")] == [1 / 8] * 3, (
-        "two rollouts of up to four tokens"
+    assert [s.weight for s in with_weights(samples, "constant", 2)] == [1 / 4] * 3, (
+        "two rollouts, each divided by two tokens"
     )
-    assert [s.weight for s in with_weights(samples, "tokens")] == [1 / 4] * 3
+    assert [s.weight for s in with_weights(samples, "tokens", 2)] == [1 / 4] * 3
 
 
 def test_a_scored_turn_is_worth_the_most_of_its_own_score_and_the_later_ones_discounted() -> None:
@@ -199,10 +206,10 @@ def test_scored_turns_compete_with_the_same_turn_of_the_other_rollouts() -> None
     mended = rolled(turn((1,), (3,), 0.0), turn((1, 3, 9), (4,), 1.0))
     failed = rolled(turn((1,), (5,), 0.0), turn((1, 5, 9), (6,), 0.0))
     samples = to_samples([[passed, mended, failed]], turn_discount=0.5)
-    credited = (
+    estimated = (
         algorithms["grpo"].build({"name": "grpo", "scale": "none"}).compute_advantages(samples)
     )
-    advantages = {sample.tokens[-1]: sample.advantages[-1] for sample in credited}
+    advantages = {sample.tokens[-1]: sample.advantages[-1] for sample in estimated}
     assert advantages == {2: 0.5, 3: 0.0, 5: -0.5, 4: 0.5, 6: -0.5}, (
         "means of 0.5 over each turn: 1, 0.5, 0 and 1, 0"
     )

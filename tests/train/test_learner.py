@@ -16,7 +16,7 @@ import torch
 from assay.algorithms import Algorithm, algorithms
 from assay.algorithms.base import never
 from assay.errors import TrainingError
-from assay.maths.masked import Mean
+from assay.maths.masked import LossMean
 from assay.policy.forward import ModelOutput, forward
 from assay.train import learner as learner_module
 from assay.train.batch import micro_batches, to_batch
@@ -201,7 +201,7 @@ def test_dpo_learns_the_same_however_small_the_micro_batches_for_pairs_stay_toge
 
 def test_every_pair_counts_the_same_in_dpo_however_long_its_completions(tmp_path: Path) -> None:
     algorithm = algorithms["dpo"].build({"name": "dpo"})
-    (part,) = make(tmp_path, algorithm)._useful(algorithm.compute_advantages(pairs(5)), 0)
+    (part,) = make(tmp_path, algorithm)._minibatches(algorithm.compute_advantages(pairs(5)), 0)
     shares: dict[str, float] = {}
     for sample in part:
         shares[sample.group] = shares.get(sample.group, 0.0) + sample.weight * sum(sample.mask)
@@ -219,19 +219,16 @@ def test_micro_batches_of_whole_groups_never_cut_one() -> None:
         )
 
 
-@pytest.mark.parametrize("mean", get_args(Mean))
+@pytest.mark.parametrize("mean", get_args(LossMean))
 def test_the_mean_of_the_loss_is_over_the_whole_step_also_in_many_micro_batches(
-    tmp_path: Path, mean: Mean
+    tmp_path: Path, mean: LossMean
 ) -> None:
-    samples = [replace(sample, limit=30) for sample in random_samples(8)]
+    samples = random_samples(8)
     found = []
     for budget in (100_000, 30):
-        algorithm = replace(algorithms["sft"].build({"name": "sft"}), mean=mean)
-        found.append(
-            make(tmp_path, algorithm, learner={"micro_batch_tokens": budget}).step(samples, 0)[
-                "loss"
-            ]
-        )
+        algorithm = replace(algorithms["sft"].build({"name": "sft"}), loss_mean=mean)
+        settings = {"learner": {"micro_batch_tokens": budget}, "rollout": {"max_tokens": 30}}
+        found.append(make(tmp_path, algorithm, **settings).step(samples, 0)["loss"])
     learner = make(tmp_path)
     own = []
     for sample in samples:
@@ -253,7 +250,7 @@ def test_minibatches_take_a_gradient_step_each_on_whole_groups(tmp_path: Path) -
     algorithm = algorithms["grpo"].build({"name": "grpo", "minibatches": 2, "epochs": 2})
     learner = make(tmp_path, algorithm)
     samples = random_samples(16)
-    parts = learner._useful(algorithm.compute_advantages(samples), 0)
+    parts = learner._minibatches(algorithm.compute_advantages(samples), 0)
     homes = [{sample.group for sample in part} for part in parts]
     assert homes[0] | homes[1] == {"0", "1", "2", "3"}
     assert not homes[0] & homes[1]

@@ -1,0 +1,58 @@
+"""Options around advantages: shape rewards, put the KL penalty in the reward, drop groups of zero
+variance, clip advantages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from assay.algorithms.options import PolicyGradientSettings
+from assay.maths.kl import KL_ESTIMATORS
+from assay.maths.rewards import overlong_punishment, rescale
+from assay.types import Sample
+
+
+def drop_zero_variance(samples: Sequence[Sample]) -> list[Sample]:
+    """The samples whose group has at least two different rewards."""
+    rewards: dict[str, set[float]] = {}
+    for sample in samples:
+        rewards.setdefault(sample.group, set()).add(sample.reward)
+    return [sample for sample in samples if len(rewards[sample.group]) > 1]
+
+
+def shape_reward(sample: Sample, settings: PolicyGradientSettings) -> Sample:
+    """The sample with its reward rescaled, less the soft overlong punishment."""
+    reward = sample.reward
+    if settings.reward_from is not None:
+        reward = rescale(reward, settings.reward_from, settings.reward_to)
+    if settings.overlong_share and sample.limit:
+        reward += settings.overlong_penalty * overlong_punishment(
+            sum(sample.mask), sample.limit, settings.overlong_share
+        )
+    return replace(sample, reward=reward)
+
+
+def kl_cost(sample: Sample, settings: PolicyGradientSettings) -> Tensor:
+    """[T] beta KL of each trained token to the reference; 0 unless `kl_in` is "reward"."""
+    if not settings.kl or settings.kl_in == "loss":
+        return torch.zeros(len(sample.mask))
+    logprobs = torch.tensor(sample.old_logprobs or sample.logprobs)
+    kl = KL_ESTIMATORS[settings.kl_estimator](logprobs, torch.tensor(sample.reference_logprobs))
+    return (settings.kl * kl).masked_fill(~torch.tensor(sample.mask), 0.0)
+
+
+def clip_advantages(sample: Sample, settings: PolicyGradientSettings) -> Sample:
+    """The sample with advantages in [-clip, clip]; masked out where `mask_truncated` says so."""
+    clip = settings.advantage_clip
+    if clip is not None:
+        sample = replace(
+            sample, advantages=tuple(min(max(value, -clip), clip) for value in sample.advantages)
+        )
+    if settings.mask_truncated and sample.truncated:
+        length = len(sample.mask)
+        sample = replace(sample, mask=(False,) * length, advantages=(0.0,) * length)
+    return sample
