@@ -18,6 +18,7 @@ from assay.commands.evaluate import evaluate
 from assay.commands.grade import grade
 from assay.commands.list import list_plugins
 from assay.commands.serve import serve
+from assay.commands.show_prompt import show_prompt
 from assay.commands.train import train
 from assay.errors import AssayError, UserError
 from assay.openmp import waiting
@@ -29,7 +30,9 @@ for name, command in (
     ("list", list_plugins),
 ):  # fmt: skip
     app.command(name)(command)
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(train)
+OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
+app.command("train", context_settings=OVERRIDES)(train)
+app.command("show-prompt", context_settings=OVERRIDES)(show_prompt)
 
 PATH_ERRORS = {
     errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS,

@@ -2,42 +2,110 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import re
+from pathlib import Path
+from typing import Any
 
+from assay.config.sections import PromptSettings
 from assay.types import Exchange, Message, Task
 
+COMPLETE = (
+    "Complete this {Language} code. Answer with one ```{language} code block. It holds the whole"
+    " program.\n\n```{language}\n{stub}\n```"
+)
+"""The default template of a chat model's prompt for a task with a stub."""
+SOLVE = (
+    "Solve this task in {Language}. Answer with one ```{language} code block.{interface}\n\n"
+    "{prompt}"
+)
+"""The default template of a chat model's prompt for any other task."""
+CARD = "prompt.json"
+"""File beside a checkpoint's weights that describes its prompt."""
+DEFAULT = PromptSettings()
 
-def messages(task: Task, instructions: str = "") -> tuple[Message, ...]:
+
+def messages(
+    task: Task, instructions: str = "", settings: PromptSettings = DEFAULT
+) -> tuple[Message, ...]:
     """The conversation that asks a chat model for a program in one fenced block; an environment's
     `instructions` come last.
     """
-    after = instructions and f"\n\n{instructions}"
-    answer = f"Answer with one ```{task.language} code block."
-    if task.stub:
-        request = (
-            f"Complete this {task.language.capitalize()} code. {answer} It holds the whole program."
-        )
-        code = f"```{task.language}\n{task.stub.rstrip()}\n```"
-        return (Message("user", f"{request}\n\n{code}{after}"),)
-    request = f"Solve this task in {task.language.capitalize()}. {answer}{_kind_of_program(task)}"
-    return (Message("user", f"{request}\n\n{task.prompt.rstrip()}{after}"),)
+    system = [Message("system", settings.system)] if settings.system else []
+    request = _fill(settings.template or (COMPLETE if task.stub else SOLVE), task)
+    request += instructions and f"\n\n{instructions}"
+    examples = [
+        message
+        for prompt, answer in settings.examples
+        for message in (Message("user", prompt), Message("assistant", answer))
+    ]
+    return (*system, *examples, Message("user", request))
 
 
-def plain(task: Task, instructions: str = "") -> tuple[Message, ...]:
-    """What a base model continues, as the only message of its conversation."""
-    return (Message("user", text(task, instructions)),)
-
-
-def text(task: Task, instructions: str = "") -> str:
-    """What a base model continues: the instructions as a comment, then the stub as it stands, or
-    the prompt with a line end.
+def plain(
+    task: Task, instructions: str = "", settings: PromptSettings = DEFAULT
+) -> tuple[Message, ...]:
+    """What a base model continues, as the only message: system prompt, examples and task, with an
+    empty line between them.
     """
-    request = task.stub or (task.prompt if task.prompt.endswith("\n") else f"{task.prompt}\n")
+    before = [part for part in (settings.system, *map("".join, settings.examples)) if part]
+    head = "".join(f"{part.rstrip()}\n\n" for part in before)
+    return (Message("user", head + text(task, instructions, settings.template)),)
+
+
+def text(task: Task, instructions: str = "", template: str = "") -> str:
+    """The task for a base model: the instructions as a comment, then the filled template, or by
+    default the stub as it stands, or else the prompt with a line end.
+    """
+    default = task.stub or (task.prompt if task.prompt.endswith("\n") else f"{task.prompt}\n")
+    request = _fill(template, task) if template else default
     return "".join(f"# {line}\n" for line in instructions.splitlines()) + request
 
 
-def _kind_of_program(task: Task) -> str:
-    if isinstance(task.checks[0], Exchange):
+def card(task: Task, asked: tuple[Message, ...], settings: PromptSettings, chat: bool) -> str:
+    """What the file `prompt.json` of a checkpoint holds: its prompt settings and, for one task, the
+    messages. `chat` says whether they go through the chat template.
+    """
+    shown = [{"role": message.role, "content": message.content} for message in asked]
+    fields = {"settings": settings.model_dump(), "chat": chat, "task": task.id, "messages": shown}
+    return json.dumps(fields, indent=1) + "\n"
+
+
+def settings_of(model: str) -> PromptSettings:
+    """The prompt settings that a checkpoint was trained with; the defaults for any other model."""
+    file = Path(model) / CARD
+    if not file.is_file():
+        return DEFAULT
+    settings = PromptSettings.model_validate(json.loads(file.read_text())["settings"])
+    if settings != DEFAULT:
+        logging.getLogger(__name__).warning("the prompt settings are those of %s", file)
+    return settings
+
+
+def transformers_code(model: Path) -> str:
+    """Three lines of Python that encode the prompt of a checkpoint's card with transformers."""
+    fields: dict[str, Any] = json.loads((model / CARD).read_text())
+    shown, arguments = fields["messages"], fields["settings"]["chat_template_kwargs"]
+    given = "".join(f", {name}={value!r}" for name, value in arguments.items())
+    render = f"tokenizer.apply_chat_template({shown!r}, add_generation_prompt=True, tokenize=False"
+    text = f"{render}{given})" if fields["chat"] else repr(shown[0]["content"])
+    special = ", add_special_tokens=False" if fields["chat"] else ""
+    return (
+        f"tokenizer = transformers.AutoTokenizer.from_pretrained({str(model)!r})\n"
+        f'text = {text}\ntokens = tokenizer(text{special})["input_ids"]'
+    )
+
+
+def _fill(template: str, task: Task) -> str:
+    return template.format(
+        prompt=task.prompt.rstrip(), stub=task.stub.rstrip(), entry_point=task.entry_point,
+        language=task.language, Language=task.language.capitalize(), interface=_interface(task),
+    )  # fmt: skip
+
+
+def _interface(task: Task) -> str:
+    if task.checks and isinstance(task.checks[0], Exchange):
         return " The program reads standard input and prints to standard output."
     if not task.entry_point or re.search(rf"\b{re.escape(task.entry_point)}\b", task.prompt):
         return ""

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from assay.prompts import messages, text
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from assay.cli import main
+from assay.config.sections import PromptSettings
+from assay.errors import SettingsError
+from assay.prompts import CARD, messages, plain, settings_of, text, transformers_code
+from assay.rollout.prompter import Prompter
+from assay.tasks import load
 from assay.types import Check, Message, Task
+from tests.policy.test_chat import CHATML, chat_of
 
 STUB = 'def f(n):\n    """Add one."""\n'
 STUBBED = Task("t", STUB, (Check("assert f(1)"),), "f", stub=STUB)
+STUBBED_WITH_ANSWER = replace(STUBBED, demonstrations=("    return n + 1\n",))
 REQUEST = "Solve this task in Python. Answer with one ```python code block."
 DESCRIBED = Task("t", "Add one.", (Check("assert inc(1) == 2"),), "inc")
 
@@ -48,3 +61,97 @@ def test_instructions_follow_the_request_or_come_first_as_a_comment() -> None:
     assert messages(DESCRIBED, "a\nb")[0].content == messages(DESCRIBED)[0].content + "\n\na\nb"
     assert messages(STUBBED, "a\nb")[0].content == messages(STUBBED)[0].content + "\n\na\nb"
     assert text(STUBBED, "a\n\nb") == "# a\n# \n# b\n" + STUB
+
+
+EXAMPLES = (("Add two.", "def inc(n): return n + 2"),)
+SHAPED = PromptSettings(
+    system="Be brief.", template="{Language}, {entry_point}: {prompt}{{}}", examples=EXAMPLES
+)
+
+
+def test_system_prompt_and_examples_come_first_and_the_template_holds_the_task() -> None:
+    found = [(message.role, message.content) for message in messages(DESCRIBED, "Try.", SHAPED)]
+    assert found == [
+        ("system", "Be brief."),
+        ("user", "Add two."),
+        ("assistant", "def inc(n): return n + 2"),
+        ("user", "Python, inc: Add one.{}\n\nTry."),
+    ]
+    (only,) = plain(DESCRIBED, "Try.", SHAPED)
+    assert only.content == (
+        "Be brief.\n\nAdd two.def inc(n): return n + 2\n\n# Try.\nPython, inc: Add one.{}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ("{promt}", r"unknown placeholder \{promt\}; did you mean 'prompt'\?"),
+        ("{prompt.__class__}", "unknown placeholder"),
+        ("{prompt} {", "write a brace that is no placeholder twice"),
+        ("Solve it.", "the template shows no task"),
+    ],
+)
+def test_a_template_that_cannot_be_filled_is_refused(template: str, why: str) -> None:
+    with pytest.raises(ValidationError, match=why):
+        PromptSettings(template=template)
+
+
+THINKS = CHATML + "{% if add_generation_prompt and not thinking|default(true) %}<no>{% endif %}"
+
+
+def test_the_arguments_of_the_chat_template_are_passed_on_and_checked(tmp_path: Path) -> None:
+    chat = chat_of(tmp_path, "auto", THINKS)
+    quiet = Prompter(chat, settings=PromptSettings(chat_template_kwargs={"thinking": False}))
+    assert chat.tokenizer.decode(quiet.prompt(DESCRIBED)).endswith("assistant\n<no>")
+    assert chat.tokenizer.decode(quiet.samples(STUBBED_WITH_ANSWER)[0].tokens).count("<no>") == 1
+    for settings in ({"thinkin_": False}, {"enable_thinking": True}):
+        with pytest.raises(SettingsError, match="the model's chat template does not use it"):
+            Prompter(chat, settings=PromptSettings(chat_template_kwargs=settings))
+
+
+@pytest.mark.parametrize("how", ["auto", "text"])
+def test_the_card_of_a_checkpoint_holds_code_that_encodes_the_same_prompt(
+    tmp_path: Path, how: str
+) -> None:
+    import transformers
+
+    arguments = {"chat_template_kwargs": {"thinking": False}} if how == "auto" else {}
+    settings = PromptSettings(system="Be 'brief'.", examples=EXAMPLES, **arguments)
+    prompter = Prompter(chat_of(tmp_path, how, THINKS), lambda task: "Try.", settings)
+    (tmp_path / "saved").mkdir()
+    prompter.chat.tokenizer.save_pretrained(tmp_path / "saved")
+    (tmp_path / "saved" / CARD).write_text(prompter.card(STUBBED))
+    code = transformers_code(tmp_path / "saved")
+    names = {"transformers": transformers}
+    exec(code, names)  # our own text, as a reader would paste it
+    assert len(code.split("\n")) == 3
+    assert tuple(names["tokens"]) == prompter.prompt(STUBBED)
+    assert settings_of(str(tmp_path / "saved")) == settings
+    assert settings_of(str(tmp_path)) == PromptSettings()
+
+
+def test_show_prompt_prints_what_the_model_reads_with_its_special_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chat = chat_of(tmp_path, "auto")
+    (tmp_path / "run.toml").write_text(
+        f'[tasks]\ntrain = "drills:train"\n[policy]\nmodel = "{tmp_path}/llama"\n'
+        '[stages.sft]\nsteps = 1\nalgorithm.name = "sft"\n'
+        '[stages.rl]\nsteps = 1\nalgorithm.name = "grpo"\n'
+        '[stages.tool]\nsteps = 1\nalgorithm.name = "grpo"\nenvironment.name = "python_tool"\n'
+    )
+    words = ["assay", "show-prompt", str(tmp_path / "run.toml"), "--prompt.system", "Be brief."]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    shown = capsys.readouterr().out
+    task = load("drills:train", limit=1)[0]
+    prompter = Prompter(chat, settings=PromptSettings(system="Be brief."))
+    tokens = prompter.prompt(task)
+    text = chat.tokenizer.decode(tokens)
+    assert text.startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nSolve")
+    count = f"stage sft, task drills/train/0: {len(tokens)} tokens, with the chat template\n"
+    assert shown.startswith(f"{count}{text}\nstage tool, "), "the second stage reads the same"
+    assert "Python in <code>" in shown.partition("stage tool, ")[2]

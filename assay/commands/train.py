@@ -37,6 +37,10 @@ def train(
         options.show("", table(outcome.evaluations))
     typer.echo()
     if outcome.model:
+        from assay.prompts import transformers_code
+
+        code = transformers_code(outcome.model)
+        typer.echo(f"The first task's prompt, with transformers:\n\n{code}\n")
         typer.echo(f"model    {outcome.model}")
     if outcome.best:
         typer.echo(f"best     {outcome.best}")

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from string import Formatter
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)  # fmt: skip
+
+from assay.registry import suggest
 
 NAME = r"^\w[\w.\-]*$"
 """Runs and stages are named after their folders."""
@@ -115,6 +126,38 @@ class TaskSettings(Section):
     .jsonl file."""
     limit: PositiveInt | None = None
     """Use only the first tasks, this many."""
+
+
+PLACEHOLDERS = ("prompt", "stub", "entry_point", "language", "Language", "interface")
+"""What a prompt template may hold; `interface` is the sentence that says what the program is."""
+
+
+class PromptSettings(Section):
+    """How a task is put to the model: see data.md."""
+
+    system: str = ""
+    """System prompt. A model without a chat template reads it before everything else."""
+    template: str = ""
+    """Text of the prompt, with the placeholders {prompt}, {stub}, {entry_point}, {language},
+    {Language} and {interface}; write other braces twice. Empty: the default of data.md."""
+    examples: tuple[tuple[str, str], ...] = ()
+    """Few-shot examples, as pairs of a prompt and its answer, shown before the task."""
+    chat_template_kwargs: dict[str, Any] = {}
+    """Arguments of the model's chat template, such as `enable_thinking = false`."""
+
+    @field_validator("template")
+    @classmethod
+    def _has_known_placeholders(cls, template: str) -> str:
+        try:
+            names = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+        except ValueError as error:
+            raise ValueError(f"{error}; write a brace that is no placeholder twice") from None
+        for name in names.difference(PLACEHOLDERS):
+            offer = suggest(name, list(PLACEHOLDERS))
+            raise ValueError(f"unknown placeholder {{{name}}}; {offer} (write other braces twice)")
+        if template and names.isdisjoint(("prompt", "stub")):
+            raise ValueError("the template shows no task: add {prompt} or {stub}")
+        return template
 
 
 class DatasetSettings(Section):
@@ -273,6 +316,8 @@ class RunSettings(Section):
     """How completions are sampled."""
     environment: dict[str, Any] = {"name": "single_turn"}
     """What happens after a completion: the environment's `name` and parameters."""
+    prompt: PromptSettings = PromptSettings()
+    """How a task is put to the model."""
     engine: EngineSettings = EngineSettings()
     """How completions are generated."""
     optimizer: OptimizerSettings = OptimizerSettings()

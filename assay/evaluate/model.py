@@ -6,7 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from assay import environments, rewards
+from assay import environments, prompts, rewards
 from assay.config.sections import EngineSettings, EvaluateSettings, JudgeSettings, PolicySettings
 from assay.engines.base import Sampling
 from assay.engines.open import open_engine
@@ -36,7 +36,7 @@ def measure(
     talk = environments.build({"name": environment})
     environments.require_fit(talk, tasks, settings.tasks)
     policy = load_policy(model)
-    prompter = Prompter(policy.chat, talk.instructions)
+    prompter = Prompter(policy.chat, talk.instructions, prompts.settings_of(model.model))
     asked = make_prompts(tasks, prompter, settings.max_tokens, policy.context)
     folder.mkdir(parents=True, exist_ok=True)
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from assay import prompts
+from assay.config.sections import PromptSettings
 from assay.environments import no_text
+from assay.errors import SettingsError
 from assay.policy.chat import Chat
 from assay.rollout.samples import dialogues
 from assay.types import Completion, Message, Sample, Task, Turn
@@ -19,14 +21,29 @@ class Prompter:
     chat: Chat
     instructions: Callable[[Task], str] = no_text
     """What the environment adds to a task's prompt (`Environment.instructions`)."""
+    settings: PromptSettings = prompts.DEFAULT
+
+    def __post_init__(self) -> None:
+        """Raises SettingsError for arguments that the chat template does not use."""
+        template = self.chat.tokenizer.chat_template if self.chat.has_template else ""
+        for name in self.settings.chat_template_kwargs:
+            if name not in str(template):
+                raise SettingsError(
+                    f"setting 'prompt.chat_template_kwargs.{name}': the model's chat template does"
+                    " not use it; leave it out"
+                )
 
     def conversation(self, task: Task, turns: Sequence[Turn] = ()) -> tuple[Message, ...]:
         """The messages up to the next reply."""
         chat, instructions = self.chat.has_template, self.instructions(task)
         ask = prompts.messages if chat else prompts.plain
-        messages = ask(task, instructions)
+        messages = ask(task, instructions, self.settings)
         for turn in turns:
-            shown = turn.observation if chat else prompts.text(task, turn.observation)
+            shown = (
+                turn.observation
+                if chat
+                else prompts.text(task, turn.observation, self.settings.template)
+            )
             reply = Message("assistant", self.chat.text(turn.completion.tokens))
             messages = (*messages, reply, Message("user", shown))
         return messages
@@ -38,7 +55,14 @@ class Prompter:
         text may have been sampled in other tokens. Then what follows is a sample of its own
         (rollout/samples.py).
         """
-        return self.chat.encode_prompt(self.conversation(task, turns), {})
+        return self.chat.encode_prompt(
+            self.conversation(task, turns), self.settings.chat_template_kwargs
+        )
+
+    def card(self, task: Task) -> str:
+        """What `prompt.json` beside a checkpoint's weights says of the prompt, with one task's."""
+        chat = self.chat.has_template
+        return prompts.card(task, self.conversation(task), self.settings, chat)
 
     def stop(self, task: Task) -> tuple[str, ...]:
         """Strings that end a completion. A chat model ends its turns itself, and may use these
@@ -50,9 +74,9 @@ class Prompter:
         """A sample for SFT of each demonstration, or of the reference where there is none; the
         prompt is masked.
         """
-        messages = self.conversation(task)
+        messages, arguments = self.conversation(task), self.settings.chat_template_kwargs
         encoded = [
-            (text, *self.chat.encode_turn(messages, text, {})) for text in self.answers(task)
+            (text, *self.chat.encode_turn(messages, text, arguments)) for text in self.answers(task)
         ]
         turns = [Turn(prompt, completion(text, tokens)) for text, prompt, tokens in encoded]
         return [sample for turn in turns for sample in dialogues([turn], task.id)]

@@ -22,6 +22,7 @@ from assay.config.sections import RunSettings
 from assay.errors import MachineError, SettingsError, TrainingError
 from assay.files import remove_leftovers, replacing, write_atomically
 from assay.policy.load import load_policy
+from assay.prompts import CARD
 from assay.registry import one_line
 from assay.train.learner import Learner
 from assay.types import Metrics
@@ -108,9 +109,11 @@ class StageFolder:
                     self.path / "best.json", json.dumps({"step": step, name: metrics[name]})
                 )
 
-    def save(self, learner: Learner, step: int, position: Mapping[str, Any]) -> None:
-        """Write a checkpoint of `step` steps done with the source's `position`, whole or not at
-        all.
+    def save(
+        self, learner: Learner, step: int, position: Mapping[str, Any], card: str = "{}"
+    ) -> None:
+        """Write a checkpoint of `step` steps done with the source's `position` and the `card` of
+        its prompt, whole or not at all.
 
         Those beyond `save.keep` are dropped, but for the best.
 
@@ -119,6 +122,7 @@ class StageFolder:
         try:
             with replacing(self._at(step)) as partial:
                 learner.policy.save(partial)
+                (partial / CARD).write_text(card)
                 state = partial / "assay"
                 state.mkdir()
                 learner.optimizer.save(state / "optimizer.safetensors")

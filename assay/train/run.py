@@ -152,7 +152,8 @@ class Run:
 
     def save(self, step: int) -> None:
         """Write a checkpoint."""
-        self.folder.save(self.learner, step + 1, self.source.position)
+        card = self.context.prompter.card(self.stage.tasks[0])
+        self.folder.save(self.learner, step + 1, self.source.position, card)
         self.saved = step + 1
 
     def save_unsaved_steps(self) -> None:
@@ -175,7 +176,7 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
     checkpoint = folder.latest()
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
     policy = load_policy(settings.policy)
-    prompter = Prompter(policy.chat, stage.environment.instructions)
+    prompter = Prompter(policy.chat, stage.environment.instructions, settings.prompt)
     longest = settings.evaluate.max_tokens if settings.evaluate else 0
     held_out = make_prompts(stage.held_out, prompter, longest, policy.context)
     async with AsyncExitStack() as closing:
