@@ -22,6 +22,7 @@ from assay.commands.show_prompt import show_prompt
 from assay.commands.train import train
 from assay.errors import AssayError, UserError
 from assay.openmp import waiting
+from assay.progress import StderrHandler
 from assay.registry import one_line, plugin_line
 
 app = typer.Typer(name="assay", pretty_exceptions_enable=False)
@@ -71,7 +72,7 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.update(waiting())
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", handlers=[StderrHandler()])
     try:
         try:
             code = app(sys.argv[1:] or ["--help"], prog_name="assay", standalone_mode=False)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -25,11 +30,13 @@ class Progress:
         self._waits = first, every
         self._bar: RichProgress | None = None
         self._closed = threading.Event()
+        self.note = ""
+        """A line under the bar, cut at the terminal's width; a file does not get it."""
         self.phase("starting")
 
     def __enter__(self) -> Progress:
         if self._stream.isatty():
-            self._bar = _open_bar(self._stream)
+            self._bar = _open_bar(self._stream, lambda: self.note)
             self.phase(self._name)
             self._bar.start()
         else:
@@ -57,6 +64,15 @@ class Progress:
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=self._done)
 
+    @contextmanager
+    def interrupted(self) -> Iterator[None]:
+        """Other phases may start in the block; the current one continues afterwards."""
+        phase = self._name, self._total, self._done
+        try:
+            yield
+        finally:
+            self.phase(*phase)
+
     def say(self, line: str) -> None:
         """Print a line that stays."""
         if self._bar is not None:
@@ -81,12 +97,56 @@ class Progress:
             first = wait
 
 
-def _open_bar(stream: TextIO) -> RichProgress:
+def _open_bar(stream: TextIO, note: Callable[[], str]) -> RichProgress:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import Progress as RichProgress
     from rich.progress import TimeRemainingColumn as Eta
+    from rich.text import Text
+
+    class Bar(RichProgress):
+        def get_renderables(self) -> Iterator[Any]:
+            yield from super().get_renderables()
+            yield Text(note(), no_wrap=True, overflow="ellipsis")
 
     name = TextColumn("{task.description}", markup=False)
     columns = SpinnerColumn(), name, BarColumn(bar_width=30), MofNCompleteColumn(), Eta()
-    return Bar(*columns, console=Console(file=stream), transient=True)
+    console, both = Console(file=stream), sys.stdout.isatty()
+    return Bar(*columns, console=console, transient=True, redirect_stdout=both)
+
+
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """Logs to standard error as it is at the time: a bar puts another stream in its place."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+class UnfailingStream:
+    """A standard stream for long runs: when the pipe or the terminal is closed, output is dropped.
+
+    Training goes on after `assay train ... | head`, and when its terminal goes away.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, or drop the text."""
+        self._try(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, or drop what is buffered."""
+        self._try(self._stream.flush)
+
+    def _try(self, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except OSError:
+            self._stream = Path(os.devnull).open("w")  # noqa: SIM115  open until the end
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import io
 import os
 import pty
+import subprocess
+import sys
 import time
 
-from assay.progress import Progress
+import pytest
+
+from assay.progress import Progress, UnfailingStream
 
 WAIT = 60.0
 """Seconds after which something that must happen has failed."""
@@ -64,3 +68,41 @@ def test_a_terminal_has_a_bar_that_is_gone_at_the_end_and_lines_that_stay() -> N
     assert "judging" in shown
     assert "1/3" in shown
     assert "a line that stays" in shown
+
+
+def test_a_phase_that_was_interrupted_continues_where_it_was() -> None:
+    progress = Progress(io.StringIO())
+    progress.phase("grpo", total=50, done=20)
+    progress.advance()
+    with progress.interrupted():
+        progress.phase("evaluating", total=165)
+        progress.advance()
+        assert progress.line().startswith("evaluating 1 of 165")
+    assert progress.line() == "grpo 21 of 50"
+
+
+def test_a_stream_whose_reader_is_gone_drops_what_is_written() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    stream = UnfailingStream(os.fdopen(writing, "w"))
+    for _ in range(3):
+        stream.write("a line\n")
+        stream.flush()
+    assert not stream.isatty()
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_tracker_and_progress_go_on_when_a_standard_stream_is_a_closed_pipe(closed: str) -> None:
+    code = (
+        "import sys; from assay.progress import *; from assay.trackers.console import open_console"
+        "\nsys.stdout, sys.stderr = UnfailingStream(sys.stdout), UnfailingStream(sys.stderr)"
+        "\nwith Progress() as progress:"
+        "\n  tracker = open_console(progress, run='demo', start_step=0, total_steps=9)"
+        "\n  for step in range(1, 10): tracker.track(step, {'loss': 1.0}); progress.say('a line')"
+        "\n  tracker.close()\nsys.exit(7)"
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, closed: writing}
+    done = subprocess.run([sys.executable, "-c", code], check=False, **streams)  # type: ignore[call-overload]
+    assert done.returncode == 7

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from assay.commands import options
+from assay.progress import Progress, UnfailingStream
 
 
 def train(
@@ -28,9 +30,11 @@ def train(
 
     plan = load_plan(config, context.args)
     options.quiet_transformers()
-    from assay.train.stages import run_plan
+    sys.stdout, sys.stderr = UnfailingStream(sys.stdout), UnfailingStream(sys.stderr)
+    with Progress() as progress:
+        from assay.train.stages import run_plan
 
-    outcome = run_plan(plan, fresh=fresh, announce=typer.echo)
+        outcome = run_plan(plan, fresh=fresh, announce=typer.echo, progress=progress)
     if outcome.evaluations:
         from assay.evaluate.report import table
 

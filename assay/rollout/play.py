@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from assay.environments import OutOfRoomError
 from assay.errors import RolloutLostError
+from assay.progress import Progress
 from assay.rollout.attempt import Dialogue, PromptedTask, RolloutContext
 from assay.rollout.group import together
 from assay.rollout.prompter import completion
@@ -18,7 +19,7 @@ from assay.types import Completion, Sample, Task
 log = logging.getLogger(__name__)
 
 
-async def play(tasks: Sequence[Task], context: RolloutContext) -> list[Sample]:
+async def play(tasks: Sequence[Task], context: RolloutContext, progress: Progress) -> list[Sample]:
     """SFT samples of every demonstration of the tasks; of the reference where a task has none.
 
     The environment's script turns each into a dialogue; without a script it is a single reply.
@@ -33,7 +34,8 @@ async def play(tasks: Sequence[Task], context: RolloutContext) -> list[Sample]:
         prompted_task = PromptedTask(task, context.prompter.prompt(task))
         for answer in context.prompter.answers(task):
             replies = script(task, answer, *(context.prompter.reference(task) or [answer]))
-            plays.append(_samples(PlayedDialogue(prompted_task, unscored, replies)))
+            plays.append(_samples(PlayedDialogue(prompted_task, unscored, replies), progress))
+    progress.phase("playing demonstrations", len(plays))
     results = await together(plays)
     if lost := results.count(None):
         log.warning(
@@ -76,11 +78,13 @@ class PlayedDialogue(Dialogue):
         self.turns[-1] = replace(self.turns[-1], observation=text, learned=held)
 
 
-async def _samples(talk: PlayedDialogue) -> list[Sample] | None:
+async def _samples(talk: PlayedDialogue, progress: Progress) -> list[Sample] | None:
     """The samples of one played demonstration; None where the machine failed."""
     try:
         with suppress(OutOfRoomError):
             await talk.context.environment.talk(talk)
     except RolloutLostError:
         return None
+    finally:
+        progress.advance()
     return dialogues(talk.turns, talk.task.id)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from assay.config.sections import TrackerName
 from assay.errors import SettingsError
+from assay.progress import Progress
 from assay.trackers.base import Tracker
 from assay.trackers.console import open_console
 from assay.trackers.dashboards import TensorboardTracker, WandbTracker
@@ -58,7 +59,13 @@ class Trackers(Tracker):
 
 
 def open_trackers(
-    names: Sequence[TrackerName], folder: Path, *, run: str, start_step: int, total_steps: int
+    names: Sequence[TrackerName],
+    folder: Path,
+    progress: Progress,
+    *,
+    run: str,
+    start_step: int,
+    total_steps: int,
 ) -> Trackers:
     """Open the named trackers on a run's folder; what they hold beyond `start_step`, the last step
     done, is cut away.
@@ -71,7 +78,7 @@ def open_trackers(
         for name in names:
             try:
                 trackers[name] = _open(
-                    name, folder, run=run, start_step=start_step, total_steps=total_steps
+                    name, folder, progress, run=run, start_step=start_step, total_steps=total_steps
                 )
             except OSError as error:
                 raise SettingsError(
@@ -83,11 +90,17 @@ def open_trackers(
 
 
 def _open(
-    name: TrackerName, folder: Path, *, run: str, start_step: int, total_steps: int
+    name: TrackerName,
+    folder: Path,
+    progress: Progress,
+    *,
+    run: str,
+    start_step: int,
+    total_steps: int,
 ) -> Tracker:
     match name:
         case "console":
-            return open_console(run=run, start_step=start_step, total_steps=total_steps)
+            return open_console(progress, run=run, start_step=start_step, total_steps=total_steps)
         case "jsonl":
             return JsonlTracker(folder, start_step=start_step)
         case "rollouts":

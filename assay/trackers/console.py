@@ -1,16 +1,14 @@
-"""Progress for the person who watches: a bar in a terminal, a line every so often elsewhere."""
+"""Progress of a stage on the console: a bar in a terminal, lines in a file or pipe."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from assay.progress import Progress
 from assay.trackers.base import Tracker
 from assay.types import Metrics
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 SHOWN = {
     "reward/pass_rate": "pass {:.1%}",
@@ -22,73 +20,55 @@ SHOWN = {
     "time/judge": "judge {:.1f} s",
     "time/learn": "learn {:.1f} s",
 }
-"""The numbers that matter, in order."""
+"""The metrics that the console shows, in order."""
 SECONDS_BETWEEN_LINES = 5.0
 
 
-def open_console(*, run: str, start_step: int, total_steps: int) -> BarTracker | LineTracker:
+def open_console(progress: Progress, *, run: str, start_step: int, total_steps: int) -> Tracker:
     """A bar where standard output is a terminal, lines where it is a file or a pipe."""
-    from rich.console import Console
-
-    console = Console()
-    if console.is_terminal:
-        return BarTracker(console, run=run, start_step=start_step, total_steps=total_steps)
-    return LineTracker(console, run=run, total_steps=total_steps)
+    progress.phase(run, total_steps, start_step)
+    if sys.stdout.isatty():
+        return BarTracker(progress, run=run)
+    return LineTracker(progress, run=run, total_steps=total_steps)
 
 
 class BarTracker(Tracker):
-    """A progress bar, and under it the newest step's numbers; evaluations stay above."""
+    """A bar with the newest step's metrics; the lines of evaluations and of the last step stay."""
 
-    def __init__(self, console: Console, *, run: str, start_step: int, total_steps: int) -> None:
-        from rich.console import Group
-        from rich.live import Live
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-        from rich.text import Text
-
-        name = TextColumn("{task.description}", markup=False)
+    def __init__(self, progress: Progress, *, run: str) -> None:
+        self._progress = progress
         self._run = run
-        self._progress = Progress(
-            name, BarColumn(bar_width=30), MofNCompleteColumn(), TimeRemainingColumn()
-        )
-        self._bar = self._progress.add_task(run, total=total_steps, completed=start_step)
-        self._newest = Text("", no_wrap=True, overflow="ellipsis")
-        self._live = Live(Group(self._progress, self._newest), console=console)
-        self._live.start(refresh=True)
+        self._newest = ""
 
     def track(self, step: int, metrics: Metrics) -> None:
-        """Move the bar; print an evaluation above it."""
+        """Move the bar, or print an evaluation above it."""
+        line = f"{self._run} step {step}  {_numbers(metrics)}"
         if _is_evaluation(metrics):
-            line = f"{self._run} step {step}  {_numbers(metrics)}"
-            self._live.console.print(line, markup=False, highlight=False)
+            _print(line)
         else:
-            self._progress.update(self._bar, completed=step)
-            self._newest.plain = _numbers(metrics)
+            self._progress.advance()
+            self._progress.note = _numbers(metrics)
+            self._newest = line
 
     def close(self) -> None:
-        """Leave the bar as it stands."""
-        self._live.stop()
+        """Print the last step's metrics."""
+        self._progress.note = ""
+        if self._newest:
+            _print(self._newest)
 
 
 class LineTracker(Tracker):
-    """A plain line for the first step, each tenth of the way, each evaluation, and whenever five
-    seconds passed.
-    """
+    """A line for the first step, each tenth of the steps, each evaluation, and every 5 seconds."""
 
     def __init__(
         self,
-        console: Console,
+        progress: Progress,
         *,
         run: str,
         total_steps: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._console = console
+        self._progress = progress
         self._run = run
         self._total = total_steps
         self._clock = clock
@@ -96,14 +76,19 @@ class LineTracker(Tracker):
         self._printed = clock()
 
     def track(self, step: int, metrics: Metrics) -> None:
-        """Print the step's numbers when a line is due."""
+        """Print the step's metrics when a line is due."""
         if not _is_evaluation(metrics):
+            self._progress.advance()
             tenth, now = 10 * step // self._total, self._clock()
             if tenth == self._tenth and now - self._printed < SECONDS_BETWEEN_LINES:
                 return
             self._tenth, self._printed = tenth, now
-        line = f"{self._run} step {step}/{self._total}  {_numbers(metrics)}"
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        _print(f"{self._run} step {step}/{self._total}  {_numbers(metrics)}")
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 def _is_evaluation(metrics: Metrics) -> bool:

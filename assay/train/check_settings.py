@@ -1,5 +1,5 @@
-"""Settings that are known not to train: refused where nothing could be learned, warned about where
-little would be.
+"""Checks of a stage's settings before it starts: errors where nothing could be learned, warnings
+where little would be.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ log = logging.getLogger(__name__)
 def check_settings(
     settings: RunSettings, learns_from: str, tasks: Sequence[Task], adapted: bool
 ) -> None:
-    """Look for traps before anything runs: warns, or raises SettingsError where nothing could be
-    learned.
+    """Log a warning for each doubtful setting.
+
+    Raises SettingsError where nothing could be learned.
     """
     for reason in _errors(settings, learns_from):
         raise SettingsError(f"stage {settings.stage!r}: {reason}")
@@ -42,39 +43,36 @@ def _errors(settings: RunSettings, learns_from: str) -> Iterator[str]:
         if context and rollout.max_tokens >= context:
             yield (
                 f"rollout.max_tokens = {rollout.max_tokens} leaves no room for a prompt in the"
-                f" context of {context}"
+                f" model's context of {context} tokens"
             )
 
 
 def _warnings(
     settings: RunSettings, learns_from: str, tasks: Sequence[Task], adapted: bool
 ) -> Iterator[str]:
-    rate, batch, per_step = (
-        settings.optimizer.lr,
-        settings.dataset.batch_size,
-        settings.rollout.tasks_per_step,
-    )
+    rate, evaluate, rollout = settings.optimizer.lr, settings.evaluate, settings.rollout
     if rate and rate < 5e-6 and adapted:
         yield (
-            f"optimizer.lr = {rate:g} hardly moves adapters, which want ten times the rate of full"
-            " training"
+            f"optimizer.lr = {rate:g} hardly moves adapters; they need ten times the learning rate"
+            " of full training"
         )
     if settings.steps and settings.optimizer.warmup_steps >= settings.steps:
         yield (
             f"optimizer.warmup_steps = {settings.optimizer.warmup_steps} of {settings.steps} steps:"
-            " the rate never peaks"
+            " the learning rate never reaches its peak"
         )
-    if settings.save.best and not (settings.evaluate and settings.evaluate.every):
+    if settings.save.best and not (evaluate and evaluate.every):
         yield (
             "save.best compares evaluations, and there is one at most; set evaluate.tasks and"
             " evaluate.every"
         )
-    if settings.evaluate and settings.evaluate.tasks == settings.tasks.train:
+    if evaluate and evaluate.tasks == settings.tasks.train:
         yield (
-            f"evaluate.tasks = {settings.evaluate.tasks!r} is trained on: its pass rate says"
-            " nothing of other tasks"
+            f"evaluate.tasks = {evaluate.tasks!r} is trained on: its pass rate says nothing about"
+            " other tasks"
         )
     if learns_from == "dialogues":
+        batch = settings.dataset.batch_size
         there = sum(len(task.demonstrations) or task.reference is not None for task in tasks)
         if batch > there:
             yield (
@@ -82,30 +80,24 @@ def _warnings(
                 " batch more than once"
             )
     if learns_from == "rollouts":
-        if per_step == 1:
+        if rollout.tasks_per_step == 1:
             yield (
-                "rollout.tasks_per_step = 1: each step follows the noise of one task; take 8 or"
-                " more"
+                "rollout.tasks_per_step = 1: each step follows the noise of one task; use 8 or more"
             )
-        if (
-            settings.rollout.max_staleness
-            and settings.algorithm.get("importance_sampling") == "none"
-        ):
+        if rollout.max_staleness and settings.algorithm.get("importance_sampling") == "none":
             yield (
-                "algorithm.importance_sampling = 'none' with rollout.max_staleness: nothing corrects"
-                " for the older weights that generated"
+                "algorithm.importance_sampling = 'none' with rollout.max_staleness: nothing"
+                " corrects for the older weights that sampled the tokens"
             )
-        if per_step > len(tasks):
+        if rollout.tasks_per_step > len(tasks):
             yield (
-                f"rollout.tasks_per_step = {per_step}, but there are {len(tasks)} tasks: a step"
-                " asks some twice"
+                f"rollout.tasks_per_step = {rollout.tasks_per_step}, but there are {len(tasks)}"
+                " tasks: a step uses some of them twice"
             )
 
 
 def _rewards_can_teach(settings: RunSettings) -> bool:
-    """Whether rewards that differ as much as they can give any advantage, in an algorithm of its
-    own.
-    """
+    """Whether very different rewards give any nonzero advantage, in a fresh algorithm."""
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
     nothing, expected = (0.0,) * 3, (0.0, 0.25, 0.5)
     mask = (False, True, True)

@@ -25,6 +25,7 @@ from assay.evaluate.report import read_report, write_report
 from assay.judge.open import open_judge
 from assay.maths.seeds import derive
 from assay.policy.load import Policy, load_policy
+from assay.progress import Progress
 from assay.rollout.attempt import PromptedTask, RewardFunction, RolloutContext, make_prompts
 from assay.rollout.pairs import read_pairs
 from assay.rollout.play import play
@@ -73,7 +74,8 @@ class Run:
     saved: int
     """Steps that the newest checkpoint holds."""
     thread: ThreadPoolExecutor
-    """Where it learns, so that rollouts may go on beside."""
+    """Where the learner runs, so that rollouts can go on meanwhile."""
+    progress: Progress
     stopping: bool = False
     """Whether it was asked to stop after the step under way."""
 
@@ -165,7 +167,7 @@ class Run:
 
 
 @asynccontextmanager
-async def open_run(stage: Stage) -> AsyncIterator[Run]:
+async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
     """The stage with its policy, source, judge and trackers, where its newest checkpoint left it;
     closed at the end.
 
@@ -175,11 +177,13 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
     folder = StageFolder(settings)
     checkpoint = folder.latest()
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
+    progress.phase("loading model")
     policy = load_policy(settings.policy)
     prompter = Prompter(policy.chat, stage.environment.instructions, settings.prompt)
     longest = settings.evaluate.max_tokens if settings.evaluate else 0
     held_out = make_prompts(stage.held_out, prompter, longest, policy.context)
     async with AsyncExitStack() as closing:
+        progress.phase("starting judge")
         judge = await closing.enter_async_context(open_judge(settings.judge))
         separate_copy = (
             settings.rollout.max_staleness > 0 and stage.algorithm.learns_from == "rollouts"
@@ -188,6 +192,7 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
         opening = open_engine(
             policy, settings.engine, separate_copy=separate_copy, logs=folder.path, seed=engine_seed
         )
+        progress.phase("starting engine")
         engine = await closing.enter_async_context(opening)
         rollout = settings.rollout
         sampling = Sampling(
@@ -203,7 +208,7 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
             policy.context,
             rollout.score_turns,
         )
-        source = await make_source(stage, policy, context)
+        source = await make_source(stage, policy, context, progress)
         closing.push_async_callback(source.close)
         steps = settings.steps or max(1, round((settings.epochs or 1) * source.steps_per_epoch))
         learner = Learner(settings, stage.algorithm, policy, steps, source.temperature)
@@ -212,12 +217,23 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
         folder.open()
         name = f"{settings.name}/{settings.stage}"
         tracker = open_trackers(
-            settings.trackers, folder.path, run=name, start_step=done, total_steps=steps
+            settings.trackers, folder.path, progress, run=name, start_step=done, total_steps=steps
         )
         closing.callback(tracker.close)
         thread = closing.enter_context(ThreadPoolExecutor(1, "learner"))
         run = Run(
-            stage, folder, learner, source, context, tracker, held_out, steps, done, done, thread
+            stage,
+            folder,
+            learner,
+            source,
+            context,
+            tracker,
+            held_out,
+            steps,
+            done,
+            done,
+            thread,
+            progress,
         )
         closing.enter_context(_stopping_on_signals(run))
         try:
@@ -226,13 +242,17 @@ async def open_run(stage: Stage) -> AsyncIterator[Run]:
             raise folder.explain(error) from error
 
 
-async def make_source(stage: Stage, policy: Policy, context: RolloutContext) -> Source:
+async def make_source(
+    stage: Stage, policy: Policy, context: RolloutContext, progress: Progress
+) -> Source:
     """What the stage's algorithm learns from."""
     algorithm = stage.algorithm
     match algorithm.learns_from:
         case "dialogues":
             return DatasetSource(
-                stage.settings, [[one] for one in await play(stage.tasks, context)], policy
+                stage.settings,
+                [[one] for one in await play(stage.tasks, context, progress)],
+                policy,
             )
         case "pairs":
             return DatasetSource(

@@ -20,6 +20,7 @@ from assay.evaluate.report import Evaluation, read_report
 from assay.maths.seeds import derive
 from assay.policy.load import check_model, check_quantize, is_adapted, pick_device
 from assay.policy.tiny import make_tiny
+from assay.progress import Progress
 from assay.registry import load_plugins
 from assay.tasks import load
 from assay.tasks.rows import file_rows
@@ -46,7 +47,13 @@ class Outcome:
     """Whether every stage ran to its last step."""
 
 
-def run_plan(plan: Plan, *, fresh: bool = False, announce: Callable[[str], None]) -> Outcome:
+def run_plan(
+    plan: Plan,
+    *,
+    fresh: bool = False,
+    announce: Callable[[str], None],
+    progress: Progress | None = None,
+) -> Outcome:
     """Run every stage of the plan; one that is finished already is passed over, one that was cut
     off goes on.
 
@@ -66,7 +73,9 @@ def run_plan(plan: Plan, *, fresh: bool = False, announce: Callable[[str], None]
         settings = _with_start(stage, None if anew else previous)
         folder = StageFolder(settings)
         folder.check()
-        finished = asyncio.run(_run_stage(replace(stage, settings=settings), announce))
+        finished = asyncio.run(
+            _run_stage(replace(stage, settings=settings), announce, progress or Progress())
+        )
         previous, best = folder.latest(), folder.best()
         _draw(plan, run_folder)
         if not finished:
@@ -101,8 +110,8 @@ def prepare(settings: RunSettings, beside: Path, adapted: bool) -> Stage:
     return Stage(settings, algorithm, reward, environment, tasks, held_out)
 
 
-async def _run_stage(stage: Stage, announce: Callable[[str], None]) -> bool:
-    async with open_run(stage) as run:
+async def _run_stage(stage: Stage, announce: Callable[[str], None], progress: Progress) -> bool:
+    async with open_run(stage, progress) as run:
         size = sum(parameter.numel() for parameter in run.learner.policy.trainable.values())
         where = f"step {run.done} of {run.steps}" if run.done else f"{run.steps} steps"
         where = "finished" if run.done >= run.steps else where

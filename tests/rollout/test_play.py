@@ -14,6 +14,7 @@ import pytest
 from assay.environments import Talk, environment_with
 from assay.judge import Judge
 from assay.policy.chat import Chat
+from assay.progress import Progress
 from assay.rollout.play import play
 from assay.rollout.prompter import Prompter
 from assay.types import Sample, Task
@@ -45,7 +46,7 @@ def played(
     async def run() -> list[Sample]:
         async with Judge(stop_early=False) as judge:
             return await play(
-                [task], context(None, judge, chat or plain(), {"name": name}, **changes)
+                [task], context(None, judge, chat or plain(), {"name": name}, **changes), Progress()
             )
 
     return asyncio.run(run())

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import io
+import os
+import pty
+import sys
 
-from rich.console import Console
+import pytest
 
+from assay.progress import Progress
 from assay.trackers.console import BarTracker, LineTracker, open_console
 
 STEP = {
@@ -27,68 +30,83 @@ class Clock:
         return self.now
 
 
-def lines(total: int, clock: Clock) -> tuple[io.StringIO, LineTracker]:
-    stream = io.StringIO()
-    return stream, LineTracker(
-        Console(file=stream), run="demo/grpo", total_steps=total, clock=clock
-    )
+def lines(total: int, clock: Clock) -> LineTracker:
+    return LineTracker(Progress(), run="demo/grpo", total_steps=total, clock=clock)
 
 
-def test_a_line_holds_the_numbers_that_matter_and_is_never_wrapped_or_styled() -> None:
-    stream, tracker = lines(200, Clock())
-    tracker.track(12, STEP)
+def steps(out: str) -> list[int]:
+    return [int(line.split()[2].split("/")[0]) for line in out.splitlines()]
+
+
+def test_a_line_holds_the_metrics_that_matter_and_is_never_wrapped_or_styled(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines(200, Clock()).track(12, STEP)
     assert (
-        stream.getvalue()
+        capsys.readouterr().out
         == "demo/grpo step 12/200  pass 41.3%  tokens 118  loss 0.0312  generate 3.1 s  judge 0.4 s"
         "  learn 1.2 s\n"
     )
 
 
-def test_a_fast_run_prints_its_first_step_and_each_tenth_of_the_way() -> None:
-    stream, tracker = lines(200, Clock())
+def test_a_fast_run_prints_its_first_step_and_each_tenth_of_the_way(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tracker = lines(200, Clock())
     for step in range(1, 201):
         tracker.track(step, STEP)
-    steps = [int(line.split()[2].split("/")[0]) for line in stream.getvalue().splitlines()]
-    assert steps == [1, 20, 40, 60, 80, 100, 120, 140, 160, 180, 200]
+    assert steps(capsys.readouterr().out) == [1, 20, 40, 60, 80, 100, 120, 140, 160, 180, 200]
 
 
-def test_a_slow_run_prints_every_five_seconds() -> None:
+def test_a_slow_run_prints_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
-    stream, tracker = lines(10_000, clock)
+    tracker = lines(10_000, clock)
     for step in range(1, 31):
         clock.now += 1.0
         tracker.track(step, STEP)
-    steps = [int(line.split()[2].split("/")[0]) for line in stream.getvalue().splitlines()]
-    assert steps == [1, 6, 11, 16, 21, 26]
+    assert steps(capsys.readouterr().out) == [1, 6, 11, 16, 21, 26]
 
 
-def test_every_evaluation_is_printed_and_delays_no_other_line() -> None:
-    stream, tracker = lines(100, Clock())
+def test_every_evaluation_is_printed_and_delays_no_other_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tracker = lines(100, Clock())
     tracker.track(0, {"evaluate/pass@1": 0.25, "evaluate/length": 90.0})
     tracker.track(1, {"loss": 1.0})
     tracker.track(2, {"loss": 1.0})
     tracker.track(2, {"evaluate/pass@1": 0.5})
-    assert stream.getvalue().splitlines() == [
+    assert capsys.readouterr().out.splitlines() == [
         "demo/grpo step 0/100  evaluation: pass@1 25.0%  tokens 90",
         "demo/grpo step 1/100  loss 1",
         "demo/grpo step 2/100  evaluation: pass@1 50.0%",
     ]
 
 
-def test_a_terminal_shows_a_bar_that_starts_where_the_run_was_resumed() -> None:
-    stream = io.StringIO()
-    console = Console(file=stream, force_terminal=True, width=160, legacy_windows=False)
-    tracker = BarTracker(console, run="demo/[grpo]", start_step=40, total_steps=200)
-    tracker.track(41, STEP)
-    tracker.track(41, {"evaluate/pass@1": 0.5})
-    tracker.close()
-    shown = stream.getvalue()
-    assert "demo/[grpo]" in shown
-    assert "40/200" in shown
-    assert "41/200" in shown
-    assert "pass 41.3%  tokens 118" in shown
-    assert "step 41  evaluation: pass@1 50.0%" in shown
+def test_a_terminal_shows_a_bar_that_starts_where_the_run_was_resumed_and_leaves_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader, writer = pty.openpty()
+    with os.fdopen(writer, "w") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        with Progress(terminal) as progress:
+            tracker = open_console(progress, run="demo/[grpo]", start_step=40, total_steps=200)
+            assert isinstance(tracker, BarTracker)
+            tracker.track(41, STEP)
+            with progress.interrupted():
+                progress.phase("evaluating", total=165)
+            tracker.track(41, {"evaluate/pass@1": 0.5})
+            tracker.track(42, {"loss": 0.25})
+            tracker.close()
+        terminal.flush()
+        shown = os.read(reader, 65536).decode()
+    os.close(reader)
+    for text in ("40/200", "42/200", "step 41  evaluation: pass@1 50.0%", "step 42  loss 0.25"):
+        assert text in shown
+    assert "demo/[grpo]" in shown.rpartition("step 42  loss 0.25")[0]
 
 
 def test_without_a_terminal_the_console_prints_lines() -> None:
-    assert isinstance(open_console(run="demo/sft", start_step=0, total_steps=10), LineTracker)
+    assert not sys.stdout.isatty()
+    assert isinstance(
+        open_console(Progress(), run="demo/sft", start_step=0, total_steps=10), LineTracker
+    )

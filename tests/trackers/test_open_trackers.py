@@ -14,6 +14,7 @@ import pytest
 
 from assay.config.sections import RunSettings, TrackerName
 from assay.errors import SettingsError
+from assay.progress import Progress
 from assay.trackers import Tracker, Trackers, open_trackers
 from assay.types import Metrics, Rollout
 
@@ -48,7 +49,7 @@ class Kept(Tracker):
 
 
 def opened(names: Sequence[TrackerName], folder: Path) -> Trackers:
-    return open_trackers(names, folder, run="demo/grpo", start_step=0, total_steps=10)
+    return open_trackers(names, folder, Progress(), run="demo/grpo", start_step=0, total_steps=10)
 
 
 def test_a_tracker_that_breaks_is_warned_of_once_and_the_others_get_everything(

@@ -80,7 +80,7 @@ def test_settings_with_which_nothing_could_be_learned_are_refused(
         ),
         (
             {"optimizer": {"lr": 1e-6, "warmup_steps": 4}},
-            "optimizer.warmup_steps = 4 of 4 steps: the rate never peaks",
+            "optimizer.warmup_steps = 4 of 4 steps: the learning rate never reaches its peak",
         ),
         (
             {"rollout": {"tasks_per_step": 1, "max_tokens": 64}},
@@ -88,7 +88,7 @@ def test_settings_with_which_nothing_could_be_learned_are_refused(
         ),
         (
             {"rollout": {"tasks_per_step": 13, "max_tokens": 64}},
-            "13, but there are 12 tasks: a step asks some twice",
+            "13, but there are 12 tasks: a step uses some of them twice",
         ),
         (
             SFT | {"dataset": {"batch_size": 13}},

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from assay.progress import Progress
 from assay.train.loop import train
 from assay.train.run import Run, _stopping_on_signals
 from assay.train.sources import StepData
@@ -53,7 +54,7 @@ def test_a_run_asked_to_stop_while_it_evaluates_saves_what_it_has_learned(
     learner = SimpleNamespace(step=lambda samples, step: {}, policy=None)
     source = SimpleNamespace(publish=nothing, next=nothing)
     stage, thread = SimpleNamespace(settings=settings), ThreadPoolExecutor(1)
-    parts: list[Any] = [stage, None, learner, source, None, None, [], 4, 0, 0, thread]
+    parts: list[Any] = [stage, None, learner, source, None, None, [], 4, 0, 0, thread, Progress()]
     run = Interrupted(*parts)
     run.at, run.kept = at, []
     with _stopping_on_signals(run):
