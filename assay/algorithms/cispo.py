@@ -24,11 +24,12 @@ Settings = with_defaults(
 def cispo(settings: PolicyGradientSettings) -> Algorithm:
     """Clipped importance-sampling weights (MiniMax-M1, arXiv:2506.13585)."""
     refuse(settings, "cispo clips the weight on both sides", "dual_clip")
+    return build(settings, _surrogate)
 
-    def surrogate(ratios: Tensor, logprobs: Tensor, advantages: Tensor) -> tuple[Tensor, Numbers]:
-        low, high = settings.clip_low, settings.clip_high
-        outside = (ratios < 1 - low) | (ratios > 1 + high)
-        loss = cispo_loss(ratios, logprobs, advantages, low, high)
-        return loss, {"clipped": outside.float()}
 
-    return build(settings, surrogate)
+def _surrogate(
+    settings: PolicyGradientSettings, ratios: Tensor, logprobs: Tensor, advantages: Tensor
+) -> tuple[Tensor, Numbers]:
+    low, high = settings.clip_low, settings.clip_high
+    outside = (ratios < 1 - low) | (ratios > 1 + high)
+    return cispo_loss(ratios, logprobs, advantages, low, high), {"clipped": outside.float()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
-from assay.algorithms.policy_gradient import ClippedSurrogate, build
+from assay.algorithms.policy_gradient import build, clipped_loss
 
 Settings = with_defaults(
     "The paper's: its buffer of 4,096 tokens is a fifth of the token limit, its punishment half the"
@@ -19,4 +19,4 @@ Settings = with_defaults(
 @algorithm(Settings)
 def dapo(settings: PolicyGradientSettings) -> Algorithm:
     """Decoupled clip and dynamic sampling policy optimisation (arXiv:2503.14476)."""
-    return build(settings, ClippedSurrogate(settings))
+    return build(settings, clipped_loss)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
-from assay.algorithms.policy_gradient import ClippedSurrogate, build
+from assay.algorithms.policy_gradient import build, clipped_loss
 
 Settings = with_defaults(
     "The paper's: no division by a standard deviation or by a completion's own length.",
@@ -21,4 +21,4 @@ Settings = with_defaults(
 @algorithm(Settings)
 def dr_grpo(settings: PolicyGradientSettings) -> Algorithm:
     """GRPO done right (arXiv:2503.20783): no division by the std, losses over a constant length."""
-    return build(settings, ClippedSurrogate(settings))
+    return build(settings, clipped_loss)

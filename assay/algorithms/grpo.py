@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
-from assay.algorithms.policy_gradient import ClippedSurrogate, build
+from assay.algorithms.policy_gradient import build, clipped_loss
 
 Settings = with_defaults(
     "As the field runs it now: no KL penalty, clip-higher, the mean over all tokens of the step.",
@@ -22,4 +22,4 @@ Settings = with_defaults(
 @algorithm(Settings)
 def grpo(settings: PolicyGradientSettings) -> Algorithm:
     """Group relative policy optimisation (arXiv:2402.03300), with DAPO's clip and token mean."""
-    return build(settings, ClippedSurrogate(settings))
+    return build(settings, clipped_loss)

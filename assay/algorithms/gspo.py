@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
-from assay.algorithms.policy_gradient import ClippedSurrogate, build
+from assay.algorithms.policy_gradient import build, clipped_loss
 
 Settings = with_defaults(
     "The paper's: a mean over hundreds of tokens varies little, so the clip range is a thousand"
@@ -24,4 +24,4 @@ Settings = with_defaults(
 @algorithm(Settings)
 def gspo(settings: PolicyGradientSettings) -> Algorithm:
     """Group sequence policy optimisation (arXiv:2507.18071)."""
-    return build(settings, ClippedSurrogate(settings))
+    return build(settings, clipped_loss)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,32 +42,31 @@ from assay.maths.losses import clipped_surrogate, importance_weights, is_clipped
 from assay.policy.forward import ModelOutput
 from assay.types import Batch, Sample
 
-Surrogate = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Numbers]]
-"""Maps ratios, log-probabilities and advantages, all [B, T], to a loss [B, T] and numbers to
+Surrogate = Callable[[Any, Tensor, Tensor, Tensor], tuple[Tensor, Numbers]]
+"""Maps settings and ratios, log-probabilities, advantages [B, T] to a loss [B, T] and numbers to
 log."""
-Term = Callable[[ModelOutput, Batch], tuple[Tensor, Numbers]]
-"""Maps the model's output and the batch to a term of the loss [B, T] and numbers to log."""
+Term = Callable[[Any, ModelOutput, Batch], tuple[Tensor, Numbers]]
+"""Maps settings, the model's output and the batch to a term of the loss [B, T] and numbers to
+log."""
+Estimator = Callable[[Any, Sequence[Sample]], list[Sample]]
+"""Maps settings and samples with shaped rewards to samples with advantages (and returns)."""
 
 
 def build(
     settings: PolicyGradientSettings,
     surrogate: Surrogate,
-    estimator: ComputeAdvantages | None = None,
+    estimator: Estimator | None = None,
     *terms: Term,
 ) -> Algorithm:
     """The algorithm with this surrogate, more `terms` of the loss, and the shared options.
 
-    `estimator` computes advantages, and returns for a critic, from shaped rewards. Without one each
-    completion gets one advantage, as `baseline` and `scale` say.
+    `estimator` needs a critic. Without one each completion gets one advantage, as `baseline` and
+    `scale` say.
     """
+    kl_in_loss = settings.kl > 0 and settings.kl_in == "loss"
+    terms += (kl_penalty,) * kl_in_loss + (entropy_bonus,) * (settings.entropy_bonus > 0)
     running = torch.zeros(2, dtype=torch.float64) if settings.baseline == "running" else None
-    if settings.kl and settings.kl_in == "loss":
-        terms += (KLPenalty(settings),)
-    if settings.entropy_bonus:
-        terms += (EntropyBonus(settings.entropy_bonus),)
-    policy_gradient = PolicyGradient(
-        settings, surrogate, estimator or CompletionAdvantages(settings, running), terms
-    )
+    policy_gradient = PolicyGradient(settings, surrogate, estimator, terms, running)
     return Algorithm(
         loss=policy_gradient.loss,
         learns_from="rollouts",
@@ -75,8 +75,7 @@ def build(
         loss_mean=settings.loss_mean,
         needs_reference=settings.kl > 0,
         needs_critic=estimator is not None,
-        needs_logprobs_first=estimator is not None
-        or (settings.kl > 0 and settings.kl_in != "loss"),
+        needs_logprobs_first=estimator is not None or (settings.kl > 0 and not kl_in_loss),
         entropy_gradient=settings.entropy_bonus > 0,
         epochs=settings.epochs,
         minibatches=settings.minibatches,
@@ -91,27 +90,25 @@ class PolicyGradient:
 
     settings: PolicyGradientSettings
     surrogate: Surrogate
-    estimator: ComputeAdvantages
+    estimator: Estimator | None
     terms: Sequence[Term]
+    running: Tensor | None
+    """[2] float64, the mean reward of past steps and the number of steps; changed in place."""
 
     def loss(self, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbers]:
-        """w_t surrogate(r_t, A) plus the other terms, [B, T]."""
+        """L_t = w_t surrogate(r_t, A) plus the other terms, [B, T]."""
         s, old = self.settings, old_logprobs(output, batch)
         ratios = ratio(output.logprobs, old, batch.mask, s.ratio)
+        bounds = (s.importance_sampling_min, s.importance_sampling_max)
         weights = importance_weights(
-            old, batch.logprobs, batch.mask,
-            s.importance_sampling, s.importance_sampling_min, s.importance_sampling_max,
-        )  # fmt: skip
-        loss, numbers = self.surrogate(ratios, output.logprobs, batch.advantages)
+            old, batch.logprobs, batch.mask, s.importance_sampling, *bounds
+        )
+        loss, numbers = self.surrogate(s, ratios, output.logprobs, batch.advantages)
         loss = weights * loss
-        numbers = {
-            **numbers,
-            "ratio_max": ratios.detach(),
-            "kl_engine": k3(old, batch.logprobs),
-            "importance_weight": weights,
-        }
+        mismatch = {"kl_engine": k3(old, batch.logprobs), "importance_weight": weights}
+        numbers = {**numbers, "ratio_max": ratios.detach(), **mismatch}
         for term in self.terms:
-            more, more_numbers = term(output, batch)
+            more, more_numbers = term(s, output, batch)
             loss, numbers = loss + more, {**numbers, **more_numbers}
         return loss, numbers
 
@@ -119,8 +116,28 @@ class PolicyGradient:
         """Shape the rewards, drop groups of zero variance if asked, then estimate advantages."""
         s = self.settings
         used = samples if s.zero_variance_groups == "count" else drop_zero_variance(samples)
-        estimated = self.estimator([shape_reward(sample, s) for sample in used])
+        shaped = [shape_reward(sample, s) for sample in used]
+        estimated = self.estimator(s, shaped) if self.estimator else self._of_completions(shaped)
         return [clip_advantages(sample, s) for sample in estimated]
+
+    def _of_completions(self, samples: Sequence[Sample]) -> list[Sample]:
+        """One advantage per completion, A = (R - beta KL - baseline) / std."""
+        s = self.settings
+        costs = [float(kl_cost(sample, s).sum()) for sample in samples]
+        totals = [
+            replace(one, reward=one.reward - c) for one, c in zip(samples, costs, strict=True)
+        ]
+        scheme = (s.baseline, s.scale, s.min_std, self._past_mean([one.reward for one in totals]))
+        return per_completion(lambda r, groups: completion_advantages(r, groups, *scheme))(totals)
+
+    def _past_mean(self, rewards: Sequence[float]) -> float:
+        """The mean reward of past steps (in the first, of this step); then adds this step's."""
+        if self.running is None or not rewards:
+            return 0.0
+        mean, decay = fmean(rewards), self.settings.running_decay
+        past = float(self.running[0]) if self.running[1] else mean
+        self.running[0], self.running[1] = decay * past + (1 - decay) * mean, self.running[1] + 1
+        return past
 
 
 def old_logprobs(output: ModelOutput, batch: Batch) -> Tensor:
@@ -128,50 +145,35 @@ def old_logprobs(output: ModelOutput, batch: Batch) -> Tensor:
     return output.logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
 
 
-@dataclass(frozen=True)
-class ClippedSurrogate:
+def clipped_loss(
+    settings: PolicyGradientSettings, ratios: Tensor, logprobs: Tensor, advantages: Tensor
+) -> tuple[Tensor, Numbers]:
     """PPO's and GRPO's surrogate, -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A)."""
-
-    settings: PolicyGradientSettings
-
-    def __call__(
-        self, ratios: Tensor, logprobs: Tensor, advantages: Tensor
-    ) -> tuple[Tensor, Numbers]:
-        """The loss, and which tokens are clipped. All [B, T]."""
-        bounds = (self.settings.clip_low, self.settings.clip_high, self.settings.dual_clip)
-        stopped = is_clipped(ratios.detach(), advantages, *bounds)
-        return clipped_surrogate(ratios, advantages, *bounds), {"clipped": stopped}
+    bounds = (settings.clip_low, settings.clip_high, settings.dual_clip)
+    stopped = is_clipped(ratios.detach(), advantages, *bounds)
+    return clipped_surrogate(ratios, advantages, *bounds), {"clipped": stopped}
 
 
-@dataclass(frozen=True)
-class CompletionAdvantages:
-    """One advantage per completion, A = (R - beta KL - baseline) / std, on all its tokens."""
+def kl_penalty(
+    settings: PolicyGradientSettings, output: ModelOutput, batch: Batch
+) -> tuple[Tensor, Numbers]:
+    """Beta KL(p || reference) as a term of the loss [B, T].
 
-    settings: PolicyGradientSettings
-    running: Tensor | None
-    """[2] float64, the mean reward of past steps and the number of steps; changed in place."""
+    Weighted by the ratio of tokens, its gradient is that of the KL itself (DeepSeek-V3.2,
+    arXiv:2512.02556).
+    """
+    assert batch.reference_logprobs is not None
+    kl = KL_ESTIMATORS[settings.kl_estimator](output.logprobs, batch.reference_logprobs)
+    ratios = ratio(output.logprobs, old_logprobs(output, batch), batch.mask)
+    weight = ratios if settings.kl_importance_sampling else 1.0
+    return settings.kl * weight * kl, {"kl": kl.detach()}
 
-    def __call__(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The samples with advantages."""
-        totals = [
-            replace(sample, reward=sample.reward - float(kl_cost(sample, self.settings).sum()))
-            for sample in samples
-        ]
-        s, past = self.settings, self._update_running([sample.reward for sample in totals])
-        return per_completion(
-            lambda rewards, groups: completion_advantages(
-                rewards, groups, s.baseline, s.scale, s.min_std, past
-            )
-        )(totals)
 
-    def _update_running(self, rewards: Sequence[float]) -> float:
-        """The mean reward of past steps (in the first, of this step); then add this step's."""
-        if self.running is None or not rewards:
-            return 0.0
-        mean, decay = fmean(rewards), self.settings.running_decay
-        past = float(self.running[0]) if self.running[1] else mean
-        self.running[0], self.running[1] = decay * past + (1 - decay) * mean, self.running[1] + 1
-        return past
+def entropy_bonus(
+    settings: PolicyGradientSettings, output: ModelOutput, batch: Batch
+) -> tuple[Tensor, Numbers]:
+    """-c H: the policy's entropy, in nats, is subtracted from the loss [B, T]."""
+    return -settings.entropy_bonus * output.entropy, {}
 
 
 def per_completion(advantages: Callable[[Tensor, Tensor], Tensor]) -> ComputeAdvantages:
@@ -202,33 +204,3 @@ def per_completion(advantages: Callable[[Tensor, Tensor], Tensor]) -> ComputeAdv
         ]
 
     return compute
-
-
-@dataclass(frozen=True)
-class KLPenalty:
-    """beta KL(p || reference) as a term of the loss.
-
-    Weighted by the ratio of tokens, its gradient is that of the KL itself (DeepSeek-V3.2,
-    arXiv:2512.02556).
-    """
-
-    settings: PolicyGradientSettings
-
-    def __call__(self, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbers]:
-        """The term [B, T], and the KL to log."""
-        s, old = self.settings, old_logprobs(output, batch)
-        assert batch.reference_logprobs is not None
-        kl = KL_ESTIMATORS[s.kl_estimator](output.logprobs, batch.reference_logprobs)
-        weight = ratio(output.logprobs, old, batch.mask) if s.kl_importance_sampling else 1.0
-        return s.kl * weight * kl, {"kl": kl.detach()}
-
-
-@dataclass(frozen=True)
-class EntropyBonus:
-    """-c H: the entropy of the policy, in nats, subtracted from the loss."""
-
-    coefficient: float
-
-    def __call__(self, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbers]:
-        """The term [B, T]."""
-        return -self.coefficient * output.entropy, {}

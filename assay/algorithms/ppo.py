@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveFloat
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from assay.algorithms.base import Algorithm, Numbers, algorithm
 from assay.algorithms.options import refuse, with_defaults
-from assay.algorithms.policy_gradient import ClippedSurrogate, build
+from assay.algorithms.policy_gradient import build, clipped_loss
 from assay.algorithms.reward_shaping import kl_cost
 from assay.errors import SettingsError
 from assay.maths.advantages import gae, whiten
@@ -50,64 +49,46 @@ def ppo(settings: Settings) -> Algorithm:
     """
     if not settings.critic:
         refuse(settings, "there is no critic", "gamma", "gae_lambda", "value_loss", "value_clip")
-        return build(settings, ClippedSurrogate(settings))
+        return build(settings, clipped_loss)
     refuse(settings, "the critic is the baseline", "baseline", "running_decay")
     if settings.scale == "group":
         raise SettingsError(
             "algorithm.scale: with a critic, advantages are per token; use 'batch' or 'none'"
         )
-    estimator, value_term = TokenAdvantages(settings), ValueTerm(settings)
-    return build(settings, ClippedSurrogate(settings), estimator, value_term)
+    return build(settings, clipped_loss, token_advantages, value_term)
 
 
-@dataclass(frozen=True)
-class TokenAdvantages:
-    """One advantage per token by GAE from the critic's values, whitened over the step unless
-    `scale` is "none". The reward is paid at the last token.
+def token_advantages(settings: Settings, samples: Sequence[Sample]) -> list[Sample]:
+    """Samples with one advantage per token by GAE, and the returns A + V that the critic learns.
+
+    The reward is paid at the last token. Advantages are whitened over the step unless `scale` is
+    "none".
     """
-
-    settings: Any
-
-    def __call__(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The samples with advantages, and the returns A + V that the critic learns."""
-        if not samples:
-            return []
-        s = self.settings
-        masks = [torch.tensor(sample.mask) for sample in samples]
-        values = [torch.tensor(one.values)[mask] for one, mask in zip(samples, masks, strict=True)]
-        raw = []
-        for sample, mask, value in zip(samples, masks, values, strict=True):
-            rewards = -kl_cost(sample, s)[mask]
-            rewards[-1] += sample.reward
-            raw.append(gae(rewards, value, s.gamma, s.gae_lambda))
-        advantages: Sequence[Tensor] = raw
-        if s.scale != "none":
-            whitened = whiten(torch.cat(raw), s.min_std)
-            advantages = torch.split(whitened, [len(one) for one in raw])
-        return [
-            replace(one, advantages=_unmask(mask, own), returns=_unmask(mask, estimate + value))
-            for one, mask, own, estimate, value in zip(
-                samples, masks, advantages, raw, values, strict=True
-            )
-        ]
+    masks = [torch.tensor(sample.mask) for sample in samples]
+    values = [torch.tensor(one.values)[mask] for one, mask in zip(samples, masks, strict=True)]
+    raw = []
+    for sample, mask, value in zip(samples, masks, values, strict=True):
+        rewards = -kl_cost(sample, settings)[mask]
+        rewards[-1] += sample.reward
+        raw.append(gae(rewards, value, settings.gamma, settings.gae_lambda))
+    scaled: Sequence[Tensor] = raw
+    if settings.scale != "none" and raw:
+        whitened = whiten(torch.cat(raw), settings.min_std)
+        scaled = torch.split(whitened, [len(one) for one in raw])
+    return [
+        replace(one, advantages=_unmask(mask, a), returns=_unmask(mask, unscaled + value))
+        for one, mask, a, unscaled, value in zip(samples, masks, scaled, raw, values, strict=True)
+    ]
 
 
-@dataclass(frozen=True)
-class ValueTerm:
-    """The critic's clipped squared error as a term of the loss."""
-
-    settings: Any
-
-    def __call__(self, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbers]:
-        """The term [B, T], with value and error to log."""
-        assert output.values is not None
-        assert batch.values is not None
-        assert batch.returns is not None
-        error = clipped_value_loss(
-            output.values, batch.values, batch.returns, self.settings.value_clip
-        )
-        numbers = {"value_error": error.detach(), "value": output.values.detach()}
-        return self.settings.value_loss * error, numbers
+def value_term(settings: Settings, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbers]:
+    """The critic's clipped squared error as a term of the loss [B, T]."""
+    assert output.values is not None
+    assert batch.values is not None
+    assert batch.returns is not None
+    error = clipped_value_loss(output.values, batch.values, batch.returns, settings.value_clip)
+    numbers = {"value_error": error.detach(), "value": output.values.detach()}
+    return settings.value_loss * error, numbers
 
 
 def _unmask(mask: Tensor, values: Tensor) -> tuple[float, ...]:

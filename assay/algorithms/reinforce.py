@@ -22,8 +22,10 @@ def reinforce(settings: PolicyGradientSettings) -> Algorithm:
             "reinforce has no ratio to an older policy: set algorithm.epochs and"
             " algorithm.minibatches to 1"
         )
+    return build(settings, _surrogate)
 
-    def surrogate(ratios: Tensor, logprobs: Tensor, advantages: Tensor) -> tuple[Tensor, Numbers]:
-        return reinforce_loss(logprobs, advantages), {}
 
-    return build(settings, surrogate)
+def _surrogate(
+    settings: PolicyGradientSettings, ratios: Tensor, logprobs: Tensor, advantages: Tensor
+) -> tuple[Tensor, Numbers]:
+    return reinforce_loss(logprobs, advantages), {}

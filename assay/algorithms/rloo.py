@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, with_defaults
-from assay.algorithms.policy_gradient import ClippedSurrogate, build
+from assay.algorithms.policy_gradient import build, clipped_loss
 
 Settings = with_defaults(
     "The paper's. The ratio matters only with several gradient steps on a batch.",
@@ -22,4 +22,4 @@ Settings = with_defaults(
 @algorithm(Settings)
 def rloo(settings: PolicyGradientSettings) -> Algorithm:
     """REINFORCE leave-one-out (arXiv:2402.14740)."""
-    return build(settings, ClippedSurrogate(settings))
+    return build(settings, clipped_loss)

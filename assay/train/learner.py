@@ -151,7 +151,7 @@ class Learner:
 
     def _gradient_step(self, samples: Sequence[Sample], step: int) -> Metrics:
         self.policy.model.train(self.algorithm.dropout)
-        totals: Metrics = {"loss": 0.0}
+        totals: dict[str, list[float]] = {"loss": []}
         batches: list[Batch] = []
         for piece in self._micro_batches(samples):
             batch = self._batch(piece)
@@ -161,20 +161,18 @@ class Learner:
             loss = masked_sum(losses * batch.weights, batch.mask)
             _require_finite("loss", loss.item(), step, [batch])
             loss.backward()  # type: ignore[no-untyped-call]
-            totals["loss"] += loss.item()
+            totals["loss"].append(loss.item())
             for name, value in {**numbers, "entropy": output.entropy.detach()}.items():
-                if name.endswith("_max"):
-                    largest = float(masked_max(value, batch.mask))
-                    totals[name] = max(totals.get(name, -math.inf), largest)
-                else:
-                    totals[name] = totals.get(name, 0.0) + float(masked_sum(value, batch.mask))
+                reduce = masked_max if name.endswith("_max") else masked_sum
+                totals.setdefault(name, []).append(float(reduce(value, batch.mask)))
         norm = self.optimizer.step(step)
         _require_finite("gradient's norm", norm, step, batches)
         tokens = sum(int(batch.mask.sum()) for batch in batches)
-        return {
-            name: value if name == "loss" or name.endswith("_max") else value / tokens
-            for name, value in totals.items()
-        } | {"grad_norm": norm}
+        learned: Metrics = {"loss": sum(totals.pop("loss")), "grad_norm": norm}
+        return learned | {
+            name: max(values) if name.endswith("_max") else sum(values) / tokens
+            for name, values in totals.items()
+        }
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[list[Sample]]:
         packed = layout_of(self.policy.model) == "packed"
@@ -194,16 +192,10 @@ class Learner:
 
 
 def _advantage_std(samples: Sequence[Sample]) -> float:
-    """The population standard deviation of advantages over trained tokens; 0 where there are
-    none.
-    """
-    values = [
-        value
-        for sample in samples
-        for value, trained in zip(sample.advantages, sample.mask, strict=False)
-        if trained
-    ]
-    return float(torch.tensor(values, dtype=torch.float64).std(correction=0)) if values else 0.0
+    """The population standard deviation of advantages over trained tokens; 0 if there are none."""
+    pairs = chain.from_iterable(zip(s.advantages, s.mask, strict=False) for s in samples)
+    values = torch.tensor([value for value, trained in pairs if trained], dtype=torch.float64)
+    return float(values.std(correction=0)) if len(values) else 0.0
 
 
 def _require_finite(what: str, value: float, step: int, batches: Sequence[Batch]) -> None:

@@ -48,25 +48,12 @@ class Optimizer:
         self.settings = settings
         self.lr = settings.lr
         self.steps = steps
-        policy_masters = [
-            master for name, master in self.masters.items() if name not in critic_parameters
-        ]
+        policy = [master for name, master in self.masters.items() if name not in critic_parameters]
+        critics = [self.masters[name] for name in critic_parameters]
         groups: list[dict[str, Any]] = [
-            {
-                "params": [p for p in policy_masters if p.ndim >= 2],
-                "weight_decay": settings.weight_decay,
-                "lr_factor": 1.0,
-            },
-            {
-                "params": [p for p in policy_masters if p.ndim < 2],
-                "weight_decay": 0.0,
-                "lr_factor": 1.0,
-            },
-            {
-                "params": [self.masters[name] for name in critic_parameters],
-                "weight_decay": 0.0,
-                "lr_factor": CRITIC_LR_FACTOR,
-            },
+            _group([p for p in policy if p.ndim >= 2], settings.weight_decay),
+            _group([p for p in policy if p.ndim < 2]),
+            _group(critics, lr_factor=CRITIC_LR_FACTOR),
         ]
         used = [group for group in groups if group["params"]]
         self.adamw = torch.optim.AdamW(used, self.lr, settings.betas, settings.eps, fused=True)
@@ -122,6 +109,12 @@ class Optimizer:
         for name, parameter in self.parameters.items():
             if parameter is not self.masters[name]:
                 parameter.data.copy_(self.masters[name].data)
+
+
+def _group(
+    parameters: list[Parameter], weight_decay: float = 0.0, lr_factor: float = 1.0
+) -> dict[str, Any]:
+    return {"params": parameters, "weight_decay": weight_decay, "lr_factor": lr_factor}
 
 
 def _master(parameter: Parameter) -> Parameter:
