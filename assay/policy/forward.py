@@ -1,19 +1,30 @@
 """Token log-probabilities, entropies and values of a batch, in the fastest layout that is exact.
 
-Layouts: packed sequences (varlen attention), padded sequences, or the whole model as it is.
+Layouts: packed sequences (varlen attention), padded sequences, or padded ones through the whole
+model.
 """
 
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from assay.errors import ModelError
 from assay.policy.head import logprobs_from_hidden, logprobs_from_logits
-from assay.policy.packed import enable_packed_attention, pack
+from assay.policy.packed import (
+    disable_packed_attention,
+    enable_packed_attention,
+    observed_windows,
+    pack,
+)
 from assay.registry import one_line
 from assay.types import Batch
 
@@ -38,6 +49,10 @@ ATTENTION_DROPOUTS = (
 """Names that configurations use for dropout inside attention."""
 
 
+PROBE_LENGTH = 12
+"""Tokens of the longest sequence that layouts are tried out on."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelOutput:
     """The output of a policy for a batch; position t belongs to the *prediction* of token t."""
@@ -49,6 +64,19 @@ class ModelOutput:
     only with `entropy_gradient`."""
     values: Tensor | None = None
     """[B, T] float32, the critic's; None without a critic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """What trying out a model has shown."""
+
+    fastest: Layout
+    """For sequences within both limits."""
+    window: int
+    """The longest sequence in which every token attends to all tokens before it."""
+    together: float
+    """Sequences from this length on run one at a time: their RoPE depends on their length, or (0)
+    padding changes the model's results."""
 
 
 class ModelInput(NamedTuple):
@@ -73,28 +101,105 @@ def forward(
     masked tokens to values [M].
     """
     inputs = ModelInput(batch.tokens, batch.attention, batch.mask)
-    return _forward(layout_of(model), model, inputs, temperature, critic, entropy_gradient)
+    longest = batch.tokens.shape[1]
+    layout, options = layout_of(model, longest), (temperature, critic, entropy_gradient)
+    if longest < _layouts(model).together:
+        outputs = [_forward(layout, model, inputs, *options)]
+    else:
+        outputs = [_forward(layout, model, row, *options) for row in _single_rows(model, inputs)]
+    zeros = torch.zeros(batch.mask.shape, device=batch.mask.device)
+    parts = [part for part in zip(*outputs, strict=True) if part[0] is not None]
+    return ModelOutput(*(zeros.masked_scatter(batch.mask, torch.cat(part)) for part in parts))
 
 
-def layout_of(model: Any) -> Layout:
-    """The layout for `model`: tried out on the first call, then logged and remembered.
+def layout_of(model: Any, longest: int) -> Layout:
+    """The layout for sequences of up to `longest` tokens. It is tried out once, and logged.
 
     `packed`: sequences end to end in one row (varlen attention), with a shared prompt prefix only
     once, and logits in tiles. `padded`: one padded row per sequence, logits in tiles. `plain`: one
     padded row per sequence through the whole model, if it changes the logits after the head.
+    Raises ModelError for a model that is not causal.
     """
-    base, device = unwrap_model(model), model.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else base.dtype
-    known: dict[torch.dtype, Layout] = base.__dict__.setdefault("assay_layouts", {})
-    if dtype not in known:
-        known[dtype] = _choose_layout(model, 2e-4 if dtype == torch.float32 else 0.1)
-    drops = any(getattr(base.config.get_text_config(), name, None) for name in ATTENTION_DROPOUTS)
-    return "padded" if known[dtype] == "packed" and model.training and drops else known[dtype]
+    layouts, config = _layouts(model), unwrap_model(model).config.get_text_config()
+    layout, why = layouts.fastest, "the fastest layout that gives the model's own numbers"
+    if layout == "packed" and longest > layouts.window:
+        layout, why = "padded", f"sequences are longer than the attention window, {layouts.window}"
+    drops = any(getattr(config, name, None) for name in ATTENTION_DROPOUTS)
+    if layout == "packed" and model.training and drops:
+        layout, why = "padded", "packed attention has no dropout"
+    if longest >= layouts.together:
+        layout = "plain" if layout == "plain" else "padded"
+        reason = f"from {layouts.together} tokens on, RoPE depends on the sequence's length"
+        why = f"one at a time: {reason if layouts.together else 'padding changes the results'}"
+    _log_once(f"training forward of {config.model_type}: {layout} sequences ({why})")
+    return layout
+
+
+def fixed_rope_length(config: Any) -> float:
+    """Sequences shorter than this have RoPE frequencies that do not depend on their length.
+
+    It is infinite except for dynamic NTK scaling and LongRoPE, which change the frequencies of the
+    whole batch when one sequence grows beyond the original context.
+    """
+    parameters = getattr(config, "rope_parameters", None) or {}
+    limits = [math.inf]
+    for rope in (parameters, *parameters.values()):
+        kind = rope.get("rope_type") or "" if isinstance(rope, dict) else ""
+        if "dynamic" in kind:
+            limits.append(config.max_position_embeddings)
+        elif kind == "longrope":
+            limits.append(rope["original_max_position_embeddings"])
+    return min(limits)
+
+
+@contextmanager
+def nonzero_weights(model: Any) -> Iterator[None]:
+    """Meanwhile, trainable weights that are all zero have small random values.
+
+    A new adapter adds nothing to the model, so trying it out would show no error.
+    """
+    zeros = [p for p in model.parameters() if p.requires_grad and not p.any()]
+    draw = torch.Generator().manual_seed(0)
+    for parameter in zeros:
+        parameter.data.copy_(torch.randn(parameter.shape, generator=draw) * 0.02)
+    try:
+        yield
+    finally:
+        for parameter in zeros:
+            parameter.data.zero_()
 
 
 def unwrap_model(model: Any) -> Any:
     """The transformers model inside a peft model, or `model` itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+@cache
+def _log_once(message: str) -> None:
+    log.info("%s", message)
+
+
+def _layouts(model: Any) -> Layouts:
+    base, device = unwrap_model(model), model.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else base.dtype
+    known: dict[torch.dtype, Layouts] = base.__dict__.setdefault("assay_layouts", {})
+    if dtype not in known:
+        was_training = model.training
+        model.eval()
+        try:
+            with nonzero_weights(model):
+                known[dtype] = _try_layouts(model, 2e-4 if dtype == torch.float32 else 0.1)
+        finally:
+            model.train(was_training)
+    return known[dtype]
+
+
+def _single_rows(model: Any, inputs: ModelInput) -> Iterator[ModelInput]:
+    """The sequences of a batch one by one, without padding."""
+    for row, length in enumerate(inputs.attention.sum(-1).tolist()):
+        with torch.no_grad():  # a short sequence resets the RoPE frequencies that a long one left
+            unwrap_model(model).base_model(input_ids=inputs.tokens[:1, :1], use_cache=False)
+        yield ModelInput(*(part[row : row + 1, :length] for part in inputs))
 
 
 def _forward(
@@ -104,23 +209,18 @@ def _forward(
     temperature: float,
     critic: Any,
     entropy_gradient: bool,
-) -> ModelOutput:
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Log-probabilities, entropies and values of the M masked tokens, each [M] float32."""
     base, targets = unwrap_model(model), inputs.tokens[inputs.mask]
     if layout == "plain":
         hidden, logits = _full_logits(model, inputs, wants_hidden=critic is not None)
         scaled = logits.float() / temperature
-        logprobs, entropy = logprobs_from_logits(scaled, targets, entropy_gradient)
+        outputs = logprobs_from_logits(scaled, targets, entropy_gradient)
     else:
         hidden = (_packed if layout == "packed" else _padded)(base.base_model, inputs)
         head = base.get_output_embeddings()
-        logprobs, entropy = logprobs_from_hidden(
-            head, hidden, targets, temperature, entropy_gradient
-        )
-    mask, zeros = inputs.mask, torch.zeros(inputs.mask.shape, device=inputs.mask.device)
-    values = None if critic is None else zeros.masked_scatter(mask, critic(hidden).float())
-    return ModelOutput(
-        zeros.masked_scatter(mask, logprobs), zeros.masked_scatter(mask, entropy), values
-    )
+        outputs = logprobs_from_hidden(head, hidden, targets, temperature, entropy_gradient)
+    return *outputs, None if critic is None else critic(hidden).float()
 
 
 def _packed(trunk: Any, inputs: ModelInput) -> Tensor:
@@ -161,76 +261,99 @@ def _full_logits(
         output_hidden_states=wants_hidden,
     )
     hidden = out.hidden_states[-1][:, :-1][mask] if wants_hidden else None
-    return hidden, out.logits[mask[:, positions]]
+    keeps = out.logits.shape[1] == len(positions)  # some models ignore logits_to_keep
+    return hidden, out.logits[mask[:, positions]] if keeps else out.logits[:, :-1][mask]
 
 
-def _choose_layout(model: Any, tolerance: float) -> Layout:
+def _try_layouts(model: Any, tolerance: float) -> Layouts:
     """The fastest layout that gives the numbers of the whole model on a small batch."""
-    base, was_training = unwrap_model(model), model.training
+    base = unwrap_model(model)
     config = base.config.get_text_config()
-    model.eval()
-    try:
-        expected = _probe("plain", model)
-        for layout in LAYOUTS[:-1]:
-            try:
-                if any(getattr(config, name, None) not in (None, 1.0) for name in LOGIT_SCALES):
-                    raise NotImplementedError("the model changes its logits after the head")
-                if layout == "packed" and not enable_packed_attention(base):
-                    raise NotImplementedError("its attention is not full and causal in every layer")
-                results = zip(_probe(layout, model), expected, strict=True)
-                if _leaks(layout, model):
-                    raise NotImplementedError("a token would change tokens before it or beside it")
-                differences = [
-                    (ours - theirs).abs().max() / theirs.abs().max().clamp(min=1.0)
-                    for ours, theirs in results
-                ]
-                off = float(torch.stack(differences).max())
-            except Exception as error:  # noqa: BLE001  # models run their own code, which raises anything
-                reason = one_line(error)
-            else:
-                if off <= tolerance:
-                    log.info("the sequences of %s are %s", config.model_type, layout)
-                    return layout
-                reason = f"the results would differ by {off:.2g}"
-            log.warning("the sequences of %s cannot be %s: %s", config.model_type, layout, reason)
-        return "plain"
-    finally:
-        model.train(was_training)
+    name, together = config.model_type, fixed_rope_length(config)
+    expected = _probe("plain", model, one_by_one=True)
+    if _leaks("plain", model, tolerance, one_by_one=True):
+        raise ModelError(
+            f"model of type {name!r} is not causal: a token changes the log-probabilities of tokens"
+            " before it; use a causal language model"
+        )
+    for layout in LAYOUTS:
+        try:
+            scales = any(getattr(config, name, None) not in (None, 1.0) for name in LOGIT_SCALES)
+            if layout != "plain" and scales:
+                raise NotImplementedError("the model changes its logits after the head")
+            window = _packed_window(model) if layout == "packed" else 0
+            results = zip(_probe(layout, model), expected, strict=True)
+            if _leaks(layout, model, tolerance if layout == "plain" else 1e-6):
+                raise NotImplementedError("a token would change tokens before it or beside it")
+            differences = [
+                (ours - theirs).abs().max() / theirs.abs().max().clamp(min=1.0)
+                for ours, theirs in results
+            ]
+            off = float(torch.stack(differences).max())
+            if not off <= tolerance:
+                raise NotImplementedError(f"the results would differ by {off:.2g}")
+            return Layouts(layout, window, together)
+        except Exception as error:  # noqa: BLE001  # models run their own code, which raises anything
+            log.warning("the sequences of %s cannot be %s: %s", name, layout, one_line(error))
+        disable_packed_attention(base)
+    return Layouts("plain", window=0, together=0)
 
 
-def _leaks(layout: Layout, model: Any) -> bool:
+def _packed_window(model: Any) -> int:
+    """The window of a model that now has packed attention. Raises NotImplementedError if packing it
+    is not possible, or of no use.
+    """
+    base = unwrap_model(model)
+    enable_packed_attention(base)
+    with observed_windows(base) as windows:
+        _probe("plain", model)
+    if not windows:
+        raise NotImplementedError("the model makes its attention masks itself")
+    if min(windows) < PROBE_LENGTH:
+        raise NotImplementedError(f"its attention window is {min(windows)} tokens")
+    return min(windows)
+
+
+def _leaks(layout: Layout, model: Any, tolerance: float, one_by_one: bool = False) -> bool:
     """Whether a changed token changes any log-probability but its own and later ones of its row."""
-    (before, _), (after, _) = _probe(layout, model), _probe(layout, model, other=1)
-    moved = (before - after).abs() > 1e-6
+    (before, _), (after, _) = (_probe(layout, model, one_by_one, other) for other in (0, 1))
+    moved = (before - after).abs() > tolerance
     moved[1, 7:] = False
     return bool(moved.any())
 
 
-def _probe(layout: Layout, model: Any, other: int = 0) -> tuple[Tensor, Tensor]:
-    """[3, 12] log-probabilities of a small batch, and the gradient [H] of a weighted sum of them
-    as all embeddings shift.
+def _probe(
+    layout: Layout, model: Any, one_by_one: bool = False, other: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities [3, 12] of a small batch, and the gradient [H] of a weighted sum of them as
+    all embeddings shift.
 
     `other` is added to the token in row 1, position 7.
     """
     embedding = unwrap_model(model).get_input_embeddings()
-    tokens = (torch.arange(36, device=model.device) * 7919 % embedding.weight.shape[0]).view(3, 12)
+    tokens = torch.arange(3 * PROBE_LENGTH, device=model.device).view(3, PROBE_LENGTH)
+    tokens = tokens * 7919 % embedding.weight.shape[0]
     tokens[1, :5] = tokens[0, :5]
     tokens[1, 7] = (tokens[1, 7] + other) % embedding.weight.shape[0]
-    position = torch.arange(12, device=model.device)
+    position = torch.arange(PROBE_LENGTH, device=model.device)
     attention = position < torch.tensor([[12], [9], [10]], device=model.device)
     mask = attention & (position >= torch.tensor([[5], [5], [3]], device=model.device))
     embedded: list[Tensor] = []
 
     def detach(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        if not torch.is_grad_enabled():
+            return output
         embedded.append(output.detach().requires_grad_())
-        return embedded[0]
+        return embedded[-1]
 
     hook = embedding.register_forward_hook(detach)
     try:
         with torch.enable_grad():
             inputs = ModelInput(tokens, attention, mask)
-            logprobs = _forward(layout, model, inputs, 1.0, None, False).logprobs
-            (grad,) = torch.autograd.grad((logprobs * torch.cos(position)).sum(), embedded)
+            rows = _single_rows(model, inputs) if one_by_one else [inputs]
+            masked = torch.cat([_forward(layout, model, row, 1.0, None, False)[0] for row in rows])
+            logprobs = torch.zeros(mask.shape, device=mask.device).masked_scatter(mask, masked)
+            grads = torch.autograd.grad((logprobs * torch.cos(position)).sum(), embedded)
     finally:
         hook.remove()
-    return logprobs.detach(), grad.float().sum(dim=(0, 1))
+    return logprobs.detach(), torch.stack([g.float().sum((0, 1)) for g in grads]).sum(0)

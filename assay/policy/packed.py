@@ -5,7 +5,8 @@ Completions of one prompt share it (a shared prompt prefix): its tokens stand in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
@@ -19,8 +20,13 @@ from assay.policy.onednn import padding_rows
 ATTENTION = "assay_"
 """Prefix of the attention implementations registered here. Without segments they do what the name
 behind the prefix says."""
-IGNORED = {"scaling", "dropout", "is_causal", "position_ids", "use_cache"}
-"""Arguments of attention that do not change which tokens attend to which."""
+ATTENTION_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}
+"""Layer types that `observed_windows` can tell apart."""
+LONGEST = 1 << 17
+"""No packed sequence is longer than this."""
+IGNORED = {"scaling", "dropout", "is_causal", "position_ids", "use_cache", "sliding_window"}
+"""Arguments of attention that do not change which tokens attend to which. Windows are in the masks
+(`observed_windows`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,24 +135,58 @@ def pack(tokens: Tensor, mask: Tensor) -> PackedRow:
     )
 
 
-def enable_packed_attention(model: Any) -> bool:
+def enable_packed_attention(model: Any) -> None:
     """Give a transformers model an attention that understands `segments`.
 
-    False, and nothing is changed, if its attention is not PyTorch's SDPA over full causal layers.
+    Raises NotImplementedError if its layers are not all attention through PyTorch's SDPA.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
 
     config = model.config.get_text_config()
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     name = config._attn_implementation
     if name.startswith(ATTENTION):
-        return True
-    if kinds != {"full_attention"} or name != "sdpa":
-        return False
+        return
+    if others := set(getattr(config, "layer_types", None) or ()) - ATTENTION_LAYERS:
+        raise NotImplementedError(
+            f"it has layers other than attention: {', '.join(sorted(others))}"
+        )
+    if name != "sdpa":
+        raise NotImplementedError(f"its attention is {name!r}, not 'sdpa'")
     AttentionInterface.register(ATTENTION + name, partial(_attention, AttentionInterface()[name]))
     AttentionMaskInterface.register(ATTENTION + name, AttentionMaskInterface()[name])
     model.set_attn_implementation(ATTENTION + name)
-    return True
+
+
+def disable_packed_attention(model: Any) -> None:
+    """Give the model its own attention again."""
+    name = model.config.get_text_config()._attn_implementation
+    if name.startswith(ATTENTION):
+        model.set_attn_implementation(name.removeprefix(ATTENTION))
+
+
+@contextmanager
+def observed_windows(model: Any) -> Iterator[list[int]]:
+    """The windows of the attention masks that a model with packed attention makes meanwhile.
+
+    A window is the longest sequence in which the last token attends to the first, up to LONGEST.
+    It comes from the mask function itself: a sliding window or a chunk, however it is configured.
+    """
+    from transformers import AttentionMaskInterface
+
+    name = model.config.get_text_config()._attn_implementation
+    make_mask, windows = AttentionMaskInterface()[name], list[int]()
+    queries = torch.arange(LONGEST, device=model.device)
+
+    def observe(*arguments: Any, mask_function: Callable[..., Tensor], **named: Any) -> Any:
+        visible = mask_function(queries[0], queries[0], queries, queries[0])
+        windows.append(int(visible.long().cumprod(0).sum()) or LONGEST)  # 0: a mask of no layer
+        return make_mask(*arguments, mask_function=mask_function, **named)
+
+    AttentionMaskInterface.register(name, observe)
+    try:
+        yield windows
+    finally:
+        AttentionMaskInterface.register(name, make_mask)
 
 
 def _attention(
@@ -155,7 +195,7 @@ def _attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Any,
+    attention_mask: Any,
     **arguments: Any,
 ) -> tuple[Tensor, None]:
     """Called by transformers: `query` [1, A, N, D], `key` and `value` [1, K, N, D] to [1, N, A, D].
@@ -164,16 +204,16 @@ def _attention(
     """
     segments = arguments.pop("segments", None)
     if segments is None:
-        return fallback(module, query, key, value, mask, **arguments)  # type: ignore[no-any-return]
+        return fallback(module, query, key, value, attention_mask, **arguments)  # type: ignore[no-any-return]
     unknown = [
         name
         for name, given in arguments.items()
         if name not in IGNORED and given is not None and given is not False
     ]
-    if unknown or arguments.get("dropout"):
-        raise NotImplementedError(
-            f"packed attention does not support {', '.join(unknown) or 'dropout'}"
-        )
+    unknown += ["dropout"] if arguments.get("dropout") else []
+    unknown += ["a mask that layers change"] if attention_mask.numel() > 1 else []
+    if unknown:
+        raise NotImplementedError(f"packed attention does not support {', '.join(unknown)}")
     if torch.is_autocast_enabled(query.device.type):
         dtype = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)

@@ -175,7 +175,8 @@ class Learner:
         }
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[list[Sample]]:
-        packed = layout_of(self.policy.model) == "packed"
+        longest = max((len(sample.tokens) for sample in samples), default=0)
+        packed = layout_of(self.policy.model, longest) == "packed"
         budget = self.settings.learner.micro_batch_tokens
         return micro_batches(
             samples, budget, packed=packed, whole_groups=self.algorithm.whole_groups

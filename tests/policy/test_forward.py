@@ -132,7 +132,7 @@ def test_packed_sequences_give_the_numbers_and_gradients_of_padded_ones(
 ) -> None:
     monkeypatch.setitem(head.TILE, "cpu", tile)
     model = make(kind, lora)
-    assert layout_of(model) == "packed"
+    assert layout_of(model, 12) == "packed"
     seen = forward(model, BATCH, 0.7, entropy_gradient=entropy_gradient)
     ours = slopes(model, seen.logprobs, seen.entropy if entropy_gradient else None)
     logprobs, entropy = plain(model, BATCH, 0.7)
@@ -195,7 +195,7 @@ def test_a_trained_token_within_a_prompt_that_differs_keeps_rows_apart() -> None
 
 def test_completions_in_one_row_do_not_see_one_another() -> None:
     model = make("llama")
-    assert layout_of(model) == "packed"
+    assert layout_of(model, 12) == "packed"
     other = replace(BATCH, tokens=BATCH.tokens.clone())
     other.tokens[4, 6] = 96
     before, after = (forward(model, batch).logprobs for batch in (BATCH, other))
@@ -236,7 +236,7 @@ def test_checkpointed_layers_are_computed_again_with_the_same_attention() -> Non
 def test_bfloat16_stays_near_float32_and_numbers_come_in_float32() -> None:
     exact = forward(make("llama"), BATCH)
     model = make("llama").bfloat16()
-    assert layout_of(model) == "packed"
+    assert layout_of(model, 12) == "packed"
     found = forward(model, BATCH)
     assert found.logprobs.dtype == found.entropy.dtype == torch.float32
     assert torch.allclose(found.logprobs, exact.logprobs, atol=0.1)
@@ -245,7 +245,7 @@ def test_bfloat16_stays_near_float32_and_numbers_come_in_float32() -> None:
 def test_under_autocast_the_layout_is_tried_for_itself() -> None:
     model = make("llama")
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert layout_of(model) == "packed"
+        assert layout_of(model, 12) == "packed"
         seen = forward(model, BATCH)
     found = slopes(model, seen.logprobs)
     exact = slopes(model, forward(model, BATCH).logprobs)
@@ -258,18 +258,18 @@ def test_a_layout_that_lets_tokens_see_what_they_may_not_is_refused_however_litt
     None
 ):
     model = make("falcon", initializer_range=0.02).bfloat16()
-    assert layout_of(model) == "padded"
+    assert layout_of(model, 12) == "padded"
 
 
 FALLBACKS = [
     ("gemma2", "plain", "changes its logits after the head"),
     ("cohere", "plain", "changes its logits after the head"),
     ("granite", "plain", "changes its logits after the head"),
-    ("windowed", "padded", "sliding_window"),
+    ("windowed", "padded", "its attention window is 6 tokens"),
     ("falcon", "padded", "would change tokens before it"),
-    ("mamba", "padded", "not full and causal"),
-    ("eager", "padded", "not full and causal"),
-    ("mixed", "padded", "not full and causal"),
+    ("mamba", "padded", "layers other than attention: linear_attention"),
+    ("eager", "padded", "its attention is 'eager'"),
+    ("mixed", "padded", "its attention window is 6 tokens"),
 ]
 
 
@@ -279,7 +279,7 @@ def test_a_model_that_cannot_be_packed_says_why_and_gives_the_numbers_of_the_pla
 ) -> None:
     model = make(kind)
     with caplog.at_level(logging.WARNING):
-        assert layout_of(model) == layout
+        assert layout_of(model, 12) == layout
     assert reason in caplog.text
     seen = forward(model, BATCH, 0.7, entropy_gradient=True)
     ours = slopes(model, seen.logprobs, seen.entropy)
@@ -290,8 +290,8 @@ def test_a_model_that_cannot_be_packed_says_why_and_gives_the_numbers_of_the_pla
 
 def test_dropout_in_attention_is_not_lost_to_packing() -> None:
     model = make("llama", attention_dropout=0.5)
-    assert layout_of(model) == "packed"
-    assert layout_of(model.train()) == "padded"
+    assert layout_of(model, 12) == "packed"
+    assert layout_of(model.train(), 12) == "padded"
 
 
 def test_generation_is_what_it_was_once_a_model_can_be_packed() -> None:
@@ -305,7 +305,7 @@ def test_generation_is_what_it_was_once_a_model_can_be_packed() -> None:
         "pad_token_id": 0,
     }
     before = model.generate(prompt, **given)
-    assert layout_of(model) == "packed"
+    assert layout_of(model, 12) == "packed"
     assert torch.equal(model.generate(prompt, **given), before)
 
 
@@ -354,7 +354,7 @@ def test_no_more_logits_than_a_tile_are_ever_held(monkeypatch: pytest.MonkeyPatc
     model = make(
         "llama", vocab_size=1000, hidden_size=2, num_key_value_heads=1, num_attention_heads=1
     )
-    layout_of(model)
+    layout_of(model, 12)
     with Sizes():  # type: ignore[no-untyped-call]
         slopes(model, forward(model, BATCH).logprobs)
     assert int(BATCH.mask.sum()) == 33
@@ -370,7 +370,7 @@ def test_a_head_that_has_been_given_another_forward_is_called() -> None:
         return usual(hidden)
 
     model.lm_head.forward = project
-    assert layout_of(model) == "packed"
+    assert layout_of(model, 12) == "packed"
     calls.clear()
     assert torch.allclose(
         forward(model, BATCH).logprobs, forward(make("llama"), BATCH).logprobs, atol=1e-5
