@@ -27,10 +27,10 @@ from assay.openmp import waiting
 
 os.environ.update(waiting())
 
-from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
+from assay.config.sections import EvaluateSettings, PolicySettings
 from assay.environments import visible
-from assay.evaluate.model import measure
-from assay.evaluate.report import Evaluation, read_report
+from assay.evaluate import evaluate
+from assay.evaluate.report import Evaluation
 from assay.judge import Job, Judge
 from assay.tasks import load
 from assay.types import Task, Verdict
@@ -161,12 +161,10 @@ def train(folder: Path, subject: Subject, arm: str, seed: int, start: Path) -> C
 
 def evaluated(folder: Path, model: Path, environment: str, seed: int, tokens: int) -> Evaluation:
     """A checkpoint on the longer compositions in one environment."""
-    place = folder / environment
-    if not (place / "samples.jsonl").is_file():
-        settings = EvaluateSettings(tasks="drills:longer", samples=8, max_tokens=tokens)
-        policy = PolicySettings(model=str(model))
-        measure(environment, policy, settings, JudgeSettings(), seed, place, environment)
-    return read_report(place)[-1]
+    settings = EvaluateSettings(tasks="drills:longer", samples=8, max_tokens=tokens)
+    policy, place = PolicySettings(model=str(model)), folder / environment
+    done = evaluate(policy, settings, environment=environment, seed=seed, folder=place)
+    return done.evaluation
 
 
 def tried(folder: Path) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,6 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from assay.commands import options
+from assay.progress import Progress
 from assay.registry import load_plugins
 
 
@@ -35,13 +35,16 @@ def evaluate(
         Literal["float32", "bfloat16"], typer.Option(help="Data type of the weights.")
     ] = "float32",
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the report; default: below runs/.")
+        Path | None, typer.Option(help="Folder of the report; default: its own, below runs/.")
     ] = None,
     plugins: options.Plugins = None,
     allow_weak: options.AllowWeak = False,
     as_json: options.Json = False,
 ) -> None:
-    """Evaluate a model: sample, judge, and report pass@k with intervals, lengths and verdicts."""
+    """Evaluate a model: sample, judge, and report pass@k with intervals, lengths and verdicts.
+
+    An evaluation that was killed goes on where it was when the same command runs again.
+    """
     from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
 
     load_plugins(plugins or ())
@@ -54,18 +57,19 @@ def evaluate(
         top_p=top_p,
         max_tokens=max_tokens,
     )
-    options.quiet_transformers()
-    from assay.evaluate.model import measure
-    from assay.evaluate.report import table
-
-    name = "/".join([part for part in Path(model).parts if part != "checkpoints"][-2:])
-    turns = "" if environment == "single_turn" else environment
-    place = re.findall(r"[\w.]+", f"{model.strip('./')} {tasks} t{temperature:g} {turns}")
-    folder = out or Path("runs") / "-".join(["eval", *place])
     judge = JudgeSettings(allow_weak_isolation=allow_weak)
-    evaluation = measure(name, policy, settings, judge, seed, folder, environment)
+    options.quiet_transformers()
+    with Progress() as progress:
+        from assay.evaluate import evaluate as run
+        from assay.evaluate.report import table
+
+        done = run(
+            policy, settings, judge=judge, environment=environment, seed=seed, folder=out,
+            progress=progress,
+        )  # fmt: skip
     if as_json:
-        typer.echo(json.dumps(asdict(evaluation)))
+        typer.echo(json.dumps(asdict(done.evaluation)))
     else:
-        options.show("", table([evaluation]))
-        typer.echo(f"\nreport   {folder / 'report.md'}\nsamples  {folder / 'samples.jsonl'}")
+        options.show("", table([done.evaluation]))
+        typer.echo(f"\nreport   {done.folder / 'report.md'}")
+        typer.echo(f"samples  {done.folder / 'samples.jsonl'}")

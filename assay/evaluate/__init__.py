@@ -1,1 +1,7 @@
-"""How good a policy is: run a benchmark, report it, draw it."""
+"""How good a policy is: evaluate it on tasks, report it, plot it; grade samples from elsewhere."""
+
+from __future__ import annotations
+
+from assay.evaluate.model import Evaluated, evaluate
+
+__all__ = ["Evaluated", "evaluate"]

@@ -1,46 +1,78 @@
-"""Measures a policy: samples of every task, judged as in training, summed up with intervals."""
+"""Samples and judges completions of every task, and sums them up with intervals."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from assay import rewards
 from assay.config.sections import EvaluateSettings
 from assay.engines.base import Sampling
 from assay.evaluate.report import Evaluation, summarise
-from assay.rollout.attempt import PromptedTask, RolloutContext
-from assay.rollout.group import collect
+from assay.evaluate.samples import SampleRow, row_of
+from assay.maths.seeds import derive
+from assay.rollout.attempt import PromptedTask, RolloutContext, attempt
+from assay.rollout.group import together
 from assay.rollout.meter import Meter
 from assay.types import Rollout
 
 
-async def evaluate(
-    name: str, asked: Sequence[PromptedTask], settings: EvaluateSettings,
-    context: RolloutContext, seed: int,
-) -> tuple[Evaluation, list[list[Rollout]]]:  # fmt: skip
-    """`settings.samples` attempts at every task under `name` (a stage or a model), with the
-    rollouts [tasks][samples].
+async def run_benchmark(
+    name: str,
+    prompts: Sequence[PromptedTask],
+    settings: EvaluateSettings,
+    context: RolloutContext,
+    seed: int,
+    *,
+    finished: Sequence[SampleRow] = (),
+    on_row: Callable[[SampleRow | None], None] = lambda row: None,
+) -> tuple[Evaluation, list[list[Rollout]]]:
+    """`settings.samples` rollouts of every task, under `name` (a stage or a model).
 
-    What is measured is whether tests pass, whatever `context` rewards.
+    The score is whether tests pass, whatever `context` rewards. Each sample has a seed of its own,
+    so `finished` rows, which are not sampled again, change no other. `on_row` gets every new row
+    as soon as it is judged, and None for a rollout that the machine failed. Returns the evaluation
+    of all rows, and the new rollouts by task.
     """
     start = time.perf_counter()
-    sampling = Sampling(
-        settings.max_tokens, settings.temperature, settings.top_p, settings.top_k, settings.min_p
-    )
-    reward = rewards.build({"tests": {}})
     own = replace(
         context,
-        sampling=sampling,
-        reward=reward,
+        sampling=sampling_of(settings),
+        reward=rewards.build({"tests": {}}),
         scores_turns=False,
         generation=Meter(),
         judging=Meter(),
     )
-    groups = await collect(asked, settings.samples, own, seed)
+    rows = {(row.task_id, row.sample): row for row in finished}
+
+    async def run_one(task_number: int, sample: int) -> Rollout:
+        prompted = prompts[task_number]
+        rollout = await attempt(prompted, own, derive(derive(seed, task_number), sample))
+        row = row_of(rollout, sample)
+        if row is not None:
+            rows[row.task_id, row.sample] = row
+        on_row(row)
+        return rollout
+
+    missing = [
+        [sample for sample in range(settings.samples) if (one.task.id, sample) not in rows]
+        for one in prompts
+    ]
+    groups = await together(
+        together(run_one(number, sample) for sample in samples)
+        for number, samples in enumerate(missing)
+    )
+    in_order = [
+        rows.get((one.task.id, sample)) for one in prompts for sample in range(settings.samples)
+    ]
+    failure = next((one.failure for group in groups for one in group if one.failure), None)
     seconds = time.perf_counter() - start
-    rollouts = [rollout for group in groups for rollout in group]
-    return summarise(
-        name, settings.tasks, rollouts, temperature=settings.temperature, seconds=seconds
-    ), groups
+    return summarise(name, settings, in_order, seconds=seconds, failure=failure), groups
+
+
+def sampling_of(settings: EvaluateSettings) -> Sampling:
+    """The engine's part of the settings."""
+    return Sampling(
+        settings.max_tokens, settings.temperature, settings.top_p, settings.top_k, settings.min_p
+    )

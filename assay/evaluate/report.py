@@ -1,6 +1,4 @@
-"""What an evaluation found, and the report of a run: report.json for programs, report.md for
-people.
-"""
+"""An evaluation's numbers, and its report: report.json for programs, report.md for people."""
 
 from __future__ import annotations
 
@@ -10,30 +8,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
+from assay.config.sections import EvaluateSettings
 from assay.errors import DataError, MachineError
+from assay.evaluate.samples import SampleRow
 from assay.files import write_atomically
 from assay.maths.estimates import Interval, mean_pass_at_k, pass_interval
-from assay.types import Rollout, Verdict
+from assay.types import Verdict
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 NOTE = (
-    "Intervals hold 95 % and are over tasks, so they also say what other tasks like these would"
-    " give. A rollout lost to the machine is left out and counted as lost, never as failed."
+    "Intervals are 95 % confidence intervals over tasks: they say what other tasks like these"
+    " would give. A completion lost to the machine is left out and counted as lost, not as failed."
 )
 
 TERMINAL = ("stage", "tasks", "pass@1", "95 %", "tokens", "cut off")
-"""Columns of the table in a terminal."""
+"""Columns of the table on a terminal."""
+SHORTEST_NAME = 14
+"""Columns that a shortened name keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """How one task fared."""
+    """The result of one task."""
 
     id: str
     passed: int
@@ -43,7 +45,7 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One policy measured on one task set."""
+    """The result of one policy on one task set."""
 
     name: str
     """The stage or the model: `base`, `sft`, `grpo`."""
@@ -52,29 +54,29 @@ class Evaluation:
     tasks: int
     """Tasks with a judged completion."""
     samples: int
-    """Completions asked for of each task."""
+    """Completions wanted of each task."""
     temperature: float
-    """Of sampling; 0 is greedy."""
+    """Sampling temperature; 0 is greedy decoding."""
     pass_at: Mapping[int, float]
     """pass@k for k = 1, 2, 4, ... up to the fewest judged completions of a task; in [0, 1]."""
     interval: Interval
-    """Of pass@1, 95 %, over tasks."""
+    """95 % confidence interval of pass@1, over tasks."""
     mean_length: float
-    """Completion tokens."""
+    """Mean number of completion tokens."""
     truncated: float
-    """Share of completions that the token limit ended; in [0, 1]."""
+    """Share of completions that the token limit ended, in [0, 1]."""
     verdicts: Mapping[str, int]
     """Judged completions by verdict."""
     dropped: int
-    """Rollouts lost to the machine: not in any number above."""
+    """Completions lost to the machine; no number above counts them."""
     seconds: float
-    """Wall time of sampling and judging."""
+    """Wall time of sampling and judging, in the process that finished the evaluation."""
     per_task: tuple[TaskResult, ...]
-    """In the order in which the tasks came."""
+    """In the order of the tasks."""
 
 
 def by_task(judged: Iterable[tuple[str, bool]]) -> tuple[TaskResult, ...]:
-    """Sums up completions, each given as its task's id and whether it passed."""
+    """Sum up completions, each given as its task's id and whether it passed."""
     samples, passed = Counter[str](), Counter[str]()
     for task, one_passed in judged:
         samples[task] += 1
@@ -83,87 +85,127 @@ def by_task(judged: Iterable[tuple[str, bool]]) -> tuple[TaskResult, ...]:
 
 
 def summarise(
-    name: str, tasks_spec: str, rollouts: Sequence[Rollout], *, temperature: float, seconds: float
+    name: str,
+    settings: EvaluateSettings,
+    rows: Sequence[SampleRow | None],
+    *,
+    seconds: float,
+    failure: str | None = None,
 ) -> Evaluation:
-    """Evaluate the rollouts of one policy on one task set, any number of them per task.
+    """The evaluation of one policy; a row is None if the machine failed it.
 
-    Raises MachineError when there is no judged rollout to speak of.
+    Raises MachineError, with the first `failure`, if no row is left.
     """
-    judged = [rollout for rollout in rollouts if rollout.failure is None]
+    judged = [row for row in rows if row is not None]
     if not judged:
-        lost = f"; the first failure: {rollouts[0].failure}" if rollouts else ""
+        why = f"; the first failure: {failure}" if failure else ""
         raise MachineError(
-            f"evaluation {name!r} on {tasks_spec} has no judged rollout of {len(rollouts)}{lost}"
+            f"evaluation {name!r} on {settings.tasks}: none of {len(rows)} completions was judged"
+            f"{why}"
         )
-    per_task = by_task((rollout.task.id, rollout.passed) for rollout in judged)
+    per_task = by_task((row.task_id, row.verdict == Verdict.PASS) for row in judged)
     counts = [(task.samples, task.passed) for task in per_task]
-    found = Counter(rollout.execution.verdict for rollout in judged if rollout.execution)
+    verdicts = Counter(row.verdict for row in judged)
+    fewest = min(samples for samples, _ in counts)
     return Evaluation(
         name=name,
-        tasks_spec=tasks_spec,
+        tasks_spec=settings.tasks,
         tasks=len(per_task),
-        samples=max(Counter(rollout.task.id for rollout in rollouts).values()),
-        temperature=temperature,
-        pass_at={
-            k: mean_pass_at_k(counts, k)
-            for k in _powers_of_two(min(samples for samples, _ in counts))
-        },
+        samples=settings.samples,
+        temperature=settings.temperature,
+        pass_at={k: mean_pass_at_k(counts, k) for k in _powers_of_two(fewest)},
         interval=pass_interval(counts),
-        mean_length=fmean(rollout.length for rollout in judged),
-        truncated=fmean(rollout.turns[-1].completion.ended == "length" for rollout in judged),
-        verdicts={str(verdict): found[verdict] for verdict in Verdict if found[verdict]},
-        dropped=len(rollouts) - len(judged),
+        mean_length=fmean(row.tokens for row in judged),
+        truncated=fmean(row.truncated for row in judged),
+        verdicts={str(verdict): verdicts[verdict] for verdict in Verdict if verdicts[verdict]},
+        dropped=len(rows) - len(judged),
         seconds=seconds,
         per_task=per_task,
     )
 
 
-def write_report(folder: Path, evaluations: Sequence[Evaluation]) -> list[Path]:
-    """Write report.json and report.md into `folder`, each whole or not at all, and return their
-    paths.
+def write_report(
+    folder: Path, evaluations: Sequence[Evaluation], setup: Mapping[str, Any] | None = None
+) -> list[Path]:
+    """Write report.json and report.md into `folder`, each whole or not at all; return their paths.
 
-    Of two evaluations with the same name and task set the later one counts: a stage that is run
-    again replaces its row.
+    Of two evaluations with the same name and task set the later one counts: a stage that runs
+    again replaces its row. `setup` says how an evaluation by itself was made.
     """
     latest = list({(one.name, one.tasks_spec): one for one in evaluations}.values())
     files = [folder / "report.json", folder / "report.md"]
-    write_atomically(
-        files[0], json.dumps({"evaluations": [asdict(one) for one in latest]}, indent=1) + "\n"
-    )
+    made: dict[str, Any] = {"evaluations": [asdict(one) for one in latest]}
+    made |= {"setup": setup} if setup else {}
+    write_atomically(files[0], json.dumps(made, indent=1) + "\n")
     write_atomically(files[1], _markdown(latest))
     return files
 
 
 def read_report(folder: Path) -> list[Evaluation]:
-    """The evaluations in `folder`'s report.json; none where there is no report yet.
+    """The evaluations in `folder`'s report.json; empty if there is no report yet.
 
     Raises DataError when the file is not such a report.
     """
+    found = _read(folder).get("evaluations", [])
+    try:
+        return TypeAdapter(list[Evaluation]).validate_python(found)
+    except ValidationError as error:
+        raise _no_report(folder) from error
+
+
+def read_setup(folder: Path) -> Mapping[str, Any] | None:
+    """The `setup` in `folder`'s report.json, empty if it has none; None if there is no report.
+
+    Raises DataError when the file is not such a report.
+    """
+    found = _read(folder)
+    return found.get("setup", {}) if found else None
+
+
+def _read(folder: Path) -> dict[str, Any]:
     file = folder / "report.json"
     if not file.exists():
-        return []
+        return {}
     try:
-        return TypeAdapter(list[Evaluation]).validate_python(
-            json.loads(file.read_text())["evaluations"]
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{file} is not a report of assay; move it away and evaluate again"
-        ) from error
+        found = json.loads(file.read_text())
+    except ValueError as error:
+        raise _no_report(folder) from error
+    if not isinstance(found, dict) or "evaluations" not in found:
+        raise _no_report(folder)
+    return found
 
 
-def table(evaluations: Sequence[Evaluation]) -> Table:
-    """The numbers that matter, for a terminal of 80 columns; report.md has them all."""
+def _no_report(folder: Path) -> DataError:
+    file = folder / "report.json"
+    return DataError(f"{file} is not a report of assay; move it away and evaluate again")
+
+
+def table(evaluations: Sequence[Evaluation], width: int | None = None) -> Table:
+    """The main numbers, in `width` columns (default: the terminal's); report.md has them all.
+
+    Long names of models and task sets lose their beginning; numbers are never shortened.
+    """
+    from rich.console import Console
     from rich.table import Table
 
+    header, *rows = _results(evaluations)
+    cells = [TERMINAL, *([row[header.index(title)] for title in TERMINAL] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    excess = sum(widths) + 2 * (len(widths) - 1) - (width or Console().width)
+    for name_column in (0, 1):
+        cut = min(max(0, excess), max(0, widths[name_column] - SHORTEST_NAME))
+        widths[name_column] -= cut
+        excess -= cut
     shown = Table(box=None, pad_edge=False, header_style="bold")
     for index, title in enumerate(TERMINAL):
         shown.add_column(title, justify="left" if index < 2 else "right", no_wrap=True)
-    header, *rows = _results(evaluations)
-    for row in rows:
-        found = dict(zip(header, row, strict=True))
-        shown.add_row(*(found[title] for title in TERMINAL))
+    for row in cells[1:]:
+        shown.add_row(*(_last(cell, limit) for cell, limit in zip(row, widths, strict=True)))
     return shown
+
+
+def _last(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"…{text[1 - limit :]}"
 
 
 def _powers_of_two(largest: int) -> list[int]:
@@ -193,16 +235,14 @@ def _results(evaluations: Sequence[Evaluation]) -> list[list[str]]:
 
 def _verdicts(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     """Header and rows: completions by verdict."""
-    seen = [
-        str(verdict)
-        for verdict in Verdict
-        if any(str(verdict) in one.verdicts for one in evaluations)
+    present = [
+        str(verdict) for verdict in Verdict if any(verdict in e.verdicts for e in evaluations)
     ]
     rows = [
-        [one.name, one.tasks_spec, *(str(one.verdicts.get(v, 0)) for v in seen)]
+        [one.name, one.tasks_spec, *(str(one.verdicts.get(v, 0)) for v in present)]
         for one in evaluations
     ]
-    return [["stage", "tasks", *seen], *rows]
+    return [["stage", "tasks", *present], *rows]
 
 
 def _markdown(evaluations: Sequence[Evaluation]) -> str:

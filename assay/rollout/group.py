@@ -5,7 +5,7 @@ generated.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable
 from typing import TypeVar
 
 from assay.maths.seeds import derive
@@ -20,15 +20,6 @@ async def group(
 ) -> list[Rollout]:
     """`count` judged rollouts of one task. Raises as `together` does."""
     return await together(attempt(prompted_task, context, derive(seed, n)) for n in range(count))
-
-
-async def collect(
-    prompted_tasks: Sequence[PromptedTask], count: int, context: RolloutContext, seed: int
-) -> list[list[Rollout]]:
-    """A group for each of the tasks, in their order. Raises as `together` does."""
-    return await together(
-        group(one, count, context, derive(seed, n)) for n, one in enumerate(prompted_tasks)
-    )
 
 
 async def together(calls: Iterable[Coroutine[None, None, T]]) -> list[T]:

@@ -20,7 +20,7 @@ from assay.engines.base import Sampling
 from assay.engines.open import open_engine
 from assay.environments import Environment
 from assay.errors import TrainingError
-from assay.evaluate.benchmark import evaluate
+from assay.evaluate.benchmark import run_benchmark
 from assay.evaluate.report import read_report, write_report
 from assay.judge.open import open_judge
 from assay.maths.seeds import derive
@@ -142,7 +142,7 @@ class Run:
         done = step + 1
         name = self.stage.settings.stage if done else BASE
         await self.context.engine.load(self.learner.policy, done)
-        found, groups = await evaluate(
+        found, groups = await run_benchmark(
             name, self.held_out, settings, self.context, derive(seed, "evaluate")
         )
         write_rollouts(self.folder.path / "evaluations" / f"step_{done:06d}.parquet", done, groups)

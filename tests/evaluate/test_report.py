@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.table import Table
 
+from assay.config.sections import EvaluateSettings
 from assay.errors import DataError, MachineError
 from assay.evaluate.report import (
     Evaluation,
@@ -16,6 +19,7 @@ from assay.evaluate.report import (
     table,
     write_report,
 )
+from assay.evaluate.samples import row_of
 from assay.maths.estimates import Interval
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
 
@@ -36,7 +40,10 @@ def lost(task: str) -> Rollout:
 
 
 def evaluated(name: str, rollouts: list[Rollout], spec: str = "drills:test") -> Evaluation:
-    return summarise(name, spec, rollouts, temperature=1.0, seconds=2.5)
+    samples = max(Counter(one.task.id for one in rollouts).values(), default=1)
+    settings = EvaluateSettings(tasks=spec, samples=samples)
+    rows = [row_of(one, number) for number, one in enumerate(rollouts)]
+    return summarise(name, settings, rows, seconds=2.5)
 
 
 TWO_TASKS = [
@@ -80,7 +87,7 @@ def test_pass_at_k_goes_as_far_as_the_task_with_the_fewest_judged_samples() -> N
     assert list(evaluated("sft", [*eight, rollout("b", Verdict.WRONG)]).pass_at) == [1]
 
 
-def test_one_sample_a_task_has_wilsons_interval() -> None:
+def test_one_sample_per_task_has_wilsons_interval() -> None:
     verdicts = [Verdict.PASS] * 12 + [Verdict.WRONG] * 21
     found = evaluated(
         "sft", [rollout(f"t{index}", verdict) for index, verdict in enumerate(verdicts)]
@@ -89,10 +96,10 @@ def test_one_sample_a_task_has_wilsons_interval() -> None:
 
 
 @pytest.mark.parametrize("rollouts", [[], [lost("a"), lost("b")]])
-def test_an_evaluation_of_nothing_is_the_machines_failure_not_a_zero(
+def test_an_evaluation_without_judged_completions_is_an_error_and_not_zero(
     rollouts: list[Rollout],
 ) -> None:
-    with pytest.raises(MachineError, match="no judged rollout"):
+    with pytest.raises(MachineError, match="none of . completions was judged"):
         evaluated("sft", rollouts)
 
 
@@ -123,7 +130,7 @@ def test_a_later_stage_adds_its_row_and_a_stage_run_again_replaces_its_own(tmp_p
     assert found[1].pass_at[1] == 1.0
 
 
-def test_the_page_for_people_shows_rates_intervals_lengths_verdicts_and_losses(
+def test_the_markdown_report_shows_rates_intervals_lengths_verdicts_and_losses(
     tmp_path: Path,
 ) -> None:
     write_report(
@@ -138,7 +145,7 @@ def test_the_page_for_people_shows_rates_intervals_lengths_verdicts_and_losses(
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"evaluations": [{"name": "x"}]}'])
-def test_a_file_that_is_no_report_is_named_in_the_error(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_report_is_named_in_the_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "report.json").write_text(text)
     with pytest.raises(DataError, match=r"report\.json"):
         read_report(tmp_path)
@@ -151,3 +158,26 @@ def test_the_table_in_a_terminal_has_one_row_for_each_stage() -> None:
     lines = captured.get().splitlines()
     assert len(lines) == 3
     assert lines[2].split()[:6] == ["sft", "drills:test,", "2", "x", "2", "25.0%"]
+
+
+def test_a_narrow_terminal_shortens_names_and_never_numbers() -> None:
+    name, spec = "a/very/long/path/to/a/model/step_000050", "jsonl:somewhere/far/away/tasks.jsonl"
+    wide, narrow = (
+        printed(table([evaluated(name, TWO_TASKS, spec)], width=width), width)
+        for width in (200, 80)
+    )
+    assert name in wide
+    assert spec in wide
+    assert name not in narrow
+    assert "step_000050" in narrow
+    assert "tasks.jsonl, 2 x 2" in narrow
+    numbers = wide.split()[-6:]
+    assert narrow.split()[-6:] == numbers
+    assert max(map(len, narrow.splitlines())) <= 80
+
+
+def printed(shown: Table, width: int) -> str:
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(shown)
+    return captured.get()

@@ -15,7 +15,7 @@ from assay.engines.base import GenerationRequest, Sampling
 from assay.errors import SettingsError
 from assay.judge import Judge
 from assay.rollout.attempt import PromptedTask, RewardFunction, RolloutContext
-from assay.rollout.group import collect
+from assay.rollout.group import group, together
 from assay.rollout.samples import describe, to_samples
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
 from tests.scripted import ScriptedEngine
@@ -43,9 +43,8 @@ def gather(
         async with Judge(stop_early=False) as judge:
             talk = environments.build({"name": "single_turn"})
             context = RolloutContext(engine, judge, None, talk, reward, Sampling(1000))  # type: ignore[arg-type]
-            return await collect(
-                asked or [PromptedTask(ADD, (1, 2)), PromptedTask(NEG, (3,))], 2, context, seed=0
-            )
+            prompts = asked or [PromptedTask(ADD, (1, 2)), PromptedTask(NEG, (3,))]
+            return await together(group(one, 2, context, seed=0) for one in prompts)
 
     return asyncio.run(run())
 

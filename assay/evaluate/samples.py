@@ -1,0 +1,84 @@
+"""The file of an evaluation's samples. Each row is appended as soon as it is judged."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from assay.errors import DataError, SettingsError
+from assay.types import Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRow:
+    """One judged completion: a line of samples.jsonl, which `assay grade` reads too."""
+
+    task_id: str
+    sample: int
+    """Number of the completion within its task, from 0."""
+    solution: str
+    """The program that was judged; empty if the completion held none."""
+    verdict: str
+    tokens: int
+    """Completion tokens over all turns."""
+    truncated: bool
+    """Whether the token limit ended the last completion."""
+    reply: str | None = None
+    """The completion's text; None after several turns, where it does not answer the prompt."""
+
+
+def row_of(rollout: Rollout, sample: int) -> SampleRow | None:
+    """The row of a rollout; None if the machine failed it."""
+    if rollout.failure is not None or rollout.execution is None:
+        return None
+    last = rollout.turns[-1]
+    return SampleRow(
+        rollout.task.id,
+        sample,
+        solution=last.program or "",
+        verdict=str(rollout.execution.verdict),
+        tokens=rollout.length,
+        truncated=last.completion.ended == "length",
+        reply=last.completion.text if len(rollout.turns) == 1 else None,
+    )
+
+
+class SampleFile:
+    """samples.jsonl, open for one evaluation: its rows so far, and `append`.
+
+    A half line at the end, which a killed process leaves, is cut off. Raises SettingsError if
+    another process writes to the file, DataError for rows that are not samples.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a+b")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise SettingsError(f"another evaluation writes {path}; wait for its end") from None
+        self._file.seek(0)
+        whole, _, half = self._file.read().rpartition(b"\n")
+        os.truncate(path, self._file.tell() - len(half))
+        try:
+            self.rows = [TypeAdapter(SampleRow).validate_json(line) for line in whole.splitlines()]
+        except ValidationError as error:
+            raise DataError(
+                f"{path} holds other rows; remove it or choose another --out"
+            ) from error
+
+    def __enter__(self) -> SampleFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def append(self, row: SampleRow) -> None:
+        """Write one row; it survives the end of this process."""
+        self._file.write(json.dumps(asdict(row)).encode() + b"\n")
+        self._file.flush()
