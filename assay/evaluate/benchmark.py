@@ -55,14 +55,11 @@ async def run_benchmark(
         on_row(row)
         return rollout
 
-    missing = [
-        [sample for sample in range(settings.samples) if (one.task.id, sample) not in rows]
-        for one in prompts
-    ]
-    groups = await together(
-        together(run_one(number, sample) for sample in samples)
-        for number, samples in enumerate(missing)
-    )
+    async def run_task(task_number: int, task_id: str) -> list[Rollout]:
+        missing = [n for n in range(settings.samples) if (task_id, n) not in rows]
+        return await together(run_one(task_number, sample) for sample in missing)
+
+    groups = await together(run_task(number, one.task.id) for number, one in enumerate(prompts))
     in_order = [
         rows.get((one.task.id, sample)) for one in prompts for sample in range(settings.samples)
     ]

@@ -145,10 +145,10 @@ def evaluate(
             return found
 
     with SampleFile(folder / "samples.jsonl") as file:
+        known, wanted = read_report(folder), len(prompts) * settings.samples
         if file.rows:
-            shown.say(f"{folder} has {len(file.rows)} samples already; the evaluation goes on")
-        known = read_report(folder)
-        if known and len(file.rows) == len(prompts) * settings.samples:
+            shown.say(f"{folder} has {len(file.rows)} of {wanted} samples already")
+        if known and len(file.rows) == wanted:
             return Evaluated(known[0], setup, folder)
         found = run_sync(run(file))
     write_report(folder, [found], asdict(setup))

@@ -64,7 +64,8 @@ class SampleFile:
             raise SettingsError(f"another evaluation writes {path}; wait for its end") from None
         self._file.seek(0)
         whole, _, half = self._file.read().rpartition(b"\n")
-        os.truncate(path, self._file.tell() - len(half))
+        if half:
+            os.truncate(path, self._file.tell() - len(half))
         try:
             self.rows = [TypeAdapter(SampleRow).validate_json(line) for line in whole.splitlines()]
         except ValidationError as error:

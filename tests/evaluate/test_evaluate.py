@@ -1,0 +1,205 @@
+"""`assay eval`: samples written as they come, resumed after a kill, in a folder of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.config.sections import EvaluateSettings, PolicySettings, TinySettings
+from assay.errors import DataError, SettingsError
+from assay.evaluate import Evaluated, evaluate
+from assay.evaluate.report import Evaluation, read_report
+from assay.policy.tiny import make_tiny
+from assay.progress import Progress
+from tests.end_to_end.recipes import command
+from tests.policies import TASKS
+
+WAIT = 120.0
+SETTINGS = EvaluateSettings(tasks="drills:test", limit=6, samples=2, max_tokens=16)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> PolicySettings:
+    shape = TinySettings(vocabulary=300, width=64, layers=1, heads=2)
+    made = make_tiny(tmp_path_factory.mktemp("models") / "tiny", TASKS, shape, seed=0)
+    return PolicySettings(model=str(made), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def whole(model: PolicySettings, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
+    """An evaluation that nothing interrupted."""
+    return evaluate(model, SETTINGS, folder=tmp_path_factory.mktemp("whole") / "out")
+
+
+def numbers(evaluation: Evaluation) -> Evaluation:
+    return replace(evaluation, seconds=0.0)
+
+
+def rows_of(folder: Path) -> dict[tuple[str, int], str]:
+    lines = (folder / "samples.jsonl").read_text().splitlines()
+    rows = {(row["task_id"], row["sample"]): line for line in lines if (row := json.loads(line))}
+    assert len(rows) == len(lines), "a sample stands in the file twice"
+    return rows
+
+
+def test_an_evaluation_that_was_cut_off_keeps_its_samples_and_ends_with_the_same_numbers(
+    model: PolicySettings, whole: Evaluated, tmp_path: Path
+) -> None:
+    part = rows_of(whole.folder)
+    report = json.loads((whole.folder / "report.json").read_text()) | {"evaluations": []}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    lines = list(part.values())[3:8]
+    (tmp_path / "samples.jsonl").write_text("\n".join(lines) + '\n{"task_id": "half a li')
+    stream = io.StringIO()
+    resumed = evaluate(model, SETTINGS, folder=tmp_path, progress=Progress(stream))
+    assert numbers(resumed.evaluation) == numbers(whole.evaluation)
+    assert rows_of(tmp_path) == part
+    assert (tmp_path / "samples.jsonl").read_text().splitlines()[: len(lines)] == lines
+    assert "has 5 of 12 samples already" in stream.getvalue()
+
+
+def test_samples_that_are_in_the_file_are_not_made_again(
+    model: PolicySettings, whole: Evaluated, tmp_path: Path
+) -> None:
+    lines = [
+        json.dumps(json.loads(line) | {"verdict": "pass"}) + "\n"
+        for line in list(rows_of(whole.folder).values())[:4]
+    ]
+    report = json.loads((whole.folder / "report.json").read_text()) | {"evaluations": []}
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    (tmp_path / "samples.jsonl").write_text("".join(lines))
+    assert evaluate(model, SETTINGS, folder=tmp_path).evaluation.verdicts["pass"] == 4
+
+
+def test_a_killed_command_goes_on_when_it_runs_again(model: PolicySettings, tmp_path: Path) -> None:
+    words = command(
+        *("eval", "--model", model.model, "--tasks", "drills:test", "--limit", "30"),
+        *("--max-tokens", "60"),
+    )
+    running = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + WAIT
+    while not (lines := [line for file in tmp_path.rglob("samples.jsonl") for line in file.open()]):
+        assert time.monotonic() < deadline
+        assert running.poll() is None
+        time.sleep(0.01)
+    running.send_signal(signal.SIGKILL)
+    running.wait(WAIT)
+    assert len(lines) < 240, "it was killed too late to show anything"
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert " of 240 samples already" in done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert len(rows_of(folder)) == 240
+    assert read_report(folder)[0].samples == 8
+
+
+def test_an_evaluation_that_is_complete_is_read_and_not_made_again(
+    model: PolicySettings, whole: Evaluated
+) -> None:
+    before = (whole.folder / "samples.jsonl").stat()
+    again = evaluate(model, SETTINGS, folder=whole.folder)
+    assert again.evaluation == whole.evaluation, "its seconds too"
+    assert (whole.folder / "samples.jsonl").stat() == before
+
+
+def test_evaluations_that_differ_in_anything_have_folders_of_their_own(
+    model: PolicySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = EvaluateSettings(tasks="drills:test", limit=1, samples=1, max_tokens=4)
+    changes: list[dict[str, Any]] = [
+        {}, {"samples": 2}, {"temperature": 0.5}, {"top_p": 0.9}, {"max_tokens": 5},
+        {"limit": 2}, {"tasks": "drills:longer"},
+    ]  # fmt: skip
+    folders = [evaluate(model, small.model_copy(update=one)).folder for one in changes]
+    folders.append(evaluate(model, small, seed=1).folder)
+    folders.append(evaluate(model, small, environment="repair").folder)
+    assert len(set(folders)) == len(changes) + 2
+    assert "tiny-drills-test-t1-n1-seed0-" in str(folders[0])
+    assert evaluate(model, small).folder == folders[0]
+
+
+def test_a_folder_that_holds_another_evaluation_is_refused_and_left_alone(
+    model: PolicySettings, whole: Evaluated
+) -> None:
+    before = (whole.folder / "report.json").read_bytes()
+    warm = SETTINGS.model_copy(update={"temperature": 0.5})
+    with pytest.raises(SettingsError, match=r"another evaluation \(other sampling\); choose"):
+        evaluate(model, warm, folder=whole.folder)
+    with pytest.raises(SettingsError, match=r"other seed"):
+        evaluate(model, SETTINGS, folder=whole.folder, seed=3)
+    assert (whole.folder / "report.json").read_bytes() == before
+
+
+def test_a_folder_that_another_process_writes_to_is_refused(
+    model: PolicySettings, tmp_path: Path
+) -> None:
+    import fcntl
+
+    with (tmp_path / "samples.jsonl").open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(SettingsError, match="another evaluation writes"):
+            evaluate(model, SETTINGS, folder=tmp_path)
+
+
+def test_max_tokens_is_lowered_to_what_the_longest_prompt_leaves_and_said_so(
+    model: PolicySettings, tmp_path: Path
+) -> None:
+    stream = io.StringIO()
+    settings = SETTINGS.model_copy(update={"max_tokens": 512, "limit": 1, "samples": 1})
+    done = evaluate(model, settings, folder=tmp_path / "out", progress=Progress(stream))
+    room = done.setup.sampling.max_tokens
+    assert 100 < room < 512
+    assert stream.getvalue() == (
+        f"max_tokens 512 -> {room}: the model's context is 512, and the longest prompt takes"
+        f" {512 - room}\n"
+    )
+
+
+def test_a_prompt_that_fills_the_context_is_refused_by_name(
+    model: PolicySettings, tmp_path: Path
+) -> None:
+    row = {"id": "long", "prompt": "many words " * 400, "entry_point": "f", "tests": ["assert f()"]}
+    (tmp_path / "long.jsonl").write_text(json.dumps(row))
+    settings = EvaluateSettings(tasks=str(tmp_path / "long.jsonl"))
+    with pytest.raises(DataError, match=r"'long' has a prompt of \d+ tokens.* context of 512"):
+        evaluate(model, settings, folder=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_report_says_how_the_evaluation_was_made(whole: Evaluated) -> None:
+    setup = json.loads((whole.folder / "report.json").read_text())["setup"]
+    assert setup["sampling"]["temperature"] == 1.0
+    assert (setup["seed"], setup["task_count"], setup["samples"]) == (0, 6, 2)
+    assert (setup["prompt"], setup["stop"]) == ("plain text", ["\n# f("])
+    assert setup["prompt_example"].startswith("# f(xs): ")
+    assert "entry point" in setup["cut"]
+    assert set(setup["versions"]) == {"assay", "torch", "transformers", "python"}
+    assert len(setup["tasks_sha256"]) == 64
+
+
+def test_evaluate_works_inside_a_running_event_loop(
+    model: PolicySettings, whole: Evaluated, tmp_path: Path
+) -> None:
+    async def notebook_cell() -> Evaluated:
+        return evaluate(model, SETTINGS, folder=tmp_path / "out")
+
+    assert numbers(asyncio.run(notebook_cell()).evaluation) == numbers(whole.evaluation)
+
+
+def test_the_command_says_what_it_does_while_it_runs(model: PolicySettings, tmp_path: Path) -> None:
+    words = command("eval", "--model", model.model, "--tasks", "drills:test", "--limit", "1")
+    done = subprocess.run(
+        words, cwd=tmp_path, capture_output=True, text=True, check=True,
+        env={**os.environ, "COLUMNS": "80"},
+    )  # fmt: skip
+    assert done.stderr.splitlines()[0].startswith(("starting", "loading"))
