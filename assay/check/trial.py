@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from assay.check.attacks import RAISE, attacks_on, lazy_programs, program_for
@@ -11,6 +11,7 @@ from assay.check.findings import Finding, Flaw
 from assay.errors import DataError
 from assay.judge import Job, Judge
 from assay.judge.judge import JOBS_PER_SLOT
+from assay.progress import Progress
 from assay.sandbox.limits import Limits
 from assay.sync import run_sync
 from assay.types import Execution, Task, Verdict
@@ -35,8 +36,7 @@ class ProgramRunner:
     """Programs judged at once; None for one per processor."""
     allow_weak: bool = False
     """Judge even if the sandbox's isolation is weak on this machine."""
-    announce: Callable[[str, int, int], None] = lambda phase, done, total: None
-    """Called with the phase's name, the number of programs that ended, and their total."""
+    progress: Progress = field(default_factory=Progress)
 
     def run(
         self, phase: str, tasks: Sequence[Task], programs: Sequence[Mapping[str, str]], early: bool
@@ -51,21 +51,18 @@ class ProgramRunner:
             for task, result, sources in zip(tasks, results, programs, strict=True)
             for name, source in sources.items()
         ]
-        done = 0
 
         async def run_one(judge: Judge, gate: asyncio.Semaphore, number: int) -> None:
-            nonlocal done
             result, name, job = jobs[number]
             async with gate:
                 try:
                     result[name] = await judge.run(job)
                 except DataError as error:  # the judge refuses this task; the others still count
                     result[name] = Execution(Verdict.INFRA, detail=str(error))
-            done += 1
-            self.announce(phase, done, len(jobs))
+            self.progress.advance()
 
         async def run_all() -> None:
-            self.announce(phase, 0, len(jobs))
+            self.progress.phase(phase, len(jobs))
             async with Judge(self.limits, self.slots, early, self.allow_weak) as judge:
                 gate = asyncio.Semaphore(JOBS_PER_SLOT * judge.slots)
                 await asyncio.gather(*(run_one(judge, gate, n) for n in range(len(jobs))))

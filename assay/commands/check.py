@@ -13,6 +13,7 @@ import typer
 
 from assay.commands import options
 from assay.files import write_atomically
+from assay.progress import Progress
 from assay.registry import load_plugins
 
 
@@ -53,25 +54,15 @@ def check(
     as_json: options.Json = False,
 ) -> None:
     """Test tasks before training: references must pass; lazy programs and attacks must not."""
-    from rich.console import Console
-    from rich.progress import Progress
-
     from assay.check import report as checking
     from assay.check.trial import ProgramRunner
 
     load_plugins(plugins or ())
     checking.require_writable(tasks, output, report)
-    console = Console(stderr=True)
-    with (
-        quietly("assay.judge"),
-        Progress(console=console, transient=True, disable=not console.is_terminal) as bar,
-    ):
-        line = bar.add_task("", total=None)
-
-        def progress(what: str, ended: int, total: int) -> None:
-            bar.update(line, description=what, completed=ended, total=total)
-
-        runner = ProgramRunner(options.limits(cpu_seconds, memory_mb), slots, allow_weak, progress)
+    with quietly("assay.judge"), Progress() as progress:
+        progress.phase(f"loading {tasks}")
+        bounds = options.limits(cpu_seconds, memory_mb)
+        runner = ProgramRunner(bounds, slots, allow_weak, progress)
         reports = checking.check(tasks, limit=limit, keep=keep or (), strict=strict, runner=runner)
     summary = checking.as_dict(tasks, reports)
     if report is not None:

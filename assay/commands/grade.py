@@ -11,6 +11,7 @@ import typer
 
 from assay.commands import options
 from assay.errors import MachineError
+from assay.progress import Progress
 from assay.registry import load_plugins
 
 
@@ -31,8 +32,12 @@ def grade(
     from assay.tasks import load
 
     load_plugins(plugins or ())
-    bounds = options.limits(cpu_seconds, memory_mb)
-    graded = grading.grade(samples, load(tasks), limits=bounds, slots=slots, allow_weak=allow_weak)
+    with Progress() as progress:
+        progress.phase(f"loading {tasks}")
+        graded = grading.grade(
+            samples, load(tasks), limits=options.limits(cpu_seconds, memory_mb), slots=slots,
+            allow_weak=allow_weak, progress=progress,
+        )  # fmt: skip
     if as_json:
         typer.echo(json.dumps(asdict(graded)))
         return
@@ -42,7 +47,7 @@ def grade(
     )
     counts = sorted(graded.verdicts.items(), key=lambda pair: -pair[1])
     shown = ", ".join(f"{name} {count}" for name, count in counts)
-    typer.echo(f"verdicts {shown}\nrows     {graded.file}")
+    typer.echo(f"verdicts {shown}\nfile     {graded.file}")
     if lost := graded.verdicts.get("infra"):
         raise MachineError(
             f"the machine failed {lost} of {graded.samples} samples; they are marked infra, grade"

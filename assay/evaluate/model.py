@@ -53,10 +53,9 @@ class Setup:
     sampling: Sampling
     judge: dict[str, Any]
     """Limits of a judged program."""
-    prompt: str
-    """How prompts are made: `chat template` or `plain text`."""
-    prompt_example: str
-    """The first task's prompt, as the model gets it."""
+    prompt: dict[str, Any]
+    """The prompt settings, whether they go through a chat template, and the first task's messages:
+    the same as a checkpoint's prompt.json."""
     prompts_sha256: str
     """Hash of all prompts' tokens."""
     stop: list[str]
@@ -120,7 +119,7 @@ def evaluate(
     prompts = make_prompts(tasks, prompter, 0, None)
     settings = _capped(settings, prompts, policy.context, shown)
     limits = judge or JudgeSettings()
-    setup = _setup(model, policy, settings, limits, environment, seed, prompts)
+    setup = _setup(model, policy, settings, limits, environment, seed, prompter, prompts)
     folder = folder or Path("runs") / setup.folder
     _claim(folder, setup)
 
@@ -200,9 +199,8 @@ def _claim(folder: Path, setup: Setup) -> None:
 
 def _setup(
     model: PolicySettings, policy: Policy, settings: EvaluateSettings, judge: JudgeSettings,
-    environment: str, seed: int, prompts: Sequence[PromptedTask],
+    environment: str, seed: int, prompter: Prompter, prompts: Sequence[PromptedTask],
 ) -> Setup:  # fmt: skip
-    first = prompts[0]
     commit = getattr(policy.model.config, "_commit_hash", None)
     return Setup(
         model=model.model_dump(exclude_defaults=True, exclude={"device"}) | {"model": model.model},
@@ -215,8 +213,7 @@ def _setup(
         seed=seed,
         sampling=sampling_of(settings),
         judge=judge.model_dump(include={"cpu_seconds", "wall_seconds", "memory_mb"}),
-        prompt="chat template" if policy.chat.has_template else "plain text",
-        prompt_example=policy.chat.tokenizer.decode(list(first.prompt)),
+        prompt=json.loads(prompter.card(prompts[0].task)),
         prompts_sha256=_hash([one.prompt for one in prompts]),
         stop=sorted({word for one in prompts for word in one.stop}),
         cut=" ".join((extract.program.__doc__ or "").split()),

@@ -130,7 +130,7 @@ GRADE = ("grade", "--tasks", "tasks.jsonl", "--samples")
         (["train", "a.toml", "--plugins", '["mine.py"]'], {"a.toml": TINY},
         "plug-in 'mine.py' not found"),
         ([*GRADE, "gone.jsonl"], {}, "gone.jsonl does not exist"),
-        ([*GRADE, "s.jsonl"], {"s.jsonl": BAD_ROW}, "s.jsonl, line 2: give either"),
+        ([*GRADE, "s.jsonl"], {"s.jsonl": BAD_ROW}, "s.jsonl, line 2: 'add' has neither"),
         ([*GRADE, "s.jsonl"], {"s.jsonl": '{"task_id": "ad", "completion": ""}\n'},
         "did you mean 'add'?"),
         ([*GRADE, "s.jsonl"], {"s.jsonl": "not json\n"}, "s.jsonl, line 1"),

@@ -86,8 +86,9 @@ def test_an_environments_instructions_are_in_the_prompts_of_a_run_and_of_an_eval
     said = f"has a prompt of {long} tokens: with max_tokens = 200"
     settings = EvaluateSettings(tasks="drills:train", limit=1, samples=1, max_tokens=8)
     done = evaluate(model, settings, environment="python_tool", folder=tmp_path / "report")
-    assert "# " + tool.instructions(load("drills:train", limit=1)[0]).splitlines()[0] in (
-        done.setup.prompt_example
+    assert (
+        "# " + tool.instructions(load("drills:train", limit=1)[0]).splitlines()[0]
+        in (done.setup.prompt["messages"][0]["content"])
     )
     text = TINY.replace("[stages.sft]", '[environment]\nname = "python_tool"\n[stages.sft]')
     words = [

@@ -180,8 +180,8 @@ def test_the_report_says_how_the_evaluation_was_made(whole: Evaluated) -> None:
     setup = json.loads((whole.folder / "report.json").read_text())["setup"]
     assert setup["sampling"]["temperature"] == 1.0
     assert (setup["seed"], setup["task_count"], setup["samples"]) == (0, 6, 2)
-    assert (setup["prompt"], setup["stop"]) == ("plain text", ["\n# f("])
-    assert setup["prompt_example"].startswith("# f(xs): ")
+    assert (setup["prompt"]["chat"], setup["stop"]) == (False, ["\n# f("])
+    assert setup["prompt"]["messages"][0]["content"].startswith("# f(xs): ")
     assert "entry point" in setup["cut"]
     assert set(setup["versions"]) == {"assay", "torch", "transformers", "python"}
     assert len(setup["tasks_sha256"]) == 64

