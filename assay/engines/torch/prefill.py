@@ -5,10 +5,13 @@ else.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from assay.policy.forward import unwrapped
 
 Prompt = tuple[int, ...]
 READ_AT_ONCE = 16_384
@@ -51,14 +54,19 @@ def _read(model: Any, prompts: Sequence[Prompt]) -> tuple[Tensor, Any, Tensor]:
 
 
 def forward(model: Any, tokens: Tensor, attention: Tensor, positions: Tensor, cache: Any) -> Tensor:
-    """[R, V] logits of the next token in fp32; `cache` None reads everything again."""
+    """[R, V] float32 logits of the next token; a full forward pass where `cache` is None.
+
+    State-space models (Mamba) name their cache differently, and mask nothing after the prefill.
+    """
+    stateful = "cache_params" in signature(unwrapped(model).forward).parameters
+    named = {"cache_params" if stateful else "past_key_values": cache}
     out = model(
         input_ids=tokens,
-        attention_mask=attention,
+        attention_mask=None if stateful and attention.shape != tokens.shape else attention,
         position_ids=positions,
-        past_key_values=cache,
         use_cache=cache is not None,
         logits_to_keep=1,
+        **named,
     )
     return out.logits[:, -1].float()  # type: ignore[no-any-return]
 
@@ -88,7 +96,7 @@ class TransformersCache:
         return logits[spread]
 
     def _keep(self, rows: Tensor, attention: Tensor) -> None:
-        self.cache.batch_select_indices(rows)
+        self.cache.reorder_cache(rows)
         self.attention = attention[rows]
         self.rows = list(range(len(rows)))
 
