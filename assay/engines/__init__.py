@@ -1,1 +1,1 @@
-"""What writes completions: one interface, one engine per file."""
+"""Engines generate completions: one interface, one engine per folder."""

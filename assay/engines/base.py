@@ -1,6 +1,4 @@
-"""The interface of an engine: one call, one completion; it sees to it that many are written at
-once.
-"""
+"""The interface of an engine: one call generates one completion, and the engine batches calls."""
 
 from __future__ import annotations
 
@@ -13,59 +11,60 @@ from assay.types import Completion, Metrics
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn."""
+    """Sampling parameters, as in vLLM's SamplingParams."""
 
     max_tokens: int
-    """Longest completion in tokens, the stop token included."""
+    """Longest completion in tokens, including the stop token."""
     temperature: float = 1.0
-    """0 is greedy."""
+    """0 is greedy decoding."""
     top_p: float = 1.0
-    """Nucleus: the smallest set of tokens with at least this probability; renormalised over it."""
+    """Nucleus sampling: the smallest set of tokens whose probability reaches this, renormalised."""
     top_k: int = 0
-    """Only the likeliest so many tokens, before `top_p`; 0 is all."""
+    """Sample only from this many of the most probable tokens, before `top_p`; 0 is all."""
     min_p: float = 0.0
-    """Only tokens at least this likely in proportion to the likeliest, after `top_p`."""
+    """Drop tokens less probable than this share of the most probable one, after `top_p`."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One completion that is wanted."""
+    """A request for one completion."""
 
     prompt: tuple[int, ...]
     """[P] token ids."""
     seed: int
-    """Names its random numbers, so that it gets the same whatever else is asked for."""
+    """Seeds this completion's random numbers, so other requests do not change it."""
     stop: tuple[str, ...] = ()
-    """Strings that end it."""
+    """Stop strings."""
 
 
-def cut_at(text: str, stop: Sequence[str]) -> str:
-    """The text before the first of the strings in it."""
-    return text[: min((at for word in stop if (at := text.find(word)) >= 0), default=len(text))]
+def find_stop(text: str, stop: Sequence[str]) -> tuple[int, int]:
+    """Start and end of the first stop string in `text`; both are `len(text)` without one."""
+    found = [(start, start + len(word)) for word in stop if (start := text.find(word)) >= 0]
+    return min(found, default=(len(text), len(text)))
 
 
 class Engine(Protocol):
-    """Writes completions with the weights it was last given."""
+    """Generates completions with the weights of the last `load`."""
 
     @property
     def max_concurrent(self) -> int:
-        """Completions it can write at once; more wait."""
+        """How many completions it generates at once; further requests wait."""
 
     @property
     def metrics(self) -> Metrics:
-        """What there is to say of the last load."""
+        """Metrics of the last load."""
 
     async def load(self, policy: Any, version: int) -> None:
-        """From the return on, write with the weights of `policy`, marked as `version`.
+        """Load the weights of `policy`; they generate everything from the return on.
 
-        What is being written goes on with them: its tokens stay, each with the version that drew
-        it, and are read anew. Raises MachineError where the weights do not arrive.
+        Running requests keep their tokens, each marked with the version that sampled it, and
+        continue on the new weights after a new prefill. Raises MachineError if the weights do not
+        arrive.
         """
 
     async def generate(self, request: GenerationRequest, sampling: Sampling) -> Completion:
-        """One completion; many are asked for at once, and equal prompts are read once. To cancel it
-        is to give it up.
+        """Generate one completion. Concurrent calls are batched, and equal prompts are prefilled
+        once. Cancelling the call frees its place.
 
-        Raises MachineError when the engine gives out, ModelError for a model that cannot be decoded
-        right.
+        Raises MachineError if the engine fails, and ModelError for a model that it cannot decode.
         """

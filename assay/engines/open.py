@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,23 +21,27 @@ async def open_engine(
     settings: EngineSettings,
     *,
     separate_copy: bool = False,
+    generates: bool = True,
     logs: Path | None = None,
     seed: int = 0,
 ) -> AsyncIterator[Engine]:
-    """An engine for `policy`, ended when the block is left; `separate_copy` is one that may write while the
-    policy learns.
+    """An engine for `policy`, closed when the block ends.
 
-    A server that it starts has its log in the folder `logs`, by default this one.
+    With `separate_copy` it can generate while the policy learns. A vLLM server that it starts logs
+    to the folder `logs`, by default the current one. Raises ModelError for a model that it cannot
+    decode, unless the run never `generates`; SettingsError for what vLLM cannot serve.
     """
     if settings.name == "vllm":
         from assay.engines.vllm.engine import open_vllm
 
-        async with open_vllm(policy, settings, logs or Path(), seed) as writing:
-            yield writing
+        async with open_vllm(policy, settings, logs or Path(), seed) as vllm:
+            yield vllm
         return
     from assay.engines.torch import TorchEngine
 
     engine = TorchEngine(policy, settings, separate_copy=separate_copy)
+    if generates:
+        await asyncio.to_thread(engine.check)
     try:
         yield engine
     finally:

@@ -7,6 +7,7 @@ from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from assay.engines.base import find_stop
 from assay.environments import OutOfRoomError
 from assay.errors import RolloutLostError
 from assay.progress import Progress
@@ -65,9 +66,8 @@ class PlayedDialogue(Dialogue):
             text = self.script.send(self.turns[-1].learned) if self.turns else next(self.script)
         except StopIteration:
             raise OutOfRoomError from None
-        stops = [(at, at + len(word)) for word in stop if (at := text.find(word)) >= 0]
-        start, end = min(stops, default=(len(text), len(text)))
-        tokens = self.context.prompter.chat.encode_reply(text[:end], ended=not stops)
+        start, end = find_stop(text, stop)
+        tokens = self.context.prompter.chat.encode_reply(text[:end], ended=start == len(text))
         limit = self.context.context_length
         if self.turns and limit and len(prompt) + len(tokens) > limit:
             raise OutOfRoomError

@@ -190,7 +190,12 @@ async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
         )
         engine_seed = derive(settings.seed, settings.stage, "engine")
         opening = open_engine(
-            policy, settings.engine, separate_copy=separate_copy, logs=folder.path, seed=engine_seed
+            policy,
+            settings.engine,
+            separate_copy=separate_copy,
+            generates=bool(held_out) or stage.algorithm.learns_from == "rollouts",
+            logs=folder.path,
+            seed=engine_seed,
         )
         progress.phase("starting engine")
         engine = await closing.enter_async_context(opening)

@@ -46,7 +46,7 @@ GRPO = Path("runs/small/grpo")
 BROKEN_ENGINE = """
 from assay.engines.torch import TorchEngine
 from assay.errors import MachineError
-write, calls = TorchEngine.write, []
+write, calls = TorchEngine.generate, []
 
 async def broken(self, request, sampling):
     calls.append(request)
@@ -54,7 +54,7 @@ async def broken(self, request, sampling):
         raise MachineError("the engine gave out")
     return await write(self, request, sampling)
 
-TorchEngine.write = broken
+TorchEngine.generate = broken
 """
 
 

@@ -1,4 +1,4 @@
-"""Steps without transformers give what transformers gives."""
+"""The fused decoder gives the logits of transformers."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import torch
 from assay.config.sections import LoraSettings, PolicySettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch import TorchEngine
-from assay.engines.torch.fused import make_fused_decoder
+from assay.engines.torch.fused import FusedDecoder, is_fusible
 from assay.engines.torch.kv_cache import KVCache
 from assay.policy.load import Policy, load_policy
 from tests.policies import checkpoint, tiny_policy
 
 TEXTS = [(5, 9, 7), (11,), (5, 9, 7), (8, 4, 6, 2, 3)] * 3
-"""More than eight, which are filled up to sixteen."""
+"""Twelve rows, which are padded to sixteen."""
 
 
 def changed(policy: Policy) -> Any:
-    """Its model with other weights, those of biases and adapters too, which begin as 0."""
+    """Its model with noise on all weights, also on biases and adapters that start as zeros."""
     torch.manual_seed(1)
     with torch.no_grad():
         for parameter in policy.model.parameters():
@@ -39,42 +39,41 @@ def logits(model: Any, cache: KVCache) -> list[torch.Tensor]:
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize("lora", [None, LoraSettings(rank=4)])
 @torch.inference_mode()
-def test_fused_steps_give_the_logits_of_the_model(
+def test_the_fused_decoder_gives_the_logits_of_the_model(
     tmp_path: Path, kind: str, lora: LoraSettings | None
 ) -> None:
     model = changed(
         load_policy(PolicySettings(model=str(checkpoint(tmp_path, kind)), lora=lora, device="cpu"))
     )
-    steps = make_fused_decoder(model)
-    assert steps
+    assert is_fusible(model)
     calls: list[int] = []
     model.register_forward_hook(lambda *_: calls.append(1))
-    found, read = logits(model, KVCache(model, steps)), len(calls)
-    for ours, theirs in zip(found, logits(model, KVCache(model)), strict=True):
+    fused, prefills = logits(model, KVCache(model, FusedDecoder(model))), len(calls)
+    for ours, theirs in zip(fused, logits(model, KVCache(model)), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-4)
-    assert (read, len(calls) - read) == (1, 4), "the model itself only reads the prompts"
+    assert (prefills, len(calls) - prefills) == (1, 4), "the model itself only prefills"
 
 
-def test_what_is_not_known_or_altered_has_no_fused_steps(tmp_path: Path) -> None:
+def test_unknown_and_patched_models_are_not_fused(tmp_path: Path) -> None:
     kinds = {kind: load_policy(PolicySettings(model=str(checkpoint(tmp_path, kind)),
     device="cpu")).model
              for kind in ("gpt2", "gemma2")}  # fmt: skip
     kinds["float32 head"] = tiny_policy(tmp_path, dtype="bfloat16", float32_lm_head=True).model
-    assert [name for name, model in kinds.items() if make_fused_decoder(model)] == []
+    assert [name for name, model in kinds.items() if is_fusible(model)] == []
 
 
-def test_fused_steps_are_made_anew_of_weights_that_are_loaded(tmp_path: Path) -> None:
+def test_a_load_rebuilds_the_fused_decoder_with_the_new_weights(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
 
-    async def write(engine: TorchEngine, version: int) -> tuple[int, ...]:
+    async def generate(engine: TorchEngine, version: int) -> tuple[int, ...]:
         await engine.load(policy, version)
         return (await engine.generate(GenerationRequest((5, 6, 7), 3), Sampling(12, 0.0))).tokens
 
     async def before_and_after() -> list[tuple[int, ...]]:
         engine = TorchEngine(policy)
-        before = await write(engine, 0)
+        before = await generate(engine, 0)
         changed(policy)
-        return [before, await write(engine, 1), await write(TorchEngine(policy), 0)]
+        return [before, await generate(engine, 1), await generate(TorchEngine(policy), 0)]
 
     before, after, fresh = asyncio.run(before_and_after())
     assert before != after

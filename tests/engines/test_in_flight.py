@@ -1,4 +1,6 @@
-"""The torch engine while it writes: new weights, late requests, cancelled ones, and its end."""
+"""The in-process engine while it generates: weight updates, late and cancelled requests, and its
+end.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ SHORT, LONG = Sampling(10), Sampling(400)
 
 @pytest.fixture
 def policy() -> Policy:
-    """Seven tokens and far from uniform; nothing ends a completion but its limit."""
+    """Seven tokens, far from uniform; a completion ends at its limit only."""
     torch.manual_seed(0)
     shape = {
         "hidden_size": 32,
@@ -49,16 +51,15 @@ def policy() -> Policy:
     return Policy(model, chat, torch.device("cpu"), 0)
 
 
-@pytest.fixture(params=["slots", "plain"])
-def memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "plain":
-        monkeypatch.setattr(engine_file, "supports_kv_cache", lambda model: False)
+@pytest.fixture(params=["fused", "kv_cache", "transformers"])
+def cache(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(engine_file, "choose_cache", lambda model: request.param)
     return str(request.param)
 
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Filled with the number of rows of each step."""
+    """Filled with the number of rows of each decode step."""
     found: list[int] = []
     for kind in (KVCache, TransformersCache):
 
@@ -115,7 +116,7 @@ def copy_into(policy: Policy, other: Policy) -> None:
 async def begun(
     engine: TorchEngine, requests: list[GenerationRequest]
 ) -> list[asyncio.Task[Completion]]:
-    """Long completions of which ten tokens or so are written, and most are not."""
+    """Long completions of which about ten tokens are generated, and most are not."""
     long = [asyncio.create_task(engine.generate(request, LONG)) for request in requests]
     await engine.generate(GenerationRequest((3, 3), 7), SHORT)
     assert not any(one.done() for one in long)
@@ -124,7 +125,7 @@ async def begun(
 
 @pytest.mark.parametrize("separate_copy", [False, True])
 def test_tokens_so_far_stay_and_each_has_the_log_probability_of_its_own_weights(
-    policy: Policy, memory: str, separate_copy: bool
+    policy: Policy, cache: str, separate_copy: bool
 ) -> None:
     before = replace(policy, model=deepcopy(policy.model))
     after = changed(policy)
@@ -152,7 +153,7 @@ def test_tokens_so_far_stay_and_each_has_the_log_probability_of_its_own_weights(
     run(test())
 
 
-def test_a_load_of_the_same_weights_changes_no_token(policy: Policy, memory: str) -> None:
+def test_a_load_of_the_same_weights_changes_no_token(policy: Policy, cache: str) -> None:
     async def test() -> None:
         engine = TorchEngine(policy)
         undisturbed = await asyncio.gather(
@@ -170,7 +171,7 @@ def test_a_load_of_the_same_weights_changes_no_token(policy: Policy, memory: str
 
 
 @pytest.mark.parametrize("patch", [None, _compute_head_in_float32, _enable_gradient_checkpointing])
-def test_a_copy_does_not_change_while_the_policy_learns_until_it_is_loaded(
+def test_a_separate_copy_changes_only_when_weights_are_loaded(
     policy: Policy, patch: Callable[[Any], None] | None
 ) -> None:
     if patch:
@@ -199,8 +200,8 @@ def test_a_copy_does_not_change_while_the_policy_learns_until_it_is_loaded(
     run(test())
 
 
-def test_a_completion_that_is_given_up_frees_its_place(
-    policy: Policy, memory: str, steps: list[int]
+def test_a_cancelled_completion_frees_its_place(
+    policy: Policy, cache: str, steps: list[int]
 ) -> None:
     async def test() -> None:
         engine = TorchEngine(policy, EngineSettings(kv_cache_tokens=1))
@@ -219,8 +220,8 @@ def test_a_completion_that_is_given_up_frees_its_place(
     run(test())
 
 
-def test_late_requests_are_written_beside_and_get_what_they_get_alone(
-    policy: Policy, memory: str
+def test_late_requests_join_the_batch_and_get_the_tokens_they_get_alone(
+    policy: Policy, cache: str
 ) -> None:
     late = [GenerationRequest((2, 6, 2, 6), 50 + n) for n in range(5)]
 
@@ -230,8 +231,8 @@ def test_late_requests_are_written_beside_and_get_what_they_get_alone(
         long = await begun(engine, asked(2))
         beside = await asyncio.gather(*(engine.generate(request, SHORT) for request in late))
         assert [one.tokens for one in beside] == [one.tokens for one in alone]
-        assert all(one.done() for one in long) == (memory == "plain"), (
-            "which takes none in before all have gone"
+        assert all(one.done() for one in long) == (cache == "transformers"), (
+            "which accepts rows only when none is running"
         )
         for request, one in zip(
             [*late, *asked(2)], [*beside, *[await one for one in long]], strict=True
@@ -243,8 +244,8 @@ def test_late_requests_are_written_beside_and_get_what_they_get_alone(
     run(test())
 
 
-def test_memory_grows_with_a_longer_prompt_a_longer_completion_and_more_rows(
-    policy: Policy, memory: str
+def test_the_kv_cache_grows_with_a_longer_prompt_a_longer_completion_and_more_rows(
+    policy: Policy, cache: str
 ) -> None:
     wide = [GenerationRequest(tuple(range(1, 7)) * 20, 60 + n) for n in range(40)]
 
@@ -264,7 +265,7 @@ def test_memory_grows_with_a_longer_prompt_a_longer_completion_and_more_rows(
     run(test())
 
 
-def test_two_ways_of_sampling_go_on_side_by_side(policy: Policy, memory: str) -> None:
+def test_requests_with_different_sampling_run_side_by_side(policy: Policy, cache: str) -> None:
     greedy, hot = Sampling(30, 0.0), Sampling(30, 1.7, top_k=5)
 
     async def test() -> None:
@@ -279,7 +280,7 @@ def test_two_ways_of_sampling_go_on_side_by_side(policy: Policy, memory: str) ->
     run(test())
 
 
-def test_an_engine_that_is_left_writes_no_more_and_leaves_no_thread(
+def test_a_closed_engine_stops_decoding_and_leaves_no_thread(
     policy: Policy, steps: list[int]
 ) -> None:
     async def test() -> None:
@@ -295,7 +296,7 @@ def test_an_engine_that_is_left_writes_no_more_and_leaves_no_thread(
     run(test())
 
 
-def test_there_are_as_many_places_as_fit_of_the_longest_completion(policy: Policy) -> None:
+def test_as_many_completions_run_at_once_as_fit_of_the_longest(policy: Policy) -> None:
     async def test() -> None:
         engine = TorchEngine(policy, EngineSettings(kv_cache_tokens=130))
         await engine.generate(GenerationRequest((1, 2, 3), 0), SHORT)

@@ -1,4 +1,4 @@
-"""The memory of decoding, and the probe that says which a model takes."""
+"""The KV cache, and the probe that chooses how a model is decoded."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import Tensor
 
 from assay.config.sections import PolicySettings
 from assay.engines.torch import kv_cache as kv_cache_file
-from assay.engines.torch.cache_probe import supports_kv_cache
-from assay.engines.torch.graphs import bucket, wide_bucket
+from assay.engines.torch.cache_probe import choose_cache
+from assay.engines.torch.cuda_graphs import bucket, wide_bucket
 from assay.engines.torch.kv_cache import ATTENTION, DecodeStep, KVCache, LayerCache
-from assay.engines.torch.prefill import TransformersCache, forward
+from assay.engines.torch.prefill import TransformersCache, next_logits
 from assay.errors import ModelError
 from assay.policy.load import load_policy
 from tests.policies import checkpoint, tiny_policy
@@ -27,17 +27,16 @@ def expected(model: Any, texts: list[tuple[int, ...]]) -> Tensor:
     rows = []
     for text in texts:
         tokens = torch.tensor([text])
-        rows.append(
-            forward(
-                model, tokens, torch.ones_like(tokens), torch.arange(len(text)).unsqueeze(0), None
-            )[0]
-        )
+        positions = torch.arange(len(text)).unsqueeze(0)
+        rows.append(next_logits(model, tokens, torch.ones_like(tokens), positions, None)[0])
     return torch.stack(rows)
 
 
 @pytest.mark.parametrize("padded", [False, True])
 @torch.inference_mode()
-def test_rows_come_and_go_and_each_sees_its_own_text(tmp_path: Path, padded: bool) -> None:
+def test_rows_are_added_and_dropped_and_each_attends_to_its_own_text(
+    tmp_path: Path, padded: bool
+) -> None:
     model = tiny_policy(tmp_path).model
     cache = KVCache(model)
     if padded:
@@ -52,7 +51,7 @@ def test_rows_come_and_go_and_each_sees_its_own_text(tmp_path: Path, padded: boo
     assert cache.layout
     assert [tuple(part.shape) for part in cache.layout] == [(4,), (4 if padded else 3, 2), (4,)]
     order = cache.drop([0, 2], None)
-    assert order == [3, 1], "the last row takes the hole"
+    assert order == [3, 1], "the last row fills the gap"
     texts = [texts[row] for row in order]
     assert len(cache.prompts) == 2
     logits = cache.add([(8, 4, 6, 2, 3), (12, 13)], 5, 8)
@@ -69,7 +68,7 @@ def test_shapes_are_padded_to_few_sizes() -> None:
     assert [wide_bucket(n) for n in (1, 128, 129)] == [128, 128, 256]
 
 
-def test_a_prompt_that_is_awaited_stays(tmp_path: Path) -> None:
+def test_the_prompt_of_the_next_row_stays_cached(tmp_path: Path) -> None:
     cache = KVCache(tiny_policy(tmp_path).model)
     cache.add([(5, 6), (7,)], 2, 4)
     cache.step(torch.tensor([1, 1]))
@@ -77,39 +76,45 @@ def test_a_prompt_that_is_awaited_stays(tmp_path: Path) -> None:
     assert cache.prompts == [(7,)]
 
 
-def test_the_plain_memory_takes_rows_only_when_all_have_gone(tmp_path: Path) -> None:
-    plain = TransformersCache(tiny_policy(tmp_path).model)
-    takes = [plain.takes_more]
-    plain.add([(5, 6), (7,)], 2, 4)
-    takes.append(plain.takes_more)
+def test_the_cache_of_transformers_accepts_rows_only_when_none_is_running(tmp_path: Path) -> None:
+    cache = TransformersCache(tiny_policy(tmp_path).model)
+    accepts = [cache.accepts_rows]
+    cache.add([(5, 6), (7,)], 2, 4)
+    accepts.append(cache.accepts_rows)
     for left in ([1], []):
-        assert plain.drop([0], None) == left
-        takes.append(plain.takes_more)
-    assert takes == [True, False, False, True]
+        assert cache.drop([0], None) == left
+        accepts.append(cache.accepts_rows)
+    assert accepts == [True, False, False, True]
 
 
-def test_the_model_attends_as_before_afterwards(tmp_path: Path) -> None:
+def test_the_probe_restores_the_models_own_attention(tmp_path: Path) -> None:
     model = tiny_policy(tmp_path).model
-    assert supports_kv_cache(model)
+    choose_cache(model)
     assert model.config._attn_implementation not in (None, ATTENTION)
 
 
 @pytest.mark.parametrize(
-    ("kind", "takes"),
-    [("llama", True), ("qwen2", True), ("gpt2", True), ("gemma2", False), ("mistral", False)],
+    ("kind", "cache"),
+    [
+        ("llama", "fused"),
+        ("qwen2", "fused"),
+        ("gpt2", "kv_cache"),
+        ("gemma2", "transformers"),
+        ("mistral", "transformers"),
+    ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_models_with_sliding_windows_write_through_their_own_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, takes: bool, dtype: Any
+def test_models_with_sliding_windows_decode_with_the_cache_of_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, cache: str, dtype: Any
 ) -> None:
-    monkeypatch.setattr(kv_cache_file, "UNKNOWN", ())
+    monkeypatch.setattr(kv_cache_file, "UNSUPPORTED", ())
     policy = load_policy(
         PolicySettings(model=str(checkpoint(tmp_path, kind)), device="cpu", dtype=dtype)
     )
-    assert supports_kv_cache(policy.model) is takes
+    assert choose_cache(policy.model) == cache
 
 
-def test_a_model_that_the_kv_cache_gets_wrong_writes_through_its_own_cache_and_the_log_says_so(
+def test_a_model_that_the_kv_cache_gets_wrong_decodes_with_the_cache_of_transformers_and_logs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = tiny_policy(tmp_path).model
@@ -122,9 +127,9 @@ def test_a_model_that_the_kv_cache_gets_wrong_writes_through_its_own_cache_and_t
 
     monkeypatch.setattr(LayerCache, "attend", wrong)
     with caplog.at_level(logging.WARNING):
-        assert not supports_kv_cache(model)
+        assert choose_cache(model) == "transformers"
     assert "logits differ by" in caplog.text
-    assert "its own cache, which is slower" in caplog.text
+    assert "transformers' own cache, which is slower" in caplog.text
 
 
 def test_a_model_that_is_wrong_with_any_cache_is_refused(
@@ -138,6 +143,7 @@ def test_a_model_that_is_wrong_with_any_cache_is_refused(
     monkeypatch.setattr(KVCache, "step", broken)
     monkeypatch.setattr(TransformersCache, "step", broken)
     with pytest.raises(
-        ModelError, match="LlamaForCausalLM cannot be decoded with its cache: logits differ by nan"
+        ModelError,
+        match=r"LlamaForCausalLM cannot .*use engine\.name = 'vllm' .logits differ by nan",
     ):
-        supports_kv_cache(model)
+        choose_cache(model)

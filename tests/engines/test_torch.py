@@ -18,7 +18,7 @@ from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch import TorchEngine
 from assay.engines.torch import kv_cache as kv_cache_file
 from assay.engines.torch.kv_cache import KVCache
-from assay.engines.torch.prefill import read
+from assay.engines.torch.prefill import prefill
 from assay.errors import MachineError
 from assay.maths.seeds import derive
 from assay.policy.forward import forward
@@ -186,7 +186,7 @@ def test_a_request_with_a_seed_gets_the_same_alone_and_in_any_company(tmp_path: 
     assert len(set(alone.values())) == 3
 
 
-def test_each_distinct_prompt_is_read_once_however_its_group_is_cut(
+def test_each_distinct_prompt_is_prefilled_once_however_its_group_is_split(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = tiny_policy(tmp_path)
@@ -196,9 +196,9 @@ def test_each_distinct_prompt_is_read_once_however_its_group_is_cut(
 
     def counting(model: Any, prompts: Any) -> Any:
         asked.extend(prompts)
-        return read(model, prompts)
+        return prefill(model, prompts)
 
-    monkeypatch.setattr(kv_cache_file, "read", counting)
+    monkeypatch.setattr(kv_cache_file, "prefill", counting)
     requests = [((5, n), 7) for n in range(3, 7)]
     assert len(generate(policy, requests, Sampling(10), engine=engine)) == 28, "5 at once"
     assert asked == [(5, 3), (5, 4), (5, 5), (5, 6)]
@@ -281,7 +281,7 @@ def test_when_memory_runs_out_the_setting_to_lower_is_named(
     monkeypatch.setattr(policy.model, "forward", full)
     with pytest.raises(
         MachineError,
-        match=r"cpu has no room for 9 completions .* 11 tokens.*lower engine\.kv_cache_tokens",
+        match=r"cpu has no memory for 9 completions .* 11 tokens.*lower engine\.kv_cache_tokens",
     ):
         generate(policy, [((5,), 20)], Sampling(10), settings=EngineSettings(kv_cache_tokens=100))
 

@@ -18,7 +18,7 @@ import pytest
 from assay.engines.base import GenerationRequest
 from assay.engines.vllm.client import Chunk, Client
 from assay.engines.vllm.partial_completion import PartialCompletion
-from assay.engines.vllm.weight_probe import Probe
+from assay.engines.vllm.weight_probe import WeightProbe
 from assay.errors import MachineError
 from tests.policies import tiny_policy
 
@@ -55,12 +55,15 @@ def test_a_piece_that_was_interrupted_at_the_limit_is_whole(tmp_path: Path) -> N
 
 
 def test_a_probe_allows_rounding_and_no_more() -> None:
-    old, new = Probe((5, 6, 7), (1, 2), (-1.0, -2.0)), Probe((5, 6, 7), (1, 2), (-1.0, -2.0005))
+    old, new = (
+        WeightProbe((5, 6, 7), (1, 2), (-1.0, -2.0)),
+        WeightProbe((5, 6, 7), (1, 2), (-1.0, -2.0005)),
+    )
     assert new.check([-1.0, -2.0001], (old, [-1.0, -2.0]), "float32") == pytest.approx(4e-4)
     for found in ([-1.0, -2.002], [-1.0, float("nan")]):
         with pytest.raises(MachineError, match="other weights"):
             new.check(found, None, "float32")
-    with pytest.raises(MachineError, match="the policy has moved, and it has not"):
+    with pytest.raises(MachineError, match=r"the policy.s log-probabilities changed"):
         new.check([-1.0, -2.0], (old, [-1.0, -2.0]), "float32")
     assert new.check([-1.0, -2.0], (old, [-1.0, -2.0]), "bfloat16") == pytest.approx(5e-4), (
         "it may round to the same"
@@ -80,7 +83,7 @@ OWNER = """
 import os, subprocess, sys, time
 from assay.engines.vllm import reaper
 keeper_command = [sys.executable, "-c", "from assay.engines.vllm import reaper; reaper.PATIENCE = 0.2; "
-    "import sys; reaper.keep(int(sys.argv[1]), sys.argv[2], sys.argv[3:])"]
+    "import sys; reaper.supervise(int(sys.argv[1]), sys.argv[2], sys.argv[3:])"]
 server = [sys.executable, "-c", sys.argv[1], sys.argv[2]]
 keeping = subprocess.Popen([*keeper_command, str(os.getpid()), sys.argv[3], *server], start_new_session=True)
 print(keeping.pid, flush=True)

@@ -1,6 +1,4 @@
-"""Weights that come while a server is brought up again: a server of ours that only keeps to the
-protocol.
-"""
+"""Weight updates while a vLLM server restarts, with a stand-in server that keeps the protocol."""
 
 from __future__ import annotations
 
@@ -23,12 +21,12 @@ from tests.policies import tiny_policy
 
 
 class Served:
-    """Writes token 7 every few milliseconds, until it is paused or dead."""
+    """Generates token 7 every few milliseconds, until it is paused or dead."""
 
     def __init__(self) -> None:
         self.paused = self.dead = False
         self.weights = ""
-        self.asked: set[asyncio.Event] = set()
+        self.running: set[asyncio.Event] = set()
         self.there = asyncio.Event()
         self.there.set()
 
@@ -40,7 +38,7 @@ class Served:
         await asyncio.sleep(0.002)
         if path.startswith("/pause"):
             self.paused = True
-            for interrupted in self.asked:
+            for interrupted in self.running:
                 interrupted.set()
         elif path == "/resume":
             self.paused = False
@@ -55,7 +53,7 @@ class Served:
         self, model: object, prompt: object, sampling: Sampling, *_: Sequence[object]
     ) -> Chunk:
         interrupted = asyncio.Event()
-        self.asked.add(interrupted)
+        self.running.add(interrupted)
         count = 0
         try:
             while count < sampling.max_tokens and not interrupted.is_set():
@@ -64,7 +62,7 @@ class Served:
                 count += not self.paused
                 await asyncio.sleep(0.005)
         finally:
-            self.asked.discard(interrupted)
+            self.running.discard(interrupted)
         ended = "length" if count == sampling.max_tokens else "abort"
         return Chunk([7] * count, [-1.0] * count, [self.weights] * count, ended)
 
@@ -73,7 +71,7 @@ class Served:
 
 
 class Restarted:
-    """Its process, which takes a while to be there again."""
+    """Its process, which takes a while to restart."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
@@ -90,40 +88,40 @@ class Restarted:
 
 
 class NoWeights:
-    """Nothing is sent."""
+    """A transport that sends nothing."""
 
     def pack(self, policy: object, folder: Path) -> None:
         """No files."""
 
-    async def give(self, client: object, folder: Path) -> None:
+    async def send(self, client: object, folder: Path) -> None:
         await asyncio.sleep(0.002)
 
 
 def served_by(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unfinished: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_weight_update: Any
 ) -> tuple[Any, VllmEngine]:
-    """A server, and the engine that writes through it."""
+    """A server, and the engine that uses it."""
     probe = SimpleNamespace(tokens=(1, 2), prefixes=(1,), check=lambda *_: 0.0)
     monkeypatch.setattr(engine_file, "make_probe", lambda policy: probe)
     monkeypatch.setattr(engine_file, "dtype_of", lambda policy, settings: "float32")
     chat = SimpleNamespace(stop_tokens=frozenset(), text=lambda tokens: "")
     policy: Any = SimpleNamespace(chat=chat, device=torch.device("cpu"))
     served: Any = Served()
-    settings = EngineSettings(on_weight_update=unfinished)
+    settings = EngineSettings(on_weight_update=on_weight_update)
     engine = VllmEngine(policy, settings, NoWeights(), tmp_path, 0)  # type: ignore[arg-type]
     engine.add(served, Restarted(served))  # type: ignore[arg-type]
     return served, engine
 
 
-@pytest.mark.parametrize("unfinished", ["interrupt", "finish"])
+@pytest.mark.parametrize("on_weight_update", ["interrupt", "finish"])
 @pytest.mark.parametrize("killed", [False, True])
-def test_weights_that_come_while_a_server_is_brought_up_again_arrive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool, unfinished: str
+def test_a_weight_update_while_a_server_restarts_arrives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: bool, on_weight_update: str
 ) -> None:
     async def test() -> None:
-        served, engine = served_by(tmp_path, monkeypatch, unfinished)
+        served, engine = served_by(tmp_path, monkeypatch, on_weight_update)
         await engine.load(engine._policy, 0)
-        writing = [
+        running = [
             asyncio.create_task(engine.generate(GenerationRequest((1, n), n), Sampling(40)))
             for n in range(4)
         ]
@@ -132,42 +130,43 @@ def test_weights_that_come_while_a_server_is_brought_up_again_arrive(
             served.dead = True
             await asyncio.sleep(0.1)
         await asyncio.wait_for(engine.load(engine._policy, 1), 10)
-        written = await asyncio.wait_for(asyncio.gather(*writing), 10)
-        assert [len(completion.tokens) for completion in written] == [40] * 4
-        last = 0 if unfinished == "finish" and not killed else 1
-        assert all(completion.versions[-1] == last for completion in written)
+        completions = await asyncio.wait_for(asyncio.gather(*running), 10)
+        assert [len(completion.tokens) for completion in completions] == [40] * 4
+        last = 0 if on_weight_update == "finish" and not killed else 1
+        assert all(completion.versions[-1] == last for completion in completions)
         await engine.close()
 
     asyncio.run(test())
 
 
 @pytest.mark.parametrize(
-    ("unfinished", "versions"), [("interrupt", {0, 1}), ("finish", {0}), ("auto", {0})]
+    ("on_weight_update", "versions"), [("interrupt", {0, 1}), ("finish", {0}), ("auto", {0})]
 )
-def test_what_is_being_written_ends_with_the_new_weights_or_with_the_old(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unfinished: str, versions: set[int]
+def test_on_a_weight_update_requests_continue_on_the_new_weights_or_finish_on_the_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_weight_update: str, versions: set[int]
 ) -> None:
     async def test() -> None:
-        _, engine = served_by(tmp_path, monkeypatch, unfinished)
+        _, engine = served_by(tmp_path, monkeypatch, on_weight_update)
         await engine.load(engine._policy, 0)
         first = asyncio.create_task(engine.generate(GenerationRequest((1,), 0), Sampling(40)))
         await asyncio.sleep(0.05)
         loading = asyncio.create_task(engine.load(engine._policy, 1))
-        await asyncio.sleep(0.02)
+        while engine._servers[0].ready.is_set():
+            await asyncio.sleep(0.001)
         second = await engine.generate(GenerationRequest((2,), 1), Sampling(3))
         await loading
         assert set((await first).versions) == versions
-        assert set(second.versions) == {1}, "nothing begins with weights that are being replaced"
+        assert set(second.versions) == {1}, "no request starts on weights that are being replaced"
         await engine.close()
 
     asyncio.run(test())
 
 
-def test_a_folder_for_weights_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_weights_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     async def open_it() -> None:
         settings = EngineSettings(name="vllm", weights_folder=str(tmp_path / "none"))
         async with open_vllm(tiny_policy(tmp_path), settings, tmp_path, 0):
             pass
 
-    with pytest.raises(SettingsError, match=r"engine\.weights_folder = '.*none' is no folder"):
+    with pytest.raises(SettingsError, match=r"engine\.weights_folder = '.*none' is not a folder"):
         asyncio.run(open_it())

@@ -1,4 +1,4 @@
-"""The policy itself as engine, in process."""
+"""The in-process engine: decodes with the policy's own weights in PyTorch."""
 
 from assay.engines.torch.engine import TorchEngine
 

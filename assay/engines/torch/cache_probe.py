@@ -1,79 +1,119 @@
-"""Tries on a model, before it writes, whether a memory gives what reading everything again
-gives.
-"""
+"""Before decoding, check that the KV cache gives the same logits as a full forward pass."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from assay.engines.torch.fused import make_fused_decoder
+from assay.engines.torch.fused import FusedDecoder, is_fusible
 from assay.engines.torch.kv_cache import KVCache
-from assay.engines.torch.prefill import Prompt, TransformersCache, forward
+from assay.engines.torch.prefill import Prompt, TransformersCache, next_logits
 from assay.errors import ModelError
 from assay.registry import one_line
 
 EXACT, COARSE = 2e-3, 0.15
-"""Largest difference of a logit, in standard deviations over the vocabulary: of float32 weights,
-and of fewer bits."""
+"""Largest allowed difference of a logit, in standard deviations over the vocabulary: for float32
+weights, and for less precise ones."""
 LENGTHS = (7, 1, 4)
 """Tokens of the probe's prompts."""
+NOISE = 0.02
+"""Standard deviation of the noise that `_perturbed` adds."""
+log = logging.getLogger(__name__)
 
 
-def supports_kv_cache(model: Any) -> bool:
-    """Whether `model` may write through KVCache; otherwise through TransformersCache. Raises ModelError when that
-    is wrong too.
+def choose_cache(model: Any) -> str:
+    """The fastest way to decode `model` that gives the logits of a full forward pass: `fused` (KV
+    cache and fused decoder), `kv_cache`, or `transformers` (its DynamicCache).
+
+    Raises ModelError if none does.
     """
-    log, name = logging.getLogger(__name__), type(model).__name__
-    why = _other_layers(model) or _difference(model, KVCache(model, make_fused_decoder(model)))
-    if not why:
-        log.info("engine: %s writes through slots", name)
-        return True
-    log.warning(
-        "engine: %s does not write through slots but through its own cache, which is slower: %s",
-        name,
-        why,
-    )
-    if wrong := _difference(model, TransformersCache(model)):
-        raise ModelError(f"model {name} cannot be decoded with its cache: {wrong}")
-    return False
+    name = type(model).__name__
+    with _perturbed(model):
+        layers = _recurrent_layers(model)
+        if not layers and is_fusible(model):
+            if not (why := _difference(model, lambda: KVCache(model, FusedDecoder(model)))):
+                log.info("engine: %s decodes with the fused decoder", name)
+                return "fused"
+            log.info("engine: %s does not decode with the fused decoder: %s", name, why)
+        if not (why := layers or _difference(model, lambda: KVCache(model))):
+            log.info("engine: %s decodes with the KV cache", name)
+            return "kv_cache"
+        log.warning(
+            "engine: %s decodes with transformers' own cache, which is slower, because assay's KV"
+            " cache does not support it: %s", name, why,
+        )  # fmt: skip
+        if why := _difference(model, lambda: TransformersCache(model)):
+            raise ModelError(
+                f"model {name} cannot be decoded in this process: use engine.name = 'vllm' ({why})"
+            )
+    return "transformers"
 
 
-def _other_layers(model: Any) -> str:
-    """What else than keys and values of all tokens the model's own cache holds."""
+def _recurrent_layers(model: Any) -> str:
+    """The layers of the model's own cache that hold something else than keys and values of all
+    tokens.
+    """
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer
 
     layers = {type(layer) for layer in DynamicCache(config=model.config).layers}
-    return ", ".join(sorted(kind.__name__ for kind in layers - {DynamicLayer}))
+    return ", ".join(sorted(layer.__name__ for layer in layers - {DynamicLayer}))
+
+
+@contextmanager
+@torch.no_grad()
+def _perturbed(model: Any) -> Iterator[None]:
+    """Inside the block, add noise to parameters that do nothing yet: those of zeros, as LoRA's B,
+    and whatever an adapter trains. Restores them exactly.
+    """
+    adapted = hasattr(model, "peft_config")
+    saved = {
+        parameter: parameter.detach().clone()
+        for parameter in model.parameters()
+        if parameter.is_floating_point()
+        and ((adapted and parameter.requires_grad) or not parameter.any())
+    }
+    generator = torch.Generator().manual_seed(0)
+    try:
+        for parameter in saved:
+            noise = torch.randn(parameter.shape, generator=generator) * NOISE
+            parameter.add_(noise.to(parameter))
+        yield
+    finally:
+        for parameter, before in saved.items():
+            parameter.copy_(before)
 
 
 @torch.inference_mode()
-def _difference(model: Any, memory: KVCache | TransformersCache) -> str:
-    """What `memory` gives otherwise than the model without a cache; empty when nothing."""
+def _difference(model: Any, make_cache: Callable[[], KVCache | TransformersCache]) -> str:
+    """How decoding with the cache differs from full forward passes; empty if it does not."""
     vocabulary = model.get_input_embeddings().weight.shape[0]
-    draw = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
     texts = [
-        tuple(torch.randint(vocabulary, (length,), generator=draw).tolist()) for length in LENGTHS
+        tuple(torch.randint(vocabulary, (length,), generator=generator).tolist())
+        for length in LENGTHS
     ]
     texts.insert(1, texts[0])
-    most = EXACT if all(p.dtype == torch.float32 for p in model.parameters()) else COARSE
+    allowed = EXACT if all(p.dtype == torch.float32 for p in model.parameters()) else COARSE
     try:
-        logits = memory.add(texts, max(LENGTHS), 4)
+        cache = make_cache()
+        logits = cache.add(texts, max(LENGTHS), 4)
         for number in range(3):
-            if not (found := _worst(model, logits, texts)) <= most:
-                return f"logits differ by {found:.2g} standard deviations"
+            if not (worst := _worst(model, logits, texts)) <= allowed:
+                return f"logits differ by {worst:.2g} standard deviations"
             if number == 1:
-                texts = [texts[row] for row in memory.drop([0, 2], None)]
-            tokens = torch.randint(vocabulary, (len(texts),), generator=draw)
+                texts = [texts[row] for row in cache.drop([0, 2], None)]
+            tokens = torch.randint(vocabulary, (len(texts),), generator=generator)
             texts = [(*text, token) for text, token in zip(texts, tokens.tolist(), strict=True)]
-            logits = memory.step(tokens.to(model.device))
+            logits = cache.step(tokens.to(model.device))
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # noqa: BLE001  models raise anything where they do not know how they are used
+    except Exception as error:  # noqa: BLE001  a model that does not know this cache raises anything
         return one_line(error)
     return ""
 
@@ -83,6 +123,6 @@ def _worst(model: Any, logits: Tensor, texts: list[Prompt]) -> float:
     for row, text in zip(logits, texts, strict=True):
         tokens = torch.tensor([text], device=model.device)
         positions = torch.arange(len(text), device=model.device).unsqueeze(0)
-        expected = forward(model, tokens, torch.ones_like(tokens), positions, None)[0]
+        expected = next_logits(model, tokens, torch.ones_like(tokens), positions, None)[0]
         worst = torch.maximum(worst, ((row - expected).abs().max() / expected.std()).cpu())
     return worst.item()

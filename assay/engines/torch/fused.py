@@ -1,9 +1,8 @@
-"""Steps of decoding on a CPU through models built like Llama: few, large products around the
-attention.
+"""The fused decoder: decode steps of Llama-like models on a CPU, with few, large matrix products.
 
-A step of a small model is hundreds of operations of microseconds, and transformers spends twelve on
-turning a layer's queries and keys. Products that read the same are one here, of weights laid out
-for them once, adapters added in.
+A decode step of a small model is hundreds of operations of microseconds, and transformers spends
+twelve of them on the rotary embedding of one layer. Here linear layers of the same input are one
+product, of weights that are prepacked once with their LoRA adapters merged in.
 """
 
 from __future__ import annotations
@@ -19,108 +18,109 @@ from assay.policy.onednn import FastLinear, fast_linear, pad_rows, prepack
 
 KNOWN = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 BLOCK = 8
-"""Rows that are multiplied are multiples of this."""
+"""Rows are padded to multiples of this."""
 Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
-"""Called with a layer's number, queries [R, A, 1, D], keys and values [R, K, 1, D] and the scale:
-[R, A * D]."""
+"""Called with a layer's number, queries [R, A, 1, D], keys and values [R, K, 1, D] and the scale;
+returns [R, A * D]."""
 
 
-def make_fused_decoder(model: Any) -> FusedDecoder | None:
-    """The steps of `model` with the weights it has now; None where it is no known one on a CPU."""
-    plain = unwrap_model(model)
-    kinds = set(getattr(plain.config, "layer_types", None) or ["full_attention"])
-    if (
-        type(plain).__name__ not in KNOWN
-        or kinds != {"full_attention"}
-        or plain.device.type != "cpu"
-    ):
-        return None
-    linears = (module for module in plain.modules() if isinstance(module, nn.Linear))
-    usual = all(
-        type(linear) in (nn.Linear, FastLinear) and "forward" not in vars(linear)
-        for linear in linears
+def is_fusible(model: Any) -> bool:
+    """Whether `model` is of a known architecture, on a CPU, with plain linear layers."""
+    base = unwrap_model(model)
+    layer_types = set(getattr(base.config, "layer_types", None) or ["full_attention"])
+    return (
+        type(base).__name__ in KNOWN
+        and layer_types == {"full_attention"}
+        and base.device.type == "cpu"
+        and all(
+            type(module) in (nn.Linear, FastLinear) and "forward" not in vars(module)
+            for module in base.modules()
+            if isinstance(module, nn.Linear)
+        )
     )
-    return FusedDecoder(plain) if usual else None
 
 
 class FusedLinear:
-    """Linear layers of the same input as one."""
+    """Linear layers of the same input as one product."""
 
     def __init__(self, *linears: Any) -> None:
-        self.weight = prepack(torch.cat([_weight(linear) for linear in linears]))
-        self.bias = (
-            None if linears[0].bias is None else torch.cat([linear.bias for linear in linears])
-        )
+        self.weight = prepack(torch.cat([_merged_weight(linear) for linear in linears]))
+        biases = [linear.bias for linear in linears]
+        self.bias = None if all(bias is None for bias in biases) else torch.cat(biases)
 
-    def __call__(self, given: Tensor) -> Tensor:
-        """[R, O1 + O2 + ...] of [R, I]."""
-        return fast_linear(given, self.weight, self.bias)
+    def __call__(self, values: Tensor) -> Tensor:
+        """[R, I] -> [R, O1 + O2 + ...]."""
+        return fast_linear(values, self.weight, self.bias)
 
 
-def _weight(linear: Any) -> Tensor:
-    """[O, I], with what adapters add."""
+def _merged_weight(linear: Any) -> Tensor:
+    """[O, I], with LoRA adapters merged in. Raises NotImplementedError for any other adapter."""
     weight: Tensor = linear.weight
-    for name in getattr(linear, "active_adapters", ()):
+    if isinstance(linear, nn.Linear):
+        return weight
+    is_lora = type(linear).__module__ == "peft.tuners.lora.layer"
+    if not is_lora or linear.lora_variant or any(linear.lora_bias.values()) or linear.merged:
+        raise NotImplementedError(f"the fused decoder does not know {type(linear).__name__}")
+    for name in linear.active_adapters:
         weight = weight + linear.get_delta_weight(name)
     return weight
 
 
 class FusedDecoder:
-    """Made of one version of a model's weights."""
+    """Decode steps with one version of a model's weights."""
 
     @torch.inference_mode()
-    def __init__(self, plain: Any) -> None:
-        self.trunk = plain.model
-        self.head = FusedLinear(plain.lm_head)
+    def __init__(self, model: Any) -> None:
+        base = unwrap_model(model)
+        self.trunk = base.model
+        self.head = FusedLinear(base.lm_head)
         self.layers = [
-            (layer, *_products(layer.self_attn, layer.mlp)) for layer in self.trunk.layers
+            (layer, *_fused_layers(layer.self_attn, layer.mlp)) for layer in self.trunk.layers
         ]
 
     def __call__(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """[R, V] logits in float32 after `tokens` [R], at `positions` [R]."""
+        """[R, V] float32 logits after `tokens` [R], which stand at `positions` [R]."""
         rows, positions = len(tokens), pad_rows(positions, BLOCK)
-        seen = self.trunk.embed_tokens(pad_rows(tokens, BLOCK))
-        cos, sin = _turns(*self.trunk.rotary_emb(seen[:, None], positions[:, None]))
-        for number, (layer, ask, sum_up, widen, narrow) in enumerate(self.layers):
+        hidden = self.trunk.embed_tokens(pad_rows(tokens, BLOCK))
+        cos, sin = _rotary(*self.trunk.rotary_emb(hidden[:, None], positions[:, None]))
+        for number, (layer, qkv_proj, o_proj, gate_up_proj, down_proj) in enumerate(self.layers):
             attention = layer.self_attn
-            asked = ask(_normed(seen, layer.input_layernorm)).view(
-                len(seen), -1, 1, attention.head_dim
-            )
-            shared = asked.shape[1] // (2 + attention.num_key_value_groups)
-            both, value = asked[:, :-shared], asked[:, -shared:]
+            qkv = qkv_proj(_rms_norm(hidden, layer.input_layernorm))
+            qkv = qkv.view(len(hidden), -1, 1, attention.head_dim)
+            shared = qkv.shape[1] // (2 + attention.num_key_value_groups)
+            qk, value = qkv[:, :-shared], qkv[:, -shared:]
             if hasattr(attention, "q_norm"):
                 normed = (
-                    _normed(both[:, :-shared], attention.q_norm),
-                    _normed(both[:, -shared:], attention.k_norm),
+                    _rms_norm(qk[:, :-shared], attention.q_norm),
+                    _rms_norm(qk[:, -shared:], attention.k_norm),
                 )
-                both = torch.cat(normed, dim=1)
-            both = torch.addcmul(both * cos, both.roll(attention.head_dim // 2, -1), sin)
-            query, key = both[:rows, :-shared], both[:rows, -shared:]
-            found = attend(number, query, key, value[:rows], attention.scaling)
-            seen = seen + sum_up(pad_rows(found, BLOCK))
-            gate, through = widen(_normed(seen, layer.post_attention_layernorm)).chunk(2, dim=-1)
-            seen = seen + narrow(layer.mlp.act_fn(gate) * through)
-        return self.head(_normed(seen, self.trunk.norm))[:rows].float()
+                qk = torch.cat(normed, dim=1)
+            qk = torch.addcmul(qk * cos, qk.roll(attention.head_dim // 2, -1), sin)
+            query, key = qk[:rows, :-shared], qk[:rows, -shared:]
+            attended = attend(number, query, key, value[:rows], attention.scaling)
+            hidden = hidden + o_proj(pad_rows(attended, BLOCK))
+            gate, up = gate_up_proj(_rms_norm(hidden, layer.post_attention_layernorm)).chunk(2, -1)
+            hidden = hidden + down_proj(layer.mlp.act_fn(gate) * up)
+        return self.head(_rms_norm(hidden, self.trunk.norm))[:rows].float()
 
 
-def _products(attention: Any, mlp: Any) -> tuple[FusedLinear, ...]:
-    """Queries, keys and values; what is seen; gate and what goes through it; what comes out."""
-    asked = attention.q_proj, attention.k_proj, attention.v_proj
+def _fused_layers(attention: Any, mlp: Any) -> tuple[FusedLinear, ...]:
+    """qkv_proj, o_proj, gate_up_proj and down_proj."""
     return (
-        FusedLinear(*asked),
+        FusedLinear(attention.q_proj, attention.k_proj, attention.v_proj),
         FusedLinear(attention.o_proj),
         FusedLinear(mlp.gate_proj, mlp.up_proj),
         FusedLinear(mlp.down_proj),
     )
 
 
-def _turns(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """[R, 1, 1, D] factors of a vector and of the same with its halves swapped; from [R, 1, D]
+def _rotary(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """[R, 1, 1, D] factors of a vector and of the vector with its halves swapped; from [R, 1, D]
     each.
     """
     low, high = sin.unsqueeze(1).chunk(2, dim=-1)
     return cos.unsqueeze(1), torch.cat([-low, high], dim=-1)
 
 
-def _normed(values: Tensor, norm: Any) -> Tensor:
+def _rms_norm(values: Tensor, norm: Any) -> Tensor:
     return nn.functional.rms_norm(values, values.shape[-1:], norm.weight, norm.variance_epsilon)

@@ -1,6 +1,4 @@
-"""Reads prompts into a cache of transformers; and the plain memory of decoding, which is nothing
-else.
-"""
+"""Prefill, and a thin wrapper around transformers' DynamicCache."""
 
 from __future__ import annotations
 
@@ -11,33 +9,36 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.policy.forward import unwrapped
+from assay.policy.forward import unwrap_model
 
 Prompt = tuple[int, ...]
-READ_AT_ONCE = 16_384
-"""Padded tokens of prompts in one forward pass."""
+PREFILL_TOKENS = 16_384
+"""Padded prompt tokens in one forward pass."""
 COMPACT_BELOW = 0.8
-"""Share of live rows under which the plain memory drops the finished ones."""
+"""`TransformersCache` drops finished rows when fewer than this share is running."""
 
 
-def read(model: Any, prompts: Sequence[Prompt]) -> Iterator[tuple[Sequence[Prompt], Tensor, Any]]:
-    """A part of `prompts` at a time, its logits of the next token [N, V], and its cache, padded on
-    the left.
+def prefill(
+    model: Any, prompts: Sequence[Prompt]
+) -> Iterator[tuple[Sequence[Prompt], Tensor, Any]]:
+    """Prefill `prompts` in batches: the N prompts of a batch, logits of their next tokens [N, V],
+    and their KV cache, padded on the left.
     """
     start = 0
     while start < len(prompts):
         end, width = start + 1, len(prompts[start])
         while (
-            end < len(prompts) and (end + 1 - start) * max(width, len(prompts[end])) <= READ_AT_ONCE
+            end < len(prompts)
+            and (end + 1 - start) * max(width, len(prompts[end])) <= PREFILL_TOKENS
         ):
             width = max(width, len(prompts[end]))
             end += 1
-        logits, cache, _ = _read(model, prompts[start:end])
+        logits, cache, _ = _prefill_batch(model, prompts[start:end])
         yield prompts[start:end], logits, cache
         start = end
 
 
-def _read(model: Any, prompts: Sequence[Prompt]) -> tuple[Tensor, Any, Tensor]:
+def _prefill_batch(model: Any, prompts: Sequence[Prompt]) -> tuple[Tensor, Any, Tensor]:
     from transformers import DynamicCache
 
     width = max(map(len, prompts))
@@ -50,19 +51,21 @@ def _read(model: Any, prompts: Sequence[Prompt]) -> tuple[Tensor, Any, Tensor]:
     attention = attention.to(model.device)
     cache = DynamicCache(config=model.config)
     positions = (attention.cumsum(-1) - 1).clamp(min=0)
-    return forward(model, tokens, attention, positions, cache), cache, attention
+    return next_logits(model, tokens, attention, positions, cache), cache, attention
 
 
-def forward(model: Any, tokens: Tensor, attention: Tensor, positions: Tensor, cache: Any) -> Tensor:
+def next_logits(
+    model: Any, tokens: Tensor, attention: Tensor, positions: Tensor, cache: Any
+) -> Tensor:
     """[R, V] float32 logits of the next token; a full forward pass where `cache` is None.
 
     State-space models (Mamba) name their cache differently, and mask nothing after the prefill.
     """
-    stateful = "cache_params" in signature(unwrapped(model).forward).parameters
-    named = {"cache_params" if stateful else "past_key_values": cache}
+    is_stateful = "cache_params" in signature(unwrap_model(model).forward).parameters
+    named = {"cache_params" if is_stateful else "past_key_values": cache}
     out = model(
         input_ids=tokens,
-        attention_mask=None if stateful and attention.shape != tokens.shape else attention,
+        attention_mask=None if is_stateful and attention.shape != tokens.shape else attention,
         position_ids=positions,
         use_cache=cache is not None,
         logits_to_keep=1,
@@ -72,8 +75,8 @@ def forward(model: Any, tokens: Tensor, attention: Tensor, positions: Tensor, ca
 
 
 class TransformersCache:
-    """Rows that begin together, in the cache that transformers has for the model: for any model,
-    and slower.
+    """Rows that start together in the DynamicCache of transformers: slower than `KVCache`, but for
+    any model, hybrid and state-space models included.
     """
 
     def __init__(self, model: Any) -> None:
@@ -83,36 +86,37 @@ class TransformersCache:
         self.attention = torch.empty(0)
 
     @property
-    def takes_more(self) -> bool:
-        """Whether rows may be added: none before all have gone."""
+    def accepts_rows(self) -> bool:
+        """Whether rows may be added: only when none is running."""
         return not self.rows
 
-    def add(self, prompts: Sequence[Prompt], prompt_tokens: int, own_tokens: int) -> Tensor:
-        """[R, V] logits of the first tokens of new rows, one for each of `prompts`."""
-        distinct = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
-        logits, self.cache, attention = _read(self.model, list(distinct))
+    def add(self, prompts: Sequence[Prompt], prompt_tokens: int, completion_tokens: int) -> Tensor:
+        """[R, V] logits of the first tokens of new rows, one row for each of `prompts`."""
+        distinct = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
+        logits, self.cache, attention = _prefill_batch(self.model, list(distinct))
         spread = torch.tensor([distinct[prompt] for prompt in prompts], device=self.model.device)
-        self._keep(spread, attention)
+        self._select(spread, attention)
         return logits[spread]
 
-    def _keep(self, rows: Tensor, attention: Tensor) -> None:
+    def _select(self, rows: Tensor, attention: Tensor) -> None:
         self.cache.reorder_cache(rows)
         self.attention = attention[rows]
         self.rows = list(range(len(rows)))
 
-    def drop(self, gone: Sequence[int], awaited: Prompt | None) -> list[int]:
-        """Let rows go. Says which row is now at each place."""
-        lost = set(gone)
-        order = [row for row in range(len(self.rows)) if row not in lost]
+    def drop(self, finished: Sequence[int], next_prompt: Prompt | None) -> list[int]:
+        """Drop finished rows. Returns the former number of each remaining row."""
+        dropped = set(finished)
+        order = [row for row in range(len(self.rows)) if row not in dropped]
         self.rows = [self.rows[row] for row in order]
         if self.rows and len(self.rows) < COMPACT_BELOW * len(self.attention):
-            self._keep(torch.tensor(self.rows, device=self.model.device), self.attention)
+            self._select(torch.tensor(self.rows, device=self.model.device), self.attention)
         return order
 
     def step(self, tokens: Tensor) -> Tensor:
         """[R, V] logits after `tokens` [R], one for each row."""
-        given = tokens.new_zeros((len(self.attention), 1))
-        given[self.rows, 0] = tokens
+        all_tokens = tokens.new_zeros((len(self.attention), 1))
+        all_tokens[self.rows, 0] = tokens
         positions = self.attention.sum(-1, keepdim=True)
         self.attention = torch.cat([self.attention, torch.ones_like(self.attention[:, :1])], dim=-1)
-        return forward(self.model, given, self.attention, positions, self.cache)[self.rows]
+        logits = next_logits(self.model, all_tokens, self.attention, positions, self.cache)
+        return logits[self.rows]

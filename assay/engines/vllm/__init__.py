@@ -1,1 +1,1 @@
-"""vLLM servers as engine: started and watched from here, or running already."""
+"""The vLLM engine: servers that assay starts and watches, or that run already."""

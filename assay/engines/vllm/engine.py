@@ -1,9 +1,8 @@
-"""Completions by one or more vLLM servers that get new weights while they write.
+"""Generates with one or more vLLM servers, and syncs weights to them.
 
-What is being written when weights come is finished with the old ones first; or interrupted, and
-asked for again with the tokens so far behind the prompt. vLLM can also freeze it and go on
-(`/pause?mode=keep`): as exact and as fast with full weights in 0.32.0, but a request that is kept
-asks for the old adapter.
+On a weight update, running requests either continue on the new weights (after a new prefill) or
+finish on the old ones. vLLM can also freeze requests and continue them (`/pause?mode=keep`). With
+full weights that is as exact and as fast in 0.32.0, but a frozen request asks for the old adapter.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from assay.config.sections import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.vllm.client import Client, LostError
 from assay.engines.vllm.partial_completion import PartialCompletion
-from assay.engines.vllm.server import MAX_NUM_SEQS, START_SECONDS, Process, dtype_of, plan
+from assay.engines.vllm.server import MAX_NUM_SEQS, START_SECONDS, ServerProcess, dtype_of, plan
 from assay.engines.vllm.transports import CURRENT, Transport
 from assay.engines.vllm.transports.adapter import Adapter
 from assay.engines.vllm.transports.files import Files
 from assay.engines.vllm.transports.nccl import Nccl
-from assay.engines.vllm.weight_probe import Probe, make_probe
+from assay.engines.vllm.weight_probe import WeightProbe, make_probe
 from assay.errors import AssayError, MachineError, SettingsError
 from assay.maths.seeds import derive
 from assay.types import Completion, Metrics
@@ -39,73 +38,73 @@ from assay.types import Completion, Metrics
 if TYPE_CHECKING:
     from assay.policy.load import Policy
 
-DEATHS = 3
-"""A server that dies so often without having written anything in between is given up."""
-STICKY = 64
-"""Completions that a server may have more than another, for the sake of a prompt that it has
-read."""
+MAX_DEATHS = 3
+"""A server that dies this often without generating anything in between is given up."""
+PREFIX_BONUS = 64
+"""How many more completions than another a server may get if it has the prompt in its prefix
+cache."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What the servers are to write with."""
+    """The weights that the servers must generate with."""
 
     version: int
     name: str
-    """Stands in every answer, so that a server which lost them is found out."""
+    """Every response carries it, so a server that lost its weights is noticed."""
     folder: Path
-    probe: Probe
+    probe: WeightProbe
     dtype: str
 
 
 @dataclass(slots=True, eq=False)
 class Server:
-    """One server, and how it fares."""
+    """One server and its state."""
 
     client: Client
-    process: Process | None
-    """None for one that was running already."""
-    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_NUM_SEQS))
-    writing: int = 0
-    """Completions that it works on, none while it gets weights."""
-    busy: int = 0
-    """Completions that it was chosen for."""
+    process: ServerProcess | None
+    """None for a server that ran already."""
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_NUM_SEQS))
+    generating: int = 0
+    """Its running requests; none while weights are synced."""
+    assigned: int = 0
+    """Completions assigned to it."""
     prompts: Counter[tuple[int, ...]] = field(default_factory=Counter)
     """Their prompts."""
-    up: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when it writes with the current weights, or never will again: then there is a
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when it generates with the current weights, or never will again: then there is a
     `failure`."""
     model: str | None = None
-    """What it calls them."""
+    """Its name for those weights."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     lost: bool = False
-    why: str = ""
+    reason: str = ""
     deaths: int = 0
-    """Since it last wrote something."""
+    """Since it last generated something."""
     failure: Exception | None = None
-    probed: tuple[Probe, Sequence[float]] | None = None
-    """The last probe, and what it made of it."""
-    rising: asyncio.Task[None] | None = None
+    probed: tuple[WeightProbe, Sequence[float]] | None = None
+    """The last probe, and the server's scores of it."""
+    recovery: asyncio.Task[None] | None = None
 
     @contextlib.contextmanager
-    def chosen_for(self, prompt: tuple[int, ...]) -> Iterator[None]:
-        """Count a completion."""
-        self.busy += 1
+    def assign(self, prompt: tuple[int, ...]) -> Iterator[None]:
+        """Count a completion while it is assigned to this server."""
+        self.assigned += 1
         self.prompts[prompt] += 1
         try:
             yield
         finally:
-            self.busy -= 1
+            self.assigned -= 1
             self.prompts[prompt] -= 1
             if not self.prompts[prompt]:
                 del self.prompts[prompt]
 
 
 class VllmEngine:
-    """Writes through servers. Made by `open_vllm`, which also ends what it starts.
+    """Generates with servers. Made by `open_vllm`, which also stops what it started.
 
-    Draws have no seeds: they depend on what else a server writes at that moment.
+    Sampling is not seeded: tokens depend on what else a server generates at that moment.
     """
 
     def __init__(
@@ -118,14 +117,13 @@ class VllmEngine:
     ) -> None:
         self.max_concurrent = 0
         self.metrics: Metrics = {}
-        """Of the last load: what the probe found, and seconds; how often servers were started again
-        since the first."""
+        """Of the last load: the probe's largest difference, seconds to pack weights, and restarts
+        of servers since the first load."""
         self._policy = policy
         self._settings = settings
-        usual = "finish" if policy.device.type == "cpu" else "interrupt"
-        self._finishes = (
-            usual if settings.on_weight_update == "auto" else settings.on_weight_update
-        ) == "finish"
+        default = "finish" if policy.device.type == "cpu" else "interrupt"
+        chosen = settings.on_weight_update
+        self._finishes = (default if chosen == "auto" else chosen) == "finish"
         self._transport = transport
         self._folder = folder
         self._seed = seed
@@ -134,16 +132,16 @@ class VllmEngine:
         self._weights: Weights | None = None
         self._restarts = 0
 
-    def add(self, client: Client, process: Process | None = None) -> None:
-        """Write through one more server, from the next load on."""
+    def add(self, client: Client, process: ServerProcess | None = None) -> None:
+        """Use one more server, from the next load on."""
         self._servers.append(Server(client, process))
         self.max_concurrent += MAX_NUM_SEQS
 
     async def load(self, policy: Policy, version: int) -> None:
-        """Write with the weights of `policy` from now on; they are packed before anything is
+        """Sync the weights of `policy` to all servers. They are packed before any request is
         interrupted.
 
-        Raises MachineError when a server does not come to write with them.
+        Raises MachineError if a server cannot be brought to generate with them.
         """
         if self._weights and (self._policy, self._weights.version) == (policy, version):
             return
@@ -153,14 +151,12 @@ class VllmEngine:
         probe = await asyncio.to_thread(make_probe, policy)
         packed = time.perf_counter()
         old, dtype = self._weights, dtype_of(policy, self._settings)
-        self._policy, self._weights = (
-            policy,
-            Weights(version, f"{self._name}:{version}", folder, probe, dtype),
-        )
+        self._policy = policy
+        self._weights = Weights(version, f"{self._name}:{version}", folder, probe, dtype)
         (self._folder / CURRENT).unlink(missing_ok=True)
         (self._folder / CURRENT).symlink_to(folder)
         for server in self._servers:
-            server.up.clear()
+            server.ready.clear()
         differences = await asyncio.gather(*map(self._bring_up, self._servers))
         if old:
             shutil.rmtree(old.folder, ignore_errors=True)
@@ -171,72 +167,70 @@ class VllmEngine:
         }
 
     async def generate(self, request: GenerationRequest, sampling: Sampling) -> Completion:
-        """One completion. Raises MachineError when servers keep dying, SettingsError when they
+        """Generate one completion. Raises MachineError if servers keep dying, SettingsError if they
         refuse the request.
         """
         chat = self._policy.chat
         so_far = PartialCompletion(request, sampling.max_tokens, chat)
         while not (completion := so_far.completion()):
-            server = min(self._servers, key=partial(_reluctance, request.prompt))
-            with server.chosen_for(request.prompt):
-                await server.up.wait()
-                async with server.places:
+            server = min(self._servers, key=partial(_load_of, request.prompt))
+            with server.assign(request.prompt):
+                await server.ready.wait()
+                async with server.slots:
                     if server.failure:
                         raise server.failure
-                    if not server.up.is_set():
+                    if not server.ready.is_set():
                         continue
                     left = replace(sampling, max_tokens=sampling.max_tokens - len(so_far.tokens))
                     prompt = (*request.prompt, *so_far.tokens)
-                    server.writing += 1
+                    server.generating += 1
                     try:
                         chunk = await server.client.generate(
                             server.model, prompt, left, sorted(chat.stop_tokens), request.stop
                         )
                         so_far.add(chunk, list(map(self._version, chunk.weights)))
                     except LostError as error:
-                        self._lost(server, error)
+                        self._recover(server, error)
                     else:
                         if chunk.tokens:
                             server.deaths = 0
                     finally:
-                        server.writing -= 1
+                        server.generating -= 1
         return completion
 
     async def close(self) -> None:
-        """Give everything up, and end what was started."""
+        """Abandon all requests and stop the servers that were started."""
         for server in self._servers:
-            if server.rising:
-                server.rising.cancel()
-                await asyncio.wait([server.rising])
+            if server.recovery:
+                server.recovery.cancel()
+                await asyncio.wait([server.recovery])
             await server.client.close()
             if server.process:
                 await asyncio.to_thread(server.process.stop)
 
     def _version(self, name: str) -> int:
-        """Raises LostError for weights that this engine has not given: the server was started anew
-        by others.
-        """
-        whose, _, version = name.rpartition(":")
-        if whose != self._name:
-            raise LostError(f"it writes with weights called {name!r}")
+        """Raises LostError for weights that are not this engine's: someone restarted the server."""
+        engine, _, version = name.rpartition(":")
+        if engine != self._name:
+            raise LostError(f"it generates with weights called {name!r}")
         return int(version)
 
-    def _lost(self, server: Server, error: LostError) -> None:
-        """Have it brought up again; the first to notice does."""
-        if server.up.is_set() and not server.failure:
-            _note(server, error)
-            server.rising = asyncio.create_task(self._rise(server))
+    def _recover(self, server: Server, error: LostError) -> None:
+        """Start bringing the server up again, unless another request has done so."""
+        if server.ready.is_set() and not server.failure:
+            _note_death(server, error)
+            server.recovery = asyncio.create_task(self._bring_up_quietly(server))
 
-    async def _rise(self, server: Server) -> None:
+    async def _bring_up_quietly(self, server: Server) -> None:
         with contextlib.suppress(AssayError):  # whoever waits for the server raises its failure
             await self._bring_up(server)
 
     async def _bring_up(self, server: Server) -> float:
-        """Return when it writes with the current weights: the largest difference that the probe has
-        found.
+        """Return when the server generates with the current weights: the probe's largest
+        difference.
         """
         async with server.lock:
-            server.up.clear()
+            server.ready.clear()
             try:
                 while True:
                     try:
@@ -244,28 +238,28 @@ class VllmEngine:
                             await self._start(server)
                         weights = self._weights
                         assert weights
-                        difference = await self._give(server, weights)
+                        difference = await self._sync(server, weights)
                     except LostError as error:
-                        _note(server, error)
+                        _note_death(server, error)
                     else:
                         if weights is self._weights:
-                            server.up.set()
+                            server.ready.set()
                             return difference
-            except Exception as error:  # or those who wait would wait for ever
+            except Exception as error:  # otherwise waiting requests would wait for ever
                 server.failure = error
-                server.up.set()
+                server.ready.set()
                 raise
 
     async def _start(self, server: Server) -> None:
-        """Start it (again), or wait until others have. Raises MachineError when that leads
-        nowhere.
+        """Start the server, or wait until its owner has. Raises MachineError after too many
+        deaths.
         """
-        if server.deaths >= (DEATHS if server.probed else 1):
-            words = (
-                f"; {server.process.last_words()}" if server.process else f" at {server.client.url}"
-            )
+        if server.deaths >= (MAX_DEATHS if server.probed else 1):
+            where = f" at {server.client.url}"
+            if server.process:
+                where = f"; {server.process.last_log_line()}"
             raise MachineError(
-                f"a vLLM server is lost, {server.deaths} in a row: {server.why}{words}"
+                f"a vLLM server died {server.deaths} times in a row: {server.reason}{where}"
             )
         if server.process:
             await asyncio.to_thread(server.process.stop)
@@ -282,29 +276,28 @@ class VllmEngine:
                 await asyncio.sleep(1)
         server.lost = False
 
-    async def _give(self, server: Server, weights: Weights) -> float:
-        """Interrupt what it writes, or let it finish; give it `weights`, and prove that it has
-        them.
-        """
+    async def _sync(self, server: Server, weights: Weights) -> float:
+        """Interrupt the running requests or let them finish, sync `weights`, and probe them."""
         client, probe = server.client, weights.probe
-        while server.writing and self._finishes:
+        while server.generating and self._finishes:
             await asyncio.sleep(0.01)
         await client.call("/pause?mode=abort")
-        while server.writing:  # they were on their way to it when it paused, and wait in there
+        while server.generating:  # requests that arrived after the pause wait in the server
             await asyncio.sleep(0.01)
             await client.call("/pause?mode=abort")
-        server.model = await self._transport.give(client, weights.folder)
+        server.model = await self._transport.send(client, weights.folder)
         if not (await client.call("/reset_prefix_cache"))["success"]:
-            raise LostError("its cache of the old weights' keys and values cannot be emptied")
+            raise LostError("its prefix cache of the old weights cannot be reset")
         await client.call("/update_weight_version", {"new_version": weights.name})
         await client.call("/resume")
-        scores = (
-            client.score(server.model, probe.tokens[:length], probe.tokens[length])
-            for length in probe.prefixes
+        scores = await asyncio.gather(
+            *(
+                client.score(server.model, probe.tokens[:length], probe.tokens[length])
+                for length in probe.prefixes
+            )
         )
-        found = await asyncio.gather(*scores)
-        difference = probe.check(found, server.probed, weights.dtype)
-        server.probed = probe, found
+        difference = probe.check(scores, server.probed, weights.dtype)
+        server.probed = probe, scores
         return difference
 
 
@@ -312,10 +305,9 @@ class VllmEngine:
 async def open_vllm(
     policy: Policy, settings: EngineSettings, logs: Path, seed: int
 ) -> AsyncIterator[VllmEngine]:
-    """An engine for `policy`. Its server starts at the first load, with its log in the folder
-    `logs`.
+    """An engine for `policy`. Its server starts at the first load and logs to the folder `logs`.
 
-    Raises SettingsError for what vLLM cannot serve; a load raises MachineError when no server comes
+    Raises SettingsError for what vLLM cannot serve; a load raises MachineError if no server comes
     up.
     """
     full: Transport = Nccl() if settings.weight_transfer == "nccl" else Files()
@@ -325,7 +317,7 @@ async def open_vllm(
     )
     if not Path(shared).is_dir():
         raise SettingsError(
-            f"engine.weights_folder = {shared!r} is no folder; make it, or leave the setting out"
+            f"engine.weights_folder = {shared!r} is not a folder: create it, or omit the setting"
         )
     folder = Path(tempfile.mkdtemp(prefix="assay-", dir=Path(shared).resolve()))
     engine = VllmEngine(policy, settings, transport, folder, seed)
@@ -336,7 +328,7 @@ async def open_vllm(
             launch = plan(
                 policy, settings, transport.arguments(policy, folder), folder, logs / "vllm.log"
             )
-            process = Process(launch, 0)
+            process = ServerProcess(launch, 0)
             engine.add(Client("http://vllm", str(process.socket), MAX_NUM_SEQS), process)
         yield engine
     finally:
@@ -346,15 +338,14 @@ async def open_vllm(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _reluctance(prompt: tuple[int, ...], server: Server) -> tuple[bool, int]:
-    """Servers that write come first, then those with the least to do; one that has read the prompt
-    may have more.
-    """
-    return not server.up.is_set(), server.busy - (STICKY if prompt in server.prompts else 0)
+def _load_of(prompt: tuple[int, ...], server: Server) -> tuple[bool, int]:
+    """Sorts servers: ready ones first, then by load, with a bonus for a cached prompt."""
+    bonus = PREFIX_BONUS if prompt in server.prompts else 0
+    return not server.ready.is_set(), server.assigned - bonus
 
 
-def _note(server: Server, error: LostError) -> None:
-    log.warning("a vLLM server is lost: %s", error)
-    server.up.clear()
-    server.lost, server.why = True, str(error)
+def _note_death(server: Server, error: LostError) -> None:
+    log.warning("lost a vLLM server: %s", error)
+    server.ready.clear()
+    server.lost, server.reason = True, str(error)
     server.deaths += 1

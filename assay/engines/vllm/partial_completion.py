@@ -1,4 +1,4 @@
-"""One completion in the making, from the pieces that servers write of it."""
+"""A completion that is generated in chunks, possibly by several servers and weight versions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from assay.engines.base import GenerationRequest, cut_at
+from assay.engines.base import GenerationRequest, find_stop
 from assay.engines.vllm.client import Chunk
 from assay.types import Completion
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class PartialCompletion:
-    """What there is of a completion."""
+    """The tokens of a completion so far."""
 
-    def __init__(self, request: GenerationRequest, most: int, chat: Chat) -> None:
+    def __init__(self, request: GenerationRequest, max_tokens: int, chat: Chat) -> None:
         self.request = request
-        self.most = most
+        self.max_tokens = max_tokens
         self.chat = chat
         self.tokens: list[int] = []
         self.logprobs: list[float] = []
@@ -27,34 +27,35 @@ class PartialCompletion:
         self.ended: Literal["stop", "length"] | None = None
 
     def add(self, chunk: Chunk, versions: Sequence[int]) -> None:
-        """Go on with a chunk, whose tokens were drawn by `versions`.
+        """Append a chunk whose tokens were sampled by the weights `versions`.
 
-        A server looks for stop strings in what it wrote itself: one that begins in the chunk before
-        is found here.
+        A server looks for stop strings in its own chunk only; one that spans two chunks is found
+        here.
         """
         self.tokens += chunk.tokens
         self.logprobs += chunk.logprobs
         self.versions += versions
-        if self.request.stop and self._stopped_by(len(self.tokens)):
-            end = bisect_left(range(len(self.tokens)), True, key=self._stopped_by)
+        if self.request.stop and self._has_stop_string(len(self.tokens)):
+            end = bisect_left(range(len(self.tokens)), True, key=self._has_stop_string)
             for column in (self.tokens, self.logprobs, self.versions):
                 del column[end:]
             self.ended = "stop"
         elif chunk.ended == "stop":
             self.ended = "stop"
-        elif len(self.tokens) >= self.most or chunk.ended == "length":
+        elif len(self.tokens) >= self.max_tokens or chunk.ended == "length":
             self.ended = "length"
 
     def completion(self) -> Completion | None:
-        """The whole; None while it goes on."""
+        """The whole completion; None while it is unfinished."""
         if self.ended is None:
             return None
-        text = cut_at(self.chat.text(self.tokens), self.request.stop)
+        text = self.chat.text(self.tokens)
+        text = text[: find_stop(text, self.request.stop)[0]]
         return Completion(
             text, tuple(self.tokens), tuple(self.logprobs), self.ended, tuple(self.versions)
         )
 
-    def _stopped_by(self, count: int) -> bool:
-        """Whether the first `count` tokens hold a stop string."""
+    def _has_stop_string(self, count: int) -> bool:
+        """Whether the text of the first `count` tokens contains a stop string."""
         text = self.chat.text(self.tokens[:count])
-        return any(word in text for word in self.request.stop)
+        return find_stop(text, self.request.stop)[0] < len(text)

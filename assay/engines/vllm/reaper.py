@@ -1,11 +1,9 @@
-"""Runs a server, and ends all its processes when it ends, on SIGTERM, or when whoever asked for it
-is gone.
+"""Runs a server and kills all its processes when it exits, on SIGTERM, or when its owner exits.
 
     python -m assay.engines.vllm.reaper OWNER FOLDER COMMAND...
 
-vLLM's processes outlive one another when one is killed. They are descendants of this process even
-then: a subreaper. `FOLDER` is removed when the process with the pid `OWNER` is gone, who would have
-done so otherwise.
+vLLM's processes survive when one of them is killed. This process is their subreaper, so they stay
+its descendants. When the process with the pid `OWNER` is gone, `FOLDER` is removed on its behalf.
 """
 
 from __future__ import annotations
@@ -23,29 +21,29 @@ from assay.sandbox import kernel
 
 SUBREAPER = 36
 PATIENCE = 10.0
-"""Seconds for them to end by themselves: what they hold in shared memory is freed then."""
+"""Seconds in which they may exit by themselves, which frees their shared memory."""
 
 
-def keep(owner: int, folder: str, command: list[str]) -> None:
-    """Run `command` to its end or the owner's."""
+def supervise(owner: int, folder: str, command: list[str]) -> None:
+    """Run `command` until it or the owner exits."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
     kernel.prctl(SUBREAPER, 1)
-    owners = os.pidfd_open(owner)
+    owner_fd = os.pidfd_open(owner)
     server = None
     try:
         if os.getppid() == owner:
             server = subprocess.Popen(command, start_new_session=True)
-            select.select([owners, os.pidfd_open(server.pid)], [], [])
+            select.select([owner_fd, os.pidfd_open(server.pid)], [], [])
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if server:
-            _end(server.pid)
+            _kill(server.pid)
         if os.getppid() != owner:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _end(group: int) -> None:
-    """First ask the group, then kill whatever descends from here."""
+def _kill(group: int) -> None:
+    """Send the process group SIGTERM, then SIGKILL all descendants that remain."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGTERM)
     deadline = time.monotonic() + PATIENCE
@@ -60,4 +58,4 @@ def _end(group: int) -> None:
 
 
 if __name__ == "__main__":
-    keep(int(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    supervise(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

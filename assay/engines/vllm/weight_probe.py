@@ -1,5 +1,5 @@
-"""Proves that a server writes with the weights it was given: it and the policy score the same
-tokens.
+"""Checks that a server generates with the synced weights: it and the policy score the same tokens,
+and their log-probabilities must agree.
 """
 
 from __future__ import annotations
@@ -16,87 +16,83 @@ if TYPE_CHECKING:
     from assay.policy.load import Policy
 
 PREFIXES = range(9, 145, 9)
-"""Lengths of what is scored: the cache is shared in blocks of 16, on a CPU of 128, and a stale one
-must be seen too."""
+"""Lengths of the scored prefixes. vLLM caches prefixes in blocks of 16 tokens, or 128 on a CPU;
+several full blocks show a stale KV cache."""
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
-"""Largest difference of a log-probability in nats, by the type of the server's weights."""
+"""Largest allowed difference of a log-probability in nats, by data type of the server's weights."""
 MOVED = {"float32": 1e-5, "bfloat16": 1e-3}
-"""What the policy's numbers must have moved for the server's to have to move as well."""
+"""If the policy's log-probabilities change by more than this, the server's must change too."""
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
-    """What the policy makes of the probe's tokens."""
+class WeightProbe:
+    """The policy's log-probabilities of the probe's tokens."""
 
     tokens: tuple[int, ...]
     """The same for all versions of a policy."""
     prefixes: tuple[int, ...]
-    """[N] how many of them stand before each that is scored."""
+    """[N] how many tokens stand before each scored one."""
     expected: tuple[float, ...]
     """[N] log-probabilities."""
 
     def check(
-        self, found: Sequence[float], before: tuple[Probe, Sequence[float]] | None, dtype: str
+        self,
+        scores: Sequence[float],
+        before: tuple[WeightProbe, Sequence[float]] | None,
+        dtype: str,
     ) -> float:
-        """The largest difference of the server's numbers `found` [N]; `before` has those of the
-        weights before these.
+        """The largest difference of the server's `scores` [N]. `before` has the probe and the
+        scores of the previous weights.
 
-        Raises MachineError when it is too large, or when the policy's numbers have moved and the
-        server's have not.
+        Raises MachineError when it is too large, or when the policy's log-probabilities changed and
+        the server's did not.
         """
-        largest = _largest(found, self.expected)
+        largest = _largest_difference(scores, self.expected)
         if largest > TOLERANCE[dtype]:
             raise MachineError(
-                f"the server still writes with other weights: a log-probability is {largest:.2g}"
-                f" nats off the policy's ({TOLERANCE[dtype]:g} allowed); does it serve the same"
-                f" model, in {dtype}, to this run alone?"
+                f"the server still generates with other weights: a log-probability is {largest:.2g}"
+                f" nats off the policy's ({TOLERANCE[dtype]:g} allowed); check that it serves the"
+                f" same model, in {dtype}, to this run alone"
             )
         if (
             before
-            and _largest(before[0].expected, self.expected) > MOVED[dtype]
-            and list(found) == list(before[1])
+            and _largest_difference(before[0].expected, self.expected) > MOVED[dtype]
+            and list(scores) == list(before[1])
         ):
             raise MachineError(
-                "the server still writes with other weights: the policy has moved, and it has not"
+                "the server still generates with other weights: the policy's log-probabilities"
+                " changed, the server's did not"
             )
         return largest
 
 
-def make_probe(policy: Policy) -> Probe:
-    """What `policy` makes of the probe's tokens now."""
+def make_probe(policy: Policy) -> WeightProbe:
+    """A probe with the current weights of `policy`."""
     import torch
 
     from assay.policy.forward import forward
     from assay.types import Batch
 
-    prefixes = tuple(
-        length for length in PREFIXES if length < (policy.context or max(PREFIXES) + 1)
-    )
+    limit = policy.context or max(PREFIXES) + 1
+    prefixes = tuple(length for length in PREFIXES if length < limit)
     vocabulary = policy.model.get_input_embeddings().weight.shape[0]
     tokens = tuple(random.Random(0).choices(range(vocabulary), k=prefixes[-1] + 1))
     row = torch.tensor([tokens], device=policy.device)
     mask = torch.ones_like(row, dtype=torch.bool)
     mask[0, 0] = False
     zeros = torch.zeros(row.shape, device=policy.device)
+    group = torch.zeros_like(row[:, 0])
+    batch = Batch(row, torch.ones_like(mask), mask, zeros, zeros, zeros[:, :1], group)
     was_training = policy.model.training
     policy.model.eval()
     try:
         with torch.no_grad():
-            batch = Batch(
-                row,
-                torch.ones_like(mask),
-                mask,
-                zeros,
-                zeros,
-                zeros[:, :1],
-                torch.zeros_like(row[:, 0]),
-            )
-            found: list[float] = forward(policy.model, batch).logprobs[0].tolist()
+            logprobs: list[float] = forward(policy.model, batch).logprobs[0].tolist()
     finally:
         policy.model.train(was_training)
-    return Probe(tokens, prefixes, tuple(found[length] for length in prefixes))
+    return WeightProbe(tokens, prefixes, tuple(logprobs[length] for length in prefixes))
 
 
-def _largest(some: Sequence[float], others: Sequence[float]) -> float:
+def _largest_difference(some: Sequence[float], others: Sequence[float]) -> float:
     differences = [abs(one - other) for one, other in zip(some, others, strict=True)]
     return max(differences) if not any(map(isnan, differences)) else inf

@@ -88,14 +88,14 @@ def test_a_server_that_keeps_its_old_weights_is_found_out(
         return None
 
     with monkeypatch.context() as patched:
-        patched.setattr(Files, "give", nothing)
-        with pytest.raises(MachineError, match="still writes with other weights"):
+        patched.setattr(Files, "send", nothing)
+        with pytest.raises(MachineError, match="still generates with other weights"):
             full.run(full.move())
     full.engine._servers[0].failure = None
     full.run(full.move())
     with monkeypatch.context() as patched:
-        patched.setattr(Files, "give", nothing)
-        with pytest.raises(MachineError, match="the policy has moved, and it has not"):
+        patched.setattr(Files, "send", nothing)
+        with pytest.raises(MachineError, match=r"the policy.s log-probabilities changed"):
             full.run(full.move(1e-5))
     full.engine._servers[0].failure = None
     full.run(full.move())
@@ -114,7 +114,7 @@ def test_a_server_that_keeps_the_cache_of_its_old_weights_is_found_out(
 
     with monkeypatch.context() as patched:
         patched.setattr(Client, "call", all_but_the_cache)
-        with pytest.raises(MachineError, match="still writes with other weights"):
+        with pytest.raises(MachineError, match="still generates with other weights"):
             full.run(full.move(0.05))
     full.engine._servers[0].failure = None
     full.run(full.move())
@@ -189,7 +189,7 @@ def test_a_stop_string_ends_a_completion_and_is_cut_from_its_text(full: Desk) ->
 
 
 def test_a_completion_that_is_cancelled_is_given_up_by_the_server_too(full: Desk) -> None:
-    async def give_up() -> None:
+    async def cancel() -> None:
         prompts = prompts_of(full, 20)
         work = asyncio.create_task(full.generate(prompts, Sampling(100, min_p=1e-9)))
         await asyncio.sleep(0.3)
@@ -208,7 +208,7 @@ def test_a_completion_that_is_cancelled_is_given_up_by_the_server_too(full: Desk
             await asyncio.sleep(0.05)
         raise AssertionError(busy)
 
-    full.run(give_up())
+    full.run(cancel())
 
 
 def test_a_prompt_that_does_not_fit_is_refused_with_what_the_server_says(full: Desk) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.vllm.client import Client
-from assay.engines.vllm.server import MAX_NUM_SEQS, Process
+from assay.engines.vllm.server import MAX_NUM_SEQS, ServerProcess
 from assay.errors import MachineError
 from tests.engines.vllm.conftest import Desk
 
@@ -29,15 +29,15 @@ def children_of(pid: int) -> list[int]:
     return found + [other for child in found for other in children_of(child)]
 
 
-def keeper_of(process: Process) -> int:
-    assert process._keeper
-    return process._keeper.pid
+def reaper_of(process: ServerProcess) -> int:
+    assert process._reaper
+    return process._reaper.pid
 
 
 def test_of_two_servers_one_is_killed_and_every_completion_comes_once_and_exact(full: Desk) -> None:
     first = full.engine._servers[0].process
     assert first
-    second = Process(first.launch, 1)
+    second = ServerProcess(first.launch, 1)
     full.engine.add(Client("http://vllm", str(second.socket), MAX_NUM_SEQS), second)
     full.run(full.move())
     prompts = [(5 + n, 6, 7, 8) for n in range(10)] * 20
@@ -46,13 +46,13 @@ def test_of_two_servers_one_is_killed_and_every_completion_comes_once_and_exact(
     async def kill_meanwhile() -> list[list[int]]:
         victim = next(
             pid
-            for pid in children_of(keeper_of(first))
+            for pid in children_of(reaper_of(first))
             if "Engine" in Path(f"/proc/{pid}/comm").read_text()
         )
         os.kill(victim, signal.SIGSTOP)  # or a fast machine is done before it is killed
         work = asyncio.create_task(full.generate(prompts, Sampling(150)))
         server = full.engine._servers[0]
-        while not server.busy or server.writing < server.busy:
+        while not server.assigned or server.generating < server.assigned:
             await asyncio.sleep(0.01)
         shares = [set(server.prompts) for server in full.engine._servers]
         assert shares[1]
@@ -61,7 +61,7 @@ def test_of_two_servers_one_is_killed_and_every_completion_comes_once_and_exact(
         time.sleep(0.02)
         os.kill(victim, signal.SIGKILL)
         written = await work
-        await full.engine._servers[0].up.wait()
+        await full.engine._servers[0].ready.wait()
         return written  # type: ignore[return-value]
 
     written = full.run(kill_meanwhile())
@@ -91,7 +91,7 @@ async def main():
     policy = tiny_policy(folder)
     async with open_vllm(policy, SETTINGS, folder, 0) as engine:
         await engine.load(policy, 0)
-        print(engine._servers[0].process._keeper.pid, engine._folder, flush=True)
+        print(engine._servers[0].process._reaper.pid, engine._folder, flush=True)
         await asyncio.sleep(600)
 
 asyncio.run(main())
@@ -127,7 +127,7 @@ def test_a_server_that_dies_three_times_in_a_row_is_given_up_with_its_last_words
 
     async def kill_again_and_again() -> None:
         while True:
-            os.kill(keeper_of(process), signal.SIGTERM)
+            os.kill(reaper_of(process), signal.SIGTERM)
             await asyncio.sleep(0.3)
 
     async def write() -> None:
@@ -139,6 +139,6 @@ def test_a_server_that_dies_three_times_in_a_row_is_given_up_with_its_last_words
 
     with pytest.raises(
         MachineError,
-        match=r"a vLLM server is lost, 3 in a row: .*the last line of .*vllm\.log is: ",
+        match=r"a vLLM server died 3 times in a row: .*the last line of .*vllm\.log is: ",
     ):
         adapted.run(write())

@@ -1,4 +1,4 @@
-"""How a policy's weights reach a server: one transport per file."""
+"""How a policy's weights are synced to a server: one transport per file."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ if TYPE_CHECKING:
     from assay.policy.load import Policy
 
 CURRENT = "current"
-"""Leads, in the engine's folder, to what was packed last."""
+"""Symbolic link in the engine's folder to the last packed weights."""
 
 
 class Transport(Protocol):
-    """Gives the weights of a policy to servers."""
+    """Syncs the weights of a policy to servers."""
 
     def arguments(self, policy: Policy, folder: Path) -> list[str]:
-        """What a server is started with to take weights this way; `folder` is there for what it
-        reads then.
-        """
+        """The server arguments that this transport needs. It may put files for them in `folder`."""
 
     def pack(self, policy: Policy, folder: Path) -> None:
-        """Write to `folder` what servers read: they go on writing meanwhile."""
+        """Write the files that servers load to `folder`; servers keep generating meanwhile."""
 
-    async def give(self, client: Client, folder: Path) -> str | None:
-        """Have a server, which does not write now, take what was packed. The model to ask it for;
-        None is its own.
+    async def send(self, client: Client, folder: Path) -> str | None:
+        """Make a paused server load the packed weights. Returns the model name to ask it for; None
+        is its own model.
         """

@@ -1,7 +1,6 @@
 """LoRA adapters, each version under a name of its own.
 
-vLLM could load one in place of another (`load_inplace`), but from then on it would read the file
-again at every token.
+vLLM can replace an adapter (`load_inplace`), but then it reads the file again for every token.
 """
 
 from __future__ import annotations
@@ -16,27 +15,27 @@ if TYPE_CHECKING:
     from assay.policy.load import Policy
 
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""What `--max-lora-rank` may be."""
+"""Allowed values of `--max-lora-rank`."""
 
 
 class Adapter:
-    """The server holds the base model, and room for one adapter: a new one drives out the one
-    before.
-    """
+    """The server holds the base model and one adapter; a new adapter evicts the previous one."""
 
     def arguments(self, policy: Policy, folder: Path) -> list[str]:
-        """Serve the base model from where the policy has it, with room for its adapter."""
+        """Serve the policy's base model, with room for its adapter."""
         rank = policy.model.peft_config[policy.model.active_adapter].r
-        room = next(most for most in RANKS if most >= rank)
+        max_rank = next(most for most in RANKS if most >= rank)
         base = policy.model.get_base_model().name_or_path
-        return ["--model", base, "--enable-lora", "--max-loras", "1", "--max-lora-rank", str(room)]
+        return [
+            "--model", base, "--enable-lora", "--max-loras", "1", "--max-lora-rank", str(max_rank)
+        ]  # fmt: skip
 
     def pack(self, policy: Policy, folder: Path) -> None:
-        """The adapter's two files."""
+        """Save the adapter's two files."""
         policy.model.save_pretrained(folder, save_embedding_layers=False)
 
-    async def give(self, client: Client, folder: Path) -> str | None:
-        """A few milliseconds."""
+    async def send(self, client: Client, folder: Path) -> str | None:
+        """Load the adapter, which takes a few milliseconds."""
         name = f"policy-{token_hex(6)}"
         await client.call("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(folder)})
         return name

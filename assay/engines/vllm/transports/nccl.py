@@ -1,8 +1,7 @@
-"""Full weights from the trainer's GPU to the servers', by vLLM's native weight transfer. Never run:
-no GPU was at hand.
+"""Full weights from the trainer's GPU to the servers' GPUs, with vLLM's native weight transfer.
 
-The servers need GPUs of their own: NCCL has no two ranks on one. `tests/engines/vllm` run the other
-transports only.
+NOT TESTED: this transport has never run, for lack of GPUs. The servers need GPUs of their own,
+because NCCL allows one rank per GPU. `tests/engines/vllm` covers the other transports only.
 """
 
 from __future__ import annotations
@@ -24,16 +23,14 @@ BACKEND = '{"backend": "nccl"}'
 
 
 class Nccl(Files):
-    """The weights are sent as they are at that moment: a server that is started again later gets
-    the newest.
-    """
+    """Sends the current weights, so a server that restarts later gets the newest ones."""
 
     def __init__(self) -> None:
         self._policy: Any = None
         self._senders: dict[Client, Any] = {}
 
     def arguments(self, policy: Policy, folder: Path) -> list[str]:
-        """As for files, and the way that weights come."""
+        """The arguments of `Files`, and the transfer's own."""
         return [
             *super().arguments(policy, folder),
             "--load-format",
@@ -43,18 +40,18 @@ class Nccl(Files):
         ]
 
     def pack(self, policy: Policy, folder: Path) -> None:
-        """The shape alone."""
+        """Save the configuration only."""
         policy.model.config.save_pretrained(folder)
         self._policy = policy
 
-    async def give(self, client: Client, folder: Path) -> str | None:
-        """A broadcast to all workers of the server."""
+    async def send(self, client: Client, folder: Path) -> str | None:
+        """Broadcast the weights to all workers of the server."""
         workers = (await client.call("/get_world_size", verb="GET"))["world_size"]
         try:
             await asyncio.to_thread(self._send, client, workers)
         except (
             Exception
-        ) as error:  # vLLM's own half raises anything; the next attempt begins with a new group
+        ) as error:  # vLLM's side raises anything; the next attempt makes a new group
             self._senders.pop(client, None)
             raise LostError(f"weights by NCCL: {error}") from error
         return None
@@ -79,9 +76,7 @@ class Nccl(Files):
 
 
 class _Untied:
-    """A model that names tied weights under both names, as vLLM needs it; what vLLM's half asks of
-    a module.
-    """
+    """A model whose tied weights appear under both names, as vLLM needs them."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -91,7 +86,7 @@ class _Untied:
 
 
 class _Calls:
-    """The calls that vLLM's half makes of the server, from its own threads."""
+    """The HTTP calls that vLLM's side makes to the server, from its own threads."""
 
     def __init__(self, client: Client) -> None:
         transport = httpx2.HTTPTransport(uds=client.socket)

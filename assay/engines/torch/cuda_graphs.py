@@ -1,6 +1,4 @@
-"""Steps of decoding as CUDA graphs: recorded when a shape comes back, then replayed without
-Python.
-"""
+"""CUDA graphs of decode steps: captured when a shape comes a second time, then replayed."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
     from assay.engines.torch.kv_cache import DecodeStep
 
 BLOCK = 64
-"""Rows and prompts are padded to powers of two up to here, and beyond to multiples."""
+"""Rows and prompts are padded to powers of two up to this, and to multiples of it beyond."""
 WIDTH = 128
 """Cached tokens are padded to multiples of this."""
 
@@ -27,37 +25,37 @@ def bucket(count: int) -> int:
 
 
 def wide_bucket(width: int) -> int:
-    """The padded number of tokens."""
+    """The padded number of cached tokens."""
     return -(-width // WIDTH) * WIDTH
 
 
-class Graphs:
-    """`forward` for steps on CUDA. What cannot be recorded is run as it is."""
+class CudaGraphs:
+    """`forward` of decode steps on CUDA. A step that cannot be captured runs without a graph."""
 
     def __init__(self, forward: Callable[[DecodeStep], Tensor]) -> None:
         self.forward = forward
-        self.recorded: dict[tuple[int, ...], tuple[Any, DecodeStep, Tensor]] = {}
-        self.met: set[tuple[int, ...]] = set()
+        self.captured: dict[tuple[int, ...], tuple[Any, DecodeStep, Tensor]] = {}
+        self.shapes: set[tuple[int, ...]] = set()
         self.pool = torch.cuda.graph_pool_handle()
         self.usable = True
 
     def __call__(self, step: DecodeStep) -> Tensor:
-        """[R, V] logits, good until the next call."""
-        if step.shape not in self.recorded and (
-            step.shape not in self.met or not self._record(step)
+        """[R, V] logits, valid until the next call."""
+        if step.shape not in self.captured and (
+            step.shape not in self.shapes or not self._capture(step)
         ):
-            self.met.add(step.shape)
+            self.shapes.add(step.shape)
             return self.forward(step)
-        graph, inputs, logits = self.recorded[step.shape]
-        for kept, new in zip(inputs.tensors, step.tensors, strict=True):
-            kept.copy_(new)
+        graph, inputs, logits = self.captured[step.shape]
+        for buffer, new in zip(inputs.tensors, step.tensors, strict=True):
+            buffer.copy_(new)
         graph.replay()
         return logits
 
-    def _record(self, step: DecodeStep) -> bool:
+    def _capture(self, step: DecodeStep) -> bool:
         if not self.usable:
             return False
-        names = ("tokens", "positions", "lengths", "prompt_rows", "back")
+        names = ("tokens", "positions", "prompt_lengths", "prompt_rows", "flat_index")
         inputs = replace(step, **{name: getattr(step, name).clone() for name in names})
         graph = torch.cuda.CUDAGraph()
         try:
@@ -65,7 +63,7 @@ class Graphs:
                 logits = self.forward(inputs)
         except RuntimeError as error:
             self.usable = False
-            logging.getLogger(__name__).warning("decoding goes on without CUDA graphs: %s", error)
+            logging.getLogger(__name__).warning("decoding without CUDA graphs: %s", error)
             return False
-        self.recorded[step.shape] = graph, inputs, logits
+        self.captured[step.shape] = graph, inputs, logits
         return True
