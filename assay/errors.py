@@ -1,13 +1,14 @@
-"""Every error that assay raises on purpose, by whose fault it is.
+"""The errors that assay raises on purpose, by whose fault they are.
 
-AssayError ├── UserError            the user's: one line says what, where and what to do; exit code
-2 │   ├── SettingsError    an unknown or impossible setting │   ├── DataError        a missing file,
-a malformed row, a task without tests │   └── ModelError       a model directory that cannot be used
-└── MachineError         the machine's: retried, then dropped and counted, never scored 0; exit code
-3
-    ├── SandboxError     the judge could not be started or kept alive
+AssayError
+├── UserError            the user's: one line says what, where and what to do; exit code 2
+│   ├── SettingsError    an unknown or impossible setting
+│   ├── DataError        a missing file, a malformed row, a task without tests
+│   └── ModelError       a model directory that cannot be used
+└── MachineError         the machine's: retried, then dropped and counted, never scored 0; exit 3
+    ├── SandboxError     the judge cannot be started or kept alive
     ├── RolloutLostError one rollout cannot be finished; the others go on
-    └── TrainingError    a loss or gradient that is not a number
+    └── TrainingError    the loss or a gradient is not a finite number
 """
 
 from __future__ import annotations
@@ -24,19 +25,26 @@ class AssayError(Exception):
 
 
 class UserError(AssayError):
-    """The user can mend this: the message says what is wrong, where, and what to do."""
+    """The user can fix this: the message says what is wrong, where, and what to do."""
 
 
 class SettingsError(UserError):
-    """A setting is unknown, of the wrong type, or at odds with another."""
+    """A setting is unknown, has the wrong type, or conflicts with another.
+
+    `place` is the path of keys to it, where a settings file gave it: ("optimizer", "lr").
+    """
+
+    def __init__(self, message: str, place: tuple[str, ...] | None = None) -> None:
+        super().__init__(message)
+        self.place = place
 
 
 class DataError(UserError):
-    """A file, a row or a task cannot be used as given."""
+    """A file, a row or a task cannot be used as it is."""
 
 
 class ModelError(UserError):
-    """A model or tokenizer cannot be loaded as given."""
+    """A model or tokenizer cannot be loaded."""
 
 
 class MachineError(AssayError):
@@ -44,17 +52,15 @@ class MachineError(AssayError):
 
 
 class SandboxError(MachineError):
-    """The judge's processes could not be started, or died more often than is tolerable."""
+    """The judge's processes could not be started, or died too often."""
 
 
 class RolloutLostError(MachineError):
-    """The machine failed one rollout, which is dropped and counted; nothing else ends."""
+    """The machine failed one rollout, which is dropped and counted. Training continues."""
 
 
 class TrainingError(MachineError):
-    """Training cannot go on: the loss or a gradient is not finite. `batches` is what was being
-    learned from.
-    """
+    """The loss or a gradient is not finite, so training stops. `batches` are those of this step."""
 
     def __init__(self, message: str, batches: Sequence[Batch] = ()) -> None:
         super().__init__(message)

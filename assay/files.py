@@ -9,6 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 
+ROWS = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
+"""Endings of files that hold rows."""
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:

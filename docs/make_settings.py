@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 from assay.algorithms import algorithms
 from assay.algorithms.options import PolicyGradientSettings
-from assay.config.load import section_of
+from assay.config.messages import section_of
 from assay.config.sections import RunSettings
 from assay.environments import environments
 from assay.registry import shipped

@@ -9,8 +9,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from assay.config.load import explain
-from assay.errors import SettingsError
+from assay.config.messages import refusal
 from assay.maths.masked import LossMean
 from assay.policy.forward import ModelOutput
 from assay.registry import Registry
@@ -114,9 +113,7 @@ class AlgorithmFactory:
         try:
             return self.make(self.settings.model_validate(values))
         except ValidationError as error:
-            raise SettingsError(
-                explain(error, lambda _: self.settings.model_fields, "algorithm")
-            ) from None
+            raise refusal(error, lambda _: self.settings.model_fields, "algorithm") from None
 
 
 algorithms: Registry[AlgorithmFactory] = Registry("algorithm", "assay.algorithms")

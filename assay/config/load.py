@@ -1,71 +1,138 @@
-"""Reads settings: TOML, `base = "other.toml"`, stages, dotted overrides; every mistake is one line
-that helps.
-"""
+"""Loads settings from TOML files and the command line. Every mistake is one line."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from assay.config.messages import refusal, section_of
 from assay.config.sections import RunSettings, Section
+from assay.config.toml_files import Place, Table, TomlFile, has, read_files, relative_to
 from assay.errors import SettingsError
-from assay.registry import suggest
+from assay.files import ROWS
+from assay.registry import load_plugins, registry_of, suggest
 
-Table = dict[str, Any]
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One setting from the command line."""
+
+    words: str
+    """As it was typed: `--optimizer.lr 1e-4`."""
+    table: Table
+    """As a nested table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one settings file asks for: stages in the order they run."""
+    """The stages of a run, and where their settings come from."""
 
-    source: Path
-    """The settings file."""
-    stages: tuple[RunSettings, ...]
-    """At least one; without `[stages]` the file is one stage, named after its algorithm."""
-    starts_anew: tuple[bool, ...]
-    """Per stage: whether it names its own `policy.model` instead of going on from the stage
+    files: tuple[TomlFile, ...]
+    """The settings file and its bases, nearest first."""
+    changes: tuple[Change, ...]
+    """From the command line."""
+    stages: tuple[RunSettings, ...] = ()
+    """In the order they run. Without `[stages]` the file is one stage, named after its
+    algorithm."""
+    starts_anew: tuple[bool, ...] = ()
+    """Per stage: whether it has a `policy.model` of its own, instead of the weights of the stage
     before."""
+
+    def source(self, place: Place, stage: str = "") -> str:
+        """Where a setting of a stage comes from: `--rollout.top_k 4`, or `demo.toml, line 3`."""
+        while place:
+            for full in (("stages", stage, *place), place):
+                for change in reversed(self.changes):
+                    if has(change.table, full):
+                        return change.words
+            for full in (("stages", stage, *place), place):
+                for file in self.files:
+                    if has(file.table, full):
+                        return file.where(full)
+            place = place[:-1]
+        return f"{self.files[0].path}, stage {stage!r}"
+
+    @contextmanager
+    def blaming(self, stage: str) -> Iterator[None]:
+        """Adds the file and line, or the words of the command line, to a SettingsError."""
+        try:
+            yield
+        except SettingsError as error:
+            if error.place is None:
+                raise
+            raise SettingsError(f"{self.source(error.place, stage)}: {error}") from error.__cause__
 
 
 def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
-    """The stages of a settings file, with `--table.key value` applied to each (`--stages.sft.steps
-    5`: to one).
+    """The stages of a settings file or a recipe, with `--table.key value` applied to each
+    (`--stages.sft.steps 5`: to one). Imports the plug-ins that they name.
 
-    Raises SettingsError for a missing file, malformed TOML, an unknown key, a value out of range or
-    one where a table belongs.
+    Raises SettingsError for a missing file, malformed TOML, an unknown key or name, a value out of
+    range or a value where a table belongs.
     """
-    common = _read(path, ())
+    plan = Plan(tuple(read_files(path)), tuple(_changes(overrides)))
+    for file in plan.files:
+        _require_tables(file.table, file.where)
     changes = parse_overrides(overrides)
-    _require_tables(changes, f"{path} with overrides")
-    own_stages = changes.pop("stages", {})
+    _require_tables(changes, plan.source)
+    common = merge(*(file.table for file in reversed(plan.files)))
+    own_changes = changes.pop("stages", {})
     tables = common.pop("stages", None)
     if tables is None:
         tables = {str(common.get("algorithm", {}).get("name", "train")): {}}
     if not tables:
         raise SettingsError(f"{path}: `stages` is empty; write tables such as [stages.sft]")
-    for name in own_stages:
-        if name not in tables:
-            raise SettingsError(
-                f"unknown stage {name!r} in overrides of {path}; {suggest(name, list(tables))}"
-            )
-    plan: list[RunSettings] = []
+    for name in own_changes.keys() - tables.keys():
+        where = plan.source(("stages", name))
+        raise SettingsError(f"{where}: {path} has no stage {name!r}; {suggest(name, tables)}")
+    stages: list[RunSettings] = []
     anew: list[bool] = []
-    for name, own in tables.items():
-        table = merge(merge(merge(common, own), changes), own_stages.get(name, {}))
-        plan.append(_validate({**table, "stage": name}, path))
-        anew.append(
-            not plan[:-1]
-            or any(
-                "model" in source.get("policy", {}) for source in (own, own_stages.get(name, {}))
+    for name, table in tables.items():
+        own = (table, own_changes.get(name, {}))
+        with plan.blaming(name):
+            stages.append(_stage(merge(common, own[0], changes, own[1], {"stage": name})))
+        anew.append(not anew or any(has(each, ("policy", "model")) for each in own))
+    return replace(plan, stages=tuple(stages), starts_anew=tuple(anew))
+
+
+def _stage(table: Table) -> RunSettings:
+    """The settings of one stage, with its plug-ins imported and every name in it known."""
+    try:
+        settings = RunSettings.model_validate(table)
+    except ValidationError as error:
+        raise refusal(error, _known) from None
+    load_plugins(settings.plugins)
+    names = [
+        ("algorithms", ("algorithm", "name"), settings.algorithm["name"]),
+        ("environments", ("environment", "name"), settings.environment.get("name")),
+        *(("rewards", ("rewards", name), name) for name in settings.rewards),
+        ("tasks", ("tasks", "train"), settings.tasks.train),
+        ("tasks", ("evaluate", "tasks"), settings.evaluate and settings.evaluate.tasks),
+    ]
+    for folder, place, name in names:
+        registry = registry_of(folder)
+        if folder == "tasks" and name:
+            name = "jsonl" if name.endswith(ROWS) and ":" not in name else name.partition(":")[0]
+        if isinstance(name, str) and name not in registry:
+            raise SettingsError(
+                f"unknown {registry.kind} {name!r}; {suggest(name, registry)}", place
             )
-        )
-    return Plan(path, tuple(plan), tuple(anew))
+    return settings
+
+
+def _changes(words: Sequence[str]) -> Iterator[Change]:
+    rest = list(words)
+    while rest:
+        count = 1 if "=" in rest[0] or not rest[1:] else 2
+        these, rest = rest[:count], rest[count:]
+        yield Change(" ".join(" ".join(these).split()), parse_overrides(these))
 
 
 def parse_overrides(words: Sequence[str]) -> Table:
@@ -101,108 +168,52 @@ def parse_overrides(words: Sequence[str]) -> Table:
     return table
 
 
-def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Table:
-    """`above` over `below`, table by table."""
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        merged[key] = (
-            merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-        )
+def merge(*tables: Mapping[str, Any]) -> Table:
+    """Tables over one another, the last on top."""
+    merged: Table = {}
+    for table in tables:
+        for key, value in table.items():
+            both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+            merged[key] = merge(merged[key], value) if both else value
     return merged
 
 
-def dump(settings: BaseModel) -> str:
-    """Settings as TOML that `load_plan` reads back."""
-    return tomli_w.dumps(settings.model_dump(mode="json", exclude_none=True))
-
-
-def _read(path: Path, askers: tuple[Path, ...]) -> Table:
-    """The table of a file over its base's. `askers` are the files that led here, each naming the
-    next as its base.
+def dump(settings: BaseModel, folder: Path | None = None) -> str:
+    """Settings as TOML that `load_plan` reads back from a file in `folder`; by default the working
+    directory.
     """
-    named = f"{askers[-1]}: base {str(path)!r}" if askers else f"settings file {path}"
-    try:
-        if path.resolve() in [file.resolve() for file in askers]:
-            raise SettingsError(f"{path} is its own base; mend `base`")
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SettingsError(f"{named} not found; write the path of a TOML file") from None
-    except IsADirectoryError:
-        raise SettingsError(f"{named} is a folder; write the path of a TOML file") from None
-    except UnicodeDecodeError as error:
-        raise SettingsError(
-            f"{named} is not UTF-8 text (byte {error.start}); save it as UTF-8"
-        ) from None
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-    ) as error:  # RuntimeError: links in a circle, tables nested too deep
-        raise SettingsError(f"{named} cannot be read as TOML: {error}; mend the file") from None
-    _require_tables(table, str(path))
-    base = table.pop("base", None)
-    if base is None:
-        return table
-    if not isinstance(base, str):
-        raise SettingsError(
-            f'{path}: `base` = {base!r} must be a path in quotes, such as base = "other.toml"'
-        )
-    return merge(_read(path.parent / base, (*askers, path)), table)
+    table = settings.model_dump(mode="json", exclude_none=True)
+    return tomli_w.dumps(relative_to(folder, table) if folder else table)
 
 
-def _require_tables(given: Table, where: str) -> None:
-    """Raises SettingsError when `given`, read from `where`, has a plain value at the place of a
-    table.
-    """
-    stages = given.get("stages", {})
-    if not isinstance(stages, dict):
-        raise SettingsError(
-            f"{where}: setting 'stages' = {stages!r} is no table; write tables such as [stages.sft]"
-        )
-    _require_table(
-        {key: value for key, value in given.items() if key != "stages"}, RunSettings, "", where
-    )
-    for name, own in stages.items():
-        _require_table(own, RunSettings, f"stages.{name}", where)
-
-
-def _require_table(value: object, kind: Any, name: str, where: str) -> None:
+def _require_tables(
+    value: object, where: Callable[[Place], str], kind: Any = RunSettings, *place: str
+) -> None:
+    """Raises SettingsError for a plain value where a table belongs; `where` says where it is."""
     section = section_of(kind)
     if section is None and get_origin(kind) is not dict:
         return
+    name = ".".join(place)
     if not isinstance(value, dict):
-        example = f"{name}.{_example(kind, name)}"
         raise SettingsError(
-            f"{where}: setting {name!r} = {value!r} is no table; write its keys, such as"
-            f" {example!r}"
+            f"{where(place)}: setting {name!r} = {value!r} is no table; write its keys, such as"
+            f" '{name}.{_example(kind, name)}'"
         )
     for key, inner in value.items():
-        place = f"{name}.{key}" if name else key
         if section is None:
-            _require_table(inner, get_args(kind)[1], place, where)
+            _require_tables(inner, where, get_args(kind)[1], *place, key)
+        elif key == "stages" and not place:
+            _require_tables(inner, where, dict[str, RunSettings], key)
         elif key in section.model_fields:
-            _require_table(inner, section.model_fields[key].annotation, place, where)
+            _require_tables(inner, where, section.model_fields[key].annotation, *place, key)
 
 
 def _example(kind: Any, name: str) -> str:
     section = section_of(kind)
-    if section is RunSettings:
-        return "algorithm.name"
     if section is not None:
-        return next(iter(section.model_fields))
-    if get_origin(get_args(kind)[1]) is dict:
-        return "tests.weight"
-    return "name" if name.endswith("algorithm") else "weight"
-
-
-def section_of(annotation: Any) -> type[Section] | None:
-    """The table that a setting's annotation stands for, optional or not; None for a plain value."""
-    options = (annotation, *get_args(annotation))
-    return next(
-        (option for option in options if isinstance(option, type) and issubclass(option, Section)),
-        None,
-    )
+        return "steps" if section is RunSettings else next(iter(section.model_fields))
+    examples = {"stages": "sft.steps", "rewards": "tests.weight"}
+    return examples.get(name, "weight" if name.startswith("rewards.") else "name")
 
 
 def _value(text: str) -> Any:
@@ -213,42 +224,6 @@ def _value(text: str) -> Any:
         RecursionError,
     ):  # a whole number of thousands of digits; brackets nested too deep
         return text
-
-
-def _validate(table: Table, path: Path) -> RunSettings:
-    try:
-        return RunSettings.model_validate(table)
-    except ValidationError as error:
-        raise SettingsError(
-            f"{path} (stage {table['stage']!r}): {explain(error, _known)}"
-        ) from None
-
-
-def explain(
-    error: ValidationError, known: Callable[[list[str]], Iterable[str]], *within: str
-) -> str:
-    """The first mistake in a table of settings, in one line.
-
-    `known` gives the keys of the table at a place, and `within` is the place of the table that was
-    validated.
-    """
-    first = error.errors()[0]
-    place = [*within, *(str(part) for part in first["loc"])]
-    name = ".".join(place)
-    if first["type"] == "extra_forbidden":
-        options = [".".join([*place[:-1], key]) for key in known(place[:-1])]
-        return (
-            f"unknown setting {name!r};"
-            f" {suggest(name, options) if options else 'there are none here'}"
-        )
-    if first["type"] == "missing":
-        return f"setting {name!r} is missing"
-    message = first["msg"].removeprefix("Value error, ")
-    return (
-        f"setting {name!r} = {first['input']!r}: {message[:1].lower()}{message[1:]}"
-        if name
-        else message
-    )
 
 
 def _known(place: list[str]) -> Iterable[str]:

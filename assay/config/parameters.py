@@ -11,7 +11,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
-from assay.config.load import explain
+from assay.config.messages import refusal
 from assay.errors import SettingsError
 from assay.registry import one_line
 
@@ -48,7 +48,7 @@ def fitted(
     try:
         return dict(TypeAdapter(table).validate_json(to_json(given)))
     except ValidationError as error:
-        raise SettingsError(explain(error, lambda _: kinds, *within)) from None
+        raise refusal(error, lambda _: kinds, *within) from None
 
 
 def _kind(plugin: str, function: Callable[..., Any], parameter: inspect.Parameter) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from string import Formatter
-from typing import Any, Literal
+from typing import Any, Literal, get_origin
 
 from pydantic import (
     BaseModel,
@@ -11,9 +11,10 @@ from pydantic import (
     Field,
     PositiveFloat,
     PositiveInt,
+    ValidationInfo,
     field_validator,
     model_validator,
-)  # fmt: skip
+)
 
 from assay.registry import suggest
 
@@ -25,7 +26,15 @@ TrackerName = Literal["console", "jsonl", "rollouts", "tensorboard", "wandb"]
 class Section(BaseModel):
     """A table of settings. It is immutable, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _one_is_a_list_of_one(cls, value: object, info: ValidationInfo) -> object:
+        kind = cls.model_fields[str(info.field_name)].annotation
+        return (value,) if isinstance(value, str) and get_origin(kind) is tuple else value
 
 
 class LoraSettings(Section):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from assay.errors import DataError, SettingsError
+from assay.files import ROWS
 from assay.registry import Registry, suggest
 from assay.types import Task
 
@@ -19,7 +20,7 @@ task_set = task_sets.register
 
 def is_file(text: str) -> bool:
     """Whether `text` names a file of rows rather than a split."""
-    return text.endswith((".jsonl", ".jsonl.gz", ".json", ".json.gz"))
+    return text.endswith(ROWS)
 
 
 def load(spec: str, *, limit: int | None = None) -> list[Task]:

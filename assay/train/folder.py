@@ -19,6 +19,7 @@ from torch import Tensor
 
 from assay.config.load import dump
 from assay.config.sections import RunSettings
+from assay.config.toml_files import absolute
 from assay.errors import MachineError, SettingsError, TrainingError
 from assay.files import remove_leftovers, replacing, write_atomically
 from assay.policy.load import load_policy
@@ -54,8 +55,8 @@ class StageFolder:
     def check(self) -> None:
         """Raises SettingsError when the folder holds what other settings have learned."""
         if self.saved.is_file() and self.latest():
-            old = _flat(tomllib.loads(self.saved.read_text(encoding="utf-8")))
-            new = _flat(tomllib.loads(dump(self.settings)))
+            texts = self.saved.read_text(encoding="utf-8"), dump(self.settings, self.path)
+            old, new = (_flat(absolute(tomllib.loads(text), self.path)) for text in texts)
             free = (
                 *MAY_CHANGE,
                 *(LENGTH if self.settings.optimizer.schedule == "constant" else ()),
@@ -73,7 +74,7 @@ class StageFolder:
         remove_leftovers(self.path)
         remove_leftovers(self.checkpoints)
         self._prune()
-        write_atomically(self.saved, dump(self.settings))
+        write_atomically(self.saved, dump(self.settings, self.path))
 
     @property
     def evaluated(self) -> int | None:

@@ -25,7 +25,8 @@ def show_prompt(plan: Plan, announce: Callable[[str], None]) -> None:
     with TemporaryDirectory() as folder:
         for settings in plan.stages:
             policy = settings.policy
-            stage = prepare(settings, plan.source.parent, is_adapted(policy))
+            with plan.blaming(settings.stage):
+                stage = prepare(settings, is_adapted(policy))
             model = policy.model
             if model == "tiny":
                 model = str(make_tiny(Path(folder) / "tiny", stage.tasks, policy.tiny, seed=0))

@@ -21,7 +21,6 @@ from assay.maths.seeds import derive
 from assay.policy.load import check_model, check_quantize, is_adapted, pick_device
 from assay.policy.tiny import make_tiny
 from assay.progress import Progress
-from assay.registry import load_plugins
 from assay.tasks import load
 from assay.tasks.rows import file_rows
 from assay.train.check_settings import check_settings
@@ -63,7 +62,8 @@ def run_plan(
     stages, adapted = [], False
     for settings, anew in zip(plan.stages, plan.starts_anew, strict=True):
         adapted = is_adapted(settings.policy) or (adapted and not anew)
-        stages.append(prepare(settings, plan.source.parent, adapted))
+        with plan.blaming(settings.stage):
+            stages.append(prepare(settings, adapted))
     run_folder = StageFolder(plan.stages[0]).run
     if fresh:
         _remove(run_folder)
@@ -83,12 +83,11 @@ def run_plan(
     return Outcome(run_folder, read_report(run_folder), previous, best, finished)
 
 
-def prepare(settings: RunSettings, beside: Path, adapted: bool) -> Stage:
+def prepare(settings: RunSettings, adapted: bool) -> Stage:
     """Check a stage's settings and load its tasks. Raises UserError for whatever cannot be used.
 
     `adapted`: adapters are trained, be it those of a stage before.
     """
-    load_plugins(settings.plugins, beside)
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
     if algorithm.pairs:
         next(file_rows(Path(algorithm.pairs)), None)

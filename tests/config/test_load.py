@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from assay.algorithms import algorithms
 from assay.config.load import dump, load_plan, merge, parse_overrides
+from assay.config.messages import OTHER_NAMES, all_keys
 from assay.config.sections import PolicySettings, RunSettings
 from assay.errors import SettingsError
 
@@ -100,7 +102,7 @@ def test_malformed_overrides_are_refused(words: list[str], message: str) -> None
         ("policy.lora.rnk = 1", "did you mean 'policy.lora.rank'?"),
         ("evaluate.task = 'x'\nevaluate.tasks = 'y'", "did you mean 'evaluate.tasks'?"),
         ("stepz = 1", "did you mean 'steps'?"),
-        ("rollout.group_size = 0", "'rollout.group_size' = 0: input should be greater than 0"),
+        ("rollout.group_size = 0", "'rollout.group_size' = 0 must be greater than 0"),
         ("policy.dtype = 'float8'", "'policy.dtype' = 'float8'"),
         ("epochs = 2", "write either `steps` or `epochs`"),
         ("name = '../x'", "'name' = '../x'"),
@@ -133,12 +135,12 @@ def refusal(file: Path, words: list[str] | None = None) -> str:
         ),
         (
             "[stages]\nsft = 3",
-            (
-                "setting 'stages.sft' = 3 is no table; write its keys, such as"
-                " 'stages.sft.algorithm.name'"
-            ),
+            ("setting 'stages.sft' = 3 is no table; write its keys, such as 'stages.sft.steps'"),
         ),
-        ("stages = 3", "setting 'stages' = 3 is no table; write tables such as [stages.sft]"),
+        (
+            "stages = 3",
+            "setting 'stages' = 3 is no table; write its keys, such as 'stages.sft.steps'",
+        ),
         ("[stages]", "`stages` is empty"),
         (
             'policy = "tiny"',
@@ -169,7 +171,7 @@ def test_a_base_with_a_value_for_a_table_is_blamed_even_where_the_file_above_wri
 ) -> None:
     base = write(tmp_path, "policy = 3", "base.toml")
     assert refusal(write(tmp_path, 'base = "base.toml"\n[policy]\nmodel = "x"')).startswith(
-        f"{base}: "
+        f"{base}, line 1: "
     )
 
 
@@ -193,15 +195,9 @@ def test_an_override_that_puts_a_value_where_a_table_is_is_refused(
 
 
 def test_overrides_leave_the_users_own_names_as_they_are(tmp_path: Path) -> None:
-    file = write(tmp_path, MINIMAL + "[stages.my-stage]\n[rewards.my-term]\n")
-    (settings,) = load_plan(
-        file, ["--stages.my-stage.steps", "5", "--rewards.my-term.weight", "0.5"]
-    ).stages
-    assert (settings.stage, settings.steps, settings.rewards["my-term"]) == (
-        "my-stage",
-        5,
-        {"weight": 0.5},
-    )
+    file = write(tmp_path, MINIMAL + "[stages.my-stage]\n")
+    (settings,) = load_plan(file, ["--stages.my-stage.steps", "5"]).stages
+    assert (settings.stage, settings.steps) == ("my-stage", 5)
 
 
 def test_a_file_that_is_a_folder_or_no_text_is_named(tmp_path: Path) -> None:
@@ -263,12 +259,107 @@ def test_an_override_of_a_stage_that_is_not_there_is_refused(tmp_path: Path) -> 
         load_plan(file, ["--stages.sftt.steps", "1"])
 
 
-def test_the_resolved_settings_read_back_as_they_were(tmp_path: Path) -> None:
-    settings = load_plan(
-        write(tmp_path, MINIMAL + "[policy.lora]\nrank = 2\n[rewards.length]\nalpha = 0.5\n")
-    ).stages[0]
-    again = load_plan(write(tmp_path, dump(settings), "again.toml")).stages[0]
-    assert again == settings
+def test_the_resolved_settings_read_back_as_they_were_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "m").mkdir()
+    more = "[policy.lora]\nrank = 2\n[rewards.length]\nalpha = 0.5\n[evaluate]\ntasks = 'e.jsonl'\n"
+    words = ["--judge.verdict_cache", "/v", "--policy.model", "./m", "--plugins", "[]"]
+    settings = load_plan(write(tmp_path, MINIMAL + more), words).stages[0]
+    again = write(tmp_path / "deeper", dump(settings, Path("deeper")), "again.toml")
+    assert load_plan(again.relative_to(tmp_path)).stages[0] == settings
+
+
+PATHS = """
+folder = "out"
+plugins = ["mine.py"]
+policy.model = "models/a"
+judge.verdict_cache = "verdicts"
+algorithm.pairs = "p.jsonl"
+engine.python = "venv/bin/python"
+evaluate.tasks = "humaneval:rows/e.jsonl.gz"
+[stages.sft]
+tasks.train = "t.jsonl"
+"""
+
+
+def test_every_path_in_a_file_is_relative_to_that_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub" / "models" / "a").mkdir(parents=True)
+    (tmp_path / "sub" / "mine.py").write_text("")
+    write(tmp_path / "sub", PATHS + MINIMAL.partition("tasks.train")[0], "base.toml")
+    (s,) = load_plan(write(tmp_path, 'base = "sub/base.toml"').relative_to(tmp_path)).stages
+    assert (s.folder, s.plugins, s.policy.model) == ("sub/out", ("sub/mine.py",), "./sub/models/a")
+    assert (s.judge.verdict_cache, s.algorithm["pairs"]) == ("sub/verdicts", "sub/p.jsonl")
+    assert s.engine.python == "sub/venv/bin/python"
+    assert s.evaluate
+    assert (s.tasks.train, s.evaluate.tasks) == ("sub/t.jsonl", "humaneval:sub/rows/e.jsonl.gz")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["policy.model = 'org/name'", "engine.python = 'python3'", "evaluate.tasks = 'mbpp:test'"],
+)
+def test_a_name_in_a_file_is_no_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (settings,) = load_plan(
+        Path(write(tmp_path / "sub", line + MINIMAL).relative_to(tmp_path))
+    ).stages
+    key, _, value = line.partition(" = ")
+    table, _, key = key.partition(".")
+    assert getattr(getattr(settings, table), key) == value.strip("'")
+
+
+def test_paths_on_the_command_line_and_the_default_folder_are_relative_to_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "mine.py").write_text("")
+    file = write(tmp_path / "sub", MINIMAL).relative_to(tmp_path)
+    (settings,) = load_plan(file, ["--tasks.train", "t.jsonl", "--plugins", "mine.py"]).stages
+    assert (settings.folder, settings.tasks.train) == ("runs", "t.jsonl")
+    assert settings.plugins == ("mine.py",)
+
+
+def test_the_name_of_a_recipe_stands_for_its_file_unless_a_file_has_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_plan(Path("demo")).stages[0].name == "demo"
+    (tmp_path / "demo").write_text(MINIMAL)
+    assert load_plan(Path("demo")).stages[0].name == "run"
+    with pytest.raises(
+        SettingsError, match="a recipe: demo, humaneval_lora, humaneval_qlora, repa"
+    ):
+        load_plan(Path("dmo"))
+
+
+def test_a_mistake_is_found_in_the_file_on_the_line_that_makes_it(tmp_path: Path) -> None:
+    base = write(tmp_path, MINIMAL + "[rollout]\ntop_p = 0.5\ngrop = 4\n", "base.toml")
+    file = write(tmp_path, 'base = "base.toml"\n[stages.a.rollout]\ntop_p = [\n  3,\n]\n')
+    assert refusal(base).startswith(f"{base}, line 8: unknown setting 'rollout.grop'")
+    assert refusal(file).startswith((f"{file}, line 5: ", f"{base}, line 8: "))
+    assert refusal(file, ["--stages.a.rollout.top_p", "2"]).startswith(
+        ("--stages.a.rollout.top_p 2: ", f"{base}, line 8: ")
+    )
+
+
+def test_what_other_trainers_call_a_setting_leads_to_its_name_here() -> None:
+    options = {
+        f"algorithm.{key}" for name in algorithms for key in algorithms[name].settings.model_fields
+    }
+    names = tomllib.loads(OTHER_NAMES.read_text())
+    assert names.keys() <= {*all_keys(), "algorithm.name", *options}
+    every = [other for others in names.values() for other in others]
+    assert len(every) == len(set(every))
 
 
 def test_settings_cannot_be_changed_once_read(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ GRADE = ("grade", "--tasks", "tasks.jsonl", "--samples")
         "did you mean 'length'?"),
         (["train", "a.toml", "--rewards.tests.mod", "all"], {"a.toml": TINY}, "did you mean"),
         (["train", "a.toml", "--trackers", '["consol"]'], {"a.toml": TINY},
-        "input should be 'console', 'jsonl'"),
+        "must be 'console', 'jsonl'"),
         (["train", "a.toml", "--policy.model", "./nothing"], {"a.toml": TINY},
         "'./nothing' does not exist"),
         (["train", "a.toml", "--policy.model", "./bare"], {"a.toml": TINY,
@@ -178,7 +178,8 @@ def test_a_refusal_reaches_the_shell(tmp_path: Path) -> None:
     done = assay("train", "gone.toml", folder=tmp_path)
     assert (done.returncode, done.stderr) == (
         2,
-        "assay: settings file gone.toml not found; write the path of a TOML file\n",
+        "assay: settings file gone.toml not found; write the path of a TOML file, or a recipe:"
+        " demo, humaneval_lora, humaneval_qlora, repair\n",
     )
 
 

@@ -26,7 +26,7 @@ PAGE = (Path(__file__).parent.parent.parent / "docs" / "environments.md").read_t
             {"name": "repair", "turnss": 3},
             r"environment\.turnss.*did you mean 'environment\.turns'",
         ),
-        ({"name": "repair", "turns": "three"}, r"environment\.turns.*integer"),
+        ({"name": "repair", "turns": "three"}, r"environment\.turns.*whole number"),
         ({"name": "single_turn", "turns": 3}, r"environment\.turns"),
         ({"name": "python_tool", "turns": 1}, r"environment\.turns.*greater than or equal to 2"),
         ({"turns": 3}, r"`environment\.name` is missing"),

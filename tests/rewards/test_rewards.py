@@ -107,18 +107,18 @@ def test_format_asks_for_an_end_a_program_and_one_closed_block(
         ),
         (
             {"tests": {"mode": "some"}},
-            "setting 'rewards.tests.mode' = 'some': input should be 'all' or 'fraction'",
+            "setting 'rewards.tests.mode' = 'some' must be 'all' or 'fraction'",
         ),
         (
             {"length": {"alpha": "0.1"}},
-            "setting 'rewards.length.alpha' = '0.1': input should be a valid number",
+            "setting 'rewards.length.alpha' = '0.1' must be a number",
         ),
-        ({"length": {"alpha": True}}, "input should be a valid number"),
-        ({"length": {"alpha": float("nan")}}, "input should be a finite number"),
-        ({"length": {"on_failure": 1}}, "input should be a valid boolean"),
+        ({"length": {"alpha": True}}, "must be a number"),
+        ({"length": {"alpha": float("nan")}}, "must be a finite number"),
+        ({"length": {"on_failure": 1}}, "must be true or false"),
         (
             {"tests": {"weight": None}},
-            "setting 'rewards.tests.weight' = None: input should be a valid number",
+            "setting 'rewards.tests.weight' = None must be a number",
         ),
         ({"tests": {"rollout": 1}}, "unknown setting 'rewards.tests.rollout'"),
     ],
@@ -145,7 +145,7 @@ def test_a_term_that_is_no_number_names_itself(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(rewards._items, "broken", broken)
     with pytest.raises(UserError, match=r"reward 'broken' returned nan \(task t/1\)"):
         build({"broken": {"size": 2}})(RIGHT)
-    with pytest.raises(SettingsError, match="input should be a valid integer"):
+    with pytest.raises(SettingsError, match="must be a whole number"):
         build({"broken": {"size": 1.5}})
 
 
@@ -196,12 +196,12 @@ def test_parameters_take_what_their_annotations_say_whatever_else_is_for_type_ch
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"old": True}, "setting 'rewards.typed.old' = True: input should be a valid integer"),
-        ({"new": "3"}, "setting 'rewards.typed.new' = '3': input should be a valid integer"),
-        ({"new": 1.0}, "setting 'rewards.typed.new' = 1.0: input should be a valid integer"),
+        ({"old": True}, "setting 'rewards.typed.old' = True must be a whole number"),
+        ({"new": "3"}, "setting 'rewards.typed.new' = '3' must be a whole number"),
+        ({"new": 1.0}, "setting 'rewards.typed.new' = 1.0 must be a whole number"),
         (
             {"few": [1, True]},
-            "setting 'rewards.typed.few.1' = True: input should be a valid integer",
+            "setting 'rewards.typed.few.1' = True must be a whole number",
         ),
         (
             {"hidden": 1},

@@ -1,0 +1,79 @@
+"""Mistakes in settings, each explained in one line; knows what other trainers call a setting."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pydantic import ValidationError
+
+from assay.config.sections import RunSettings, Section
+from assay.errors import SettingsError
+from assay.registry import edits, suggest
+
+OTHER_NAMES = Path(__file__).with_name("other_names.toml")
+WANTED = {
+    "int": "a whole number", "float": "a number", "finite": "a finite number",
+    "bool": "true or false", "string": "text in quotes", "tuple": "a list in brackets",
+    "list": "a list in brackets", "dict": "a table", "model": "a table",
+}  # fmt: skip
+"""What a setting must be, by the first word of the validator's error."""
+
+
+def refusal(
+    error: ValidationError, known: Callable[[list[str]], Iterable[str]], *within: str
+) -> SettingsError:
+    """The first mistake in a table of settings, in one line.
+
+    `known` gives the keys of the table at a place, and `within` is the place of the table.
+    """
+    first = error.errors()[0]
+    kind = first["type"]
+    place = (*within, *map(str, first["loc"]))
+    name = ".".join(place)
+    if kind == "extra_forbidden":
+        options = [".".join([*place[:-1], key]) for key in known(list(place[:-1]))]
+        return SettingsError(f"unknown setting {name!r}{_hint(name, options)}", place)
+    if kind == "missing":
+        return SettingsError(f"setting {name!r} is missing", place)
+    message = first["msg"].replace("Input should", "must").removeprefix("Value error, ")
+    if kind == "string_pattern_mismatch":
+        message = "must be letters, digits, '_', '-' and '.', and must not start with '.' or '-'"
+    elif kind.split("_")[0] in WANTED:
+        message = f"must be {WANTED[kind.split('_')[0]]}"
+    value = f"= {first['input']!r} " if message.startswith("must") else ""
+    return SettingsError(f"setting {name!r} {value}{message}" if name else message, place)
+
+
+def _hint(name: str, options: list[str]) -> str:
+    last = name.rpartition(".")[2]
+    others = {
+        theirs: ours
+        for ours, names in tomllib.loads(OTHER_NAMES.read_text()).items()
+        for theirs in names
+    }
+    if not any(edits(name, option) == 1 for option in options):
+        if last in others:
+            return f": assay calls it {others[last]}"
+        if moved := [key for key in all_keys() if key.rpartition(".")[2] == last and key != name]:
+            return f"; did you mean {' or '.join(map(repr, moved))}?"
+    return f"; {suggest(name, options) if options else 'there are none here'}"
+
+
+def all_keys(section: type[Section] = RunSettings, *place: str) -> Iterator[str]:
+    """The settings of a run as dotted names: `rollout.group_size`."""
+    for key, field in section.model_fields.items():
+        yield ".".join([*place, key])
+        if inner := section_of(field.annotation):
+            yield from all_keys(inner, *place, key)
+
+
+def section_of(annotation: Any) -> type[Section] | None:
+    """The table that a setting's annotation stands for, optional or not; None for a plain value."""
+    options = (annotation, *get_args(annotation)) if get_origin(annotation) is not dict else ()
+    return next(
+        (option for option in options if isinstance(option, type) and issubclass(option, Section)),
+        None,
+    )

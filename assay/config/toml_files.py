@@ -1,0 +1,142 @@
+"""Settings files: TOML with a base, paths relative to the file, and the line of every setting."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.errors import SettingsError
+from assay.files import ROWS
+
+Table = dict[str, Any]
+Place = tuple[str, ...]
+"""The keys that lead to a setting: ("optimizer", "lr")."""
+PACKAGE = Path(__file__).parent.parent
+RECIPES = next((f for f in (PACKAGE, PACKAGE.parent) if (f / "recipes").is_dir()), PACKAGE)
+"""The folder with recipes/: the package when it is installed, else the repository."""
+PATHS = (
+    "folder", "plugins", "policy.model", "tasks.train", "evaluate.tasks", "judge.verdict_cache",
+    "algorithm.pairs", "engine.python", "engine.weights_folder",
+)  # fmt: skip
+"""Settings that are paths, or may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class TomlFile:
+    """A settings file as it was read."""
+
+    path: Path
+    text: str
+    table: Table
+    """Paths in it are relative to the working directory."""
+
+    def where(self, place: Place) -> str:
+        """The file, and the line of the setting at `place`: `demo.toml, line 3`."""
+        lines = self.text.splitlines()
+        for number in range(1, len(lines) + 1):
+            with suppress(ValueError, RecursionError):  # in the middle of a value of several lines
+                if has(tomllib.loads("\n".join(lines[:number])), place):
+                    return f"{self.path}, line {number}"
+        return str(self.path)
+
+
+def read_files(path: Path) -> list[TomlFile]:
+    """A settings file and its bases, nearest first. A path that does not exist may be the name of a
+    recipe.
+
+    Raises SettingsError for a file that is missing, malformed or its own base.
+    """
+    if not path.exists() and (recipe := RECIPES / "recipes" / f"{path}.toml").is_file():
+        path = recipe
+    files: list[TomlFile] = []
+    while True:
+        files.append(_read(path, files))
+        base = files[-1].table.pop("base", None)
+        if base is None:
+            return files
+        if not isinstance(base, str):
+            raise SettingsError(
+                f'{path}: `base` = {base!r} must be a path in quotes, such as base = "other.toml"'
+            )
+        path = path.parent / base
+
+
+def _read(path: Path, above: list[TomlFile]) -> TomlFile:
+    """`above` are the files that led here, each through its `base`."""
+    named = f"{above[-1].path}: base {str(path)!r}" if above else f"settings file {path}"
+    names = ", ".join(sorted(file.stem for file in (RECIPES / "recipes").glob("*.toml")))
+    try:
+        if path.resolve() in [file.path.resolve() for file in above]:
+            raise SettingsError(f"{path} is its own base; correct `base`")
+        text = path.read_text(encoding="utf-8")
+        table = tomllib.loads(text)
+    except FileNotFoundError:
+        raise SettingsError(
+            f"{named} not found; write the path of a TOML file, or a recipe: {names}"
+        ) from None
+    except IsADirectoryError:
+        raise SettingsError(f"{named} is a folder; write the path of a TOML file") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(
+            f"{named} is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from None
+    except (OSError, ValueError, RuntimeError) as error:  # links in a circle; tables too deep
+        raise SettingsError(f"{named} cannot be read as TOML: {error}; correct the file") from None
+    return TomlFile(path, text, _each_path(table, path.parent, _from_folder))
+
+
+def relative_to(folder: Path, table: Table) -> Table:
+    """`table`, with paths that are relative to the working directory made relative to `folder`."""
+    return _each_path(table, Path(), lambda _, path: os.path.relpath(path, folder))
+
+
+def absolute(table: Table, folder: Path) -> Table:
+    """`table`, with paths that are relative to `folder` made absolute."""
+    return _each_path(table, folder, lambda folder, path: str((folder / path).resolve()))
+
+
+def _from_folder(folder: Path, path: str) -> str:
+    return path if folder == Path() else os.path.normpath(folder / path)
+
+
+def _each_path(table: Table, folder: Path, change: Callable[[Path, str], str]) -> Table:
+    """`table` with `change` applied to every relative path; `folder` is what they are relative to.
+
+    A model or a program may be a name, and a task set has a path only where it is a file of rows.
+    """
+
+    def changed(value: Any, *place: str) -> Any:
+        key = ".".join(place[2:] if place[0] == "stages" else place)
+        if isinstance(value, dict):
+            return {inner: changed(each, *place, inner) for inner, each in value.items()}
+        if isinstance(value, list):
+            return [changed(each, *place) for each in value]
+        if key not in PATHS or not isinstance(value, str) or not value:
+            return value
+        before, colon, path = value.rpartition(":") if "tasks" in key else ("", "", value)
+        named = {
+            "tasks": not path.endswith(ROWS),
+            "engine.python": "/" not in path,
+            "policy.model": path[0] != "." and (path == "tiny" or not (folder / path).is_dir()),
+        }
+        if Path(path).is_absolute() or named.get("tasks" if "tasks" in key else key):
+            return value
+        path = change(folder, path)
+        dots = "./" if key == "policy.model" and path[0] not in "./" else ""
+        return f"{before}{colon}{dots}{path}"
+
+    return {key: changed(value, key) for key, value in table.items()}
+
+
+def has(table: object, place: Place) -> bool:
+    """Whether there is a setting at `place` in a table of tables."""
+    for key in place:
+        if not isinstance(table, Mapping) or key not in table:
+            return False
+        table = table[key]
+    return True
