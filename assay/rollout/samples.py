@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
+from statistics import fmean, pstdev
 
 from assay.types import Metrics, Rollout, Sample, Turn, Verdict
 
@@ -110,30 +111,34 @@ def has_zero_variance(group: Sequence[Rollout]) -> bool:
 
 
 def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
-    """Rewards with their parts, pass rate, lengths, verdicts and the machine's failures of one
-    step.
+    """Metrics of a step's rollouts, as docs/metrics.md defines them.
+
+    Rollouts that the machine failed count in `rollout/failed` alone.
     """
-    everything = list(chain.from_iterable(groups))
-    scored = [rollout for rollout in everything if rollout.score is not None]
-    metrics: Metrics = {"rollout/failed": float(len(everything) - len(scored))}
+    rollouts = list(chain.from_iterable(groups))
+    scored = [(rollout, rollout.score) for rollout in rollouts if rollout.score is not None]
+    metrics: Metrics = {"rollout/failed": float(len(rollouts) - len(scored))}
     if not scored:
         return metrics
-    count = len(scored)
-    parts: Counter[str] = Counter()
-    for rollout in scored:
-        assert rollout.score is not None
-        parts.update({f"reward/{name}": value for name, value in rollout.score.parts.items()})
-        parts["reward/mean"] += rollout.score.total  # type: ignore[assignment]
-    metrics |= {name: value / count for name, value in parts.items()}
-    metrics["reward/pass_rate"] = sum(rollout.passed for rollout in scored) / count
-    metrics["rollout/length"] = sum(rollout.length for rollout in scored) / count
-    metrics["rollout/truncated"] = (
-        sum(r.turns[-1].completion.ended == "length" for r in scored) / count
-    )
-    metrics["rollout/zero_variance_groups"] = sum(map(has_zero_variance, groups)) / len(groups)
-    if (turns := sum(len(rollout.turns) for rollout in scored)) > count:
-        metrics["rollout/turns"] = turns / count
-    verdicts = Counter(rollout.execution.verdict for rollout in scored if rollout.execution)
+    count, lengths = len(scored), [rollout.length for rollout, _ in scored]
+    totals = [score.total for _, score in scored]
+    for term in dict.fromkeys(chain.from_iterable(score.parts for _, score in scored)):
+        values = [score.parts.get(term, 0.0) for _, score in scored]
+        metrics |= {f"reward/{term}": fmean(values), f"reward/{term}_std": pstdev(values)}
+    passes = [[one.passed for one in group if one.score] for group in groups]
+    metrics |= {
+        "reward/mean": fmean(totals),
+        "reward/std": pstdev(totals),
+        "reward/pass_rate": sum(map(sum, passes)) / count,
+        "reward/pass@k": fmean(any(group) for group in passes if group),
+        "rollout/length": fmean(lengths),
+        "rollout/length_min": float(min(lengths)),
+        "rollout/length_max": float(max(lengths)),
+        "rollout/truncated": fmean(r.turns[-1].completion.ended == "length" for r, _ in scored),
+        "rollout/zero_variance_groups": sum(map(has_zero_variance, groups)) / len(groups),
+        "rollout/turns": sum(len(rollout.turns) for rollout, _ in scored) / count,
+    }
+    verdicts = Counter(rollout.execution.verdict for rollout, _ in scored if rollout.execution)
     return metrics | {f"verdict/{verdict}": number / count for verdict, number in verdicts.items()}
 
 

@@ -98,8 +98,11 @@ def test_what_the_machine_failed_is_counted_and_left_out_of_every_mean() -> None
     assert describe(groups) == pytest.approx(
         {
             "rollout/failed": 1.0, "reward/tests": 0.25, "reward/mean": 0.25,
-            "reward/pass_rate": 0.25,
-            "rollout/length": (4 + 10 + 4 + 4) / 4, "rollout/truncated": 0.25,
+            # rewards 1, 0, 0, 0: the mean of the squares is 1/4, the square of the mean 1/16
+            "reward/tests_std": (1 / 4 - 1 / 16) ** 0.5, "reward/std": 3**0.5 / 4,
+            "reward/pass_rate": 0.25, "reward/pass@k": 0.5,
+            "rollout/length": (4 + 10 + 4 + 4) / 4, "rollout/length_min": 4.0,
+            "rollout/length_max": 10.0, "rollout/truncated": 0.25, "rollout/turns": 1.0,
             "rollout/zero_variance_groups": 0.5,
             "verdict/pass": 0.25, "verdict/wrong": 0.75,
         }

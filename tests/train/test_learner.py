@@ -130,6 +130,51 @@ def test_several_epochs_hold_the_ratio_to_the_policy_before_the_first(tmp_path: 
     )
 
 
+def test_the_engine_is_compared_with_the_policy_before_the_step_in_every_epoch(
+    tmp_path: Path,
+) -> None:
+    found = []
+    for epochs in (1, 3):
+        table = {"name": "grpo", "epochs": epochs}
+        learner = make(tmp_path, algorithms["grpo"].build(table))
+        found.append(learner.step(random_samples(8), 0)["learn/kl_engine"])
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+
+
+def test_the_largest_ratio_is_one_in_the_first_gradient_step_and_that_of_one_token_later(
+    tmp_path: Path,
+) -> None:
+    samples = random_samples(8)
+    first = make(tmp_path).step(samples, 0)
+    assert first["learn/ratio_max"] == 1.0
+    for budget in (100_000, 30):
+        algorithm = algorithms["grpo"].build({"name": "grpo", "epochs": 2})
+        learner = make(tmp_path, algorithm, learner={"micro_batch_tokens": budget})
+        batch = to_batch(samples, 0, torch.device("cpu"))
+        with torch.no_grad():
+            before = forward(learner.policy.model, batch).logprobs
+        other = make(tmp_path)
+        other.step(samples, 0)
+        with torch.no_grad():
+            after = forward(other.policy.model, batch).logprobs
+        advantages = algorithm.compute_advantages(samples)
+        used = torch.tensor([any(sample.advantages) for sample in advantages])
+        largest = (after - before)[used].masked_fill(~batch.mask[used], -9.0).max().exp()
+        metrics = learner.step(samples, 0)
+        assert metrics["learn/ratio_max"] == pytest.approx(largest.item(), rel=1e-3)
+
+
+def test_the_deviation_of_advantages_is_over_trained_tokens(tmp_path: Path) -> None:
+    samples = [
+        Sample((1,) * (2 + n), (False, *(True,) * (1 + n)), (0.0,) * (2 + n), reward=float(n),
+               group="a")
+        for n in (0, 1)
+    ]  # fmt: skip
+    metrics = make(tmp_path, algorithms["dr_grpo"].build({"name": "dr_grpo"})).step(samples, 0)
+    # advantages -1/2 on one token and 1/2 on two: mean 1/6, mean of squares 1/4
+    assert metrics["learn/advantage_std"] == pytest.approx((1 / 4 - 1 / 36) ** 0.5)
+
+
 def test_the_divergence_from_the_start_of_the_stage_grows_from_zero(tmp_path: Path) -> None:
     learner = make(tmp_path, algorithms["grpo"].build({"name": "grpo", "kl": 0.1}))
     first = learner.step(random_samples(8), 0)["learn/kl"]
