@@ -1,11 +1,12 @@
-"""The data that flows, in the order it flows: task, message, completion, execution, score, rollout,
-sample.
+"""The data that flows, in its order: task, message, completion, execution, score, rollout, sample,
+batch.
 
-One example relates them. A task of `drills` asks for `def f(xs)`, with three checks. Its prompt
-becomes messages; the policy answers with a completion of 31 tokens; the program cut from it is
-judged in one execution (verdict WRONG, 2 of 3 checks passed); rewards turn that into a score; task,
-turn and score are one rollout. Eight rollouts of the task are a group. The learner sees each
-rollout as one sample: tokens, a mask, per-token numbers and the group's id.
+An example relates them. A `Task` of `drills` asks for `def f(xs)` and has three checks. Its prompt
+becomes `Message`s. The policy answers with a `Completion` of 31 tokens. The judge runs the program
+cut from it: the `Execution` has the verdict WRONG, with 2 of 3 checks passed. Rewards turn that
+into a `Score`. Task, turn and score are one `Rollout`; eight rollouts of the task are a group. The
+learner turns each rollout into a `Sample`: tokens, a mask, per-token numbers and the group's id.
+Samples padded into tensors are a `Batch`.
 """
 
 from __future__ import annotations
@@ -19,62 +20,62 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Metrics = dict[str, float]
-"""Numbers of one step, named `area/what`: `reward/mean`, `time/learn`."""
+"""Numbers of one step, named `area/what`: `reward/mean`, `time/learn` (docs/metrics.md)."""
 
 
 class Verdict(StrEnum):
-    """What became of a program, by cause."""
+    """The outcome of running a program under its checks."""
 
     PASS = "pass"
-    """Every check ran to its end and held; the candidate stayed alive and inside its limits."""
+    """Every check ran and passed; the candidate stayed alive and within its limits."""
     WRONG = "wrong"
-    """The program ran, and a check did not hold."""
+    """The program ran, and a check failed."""
     ERROR = "error"
-    """The program raised, exited or died."""
+    """The program raised an exception, exited or crashed."""
     TIMEOUT = "timeout"
     """CPU or wall time ran out."""
     MEMORY = "memory"
     """Memory ran out."""
     OUTPUT = "output"
-    """It wrote or returned more than is allowed."""
+    """It printed or returned more than is allowed."""
     COMPILE = "compile"
     """The program does not compile."""
     FORBIDDEN = "forbidden"
-    """It broke the rules of the wall: a malformed, second or unasked reply."""
+    """It broke the sandbox's protocol: a malformed, second or unrequested reply."""
     NO_CODE = "no_code"
-    """The completion holds no program, or not the entry point."""
+    """The completion has no program, or the program lacks the entry point."""
     INFRA = "infra"
-    """The machine failed. Never a reward."""
+    """The machine failed. It is never turned into a reward."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing a right program must satisfy."""
+    """One assertion that a correct program passes."""
 
     source: str
-    """Python that is run by the test worker; it sees the entry point as a proxy and raises where it
-    is wrong."""
+    """Python code that the test worker runs. It calls the entry point through a proxy and raises if
+    the program is wrong."""
     hidden: bool = True
-    """Whether the model may not see it."""
+    """Whether it is hidden from the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the entry point, and the value that is right."""
+    """One call of the entry point, and the expected value."""
 
     arguments: str
-    """A list of the arguments in the judge's JSON (judge/codec.py): plain JSON where they are
-    plain."""
+    """The list of arguments in the judge's JSON (judge/codec.py), which is plain JSON for plain
+    values."""
     expected: str | None = None
-    """The right value, in the same; None for what the task's reference answers."""
+    """The expected value in the same JSON; None to use the reference's answer."""
     tolerance: float = 0.0
-    """Absolute, for floats anywhere in the value."""
+    """Absolute tolerance for floats anywhere in the value."""
     hidden: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One run of a whole program: what it reads, and what it must print."""
+    """One run of a whole program: its standard input and the expected standard output."""
 
     stdin: str
     stdout: str
@@ -90,32 +91,31 @@ class Task:
     prompt: str
     """What the model is shown: a stub to complete, or a description."""
     checks: tuple[Check | Call, ...] | tuple[Exchange, ...]
-    """At least one; a program that reads and prints has exchanges, a function checks or calls."""
+    """At least one. A stdin/stdout program has exchanges; a function has checks or calls."""
     entry_point: str
-    """The name that the checks call; empty for a program that reads and prints."""
+    """The function that the checks call; empty for a stdin/stdout program."""
     language: str = "python"
     """A language of sandbox/languages."""
     stub: str = ""
-    """Code that a completion continues (HumanEval's prompt); empty where the completion is a whole
+    """Code that a completion continues (HumanEval's prompt); empty if the completion is a whole
     program."""
     setup: str = ""
-    """Data-set code bound in the test worker before the checks: imports, helpers, constants; never
-    the candidate's."""
+    """The data set's code, run in the test worker before the checks: imports, helpers, constants.
+    The candidate never sees it."""
     reference: str | None = None
-    """A whole program that passes."""
+    """A whole program that passes all checks."""
     checker: str = ""
-    """What decides about calls and exchanges: a name of judge/checkers.py, or Python that defines
-    `check`; the usual one where empty."""
+    """How calls and exchanges are compared: a name from judge/checkers.py, or Python that defines
+    `check`; empty for the default."""
     demonstrations: tuple[str, ...] = ()
-    """Completions to learn from; may be wordy or wrong. Without any, SFT learns from the
-    reference."""
+    """Completions for SFT; they may be long or wrong. Without any, SFT learns the reference."""
     stop: tuple[str, ...] = ()
-    """Strings at which generation ends; not part of the completion."""
+    """Stop strings: generation ends there, and the completion leaves them out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a dialogue."""
+    """One chat message."""
 
     role: Literal["system", "user", "assistant"]
     content: str
@@ -123,88 +123,87 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What an engine wrote for one prompt."""
+    """What an engine generated for one prompt."""
 
     text: str
-    """Decoded, without stop tokens and from the stop string on cut away."""
+    """Decoded text, without stop tokens, cut at the stop string."""
     tokens: tuple[int, ...]
     """[T] token ids as sampled, the stop token included."""
     logprobs: tuple[float, ...]
-    """[T] natural log-probabilities under the sampling distribution, in fp32."""
+    """[T] log-probabilities under the sampling distribution, in nats, float32."""
     ended: Literal["stop", "length"]
-    """Why it ended: a stop token or string, or the token limit."""
+    """Finish reason: a stop token or string, or the token limit."""
     versions: tuple[int, ...]
-    """[T] the version of the weights that drew each token; it never falls."""
+    """[T] the weight version that sampled each token; it never decreases."""
 
     @property
     def version(self) -> int:
-        """The oldest weights that wrote it."""
+        """The oldest weight version that sampled one of its tokens."""
         return self.versions[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What became of one program under its checks."""
+    """The result of running one program under its checks."""
 
     verdict: Verdict
     passed: int = 0
-    """Checks that held (a lower bound when stopped early)."""
+    """Checks that passed (a lower bound if the judge stopped early)."""
     total: int = 0
-    """Checks there are."""
+    """All checks of the task."""
     detail: str = ""
-    """One line for people: the exception, the limit, the failing check. Up to 500 characters."""
+    """One line for people: the exception, the limit or the failing check; up to 500 characters."""
     output: str = ""
-    """What the candidate printed, truncated."""
+    """The candidate's standard output, truncated."""
     stderr: str = ""
-    """What a program that reads and prints wrote to its standard error, truncated; a function's is
-    in `output`."""
+    """The standard error of a stdin/stdout program, truncated; a function's is in `output`."""
     cpu_seconds: float = 0.0
-    """CPU time of the candidate."""
+    """CPU seconds of the candidate."""
     wall_seconds: float = 0.0
-    """From the candidate's start to the verdict."""
+    """Seconds from the candidate's start to the verdict."""
     memory_mb: float = 0.0
     """Peak resident memory of the candidate in MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A reward with its parts."""
+    """A reward with its terms."""
 
     total: float
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Each term's weighted contribution by name; they add up to `total`."""
+    """The weighted reward of each term by name; they add up to `total`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One exchange with the policy."""
+    """One prompt and completion of a rollout, with what the environment made of it."""
 
     prompt_tokens: tuple[int, ...]
-    """[P] token ids the engine continued."""
+    """[P] token ids of the prompt, all earlier turns included."""
     completion: Completion
     program: str | None = None
-    """What was cut from the completion to be judged; None where there was no code."""
+    """The program extracted from the completion; None if it has no code."""
     execution: Execution | None = None
-    """What the judge said of it; None where the turn was not judged."""
+    """The judge's result; None if the turn was not judged."""
     observation: str = ""
-    """What the policy was shown after it."""
+    """The environment's reply that the policy sees in the next turn."""
     score: Score | None = None
-    """What the rollout was worth up to here, where turns are scored by themselves."""
+    """The reward of the rollout so far, if turns are scored (`rollout.score_turns`)."""
     learned: bool = True
-    """Whether the policy learns from its words; a demonstration that failed a check on the way is
-    only read."""
+    """Whether its tokens are trained on; false for a turn of a demonstration that failed a
+    check."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One attempt at a task, judged."""
+    """One judged attempt at a task, of one or more turns."""
 
     task: Task
     turns: tuple[Turn, ...]
     score: Score | None
-    """None exactly when `failure` is set."""
+    """The reward; None exactly if `failure` is set."""
     failure: str | None = None
-    """The machine's failure, if any: such a rollout is dropped and counted, never scored."""
+    """The machine's failure, if any. Such a rollout is dropped and counted, never scored."""
 
     @property
     def passed(self) -> bool:
@@ -213,7 +212,7 @@ class Rollout:
 
     @property
     def execution(self) -> Execution | None:
-        """What the judge said last."""
+        """The last result of the judge."""
         return next((turn.execution for turn in reversed(self.turns) if turn.execution), None)
 
     @property
@@ -224,49 +223,48 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the learner learns from: tokens, a mask and per-token numbers. T is the whole sequence's
-    length.
-    """
+    """One row of training data: tokens, a mask and per-token numbers; T is the row's length."""
 
     tokens: tuple[int, ...]
     """[T] prompt and completion."""
     mask: tuple[bool, ...]
-    """[T] true where the policy wrote the token and is trained on it; mask[0] is always false."""
+    """[T] true on tokens that the policy generated and is trained on; mask[0] is always false."""
     logprobs: tuple[float, ...] = ()
-    """[T] the engine's log-probabilities, 0 where the mask is false; empty for dialogues."""
+    """[T] log-probabilities from the engine, 0 where the mask is false; empty for dialogues."""
     old_logprobs: tuple[float, ...] = ()
-    """[T] of the policy before its first gradient step on this sample; empty where nobody asks."""
+    """[T] log-probabilities of the policy before its first gradient step on this sample; empty if
+    not needed."""
     reference_logprobs: tuple[float, ...] = ()
-    """[T] of the reference policy; empty where nobody asks."""
+    """[T] log-probabilities of the reference policy; empty if not needed."""
     values: tuple[float, ...] = ()
-    """[T] what the critic expected before each token; empty without one."""
+    """[T] the critic's value before each token; empty without a critic."""
     advantages: tuple[float, ...] = ()
-    """[T] filled in by the algorithm's credit; empty before."""
+    """[T] set by the algorithm's `compute_advantages`; empty before."""
     returns: tuple[float, ...] = ()
-    """[T] what the critic should have expected; filled in by credit where there is a critic."""
+    """[T] the targets of the critic's values, set with the advantages; empty without a critic."""
     weight: float = 0.0
-    """What one of its tokens counts in the step's loss; filled in by the learner."""
+    """Weight of each of its tokens in the step's loss; set by the learner."""
     reward: float = 0.0
     """The rollout's total score."""
     passed: bool = False
     """Whether the rollout passed every check."""
     truncated: bool = False
-    """Whether the completion ended at the token limit."""
+    """Whether the completion was cut off at the token limit."""
     limit: int = 0
-    """Tokens the completion could have had at most; 0 where there was no limit."""
+    """Most tokens that its completions could have had together; 0 without a limit."""
     group: str = ""
-    """Samples that compete with one another share it: one task in one step."""
+    """The id of its group: samples of one task in one step, compared with one another."""
     rollout: int | None = None
-    """Samples of a group that are parts of one rollout share it, and count once; None for one that
-    stands alone."""
+    """Samples of a group with the same number are parts of one rollout and count once; None for a
+    whole rollout."""
     version: int = 0
-    """The oldest weights that wrote it."""
+    """The oldest weight version that sampled one of its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Samples as padded tensors. B sequences of T tokens; position t holds the numbers of
-    *predicting* token t.
+    """Samples as padded tensors, B rows of T tokens; position t has the numbers of *predicting*
+    token t.
     """
 
     tokens: Tensor
@@ -274,22 +272,21 @@ class Batch:
     attention: Tensor
     """[B, T] bool, false on padding."""
     mask: Tensor
-    """[B, T] bool, true where the token is trained on."""
+    """[B, T] bool, true on tokens that are trained on."""
     logprobs: Tensor
-    """[B, T] float32, the engine's (or zeros)."""
+    """[B, T] float32, from the engine (or zeros)."""
     advantages: Tensor
     """[B, T] float32 (or zeros)."""
     weights: Tensor
-    """[B, 1] float32, what a token's loss is multiplied by before losses are added up over the
-    step."""
+    """[B, 1] float32, the weight of each token's loss in the sum over the step."""
     groups: Tensor
     """[B] int64, equal for samples of one group."""
     old_logprobs: Tensor | None = None
-    """[B, T] of the policy before its first gradient step on this batch; None with a single step
-    (the current ones)."""
+    """[B, T] log-probabilities of the policy before its first gradient step on this batch; None
+    with a single gradient step, where they are the current ones."""
     reference_logprobs: Tensor | None = None
-    """[B, T] of the reference policy; None unless the algorithm asks."""
+    """[B, T] log-probabilities of the reference policy; None if not needed."""
     values: Tensor | None = None
-    """[B, T] the critic's before its first gradient step on this batch; None without a critic."""
+    """[B, T] the critic's values before its first gradient step on this batch; None without one."""
     returns: Tensor | None = None
-    """[B, T] what the critic should have said; None without a critic."""
+    """[B, T] the targets of the critic's values; None without a critic."""
