@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,23 +34,39 @@ def messages(
     """The conversation that asks a chat model for a program in one fenced block; an environment's
     `instructions` come last.
     """
-    system = [Message("system", settings.system)] if settings.system else []
-    request = _fill(settings.template or (COMPLETE if task.stub else SOLVE), task)
-    request += instructions and f"\n\n{instructions}"
+    default = (COMPLETE if task.stub else SOLVE) if task.checks else ""
+    template = settings.template or default
+    request = _fill(template, task) if template else task.prompt
+    asked = task.messages or (Message("user", request),)
+    system: tuple[Message, ...] = ()
+    if settings.system:
+        system = (Message("system", settings.system),)
+    if asked[0].role == "system":
+        system, asked = asked[:1], asked[1:]
     examples = [
         message
         for prompt, answer in settings.examples
-        for message in (Message("user", prompt), Message("assistant", answer))
+        for message in (Message("user", prompt), Message("assistant", answer, learned=False))
     ]
-    return (*system, *examples, Message("user", request))
+    if instructions:
+        last = replace(asked[-1], content=f"{asked[-1].content}\n\n{instructions}")
+        asked = (*asked[:-1], last)
+    return (*system, *examples, *asked)
 
 
 def plain(
     task: Task, instructions: str = "", settings: PromptSettings = DEFAULT
 ) -> tuple[Message, ...]:
     """What a base model continues, as the only message: system prompt, examples and task, with an
-    empty line between them.
+    empty line between them. A task that is a conversation stays one: each message on a new line.
     """
+    if task.messages:
+        return tuple(
+            message
+            if message.role == "assistant" or message.content.endswith("\n")
+            else replace(message, content=f"{message.content}\n")
+            for message in messages(task, instructions, settings)
+        )
     before = [part for part in (settings.system, *map("".join, settings.examples)) if part]
     head = "".join(f"{part.rstrip()}\n\n" for part in before)
     return (Message("user", head + text(task, instructions, settings.template)),)
@@ -67,9 +85,16 @@ def card(task: Task, asked: tuple[Message, ...], settings: PromptSettings, chat:
     """What the file `prompt.json` of a checkpoint holds: its prompt settings and, for one task, the
     messages. `chat` says whether they go through the chat template.
     """
-    shown = [{"role": message.role, "content": message.content} for message in asked]
-    fields = {"settings": settings.model_dump(), "chat": chat, "task": task.id, "messages": shown}
+    fields = {
+        "settings": settings.model_dump(), "chat": chat, "task": task.id,
+        "messages": as_dicts(asked),
+    }  # fmt: skip
     return json.dumps(fields, indent=1) + "\n"
+
+
+def as_dicts(conversation: Sequence[Message]) -> list[dict[str, str]]:
+    """Messages as chat templates and chat APIs take them."""
+    return [{"role": message.role, "content": message.content} for message in conversation]
 
 
 def settings_of(model: str) -> PromptSettings:
@@ -89,7 +114,9 @@ def transformers_code(model: Path) -> str:
     shown, arguments = fields["messages"], fields["settings"]["chat_template_kwargs"]
     given = "".join(f", {name}={value!r}" for name, value in arguments.items())
     render = f"tokenizer.apply_chat_template({shown!r}, add_generation_prompt=True, tokenize=False"
-    text = f"{render}{given})" if fields["chat"] else repr(shown[0]["content"])
+    end = {"assistant": " + tokenizer.eos_token"}
+    pieces = [repr(one["content"]) + end.get(one["role"], "") for one in shown]
+    text = f"{render}{given})" if fields["chat"] else " + ".join(pieces)
     special = ", add_special_tokens=False" if fields["chat"] else ""
     return (
         f"tokenizer = transformers.AutoTokenizer.from_pretrained({str(model)!r})\n"

@@ -91,7 +91,8 @@ class Task:
     prompt: str
     """What the model is shown: a stub to complete, or a description."""
     checks: tuple[Check | Call, ...] | tuple[Exchange, ...]
-    """At least one. A stdin/stdout program has exchanges; a function has checks or calls."""
+    """None where the task is only for SFT. A stdin/stdout program has exchanges; a function has
+    checks or calls."""
     entry_point: str
     """The function that the checks call; empty for a stdin/stdout program."""
     language: str = "python"
@@ -107,6 +108,8 @@ class Task:
     checker: str = ""
     """How calls and exchanges are compared: a name from judge/checkers.py, or Python that defines
     `check`; empty for the default."""
+    messages: tuple[Message, ...] = ()
+    """A prompt that is a conversation, shown as it stands; empty if `prompt` is the prompt."""
     demonstrations: tuple[str, ...] = ()
     """Completions for SFT; they may be long or wrong. Without any, SFT learns the reference."""
     stop: tuple[str, ...] = ()
@@ -119,6 +122,8 @@ class Message:
 
     role: Literal["system", "user", "assistant"]
     content: str
+    learned: bool = True
+    """Whether SFT learns from it, where it is the assistant's."""
 
 
 @dataclass(frozen=True, slots=True)

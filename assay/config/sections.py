@@ -174,6 +174,8 @@ class DatasetSettings(Section):
 
     batch_size: PositiveInt = 64
     """Rows in one step: dialogues, or pairs."""
+    assistant_turns: Literal["all", "last"] = "all"
+    """Which replies of a conversation (a row with `messages`) SFT learns from."""
 
 
 class RolloutSettings(Section):

@@ -46,6 +46,7 @@ def task_of(found: object, where: str) -> Task:
     Raises DataError for anything else, beginning with `where`.
     """
     row = Row(found if isinstance(found, Mapping) else {"assert_case": found}, where)
+    row.require_python()
     asserts, inputs, outputs = map(row.fields.get, ("assert_case", "inputs", "outputs"))
     if isinstance(asserts, list) and all(isinstance(one, str) for one in asserts):
         fields = {"tests": asserts, "entry_point": _called(asserts, row)}

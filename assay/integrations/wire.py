@@ -89,6 +89,7 @@ def job(fields: Fields, where: str = "the request") -> Job:
     row, given = Row(fields, where), fields.get("task", fields)
     if not isinstance(given, Mapping):
         raise row.wrong(f"'task' is a {type(given).__name__}; make it an object")
+    row.require_python(given)
     if ("program" in fields) == ("completion" in fields):
         raise row.wrong("give either 'program', whole code, or 'completion', a model's reply")
     text = row.text("program" if "program" in fields else "completion")
@@ -98,8 +99,6 @@ def job(fields: Fields, where: str = "the request") -> Job:
             task, cases.completed(task, text if "program" in fields else cases.cut(task, text))
         )
     task = task_of(Row({"task_id": "request", "prompt": "", **given}, where))
-    if task.language != "python":
-        raise row.wrong(f"the language {task.language!r} is not run here; only 'python' is")
     return Job(task, text if "program" in fields else extract.program(task, text))
 
 

@@ -102,13 +102,12 @@ class Judge:
         return self._supervisor.broken
 
     async def run(self, job: Job) -> Execution:
-        """Judge one program. Raises DataError for a task without checks, SandboxError when the
-        judge is broken.
+        """Judge one program. Raises DataError for a task without checks or in another language
+        than Python, SandboxError when the judge is broken.
         """
-        if not job.task.checks:
-            raise DataError(
-                f"task {job.task.id!r} has no checks: nothing could be wrong with any program"
-            )
+        if not job.task.checks or job.task.language != "python":
+            why = "no checks" if not job.task.checks else f"the language {job.task.language!r}"
+            raise DataError(f"task {job.task.id!r} has {why}: no program can be judged")
         total = len(job.task.checks)
         if job.program is None:
             return Execution(Verdict.NO_CODE, total=total, detail="the completion holds no program")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from assay.errors import SettingsError
 from assay.policy.tokenizer import ANCHOR, decode_within, encode, encode_within
+from assay.prompts import as_dicts
 from assay.types import Message
 
 PROBE = "an answer"
@@ -36,10 +37,9 @@ class Chat:
         """
         if not self.has_template:
             return "".join(message.content for message in messages)
-        given = [asdict(message) for message in messages]
         return str(
             self.tokenizer.apply_chat_template(
-                given, tokenize=False, add_generation_prompt=True, **arguments
+                as_dicts(messages), tokenize=False, add_generation_prompt=True, **arguments
             )
         )
 

@@ -20,29 +20,34 @@ from assay.types import Completion, Sample, Task
 log = logging.getLogger(__name__)
 
 
-async def play(tasks: Sequence[Task], context: RolloutContext, progress: Progress) -> list[Sample]:
+async def play(
+    tasks: Sequence[Task], context: RolloutContext, progress: Progress, *, last_only: bool = False
+) -> list[Sample]:
     """SFT samples of every demonstration of the tasks; of the reference where a task has none.
 
-    The environment's script turns each into a dialogue; without a script it is a single reply.
+    The environment's script turns each into a dialogue. Without a script or without tests, it is a
+    single reply, or a conversation: SFT learns every reply of the assistant, or the `last_only`.
     Raises what the judge or the environment raises first.
     """
     script = context.environment.script
-    if script is None:
-        return [sample for task in tasks for sample in context.prompter.samples(task)]
-    plays = []
+    samples, plays = [], []
     unscored = replace(context, scores_turns=False)
     for task in tasks:
+        if script is None or not task.checks:
+            samples += context.prompter.samples(task, last_only=last_only)
+            continue
         prompted_task = PromptedTask(task, context.prompter.prompt(task))
         for answer in context.prompter.answers(task):
             replies = script(task, answer, *(context.prompter.reference(task) or [answer]))
             plays.append(_samples(PlayedDialogue(prompted_task, unscored, replies), progress))
-    progress.phase("playing demonstrations", len(plays))
+    if plays:
+        progress.phase("playing demonstrations", len(plays))
     results = await together(plays)
     if lost := results.count(None):
         log.warning(
             "the machine failed %d of %d demonstrations; SFT leaves them out", lost, len(results)
         )
-    return [sample for samples in results for sample in samples or ()]
+    return samples + [sample for played in results for sample in played or ()]
 
 
 class PlayedDialogue(Dialogue):

@@ -35,7 +35,7 @@ class Prompter:
 
     def conversation(self, task: Task, turns: Sequence[Turn] = ()) -> tuple[Message, ...]:
         """The messages up to the next reply."""
-        chat, instructions = self.chat.has_template, self.instructions(task)
+        chat, instructions = self.chat.has_template, self.instructions(task) if task.checks else ""
         ask = prompts.messages if chat else prompts.plain
         messages = ask(task, instructions, self.settings)
         for turn in turns:
@@ -70,16 +70,24 @@ class Prompter:
         """
         return () if self.chat.has_template else task.stop
 
-    def samples(self, task: Task) -> list[Sample]:
-        """A sample for SFT of each demonstration, or of the reference where there is none; the
-        prompt is masked.
+    def samples(self, task: Task, *, last_only: bool = False) -> list[Sample]:
+        """SFT samples of each demonstration, or of the reference where there is none; the prompt is
+        masked, but for earlier replies of a conversation, unless `last_only`.
         """
         messages, arguments = self.conversation(task), self.settings.chat_template_kwargs
-        encoded = [
-            (text, *self.chat.encode_turn(messages, text, arguments)) for text in self.answers(task)
+        earlier = [
+            (messages[:at], message.content)
+            for at, message in enumerate(messages)
+            if message.role == "assistant" and message.learned and not last_only
         ]
-        turns = [Turn(prompt, completion(text, tokens)) for text, prompt, tokens in encoded]
-        return [sample for turn in turns for sample in dialogues([turn], task.id)]
+        samples = []
+        for answer in self.answers(task):
+            turns = []
+            for before, text in (*earlier, (messages, answer)):
+                prompt, tokens = self.chat.encode_turn(before, text, arguments)
+                turns.append(Turn(prompt, completion(text, tokens)))
+            samples += dialogues(turns, task.id)
+        return samples
 
     def answers(self, task: Task) -> list[str]:
         """The task's demonstrations as replies, or its reference where there is none."""
@@ -91,7 +99,7 @@ class Prompter:
         return [self._reply(task, task.reference.removeprefix(task.stub))] if task.reference else []
 
     def _reply(self, task: Task, answer: str) -> str:
-        if "```" in answer or not self.chat.has_template:
+        if "```" in answer or not self.chat.has_template or not task.checks:
             return answer
         return f"```python\n{task.stub}{answer.rstrip()}\n```"
 

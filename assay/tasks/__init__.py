@@ -23,13 +23,14 @@ def is_file(text: str) -> bool:
     return text.endswith(ROWS)
 
 
-def load(spec: str, *, limit: int | None = None) -> list[Task]:
+def load(spec: str, *, limit: int | None = None, judged: bool = True) -> list[Task]:
     """The tasks of `spec`: `humaneval`, `mbpp:train`, `drills:test`, `jsonl:my.jsonl` or just
     `my.jsonl`.
 
     A set that reads rows takes a file of its format too: `humaneval:my.jsonl.gz`. `limit` keeps the
-    first so many. Raises SettingsError for an unknown set or split, DataError for rows that cannot
-    be used or a set without tasks.
+    first tasks, this many. Unless they are to be `judged`, tasks need no tests: SFT learns from
+    them. Raises SettingsError for an unknown set or split, DataError for rows that cannot be used
+    or a set without tasks.
     """
     if limit is not None and limit < 1:
         raise SettingsError(f"the limit of tasks is {limit}; it must be at least 1")
@@ -40,7 +41,7 @@ def load(spec: str, *, limit: int | None = None) -> list[Task]:
     tasks = list(islice(found, limit))
     if not tasks:
         raise DataError(f"{spec} holds no tasks; check the split or the file")
-    _refuse_unusable(spec, tasks)
+    _refuse_unusable(spec, tasks, judged)
     return tasks
 
 
@@ -51,12 +52,18 @@ def require_split(name: str, split: str, known: Iterable[str]) -> None:
         raise SettingsError(f"unknown split {split!r} of {name}; {suggest(split, splits)}")
 
 
-def _refuse_unusable(spec: str, tasks: list[Task]) -> None:
+def _refuse_unusable(spec: str, tasks: list[Task], judged: bool) -> None:
     seen: set[str] = set()
     for row, task in enumerate(tasks, start=1):
-        if not task.checks:
+        if judged and not task.checks:
             raise DataError(
-                f"{spec}, row {row}: task {task.id!r} has no tests; add one, or take the row out"
+                f"{spec}, row {row}: task {task.id!r} has no tests, so only SFT can use it; add"
+                " tests, or remove the row"
+            )
+        if task.checks and task.language != "python":
+            raise DataError(
+                f"{spec}, row {row}: the language of task {task.id!r} is {task.language!r}, which"
+                " cannot be judged; only 'python' can"
             )
         if task.id in seen:
             raise DataError(

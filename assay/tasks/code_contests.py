@@ -31,6 +31,7 @@ def task_of(row: Row) -> Task:
     Raises DataError when a field is missing or malformed.
     """
     if "content" in row.fields:
+        row.require_python(parsed_json(row, "labels"))
         cases = parsed_json(row, "test")
         if not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases):
             raise row.wrong("'test' is no list of cases; mend it")

@@ -35,6 +35,7 @@ def task_of(row: Row) -> Task:
     unknown or odd.
     """
     given = {name: value for name, value in row.fields.items() if name != "format"}
+    messages = row.messages("messages") if given.pop("messages", None) else ()
     checks = given.pop("checks", None)
     if not isinstance(checks, list) or not all(isinstance(check, dict) for check in checks):
         raise row.wrong("'checks' is no list of objects; make it one")
@@ -43,7 +44,7 @@ def task_of(row: Row) -> Task:
         raise row.wrong(
             "'checks' mixes exchanges with others; a program either reads and prints or is called"
         )
-    task: Task = _made(Task, given, row, checks=tuple(found))
+    task: Task = _made(Task, given, row, checks=tuple(found), messages=messages)
     return task
 
 

@@ -1,7 +1,8 @@
-"""Tasks of your own: JSON lines in assay's, HumanEval's or MBPP's format."""
+"""Tasks of your own: JSON lines in assay's, HumanEval's or MBPP's format, and rows for SFT."""
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,13 +11,24 @@ from pathlib import Path
 from assay.errors import SettingsError
 from assay.judge.checkers import CHECKERS
 from assay.judge.codec import Packer
+from assay.registry import suggest
 from assay.tasks import exact, mbpp, task_set
 from assay.tasks.python_source import called, defines, parsed, without
 from assay.tasks.rows import Row, file_rows
 from assay.tasks.stdio import exchanges
-from assay.types import Call, Check, Task
+from assay.types import Call, Check, Message, Task
 
+log = logging.getLogger(__name__)
 TOLERANCE = 1e-6
+TESTS = {"tests", "test", "inputs", "exchanges", "test_list", "checks"}
+"""A row with one of these fields is a task; any other is only for SFT."""
+REPLIES = {"completion", "answer", "messages"}
+FIELDS = TESTS | {
+    "task_id", "id", "prompt", "language", "reference", "demonstrations", "entry_point", "stub",
+    "canonical_solution", "setup", "expected", "tolerance", "checker", "format",
+}  # fmt: skip
+"""What a task may have; docs/data.md describes each."""
+MBPP = {"text", "code", "test_imports", "test_setup_code", "challenge_test_list", "source_file"}
 
 
 @task_set
@@ -24,41 +36,90 @@ def jsonl(file: str = "") -> Iterator[Task]:
     """Tasks from a file of JSON lines (or a JSON array, or either gzip'd): `jsonl:my.jsonl`."""
     if not file:
         raise SettingsError("the task set jsonl needs a file; write jsonl:PATH")
-    return map(task_of, file_rows(Path(file)))
+    unknown: dict[str, str] = {}
+    try:
+        for row in file_rows(Path(file)):
+            known = FIELDS | (REPLIES if row.fields.keys().isdisjoint(TESTS) else set())
+            exact_row = row.fields.get("format") == exact.FORMAT
+            for name in row.fields.keys() - known - MBPP if not exact_row else ():
+                offer = suggest(name, sorted(known))
+                unknown[name] = f"{name!r} ({offer})" if offer.startswith("did") else repr(name)
+            yield task_of(row)
+    finally:
+        if unknown:
+            log.warning("%s: ignored unknown fields: %s", file, ", ".join(sorted(unknown.values())))
 
 
 def task_of(row: Row) -> Task:
-    """A row in any of the three formats, or an exact one (exact.py).
+    """A row in any of the three formats, an exact one (exact.py), or one for SFT; docs/data.md has
+    every field.
 
-    assay's own fields: `task_id` or `id`; `prompt`; `tests` (a list of Python, each item one check)
-    or `test` (a `def check(candidate)`, or a script); `entry_point`, unless the tests call a
-    function that the reference defines; and, as wanted, `reference` (a whole program) or
-    `canonical_solution` (what completes the stub), `stub` (code to be completed; the prompt when
-    that defines the entry point), `setup`, `demonstrations`, `language`. Instead of tests, or
-    beside them: `inputs`, a list of argument lists for the entry point, each with its right value
-    in the list `expected`; without that, the reference's answer is right. Floats in it may differ
-    by `tolerance` (1e-6 unless given), or `checker`, Python that defines `check(arguments, value,
-    expected)`, decides. A program that reads and prints has `exchanges`, a list of objects with
-    `stdin` and `stdout`, instead of tests, and, as wanted, a `checker`: exact, lines (the default),
-    tokens, floats, unordered, or Python that defines `check(stdin, output, expected)`. Raises
-    DataError when a field is missing or malformed.
+    Raises DataError when a field is missing or malformed, or when the row has tests in another
+    language than Python.
     """
+    if row.fields.keys().isdisjoint(TESTS) and not row.fields.keys().isdisjoint(
+        {*REPLIES, "demonstrations", "reference"}
+    ):
+        return _without_tests(row)
+    row.require_python()
     if row.fields.get("format") == exact.FORMAT:
         return exact.task_of(row)
     if "test_list" in row.fields:
         return mbpp.task_of(row)
+    talk = row.messages("prompt") if isinstance(row.fields.get("prompt"), list) else ()
     task = Task(
         id=_id(row),
-        prompt=row.text("prompt"),
+        prompt=talk[-1].content if talk else row.text("prompt"),
         checks=(),
         entry_point="",
-        language=row.text("language", default="python"),
         reference=row.text("reference", default="") or None,
+        messages=talk,
         demonstrations=row.texts("demonstrations"),
     )
     if "exchanges" in row.fields and not row.fields.keys().isdisjoint(("tests", "test", "inputs")):
         raise row.wrong("has 'exchanges' beside tests of a function; make two rows of it")
     return _program(row, task) if "exchanges" in row.fields else _function(row, task)
+
+
+def _without_tests(row: Row) -> Task:
+    """A row that SFT learns from, and that nothing can judge."""
+    if "messages" in row.fields or isinstance(row.fields.get("prompt"), list):
+        *before, last = _conversation(row)
+        prompt = before[-1].content
+        return Task(
+            _id(row), prompt, (), "", messages=tuple(before), demonstrations=(last.content,)
+        )
+    prompt, completion = row.text("prompt"), row.text("completion", default="")
+    replies = (completion, row.text("answer", default=""), *row.texts("demonstrations"))
+    task = Task(
+        _id(row), prompt, (), "", language=row.text("language", default="python"),
+        stub=prompt if completion else row.text("stub", default=""),
+        reference=row.text("reference", default="") or None,
+        demonstrations=tuple(filter(None, replies)),
+    )  # fmt: skip
+    if not task.demonstrations and not task.reference:
+        raise row.wrong("has nothing to learn from; give a 'completion', or remove the row")
+    return task
+
+
+def _conversation(row: Row) -> list[Message]:
+    """The messages up to the assistant's last; those of a `prompt` are not learned."""
+    if "messages" in row.fields:
+        found = list(row.messages("messages"))
+    else:
+        found = [replace(message, learned=False) for message in row.messages("prompt")]
+        name = "completion" if "completion" in row.fields else "answer"
+        reply = row.fields.get(name)
+        found += (
+            row.messages(name)
+            if isinstance(reply, list)
+            else [Message("assistant", row.text(name))]
+        )
+    while found and found[-1].role != "assistant":
+        found.pop()
+    if len(found) < 2:
+        raise row.wrong("holds no answer of the assistant to a message; add one")
+    return found
 
 
 def _program(row: Row, task: Task) -> Task:
@@ -82,10 +143,9 @@ def _program(row: Row, task: Task) -> Task:
 def _function(row: Row, task: Task) -> Task:
     """`task` with tests or calls of its entry point."""
     entry_point, setup = _entry_point(row), row.text("setup", default="")
-    stub = row.text("stub", default="") or (
-        task.prompt if _defines(task.prompt, entry_point) else ""
-    )
-    if stub and not setup and task.language == "python":
+    completes = not task.messages and _defines(task.prompt, entry_point)
+    stub = row.text("stub", default="") or (task.prompt if completes else "")
+    if stub and not setup:
         setup = without(
             stub, parsed(stub, row, "stub" if "stub" in row.fields else "prompt"), entry_point
         )
@@ -107,9 +167,10 @@ def _function(row: Row, task: Task) -> Task:
 
 
 def _id(row: Row) -> str:
-    value = row.fields.get("task_id", row.fields.get("id"))
+    """The row's id, or else where it stands in its file: `line 3`."""
+    value = row.fields.get("task_id", row.fields.get("id", row.where.rpartition(", ")[2]))
     if not isinstance(value, str | int):
-        raise row.wrong("neither 'task_id' nor 'id' names the task; add one")
+        raise row.wrong(f"the id is {str(value)[:40]!r}; make it a string or a whole number")
     return str(value)
 
 

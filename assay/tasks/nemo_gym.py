@@ -32,6 +32,7 @@ def task_of(row: Row) -> Task:
             "'responses_create_params' or 'verifier_metadata' is missing; is this a row of NeMo"
             " Gym's?"
         )
+    row.require_python(known)
     said = asked.get("input")
     prompt = (
         said

@@ -14,8 +14,11 @@ from typing import Any
 from assay.errors import DataError
 from assay.registry import one_line
 from assay.tasks import is_file, require_split
+from assay.types import Message
 
 log = logging.getLogger(__name__)
+LANGUAGE = ("language", "programming_language", "lang")
+PYTHON = ("python", "python3", "py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,29 @@ class Row:
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise self.wrong(f"{name!r} is {_kind(value)}; make it a list of strings")
         return tuple(item.replace("\r\n", "\n").replace("\r", "\n") for item in value)
+
+    def messages(self, name: str) -> tuple[Message, ...]:
+        """A field that is a conversation, as TRL and the chat APIs write it. Raises DataError."""
+        value = self.fields.get(name)
+        found: list[Any] = value if isinstance(value, list) and value else [{}]
+        for one in found:
+            fields = one if isinstance(one, dict) else {}
+            known = fields.get("role") in ("system", "user", "assistant")
+            if not known or not isinstance(fields.get("content"), str):
+                raise self.wrong(
+                    f"{name!r} holds {str(one)[:40]}; make it a list of messages, each with a"
+                    " 'role' (system, user or assistant) and a 'content' that is a string"
+                )
+        return tuple(Message(one["role"], one["content"]) for one in found)
+
+    def require_python(self, *more: object) -> None:
+        """Raises DataError where the row, or one of the tables `more`, names another language."""
+        for table in [table for table in (self.fields, *more) if isinstance(table, Mapping)]:
+            for name in LANGUAGE:
+                if (language := table.get(name)) and str(language).lower() not in PYTHON:
+                    raise self.wrong(
+                        f"{name!r} is {language!r}, which cannot be judged; only 'python' can"
+                    )
 
     def wrong(self, why: str) -> DataError:
         """The error that blames this row."""

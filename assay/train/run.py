@@ -183,8 +183,10 @@ async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
     longest = settings.evaluate.max_tokens if settings.evaluate else 0
     held_out = make_prompts(stage.held_out, prompter, longest, policy.context)
     async with AsyncExitStack() as closing:
-        progress.phase("starting judge")
-        judge = await closing.enter_async_context(open_judge(settings.judge))
+        judge = open_judge(settings.judge)
+        if stage.held_out or any(task.checks for task in stage.tasks):
+            progress.phase("starting judge")
+            await closing.enter_async_context(judge)
         separate_copy = (
             settings.rollout.max_staleness > 0 and stage.algorithm.learns_from == "rollouts"
         )
@@ -254,9 +256,10 @@ async def make_source(
     algorithm = stage.algorithm
     match algorithm.learns_from:
         case "dialogues":
+            last_only = stage.settings.dataset.assistant_turns == "last"
             return DatasetSource(
                 stage.settings,
-                [[one] for one in await play(stage.tasks, context, progress)],
+                [[one] for one in await play(stage.tasks, context, progress, last_only=last_only)],
                 policy,
             )
         case "pairs":

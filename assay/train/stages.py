@@ -97,7 +97,8 @@ def prepare(settings: RunSettings, adapted: bool) -> Stage:
     check_quantize(settings.policy, adapted)
     if settings.policy.model != "tiny":
         check_model(settings.policy.model)
-    tasks = load(settings.tasks.train, limit=settings.tasks.limit)
+    judged = algorithm.learns_from == "rollouts"
+    tasks = load(settings.tasks.train, limit=settings.tasks.limit, judged=judged)
     held_out = (
         load(settings.evaluate.tasks, limit=settings.evaluate.limit) if settings.evaluate else []
     )

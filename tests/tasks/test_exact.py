@@ -11,7 +11,7 @@ import pytest
 from assay.errors import DataError
 from assay.tasks import load
 from assay.tasks.exact import row_of
-from assay.types import Call, Check, Exchange, Task
+from assay.types import Call, Check, Exchange, Message, Task
 
 CHECKED = Task(
     id="a/1", prompt="Añade\r\n\ud800 uno.", checks=(Check("assert f(1) == 2"), Check("f(0)",
@@ -24,7 +24,11 @@ CALLED = Task(
     "a/2", "", (Call("[1]"), Call("[2]", "3", 1e-6, hidden=False), Check("f")), "f", reference=""
 )
 TALKED = Task(
-    "a/3", "", (Exchange("1\r\n", "2\n", hidden=False), Exchange("", "")), "", language="rust"
+    "a/3",
+    "",
+    (Exchange("1\r\n", "2\n", hidden=False), Exchange("", "")),
+    "",
+    messages=(Message("system", "Be brief."), Message("user", "Hi")),
 )
 
 

@@ -113,19 +113,6 @@ def test_a_stub_gives_setup_and_completes_the_reference(tmp_path: Path) -> None:
     assert task.reference == stub + "    return n + 1\n"
 
 
-def test_another_languages_stub_and_reference_are_taken_as_they_stand(tmp_path: Path) -> None:
-    row = {**ROW, "language": "rust", "stub": "fn inc(n: i64) -> i64 {\n"}
-    file = write(
-        tmp_path / "my.jsonl",
-        {**row, "reference": "fn inc(n: i64) -> i64 { n + 1 }"},
-        {**row, "id": "a/2", "canonical_solution": "    n + 1\n}\n"},
-    )
-    whole, completed = load(file)
-    assert (whole.language, whole.setup, whole.stub) == ("rust", "", row["stub"])
-    assert whole.reference == "fn inc(n: i64) -> i64 { n + 1 }"
-    assert completed.reference == "fn inc(n: i64) -> i64 {\n    n + 1\n}\n"
-
-
 def test_a_test_function_is_called_once(tmp_path: Path) -> None:
     test = "def check(candidate):\n    assert candidate(1) == 2\n"
     file = write(
@@ -192,7 +179,13 @@ CALLS = {**without("tests"), "inputs": [[1]], "expected": [2]}
         ({**CALLS, "entry_point": None}, "'entry_point' is missing"),
         ("{", "no valid JSON"),
         ("[1]", "a row is a JSON object, not a list"),
-        (without("id"), "neither 'task_id' nor 'id'"),
+        ({**ROW, "id": [1]}, "the id is '[1]'; make it a string or a whole number"),
+        ({**ROW, "language": "cpp"}, "'language' is 'cpp', which cannot be judged"),
+        ({**CALLS, "language": "rust"}, "'language' is 'rust', which cannot be judged"),
+        ({"prompt": "p", "completion": ""}, "has nothing to learn from"),
+        ({"messages": "Hi"}, "'messages' holds {}; make it a list of messages"),
+        ({"messages": [{"role": "tool", "content": "1"}]}, "'messages' holds {'role': 'tool'"),
+        ({"messages": [{"role": "user", "content": "Hi"}]}, "no answer of the assistant"),
         (without("prompt"), "'prompt' is missing"),
         (without("tests"), "give either 'tests'"),
         ({**ROW, "test": "assert True"}, "give either 'tests'"),

@@ -1,0 +1,148 @@
+"""Rows for SFT, rows with misspelt fields, and rows in languages that cannot be judged."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from ast import literal_eval
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.errors import DataError
+from assay.integrations import cases, wire
+from assay.judge import Job, Judge
+from assay.rollout.prompter import Prompter
+from assay.tasks import code_contests, load, nemo_gym
+from assay.tasks.rows import Row
+from assay.types import Sample, Task
+from tests.policy.test_chat import chat_of
+from tests.rollout.talks import ADD
+from tests.tasks.test_load import ROW, write
+
+ASK, REPLY = {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}
+MORE, LAST = {"role": "user", "content": "3+3?"}, {"role": "assistant", "content": "6"}
+SYSTEM = {"role": "system", "content": "Add."}
+
+
+def loaded(folder: Path, row: dict[str, Any]) -> Task:
+    (task,) = load(write(folder / "rows.jsonl", row), judged=False)
+    return task
+
+
+def read_and_learned(folder: Path, how: str, row: dict[str, Any], **given: bool) -> tuple[str, str]:
+    """The text of the row's one sample, and what of it SFT learns."""
+    chat = chat_of(folder, how)
+    (sample,) = Prompter(chat).samples(loaded(folder, row), **given)
+    return tuple(map(chat.tokenizer.decode, (sample.tokens, learned(sample))))
+
+
+def learned(sample: Sample) -> list[int]:
+    return [token for token, on in zip(sample.tokens, sample.mask, strict=True) if on]
+
+
+def turns(*pairs: dict[str, str]) -> str:
+    return "\n".join(f"<|im_start|>{one['role']}\n{one['content']}<|im_end|>" for one in pairs)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "2+2?", "completion": "4"},
+        {"prompt": "2+2?", "answer": "4"},
+        {"prompt": "2+2?", "demonstrations": ["4"]},
+        {"prompt": [ASK], "completion": [REPLY]},
+        {"prompt": [ASK], "completion": "4"},
+        {"messages": [ASK, REPLY]},
+    ],
+)
+def test_a_row_without_tests_goes_through_the_chat_template_as_it_stands(
+    tmp_path: Path, row: dict[str, Any]
+) -> None:
+    assert read_and_learned(tmp_path, "auto", row) == (turns(ASK, REPLY), "4<|im_end|>")
+
+
+def test_every_reply_of_a_conversation_is_learned_or_the_last(tmp_path: Path) -> None:
+    row = {"messages": [SYSTEM, ASK, REPLY, MORE, LAST, {"role": "user", "content": "Bye"}]}
+    whole = turns(SYSTEM, ASK, REPLY, MORE, LAST)
+    both = "4<|im_end|>6<|im_end|>"
+    assert read_and_learned(tmp_path, "auto", row) == (whole, both)
+    assert read_and_learned(tmp_path, "auto", row, last_only=True) == (whole, "6<|im_end|>")
+    completed = {"prompt": [SYSTEM, ASK, REPLY, MORE], "completion": [LAST]}
+    assert read_and_learned(tmp_path, "auto", completed) == (whole, "6<|im_end|>")
+    plain = "Add.\n2+2?\n4<end>3+3?\n6<end>"
+    assert read_and_learned(tmp_path, "text", row) == (plain, "4<end>6<end>")
+
+
+def test_in_plain_text_a_completion_goes_on_and_an_answer_has_a_new_line(tmp_path: Path) -> None:
+    completed, answered = {"prompt": "2+2 =", "completion": " 4"}, {"prompt": "2+2", "answer": "4"}
+    assert read_and_learned(tmp_path, "text", completed) == ("2+2 = 4<end>", " 4<end>")
+    assert read_and_learned(tmp_path, "text", answered) == ("2+2\n4<end>", "4<end>")
+
+
+def test_ids_are_made_of_lines_and_only_sft_takes_rows_without_tests(tmp_path: Path) -> None:
+    file = write(tmp_path / "rows.jsonl", {"prompt": "a", "answer": "b"}, "", {**ROW, "id": 7})
+    assert [task.id for task in load(file, judged=False)] == ["line 1", "7"]
+    with pytest.raises(DataError, match="task 'line 1' has no tests, so only SFT can use it"):
+        load(file)
+
+
+def test_a_prompt_of_messages_may_have_tests(tmp_path: Path) -> None:
+    task = loaded(tmp_path, {**ROW, "prompt": [SYSTEM, {"role": "user", "content": "def inc(n):"}]})
+    assert (task.prompt, task.stub, len(task.checks)) == ("def inc(n):", "", 1)
+    text = chat_of(tmp_path, "auto").tokenizer.decode(
+        Prompter(chat_of(tmp_path, "auto")).prompt(task)
+    )
+    assert text.startswith(turns(SYSTEM))
+    assert "Solve" not in text
+
+
+def test_unknown_fields_are_named_in_one_warning_with_what_was_meant(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{**ROW, "refernce": "x"}, {**ROW, "id": "b", "demonstration": [], "zzz": 1}]
+    file = write(tmp_path / "rows.jsonl", *rows, {"prompt": "a", "completions": "b", "answer": "c"})
+    with caplog.at_level(logging.WARNING):
+        load(file, judged=False)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"{file}: ignored unknown fields: 'completions' (did you mean 'completion'?),"
+        " 'demonstration' (did you mean 'demonstrations'?), 'refernce' (did you mean 'reference'?),"
+        " 'zzz'"
+    )
+
+
+STDIN = {"inputs": ["1"], "outputs": ["1"]}
+GYM = {"responses_create_params": {"input": "p"}, "hash_id": "h"}
+SANDBOX = {"id": 1, "content": "p", "test": [{"input": {"stdin": "1"}, "output": {"stdout": "1"}}]}
+
+
+@pytest.mark.parametrize(
+    ("read", "row"),
+    [
+        (nemo_gym.task_of, {**GYM, "verifier_metadata": {"unit_tests": STDIN, "language": "cpp"}}),
+        (nemo_gym.task_of, {**GYM, "verifier_metadata": {"unit_tests": STDIN}, "lang": "cpp"}),
+        (code_contests.task_of, {**SANDBOX, "labels": '{"programming_language": "cpp"}'}),
+        (lambda row: cases.task_of(row.fields, row.where), {**STDIN, "language": "cpp"}),
+        (lambda row: wire.job(row.fields), {"task": ROW, "language": "cpp", "program": ""}),
+        (lambda row: wire.job(row.fields), {**STDIN, "language": "cpp", "program": ""}),
+    ],
+)
+def test_a_row_of_any_format_in_another_language_is_refused_by_name(
+    read: Callable[[Row], object], row: dict[str, Any]
+) -> None:
+    with pytest.raises(DataError, match="is 'cpp', which cannot be judged; only 'python' can"):
+        read(Row(row, "row 1"))
+    read(Row(literal_eval(repr(row).replace("cpp", "Python3")), "row 1"))
+
+
+def test_the_judge_refuses_a_task_in_another_language() -> None:
+    async def run() -> None:
+        async with Judge(slots=1) as judge:
+            await judge.run(Job(replace(ADD, language="cpp"), "int f();"))
+
+    with pytest.raises(DataError, match="task 'add' has the language 'cpp'"):
+        asyncio.run(run())
