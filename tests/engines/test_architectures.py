@@ -119,7 +119,7 @@ def test_adapters_that_the_fused_decoder_does_not_know_decode_without_it(
     model = peft.get_peft_model(make("Qwen2"), peft.LoraConfig(**settings)).eval()
     with caplog.at_level(logging.INFO):
         assert choose_cache(model) == "kv_cache"
-    assert "does not decode with the fused decoder: " in caplog.text
+    assert "does not decode with the cache 'fused': " in caplog.text
     assert worst_difference(policy_of(model)) < 1e-4
 
 

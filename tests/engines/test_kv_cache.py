@@ -129,7 +129,7 @@ def test_a_model_that_the_kv_cache_gets_wrong_decodes_with_the_cache_of_transfor
     with caplog.at_level(logging.WARNING):
         assert choose_cache(model) == "transformers"
     assert "logits differ by" in caplog.text
-    assert "transformers' own cache, which is slower" in caplog.text
+    assert "does not decode with the cache 'kv_cache'" in caplog.text
 
 
 def test_a_model_that_is_wrong_with_any_cache_is_refused(

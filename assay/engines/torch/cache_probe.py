@@ -23,6 +23,7 @@ LENGTHS = (7, 1, 4)
 """Tokens of the probe's prompts."""
 NOISE = 0.02
 """Standard deviation of the noise that `_perturbed` adds."""
+MakeCache = Callable[[], KVCache | TransformersCache]
 log = logging.getLogger(__name__)
 
 
@@ -32,37 +33,33 @@ def choose_cache(model: Any) -> str:
 
     Raises ModelError if none does.
     """
-    name = type(model).__name__
+    name, why = type(model).__name__, ""
+    caches: dict[str, MakeCache] = {"transformers": lambda: TransformersCache(model)}
+    if not _has_other_layers(model):
+        caches = {"kv_cache": lambda: KVCache(model)} | caches
+        if is_fusible(model):
+            caches = {"fused": lambda: KVCache(model, FusedDecoder(model))} | caches
     with _perturbed(model):
-        layers = _recurrent_layers(model)
-        if not layers and is_fusible(model):
-            if not (why := _difference(model, lambda: KVCache(model, FusedDecoder(model)))):
-                log.info("engine: %s decodes with the fused decoder", name)
-                return "fused"
-            log.info("engine: %s does not decode with the fused decoder: %s", name, why)
-        if not (why := layers or _difference(model, lambda: KVCache(model))):
-            log.info("engine: %s decodes with the KV cache", name)
-            return "kv_cache"
-        log.warning(
-            "engine: %s decodes with transformers' own cache, which is slower, because assay's KV"
-            " cache does not support it: %s", name, why,
-        )  # fmt: skip
-        if why := _difference(model, lambda: TransformersCache(model)):
-            raise ModelError(
-                f"model {name} cannot be decoded in this process: use engine.name = 'vllm' ({why})"
-            )
-    return "transformers"
+        for kind, make_cache in caches.items():
+            if not (why := _difference(model, make_cache)):
+                log.info("engine: %s decodes with the cache %r", name, kind)
+                return kind
+            log.warning("engine: %s does not decode with the cache %r: %s", name, kind, why)
+    raise ModelError(
+        f"model {name} cannot be decoded in this process: use engine.name = 'vllm' ({why})"
+    )
 
 
-def _recurrent_layers(model: Any) -> str:
-    """The layers of the model's own cache that hold something else than keys and values of all
-    tokens.
+def _has_other_layers(model: Any) -> bool:
+    """Whether the model's own cache holds something else than keys and values of all tokens, such
+    as a recurrent state or a sliding window.
     """
     from transformers import DynamicCache
     from transformers.cache_utils import DynamicLayer
 
-    layers = {type(layer) for layer in DynamicCache(config=model.config).layers}
-    return ", ".join(sorted(layer.__name__ for layer in layers - {DynamicLayer}))
+    return any(
+        type(layer) is not DynamicLayer for layer in DynamicCache(config=model.config).layers
+    )
 
 
 @contextmanager
@@ -90,7 +87,7 @@ def _perturbed(model: Any) -> Iterator[None]:
 
 
 @torch.inference_mode()
-def _difference(model: Any, make_cache: Callable[[], KVCache | TransformersCache]) -> str:
+def _difference(model: Any, make_cache: MakeCache) -> str:
     """How decoding with the cache differs from full forward passes; empty if it does not."""
     vocabulary = model.get_input_embeddings().weight.shape[0]
     generator = torch.Generator().manual_seed(0)

@@ -22,6 +22,7 @@ from assay.types import Completion
 
 MAX_ROWS = 512
 """Completions that are generated at once, however short."""
+Deliver = Callable[["PendingCompletion", Completion], None]
 REFILL_BELOW = 0.8
 """Waiting rows are prefilled when at most this share of rows is in use."""
 
@@ -123,11 +124,7 @@ class DecodeLoop:
         return rows_at_once(self.kv_cache_tokens, self.longest_prompt + self.longest_completion)
 
     @torch.inference_mode()
-    def run(
-        self,
-        is_halted: Callable[[], bool],
-        deliver: Callable[[PendingCompletion, Completion], None],
-    ) -> None:
+    def run(self, is_halted: Callable[[], bool], deliver: Deliver) -> None:
         """Decode; `deliver` gets each completion when it ends."""
         logits = torch.empty(0)
         try:
@@ -164,12 +161,7 @@ class DecodeLoop:
         prompts = [row.prompt for row in starting]
         return self.kv_cache.add(prompts, self.longest_prompt, self.longest_completion)
 
-    def _append(
-        self,
-        tokens: Tensor,
-        logprobs: Tensor,
-        deliver: Callable[[PendingCompletion, Completion], None],
-    ) -> Tensor:
+    def _append(self, tokens: Tensor, logprobs: Tensor, deliver: Deliver) -> Tensor:
         """Append the sampled tokens [R]; rows that end are delivered and dropped. Returns the last
         tokens of the remaining rows.
         """

@@ -44,16 +44,12 @@ class DecodeStep:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All tensors, in a fixed order."""
-        return (
-            self.tokens, self.positions, self.prompt_lengths, self.prompt_rows, self.flat_index
-        )  # fmt: skip
+        return (self.tokens, self.positions, self.prompt_lengths, self.prompt_rows, self.flat_index)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Steps of equal shape share a CUDA graph: (R, N, G, prompt width, completion width)."""
-        return (
-            len(self.tokens), *self.prompt_rows.shape, self.prompt_width, self.completion_width
-        )  # fmt: skip
+        return (len(self.tokens), *self.prompt_rows.shape, self.prompt_width, self.completion_width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +66,8 @@ class LayerCache:
     """Keys and values of one layer: of prompts [N, H, P, D], and of completions [R, H, T, D]."""
 
     def __init__(self, keys: Tensor, values: Tensor, capacity: Capacity) -> None:
-        empty = keys[:0], values[:0]
-        self.prompts = [_grown(one, capacity.prompts, capacity.prompt_width) for one in empty]
-        self.completions = [_grown(one, capacity.rows, capacity.completion_width) for one in empty]
+        self.prompts = self.completions = [keys[:0], values[:0]]
+        self.grow(capacity)
 
     def grow(self, capacity: Capacity) -> None:
         """Allocate more, and keep what is stored."""
@@ -178,13 +173,17 @@ class KVCache:
     def _reserve(self, rows: int, prompts: int, prompt_tokens: int, completion_tokens: int) -> None:
         """Make room for more rows and prompts. It grows by half at least, so copies are rare."""
         old, rows, prompts = (
-            self.capacity, len(self.prompt_index) + rows, len(self.prompts) + prompts
-        )  # fmt: skip
+            self.capacity,
+            len(self.prompt_index) + rows,
+            len(self.prompts) + prompts,
+        )
+
+        def enough(needed: int, old: int) -> int:
+            return old if needed <= old else self.size(max(needed, old * 3 // 2))
+
         self.capacity = Capacity(
-            old.rows if rows <= old.rows else self.size(max(rows, old.rows * 3 // 2)),
-            old.prompts
-            if prompts <= old.prompts
-            else self.size(max(prompts, old.prompts * 3 // 2)),
+            enough(rows, old.rows),
+            enough(prompts, old.prompts),
             max(old.prompt_width, self.width(prompt_tokens)),
             max(old.completion_width, self.width(completion_tokens)),
         )
@@ -238,15 +237,13 @@ class KVCache:
     def step(self, tokens: Tensor) -> Tensor:
         """[R, V] logits after `tokens` [R], one for each row."""
         rows = self.size(len(self.prompt_index))
-        self.layout = lengths, prompt_rows, flat_index = self.layout or self._arrange(rows)
-        device, padding = tokens.device, rows - len(tokens)
-        positions = torch.tensor(self.positions + [0] * padding, device=device)
+        self.layout = self.layout or self._arrange(rows)
+        padding = rows - len(tokens)
+        positions = torch.tensor(self.positions + [0] * padding, device=tokens.device)
         padded = torch.cat([tokens, tokens.new_zeros(padding)])
         prompt_width = self.width(max(len(self.prompts[number]) for number in self.prompt_index))
         width = self.width(max(self.positions) + 1)
-        step = DecodeStep(
-            padded, positions, lengths, prompt_rows, flat_index, prompt_width, width
-        )  # fmt: skip
+        step = DecodeStep(padded, positions, *self.layout, prompt_width, width)
         logits = self.graphs(step) if self.graphs else self._forward(step)
         self.positions = [position + 1 for position in self.positions]
         return logits[: len(tokens)]
@@ -300,11 +297,7 @@ class _StepView:
         widths = step.prompt_width, step.completion_width
         prompt, completion = (torch.arange(width, device=device) for width in widths)
         hidden = torch.cat(
-            [
-                prompt >= step.prompt_lengths.unsqueeze(-1),
-                completion > step.positions.unsqueeze(-1),
-            ],
-            dim=-1,
+            [prompt >= step.prompt_lengths[:, None], completion > step.positions[:, None]], dim=-1
         )
         bias = torch.zeros(hidden.shape, device=device).masked_fill_(hidden, -torch.inf)
         self.bias = bias[:, None, None]

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from assay.engines.vllm.transports import CURRENT, Transport
 from assay.engines.vllm.transports.adapter import Adapter
 from assay.engines.vllm.transports.files import Files
 from assay.engines.vllm.transports.nccl import Nccl
-from assay.engines.vllm.weight_probe import WeightProbe, make_probe
+from assay.engines.vllm.weight_probe import Probed, WeightProbe, make_probe
 from assay.errors import AssayError, MachineError, SettingsError
 from assay.maths.seeds import derive
 from assay.types import Completion, Metrics
@@ -83,7 +83,7 @@ class Server:
     deaths: int = 0
     """Since it last generated something."""
     failure: Exception | None = None
-    probed: tuple[WeightProbe, Sequence[float]] | None = None
+    probed: Probed | None = None
     """The last probe, and the server's scores of it."""
     recovery: asyncio.Task[None] | None = None
 

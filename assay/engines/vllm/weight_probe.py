@@ -35,12 +35,7 @@ class WeightProbe:
     expected: tuple[float, ...]
     """[N] log-probabilities."""
 
-    def check(
-        self,
-        scores: Sequence[float],
-        before: tuple[WeightProbe, Sequence[float]] | None,
-        dtype: str,
-    ) -> float:
+    def check(self, scores: Sequence[float], before: Probed | None, dtype: str) -> float:
         """The largest difference of the server's `scores` [N]. `before` has the probe and the
         scores of the previous weights.
 
@@ -54,16 +49,17 @@ class WeightProbe:
                 f" nats off the policy's ({TOLERANCE[dtype]:g} allowed); check that it serves the"
                 f" same model, in {dtype}, to this run alone"
             )
-        if (
-            before
-            and _largest_difference(before[0].expected, self.expected) > MOVED[dtype]
-            and list(scores) == list(before[1])
-        ):
+        moved = before and _largest_difference(before[0].expected, self.expected) > MOVED[dtype]
+        if before and moved and list(scores) == list(before[1]):
             raise MachineError(
                 "the server still generates with other weights: the policy's log-probabilities"
                 " changed, the server's did not"
             )
         return largest
+
+
+Probed = tuple[WeightProbe, Sequence[float]]
+"""A probe, and a server's scores of it."""
 
 
 def make_probe(policy: Policy) -> WeightProbe:
