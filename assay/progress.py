@@ -39,6 +39,7 @@ class Progress:
             self._bar = _open_bar(self._stream, lambda: self.note)
             self.phase(self._name)
             self._bar.start()
+            self._bar.console.show_cursor()  # a kill could not bring it back
         else:
             threading.Thread(target=self._print_lines, daemon=True).start()
         return self

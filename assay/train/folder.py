@@ -1,16 +1,23 @@
-"""A stage's folder: settings, checkpoints and where the run stands. Everything in it is whole or
-absent.
+"""A run's folder and the folders of its stages: the lock, settings, checkpoints and progress.
+
+Every file in them is complete or absent.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import logging
+import os
 import re
 import shutil
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
+from datetime import datetime
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 from safetensors import SafetensorError
@@ -34,15 +41,43 @@ MAY_CHANGE = (
     "engine.kv_cache_tokens", "engine.servers", "engine.python", "engine.arguments",
     "engine.weights_folder",
 )  # fmt: skip
-"""Settings that may differ when a run goes on: they do not alter what a step does."""
+"""Settings that may differ when a run continues: they do not change what a step computes."""
 LENGTH = ("steps", "epochs")
-"""Settings that may differ under a constant schedule only: the others' rates depend on the
-length."""
+"""Settings that may differ under a constant schedule only: the learning rate of other schedules
+depends on the length."""
+LOCK = "lock"
+"""Name of the file in a run's folder that a trainer locks."""
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def locked(run: Path) -> Iterator[None]:
+    """Keep other trainers out of a run's folder; the kernel unlocks it when this process ends.
+
+    Raises SettingsError that names the process which holds the lock.
+    """
+    run.mkdir(parents=True, exist_ok=True)
+    with (run / LOCK).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise SettingsError(
+                f"{run} is in use by {file.read() or 'another process'}; wait for it to end, or"
+                " choose another --name"
+            ) from None
+        except OSError as error:
+            log.warning("%s cannot be locked (%s): start no second trainer in it", run, error)
+        file.truncate(0)
+        file.write(f"pid {os.getpid()} on {gethostname()} since {datetime.now():%Y-%m-%d %H:%M:%S}")
+        file.flush()
+        yield
 
 
 class StageFolder:
-    """The folder of one stage of a run. A checkpoint in it is a policy with what learning needs to
-    go on.
+    """The folder of one stage of a run, with its checkpoints.
+
+    A checkpoint is a model in Hugging Face format plus the state that training needs to continue.
     """
 
     def __init__(self, settings: RunSettings) -> None:
@@ -53,7 +88,7 @@ class StageFolder:
         self.checkpoints = self.path / "checkpoints"
 
     def check(self) -> None:
-        """Raises SettingsError when the folder holds what other settings have learned."""
+        """Raises SettingsError when the folder has checkpoints that other settings made."""
         if self.saved.is_file() and self.latest():
             texts = self.saved.read_text(encoding="utf-8"), dump(self.settings, self.path)
             old, new = (_flat(absolute(tomllib.loads(text), self.path)) for text in texts)
@@ -69,7 +104,7 @@ class StageFolder:
                 )
 
     def open(self) -> None:
-        """Make the folder, or take it up again, with the settings that hold from now on."""
+        """Create the folder, or clean up after a killed trainer; write the current settings."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self.path)
         remove_leftovers(self.checkpoints)
@@ -97,9 +132,7 @@ class StageFolder:
         return found if found and found.is_dir() else None
 
     def track_best(self, step: int, metrics: Metrics) -> None:
-        """Remember the checkpoint of `step` steps done as the best, if `metrics` say so; of equals
-        the first.
-        """
+        """Note the checkpoint after `step` steps as the best if its metric is higher."""
         name, before = self.settings.save.best, self.best()
         if name and self._at(step).is_dir():
             bar = (
@@ -113,12 +146,10 @@ class StageFolder:
     def save(
         self, learner: Learner, step: int, position: Mapping[str, Any], card: str = "{}"
     ) -> None:
-        """Write a checkpoint of `step` steps done with the source's `position` and the `card` of
-        its prompt, whole or not at all.
+        """Write a checkpoint after `step` steps with the source's `position` and the prompt `card`.
 
-        Those beyond `save.keep` are dropped, but for the best.
-
-        Raises MachineError when the disk refuses: what was saved before stays.
+        Older checkpoints beyond `save.keep` are deleted, except the best. Raises MachineError when
+        the disk is full or fails; earlier checkpoints stay.
         """
         try:
             with replacing(self._at(step)) as partial:
@@ -137,9 +168,7 @@ class StageFolder:
         self._prune()
 
     def explain(self, error: TrainingError) -> TrainingError:
-        """The error with the checkpoint that is left, and with what was being learned from written
-        for inspection.
-        """
+        """The error with the last checkpoint named; its batches are saved for inspection."""
         message = f"{error}; {self._left()}"
         if not error.batches:
             return TrainingError(message)
@@ -157,22 +186,25 @@ class StageFolder:
             with replacing(self.path / "not_finite") as partial:
                 partial.mkdir()
                 save_file(tensors, partial / "batches.safetensors")
-                said = json.dumps({"error": str(error), "tensors": shapes}, indent=1)
-                (partial / "batches.json").write_text(said + "\n")
+                text = json.dumps({"error": str(error), "tensors": shapes}, indent=1)
+                (partial / "batches.json").write_text(text + "\n")
         except (OSError, SafetensorError) as full:
-            return TrainingError(
-                f"{message}; what it learned from could not be written: {one_line(full)}"
-            )
-        return TrainingError(f"{message}; what it learned from is in {self.path / 'not_finite'}")
+            return TrainingError(f"{message}; its batches could not be saved: {one_line(full)}")
+        return TrainingError(f"{message}; its batches are in {self.path / 'not_finite'}")
+
+    def explain_disk(self, error: OSError) -> MachineError:
+        """The error with the last checkpoint named."""
+        return MachineError(
+            f"{error.filename or self.path}: {error.strerror or one_line(error)}; make room and run"
+            f" the same command again; {self._left()}"
+        )
 
     def position(self, checkpoint: Path) -> dict[str, Any]:
-        """Where the source stood."""
+        """The position of the source in a checkpoint."""
         return dict(json.loads((checkpoint / "assay" / "source.json").read_text()))
 
     def restore(self, learner: Learner, checkpoint: Path) -> int:
-        """Put the checkpoint's weights and the optimizer's state into the learner; the steps
-        done.
-        """
+        """Load weights and optimizer state of a checkpoint; returns the number of steps done."""
         plain = {"model": str(checkpoint), "device": "cpu", "quantize": None}
         saved = load_policy(self.settings.policy.model_copy(update=plain))
         for name, parameter in learner.policy.trainable.items():

@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -142,9 +142,12 @@ class Run:
         done = step + 1
         name = self.stage.settings.stage if done else BASE
         await self.context.engine.load(self.learner.policy, done)
-        found, groups = await run_benchmark(
-            name, self.held_out, settings, self.context, derive(seed, "evaluate")
-        )
+        with self.progress.interrupted():
+            self.progress.phase("evaluating", len(self.held_out) * settings.samples)
+            found, groups = await run_benchmark(
+                name, self.held_out, settings, self.context, derive(seed, "evaluate"),
+                on_row=lambda row: self.progress.advance(),
+            )  # fmt: skip
         write_rollouts(self.folder.path / "evaluations" / f"step_{done:06d}.parquet", done, groups)
         write_report(self.folder.run, [*read_report(self.folder.run), found])
         metrics = {"evaluate/pass@1": found.pass_at[1], "evaluate/length": found.mean_length}
@@ -247,6 +250,8 @@ async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
             yield run
         except TrainingError as error:
             raise folder.explain(error) from error
+        except OSError as error:
+            raise folder.explain_disk(error) from error
 
 
 async def make_source(
@@ -276,13 +281,15 @@ async def make_source(
 
 @contextmanager
 def _stopping_on_signals(run: Run) -> Iterator[None]:
-    """The first SIGINT or SIGTERM lets the step finish; a second one ends the process at once."""
+    """On the first SIGINT or SIGTERM the step still finishes; a second one kills the process."""
     wanted = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.getsignal(number) for number in wanted}
 
     def stop(number: int, frame: FrameType | None) -> None:
         run.stopping = True
         signal.signal(number, signal.SIG_DFL)
+        with suppress(RuntimeError):  # the signal came in the middle of another write
+            run.progress.say("finishing this step, then saving; press Ctrl-C again to stop now")
 
     for number in wanted:
         signal.signal(number, stop)

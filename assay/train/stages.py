@@ -1,10 +1,11 @@
-"""A plan's stages one after another: all are checked before any runs; each goes on from the one
-before.
+"""Runs the stages of a plan in order. All are checked before the first one starts; each continues
+from the weights of the stage before.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,18 +22,21 @@ from assay.maths.seeds import derive
 from assay.policy.load import check_model, check_quantize, is_adapted, pick_device
 from assay.policy.tiny import make_tiny
 from assay.progress import Progress
+from assay.registry import one_line
 from assay.tasks import load
 from assay.tasks.rows import file_rows
 from assay.train.check_settings import check_settings
-from assay.train.folder import StageFolder
+from assay.train.folder import LOCK, StageFolder, locked
 from assay.train.loop import train
 from assay.train.optimizer import with_default_lr
 from assay.train.run import Stage, open_run
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a plan came to."""
+    """The result of a plan."""
 
     folder: Path
     """The run's folder."""
@@ -53,11 +57,10 @@ def run_plan(
     announce: Callable[[str], None],
     progress: Progress | None = None,
 ) -> Outcome:
-    """Run every stage of the plan; one that is finished already is passed over, one that was cut
-    off goes on.
+    """Run every stage of the plan: finished stages are skipped, a stopped stage continues.
 
-    `fresh` removes what the run's folder holds. Raises UserError before anything is written when
-    settings, tasks or models cannot be used.
+    `fresh` deletes the run's folder first. Raises UserError before anything is written when
+    settings, tasks or models cannot be used, or when another trainer uses the folder.
     """
     stages, adapted = [], False
     for settings, anew in zip(plan.stages, plan.starts_anew, strict=True):
@@ -66,27 +69,30 @@ def run_plan(
             stages.append(prepare(settings, adapted))
     run_folder = StageFolder(plan.stages[0]).run
     if fresh:
-        _remove(run_folder)
+        _require_run(run_folder)
     previous = best = None
     finished = True
-    for stage, anew in zip(stages, plan.starts_anew, strict=True):
-        settings = _with_start(stage, None if anew else previous)
-        folder = StageFolder(settings)
-        folder.check()
-        finished = asyncio.run(
-            _run_stage(replace(stage, settings=settings), announce, progress or Progress())
-        )
-        previous, best = folder.latest(), folder.best()
-        _draw(plan, run_folder)
-        if not finished:
-            break
+    with locked(run_folder):
+        if fresh:
+            _clear(run_folder)
+        for stage, anew in zip(stages, plan.starts_anew, strict=True):
+            settings = _with_start(stage, None if anew else previous)
+            folder = StageFolder(settings)
+            folder.check()
+            finished = asyncio.run(
+                _run_stage(replace(stage, settings=settings), announce, progress or Progress())
+            )
+            previous, best = folder.latest(), folder.best()
+            _draw(plan, run_folder)
+            if not finished:
+                break
     return Outcome(run_folder, read_report(run_folder), previous, best, finished)
 
 
 def prepare(settings: RunSettings, adapted: bool) -> Stage:
-    """Check a stage's settings and load its tasks. Raises UserError for whatever cannot be used.
+    """Check a stage's settings and load its tasks. Raises UserError for what cannot be used.
 
-    `adapted`: adapters are trained, be it those of a stage before.
+    `adapted` says whether adapters are trained, here or in the stage before.
     """
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
     if algorithm.pairs:
@@ -122,15 +128,22 @@ async def _run_stage(stage: Stage, announce: Callable[[str], None], progress: Pr
         return run.done >= run.steps and not run.stopping
 
 
-def _remove(run_folder: Path) -> None:
-    """Remove a run; only a run: a folder of anything else is left alone."""
-    if not run_folder.exists():
-        return
-    if not any(run_folder.glob("*/config.toml")):
+def _require_run(run_folder: Path) -> None:
+    """Raises SettingsError where --fresh would delete a folder that is not a run."""
+    other = run_folder.exists() and any(path.name != LOCK for path in run_folder.iterdir())
+    if other and not any(run_folder.glob("*/config.toml")):
         raise SettingsError(
-            f"--fresh would remove {run_folder}, which holds no run; choose another --name"
+            f"--fresh would delete {run_folder}, which is not a run; choose another --name"
         )
-    shutil.rmtree(run_folder)
+
+
+def _clear(run_folder: Path) -> None:
+    """Delete everything but the lock, which this process holds."""
+    for path in run_folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
+            path.unlink()
 
 
 def _with_start(stage: Stage, previous: Path | None) -> RunSettings:
@@ -151,8 +164,10 @@ def _draw(plan: Plan, run_folder: Path) -> None:
         settings.stage: StageFolder(settings).path / "metrics.jsonl" for settings in plan.stages
     }
     present = {name: file for name, file in files.items() if file.is_file()}
-    if present:
-        plots.learning_curve(present, run_folder / "learning_curve.png")
-    evaluations = read_report(run_folder)
-    if evaluations:
-        plots.stages(evaluations, run_folder / "stages.png")
+    try:
+        if present:
+            plots.learning_curve(present, run_folder / "learning_curve.png")
+        if evaluations := read_report(run_folder):
+            plots.stages(evaluations, run_folder / "stages.png")
+    except OSError as error:
+        log.warning("the plots cannot be written: %s", one_line(error))

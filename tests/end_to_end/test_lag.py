@@ -137,7 +137,9 @@ def test_a_run_with_lag_that_is_killed_and_stopped_goes_on_without_losing_or_rep
         (5, signal.SIGINT, 0),
     ):
         assert kill_when(tmp_path, partial(is_tracked, tmp_path, "grpo", step), sign) == code
-        assert ("stopped as asked" in (tmp_path / "said").read_text()) == (code == 0)
+        assert (
+            "stopped; continue with: assay train small.toml" in (tmp_path / "said").read_text()
+        ) == (code == 0)
     code, said = finish(tmp_path, "train", "small.toml")  # type: ignore[assignment]
     assert code == 0, said
     assert [row["step"] for row in numbers(tmp_path)] == list(range(1, 10))

@@ -189,7 +189,7 @@ def test_a_run_asked_to_stop_finishes_its_step_saves_and_exits_well(
     assert kill_when(tmp_path, first.exists, signal.SIGTERM) == 0
     (saved,) = (tmp_path / RUN / "grpo/checkpoints").iterdir()
     assert saved.name in ("step_000001", "step_000002", "step_000003")
-    assert "stopped as asked" in (tmp_path / "said").read_text()
+    assert "stopped; continue with: assay train small.toml" in (tmp_path / "said").read_text()
     train(tmp_path)
     kept = sorted(path.name for path in (tmp_path / RUN / "grpo/checkpoints").iterdir())
     assert kept == [
@@ -297,9 +297,11 @@ def test_a_loss_that_is_no_number_ends_with_exit_code_3_the_batch_and_the_last_g
     line = said.splitlines()[-1]
     assert code == 3, said
     assert re.fullmatch(
-        r"assay: step (\d): the (loss|gradient's norm) is (nan|inf); lower optimizer\.lr; the last good checkpoint is "
-        r"runs/small/sft/checkpoints/step_00000\d; what it learned from is in runs/small/sft/not_finite", line,
-    )  # fmt: skip
+        r"assay: step (\d): the (loss|gradient's norm) is (nan|inf); lower optimizer\.lr; the last"
+        r" good checkpoint is runs/small/sft/checkpoints/step_00000\d; its batches are in"
+        r" runs/small/sft/not_finite",
+        line,
+    )
     there = tmp_path / RUN / "sft/not_finite"
     assert sorted(path.name for path in there.iterdir()) == ["batches.json", "batches.safetensors"]
     assert (tmp_path / re.findall(r"runs\S+step_\d+", line)[0] / "model.safetensors").exists()

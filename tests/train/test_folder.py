@@ -136,7 +136,7 @@ def test_what_was_not_finite_is_written_whole_with_the_checkpoint_that_is_left_n
     left, there = folder.checkpoints / "step_000001", folder.path / "not_finite"
     assert str(error) == (
         f"step 4: the loss is nan; lower optimizer.lr; the last good checkpoint is {left}; "
-        f"what it learned from is in {there}"
+        f"its batches are in {there}"
     )
     tensors = load_file(there / "batches.safetensors")
     longest = max((sample.tokens for sample in samples), key=len)
