@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from assay.config.sections import PLACEHOLDERS, PromptSettings
 from assay.errors import DataError
 from assay.integrations import cases, wire
 from assay.judge import Job, Judge
 from assay.rollout.prompter import Prompter
 from assay.tasks import code_contests, load, nemo_gym
+from assay.tasks.jsonl import FIELDS, REPLIES
 from assay.tasks.rows import Row
 from assay.types import Sample, Task
 from tests.policy.test_chat import chat_of
@@ -146,3 +148,13 @@ def test_the_judge_refuses_a_task_in_another_language() -> None:
 
     with pytest.raises(DataError, match="task 'add' has the language 'cpp'"):
         asyncio.run(run())
+
+
+def test_the_page_on_data_names_every_field_of_a_row_and_every_setting_of_the_prompt() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
+    for name in FIELDS - {"checks", "test_list"} | REPLIES:
+        assert f"`{name}`" in page or f'"{name}"' in page, name
+    for name in PromptSettings.model_fields:
+        assert f"`prompt.{name}`" in page, name
+    for name in PLACEHOLDERS:
+        assert f"`{{{name}}}`" in page, name
