@@ -18,14 +18,14 @@ SAMPLES = [
 ]
 
 
-def credit(name: str, samples: list[Sample] = SAMPLES, **settings: object) -> list[Sample]:
-    credited = algorithms[name].build({"name": name, **settings}).compute_advantages(samples)
-    assert all(sample.advantages[0] == 0.0 for sample in credited), "the prompt gets no advantage"
-    return credited
+def estimate(name: str, samples: list[Sample] = SAMPLES, **settings: object) -> list[Sample]:
+    estimated = algorithms[name].build({"name": name, **settings}).compute_advantages(samples)
+    assert all(sample.advantages[0] == 0.0 for sample in estimated), "the prompt gets no advantage"
+    return estimated
 
 
 def advantages(name: str, samples: list[Sample] = SAMPLES, **settings: object) -> list[float]:
-    return [sample.advantages[1] for sample in credit(name, samples, **settings)]
+    return [sample.advantages[1] for sample in estimate(name, samples, **settings)]
 
 
 def long(length: int, reward: float, group: str = "a", **more: object) -> Sample:
@@ -75,16 +75,16 @@ def test_a_running_baseline_is_the_mean_of_the_steps_before() -> None:
     assert algorithm.running_baseline.tolist() == [0.75 * 0.625, 3.0]
 
 
-def test_groups_are_told_apart_by_name_wherever_their_samples_stand() -> None:
+def test_groups_are_separated_by_name_in_any_order_of_samples() -> None:
     mixed = [SAMPLES[0], SAMPLES[4], SAMPLES[1], SAMPLES[5]]
     assert advantages("grpo", mixed, scale="none") == [0.5, 0.0, -0.5, 0.0]
 
 
-def test_flat_groups_are_counted_or_left_out_as_a_whole() -> None:
-    assert len(credit("grpo")) == 6
-    kept = credit("grpo", zero_variance_groups="drop")
+def test_groups_of_zero_variance_are_counted_or_left_out_as_a_whole() -> None:
+    assert len(estimate("grpo")) == 6
+    kept = estimate("grpo", zero_variance_groups="drop")
     assert [sample.group for sample in kept] == ["a"] * 4
-    assert [sample.group for sample in credit("dapo")] == ["a"] * 4, (
+    assert [sample.group for sample in estimate("dapo")] == ["a"] * 4, (
         "what could not be refilled is left out"
     )
     assert advantages("rloo", zero_variance_groups="drop") == pytest.approx(
@@ -117,13 +117,13 @@ def test_long_completions_lose_reward_over_the_buffer() -> None:
 
 def test_truncated_completions_are_compared_with_but_not_learned_from() -> None:
     samples = [long(2, 1.0), long(10, 0.0, truncated=True)]
-    first, second = credit("dr_grpo", samples, mask_truncated=True)
+    first, second = estimate("dr_grpo", samples, mask_truncated=True)
     assert (first.advantages[1], second.advantages[1]) == (0.5, 0.0)
     assert not any(second.mask)
-    assert credit("dr_grpo", samples)[1].advantages[1] == -0.5
+    assert estimate("dr_grpo", samples)[1].advantages[1] == -0.5
 
 
-def test_a_divergence_in_the_reward_is_summed_over_the_completion() -> None:
+def test_a_kl_penalty_in_the_reward_is_summed_over_the_completion() -> None:
     seen = {"logprobs": (0.0, -1.0, -2.0), "reference_logprobs": (0.0, -1.5, -1.0)}
     sample = replace(SAMPLES[0], **seen)  # type: ignore[arg-type]
     options = {"baseline": "none", "kl": 0.1, "kl_in": "reward"}
@@ -145,24 +145,24 @@ def critic_sample(values: tuple[float, ...], reward: float, **more: object) -> S
     return replace(bare, **more)  # type: ignore[arg-type]
 
 
-def test_ppos_advantages_come_from_the_critic_and_skip_what_the_policy_did_not_write() -> None:
+def test_ppos_advantages_come_from_the_critic_and_skip_untrained_tokens() -> None:
     sample = critic_sample((9.0, 0.25, 9.0, 0.75), 1.0)
-    (found,) = credit("ppo", [sample], scale="none", gamma=0.5, gae_lambda=0.5)
+    (found,) = estimate("ppo", [sample], scale="none", gamma=0.5, gae_lambda=0.5)
     assert found.advantages == pytest.approx((0, 0.375 - 0.25 + 0.25 * 0.25, 0, 0.25))
     assert found.returns == pytest.approx((0, 0.25 + 0.1875, 0, 1.0))
 
 
 def test_ppos_advantages_are_whitened_over_the_tokens_of_the_step_and_its_returns_are_not() -> None:
     samples = [critic_sample((0.0,) * 4, 1.0), critic_sample((0.0,) * 4, 0.0)]
-    found = credit("ppo", samples)
+    found = estimate("ppo", samples)
     assert [sample.advantages for sample in found] == [(0, 1, 0, 1), (0, -1, 0, -1)]
     assert [sample.returns for sample in found] == [(0, 1, 0, 1), (0, 0, 0, 0)]
 
 
-def test_ppos_divergence_in_the_reward_is_paid_token_by_token() -> None:
+def test_ppos_kl_penalty_in_the_reward_is_paid_token_by_token() -> None:
     seen = {"old_logprobs": (0, -1.0, 0, -2.0), "reference_logprobs": (0, -1.5, 0, -3.0)}
     sample = critic_sample((0.0,) * 4, 1.0, **seen)
-    (found,) = credit("ppo", [sample], scale="none", kl=0.1, kl_in="reward", kl_estimator="k1")
+    (found,) = estimate("ppo", [sample], scale="none", kl=0.1, kl_in="reward", kl_estimator="k1")
     assert found.advantages == pytest.approx((0, 1 - 0.05 - 0.1, 0, 1 - 0.1))
 
 
@@ -178,24 +178,22 @@ def test_dpo_pairs_the_shortest_that_passed_with_the_longest_that_failed() -> No
     assert [(sum(sample.mask), sample.advantages[-1]) for sample in found] == [(3, 1.0), (9, -1.0)]
 
 
-def test_only_samples_without_advantage_are_skipped_and_none_when_something_else_is_learned() -> (
-    None
-):
-    flat = replace(SAMPLES[0], advantages=(0.0, 0.0, 0.0))
-    steep = replace(SAMPLES[0], advantages=(0.0, 0.1, 0.1))
+def test_only_samples_without_advantage_are_skipped_and_none_with_other_loss_terms() -> None:
+    zero = replace(SAMPLES[0], advantages=(0.0, 0.0, 0.0))
+    other = replace(SAMPLES[0], advantages=(0.0, 0.1, 0.1))
     assert [
-        algorithms["grpo"].build({"name": "grpo"}).has_no_gradient(s) for s in (flat, steep)
+        algorithms["grpo"].build({"name": "grpo"}).has_no_gradient(s) for s in (zero, other)
     ] == [
         True,
         False,
     ]
     for more in ({"kl": 0.1}, {"entropy_bonus": 0.1}):
-        assert not algorithms["grpo"].build({"name": "grpo", **more}).has_no_gradient(flat)
-    assert not algorithms["ppo"].build({"name": "ppo"}).has_no_gradient(flat)
+        assert not algorithms["grpo"].build({"name": "grpo", **more}).has_no_gradient(zero)
+    assert not algorithms["ppo"].build({"name": "ppo"}).has_no_gradient(zero)
     assert (
         algorithms["grpo"]
         .build({"name": "grpo", "kl": 0.1, "kl_in": "reward"})
-        .has_no_gradient(flat)
+        .has_no_gradient(zero)
     )
 
 

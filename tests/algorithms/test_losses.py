@@ -81,7 +81,7 @@ def test_every_surrogate_on_policy_is_minus_the_advantage_or_the_score() -> None
     ("correction", "weights"),
     [("token_truncate", [2, 0.5, 0.25]), ("token_mask", [2, 0.5, 0]), ("sequence_mask", [1, 1, 0])],
 )
-def test_the_correction_weighs_the_policys_term_by_learner_over_engine(
+def test_importance_sampling_weights_the_loss_by_learner_over_engine(
     correction: str, weights: list[float]
 ) -> None:
     low = 0.0 if correction == "token_truncate" else 0.3
@@ -113,7 +113,7 @@ def test_algorithms_of_whole_completions_correct_whole_completions_by_default(na
         ("k3", True, [ratio * (math.exp(-0.5) - 0.5) for ratio in (2, 0.5, 0.25)]),
     ],
 )
-def test_the_divergence_is_added_with_its_weight(
+def test_the_kl_penalty_is_added_with_its_strength(
     estimator: str, corrected: bool, expected: list[float]
 ) -> None:
     given = batch(reference_logprobs=LOGPROBS - 0.5)
@@ -128,11 +128,11 @@ def test_the_divergence_is_added_with_its_weight(
     )
 
 
-def test_in_the_reward_the_divergence_leaves_the_loss_alone() -> None:
+def test_a_kl_penalty_in_the_reward_leaves_the_loss_alone() -> None:
     assert losses("grpo", kl=3.0, kl_in="reward") == losses("grpo")
 
 
-def test_the_corrected_k3_in_the_loss_has_the_gradient_of_the_divergence() -> None:
+def test_the_weighted_k3_in_the_loss_has_the_gradient_of_the_kl() -> None:
     """Summed over a vocabulary of three, each token as likely as it is drawn: d KL(p || q) / d
     logits.
     """
@@ -163,7 +163,7 @@ def test_the_corrected_k3_in_the_loss_has_the_gradient_of_the_divergence() -> No
         assert torch.allclose(found, true), estimator
 
 
-def test_the_entropy_is_taken_from_the_loss() -> None:
+def test_the_entropy_bonus_is_subtracted_from_the_loss() -> None:
     seen = ModelOutput(LOGPROBS, torch.full((2, 3), 0.7))
     assert losses(
         "reinforce", batch(old_logprobs=None, logprobs=LOGPROBS), seen, entropy_bonus=0.1
@@ -213,7 +213,7 @@ def test_dpo_at_the_reference_is_log_two_and_keeps_pairs_apart() -> None:
     assert losses("dpo", given) == pytest.approx(apart)
 
 
-def test_what_is_masked_leaks_nothing_into_any_algorithm() -> None:
+def test_masked_values_leak_into_no_algorithms_loss() -> None:
     for name in (
         "sft",
         "dpo",
@@ -251,6 +251,6 @@ def test_what_is_masked_leaks_nothing_into_any_algorithm() -> None:
         {"name": "ppo", "critic": False, "gamma": 0.99},
     ],
 )
-def test_a_setting_that_would_do_nothing_is_refused(table: dict[str, object]) -> None:
+def test_a_setting_without_effect_is_refused(table: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match="algorithm"):
         algorithms[str(table["name"])].build(table)

@@ -37,7 +37,7 @@ REWARDS = torch.tensor([1.0, 0, 0, 0, 1, 1, 0, 0])
         ("leave_one_out", [1, -1 / 3, -1 / 3, -1 / 3, 2 / 3, 2 / 3, -2 / 3, -2 / 3]),
     ],
 )
-def test_each_baseline_takes_away_what_its_name_says(
+def test_each_baseline_is_subtracted_as_its_name_says(
     baseline: Baseline, expected: list[float]
 ) -> None:
     found = completion_advantages(REWARDS, GROUPS, baseline, "none", running=0.2)
@@ -70,7 +70,7 @@ def test_left_out_of_its_own_baseline_a_single_success_keeps_its_advantage_at_an
         assert found[1:].tolist() == pytest.approx([-found[0].item() / 3] * 3)
 
 
-def test_a_completion_alone_in_its_group_has_nobody_to_be_compared_with() -> None:
+def test_leave_one_out_gives_a_completion_alone_in_its_group_no_advantage() -> None:
     assert completion_advantages(
         torch.tensor([0.7]), torch.tensor([0]), "leave_one_out", "none"
     ).tolist() == [0.0]
@@ -78,7 +78,7 @@ def test_a_completion_alone_in_its_group_has_nobody_to_be_compared_with() -> Non
 
 @pytest.mark.parametrize("baseline", get_args(Baseline))
 @pytest.mark.parametrize("scale", get_args(Scale))
-def test_no_baseline_and_no_scale_blows_up_the_rounding_of_equal_rewards(
+def test_no_baseline_and_no_scale_amplifies_the_rounding_of_equal_rewards(
     baseline: Baseline, scale: Scale
 ) -> None:
     rewards = torch.tensor([0.35] * 7)
@@ -119,7 +119,9 @@ def test_batch_scale_divides_every_group_by_the_same_deviation() -> None:
 
 
 @pytest.mark.parametrize("scale", get_args(Scale))
-def test_equal_rewards_give_exactly_no_advantage_even_where_they_do_not_round(scale: Scale) -> None:
+def test_a_group_of_zero_variance_gets_exactly_zero_although_its_mean_is_rounded(
+    scale: Scale,
+) -> None:
     rewards, groups = torch.tensor([0.35] * 7 + [0.1, 0.9]), torch.tensor([0] * 7 + [1] * 2)
     assert (rewards[:7] - rewards[:7].sum() / 7).abs().max() > 0, (
         "the mean of seven does not come out even"
@@ -128,20 +130,20 @@ def test_equal_rewards_give_exactly_no_advantage_even_where_they_do_not_round(sc
     assert group_advantages(rewards, groups, scale)[7:].abs().min() > 0.3
 
 
-def test_generalised_advantages_are_the_discounted_sum_of_surprises() -> None:
+def test_gae_is_the_discounted_sum_of_td_errors() -> None:
     rewards, values = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([0.5, 0.25, 0.75])
-    # surprises with gamma 0.5: 0 + 0.125 - 0.5, 0 + 0.375 - 0.25, 1 - 0.75; each later one counts a
+    # TD errors with gamma 0.5: 0 + 0.125 - 0.5, 0 + 0.375 - 0.25, 1 - 0.75; each later one counts a
     # quarter
-    surprises = [-0.375, 0.125, 0.25]
+    td_errors = [-0.375, 0.125, 0.25]
     expected = [
-        surprises[0] + 0.25 * (surprises[1] + 0.25 * 0.25),
-        surprises[1] + 0.25 * 0.25,
-        surprises[2],
+        td_errors[0] + 0.25 * (td_errors[1] + 0.25 * 0.25),
+        td_errors[1] + 0.25 * 0.25,
+        td_errors[2],
     ]
     assert gae(rewards, values, gamma=0.5, lam=0.5).tolist() == pytest.approx(expected)
 
 
-def test_without_values_and_decay_the_generalised_advantage_is_the_return() -> None:
+def test_gae_with_lambda_one_and_no_values_is_the_return() -> None:
     rewards = torch.tensor([0.5, -1.0, 2.0, 0.25])
     assert gae(rewards, torch.zeros(4), gamma=1.0, lam=1.0).tolist() == [
         1.75,
@@ -154,12 +156,12 @@ def test_without_values_and_decay_the_generalised_advantage_is_the_return() -> N
     )
 
 
-def test_without_decay_a_right_critic_leaves_no_advantage() -> None:
+def test_gae_with_lambda_zero_and_a_right_critic_is_zero() -> None:
     rewards, values = torch.tensor([0.0, 0.0, 1.0]), torch.tensor([1.0, 1.0, 1.0])
     assert gae(rewards, values, gamma=1.0, lam=0.0).tolist() == [0.0, 0.0, 0.0]
 
 
-def test_whitening_gives_mean_zero_and_deviation_one_and_nothing_to_equal_numbers() -> None:
+def test_whitening_gives_mean_zero_and_std_one_and_zeros_for_equal_numbers() -> None:
     assert whiten(torch.tensor([1.0, 3.0, 1.0, 3.0])).tolist() == [-1.0, 1.0, -1.0, 1.0]
     assert whiten(torch.tensor([0.35] * 7)).tolist() == [0.0] * 7
 
@@ -181,7 +183,7 @@ def test_the_overlong_punishment_rises_over_the_buffer() -> None:
     ] == pytest.approx([0, 0, -0.5, -1])
 
 
-def test_advantages_of_every_group_add_up_to_nothing() -> None:
+def test_advantages_of_every_group_sum_to_zero() -> None:
     rewards = torch.rand(8, generator=torch.Generator().manual_seed(0))
     for scale in get_args(Scale):
         assert group_advantages(rewards, GROUPS, scale)[:4].sum().item() == pytest.approx(
@@ -189,7 +191,7 @@ def test_advantages_of_every_group_add_up_to_nothing() -> None:
         )
 
 
-def test_the_rate_rises_over_the_warm_up_then_follows_its_schedule() -> None:
+def test_the_learning_rate_warms_up_then_follows_its_schedule() -> None:
     assert [schedule_factor(step, 10, 4, "constant") for step in (0, 1, 3, 4, 9)] == [
         0.25,
         0.5,

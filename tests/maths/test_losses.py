@@ -119,14 +119,14 @@ def test_a_loss_is_averaged_over_tokens_completions_or_a_constant_length(
     assert found.tolist() == pytest.approx(weights)
 
 
-def test_the_three_divergences_agree_with_hand_numbers() -> None:
+def test_the_three_kl_estimators_agree_with_hand_numbers() -> None:
     policy, reference = row(math.log(0.5)), row(math.log(0.25))
     assert k1(policy, reference).item() == pytest.approx(math.log(2))
     assert k2(policy, reference).item() == pytest.approx(math.log(2) ** 2 / 2)
     assert k3(policy, reference).item() == pytest.approx(0.5 - 1 - math.log(0.5))
 
 
-def test_k1_and_k3_are_unbiased_for_the_true_divergence() -> None:
+def test_k1_and_k3_are_unbiased_for_the_true_kl() -> None:
     p, q = (
         torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64),
         torch.tensor([0.3, 0.3, 0.4], dtype=torch.float64),
@@ -137,13 +137,13 @@ def test_k1_and_k3_are_unbiased_for_the_true_divergence() -> None:
     assert (k3(p.log(), q.log()) >= 0).all()
 
 
-def test_equal_policies_have_no_divergence() -> None:
+def test_equal_policies_have_no_kl() -> None:
     logprobs = row(-0.3, -7.0)
     for estimate in (k1, k2, k3):
         assert estimate(logprobs, logprobs).abs().max().item() == 0.0
 
 
-def test_what_is_masked_may_be_nan_or_infinite_and_leaks_nothing() -> None:
+def test_masked_values_may_be_nan_or_infinite_and_leak_nothing() -> None:
     values = torch.tensor([1.0, float("nan"), float("inf"), 3.0], requires_grad=True)
     mask = torch.tensor([True, False, False, True])
     total = masked_sum(values, mask)

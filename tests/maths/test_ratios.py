@@ -47,20 +47,20 @@ def test_a_ratio_stays_finite_however_far_apart_the_policies_are() -> None:
         ("sequence_mask", 9.0, [8] * 5),
     ],
 )
-def test_tokens_that_engine_and_learner_see_differently_are_weighed(
+def test_importance_sampling_weights_truncate_or_mask_tokens_or_sequences(
     how: ImportanceSampling, high: float, expected: list[float]
 ) -> None:
     assert importance_weights(NEW, OLD, MASK, how, 0.5, high)[0].tolist() == pytest.approx(expected)
 
 
-def test_the_lower_bound_raises_or_masks_what_the_learner_finds_too_unlikely() -> None:
+def test_the_lower_bound_truncates_or_masks_small_importance_weights() -> None:
     engine, learner = torch.zeros(1, 1), torch.full((1, 1), math.log(0.25))
     seen = torch.ones(1, 1, dtype=torch.bool)
     assert importance_weights(learner, engine, seen, "token_truncate", 0.5, 5.0).item() == 0.5
     assert importance_weights(learner, engine, seen, "token_mask", 0.5, 5.0).item() == 0.0
 
 
-def test_a_correction_has_no_gradient() -> None:
+def test_importance_sampling_weights_have_no_gradient() -> None:
     logprobs = torch.tensor([[-1.0]], requires_grad=True)
     assert not importance_weights(
         logprobs, torch.zeros(1, 1), torch.ones(1, 1, dtype=torch.bool), "token_mask", 0, 2

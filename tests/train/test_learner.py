@@ -60,13 +60,13 @@ def test_skipping_samples_without_advantage_changes_neither_loss_nor_weights(
     tmp_path: Path,
 ) -> None:
     algorithm = algorithms["grpo"].build({"name": "grpo"})
-    flat = [replace(sample, reward=1.0, group="flat") for sample in random_samples(4, seed=9)]
+    equal = [replace(sample, reward=1.0, group="equal") for sample in random_samples(4, seed=9)]
     outcomes = []
     for skips in (algorithm.has_no_gradient, never):
         learner = make(
             tmp_path, replace(algorithm, has_no_gradient=skips), optimizer={"lr": 1e-2, "eps": 1.0}
         )
-        metrics = learner.step(random_samples(8) + flat, 0)
+        metrics = learner.step(random_samples(8) + equal, 0)
         outcomes.append((weights(learner), metrics["loss"]))
     assert torch.allclose(outcomes[0][0], outcomes[1][0], atol=1e-7)
     assert outcomes[0][1] == pytest.approx(outcomes[1][1], abs=1e-7)
@@ -89,7 +89,7 @@ def test_the_loss_of_sft_is_the_mean_negative_log_likelihood_of_the_masked_token
     assert learner.step(samples, 0)["loss"] == pytest.approx(total / count, rel=1e-5)
 
 
-def test_a_step_without_any_useful_sample_leaves_the_weights_alone(tmp_path: Path) -> None:
+def test_a_step_of_zero_variance_leaves_the_weights_alone(tmp_path: Path) -> None:
     learner = make(tmp_path)
     before = weights(learner)
     metrics = learner.step([replace(sample, reward=1.0) for sample in random_samples(4)], 0)
@@ -175,7 +175,7 @@ def test_the_deviation_of_advantages_is_over_trained_tokens(tmp_path: Path) -> N
     assert metrics["learn/advantage_std"] == pytest.approx((1 / 4 - 1 / 36) ** 0.5)
 
 
-def test_the_divergence_from_the_start_of_the_stage_grows_from_zero(tmp_path: Path) -> None:
+def test_the_kl_to_the_start_of_the_stage_grows_from_zero(tmp_path: Path) -> None:
     learner = make(tmp_path, algorithms["grpo"].build({"name": "grpo", "kl": 0.1}))
     first = learner.step(random_samples(8), 0)["learn/kl"]
     second = learner.step(random_samples(8, seed=1), 1)["learn/kl"]
@@ -334,7 +334,7 @@ def test_the_critic_comes_to_expect_the_reward(tmp_path: Path) -> None:
     ],
     ids=["critic", "running baseline"],
 )
-def test_what_an_algorithm_has_learned_beside_the_policy_is_saved_and_taken_up_again(
+def test_the_critic_and_the_running_baseline_are_saved_and_restored(
     tmp_path: Path, table: dict[str, Any]
 ) -> None:
     settings = run_settings(folder=str(tmp_path / "runs"), algorithm=table)
@@ -457,7 +457,7 @@ def test_two_threads_learn_the_same_to_the_bit(tmp_path: Path) -> None:
         ({"name": "ppo", "epochs": 1}, 2),
     ],
 )
-def test_nothing_is_computed_twice_and_no_reference_without_a_divergence(
+def test_no_forward_pass_is_repeated_and_no_reference_runs_without_a_kl_penalty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: dict[str, Any], passes: int
 ) -> None:
     calls = 0

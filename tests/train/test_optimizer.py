@@ -46,7 +46,7 @@ def test_a_float32_parameter_is_its_own_master() -> None:
     assert made.masters["w"] is parameter
 
 
-def test_masters_and_moments_are_saved_and_taken_up_to_the_bit(tmp_path: Path) -> None:
+def test_masters_and_moments_are_saved_and_restored_to_the_bit(tmp_path: Path) -> None:
     first, parameter = optimizer(1.0, lr=1e-4)
     parameter.sum().backward()  # type: ignore[no-untyped-call]
     first.step(0)
