@@ -1,10 +1,11 @@
-"""What of the vLLM engine needs no vLLM: completions made of pieces, the probe, the reaper of a
-server's processes.
+"""The parts of the vLLM engine that need no vLLM: partial completions, the weight probe, the client
+and the reaper of a server's processes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from tests.policies import tiny_policy
 T = TypeVar("T")
 
 
-def test_a_stop_string_across_two_pieces_ends_the_completion_at_its_last_token(
+def test_a_stop_string_across_two_chunks_ends_the_completion_at_its_last_token(
     tmp_path: Path,
 ) -> None:
     chat = tiny_policy(tmp_path).chat
@@ -45,7 +46,7 @@ def test_a_stop_string_across_two_pieces_ends_the_completion_at_its_last_token(
     assert completion.ended == "stop"
 
 
-def test_a_piece_that_was_interrupted_at_the_limit_is_whole(tmp_path: Path) -> None:
+def test_a_chunk_that_was_interrupted_at_the_limit_is_complete(tmp_path: Path) -> None:
     so_far = PartialCompletion(GenerationRequest((5,), 0), 2, tiny_policy(tmp_path).chat)
     so_far.add(Chunk([], [], [], "abort"), [])
     so_far.add(Chunk([70, 71], [-1.0, -1.0], ["w"] * 2, "abort"), [3, 3])
@@ -77,29 +78,38 @@ for _ in range(2):
     if os.fork() == 0:
         os.setsid()
 open(f"{sys.argv[1]}/{os.getpid()}", "w").close()
-time.sleep(600)
+time.sleep(60)
+"""
+REAPER = """
+import sys
+from assay.engines.vllm import reaper
+reaper.PATIENCE = 0.2
+reaper.supervise(int(sys.argv[1]), sys.argv[2], sys.argv[3:])
 """
 OWNER = """
-import os, subprocess, sys, time
-from assay.engines.vllm import reaper
-keeper_command = [sys.executable, "-c", "from assay.engines.vllm import reaper; reaper.PATIENCE = 0.2; "
-    "import sys; reaper.supervise(int(sys.argv[1]), sys.argv[2], sys.argv[3:])"]
-server = [sys.executable, "-c", sys.argv[1], sys.argv[2]]
-keeping = subprocess.Popen([*keeper_command, str(os.getpid()), sys.argv[3], *server], start_new_session=True)
-print(keeping.pid, flush=True)
-time.sleep(600)
+import os, signal, subprocess, sys, time
+# A shell starts a background job with SIGINT ignored, and this process would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+reaper, stubborn, pids, folder = sys.argv[1:]
+server = [sys.executable, "-c", stubborn, pids]
+command = [sys.executable, "-c", reaper, str(os.getpid()), folder, *server]
+print(subprocess.Popen(command, start_new_session=True).pid, flush=True)
+time.sleep(60)
 """
+LIMIT = 30.0
+"""Seconds that any wait in these tests takes at most."""
 
 
 @pytest.mark.parametrize(
-    "what", ["the owner is killed", "the owner is interrupted", "it is asked to", "the server dies"]
+    "what",
+    ["the owner is killed", "the owner is interrupted", "it gets SIGTERM", "the server dies"],
 )
 def test_all_processes_of_a_server_end(tmp_path: Path, what: str) -> None:
     here, folder = tmp_path / "pids", tmp_path / "folder"
     here.mkdir()
     folder.mkdir()
     owner = subprocess.Popen(
-        [sys.executable, "-c", OWNER, STUBBORN, str(here), str(folder)],
+        [sys.executable, "-c", OWNER, REAPER, STUBBORN, str(here), str(folder)],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -109,19 +119,19 @@ def test_all_processes_of_a_server_end(tmp_path: Path, what: str) -> None:
     pids = [int(file.name) for file in here.iterdir()]
     if what.startswith("the owner"):
         owner.send_signal(signal.SIGKILL if what.endswith("killed") else signal.SIGINT)
-        owner.wait()
-    elif what == "it is asked to":
-        subprocess.run(["kill", str(reaper)], check=True)
+        owner.wait(LIMIT)
+    elif what == "it gets SIGTERM":
+        os.kill(reaper, signal.SIGTERM)
     else:
         front = Path(f"/proc/{reaper}/task/{reaper}/children").read_text().split()[0]
-        subprocess.run(["kill", "-KILL", front], check=True)
+        os.kill(int(front), signal.SIGKILL)
     wait_for(lambda: not any(is_alive(pid) for pid in pids))
     if what.startswith("the owner"):
         wait_for(lambda: not folder.exists())
     else:
         assert folder.exists(), "the owner needs it to start another"
         owner.kill()
-        owner.wait()
+        owner.wait(LIMIT)
 
 
 def is_alive(pid: int) -> bool:
@@ -133,11 +143,12 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_for(what: Callable[[], T]) -> T:
-    for _ in range(400):
+    deadline = time.monotonic() + LIMIT
+    while time.monotonic() < deadline:
         if found := what():
             return found
-        time.sleep(0.05)
-    raise AssertionError("it did not come to pass")
+        time.sleep(0.02)
+    raise AssertionError("it did not happen in time")
 
 
 def test_a_connection_that_the_server_has_hung_up_on_is_replaced_by_another(tmp_path: Path) -> None:
@@ -160,5 +171,5 @@ def test_a_connection_that_the_server_has_hung_up_on_is_replaced_by_another(tmp_
             assert await client.call("/pause") == {}
             await client.close()
 
-    asyncio.run(test())
+    asyncio.run(asyncio.wait_for(test(), LIMIT))
     assert served == 3
