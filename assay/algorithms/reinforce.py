@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
-from assay.algorithms.base import Algorithm, Numbers, algorithm
+from assay.algorithms.base import Algorithm, algorithm
 from assay.algorithms.options import PolicyGradientSettings, refuse, with_defaults
 from assay.algorithms.policy_gradient import build
 from assay.errors import SettingsError
@@ -22,10 +20,6 @@ def reinforce(settings: PolicyGradientSettings) -> Algorithm:
             "reinforce has no ratio to an older policy: set algorithm.epochs and"
             " algorithm.minibatches to 1"
         )
-    return build(settings, _surrogate)
-
-
-def _surrogate(
-    settings: PolicyGradientSettings, ratios: Tensor, logprobs: Tensor, advantages: Tensor
-) -> tuple[Tensor, Numbers]:
-    return reinforce_loss(logprobs, advantages), {}
+    return build(
+        settings, lambda s, ratios, logprobs, advantages: (reinforce_loss(logprobs, advantages), {})
+    )
