@@ -51,6 +51,8 @@ def train(
     for kind, pattern in (("report", "report.md"), ("plot", "*.png")):
         for file in outcome.folder.glob(pattern):
             typer.echo(f"{kind:<8} {file}")
+    if outcome.advice:
+        typer.echo(f"advice   {outcome.advice}")
     if not outcome.finished:
         command = shlex.join(["assay", "train", str(config), *context.args])
         typer.echo(f"stopped; continue with: {command}")

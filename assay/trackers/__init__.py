@@ -1,4 +1,4 @@
-"""Where the numbers and rollouts of a run go: the console, files, dashboards."""
+"""Trackers: where the metrics and rollouts of a run go (console, files, dashboards)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from assay.progress import Progress
 from assay.trackers.base import Tracker
 from assay.trackers.console import open_console
 from assay.trackers.dashboards import TensorboardTracker, WandbTracker
+from assay.trackers.health import HealthTracker
 from assay.trackers.jsonl import JsonlTracker
 from assay.trackers.rollouts import RolloutTracker
 from assay.types import Metrics, Rollout
@@ -23,20 +24,18 @@ log = logging.getLogger(__name__)
 
 
 class Trackers(Tracker):
-    """Several trackers as one. One that breaks while the run goes on is warned of once and called
-    again each time.
-    """
+    """Several trackers as one. When one fails, the run goes on with one warning."""
 
     def __init__(self, trackers: Mapping[str, Tracker]) -> None:
         self._trackers = trackers
         self._broken: set[str] = set()
 
     def track(self, step: int, metrics: Metrics) -> None:
-        """Hand the numbers of a step to every tracker."""
+        """Give the metrics of a step to every tracker."""
         self._each(lambda tracker: tracker.track(step, metrics))
 
     def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
-        """Hand the rollouts of a step to every tracker."""
+        """Give the rollouts of a step to every tracker."""
         self._each(lambda tracker: tracker.rollouts(step, groups))
 
     def close(self) -> None:
@@ -47,7 +46,7 @@ class Trackers(Tracker):
         for name, tracker in self._trackers.items():
             try:
                 call(tracker)
-            except Exception as error:  # noqa: BLE001  hours of training outweigh a full disk or a dashboard that is down
+            except Exception as error:  # noqa: BLE001  a full disk or an offline dashboard must not end hours of training
                 if name not in self._broken:
                     log.warning(
                         "tracker %r failed, the run goes on: %s: %s",
@@ -67,11 +66,10 @@ def open_trackers(
     start_step: int,
     total_steps: int,
 ) -> Trackers:
-    """Open the named trackers on a run's folder; what they hold beyond `start_step`, the last step
-    done, is cut away.
+    """Open the named trackers in a stage's folder, and one that warns of unhealthy training.
 
-    Raises SettingsError for a package that is not installed, or a folder that cannot be written to;
-    then none stays open.
+    Entries after `start_step`, the last step done, are deleted. Raises SettingsError for a missing
+    package or a folder that cannot be written to; then all trackers are closed again.
     """
     trackers: dict[str, Tracker] = {}
     with ExitStack() as opened:
@@ -86,7 +84,7 @@ def open_trackers(
                 ) from error
             opened.callback(trackers[name].close)
         opened.pop_all()
-    return Trackers(trackers)
+    return Trackers({**trackers, "health": HealthTracker()})
 
 
 def _open(

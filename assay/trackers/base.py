@@ -1,4 +1,4 @@
-"""What a tracker is: somewhere that the numbers and rollouts of a run go."""
+"""The interface of trackers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from assay.types import Metrics, Rollout
 
 
 class Tracker:
-    """Takes what it has a use for and lets the rest pass.
+    """Receives metrics and rollouts, and ignores what it has no use for.
 
-    Steps count from 1; what is known before the first step has step 0. A step may be tracked more
-    than once.
+    Steps count from 1; an evaluation before the first step has step 0. A step may be tracked
+    several times.
     """
 
     def track(self, step: int, metrics: Metrics) -> None:
-        """Take the numbers of a step, or some of them."""
+        """Receive metrics of a step."""
 
     def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
-        """Take the rollouts of a step, all of them at once, group after group."""
+        """Receive all rollouts of a step by group."""
 
     def close(self) -> None:
-        """Write what is still held back; nothing is tracked afterwards."""
+        """Write what is buffered; no other call follows."""

@@ -1,4 +1,4 @@
-"""metrics.jsonl: one line of numbers each time a step is tracked."""
+"""metrics.jsonl: one line of metrics each time a step is tracked."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from assay.types import Metrics
 
 
 class JsonlTracker(Tracker):
-    """Appends `{"step": 12, "reward/mean": 0.5, ...}`, readable at once; a number that is not
-    finite is null.
-    """
+    """Appends `{"step": 12, "reward/mean": 0.5, ...}` at once; infinity and nan become null."""
 
     def __init__(self, folder: Path, *, start_step: int) -> None:
-        """Go on after `start_step`: later lines, and half a line left by a kill, are cut away."""
+        """Delete lines after `start_step`, and half a line that a killed trainer left."""
         file = folder / "metrics.jsonl"
         if file.exists():
-            kept = [line for line in file.read_text().splitlines() if _step(line) <= start_step]
-            write_atomically(file, "".join(f"{line}\n" for line in kept))
+            before = [line for line in file.read_text().splitlines() if _step(line) <= start_step]
+            write_atomically(file, "".join(f"{line}\n" for line in before))
         self._stream = file.open("a", encoding="utf-8")
 
     def track(self, step: int, metrics: Metrics) -> None:

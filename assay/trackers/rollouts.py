@@ -1,4 +1,4 @@
-"""rollouts/step_000012.parquet: every completion of a step with its program, verdict and reward."""
+"""rollouts/step_000012.parquet: all completions of a step with program, verdict and reward."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ from assay.types import Execution, Rollout, Turn
 
 
 class RolloutTracker(Tracker):
-    """Writes one file for each step; a row is one turn, or a rollout that failed before its
-    first.
-    """
+    """Writes one file for each step; a row is a turn, or a rollout that failed before any turn."""
 
     def __init__(self, folder: Path, *, start_step: int) -> None:
-        """Go on after `start_step`: files of later steps, and what a killed writer left, are
-        removed.
-        """
+        """Delete files after `start_step`, and partial files that a killed trainer left."""
         self._folder = folder / "rollouts"
         self._folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self._folder)
@@ -33,8 +29,9 @@ class RolloutTracker(Tracker):
 
 
 def write_rollouts(file: Path, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
-    """Write groups of rollouts as one Parquet file, whole or not at all. Raises OSError when the
-    disk refuses.
+    """Write groups of rollouts as one Parquet file, complete or not at all.
+
+    Raises OSError when the disk is full or fails.
     """
     from pyarrow import Table, parquet
 
@@ -62,7 +59,7 @@ def _schema() -> Any:
             "total": whole,
             "detail": text,
             "output": text,
-            "observation": text,  # what the policy was shown after the turn
+            "observation": text,  # what the environment answered
             "reward": number,
             "parts": pa.map_(text, number),
             "tokens": pa.list_(whole),
@@ -119,5 +116,5 @@ def _judged(execution: Execution) -> dict[str, Any]:
 
 
 def _clean(text: str | None) -> str | None:
-    """What a candidate printed may hold lone surrogates, which Parquet's UTF-8 cannot."""
+    """The text without lone surrogates, which a program may print and UTF-8 cannot encode."""
     return text if text is None else text.encode("utf-8", "replace").decode()

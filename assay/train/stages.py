@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -48,6 +48,8 @@ class Outcome:
     """The best checkpoint of the last stage that ran, where `save.best` asks for it."""
     finished: bool
     """Whether every stage ran to its last step."""
+    advice: str
+    """Which earlier stage is better than the last one; empty if none is."""
 
 
 def run_plan(
@@ -86,7 +88,28 @@ def run_plan(
             _draw(plan, run_folder)
             if not finished:
                 break
-    return Outcome(run_folder, read_report(run_folder), previous, best, finished)
+    evaluations = read_report(run_folder)
+    folders = {settings.stage: StageFolder(settings) for settings in plan.stages}
+    advice = _advice(evaluations, folders) if evaluations else ""
+    return Outcome(run_folder, evaluations, previous, best, finished, advice)
+
+
+def _advice(evaluations: Sequence[Evaluation], folders: Mapping[str, StageFolder]) -> str:
+    last = evaluations[-1]
+    comparable = [one for one in evaluations if one.tasks_spec == last.tasks_spec]
+    top = max(comparable, key=lambda one: one.pass_at[1])
+    if top.pass_at[1] <= last.pass_at[1]:
+        return ""
+    clear = last.interval.high < top.interval.low
+    words = "is worse than" if clear else "looks worse than (the intervals overlap)"
+    model = folders[top.name].latest() if top.name in folders else None
+    return f"{last.name} {words} {top.name}: pass@1 {_rate(last)}, before {_rate(top)}; " + (
+        f"use {model}" if model else "keep the model you started from"
+    )
+
+
+def _rate(one: Evaluation) -> str:
+    return f"{one.pass_at[1]:.1%} [{one.interval.low:.1%}, {one.interval.high:.1%}]"
 
 
 def prepare(settings: RunSettings, adapted: bool) -> Stage:

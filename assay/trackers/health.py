@@ -1,0 +1,72 @@
+"""Warnings while a stage trains: what goes wrong, and which setting helps. Each is given once."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from statistics import fmean
+
+from assay.trackers.base import Tracker
+from assay.types import Metrics
+
+log = logging.getLogger(__name__)
+STEPS = 8
+"""A warning is about the mean of so many steps, so that one bad step is no alarm."""
+SHARES = {
+    "rollout/zero_variance_groups": (
+        0.75,
+        "{:.0%} of the groups have zero variance: their rewards are equal, so nothing is learned"
+        " from them; use easier or harder tasks, a larger rollout.group_size, or"
+        " algorithm.zero_variance_groups = 'resample'",
+    ),
+    "rollout/truncated": (
+        0.25,
+        "{:.0%} of the completions are cut off at rollout.max_tokens; raise it, or reward"
+        " shorter completions",
+    ),
+}
+"""The largest healthy mean of a metric, and the warning above it."""
+ENTROPY, LOWEST_ENTROPY = "learn/entropy", 0.1
+"""Entropy below this share of its mean over the first steps has collapsed."""
+COLLAPSED = (
+    "entropy collapsed from {:.3g} to {:.3g}: completions are nearly the same; lower optimizer.lr,"
+    " or raise algorithm.kl or rollout.temperature"
+)
+LOST = (
+    "the machine lost {:.0f} rollouts; they have no score. If that goes on, lower judge.slots or"
+    " engine.kv_cache_tokens"
+)
+
+
+class HealthTracker(Tracker):
+    """Logs a warning when training looks unhealthy over several steps."""
+
+    def __init__(self) -> None:
+        self._recent: dict[str, deque[float]] = {}
+        self._first_entropy: float | None = None
+        self._given: set[str] = set()
+
+    def track(self, step: int, metrics: Metrics) -> None:
+        """Look at the metrics of a step that has rollouts."""
+        if "rollout/failed" not in metrics:
+            return
+        if lost := metrics["rollout/failed"]:
+            self._warn("rollout/failed", step, LOST.format(lost))
+        for name in {*SHARES, ENTROPY} & metrics.keys():
+            recent = self._recent.setdefault(name, deque(maxlen=STEPS))
+            recent.append(metrics[name])
+            if len(recent) == STEPS:
+                self._check(name, step, fmean(recent))
+
+    def _check(self, name: str, step: int, mean: float) -> None:
+        if name in SHARES and mean > SHARES[name][0]:
+            self._warn(name, step, SHARES[name][1].format(mean))
+        if name == ENTROPY:
+            self._first_entropy = first = self._first_entropy or mean
+            if mean < LOWEST_ENTROPY * first:
+                self._warn(name, step, COLLAPSED.format(first, mean))
+
+    def _warn(self, name: str, step: int, text: str) -> None:
+        if name not in self._given:
+            self._given.add(name)
+            log.warning("step %d: %s", step, text)

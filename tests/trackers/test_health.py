@@ -1,0 +1,58 @@
+"""Warnings while training: once each, about several steps, with the setting that helps."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from assay.trackers.health import STEPS, HealthTracker
+from assay.types import Metrics
+
+SOUND = {
+    "rollout/failed": 0.0, "rollout/zero_variance_groups": 0.5, "rollout/truncated": 0.1,
+    "learn/entropy": 0.8,
+}  # fmt: skip
+
+
+def warnings(caplog: pytest.LogCaptureFixture, *steps: Metrics) -> list[str]:
+    tracker = HealthTracker()
+    with caplog.at_level(logging.WARNING):
+        for number, metrics in enumerate(steps, 1):
+            tracker.track(number, metrics)
+    return [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "warning"),
+    [
+        ("rollout/zero_variance_groups", 0.9, "of the groups have zero variance"),
+        ("rollout/truncated", 0.5, "of the completions are cut off at rollout.max_tokens"),
+        ("learn/entropy", 0.05, "entropy collapsed from 0.8 to 0.0"),
+    ],
+)
+def test_a_metric_that_is_bad_over_several_steps_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture, metric: str, value: float, warning: str
+) -> None:
+    bad = SOUND | {metric: value}
+    (line,) = warnings(caplog, *[SOUND] * STEPS, *[bad] * (2 * STEPS))
+    assert warning in line
+    assert "\n" not in line
+
+
+def test_one_bad_step_and_sound_ones_give_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    bad = SOUND | {"rollout/zero_variance_groups": 1.0, "rollout/truncated": 1.0}
+    assert warnings(caplog, *[SOUND] * STEPS, bad, *[SOUND] * STEPS) == []
+
+
+def test_rollouts_that_the_machine_lost_are_warned_of_at_the_first_step_that_has_any(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lost = SOUND | {"rollout/failed": 3.0}
+    (line,) = warnings(caplog, SOUND, lost, lost)
+    assert line.startswith("step 2: the machine lost 3 rollouts")
+
+
+def test_a_falling_entropy_under_sft_is_no_collapse(caplog: pytest.LogCaptureFixture) -> None:
+    high, low = {"learn/entropy": 5.0}, {"learn/entropy": 0.1}
+    assert warnings(caplog, *[high] * STEPS, *[low] * STEPS) == []
