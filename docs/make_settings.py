@@ -91,7 +91,7 @@ def render() -> str:
     )
     parts.append("| name | parameters | what it is |\n| --- | --- | --- |\n")
     parts += [
-        f"| `{name}` | {_parameters(environments[name].talk)} | {environments.summary(name)} |\n"
+        f"| `{name}` | {_parameters(environments[name].run)} | {environments.summary(name)} |\n"
         for name in shipped("assay.environments", "environment")
     ]
     return "".join(parts)

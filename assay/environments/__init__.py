@@ -1,5 +1,5 @@
-"""What happens between the completions of a rollout: one coroutine per kind, which talks and never
-sees a token.
+"""What happens between the completions of a rollout: one coroutine per environment, which sees text
+and never tokens.
 """
 
 from __future__ import annotations
@@ -17,65 +17,65 @@ from assay.types import Call, Check, Exchange, Execution, Task
 
 
 class OutOfRoomError(Exception):
-    """Raised by `Talk.reply` when the model's context has no room for more; it ends the rollout."""
+    """Raised by `Conversation.reply` when the model's context is full; it ends the rollout."""
 
 
-class Talk(Protocol):
+class Conversation(Protocol):
     """One rollout as its environment sees it."""
 
     task: Task
-    """What is asked."""
+    """The task to solve."""
     judge: Judge
-    """For what the environment wants run beside the checks."""
+    """Runs what the environment needs to run, besides the checks."""
 
     async def reply(self, stop: Sequence[str] = ()) -> str:
-        """The policy's next words, up to one of `stop`, the limit of tokens or the end it chooses.
+        """The model's next reply. It ends at one of `stop`, at the token limit, or where the model
+        ends it.
 
-        Raises OutOfRoomError, which is no error of the environment's: let it end the rollout.
+        Raises OutOfRoomError when the context is full. The environment must not catch it.
         """
 
     @property
     def cut_off(self) -> bool:
-        """Whether the last reply ended at the limit of tokens."""
+        """Whether the last reply ended at the token limit."""
 
     async def check(self, checks: Sequence[Check | Call | Exchange] | None = None) -> Execution:
-        """Judge the last reply's program under `checks`; without any under the task's, which the
-        turn is noted with.
+        """Judge the program in the last reply under `checks`, by default under the task's; the turn
+        records the verdict of the task's checks.
         """
 
-    def show(self, text: str, *, held: bool = True) -> None:
-        """What the policy reads before its next reply; `held` is false where that tells it that its
-        last was wrong.
+    def show(self, text: str, *, correct: bool = True) -> None:
+        """Show a text to the model before its next reply; `correct` is false if the text says that
+        the last reply was wrong.
         """
 
 
 Script = Callable[[Task, str, str], Generator[str, bool, None]]
-"""From a task, a demonstration and a right answer, both as replies, to what the policy is to say,
-turn by turn; each `yield` gives back whether what was said there held."""
+"""How a demonstration is played. From a task, a demonstration and a right answer, both as replies,
+it yields the model's replies turn by turn; each `yield` returns whether the reply was correct."""
 
 
 def visible(task: Task) -> list[Check | Call | Exchange]:
-    """The checks that the policy may see."""
+    """The checks that the model may see."""
     return [check for check in task.checks if not check.hidden]
 
 
 def no_text(task: Task) -> str:
-    """An environment that adds nothing to a task."""
+    """The default of `missing` and `instructions`: nothing."""
     return ""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Talks until a rollout is over. What is then the last reply is judged, unless it was."""
+    """Runs a conversation to its end. The last reply is then judged, unless it was already."""
 
     name: str
-    talk: Callable[..., Awaitable[None]]
-    """Called with a Talk."""
+    run: Callable[..., Awaitable[None]]
+    """Called with a Conversation, and with the environment's own parameters."""
     script: Script | None
-    """How a demonstration is played through it, what did not hold only being read; None: as one
-    reply."""
-    lacks: Callable[[Task], str]
-    """What a task is without that it needs, in words; empty where it can be used."""
+    """How SFT plays a demonstration; None: as a single reply."""
+    missing: Callable[[Task], str]
+    """What the environment needs and a task does not have, as a noun; empty if it has all."""
     instructions: Callable[[Task], str]
     """Text that is added to a task's prompt."""
     __doc__: str
@@ -86,16 +86,14 @@ environments: Registry[Environment] = Registry("environment", "assay.environment
 
 def environment_with(
     script: Script | None = None,
-    lacks: Callable[[Task], str] = no_text,
+    missing: Callable[[Task], str] = no_text,
     instructions: Callable[[Task], str] = no_text,
 ) -> Callable[[Callable[..., Awaitable[None]]], Environment]:
-    """What registers a coroutine function under its own name, with these."""
+    """A decorator that registers a coroutine function as an environment, under its own name."""
 
-    def register(talk: Callable[..., Awaitable[None]]) -> Environment:
-        name = talk.__name__
-        return environments.add(
-            name, Environment(name, talk, script, lacks, instructions, talk.__doc__ or "")
-        )
+    def register(run: Callable[..., Awaitable[None]]) -> Environment:
+        made = Environment(run.__name__, run, script, missing, instructions, run.__doc__ or "")
+        return environments.add(run.__name__, made)
 
     return register
 
@@ -104,28 +102,23 @@ environment = environment_with()
 
 
 def build(table: Mapping[str, Any]) -> Environment:
-    """The environment of a table of settings: `{"name": "repair", "turns": 3}`, its own parameters
-    beside the name.
+    """The environment of a table of settings: `{"name": "repair", "turns": 3}`.
 
     Raises SettingsError for an unknown environment or parameter, or a wrong value.
     """
     if not isinstance(name := table.get("name"), str):
         raise SettingsError("`environment.name` is missing: see `assay list`")
-    given = {key: value for key, value in table.items() if key != "name"}
-    found = environments[name]
-    return replace(
-        found,
-        talk=partial(found.talk, **fitted("environment", name, found.talk, given, "environment")),
-    )
+    parameters = {key: value for key, value in table.items() if key != "name"}
+    base = environments[name]
+    fitting = fitted("environment", name, base.run, parameters, "environment")
+    return replace(base, run=partial(base.run, **fitting))
 
 
 def require_fit(environment: Environment, tasks: Sequence[Task], spec: str) -> None:
-    """Raises DataError where not one of the tasks, those of `spec`, has what the environment
-    needs.
-    """
-    lacking = [environment.lacks(task) for task in tasks]
-    if lacking and all(lacking):
+    """Raises DataError if no task of `spec` has what the environment needs."""
+    missing = [environment.missing(task) for task in tasks]
+    if missing and all(missing):
         raise DataError(
-            f"environment {environment.name!r} needs {lacking[0]}, and no task of {spec!r} has one;"
-            " take other tasks, or environment.name = 'single_turn'"
+            f"environment {environment.name!r} needs {missing[0]}, and no task of {spec!r} has one;"
+            " use other tasks, or environment.name = 'single_turn'"
         )

@@ -1,4 +1,4 @@
-"""The policy may run Python before it answers: blocks in `<code>`, in an interpreter of the
+"""The model may run Python before it answers: blocks in `<code>`, in an interpreter of the
 rollout's own.
 """
 
@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field
 
 from assay import extract
-from assay.environments import Talk, environment_with, visible
+from assay.environments import Conversation, environment_with, visible
 from assay.judge.codec import CodecError, Unpacker, loads
 from assay.judge.interpreter import STAYS
 from assay.types import Call, Check, Exchange, Task
@@ -21,7 +21,7 @@ USE = f"Python in {OPEN}...{CLOSE} is run, and its output shown, before you answ
 TRY = "try_examples()"
 CUT_OFF = "The code was cut off at the limit of tokens, and not run."
 EXAMPLES, LONGEST = 3, 600
-"""How many visible checks are shown, and characters of one; longer ones are left out."""
+"""Visible checks that are shown, and the characters of the longest one."""
 PRELUDE = """{setup}
 def {call}:
     for example in {examples}:
@@ -33,7 +33,7 @@ def {call}:
 
 
 def instructions(task: Task) -> str:
-    """How the tool is used, and the visible checks that the prompt does not show."""
+    """How to use the tool, and the visible checks that the prompt does not show."""
     shown = [line for line in map(str.strip, _examples(task)) if line not in task.prompt]
     return "\n".join(
         [f"{USE}; {TRY} tries the examples." if _runnable(task) else f"{USE}.", *shown]
@@ -41,37 +41,39 @@ def instructions(task: Task) -> str:
 
 
 def script(task: Task, answer: str, right: str) -> Generator[str, bool, None]:
-    """A demonstration is run on the examples, then given as the answer, or the right one where it
-    failed.
+    """The demonstration runs on the examples, and is then the answer; if it failed, the right
+    answer is.
     """
     program = extract.program(task, answer) if _runnable(task) else None
-    held = (yield f"{OPEN}\n{program.strip()}\n{TRY}\n{CLOSE}") if program else True
-    if held or right != answer:
-        yield answer if held else right
+    correct = (yield f"{OPEN}\n{program.strip()}\n{TRY}\n{CLOSE}") if program else True
+    if correct or right != answer:
+        yield answer if correct else right
 
 
 @environment_with(script, instructions=instructions)
-async def python_tool(talk: Talk, *, turns: Annotated[int, Field(ge=2)] = 3) -> None:
-    """Runs `<code>...</code>` and shows `<output>...</output>`, until a reply has none or is the
+async def python_tool(
+    conversation: Conversation, *, turns: Annotated[int, Field(ge=2)] = 3
+) -> None:
+    """Run `<code>...</code>` and show `<output>...</output>`, until a reply has no code or is the
     last of `turns`.
     """
-    examples = _runnable(talk.task)
-    prelude = PRELUDE.format(setup=talk.task.setup, call=TRY, examples=examples)
-    async with talk.judge.interpreter() as python:
-        anew = True
+    examples = _runnable(conversation.task)
+    prelude = PRELUDE.format(setup=conversation.task.setup, call=TRY, examples=examples)
+    async with conversation.judge.interpreter() as python:
+        fresh = True
         for _ in range(turns - 1):
-            _, opened, code = (await talk.reply(stop=(CLOSE,))).rpartition(OPEN)
+            _, opened, code = (await conversation.reply(stop=(CLOSE,))).rpartition(OPEN)
             if not opened:
                 return
-            if talk.cut_off:
-                talk.show(_output(CUT_OFF), held=False)
+            if conversation.cut_off:
+                conversation.show(_output(CUT_OFF), correct=False)
                 continue
-            if anew and examples:
+            if fresh and examples:
                 await python.run(prelude)
-            seen = await python.run(code.partition(CLOSE)[0])
-            anew = seen.ended not in STAYS
-            talk.show(_output(seen.output), held=seen.ended == "done")
-    await talk.reply()
+            result = await python.run(code.partition(CLOSE)[0])
+            fresh = result.ended not in STAYS
+            conversation.show(_output(result.output), correct=result.ended == "done")
+    await conversation.reply()
 
 
 def _output(text: str) -> str:
@@ -79,14 +81,14 @@ def _output(text: str) -> str:
 
 
 def _examples(task: Task) -> dict[str, Check | Call | Exchange]:
-    """The visible checks that are short, by how they are written."""
-    written = {_written(task, check): check for check in visible(task)}
-    short = [text for text in written if 0 < len(text) <= LONGEST]
-    return {text: written[text] for text in short[:EXAMPLES]}
+    """The first short visible checks, by their source."""
+    sources = {_source(task, check): check for check in visible(task)}
+    short = [text for text in sources if 0 < len(text) <= LONGEST]
+    return {text: sources[text] for text in short[:EXAMPLES]}
 
 
 def _runnable(task: Task) -> list[str]:
-    """The examples that are Python, beside a program that is."""
+    """The examples that are Python code, if the task's program is Python."""
     python = task.language == "python"
     return [
         line
@@ -95,9 +97,9 @@ def _runnable(task: Task) -> list[str]:
     ]
 
 
-def _written(task: Task, check: Check | Call | Exchange) -> str:
-    """The check as Python, or what a program reads and prints; empty for a call that is not a plain
-    equality.
+def _source(task: Task, check: Check | Call | Exchange) -> str:
+    """The check as Python, or the input and output of a program; empty for a call with a tolerance
+    or a checker.
     """
     match check:
         case Check():
@@ -115,7 +117,7 @@ def _written(task: Task, check: Check | Call | Exchange) -> str:
 
 
 def _literal(packed: str) -> str:
-    """A value in the judge's JSON as a literal; empty where it has none."""
+    """A value in the judge's JSON as a Python literal; empty if it has none."""
     try:
         text = repr(Unpacker().value(loads(packed.encode())))
         ast.literal_eval(text)

@@ -1,4 +1,4 @@
-"""A program that fails a visible check is told how, and may be mended."""
+"""The model sees how its program fails a visible check, and may fix it."""
 
 from __future__ import annotations
 
@@ -9,62 +9,62 @@ from dataclasses import replace
 
 from pydantic import PositiveInt
 
-from assay.environments import Talk, environment_with, visible
+from assay.environments import Conversation, environment_with, visible
 from assay.types import Call, Check, Exchange, Execution, Task, Verdict
 
 LONGEST = 600
-"""Characters that are shown of one side of a check, or of an input."""
+"""Characters shown of one side of a check, or of an input."""
 
 
 def script(task: Task, answer: str, right: str) -> Generator[str, bool, None]:
-    """A demonstration, and a right answer for where that fails a visible check."""
+    """The demonstration, then a right answer if the demonstration fails a visible check."""
     yield answer
     yield right
 
 
-def lacks(task: Task) -> str:
-    """Without a visible check there is nothing to tell."""
+def missing(task: Task) -> str:
+    """Without a visible check there is nothing to show."""
     return "" if visible(task) else "a visible check"
 
 
-@environment_with(script, lacks)
-async def repair(talk: Talk, *, turns: PositiveInt = 3) -> None:
-    """Tells how a visible check fails, until none does or `turns` replies are written."""
-    checks = visible(talk.task)
+@environment_with(script, missing)
+async def repair(conversation: Conversation, *, turns: PositiveInt = 3) -> None:
+    """Show how a visible check fails, until none fails or the model has replied `turns` times."""
+    checks = visible(conversation.task)
     for _ in range(turns - 1 if checks else 0):
-        await talk.reply()
-        failure = await _failure(talk, checks)
+        await conversation.reply()
+        failure = await _failure(conversation, checks)
         if not failure:
             return
-        talk.show(failure, held=False)
-    await talk.reply()
+        conversation.show(failure, correct=False)
+    await conversation.reply()
 
 
-async def _failure(talk: Talk, checks: Sequence[Check | Call | Exchange]) -> str:
-    """What is told of the first check that the last reply fails; empty when there is none."""
+async def _failure(conversation: Conversation, checks: Sequence[Check | Call | Exchange]) -> str:
+    """How the last reply fails the first check that it fails; empty if it passes all."""
     for check in checks:
-        seen = await talk.check([telling(check)])
-        if seen.verdict is not Verdict.PASS:
-            return f"That fails: {words(check, seen)}"
+        execution = await conversation.check([with_value(check)])
+        if execution.verdict is not Verdict.PASS:
+            return f"That fails: {describe_failure(check, execution)}"
     return ""
 
 
-def telling(check: Check | Call | Exchange) -> Check | Call | Exchange:
-    """The check, made to say what came out where it only asserts that one thing equals another."""
-    left, right = sides(check)
+def with_value(check: Check | Call | Exchange) -> Check | Call | Exchange:
+    """The check with the actual value in its message, if it only asserts an equality."""
+    left, right = equality_sides(check)
     if isinstance(check, Check) and left:
         return replace(check, source=f"_got = {left}\nassert _got == {right}, repr(_got)")
     return check
 
 
-def words(check: Check | Call | Exchange, seen: Execution) -> str:
-    """How the check fails."""
-    detail = re.sub(r" at `[^`]*`?$", "", seen.detail).removeprefix("AssertionError: ")
-    left, right = map(_short, sides(check))
-    if seen.verdict in (Verdict.COMPILE, Verdict.NO_CODE):
+def describe_failure(check: Check | Call | Exchange, execution: Execution) -> str:
+    """How the check fails, in one line; the input of a program follows on lines of its own."""
+    detail = re.sub(r" at `[^`]*`?$", "", execution.detail).removeprefix("AssertionError: ")
+    left, right = map(_short, equality_sides(check))
+    if execution.verdict in (Verdict.COMPILE, Verdict.NO_CODE):
         return detail
     match check:
-        case Check() if left and seen.verdict is Verdict.WRONG:
+        case Check() if left and execution.verdict is Verdict.WRONG:
             return f"{left} gives {detail}, not {right}"
         case Check():
             return f"{left or _short(check.source)}: {detail}"
@@ -74,7 +74,7 @@ def words(check: Check | Call | Exchange, seen: Execution) -> str:
             return detail.removeprefix("call 1, ")
 
 
-def sides(check: Check | Call | Exchange) -> tuple[str, str]:
+def equality_sides(check: Check | Call | Exchange) -> tuple[str, str]:
     """`f(2)` and `4` of `assert f(2) == 4`; both empty for anything else."""
     try:
         body = ast.parse(check.source).body if isinstance(check, Check) else []

@@ -1,11 +1,11 @@
-"""One reply, which is judged."""
+"""One reply per rollout."""
 
 from __future__ import annotations
 
-from assay.environments import Talk, environment
+from assay.environments import Conversation, environment
 
 
 @environment
-async def single_turn(talk: Talk) -> None:
-    """One reply, which is judged."""
-    await talk.reply()
+async def single_turn(conversation: Conversation) -> None:
+    """One reply per rollout, which is judged."""
+    await conversation.reply()

@@ -86,7 +86,7 @@ async def attempt(prompted_task: PromptedTask, context: RolloutContext, seed: in
     task, talk = prompted_task.task, Dialogue(prompted_task, context, seed)
     try:
         with suppress(OutOfRoomError):
-            await context.environment.talk(talk)
+            await context.environment.run(talk)
         if not talk.turns:
             raise UserError(
                 f"environment {context.environment.name!r} asked for no reply (task {task.id});"
@@ -159,9 +159,9 @@ class Dialogue:
             self.turns[-1] = replace(self.turns[-1], score=score)
         return execution
 
-    def show(self, text: str, *, held: bool = True) -> None:
+    def show(self, text: str, *, correct: bool = True) -> None:
         """Set the observation that the next prompt shows.
 
-        `held` is ignored here: the learner also uses a turn that failed, and its reward is low.
+        `correct` is ignored here: the learner also uses a turn that failed, and its reward is low.
         """
         self.turns[-1] = replace(self.turns[-1], observation=text)

@@ -78,16 +78,16 @@ class PlayedDialogue(Dialogue):
             raise OutOfRoomError
         return completion(text[:start], tokens)
 
-    def show(self, text: str, *, held: bool = True) -> None:
-        """Set the observation that the next prompt shows; learn the turn only if it `held`."""
-        self.turns[-1] = replace(self.turns[-1], observation=text, learned=held)
+    def show(self, text: str, *, correct: bool = True) -> None:
+        """Set the observation that the next prompt shows; learn the turn only if it is `correct`."""
+        self.turns[-1] = replace(self.turns[-1], observation=text, learned=correct)
 
 
 async def _samples(talk: PlayedDialogue, progress: Progress) -> list[Sample] | None:
     """The samples of one played demonstration; None where the machine failed."""
     try:
         with suppress(OutOfRoomError):
-            await talk.context.environment.talk(talk)
+            await talk.context.environment.run(talk)
     except RolloutLostError:
         return None
     finally:

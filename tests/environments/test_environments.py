@@ -60,12 +60,12 @@ def test_a_single_turn_is_one_reply_under_all_checks() -> None:
 def test_the_list_shows_environments_with_their_first_line() -> None:
     shown = CliRunner().invoke(app, ["list", "environments"]).output
     assert "repair" in shown
-    assert "Tells how a visible check fails" in shown
+    assert "Show how a visible check fails" in shown
     assert "grpo" not in shown
 
 
 def test_the_environment_on_the_page_is_a_file_that_works(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)[0])
+    (tmp_path / "own.py").write_text(re.findall(r"```python think_first.py\n(.*?)```", PAGE, flags=re.DOTALL)[0])
     load_plugins(("own.py",), tmp_path)
     rollout, asked = talk("Plus.", RIGHT, environment={"name": "think_first"})
     assert [turn.observation for turn in rollout.turns] == ["Now the program, please.", ""]
@@ -75,7 +75,7 @@ def test_the_environment_on_the_page_is_a_file_that_works(tmp_path: Path) -> Non
 
 def test_the_page_has_a_row_for_every_environment() -> None:
     every = environments.environments
-    own = [name for name in every if every[name].talk.__module__.startswith("assay.")]
+    own = [name for name in every if every[name].run.__module__.startswith("assay.")]
     assert re.findall(r"^\| `(\w+)` \|", PAGE, flags=re.MULTILINE) == sorted(
         own, key=["single_turn", "repair", "python_tool"].index
     )

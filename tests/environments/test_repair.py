@@ -1,4 +1,4 @@
-"""Repair: what is told of a failure, what is not, and when it ends."""
+"""Repair: what the model sees of a failure, what it does not see, and when it ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from assay.environments import visible
-from assay.environments.repair import LONGEST, sides, telling, words
+from assay.environments.repair import LONGEST, describe_failure, equality_sides, with_value
 from assay.judge import Job, Judge
 from assay.types import Call, Check, Exchange, Execution, Task, Verdict
 from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, plain, talk
@@ -29,7 +29,7 @@ def test_the_failing_visible_check_is_shown_with_what_came_out_and_the_program_m
     assert shown == f"{ADD.prompt}{WRONG}# That fails: f(1, 2) gives -1, not 3\n{ADD.prompt}"
 
 
-def test_it_ends_when_no_visible_check_fails_and_a_hidden_failure_is_not_told() -> None:
+def test_it_ends_when_no_visible_check_fails_and_a_hidden_failure_is_not_shown() -> None:
     rollout, asked = talk(FLAT, RIGHT)
     assert len(asked) == 1
     assert rollout.turns[0].observation == ""
@@ -89,33 +89,34 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_an_error_is_told_with_the_call_it_came_from(program: str) -> None:
-    assert told(Task("t", "", (SEEN,), "f"), program) == PROGRAMS[program]
+    assert failure_of(Task("t", "", (SEEN,), "f"), program) == PROGRAMS[program]
 
 
-def told(task: Task, program: str | None) -> str:
+def failure_of(task: Task, program: str | None) -> str:
     """What is said of the task's only check."""
 
     async def run() -> Execution:
         async with Judge(stop_early=False) as judge:
-            return await judge.run(Job(replace(task, checks=(telling(task.checks[0]),)), program))  # type: ignore[arg-type]
+            shown = replace(task, checks=(with_value(task.checks[0]),))  # type: ignore[arg-type]
+            return await judge.run(Job(shown, program))
 
-    return words(task.checks[0], asyncio.run(run()))
+    return describe_failure(task.checks[0], asyncio.run(run()))
 
 
-def test_checks_of_every_shape_are_told() -> None:
+def test_checks_of_every_shape_are_described() -> None:
     minus = "def f(a, b):\n    return a - b\n"
     close = Check("assert abs(f(1, 2) - 3) < 1e-6, 'too far'", hidden=False)
-    assert told(Task("t", "", (close,), "f"), minus) == f"{close.source}: too far"
+    assert failure_of(Task("t", "", (close,), "f"), minus) == f"{close.source}: too far"
     assert (
-        told(Task("t", "", (Call("[1, 2]", "3", hidden=False),), "f"), minus)
+        failure_of(Task("t", "", (Call("[1, 2]", "3", hidden=False),), "f"), minus)
         == "f(1, 2) gives -1, not 3"
     )
     reads = Task("t", "", (Exchange("1 2\n", "3\n", hidden=False),), "")
-    assert told(reads, "print(7)\n") == "line 1 is '7', not '3', where the input is\n1 2"
+    assert failure_of(reads, "print(7)\n") == "line 1 is '7', not '3', where the input is\n1 2"
 
 
 def test_a_check_is_rewritten_only_where_it_asserts_that_two_things_are_equal() -> None:
-    assert sides(Check("assert f([1]) == [2]")) == ("f([1])", "[2]")
+    assert equality_sides(Check("assert f([1]) == [2]")) == ("f([1])", "[2]")
     for source in (
         "assert f(1)",
         "assert f(1) == 2 == 2",
@@ -123,12 +124,12 @@ def test_a_check_is_rewritten_only_where_it_asserts_that_two_things_are_equal() 
         "assert f(1) == 2, 'no'",
         "a b",
     ):
-        assert telling(Check(source)) == Check(source)
+        assert with_value(Check(source)) == Check(source)
 
 
 def test_what_is_shown_of_a_check_has_a_limit() -> None:
     input_ = Exchange("1 " * 100_000, "3", hidden=False)
-    assert len(words(input_, Execution(Verdict.WRONG, detail="x"))) < LONGEST + 50
+    assert len(describe_failure(input_, Execution(Verdict.WRONG, detail="x"))) < LONGEST + 50
 
 
 def test_drills_have_two_visible_checks() -> None:

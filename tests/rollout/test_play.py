@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from assay.environments import Talk, environment_with
+from assay.environments import Conversation, environment_with
 from assay.judge import Judge
 from assay.policy.chat import Chat
 from assay.progress import Progress
@@ -31,11 +31,11 @@ def tries(task: Task, answer: str, right: str) -> Generator[str, bool, None]:
 
 
 @environment_with(script=tries)
-async def trial(talk: Talk) -> None:
+async def trial(conversation: Conversation) -> None:
     """Reads up to a question mark, and says something."""
-    said = await talk.reply(stop=("?",))
-    talk.show(f"You said: {said}")
-    await talk.reply()
+    said = await conversation.reply(stop=("?",))
+    conversation.show(f"You said: {said}")
+    await conversation.reply()
 
 
 def played(

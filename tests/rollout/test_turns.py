@@ -10,7 +10,7 @@ import pytest
 
 from assay.algorithms import algorithms
 from assay.engines.base import Sampling
-from assay.environments import Talk, environment
+from assay.environments import Conversation, environment
 from assay.errors import RolloutLostError, SandboxError, UserError
 from assay.rollout.samples import describe, to_samples
 from assay.train.batch import with_weights
@@ -19,17 +19,17 @@ from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, plain, talk
 
 
 @environment
-async def calculator(talk: Talk) -> None:
+async def calculator(conversation: Conversation) -> None:
     """Reads up to an equals sign, and says what is right of it."""
-    said = await talk.reply(stop=("=",))
-    talk.show(f"{len(said)}")
-    await talk.reply()
+    said = await conversation.reply(stop=("=",))
+    conversation.show(f"{len(said)}")
+    await conversation.reply()
 
 
 @environment
-async def lossy(talk: Talk) -> None:
+async def lossy(conversation: Conversation) -> None:
     """The machine fails it after a reply."""
-    await talk.reply()
+    await conversation.reply()
     raise RolloutLostError("the interpreter was lost")
 
 
@@ -60,7 +60,7 @@ def test_what_the_machine_fails_on_any_turn_is_dropped_and_counted(
 
 
 @environment
-async def silent(talk: Talk) -> None:
+async def silent(conversation: Conversation) -> None:
     """Asks for nothing."""
 
 
@@ -70,9 +70,9 @@ def test_an_environment_that_asks_for_no_reply_is_named() -> None:
 
 
 @environment
-async def broken(talk: Talk) -> None:
+async def broken(conversation: Conversation) -> None:
     """The judge gives up."""
-    await talk.reply()
+    await conversation.reply()
     raise SandboxError("21 of the last 200 programs failed on this machine")
 
 
