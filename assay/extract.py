@@ -1,8 +1,8 @@
-"""From a reply to the program that is judged: by lines and lexemes, never by a parser, which
-hostile text could crash.
+"""Extracts the program to judge from a reply, by lines and lexemes: hostile text could crash a
+parser.
 
-What a base model writes after its answer (another function, tests, prose) is cut away, or right
-answers would count as wrong; what the model delivers in a closed code block is taken as it stands.
+What a base model generates after its answer (another function, tests, prose) is cut off, because
+right answers would count as wrong. A closed code block is used as it stands.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class Block:
 
 
 def program(task: Task, reply: str) -> str | None:
-    """The program to be judged, or None when the reply holds none.
+    """The program to judge, or None if the reply has none.
 
-    A reply that goes on inside the stub's function completes the stub. Otherwise, in this order:
-    the last closed code block that defines the entry point; bare code, or an unclosed block, that
-    does; a block that goes on inside the stub's function; the last closed block; any block. A
-    completed stub, bare code and unclosed blocks are cut after the entry point's definition, save
-    for the later definitions it uses.
+    A reply that continues the body of the stub's function completes the stub. Otherwise, in this
+    order: the last closed code block that defines the entry point; bare code, or an unclosed block,
+    that defines it; a block that continues the body of the stub's function; the last closed block;
+    any block. A completed stub, bare code and unclosed blocks are cut after the entry point's
+    definition; only later definitions that it uses stay.
     """
     reply = _answer(reply.replace("\r\n", "\n").replace("\r", "\n"))
     found = (
@@ -83,7 +83,7 @@ def cut(body: str) -> str:
     """A function's body up to the next top-level statement, with the later definitions that it
     uses.
 
-    Comments and blank lines after the last statement go as well; empty when the body holds no
+    Comments and blank lines after the last statement are cut too. Empty if the body has no
     statement.
     """
     head = "def _():\n"
@@ -142,7 +142,7 @@ def _code(lines: list[str]) -> str:
 
 
 def _answer(reply: str) -> str:
-    """What follows a reasoning model's thoughts; nothing when they never ended."""
+    """The text after a reasoning model's thoughts; empty if they never end."""
     _, thought, answer = reply.rpartition("</think>")
     return "" if not thought and answer.lstrip().startswith("<think>") else answer
 
@@ -173,8 +173,8 @@ def _python(task: Task, reply: str) -> str | None:
 
 
 def _continues(stub: str, reply: str) -> bool:
-    """Whether the reply goes on inside the stub's function: its first line is indented, or goes on
-    the stub's last.
+    """Whether the reply continues the body of the stub's function: its first line is indented, or
+    continues the stub's last line.
     """
     if not stub.endswith("\n") and not reply.startswith("\n"):
         return not FENCE.match(reply.split("\n", 1)[0]) and not STATEMENT.match(reply)

@@ -4,10 +4,10 @@ compositions.
     nice python -m bench.environments repair
     nice python -m bench.environments python_tool --seeds 2 --write
 
-The first trains and measures what the folder does not hold yet, and prints the table; the second
-also writes table and plot into docs/environments.md. Single turns and three of an environment have
-had the same demonstrations, as often. What is counted is completions: every reply that a policy
-writes to learn from. A cell is the mean over the seeds with its 95 % interval (Student's t).
+The first trains and evaluates what the folder does not have yet, and prints the table. The second
+also writes the table and the plot into docs/environments.md. Both arms learn the same
+demonstrations, equally often. The budget is counted in completions: every reply that the policy
+generates for training. A cell is the mean over the seeds with its 95 % interval (Student's t).
 """
 
 from __future__ import annotations
@@ -78,16 +78,16 @@ optimizer = {{ lr = 2e-3, schedule = "cosine", warmup_steps = 10, weight_decay =
 
 @dataclass(frozen=True)
 class Subject:
-    """An environment of three turns, beside single turns."""
+    """An environment with three turns, compared with single turns."""
 
     first: str
-    """The environment of the first SFT, which both share."""
+    """The environment of the first SFT, which both arms share."""
     more: str
-    """SFT that each goes on with in its own environment; empty where they share all of it."""
+    """Further SFT of each arm in its own environment; empty if they share all of it."""
     common: dict[str, object]
     arms: dict[str, tuple[str, int, int]]
-    """Environment, steps, and steps between evaluations: three turns are about as many completions
-    in fewer steps."""
+    """Environment, steps, and steps between evaluations. Three turns make as many completions in
+    fewer steps."""
 
 
 SUBJECTS = {
@@ -173,12 +173,14 @@ def tried(folder: Path) -> float:
     """
     tasks = {task.id: task for task in load("drills:longer")}
     rows = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
-    seen = asyncio.run(_seen([(tasks[row["task_id"]], row["solution"] or None) for row in rows]))
+    passes = asyncio.run(
+        _pass_visible([(tasks[row["task_id"]], row["solution"] or None) for row in rows])
+    )
     rates = []
     for task in tasks:
         own = [
             (good, row["verdict"] == Verdict.PASS)
-            for row, good in zip(rows, seen, strict=True)
+            for row, good in zip(rows, passes, strict=True)
             if row["task_id"] == task
         ]
         shown, passed = sum(good for good, _ in own), sum(right for _, right in own)
@@ -187,7 +189,7 @@ def tried(folder: Path) -> float:
     return 100 * statistics.fmean(rates)
 
 
-async def _seen(programs: Sequence[tuple[Task, str | None]]) -> list[bool]:
+async def _pass_visible(programs: Sequence[tuple[Task, str | None]]) -> list[bool]:
     """Whether each passes its task's visible checks."""
     async with Judge(stop_early=False) as judge:
         jobs = [

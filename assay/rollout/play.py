@@ -79,7 +79,7 @@ class PlayedDialogue(Dialogue):
         return completion(text[:start], tokens)
 
     def show(self, text: str, *, correct: bool = True) -> None:
-        """Set the observation that the next prompt shows; learn the turn only if it is `correct`."""
+        """Set what the next prompt shows; SFT learns the turn only if it is `correct`."""
         self.turns[-1] = replace(self.turns[-1], observation=text, learned=correct)
 
 

@@ -53,7 +53,7 @@ def require_split(name: str, split: str, known: Iterable[str]) -> None:
 
 
 def _refuse_unusable(spec: str, tasks: list[Task], judged: bool) -> None:
-    seen: set[str] = set()
+    known_ids: set[str] = set()
     for row, task in enumerate(tasks, start=1):
         if judged and not task.checks:
             raise DataError(
@@ -65,8 +65,8 @@ def _refuse_unusable(spec: str, tasks: list[Task], judged: bool) -> None:
                 f"{spec}, row {row}: the language of task {task.id!r} is {task.language!r}, which"
                 " cannot be judged; only 'python' can"
             )
-        if task.id in seen:
+        if task.id in known_ids:
             raise DataError(
                 f"{spec}, row {row}: the id {task.id!r} occurs twice; ids must be unique"
             )
-        seen.add(task.id)
+        known_ids.add(task.id)

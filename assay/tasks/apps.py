@@ -21,17 +21,17 @@ FUNCTION = re.compile(r"^def (\w+)\((.*)\):", re.MULTILINE)
 
 @task_set
 def apps(split: str = "all") -> Iterator[Task]:
-    """APPS (arXiv:2105.09938): MapCoder's selection of 150, or rows of the whole set. Unclear ones
-    are left out.
+    """APPS (arXiv:2105.09938): MapCoder's selection of 150, or rows of the whole set. It leaves
+    out unclear ones.
     """
-    seen: set[str] = set()
+    ids: set[str] = set()
     for row in APPS.rows(split):
         task = task_of(row)
         if task is None:
             log.warning("%s: left out: its inputs are not the arguments of its function", row.where)
-        elif task.id not in seen:
+        elif task.id not in ids:
             yield task
-        seen.add(task.id if task else "")
+        ids.add(task.id if task else "")
 
 
 def task_of(row: Row) -> Task | None:

@@ -34,7 +34,7 @@ def task_of(row: Row) -> Task:
         row.require_python(parsed_json(row, "labels"))
         cases = parsed_json(row, "test")
         if not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases):
-            raise row.wrong("'test' is no list of cases; mend it")
+            raise row.wrong("'test' is no list of cases; fix it")
         inputs = [(case.get("input") or {}).get("stdin") for case in cases]
         checks = exchanges(
             row, "test", inputs, [(case.get("output") or {}).get("stdout") for case in cases]

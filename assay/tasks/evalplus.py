@@ -32,7 +32,7 @@ def humanevalplus(split: str = "test") -> Iterator[Task]:
 
 @task_set
 def mbppplus(split: str = "test") -> Iterator[Task]:
-    """MBPP+: 378 of MBPP's tasks, mended, with 109 inputs each on average (arXiv:2305.01210)."""
+    """MBPP+: 378 of MBPP's tasks, corrected, with 109 inputs each on average (arXiv:2305.01210)."""
     return map(mbpp_task_of, MBPP.rows(split))
 
 
@@ -85,7 +85,7 @@ def _calls(row: Row) -> tuple[Call, ...]:
     try:
         packed = [Packer().text(convert(arguments)) for arguments in inputs]
     except (TypeError, ValueError, IndexError, AttributeError) as error:
-        raise row.wrong(f"an input is not what {identity} takes ({error}); mend it") from error
+        raise row.wrong(f"an input is not what {identity} takes ({error}); fix it") from error
     left_out = LEFT_OUT.get(identity, ())
     return tuple(
         Call(text, None, atol or TOLERANCE) for at, text in enumerate(packed) if at not in left_out

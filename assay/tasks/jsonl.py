@@ -77,7 +77,7 @@ def task_of(row: Row) -> Task:
         demonstrations=row.texts("demonstrations"),
     )
     if "exchanges" in row.fields and not row.fields.keys().isdisjoint(("tests", "test", "inputs")):
-        raise row.wrong("has 'exchanges' beside tests of a function; make two rows of it")
+        raise row.wrong("has 'exchanges' beside tests of a function; make it two rows")
     return _program(row, task) if "exchanges" in row.fields else _function(row, task)
 
 
@@ -183,7 +183,7 @@ def _tests(row: Row) -> tuple[str, ...]:
         )
     tests = row.texts("tests") if "tests" in row.fields else (row.text("test"),)
     if not any(test.strip() for test in tests):
-        raise row.wrong("has no tests; add an assert, or take the row out")
+        raise row.wrong("has no tests; add an assert, or remove the row")
     return tests
 
 

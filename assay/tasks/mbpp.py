@@ -57,12 +57,12 @@ def task_of(row: Row) -> Task:
     """
     code, tests = row.text("code"), row.texts("test_list")
     if not tests:
-        raise row.wrong("'test_list' is empty; add an assert, or take the row out")
+        raise row.wrong("'test_list' is empty; add an assert, or remove the row")
     entry_point = called(
         [parsed(test, row, "test_list") for test in tests], parsed(code, row, "code")
     )
     if entry_point is None:
-        raise row.wrong("'test_list' calls no function that 'code' defines; mend one of them")
+        raise row.wrong("'test_list' calls no function that 'code' defines; fix one of them")
     text = row.text("text" if "text" in row.fields else "prompt")
     setup = "\n".join([*row.texts("test_imports"), row.text("test_setup_code", default="")]).strip(
         "\n"

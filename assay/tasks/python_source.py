@@ -14,7 +14,7 @@ def parsed(source: str, row: Row, field: str) -> ast.Module:
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise row.wrong(f"{field!r} is no valid Python ({error}); mend it") from error
+        raise row.wrong(f"{field!r} is no valid Python ({error}); fix it") from error
 
 
 def defines(tree: ast.Module, name: str) -> bool:

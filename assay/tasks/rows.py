@@ -111,7 +111,7 @@ class PublicSet:
         if folder is None:
             return _hub_rows(self, "ASSAY_DATA is not set")
         if not Path(folder).is_dir():
-            raise DataError(f"ASSAY_DATA is {folder}, which is no folder; mend or unset it")
+            raise DataError(f"ASSAY_DATA is {folder}, which is no folder; fix or unset it")
         file = Path(folder) / self.file
         return file_rows(file) if file.is_file() else _hub_rows(self, f"{file} does not exist")
 
@@ -152,7 +152,7 @@ def _parsed(text: str, where: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: no valid JSON ({error}); mend it") from error
+        raise DataError(f"{where}: no valid JSON ({error}); fix it") from error
 
 
 def _hub_rows(public: PublicSet, why: str) -> Iterator[Row]:

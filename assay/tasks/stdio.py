@@ -42,7 +42,7 @@ def text(row: Row, field: str, value: Any) -> str:
     try:
         value.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
-        raise row.wrong(f"{field!r} holds half a character ({error.reason}); mend it") from None
+        raise row.wrong(f"{field!r} holds half a character ({error.reason}); fix it") from None
     return value
 
 
@@ -61,4 +61,4 @@ def parsed_json(row: Row, field: str) -> Any:
     try:
         return json.loads(value)
     except ValueError as error:
-        raise row.wrong(f"{field!r} is no valid JSON ({error}); mend it") from error
+        raise row.wrong(f"{field!r} is no valid JSON ({error}); fix it") from error

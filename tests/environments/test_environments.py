@@ -65,7 +65,9 @@ def test_the_list_shows_environments_with_their_first_line() -> None:
 
 
 def test_the_environment_on_the_page_is_a_file_that_works(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(re.findall(r"```python think_first.py\n(.*?)```", PAGE, flags=re.DOTALL)[0])
+    (tmp_path / "own.py").write_text(
+        re.findall(r"```python think_first.py\n(.*?)```", PAGE, flags=re.DOTALL)[0]
+    )
     load_plugins(("own.py",), tmp_path)
     rollout, asked = talk("Plus.", RIGHT, environment={"name": "think_first"})
     assert [turn.observation for turn in rollout.turns] == ["Now the program, please.", ""]

@@ -4,8 +4,8 @@ download.
 Four splits. `train` holds compositions of one to three stages. `test` holds compositions of a
 filter and a map that never occur together in train, though each occurs with others. `longer` has
 one more stage than any of train, and `more` others as long as those, to learn from. The
-demonstrations of train and more are wordy and partly wrong, as real data are: reinforcement has
-something to mend.
+demonstrations of train and more are long and partly wrong, as real data are: reinforcement learning
+has something to improve.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DOUBLES, LONGER, MORE = 50, 100, 1000
 """Compositions of two filters, and of two maps, in `train`; compositions in `longer`; at most in
 `more`."""
 CHECKS, VISIBLE = 5, 2
-"""Per task; a visible one may be shown to the model when it failed."""
+"""Per task. The model may see how a visible check failed."""
 TRIAL_INPUTS = 16
 
 
@@ -137,7 +137,7 @@ def _differ(one: Composition, other: Composition, given: Any) -> bool:
 
 
 def _task(name: str, drill: Composition, draw: random.Random, *, demonstrated: bool) -> Task:
-    inputs = _telling_inputs(drill, draw)
+    inputs = _separating_inputs(drill, draw)
     return Task(
         id=name,
         prompt=prompt(drill),
@@ -152,8 +152,8 @@ def _task(name: str, drill: Composition, draw: random.Random, *, demonstrated: b
     )
 
 
-def _telling_inputs(drill: Composition, draw: random.Random) -> list[Any]:
-    """The empty input, one element, and those of the rest that tell the drill from most of its near
+def _separating_inputs(drill: Composition, draw: random.Random) -> list[Any]:
+    """The empty input, one element, and the inputs that separate the drill from most of its near
     misses.
     """
     empty, single, *rest = _trial_inputs(drill, draw)
