@@ -15,12 +15,10 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "assay"
 FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
-    "types", "errors", "openmp", "registry", "files", "sync", "progress", "config", "maths", "sandbox", "judge",
-    "tasks", "check",
-    "prompts", "extract", "policy", "rewards", "environments", "engines", "rollout", "algorithms",
-    "evaluate",
-    "trackers", "train", "doctor", "integrations",
-    "commands", "cli", "__main__",
+    "types", "errors", "openmp", "registry", "files", "sync", "progress", "config", "maths",
+    "sandbox", "judge", "tasks", "check", "prompts", "extract", "policy", "rewards",
+    "environments", "engines", "rollout", "algorithms", "evaluate", "trackers", "train",
+    "doctor", "integrations", "commands", "cli", "__main__",
 ]  # fmt: skip
 TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train")
 FOR_A_PACKAGE = "integrations/verifiers.py"

@@ -2,12 +2,14 @@
 
 The first words of a fence say what a block is. `sh` runs in bash. `python` runs as a script.
 `python NAME`, `toml NAME`, `json NAME` and `jsonl NAME` are files that later blocks use; a NAME in
-`assay/` is an excerpt of that file. `text` is output or a drawing. `sh not run: WHY` needs what
-this machine does not have.
+`assay/` is an excerpt of that file. A block that begins with `# assay/FILE` quotes functions of it,
+as tests/algorithms/test_grpo_page.py checks. `pycon` is a doctest. `text` is output or a drawing.
+`sh not run: WHY` needs what this machine does not have.
 """
 
 from __future__ import annotations
 
+import doctest
 import os
 import re
 import shutil
@@ -23,7 +25,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
-LANGUAGES = ("sh", "python", "toml", "json", "jsonl", "text")
+LANGUAGES = ("sh", "python", "pycon", "toml", "json", "jsonl", "text")
 SHORT_DEMO = [
     *("--stages.sft.epochs", "0.1", "--stages.grpo.rollout.tasks_per_step", "1"),
     *("--stages.grpo.rollout.group", "2", "--evaluate.limit", "4", "--evaluate.samples", "1"),
@@ -67,7 +69,13 @@ def test_excerpts_stand_in_their_files(page: Path) -> None:
     for block in blocks_of(page):
         if block.name.startswith("assay/"):
             source = (ROOT / block.name).read_text()
-            assert re.sub(r"\n +", "\n", block.source.strip()) in re.sub(r"\n +", "\n", source)
+            excerpt = block.source.strip()
+            assert re.sub(r"\n +", "\n", excerpt) in re.sub(r"\n +", "\n", source)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_shows_of_an_interpreter_is_what_it_answers(page: Path) -> None:
+    assert doctest.testfile(str(page), module_relative=False).failed == 0
 
 
 @pytest.fixture(scope="session")
@@ -117,7 +125,7 @@ def run(block: Block, folder: Path, page: str) -> None:
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
 def test_every_block_runs_as_it_stands(page: Path, newcomer: Path) -> None:
     for block in blocks_of(page):
-        if block.name.startswith("assay/"):
+        if block.name.startswith("assay/") or block.source.startswith("# assay/"):
             continue
         if block.name:
             (newcomer / block.name).write_text(block.source)

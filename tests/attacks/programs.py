@@ -93,7 +93,8 @@ ANSWER
     while frame:
         for scope in (frame.f_locals, frame.f_globals):
             for name, value in list(scope.items()):
-                if 'METADATA' in str(name) or 'assert candidate' in str(value)[:10**6]: print('LEAKED', name)
+                if 'METADATA' in str(name) or 'assert candidate' in str(value)[:10**6]:
+                    print('LEAKED', name)
         frame = frame.f_back"""),
     Attack("search all objects", "wrong", """
 import gc
@@ -102,7 +103,8 @@ ANSWER
     for thing in gc.get_objects():
         if type(thing) is dict:
             for value in list(thing.values()):
-                if type(value) is str and needle in value and 'needle' not in value: print('LEAKED', value)"""),
+                if type(value) is str and needle in value and 'needle' not in value:
+                    print('LEAKED', value)"""),
     Attack("patch the built-ins", "wrong error", """
 import builtins
 class Never(Exception): pass
@@ -115,14 +117,16 @@ import sys, json
 for name in list(sys.modules):
     module = sys.modules[name]
     for attribute in ('dumps', 'loads', 'pack'):
-        if hasattr(module, attribute): setattr(module, attribute, lambda *a, **k: '[2,"value",true,null,[]]')
+        if hasattr(module, attribute):
+            setattr(module, attribute, lambda *a, **k: '[2,"value",true,null,[]]')
 ANSWER return None"""),
     Attack("replace the streams", "wrong",
     "import sys\nsys.stdout = sys.stderr = sys.stdin = 1\nANSWER return None"),
     Attack("poison modules", "wrong error", "import sys\nsys.modules.clear()\nANSWER return None"),
     # forging the channel
     Attack("print the marker", "wrong", """
-ANSWER print('All tests passed', 'OK', 'passed', '{"verdict": "pass"}', 'Mismatches: 0 in 1 samples')"""),
+VERDICT = '{"verdict": "pass"}'
+ANSWER print('All tests passed', 'OK', 'passed', VERDICT, 'Mismatches: 0 in 1 samples')"""),
     Attack("write to every descriptor", "forbidden error output", """
 import os
 ANSWER
@@ -145,7 +149,8 @@ ANSWER os.write(3, struct.pack('!I', len(frame)) + frame); time.sleep(9)"""),
     Attack("reply without an end of nesting", "forbidden", """
 import os, struct, time
 frame = b'[' * 300000
-ANSWER os.write(3, struct.pack('!I', len(frame)) + frame[:9]); os.write(3, frame[9:]); time.sleep(9)"""),
+head = struct.pack('!I', len(frame))
+ANSWER os.write(3, head + frame[:9]); os.write(3, frame[9:]); time.sleep(9)"""),
     Attack("announce a reply of 4 GB", "output",
     "import os, time\nANSWER os.write(3, b'\\xff' * 4); time.sleep(9)"),
     Attack("close the channel", "forbidden error",
@@ -272,7 +277,8 @@ import mmap
 ANSWER
     hoard = []
     while True:
-        hoard.append(mmap.mmap(-1, 1 << 26, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100, prot=3))
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100
+        hoard.append(mmap.mmap(-1, 1 << 26, flags=flags, prot=3))
         for at in range(0, 1 << 26, 4096): hoard[-1][at] = 1"""),
     Attack("page tables for 100 GiB", "error", """
 import mmap

@@ -147,9 +147,7 @@ def test_a_machine_that_fails_an_interpreter_loses_the_rollout_and_scores_nothin
     )
 
 
-def test_a_base_model_reads_how_the_tool_is_used_and_the_visible_check_once_before_its_first_prompt() -> (
-    None
-):
+def test_a_base_model_reads_the_tools_use_and_the_visible_check_once_before_its_prompt() -> None:
     code = f"<code>\n{talks.RIGHT}print(f(1, 2))\n"
     rollout, asked = talk(code, talks.RIGHT, environment={"name": "python_tool"})
     first, second = (plain().text(request.prompt) for request in asked)

@@ -29,7 +29,10 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "grpo": ({"name": "grpo", "loss_mean": "completions", **CLIP}, {"loss_type": "grpo",
     **TRL_CLIP}),
     "grpo, k3 in the loss": (
-        {"name": "grpo", "loss_mean": "completions", "kl": 0.3, "kl_importance_sampling": False, **CLIP},
+        {
+            "name": "grpo", "loss_mean": "completions", "kl": 0.3,
+            "kl_importance_sampling": False, **CLIP,
+        },
         {"loss_type": "grpo", "beta": 0.3, "use_bias_correction_kl": False, **TRL_CLIP},
     ),
     "grpo, corrected k3 in the loss": (
@@ -44,8 +47,10 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"loss_type": "dapo", "entropy_coef": 0.05, **TRL_CLIP},
     ),
     "dr_grpo": ({"name": "dr_grpo", **CLIP}, {"loss_type": "dr_grpo", **TRL_CLIP}),
-    "cispo": ({"name": "cispo", "clip_high": 0.5, "importance_sampling": "none"}, {"loss_type": "cispo",
-    "epsilon_high": 1.5}),
+    "cispo": (
+        {"name": "cispo", "clip_high": 0.5, "importance_sampling": "none"},
+        {"loss_type": "cispo", "epsilon_high": 1.5},
+    ),
     "gspo": (
         {"name": "gspo", "clip_low": 0.02, "clip_high": 0.03, "importance_sampling": "none"},
         {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.02,

@@ -29,7 +29,8 @@ def judged(program: str, task: Task = SUM) -> Execution:
 READERS = {
     "input": ADD.format("input()"),
     "sys.stdin.read": "import sys\n" + ADD.format("sys.stdin.read()"),
-    "sys.stdin.readline as input": "import sys\ninput = sys.stdin.readline\n" + ADD.format("input()"),
+    "sys.stdin.readline as input": "import sys\ninput = sys.stdin.readline\n"
+    + ADD.format("input()"),
     "sys.stdin.buffer": "import sys\n" + ADD.format("sys.stdin.buffer.readline()"),
     "iterating sys.stdin": "import sys\nfor line in sys.stdin: " + ADD.format("line"),
     "open(0)": ADD.format("open(0).read()"),
@@ -39,12 +40,15 @@ READERS = {
     "a main guard": f"if __name__ == '__main__':\n    {ADD.format('input()')}",
     "os.write": "import os\nos.write(1, b'%d' % sum(map(int, input().split())))",
     "an exit handler": "import atexit\natexit.register(lambda: " + ADD.format("input()") + ")",
-    "a thread": "import threading\nthreading.Thread(target=lambda: " + ADD.format("input()") + ").start()",
+    "a thread": "import threading\nthreading.Thread(target=lambda: "
+    + ADD.format("input()") + ").start()",
     "a deep thread": "import sys, "
                      "threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(2**27)\n"
-    "def down(n): return n and down(n - 1)\ndef main():\n    down(50000)\n    " + ADD.format("input()")
+    "def down(n): return n and down(n - 1)\ndef main():\n    down(50000)\n    "
+    + ADD.format("input()")
     + "\nthreading.Thread(target=main).start()",
-    "a file never closed": "out = open(1, 'w')\nprint(" + ADD.format("input()")[6:-1] + ", file=out)",
+    "a file never closed": "out = open(1, 'w')\nprint("
+    + ADD.format("input()")[6:-1] + ", file=out)",
     "a writer never flushed": "import io\nout = io.BufferedWriter(io.FileIO(1, 'w'))\n"
     "out.write(b'%d' % sum(map(int, input().split())))",
     "a finalizer": "class Last:\n    def __del__(self): " + ADD.format("input()") + "\nlast = "

@@ -214,7 +214,8 @@ from tests.judge.test_faults import LOOP, MIXED
 async def main():
     async with Judge(slots=2) as judge:
         await asyncio.gather(*(judge.run(add("")) for _ in range(8)))
-        jobs = [asyncio.create_task(judge.run(add(program))) for program in [LOOP, LOOP, *(it for it, _ in MIXED)]]
+        programs = [LOOP, LOOP, *(it for it, _ in MIXED)]
+        jobs = [asyncio.create_task(judge.run(add(program))) for program in programs]
         await asyncio.sleep(0.1)
         if "forked" in sys.argv and os.fork() == 0:
             time.sleep(20)

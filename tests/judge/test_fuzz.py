@@ -284,9 +284,7 @@ def f():
     time.sleep(9)"""
 
 
-def test_a_reply_without_an_end_of_nesting_is_the_programs_fault_whatever_the_checks_do_to_recursion() -> (
-    None
-):
+def test_a_reply_of_endless_nesting_is_the_programs_fault_whatever_checks_do_to_recursion() -> None:
     lifted = task("f", "assert f()", setup="import sys\nsys.setrecursionlimit(10**6)")
     execution = judge_all([Job(lifted, NESTED)])[0]
     assert (execution.verdict, execution.detail) == (

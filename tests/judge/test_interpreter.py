@@ -53,7 +53,9 @@ def sleepers(judge: Judge) -> list[int]:
 
 @pytest.mark.usefixtures("nothing_is_left")
 def test_state_is_kept_from_block_to_block_and_the_last_expression_is_shown() -> None:
-    assert send_block_result("x = 1\nprint(x)", "def f(n): return n + x", "f(41)", "x; None", "_ + 1") == [
+    assert send_block_result(
+        "x = 1\nprint(x)", "def f(n): return n + x", "f(41)", "x; None", "_ + 1"
+    ) == [
         Observation("1\n", "done"), Observation("", "done"), Observation("42\n", "done"),
         Observation("", "done"),
         Observation("43\n", "done"),

@@ -71,9 +71,7 @@ def test_every_process_of_a_slot_is_in_its_group_and_the_group_goes_with_the_jud
 
 
 @needs_groups
-def test_groups_of_a_killed_supervisor_are_removed_by_the_next_and_those_of_a_living_one_are_not() -> (
-    None
-):
+def test_the_next_supervisor_removes_groups_of_a_killed_one_but_not_of_a_living_one() -> None:
     dead = subprocess.Popen([sys.executable, "-c", "pass"])
     left = [parent / f"assay-{dead.pid}-{started(dead.pid)}-0" for parent in parents()]
     dead.wait()

@@ -33,7 +33,8 @@ from assay.sandbox.limits import Limits
 if sys.argv[1] == "refused":
     kernel.forgo_privileges()
     unshare = seccomp.NUMBERS["unshare"][seccomp.column()[1]]
-    seccomp.Filter([(seccomp.LOAD, 0, 0, seccomp.NR), *seccomp._refuse([unshare]), seccomp.PASS_ON]).load()
+    rules = [(seccomp.LOAD, 0, 0, seccomp.NR), *seccomp._refuse([unshare]), seccomp.PASS_ON]
+    seccomp.Filter(rules).load()
 from assay.judge import Job, judge_all
 from assay.sandbox.isolation import probe_isolation
 from assay.types import Check, Task
@@ -46,7 +47,8 @@ programs = {
     "error": "import os\\nwhile True: os.fork()",
     "compile": "def add(",
 }
-done = judge_all([Job(task, program) for program in programs.values()], Limits(cpu_seconds=1), slots=2)
+jobs = [Job(task, program) for program in programs.values()]
+done = judge_all(jobs, Limits(cpu_seconds=1), slots=2)
 verdicts = {name: [str(seen.verdict), seen.detail] for name, seen in zip(programs, done)}
 spun = done[list(programs).index("timeout")].cpu_seconds
 print(json.dumps({"probe": asdict(probe_isolation()), "verdicts": verdicts, "spun": spun}))

@@ -89,9 +89,7 @@ def test_the_walls_stand_for_an_ordinary_user() -> None:
 
 @needs_root
 @needs_namespaces
-def test_in_a_root_of_its_own_root_becomes_somebody_else_whatever_folder_the_interpreter_lies_in() -> (
-    None
-):
+def test_in_a_root_of_its_own_root_becomes_another_user_wherever_the_interpreter_lies() -> None:
     found = enclosed(access_rules(7), ("namespaces", "user", *WITHOUT_NAMESPACES))
     assert found["failed"] == {}
     assert (found["user"], found["groups"]) == (60_007, [])
@@ -119,9 +117,13 @@ print(json.dumps({
     "file": got_through(lambda: os.stat("/etc/passwd")),
     "file of the old root": got_through(lambda: os.stat("/../etc/passwd")),
     "own package": got_through(lambda: os.stat(attack.__file__)),
-    "test of the standard library": got_through(lambda: os.stat(reach.library + "/test/support/__init__.py")),
+    "test of the standard library": got_through(
+        lambda: os.stat(reach.library + "/test/support/__init__.py")
+    ),
     "processes": got_through(attack.see_processes),
-    "loopback": got_through(lambda: socket.create_connection(("127.0.0.1", int(os.environ["PORT"]))).close()),
+    "loopback": got_through(
+        lambda: socket.create_connection(("127.0.0.1", int(os.environ["PORT"]))).close()
+    ),
     "abstract socket": got_through(say_hello),
     "writing": got_through(lambda: os.open(os.__file__, os.O_WRONLY)),
     "host name": os.uname().nodename == os.environ["NAME"],
@@ -203,7 +205,9 @@ for name, call in {
     "keyctl": lambda: libc.syscall(250, 0, 0) if os.uname().machine == "x86_64" else -1,
     "a call of the future": lambda: libc.syscall(500),
     "die with parent no more": lambda: libc.prctl(1, 0, 0, 0, 0),
-    "kill by thread": lambda: libc.syscall(234, os.getpid(), os.getpid(), 9) if os.uname().machine == "x86_64" else -1,
+    "kill by thread": lambda: (
+        libc.syscall(234, os.getpid(), os.getpid(), 9) if os.uname().machine == "x86_64" else -1
+    ),
 }.items():
     found[name] = call()
 done = []
@@ -223,7 +227,8 @@ def test_calls_that_widen_the_kernel_are_refused_and_threads_are_not() -> None:
 THREADS = """
 import threading
 walls.enclose_family(reach, required)
-walls.ProcessWalls(Limits(), cpu_seconds=9, memory_mb=256, threads=walls.THREADS).enclose(os.getppid())
+bounds = {'cpu_seconds': 9, 'memory_mb': 256, 'threads': walls.THREADS}
+walls.ProcessWalls(Limits(), **bounds).enclose(os.getppid())
 threading.stack_size(32768)
 done, started = threading.Event(), 0
 try:

@@ -55,7 +55,8 @@ for _ in range(p):
     row[j] = row.get(j, 0) + 1
 for i in range(1, n + 1):
     row = added.get(i, {})
-    fits = all(row.get(j, 0) + j >= 0 and j + row[j] <= j + 1 + row.get(j + 1, 0) for j in row if j < m)
+    steps = [j for j in row if j < m]
+    fits = all(row.get(j, 0) + j >= 0 and row[j] <= 1 + row.get(j + 1, 0) for j in steps)
     print(m + row.get(m, 0) - 1 - row.get(1, 0) if fits else -1)
 """
 
