@@ -40,16 +40,19 @@ import evalplus.evaluate
 evalplus.evaluate.CACHE_DIR = work
 sys.set_int_max_str_digits(0)
 job = json.load(open(work + "/job.json"))
-sets = {"humaneval": get_human_eval_plus(err_incomplete=False), "mbpp": get_mbpp_plus(err_incomplete=False)}
+sets = {"humaneval": get_human_eval_plus(err_incomplete=False),
+        "mbpp": get_mbpp_plus(err_incomplete=False)}
 jobs = []
 for name, problems in sets.items():
     for task, left_out in job["left_out"].items():
         if task in problems:
             inputs, base = problems[task]["plus_input"], len(problems[task]["base_input"])
-            problems[task]["plus_input"] = [one for at, one in enumerate(inputs, base) if at not in left_out]
+            kept = [one for at, one in enumerate(inputs, base) if at not in left_out]
+            problems[task]["plus_input"] = kept
     problems = {task: problem for task, problem in problems.items() if task in job["programs"]}
     expected = get_groundtruth(problems, name, NOT_NONE if name == "mbpp" else [])
-    jobs += [(name, 0, problems[task], job["programs"][task], expected[task], False, True) for task in problems]
+    jobs += [(name, 0, problems[task], job["programs"][task], expected[task], False, True)
+             for task in problems]
 def judge(arguments):
     found = check_correctness(*arguments)
     return found["task_id"], [found["base"][0], found["plus"][0]]

@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of what reads a hostile leaf's bytes: the codec, the worker's
+"""Coverage-guided fuzzing of what reads a hostile candidate's bytes: the codec, the worker's
 conversation, the channel.
 
     python -m pip install --target DIR atheris      # once; not a dependency; it wants Linux and
@@ -19,9 +19,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-INSTRUMENTED = ("assay.judge.codec", "assay.judge.numpy_values", "assay.judge.proxy",
+INSTRUMENTED = ("assay.judge.codec", "assay.judge.codec_types", "assay.judge.proxy",
     "assay.judge.protocol",
-                "assay.judge.buffered_socket", "assay.judge.worker")  # fmt: skip
+                "assay.judge.codec_types", "assay.judge.requests", "assay.judge.sockets",
+                "assay.judge.worker")  # fmt: skip
 WORDS = ('"value"', '"raised"', '"function"', '"absent"', "null", "true", "[]", "!", "\\x0a")
 """What a fuzzer would take long to guess; the codec's tags come with them."""
 
@@ -39,7 +40,7 @@ def fuzz(target: str, flags: list[str]) -> None:
 
 def prepared(folder: Path, target: str) -> list[str]:
     """The folder's seeds and dictionary, as libFuzzer's arguments."""
-    from assay.judge.codec import REBUILD
+    from assay.judge.codec_types import REBUILD
     from tests.judge.hostile import SEEDS
 
     seeds = folder / f"{target}-seeds"

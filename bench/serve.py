@@ -39,7 +39,7 @@ MIX = {
 
 
 @dataclass(frozen=True, slots=True)
-class QueuedJob:
+class HttpRequest:
     """One request, and what must come of it."""
 
     path: str
@@ -60,7 +60,7 @@ class Load:
     """Answers that were not the right ones."""
 
 
-def request_of(kind: str, number: int) -> QueuedJob:
+def request_of(kind: str, number: int) -> HttpRequest:
     """A request of a kind; the number keeps the judge from knowing the program already."""
     if kind in ("right", "slow", "gone"):
         return judged(f"def double(x): return x + x  # {number}", '"verdict": "pass"')
@@ -70,22 +70,24 @@ def request_of(kind: str, number: int) -> QueuedJob:
         return judged(f"def double(x): {number} / 0", '"verdict": "error"')
     if kind == "prints":
         body = {"code": f"print(input() * 2, {number})", "language": "python", "stdin": "ab"}
-        return QueuedJob(
+        return HttpRequest(
             "/run_code", json.dumps(body).encode(), 200, f'"stdout": "abab {number}\\n"'
         )
     if kind == "malformed":
-        return QueuedJob(
+        return HttpRequest(
             "/judge", b'{"program": "def' + b"x" * (number % 2000), 400, "no valid JSON"
         )
     if kind == "fields":
-        return QueuedJob(
+        return HttpRequest(
             "/judge", json.dumps({"program": number, **DOUBLE}).encode(), 422, "make it a string"
         )
-    return QueuedJob("/judge", b" " * int((BODY_MB + 0.1) * 2**20), 413, "larger than")
+    return HttpRequest("/judge", b" " * int((BODY_MB + 0.1) * 2**20), 413, "larger than")
 
 
-def judged(program: str, said: str) -> QueuedJob:
-    return QueuedJob("/judge", json.dumps({"task": DOUBLE, "program": program}).encode(), 200, said)
+def judged(program: str, said: str) -> HttpRequest:
+    return HttpRequest(
+        "/judge", json.dumps({"task": DOUBLE, "program": program}).encode(), 200, said
+    )
 
 
 async def client(port: int, kinds: list[tuple[int, str]], load: Load) -> None:
@@ -116,7 +118,7 @@ async def client(port: int, kinds: list[tuple[int, str]], load: Load) -> None:
         writer.close()
 
 
-async def send(writer: asyncio.StreamWriter, request: QueuedJob, kind: str) -> None:
+async def send(writer: asyncio.StreamWriter, request: HttpRequest, kind: str) -> None:
     head = f"POST {request.path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
     data = head.encode() + f"Content-Length: {len(request.body)}\r\n\r\n".encode() + request.body
     step = max(1, len(data) // 5) if kind == "slow" else len(data)

@@ -21,11 +21,11 @@ from dataclasses import replace
 from functools import partial
 
 from assay.judge import Job, Judge, judge
-from assay.judge.warmup import PLAIN
+from assay.judge.warmup import MODULES
 from assay.sandbox import cgroups, kernel, walls
 from assay.sandbox.access import access_rules
 from assay.sandbox.isolation import probe_isolation
-from assay.sandbox.limits import MIB, Limits
+from assay.sandbox.kernel import MIB
 from assay.types import Check, Task
 
 FORKS = 20
@@ -39,10 +39,13 @@ FAMILIES = {
 }
 
 
-def leaf_steps() -> dict[str, Callable[[], None]]:
+LIMITS = walls.ProcessLimits(cpu_seconds=6, memory_mb=512, stack_mb=64, open_files=32)
+
+
+def process_steps() -> dict[str, Callable[[], None]]:
     """What a fork may do before it ends, each more than the one before."""
-    leaf = walls.ProcessWalls(Limits(), cpu_seconds=6, memory_mb=512)
-    limits_only = walls.ProcessWalls(Limits(), cpu_seconds=6, memory_mb=512)
+    process = walls.ProcessWalls(LIMITS)
+    limits_only = walls.ProcessWalls(LIMITS)
     limits_only.filter.load = lambda: None  # type: ignore[method-assign]
 
     def bare() -> None:
@@ -53,12 +56,12 @@ def leaf_steps() -> dict[str, Callable[[], None]]:
 
     def full() -> None:
         kernel.forgo_privileges()
-        leaf.enclose(os.getppid())
+        process.enclose(os.getppid())
 
     return {
         "fork and exit": bare,
-        "with the leaf's limits": limited,
-        "with the leaf's limits and filter": full,
+        "with a process's limits": limited,
+        "with a process's limits and filter": full,
     }
 
 
@@ -81,9 +84,9 @@ def measured(required: list[str]) -> tuple[float, dict[str, list[float]]]:
     child = os.fork()
     if child == 0:
         try:
-            steps, reach = leaf_steps(), access_rules(0)
+            steps, rules = process_steps(), access_rules(0)
             begun = time.perf_counter()
-            walls.enclose_family(reach, required)
+            walls.enclose_family(rules, required)
             once = (time.perf_counter() - begun) * 1000
             times: dict[str, list[float]] = {name: [] for name in steps}
             for _ in range(FORKS):
@@ -173,7 +176,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
     possible = probe_isolation().walls
-    for name in (*PLAIN, "assay.judge.candidate", "assay.judge.worker"):
+    for name in (*MODULES, "assay.judge.candidate", "assay.judge.worker"):
         importlib.import_module(name)
     print(f"tier {probe_isolation().tier}; {rounds * FORKS} forks of each kind\n", flush=True)
     forks(rounds, possible)

@@ -20,6 +20,19 @@ LAYERS = [
     "environments", "engines", "rollout", "algorithms", "evaluate", "trackers", "train",
     "doctor", "integrations", "commands", "cli", "__main__",
 ]  # fmt: skip
+MODULES = {
+    "sandbox": "kernel limits cores cgroups landlock seccomp namespaces walls access attack"
+    " isolation zygote",
+    "judge": "protocol sockets codec_types codec reuse checkers requests proxy calls worker script"
+    " candidate repl warmup verdict processes job_queue slot runs sessions supervisor"
+    " supervisor_client verdict_cache circuit_breaker prepared_task exchange_runner references"
+    " interpreter blocking judge open",
+    "policy": "tokenizer tiny chat onednn head packed forward load critic reference",
+    "engines": "base torch vllm open",
+    "engines/torch": "sampling prefill fused cuda_graphs kv_cache cache_probe decode_loop engine",
+    "engines/vllm": "reaper client partial_completion weight_probe transports server engine",
+}
+"""The order of the modules inside a folder, as LAYERS is that of the folders."""
 TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train")
 FOR_A_PACKAGE = "integrations/verifiers.py"
 FILE_LINES, CLASS_LINES, FUNCTION_LINES = 400, 200, 60
@@ -58,6 +71,29 @@ def test_imports_only_point_up_the_list_of_layers(file: Path) -> None:
     below = {found for found in imports(ast.parse(file.read_text())) if layer_of(found) in LAYERS}
     too_low = sorted(m for m in below if LAYERS.index(str(layer_of(m))) > LAYERS.index(layer))
     assert not too_low, f"{name_of(file)} imports {too_low}, which stand below it"
+
+
+def runtime_imports(tree: ast.AST) -> set[str]:
+    """Without those for annotations only, which stand under `if TYPE_CHECKING`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+    return imports(tree)
+
+
+@pytest.mark.parametrize("folder", MODULES)
+def test_imports_inside_a_folder_only_point_up_its_list_of_modules(folder: str) -> None:
+    order, package = MODULES[folder].split(), f"assay.{folder.replace('/', '.')}."
+    present = {name.stem for name in (PACKAGE / folder).iterdir() if name.stem[0] != "_"}
+    assert present == set(order), f"list the modules of {folder} in MODULES"
+    for place, module in enumerate(order):
+        path = PACKAGE / folder / module
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
+            found = runtime_imports(ast.parse(file.read_text()))
+            inside = {one.removeprefix(package).split(".")[0] for one in found
+                      if one.startswith(package)}  # fmt: skip
+            below = sorted(inside & set(order[place + 1 :]))
+            assert not below, f"{name_of(file)} imports {below}, which stand below it"
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)

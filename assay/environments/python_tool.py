@@ -12,7 +12,8 @@ from pydantic import Field
 
 from assay import extract
 from assay.environments import Conversation, environment_with, visible
-from assay.judge.codec import CodecError, Unpacker, loads
+from assay.judge.codec import Unpacker, loads
+from assay.judge.codec_types import CodecError
 from assay.judge.interpreter import STAYS
 from assay.types import Call, Check, Exchange, Task
 

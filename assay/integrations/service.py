@@ -27,9 +27,9 @@ from assay.errors import AssayError, MachineError, UserError
 from assay.integrations import wire
 from assay.integrations.metrics import Metrics
 from assay.judge import Job, Judge
-from assay.judge.codec import CodecError
+from assay.judge.codec_types import CodecError
 from assay.sandbox.isolation import probe_isolation
-from assay.sandbox.limits import MIB
+from assay.sandbox.kernel import MIB
 from assay.types import Execution, Verdict
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
-"""Decides whether programs pass their tests; the candidate's process gets inputs and returns data,
-and decides nothing.
+"""Decides whether programs pass their tests. The candidate process gets inputs and returns data; it
+decides nothing.
 
-The public names load on first use: zygotes import this package too, and must stay small.
+The public names load on first use, because zygotes import this package too and must stay small.
 """
 
 from __future__ import annotations

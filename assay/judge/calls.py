@@ -1,5 +1,5 @@
-"""Calls of the entry point with given arguments, made by the test worker, and whether each answer
-is the right one.
+"""Calls of the entry point by the test worker, and the comparison of each answer with the expected
+value.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from assay.judge import numpy_values
 from assay.judge.codec import Json, Unpacker, dumps
+from assay.judge.codec_types import is_numpy
 from assay.judge.proxy import Connection, Opaque
 
 RELATIVE = 1e-7
-"""What a tolerance leaves to large floats, as numpy's assert_allclose does."""
+"""Relative tolerance beside an absolute one, as in numpy's assert_allclose."""
 ANSWERS_MIB = 64
-"""What the answers of one reference may take in all."""
+"""Limit on all answers of one reference together."""
 SHOWN = 110
 Checker = Callable[[list[Any], Any, Any], object]
-"""From arguments, value and expected value to whether the value is right."""
+"""Takes arguments, value and expected value; returns whether the value is right."""
 
 
 class Caller:
-    """Makes the calls of one job. `answers` are those to calls whose right value is sought, as
-    JSON.
+    """Makes the calls of one job. `answers`: JSON of the answers to calls without an expected
+    value.
     """
 
     def __init__(self, connection: Connection, entry_point: str) -> None:
@@ -37,12 +37,12 @@ class Caller:
         self.unpacker = Unpacker({"opaque": Opaque}, nodes=sys.maxsize)  # for the data set's side
 
     def fault(self, arguments: list[Json], expected: Json, tolerance: float) -> str:
-        """Make one call: what is wrong with its answer, empty where nothing is; `expected` is a
-        list of one, or None.
+        """Make one call; says what is wrong with its answer, or nothing. `expected` is a list of
+        one value, or None.
 
-        Raises what the program raises, Gone where it fails for good, and what the checker raises.
+        Raises what the program or the checker raises, and CandidateFailed.
         """
-        answer = self.connection.ask(self.entry_point, arguments)
+        answer = self.connection.call_packed(self.entry_point, arguments)
         if expected is None:
             self.keep(answer)
             return ""
@@ -53,39 +53,37 @@ class Caller:
             holds = equal(value, right, tolerance)
         else:
             holds = bool(self.checker(self.unpacker.value(arguments), value, right))
-        return "" if holds else f"gives {shown(value)}, not {shown(right)}"
+        return "" if holds else f"gives {show_value(value)}, not {show_value(right)}"
 
     def keep(self, answer: Json) -> None:
-        """Keep an answer that is right by definition."""
+        """Keep a reference's answer. Raises CandidateFailed where all answers are too large."""
         self.connection.value(answer)
         self.answers.append(dumps(answer))
         self.room -= len(self.answers[-1])
         if self.room < 0:
-            raise self.connection.fail(
-                "output", f"the answers take more than {ANSWERS_MIB} MiB in all"
-            )
+            detail = f"the answers take more than {ANSWERS_MIB} MiB in all"
+            raise self.connection.requests.fail("output", detail)
 
-    def described(self, number: int, arguments: list[Json]) -> str:
-        """One call for people, counted from 1: `call 3, f(1, 2)`."""
-        inside = ", ".join(map(shown, self.unpacker.value(arguments)))
-        return f"call {number + 1}, {self.entry_point}({cut(inside)})"
+    def describe(self, number: int, arguments: list[Json]) -> str:
+        """A call for messages, counted from 1: `call 3, f(1, 2)`."""
+        inside = ", ".join(map(show_value, self.unpacker.value(arguments)))
+        return f"call {number + 1}, {self.entry_point}({shorten(inside)})"
 
 
 def equal(value: Any, expected: Any, tolerance: float) -> bool:
-    """Whether they are equal as Python has it, or alike but for floats that are nearly the same, or
-    both nan.
+    """Whether `value == expected`, or they differ only in floats that are close, or both nan.
 
     A float anywhere in lists, tuples, dicts and arrays may differ by `tolerance` (0: not at all)
-    and 1e-7 of its size; types and lengths must then agree.
+    plus 1e-7 of its size; types and lengths must then agree.
     """
-    if numpy_values.is_value(value) and not numpy_values.is_value(expected) and not value.shape:
+    if is_numpy(value) and not is_numpy(expected) and not value.shape:
         value = value.item()
-    with contextlib.suppress(ValueError):  # arrays have no one answer
-        if not numpy_values.is_value(value) and value == expected:
+    with contextlib.suppress(ValueError):  # arrays have no single truth value
+        if not is_numpy(value) and value == expected:
             return True
     if type(value) is not type(expected):
         return False
-    if numpy_values.is_value(expected):
+    if is_numpy(expected):
         return equal(value.tolist(), expected.tolist(), tolerance)
     if isinstance(expected, float | complex):
         return near(value, expected, tolerance)
@@ -101,8 +99,8 @@ def equal(value: Any, expected: Any, tolerance: float) -> bool:
 
 
 def near(value: complex, expected: complex, tolerance: float) -> bool:
-    """Whether two unequal floats are within the tolerance, or both nan. An infinity is near
-    nothing.
+    """Whether two unequal floats are within the tolerance, or both nan. Nothing is near an
+    infinity.
     """
     if cmath.isnan(value) or cmath.isnan(expected):
         return cmath.isnan(value) and cmath.isnan(expected)
@@ -111,14 +109,14 @@ def near(value: complex, expected: complex, tolerance: float) -> bool:
     return cmath.isclose(value, expected, rel_tol=0, abs_tol=tolerance + RELATIVE * abs(expected))
 
 
-def shown(value: object) -> str:
-    """A value for people, shortened."""
+def show_value(value: object) -> str:
+    """A value for messages, shortened."""
     try:
-        return cut(repr(value))
+        return shorten(repr(value))
     except ValueError:
         return f"an int of more than {sys.get_int_max_str_digits()} digits"
 
 
-def cut(text: str) -> str:
+def shorten(text: str) -> str:
     """The text, shortened at its end."""
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."

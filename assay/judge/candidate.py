@@ -1,6 +1,4 @@
-"""The candidate's side: a walled leaf that runs the program and answers calls with data; it knows
-nothing of tests.
-"""
+"""The candidate process: runs a program and answers calls with data. Knows nothing of tests."""
 
 from __future__ import annotations
 
@@ -16,18 +14,22 @@ from functools import partial
 from typing import Any, cast
 
 from assay.judge import script
-from assay.judge.codec import Json, Packer, TooLargeError, Unpacker, dumps, is_iterator, loads
-from assay.judge.exceptions import exception, raised, shown
-from assay.judge.protocol import (
-    MIB,
-    NOT_REUSABLE,
-    REFUSED,
-    REUSABLE,
-    START,
-    ClosedError,
-    FramedSocket,
+from assay.judge.codec import (
+    Json,
+    Packer,
+    Unpacker,
+    dumps,
+    exception,
+    is_iterator,
+    loads,
+    raised,
+    shown,
 )
+from assay.judge.codec_types import TooLargeError
+from assay.judge.protocol import NOT_REUSABLE, REFUSED, REUSABLE, START
 from assay.judge.reuse import is_reusable
+from assay.judge.sockets import FramedSocket
+from assay.sandbox.kernel import MIB
 from assay.sandbox.zygote import ROLE_FD
 
 MODULE = "candidate"
@@ -35,12 +37,10 @@ REQUEST_MB = 256
 
 
 def main() -> None:
-    """Serve workers until they hang up: as one module after another, or, given standard streams, as
-    a script.
-    """
+    """Serve workers until they hang up: one function's program after another, or one script."""
     gc.enable()
     stream = socket.socket(fileno=ROLE_FD)
-    with contextlib.suppress(ClosedError):
+    with contextlib.suppress(ConnectionError):
         if stream.recv(len(START), socket.MSG_PEEK) == START:
             _, streams, _, _ = socket.recv_fds(stream, len(START), 2)
             script.serve(stream, *streams)
@@ -48,27 +48,25 @@ def main() -> None:
             serve(FramedSocket(stream, REQUEST_MB * MIB))
 
 
-def serve(wire: FramedSocket) -> None:
-    """Answer requests one by one; every reply carries its request's number. Ends with
-    ClosedError.
+def serve(sock: FramedSocket) -> None:
+    """Answer requests one by one; a reply carries its request's number. Raises ConnectionError at
+    the end.
     """
     candidate: Candidate | None = None
     while True:
-        kind, number, *parts = loads(wire.receive())
+        kind, number, *parts = loads(sock.receive())
         if candidate is None or kind == "load":
             used, candidate = candidate is not None, None
             if used:
                 forget()
-            candidate = Candidate(wire, used)
-        reply = candidate.answered(number, kind, parts)
+            candidate = Candidate(sock, used)
+        reply = candidate.answer(number, kind, parts)
         flush()
-        wire.send(reply)
+        sock.send(reply)
 
 
 def forget() -> None:
-    """Let go of the program before: of its objects, and of what caches keep of it, which others
-    could ask for.
-    """
+    """Drop the program before: its objects, and what caches hold of it."""
     sys.modules.pop(MODULE, None)
     re.purge()
     for clear in typing._cleanups:  # type: ignore[attr-defined]
@@ -77,12 +75,13 @@ def forget() -> None:
 
 
 class Candidate:
-    """One program and the objects it has handed out. `used`: the process has run another program
-    before.
+    """One program, and the objects that it has sent handles of.
+
+    `used`: another program has run in the process before.
     """
 
-    def __init__(self, wire: FramedSocket, used: bool = False) -> None:
-        self.wire = wire
+    def __init__(self, sock: FramedSocket, used: bool = False) -> None:
+        self.sock = sock
         self.used = used
         self.module = types.ModuleType(MODULE)
         self.handles: list[Any] = []
@@ -99,7 +98,7 @@ class Candidate:
             "call": self.call,
             "name": self.name,
             "set": self.set,
-            # of a handed out object, by its number
+            # of an object with a handle, by its number
             "get": lambda at, name: self.value(getattr(self.handles[at], name)),
             "iterate": lambda at: self.value(item for item in self.handles[at]),
             "text": lambda at: self.value(str(self.handles[at])),
@@ -107,8 +106,8 @@ class Candidate:
         }
         self.at = 0
 
-    def answered(self, number: int, kind: str, parts: list[Json]) -> bytes:
-        """The reply to one request: its number, its kind, and what belongs to that."""
+    def answer(self, number: int, kind: str, parts: list[Json]) -> bytes:
+        """The reply to one request: number, kind, and the parts of that kind."""
         self.at = number
         try:
             return frame(number, *self.requests[kind](*parts))
@@ -118,7 +117,7 @@ class Candidate:
             return frame(number, "memory", "MemoryError")
         except TooLargeError as error:
             return frame(number, "large", str(error))
-        except BaseException as error:  # noqa: BLE001  the program's own code ran: whatever it raises is its answer
+        except BaseException as error:  # noqa: BLE001  the program's own code: whatever it raises is its answer
             return frame(number, *raised(error))
 
     def load(
@@ -126,8 +125,8 @@ class Candidate:
     ) -> list[Json]:
         """Compile and run the program as a module; answers whether it has the entry point.
 
-        Before that comes the mark. Who is handed objects of ours, or hands out its own, leaves
-        traces.
+        Before any of its code runs, a mark says whether the process can be reused. A program that
+        gets or gives objects by handles or callbacks never leaves it reusable.
         """
         self.mutates = mutates
         if handles:
@@ -135,23 +134,23 @@ class Candidate:
         try:
             code = compile(program, "<program>", "exec", dont_inherit=True)
         except Exception as error:  # noqa: BLE001  the compiler raises half a dozen kinds
-            self.wire.mark(REUSABLE)
+            self.sock.send_mark(REUSABLE)
             return ["syntax", f"{type(error).__name__}: {shown(error)}"]
         try:
             reusable = not (handles or callbacks) and is_reusable(code)
-        except Exception:  # noqa: BLE001  whatever becomes of the question, the answer is then no
+        except Exception:  # noqa: BLE001  whatever went wrong, the answer is then no
             reusable = False
         if self.used and not reusable:
-            self.wire.mark(REFUSED)
+            self.sock.send_mark(REFUSED)
             return ["refused"]
-        self.wire.mark(REUSABLE if reusable else NOT_REUSABLE)
+        self.sock.send_mark(REUSABLE if reusable else NOT_REUSABLE)
         sys.modules[MODULE] = self.module
         exec(code, self.module.__dict__)
         return ["value", hasattr(self.module, entry_point)]
 
     def call(self, target: str | int, packed: list[Json], named: dict[str, Json]) -> list[Json]:
-        """Call a name of the module, or an object by its number; answers value, which argument it
-        is, mutations.
+        """Call a name of the module or an object by its number; answers the value, the index of the
+        argument that it is, and the changed arguments.
         """
         called: Any = (
             getattr(self.module, target) if isinstance(target, str) else self.handles[target]
@@ -166,7 +165,7 @@ class Candidate:
         return ["value", self.packer.pack(value), same, self.mutations(arguments, sent)]
 
     def mutations(self, arguments: list[Any], sent: list[str]) -> list[Json]:
-        """The new value of each argument that is no longer what was `sent`, by its index."""
+        """Index and new value of each argument that is no longer what was `sent`."""
         now = [self.packer.pack(argument) for argument, _ in zip(arguments, sent, strict=False)]
         return [
             [at, new]
@@ -175,31 +174,31 @@ class Candidate:
         ]
 
     def name(self, name: str) -> list[Json]:
-        """A global of the program: data as data, what can be called as a function of that name."""
+        """A global of the program: a function by its name, anything else as data."""
         if not hasattr(self.module, name):
             return ["absent"]
         value = getattr(self.module, name)
         return ["function", name] if callable(value) else self.value(value)
 
     def set(self, number: int, name: str, packed: Json) -> list[Json]:
-        """Set an attribute of a handed out object."""
+        """Set an attribute of an object by its number."""
         setattr(self.handles[number], name, self.unpacker.value(packed))
         return self.value(None)
 
     def value(self, value: object) -> list[Json]:
-        """An answer as to `call`, which changes no argument and returns none."""
+        """An answer like that to `call`, without arguments."""
         return ["value", self.packer.pack(value), None, []]
 
     def call_back(self, function: int, /, *arguments: Any, **named: Any) -> Any:
-        """Call a function that the check passed; until it returns, it may ask for more itself."""
+        """Call a function that the check passed. Before it returns, requests may come from it."""
         at = self.at
-        self.wire.send(
+        self.sock.send(
             frame(
                 at, "callback", function, self.packer.pack(list(arguments)), self.packer.pack(named)
             )
         )
         while True:
-            kind, number, *parts = loads(self.wire.receive())
+            kind, number, *parts = loads(self.sock.receive())
             if kind == "returned":
                 self.at = at
                 return self.unpacker.value(parts[0])
@@ -207,21 +206,21 @@ class Candidate:
                 self.at = at
                 _, names, made_of, name, text = parts
                 raise exception(names, made_of, f"{name}: {text}")
-            self.wire.send(self.answered(number, kind, parts))
+            self.sock.send(self.answer(number, kind, parts))
 
     def opaque(self, value: object) -> Json:
-        """Stands for an object that is no data: what it yields crosses, or its type's name and its
-        truth.
+        """What is sent for an object that is no data: the items of an iterator, or the type's name
+        and the truth value.
         """
         if is_iterator(value):
             return self.packer.snapshot(cast("Iterator[Any]", value))
         truth = None
-        with contextlib.suppress(Exception):  # the program's own code may say so
+        with contextlib.suppress(Exception):  # this may run the program's own code
             truth = bool(value)
         return {"opaque": [type(value).__name__, truth]}
 
     def handle(self, value: object) -> Json:
-        """The number of an object that tests may reach into, and its type's name."""
+        """A handle on an object: its number and its type's name."""
         at = next(
             (at for at, known in enumerate(self.handles) if known is value), len(self.handles)
         )
@@ -231,12 +230,12 @@ class Candidate:
 
 
 def frame(*parts: Json) -> bytes:
-    """One reply on the wire."""
+    """One reply as a frame."""
     return dumps(list(parts)).encode()
 
 
 def flush() -> None:
-    """Hand on what the program printed; it may have closed or replaced its streams."""
+    """Flush what the program printed; it may have closed or replaced its streams."""
     with contextlib.suppress(Exception):  # a stream may be any object by now
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,5 +1,5 @@
-"""Whether what a program printed is right: pure functions of two texts, chosen by name in a task's
-`checker`.
+"""Compares what a program printed with the expected text. A task's `checker` names one of these
+functions.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def tokens(output: str, expected: str) -> bool:
 
 
 def floats(output: str, expected: str) -> bool:
-    """As `tokens`, but fractions may be 1e-6 off, absolutely or relatively; one for a whole number
-    absolutely.
+    """As `tokens`, with a tolerance of 1e-6 on decimal numbers: absolute or relative, but absolute
+    where a whole number is expected.
     """
-    given, wanted = output.split(), expected.split()
-    return len(given) == len(wanted) and all(map(close, given, wanted))
+    words, expected_words = output.split(), expected.split()
+    return len(words) == len(expected_words) and all(map(close, words, expected_words))
 
 
 def unordered(output: str, expected: str) -> bool:
@@ -43,6 +43,7 @@ def unordered(output: str, expected: str) -> bool:
     return sorted(stripped(output)) == sorted(stripped(expected))
 
 
+DEFAULT_CHECKER = "lines"
 CHECKERS: dict[str, Callable[[str, str], bool]] = {
     "exact": exact, "lines": lines, "tokens": tokens, "floats": floats, "unordered": unordered,
 }  # fmt: skip
@@ -53,30 +54,29 @@ def stripped(text: str) -> list[str]:
     return [line.rstrip() for line in text.rstrip().split("\n")]
 
 
-def close(given: str, wanted: str) -> bool:
+def close(word: str, expected: str) -> bool:
     """Whether two words are the same, or the same number within the tolerance."""
-    if given == wanted:
+    if word == expected:
         return True
-    both = (given, wanted)
+    both = (word, expected)
     if not all(map(NUMBER.fullmatch, both)) or all(map(WHOLE.fullmatch, both)):
         return False
-    a, b = float(given), float(wanted)
-    scale = 1.0 if WHOLE.fullmatch(wanted) else max(1.0, abs(b))
+    a, b = float(word), float(expected)
+    scale = 1.0 if WHOLE.fullmatch(expected) else max(1.0, abs(b))
     return isfinite(b) and abs(a - b) <= TOLERANCE * scale
 
 
 def difference(output: str, expected: str) -> str:
-    """The first line that differs, for people."""
-    for number, (given, wanted) in enumerate(
-        zip_longest(stripped(output), stripped(expected)), start=1
-    ):
-        if given != wanted:
-            return f"line {number} is {shortened(given)}, not {shortened(wanted)}"
+    """The first line that differs, for messages."""
+    pairs = zip_longest(stripped(output), stripped(expected))
+    for number, (line, right) in enumerate(pairs, start=1):
+        if line != right:
+            return f"line {number} is {shortened(line)}, not {shortened(right)}"
     return "spaces or line ends differ"
 
 
 def shortened(line: str | None) -> str:
-    """A line as a message shows it."""
+    """A line for messages."""
     if line is None:
         return "missing"
     return repr(line) if len(line) <= SHOWN else f"{line[:SHOWN]!r}..."

@@ -1,6 +1,4 @@
-"""The judge as the trainer holds it: asynchronous, many jobs at once, every process behind it ended
-on the way out.
-"""
+"""The judge for the trainer: asynchronous, many jobs at once. Closing it ends all its processes."""
 
 from __future__ import annotations
 
@@ -12,17 +10,15 @@ from functools import partial
 from pathlib import Path
 
 from assay.errors import DataError, SandboxError
-from assay.judge.archive import Archive
+from assay.judge.blocking import run_blocking
 from assay.judge.circuit_breaker import CircuitBreaker
-from assay.judge.exchange_runner import ExchangeRunner
-from assay.judge.failure_counts import FailureCounts
+from assay.judge.exchange_runner import ExchangeRunner, FailureCounts
 from assay.judge.interpreter import Interpreter
-from assay.judge.prepared_task import PreparedTask
-from assay.judge.proxy_features import PLAIN, ProxyFeatures
+from assay.judge.prepared_task import NO_FEATURES, PreparedTask, ProxyFeatures
 from assay.judge.references import References
 from assay.judge.supervisor_client import SupervisorClient
-from assay.judge.verdict import THE_TASKS_DOING, WALL
-from assay.judge.verdict_cache import KEPT, BoundedDict, VerdictCache
+from assay.judge.verdict import is_tasks_fault, is_unsendable
+from assay.judge.verdict_cache import CACHED, Archive, BoundedDict, VerdictCache
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import LONGEST, Limits
@@ -32,9 +28,9 @@ log = logging.getLogger(__name__)
 JOBS_PER_SLOT = 4
 """Jobs per slot that `stream` has under way."""
 PREPARED_TASKS = 512
-"""Tasks kept ready; they may be large, and a service never sees most of them again."""
-UNLIKE_THE_REFERENCE = (Verdict.WRONG, Verdict.ERROR, Verdict.TIMEOUT)
-"""Verdicts that a task's profile can change."""
+"""Prepared tasks that are kept: they may be large, and a service never sees most of them again."""
+MAY_NEED_FEATURES = (Verdict.WRONG, Verdict.ERROR, Verdict.TIMEOUT)
+"""Verdicts that a task's proxy features or time factor can change."""
 ANY_PROGRAM = Task(id="", prompt="", checks=(Exchange("", ""),), entry_point="")
 
 
@@ -44,24 +40,25 @@ class Job:
 
     task: Task
     program: str | None
-    """A whole program; None, where the completion held no code, is NO_CODE without running
-    anything."""
+    """A whole program. None, where the completion held no code, gets NO_CODE without a run."""
 
 
 class Judge:
-    """Judges programs in walled processes; an async context manager. Its processes die with the
-    thread that entered.
+    """Judges programs in sandboxed processes. An async context manager; its processes end with the
+    thread that entered it.
 
-    Raises SandboxError where the walls are not sound (unless `allow_weak`), where the supervisor
-    dies or hangs, and where the machine fails too often (see Breaker). `slots` programs run at
-    once: the available cores unless given. A program that was judged before is not run again: the
-    last verdicts are remembered, and in the file `archive`, where given, all.
+    limits: of one run. slots: programs that run at once; the available cores if None. stop_early:
+    stop at the first failed test. allow_weak: run even where the sandbox is not sound. archive: a
+    file that keeps all verdicts.
+
+    Raises SandboxError where the sandbox is not sound, where the supervisor dies or hangs, and
+    where the machine fails too often (see CircuitBreaker). A program that was judged before is not
+    run again.
     """
 
     def __init__(
         self, limits: Limits | None = None, slots: int | None = None, stop_early: bool = True,
-        allow_weak: bool = False,
-        archive: Path | None = None,
+        allow_weak: bool = False, archive: Path | None = None,
     ) -> None:  # fmt: skip
         self.limits = limits or Limits()
         self.slots = slots or cores()
@@ -70,13 +67,11 @@ class Judge:
         self._archive = archive
         self._cache = VerdictCache()
         self._supervisor = SupervisorClient()
-        self._failure_counts = FailureCounts()
-        self._exchanges = ExchangeRunner(self._supervisor, self._failure_counts, stop_early)
+        self._counts = FailureCounts()
+        self._exchanges = ExchangeRunner(self._supervisor, self._counts, stop_early)
         self._references = References(self._execute, self._answers, self.limits.cpu_seconds)
-        self._reported: BoundedDict[str, None] = BoundedDict(KEPT)
-        self._prepared_tasks: BoundedDict[int, tuple[Task, PreparedTask]] = BoundedDict(
-            PREPARED_TASKS
-        )
+        self._reported: BoundedDict[str, None] = BoundedDict(CACHED)
+        self._prepared: BoundedDict[int, tuple[Task, PreparedTask]] = BoundedDict(PREPARED_TASKS)
         self._breaker = CircuitBreaker()
 
     async def __aenter__(self) -> Judge:
@@ -111,113 +106,112 @@ class Judge:
         total = len(job.task.checks)
         if job.program is None:
             return Execution(Verdict.NO_CODE, total=total, detail="the completion holds no program")
-        key = self._prepared(job.task).key(job.program)
-        execution = await self._cache.get_or_run(key, partial(self._judged, job.task, job.program))
+        key = self._prepare(job.task).key(job.program)
+        execution = await self._cache.get_or_run(key, partial(self._judge, job.task, job.program))
         self._count(job.task, execution)
         return replace(execution, total=total)
 
     async def execute(
         self, program: str, stdin: str = "", seconds: float | None = None
     ) -> Execution:
-        """Run a program that no task asks for: PASS where it exits with 0; `output` and `stderr`
+        """Run a program without a task: PASS where it exits with status 0. `output` and `stderr`
         hold what it wrote.
 
-        It has `seconds` of CPU time, from the usual limit to ten times that. Raises SandboxError.
+        It has `seconds` of CPU time, between the usual limit and ten times that. Raises
+        SandboxError.
         """
         usual = self.limits.cpu_seconds
-        profile = ProxyFeatures(time_factor=min(max((seconds or usual) / usual, 1.0), LONGEST))
-        bundle = self._prepared(ANY_PROGRAM)
+        factor = min(max((seconds or usual) / usual, 1.0), LONGEST)
+        task, features = self._prepare(ANY_PROGRAM), ProxyFeatures(time_factor=factor)
         execution = await self._supervisor.execute(
-            bundle.exchange(program, profile, stdin, expected=None)
+            task.exchange_job(program, features, stdin, expected=None)
         )
         self._count(ANY_PROGRAM, execution)
         return execution
 
     def interpreter(self) -> Interpreter:
-        """A walled Python that keeps its state from one block of code to the next; an async context
+        """A sandboxed Python that keeps its state between blocks of code; an async context
         manager.
         """
         return Interpreter(self._supervisor, self._breaker)
 
     async def stream(self, jobs: Iterable[Job]) -> AsyncIterator[tuple[int, Execution]]:
-        """Judge many; yields (index, execution) in the order in which they end."""
+        """Judge many programs; yields (index, execution) in the order in which they end."""
         numbered = enumerate(jobs)
-        under_way: dict[asyncio.Task[Execution], int] = {}
+        running: dict[asyncio.Task[Execution], int] = {}
         try:
             while True:
-                while (
-                    len(under_way) < JOBS_PER_SLOT * self.slots
-                    and (entry := next(numbered, None)) is not None
-                ):
-                    under_way[asyncio.create_task(self.run(entry[1]))] = entry[0]
-                if not under_way:
+                while len(running) < JOBS_PER_SLOT * self.slots and (entry := next(numbered, None)):
+                    running[asyncio.create_task(self.run(entry[1]))] = entry[0]
+                if not running:
                     return
-                done, _ = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
-                    yield under_way.pop(task), task.result()
+                    yield running.pop(task), task.result()
         finally:
-            for task in under_way:
+            for task in running:
                 task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await asyncio.gather(*running, return_exceptions=True)
 
     async def all(
         self, jobs: Sequence[Job], progress: Callable[[int, Execution], None] | None = None
     ) -> list[Execution]:
-        """Judge many, and wait for all; `progress(index, execution)` is called as each ends."""
-        found: dict[int, Execution] = {}
+        """Judge many programs and wait; calls `progress(index, execution)` as each ends."""
+        executions: dict[int, Execution] = {}
         async for index, execution in self.stream(jobs):
-            found[index] = execution
+            executions[index] = execution
             if progress is not None:
                 progress(index, execution)
-        return [found[index] for index in range(len(jobs))]
+        return [executions[index] for index in range(len(jobs))]
 
-    async def _judged(self, task: Task, program: str) -> Execution:
-        """Judge one program plainly, and where that is unlike the task's reference, with what that
-        needs.
+    async def _judge(self, task: Task, program: str) -> Execution:
+        """Judge a program without proxy features; where it fails and the task's reference needs
+        some, judge it again with those.
         """
-        key = self._prepared(task).digest
+        key = self._prepare(task).digest
         try:
-            task = await self._references.completed(key, task)
-            execution = await self._execute(task, program, PLAIN)
-            unlike = execution.verdict in UNLIKE_THE_REFERENCE or execution.detail.startswith(WALL)
-            if unlike and task.reference is not None:
-                profile = await self._references.profile(key, task)
-                if profile is not None and profile != PLAIN:
-                    execution = await self._execute(task, program, profile)
-                if profile is not None and execution.detail.startswith(WALL):
-                    execution = replace(
-                        execution, verdict=Verdict.WRONG
-                    )  # which the reference does not come to
+            task = await self._references.with_expected_values(key, task)
+            execution = await self._execute(task, program, NO_FEATURES)
+            unsendable = is_unsendable(execution)
+            if task.reference is None or not (unsendable or execution.verdict in MAY_NEED_FEATURES):
+                return execution
+            features = await self._references.features(key, task)
+            if features is not None and features != NO_FEATURES:
+                execution = await self._execute(task, program, features)
+            if features is not None and is_unsendable(execution):
+                # the reference never makes the check pass such an object, so the program is wrong
+                execution = replace(execution, verdict=Verdict.WRONG)
         except SandboxError as error:
             if self._supervisor.broken:
                 raise
             return Execution(Verdict.INFRA, detail=str(error))
         return execution
 
-    async def _execute(self, task: Task, program: str, profile: ProxyFeatures) -> Execution:
-        bundle = self._prepared(task)
-        if bundle.exchanges:
-            return await self._exchanges.run(bundle, program, profile)
-        if not (self.stop_early and bundle.movable):
-            return await self._supervisor.execute(bundle.order(program, profile))
-        order = self._failure_counts.order(bundle.digest, len(task.checks))
-        execution = await self._supervisor.execute(bundle.order(program, profile, order))
+    async def _execute(self, task: Task, program: str, features: ProxyFeatures) -> Execution:
+        prepared = self._prepare(task)
+        if prepared.exchanges:
+            return await self._exchanges.run(prepared, program, features)
+        if not (self.stop_early and prepared.any_order):
+            return await self._supervisor.execute(prepared.check_job(program, features))
+        order = self._counts.order(prepared.digest, len(task.checks))
+        execution = await self._supervisor.execute(prepared.check_job(program, features, order))
         if execution.passed < len(order) and execution.verdict is not Verdict.INFRA:
-            self._failure_counts.note(bundle.digest, order[execution.passed])
+            self._counts.note(prepared.digest, order[execution.passed])
         return execution
 
     async def _answers(self, task: Task) -> tuple[Execution, list[str]]:
-        return await self._supervisor.answers(
-            self._prepared(task).order(task.reference or "", ProxyFeatures(time_factor=LONGEST))
-        )
+        features = ProxyFeatures(time_factor=LONGEST)
+        job = self._prepare(task).check_job(task.reference or "", features)
+        return await self._supervisor.answers(job)
 
-    def _prepared(self, task: Task) -> PreparedTask:
-        if id(task) not in self._prepared_tasks:
-            self._prepared_tasks[id(task)] = task, PreparedTask(task, self.limits, self.stop_early)
-        return self._prepared_tasks[id(task)][1]
+    def _prepare(self, task: Task) -> PreparedTask:
+        if id(task) not in self._prepared:
+            self._prepared[id(task)] = task, PreparedTask(task, self.limits, self.stop_early)
+        return self._prepared[id(task)][1]
 
     def _count(self, task: Task, execution: Execution) -> None:
-        if not execution.detail.startswith(THE_TASKS_DOING):
+        """Tell the circuit breaker of the machine's failures; report a task's own fault once."""
+        if not is_tasks_fault(execution):
             self._breaker.note(execution.detail if execution.verdict is Verdict.INFRA else "")
         elif task.id not in self._reported:
             self._reported[task.id] = None
@@ -226,15 +220,17 @@ class Judge:
 
 def judge_all(
     jobs: Sequence[Job], limits: Limits | None = None, slots: int | None = None,
-    stop_early: bool = True,
-    progress: Callable[[int, Execution], None] | None = None, allow_weak: bool = False,
+    stop_early: bool = True, progress: Callable[[int, Execution], None] | None = None,
+    allow_weak: bool = False,
 ) -> list[Execution]:  # fmt: skip
-    """Judge many programs and wait for all; `progress(index, execution)` is called as each ends.
-    Raises like Judge.
+    """Judge many programs and wait; calls `progress(index, execution)` as each ends.
+
+    It may be called where an event loop runs, as in a notebook: the judge then runs in a thread of
+    its own, and so does `progress`. Raises like Judge.
     """
 
-    async def all_of_them() -> list[Execution]:
+    async def judge() -> list[Execution]:
         async with Judge(limits, slots, stop_early, allow_weak) as judge:
             return await judge.all(jobs, progress)
 
-    return asyncio.run(all_of_them())
+    return run_blocking(judge())

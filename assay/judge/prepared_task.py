@@ -1,4 +1,4 @@
-"""A task's side of its jobs, made once: a group of rollouts shares it."""
+"""What all programs of a task share: the fixed part of their jobs, and the proxy features."""
 
 from __future__ import annotations
 
@@ -6,105 +6,142 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, dataclass
 from functools import cached_property
 from importlib.util import find_spec
+from itertools import product
 from typing import Any
 
 from assay.errors import DataError
-from assay.judge.expected import fields_of
-from assay.judge.proxy_features import ProxyFeatures
-from assay.judge.wire_job import WireJob
-from assay.sandbox.limits import Limits
-from assay.types import Check, Exchange, Task
+from assay.judge.checkers import DEFAULT_CHECKER
+from assay.judge.codec import Json, loads
+from assay.judge.protocol import WireJob
+from assay.sandbox.limits import LONGEST, Limits
+from assay.types import Call, Check, Exchange, Task
+
+SLACK = 4.0
+"""A program has so many times the reference's own CPU time, where that is more than the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyFeatures:
+    """A program could lie through each of these, so a task gets only those that its reference
+    needs.
+    """
+
+    mutates: bool = False
+    """Arguments that a call changes are changed in the caller too."""
+    handles: bool = False
+    """Objects that are no data are sent as handles; their attributes, items and calls are
+    requests."""
+    callbacks: bool = False
+    """The program can call functions that a test passes; each call is a request to the worker."""
+    time_factor: float = 1.0
+    """Multiplies the time limits."""
+
+
+NO_FEATURES = ProxyFeatures()
+FEATURES_TO_TRY = tuple(
+    ProxyFeatures(mutates, handles, callbacks)
+    for callbacks, handles, mutates in product((False, True), repeat=3)
+)
+"""What to try, in this order, until the reference passes."""
+
+
+def time_factor(cpu_seconds: float, limit: float) -> float:
+    """The time factor, from 1 to LONGEST, of a task whose reference takes `cpu_seconds`."""
+    return min(float(LONGEST), max(1.0, SLACK * cpu_seconds / limit))
+
 
 NUMERIC = re.compile(r"^\s*(?:import|from)\s+(?:numpy|scipy|pandas)\b", re.MULTILINE)
-USUAL = "lines"
 HAS_NUMPY = find_spec("numpy") is not None
 
 
-class PreparedTask:
-    """What every job of one task has in common, as it is judged with given limits.
+def wire_check(check: Check | Call) -> Json:
+    """A check as the worker gets it: a source, or [arguments, [expected] or None, tolerance]."""
+    if isinstance(check, Call):
+        expected = None if check.expected is None else [loads(check.expected.encode())]
+        return [loads(check.arguments.encode()), expected, check.tolerance]
+    return check.source
 
-    Raises DataError for exchanges beside other checks.
+
+class PreparedTask:
+    """A task that is judged with these limits. Raises DataError for exchanges beside other
+    checks.
     """
 
     def __init__(self, task: Task, limits: Limits, stop_early: bool) -> None:
         self._task, self._limits, self._stop_early = task, limits, stop_early
         self.exchanges = tuple(check for check in task.checks if isinstance(check, Exchange))
-        """Of a task whose programs read and print; else empty."""
+        """Those of a task whose programs read and print; else empty."""
         if 0 < len(self.exchanges) < len(task.checks):
             raise DataError(
                 f"task {task.id!r} has exchanges beside other checks; make two tasks of it"
             )
         sources = [check.source for check in task.checks if isinstance(check, Check)]
-        self.movable = not sources
-        """Whether the tests may be made in any order: checks may build on each other."""
+        self.any_order = not sources
+        """Whether the tests may run in any order: a check may build on the one before."""
         self._numeric = any(map(NUMERIC.search, [task.setup, *sources]))
         tests = [[type(check).__name__, *astuple(check)] for check in task.checks]
-        known = [
-            tests,
-            task.setup,
-            task.entry_point,
-            task.checker,
-            task.reference,
-            stop_early,
-            asdict(limits),
-        ]
-        self.digest = hashlib.blake2b(json.dumps(known).encode(), digest_size=32).digest()
-        """Tells the task from every other, judged by whatever rules."""
+        rules = [task.setup, task.entry_point, task.checker, task.reference, stop_early]
+        identity = json.dumps([tests, *rules, asdict(limits)]).encode()
+        self.digest = hashlib.blake2b(identity, digest_size=32).digest()
+        """Differs for every other task and every other limits."""
 
     def key(self, program: str) -> bytes:
-        """What a verdict is remembered by."""
-        return hashlib.blake2b(
-            program.encode("utf-8", "surrogatepass"), key=self.digest, digest_size=32
-        ).digest()
+        """The key of a program's verdict in the cache."""
+        source = program.encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(source, key=self.digest, digest_size=32).digest()
 
-    def order(self, program: str, profile: ProxyFeatures, order: Sequence[int] = ()) -> WireJob:
-        """The job of judging a function by its tests in the given order, or as they stand. Raises
+    def check_job(
+        self, program: str, features: ProxyFeatures, order: Sequence[int] = ()
+    ) -> WireJob:
+        """Run the checks of a function, in this order of their numbers or as they stand. Raises
         CodecError.
         """
-        own = {
+        fields = {
             "program": program,
-            "mutates": profile.mutates,
-            "handles": profile.handles,
-            "callbacks": profile.callbacks,
+            "mutates": features.mutates,
+            "handles": features.handles,
+            "callbacks": features.callbacks,
             "order": order or list(range(len(self._task.checks))),
         }
-        return self._order(own, profile)
+        return self._job(fields, features)
 
-    def exchange(
-        self, program: str, profile: ProxyFeatures, stdin: str, expected: str | None
+    def exchange_job(
+        self, program: str, features: ProxyFeatures, stdin: str, expected: str | None
     ) -> WireJob:
-        """The job of one exchange; whatever is printed is right where `expected` is None."""
-        own = {"program": program, "expected": expected}
-        return self._order(own, profile, stdin.encode("utf-8", "surrogateescape"))
+        """Run a program once; any output is right where `expected` is None."""
+        fields = {"program": program, "expected": expected}
+        return self._job(fields, features, stdin.encode("utf-8", "surrogateescape"))
 
     @cached_property
-    def _fields(self) -> str:
-        """The inside of a JSON object, for the worker."""
+    def _shared_fields(self) -> str:
+        """The fields of a CheckJob or ExchangeJob that all programs share: the inside of a JSON
+        object.
+        """
         task, limits = self._task, self._limits
-        fields: dict[str, Any] = {"reply_mb": limits.reply_mb}
         if self.exchanges:
-            fields |= {"printed_mb": limits.printed_mb, "output_kb": limits.output_kb}
-            fields |= {"checker": task.checker or USUAL}
+            fields: dict[str, Any] = {
+                "reply_mb": limits.reply_mb,
+                "printed_mb": limits.printed_mb,
+                "output_kb": limits.output_kb,
+                "checker": task.checker or DEFAULT_CHECKER,
+            }
         else:
-            fields |= {
+            fields = {
+                "reply_mb": limits.reply_mb,
                 "entry_point": task.entry_point,
                 "setup": task.setup,
                 "checker": task.checker,
-            }
-            fields |= {"stop_early": self._stop_early}
-            fields |= {
-                "checks": [
-                    fields_of(check) for check in task.checks if not isinstance(check, Exchange)
-                ]
+                "stop_early": self._stop_early,
+                "checks": [wire_check(one) for one in task.checks if not isinstance(one, Exchange)],
             }
         return json.dumps(fields)[1:]
 
-    def _order(
-        self, own: dict[str, Any], profile: ProxyFeatures, stdin: bytes | None = None
+    def _job(
+        self, fields: dict[str, Any], features: ProxyFeatures, stdin: bytes | None = None
     ) -> WireJob:
-        numeric = HAS_NUMPY and (self._numeric or NUMERIC.search(str(own["program"])) is not None)
-        payload = f"{json.dumps(own)[:-1]},{self._fields}".encode()
-        return WireJob(payload, profile.time_factor, "numpy" if numeric else "plain", stdin)
+        numeric = HAS_NUMPY and (self._numeric or NUMERIC.search(fields["program"]) is not None)
+        payload = f"{json.dumps(fields)[:-1]},{self._shared_fields}".encode()
+        return WireJob(payload, features.time_factor, "numpy" if numeric else "plain", stdin)

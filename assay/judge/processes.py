@@ -1,110 +1,198 @@
-"""The processes behind a slot, as the supervisor holds them by descriptors: what they are given,
-and what they use.
-"""
+"""The processes behind a slot, as the supervisor holds them: by descriptors, which it watches."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import json
 import os
 import select
+import selectors
 import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from assay.judge.buffered_socket import BufferedSocket
+from assay.judge.protocol import WireJob
+from assay.judge.sockets import BufferedSocket
 from assay.judge.verdict import RunRecord
-from assay.judge.wire_job import WireJob
 from assay.sandbox import kernel
+from assay.sandbox.cgroups import Group
+from assay.sandbox.zygote import MESSAGE
+
+Source = int | socket.socket
+
+
+class Events:
+    """The descriptors to watch and the function to call for each."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+
+    def watch(self, source: Source, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever `source` can be read."""
+        self._selector.register(source, selectors.EVENT_READ, callback)
+
+    def unwatch(self, *sources: Source) -> None:
+        """Watch no longer; harmless where nobody watched."""
+        for source in sources:
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(source)
+
+    def dispatch(self, timeout: float) -> None:
+        """Wait up to `timeout` seconds for events, and call their functions."""
+        for key, _ in self._selector.select(timeout):
+            if self._is_watched(key):
+                callback: Callable[[], None] = key.data
+                callback()
+
+    def _is_watched(self, key: selectors.SelectorKey) -> bool:
+        """Whether the event still counts: a callback earlier in this round may have closed its
+        source, and another source may have got the same number.
+        """
+        try:
+            return self._selector.get_key(key.fileobj) is key
+        except (KeyError, ValueError):
+            return False
+
 
 CANDIDATE_JOBS, CANDIDATE_CPU_SECONDS, CANDIDATE_MEMORY_MB = 100, 1.0, 64
-"""What a leaf may have done and used to be given another program: its limits are those of a
-process."""
+"""A candidate process that has run more, or used more, gets no further program: its limits are
+those of a process."""
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
 @dataclass(slots=True)
 class CandidateProcess:
-    """A candidate's process that waits for a program."""
+    """A process that waits for a program, or runs one."""
 
     pid: int
-    wire: int
-    """The worker's end of the leaf's socket."""
+    """As the zygote knows it, which may be in a PID namespace."""
+    sock: int
+    """The descriptor of the worker's end of its socket."""
     printed: int
+    """The descriptor from which to read what it prints."""
     pidfd: int
     jobs: int = 0
     """Programs that it was given."""
     spent: float = 0.0
-    """CPU seconds that went into those before this one."""
+    """CPU seconds that its earlier programs used."""
     starved: float = 0.0
-    """Seconds for which it had no core before this program."""
+    """Seconds for which it waited for a core before this program."""
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds of this program so far; 0 where the leaf is gone."""
+        """CPU seconds of this program so far; 0 where the process has ended."""
         try:
             return kernel.cpu_seconds_of(pid_of(self.pidfd)) - self.spent
         except OSError:
             return 0.0
 
     def is_dead(self, patience: float = 0) -> bool:
-        """Whether it has ended, waiting up to `patience` seconds for that."""
+        """Whether it has ended, after waiting up to `patience` seconds for that."""
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(patience * 1000))
 
-    def settles(self, seen: RunRecord) -> bool:
-        """Whether another program may be run here; what this one used is noted then."""
+    def can_take_another(self, record: RunRecord) -> bool:
+        """Whether it may run another program; writes what this one used into `record`."""
         try:
             pid = pid_of(self.pidfd)
             used, (peak, data) = kernel.cpu_seconds_of(pid), memory_mb(pid)
         except OSError:
             return False
-        if (
-            self.jobs >= CANDIDATE_JOBS
-            or used > CANDIDATE_CPU_SECONDS
-            or not 0 < peak < CANDIDATE_MEMORY_MB
-            or data > CANDIDATE_MEMORY_MB
-        ):
+        if self.jobs >= CANDIDATE_JOBS or used > CANDIDATE_CPU_SECONDS:
             return False
-        seen.cpu_seconds, seen.memory_mb = used - self.spent, peak
+        if not 0 < peak < CANDIDATE_MEMORY_MB or data > CANDIDATE_MEMORY_MB:
+            return False
+        record.cpu_seconds, record.memory_mb = used - self.spent, peak
         self.spent, self.starved = used, starved_seconds(pid)
         return True
 
     def close(self) -> None:
-        """Let go of every descriptor."""
-        for descriptor in (self.wire, self.printed, self.pidfd):
+        """Close every descriptor."""
+        for descriptor in (self.sock, self.printed, self.pidfd):
             os.close(descriptor)
 
 
 @dataclass(slots=True)
 class WorkerProcess:
-    """A test worker; it takes one job after another for as long as no job left a trace in it."""
+    """A test worker; it takes one job after another while no job can have changed it."""
 
     pid: int
     control: BufferedSocket
     pidfd: int
     jobs: int = 0
 
-    def give(self, leaf: CandidateProcess, order: WireJob) -> None:
-        """Hand it a candidate and a job."""
+    def give(self, candidate: CandidateProcess, job: WireJob) -> None:
+        """Send it a candidate's socket and a job."""
         self.jobs += 1
-        leaf.jobs += 1
-        stdin = [] if order.stdin is None else [memory_file(order.stdin)]
+        candidate.jobs += 1
+        stdin = [] if job.stdin is None else [memory_file(job.stdin)]
         try:
-            self.control.hand([leaf.wire, *stdin], order.payload)
+            self.control.send_with_descriptors([candidate.sock, *stdin], job.payload)
         except OSError:
-            kill(self.pidfd)  # the machine's failure, seen by the worker's silence
+            kill(self.pidfd)  # the machine's failure; the worker's silence shows it
         for descriptor in stdin:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Let go of every descriptor."""
+        """Close every descriptor."""
         self.control.stream.close()
         os.close(self.pidfd)
 
 
+@dataclass(slots=True)
+class TimeLimit:
+    """The CPU and wall time of one run. Time spent waiting for a core is given back."""
+
+    candidate: CandidateProcess
+    cpu_seconds: float
+    deadline: float
+    """On the monotonic clock, as `next_look`."""
+    next_look: float
+    """When to read the CPU time next: no earlier than it can be used up by one thread."""
+    starved: float
+
+    @classmethod
+    def start(
+        cls, candidate: CandidateProcess, cpu_seconds: float, wall_seconds: float, starved: float
+    ) -> TimeLimit:
+        """Time for one run from now on. `starved`: seconds for which the process has waited for a
+        core before.
+        """
+        now = time.monotonic()
+        return cls(candidate, cpu_seconds, now + wall_seconds, now + cpu_seconds, starved)
+
+    @property
+    def due(self) -> float:
+        """When to call `exceeded` next."""
+        return min(self.deadline, self.next_look)
+
+    def exceeded(self, now: float) -> str:
+        """`cpu`, `wall`, or empty where time is left."""
+        if now >= self.next_look:
+            left = self.cpu_seconds - self.candidate.cpu_seconds
+            self.next_look = now + max(0.002, left)
+            if left <= 0:
+                return "cpu"
+        if now < self.deadline:
+            return ""
+        starved = starved_seconds(pid_of(self.candidate.pidfd))
+        if starved - self.starved <= 0.01:
+            return "wall"
+        self.deadline += starved - self.starved
+        self.starved = starved
+        return ""
+
+
 def memory_file(data: bytes) -> int:
-    """A descriptor that reads `data`, and that nobody can write to."""
+    """A descriptor from which to read `data`, and to which nobody can write."""
     file = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     left = memoryview(data)
     while left:
@@ -115,45 +203,113 @@ def memory_file(data: bytes) -> int:
 
 
 def kill(pidfd: int, sign: signal.Signals = signal.SIGKILL) -> None:
-    """A signal by descriptor, so that no other process can be hit."""
+    """Send a signal by descriptor, so that it cannot hit another process."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, sign)
 
 
 def starved_seconds(pid: int) -> float:
-    """Seconds that the main thread of a process waited for a core; 0 where the kernel does not
-    tell.
-    """
-    times = kernel.said(f"/proc/{pid}/schedstat").split()
+    """Seconds that a process's main thread waited for a core; 0 where the kernel does not say."""
+    times = kernel.read_text(f"/proc/{pid}/schedstat").split()
     return int(times[1]) / 1e9 if len(times) > 1 else 0.0
 
 
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped the process."""
-    return kernel.said(f"/proc/{pid}/stat").rpartition(") ")[2].startswith("T")
+    return kernel.read_text(f"/proc/{pid}/stat").rpartition(") ")[2].startswith("T")
 
 
 def kill_children() -> None:
-    """SIGKILL to every child that this process has, or has inherited."""
+    """SIGKILL every child of this process, inherited ones included."""
     with contextlib.suppress(OSError):
-        for pid in kernel.said(f"/proc/self/task/{os.getpid()}/children").split():
+        for pid in kernel.read_text(f"/proc/self/task/{os.getpid()}/children").split():
             os.kill(int(pid), signal.SIGKILL)
 
 
 def memory_mb(pid: int) -> tuple[float, float]:
-    """The most memory in MiB that a process has had in use, and what it has now, used or not; 0 if
-    not told.
+    """A process's peak resident memory and its data segment, in MiB; 0 where the kernel does not
+    say.
     """
-    said = kernel.said(f"/proc/{pid}/status")
-    peak, data = (said.partition(name)[2].split(maxsplit=1)[:1] for name in ("VmHWM:", "VmData:"))
+    status = kernel.read_text(f"/proc/{pid}/status")
+    peak, data = (status.partition(name)[2].split(maxsplit=1)[:1] for name in ("VmHWM:", "VmData:"))
     return (int(peak[0]) / 1024, int(data[0]) / 1024) if peak and data else (0.0, 0.0)
 
 
 def pid_of(pidfd: int) -> int:
-    """The pid as seen from here, which is another one than the zygote's in a namespace. Raises
-    OSError.
-    """
-    _, known, rest = kernel.said(f"/proc/self/fdinfo/{pidfd}").partition("Pid:")
-    if not known:
+    """The pid in our own PID namespace. Raises OSError."""
+    _, label, rest = kernel.read_text(f"/proc/self/fdinfo/{pidfd}").partition("Pid:")
+    if not label:
         raise OSError(f"no process behind descriptor {pidfd}")
     return int(rest.split(maxsplit=1)[0])
+
+
+ENVIRONMENT = {
+    "PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TZ": "UTC",
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+}  # fmt: skip
+COMMAND = ("-P", "-s", "-B", "-m", "assay.judge.warmup")
+
+
+class Message(NamedTuple):
+    """What a zygote says: `ready`, `failed`, `candidate`, `worker`, `reaped` or `died`."""
+
+    kind: str
+    parts: list[Any]
+    descriptors: list[int]
+
+
+class ZygoteProcess:
+    """One zygote, which waits for its ZygoteSettings. Raises OSError where it cannot be started."""
+
+    def __init__(self, kind: str) -> None:
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, *COMMAND, str(theirs.fileno()), kind], env=ENVIRONMENT, cwd="/",
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        self.waiting_since = 0.0
+        """When it was first asked for what it has not answered yet; 0 where nothing is due."""
+        self._replies_due = 0
+
+    def join(self, group: Group) -> None:
+        """Put it into a control group. Raises OSError."""
+        with contextlib.suppress(ProcessLookupError):  # its death is noticed by reading
+            group.add(self._process.pid)
+
+    def send(self, command: object, replies: int = 1) -> None:
+        """Write a command, to which it will answer with so many messages."""
+        self._replies_due += replies
+        self.waiting_since = self.waiting_since or time.monotonic()
+        with contextlib.suppress(OSError):  # its death is noticed by reading
+            self.control.send(json.dumps(command).encode())
+
+    def receive(self) -> Message | None:
+        """The next message, if one has come. Raises OSError where this process may open no more
+        descriptors.
+        """
+        try:
+            data, descriptors, flags, _ = socket.recv_fds(
+                self.control, MESSAGE, 3, socket.MSG_DONTWAIT
+            )
+        except BlockingIOError:
+            return None
+        except ConnectionResetError:  # it died with commands unread; its last messages follow
+            return self.receive()
+        except OSError:
+            data = b""
+        if not data:
+            return Message("died", [], [])
+        if flags & socket.MSG_CTRUNC:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        self._replies_due -= 1
+        self.waiting_since = time.monotonic() if self._replies_due else 0.0
+        kind, *parts = json.loads(data)
+        return Message(kind, parts, descriptors)
+
+    def close(self) -> None:
+        """Kill it and wait for its end."""
+        self._process.kill()
+        self.control.close()
+        self._process.wait()

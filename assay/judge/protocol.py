@@ -1,115 +1,149 @@
-"""Frames between the test worker and the candidate: a length, then JSON; one reply for each
-request, by its number.
+"""What the judge's processes say to each other: jobs, marks and reports.
 
-Before its first reply the candidate's side writes one byte, a mark, while no line of the program
-has run.
+A candidate process is not trusted. A worker runs the data set's code and is not trusted either.
+Zygotes import this file, so it imports little.
 """
 
 from __future__ import annotations
 
-import socket
 import struct
+from typing import Any, NamedTuple, TypedDict
 
-HEADER = struct.Struct("!I")
-CHUNK = 65_536
+INTERPRETER = "interpreter"
+ZYGOTES = ("plain", "numpy", INTERPRETER)
+"""Kinds of zygote that a job may ask for."""
+SESSION = struct.Struct("!I")
+"""Starts the payload of code for an interpreter: the number of the job that opened it, 0 for a
+new one."""
 START = b"."
-"""Brings descriptors; no frame begins with it."""
-MIB = 1024 * 1024
+"""The byte that carries descriptors; no frame starts with it."""
 DONE, RAISED = b"+", b"!"
-"""What an interpreter says of a block of code: it came to its end; it raised. Its state is kept."""
+"""What an interpreter says of a block: it ran to its end; it raised. The state is kept."""
 REUSABLE, NOT_REUSABLE, REFUSED = b"+", b"-", b"~"
-"""Marks: the program leaves its process as it was; it may not; it may not, and is not run since
-another was before."""
+"""What a candidate process says before it runs a program: the program leaves the process as it was;
+the program may not; the program may not and another one ran here before, so it is not run."""
+UNSENDABLE = "this test passes a "
+"""Starts the detail of an `unsendable` outcome."""
+_HEAD = struct.Struct("!fBi")
+_NO_STDIN = -1
 
 
-class ClosedError(Exception):
-    """The other side is gone."""
+class WireJob(NamedTuple):
+    """One job on its way to the supervisor, which forwards `payload` unread."""
+
+    payload: bytes
+    """JSON for the worker, or code for an interpreter."""
+    time_factor: float = 1.0
+    """Multiplies the time limits."""
+    zygote: str = "plain"
+    stdin: bytes | None = None
+    """What a program that reads and prints reads; None for a function."""
+
+    def pack(self) -> bytes:
+        """The job as a frame."""
+        size = _NO_STDIN if self.stdin is None else len(self.stdin)
+        head = _HEAD.pack(self.time_factor, ZYGOTES.index(self.zygote), size)
+        return head + (self.stdin or b"") + self.payload
 
 
-class OversizedError(Exception):
-    """The other side announced a frame over the limit."""
+def unpack_job(frame: bytes) -> WireJob:
+    """The job of a frame made by `WireJob.pack`."""
+    time_factor, zygote, size = _HEAD.unpack_from(frame)
+    end = _HEAD.size + max(size, 0)
+    stdin = None if size == _NO_STDIN else frame[_HEAD.size : end]
+    return WireJob(frame[end:], time_factor, ZYGOTES[zygote], stdin)
 
 
-class UnaskedError(Exception):
-    """The other side wrote what nobody asked for."""
+class CheckJob(TypedDict):
+    """Payload for a worker: check a function."""
+
+    program: str
+    entry_point: str
+    setup: str
+    checker: str
+    checks: list[Any]
+    """Sources of checks, and calls as [arguments, [expected] or None, tolerance]."""
+    order: list[int]
+    """Numbers of the checks in the order in which to run them."""
+    stop_early: bool
+    mutates: bool
+    handles: bool
+    callbacks: bool
+    """These three are the task's ProxyFeatures."""
+    reply_mb: int
 
 
-class FramedSocket:
-    """One end of a stream of frames, of up to `limit` bytes each."""
+class ExchangeJob(TypedDict):
+    """Payload for a worker: run a program once and check what it prints."""
 
-    def __init__(self, stream: socket.socket, limit: int) -> None:
-        self.stream = stream
-        self.limit = limit
+    program: str
+    expected: str | None
+    """None where any output is right."""
+    checker: str
+    reply_mb: int
+    printed_mb: int
+    output_kb: int
 
-    def begin(self, stdin: int, stdout: int) -> None:
-        """Say that frames follow of a program that reads and prints, and hand over its two streams.
 
-        Raises ClosedError, or OSError where the machine has no room for descriptors under way.
-        """
-        try:
-            socket.send_fds(self.stream, [START], [stdin, stdout])
-        except ConnectionError:
-            raise ClosedError from None
+class Outcome(NamedTuple):
+    """How one check or a whole program ended, with one line of detail."""
 
-    def mark(self, mark: bytes) -> None:
-        """Write the one byte that comes before the first reply. Raises ClosedError."""
-        try:
-            self.stream.sendall(mark)
-        except OSError:
-            raise ClosedError from None
+    how: str
+    """`held`, a key of verdict.FAILURES, or as a failure of the program: `gone` (it hung up),
+    `refused` (the process must be new) or `unsendable` (the check passes what cannot be sent)."""
+    detail: str = ""
 
-    def marked(self) -> bytes:
-        """Read that byte. Raises ClosedError."""
-        return self._read(1)
 
-    def send(self, frame: bytes) -> None:
-        """Write one frame. Raises ClosedError."""
-        try:
-            self.stream.sendall(HEADER.pack(len(frame)) + frame)
-        except OSError:
-            raise ClosedError from None
+class WorkerReport(NamedTuple):
+    """What a worker reports of one job."""
 
-    def receive(self) -> bytes:
-        """Read one frame. Raises ClosedError, OversizedError, and UnaskedError where more than one
-        frame has come.
-        """
-        first = self._read(CHUNK)
-        while len(first) < HEADER.size:
-            first += self._read(CHUNK)
-        (length,) = HEADER.unpack_from(first)
-        if length > self.limit:
-            raise OversizedError(f"a reply of {length / MIB:.1f} MiB")
-        body = first[HEADER.size :]
-        if len(body) < length:
-            body = self._rest(body, length)
-        if len(body) > length:
-            raise UnaskedError
-        return body
+    checks: list[Outcome]
+    """One for each check that ran."""
+    failure: Outcome | None = None
+    """How the program failed for good."""
+    setup_error: str = ""
+    """What the data set's own setup or checker raised."""
+    output: str | None = None
+    """What a program that reads and prints printed; None for a function."""
+    answers: list[str] = []  # noqa: RUF012  never changed
+    """JSON of the answers to calls without an expected value."""
+    awaits_exit: bool = False
+    """Whether the program must still exit by itself, with status 0."""
+    worker_reusable: bool = False
+    candidate_reusable: bool = False
 
-    def quiet(self) -> bool:
-        """Whether nothing waits to be read. Raises ClosedError when the other side is gone."""
-        try:
-            waiting = self.stream.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return True
-        except OSError:
-            raise ClosedError from None
-        if not waiting:
-            raise ClosedError
-        return False
+    @property
+    def failed_by(self) -> str:
+        """`failure.how`; empty where the program did not fail for good."""
+        return self.failure.how if self.failure else ""
 
-    def _read(self, size: int) -> bytes:
-        try:
-            got = self.stream.recv(size)
-        except OSError:
-            raise ClosedError from None
-        if not got:
-            raise ClosedError
-        return got
 
-    def _rest(self, start: bytes, length: int) -> bytes:
-        parts, size = [start], len(start)
-        while size < length:
-            parts.append(self._read(max(CHUNK, length - size)))
-            size += len(parts[-1])
-        return b"".join(parts)
+class JobResult(NamedTuple):
+    """What the supervisor answers to a job: the fields of an Execution, and a reference's
+    answers.
+    """
+
+    number: int
+    execution: dict[str, Any]
+    answers: list[str]
+
+
+class BlockResult(NamedTuple):
+    """What the supervisor answers to a block of code for an interpreter."""
+
+    number: int
+    ended: str
+    """`done`, `error`, `timeout`, `memory`, `output`, `died` or `infra`."""
+    output: str
+    detail: str
+    """Why the interpreter ended, in one line; empty where it goes on."""
+
+
+class SupervisorSettings(NamedTuple):
+    """The first frame to a supervisor."""
+
+    limits: dict[str, Any]
+    """The fields of Limits."""
+    slots: int
+    required: list[str]
+    """Walls that every zygote must put up."""

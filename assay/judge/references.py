@@ -1,64 +1,179 @@
-"""What the judge learns by running a task's own reference, once for each task: right answers,
-liberties, time.
+"""Runs each task's own reference once: for expected values, which are cached on disk, and for the
+proxy features and the time that the task needs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import logging
-from collections.abc import Awaitable, Callable
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from assay.errors import SandboxError
-from assay.judge.expected import Answers, completed
-from assay.judge.proxy_features import FEATURES_TO_TRY, PLAIN, ProxyFeatures, time_factor
-from assay.judge.verdict import WALL
-from assay.judge.verdict_cache import KEPT, BoundedDict
+from assay.errors import DataError, SandboxError
+from assay.files import write_atomically
+from assay.judge.codec import Unpacker, loads
+from assay.judge.codec_types import CodecError
+from assay.judge.prepared_task import (
+    FEATURES_TO_TRY,
+    NO_FEATURES,
+    ProxyFeatures,
+    time_factor,
+    wire_check,
+)
+from assay.judge.verdict import is_unsendable
+from assay.judge.verdict_cache import CACHED, BoundedDict
 from assay.sandbox.limits import LONGEST
-from assay.types import Call, Execution, Task, Verdict
+from assay.types import Call, Check, Exchange, Execution, Task, Verdict
+
+log = logging.getLogger(__name__)
+VERSION = 1
+"""Of the answers' JSON: increased when the codec writes a value in another way."""
+OPAQUE = '{"opaque":'
+"""Starts what is no data. Inside a JSON string the quote would be escaped."""
+Answers = Callable[[Task], Awaitable[tuple[Execution, list[str]]]]
+"""Runs a task's reference on its calls; returns the execution and the answers as JSON."""
+
+
+async def with_expected_values(task: Task, answers: Answers) -> Task:
+    """The task with an expected value in every call.
+
+    Raises DataError for a call that cannot be read, or that the reference does not answer with data
+    within the limits; SandboxError where the machine failed.
+    """
+    for number, check in enumerate(task.checks, start=1):
+        if isinstance(check, Call):
+            _refuse_unreadable(task, number, check)
+    calls = [check for check in task.checks if isinstance(check, Call) and check.expected is None]
+    if not calls:
+        return task
+    file = _cache_file(task, calls)
+    values = await asyncio.to_thread(_read, file, len(calls))
+    if values is None:
+        values = await _ask_reference(replace(task, checks=tuple(calls)), answers)
+        await asyncio.to_thread(_write, file, values)
+    left = iter(values)
+    return replace(task, checks=tuple(_fill(check, left) for check in task.checks))  # type: ignore[arg-type]
+
+
+def _fill(check: Check | Call | Exchange, values: Iterator[str]) -> Check | Call | Exchange:
+    if isinstance(check, Call) and check.expected is None:
+        return replace(check, expected=next(values))
+    return check
+
+
+def _refuse_unreadable(task: Task, number: int, call: Call) -> None:
+    try:
+        arguments, expected, _ = wire_check(call)
+        reader = Unpacker({"opaque": str}, nodes=sys.maxsize)
+        if type(reader.value(arguments)) is not list:
+            raise CodecError("the arguments are no list")
+        reader.value(expected)
+    except CodecError as error:
+        raise DataError(
+            f"task {task.id!r}, call {number}: {error}; write it in the judge's JSON"
+        ) from None
+    if call.expected is None and task.reference is None:
+        raise DataError(
+            f"task {task.id!r}, call {number}: no expected value and no reference; add one of them"
+        )
+
+
+async def _ask_reference(task: Task, answers: Answers) -> list[str]:
+    execution, values = await answers(task)
+    if execution.verdict is Verdict.INFRA:
+        raise SandboxError(f"task {task.id!r}: its reference could not run: {execution.detail}")
+    if execution.verdict is not Verdict.PASS or len(values) != len(task.checks):
+        which = f"after {len(values)} of {len(task.checks)} calls"
+        advice = "fix it, leave the call out, or raise the judge's limits"
+        raise DataError(
+            f"task {task.id!r}: its own reference fails {which} ({execution.verdict}):"
+            f" {execution.detail}; {advice}"
+        )
+    for number, value in enumerate(values, start=1):
+        if OPAQUE in value and not task.checker:
+            where = f"task {task.id!r}, call {number}"
+            raise DataError(f"{where}: the reference's answer is no data; add a checker")
+    return values
+
+
+def _cache_file(task: Task, calls: Sequence[Call]) -> Path:
+    arguments = [call.arguments for call in calls]
+    parts = [VERSION, sys.version_info[:2], task.reference, task.setup, task.entry_point, arguments]
+    name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "assay" / "expected" / f"{name}.json"
+
+
+def _read(file: Path, count: int) -> list[str] | None:
+    """The values in the file, if it exists and is valid."""
+    try:
+        values = json.loads(file.read_bytes())
+        reader = Unpacker({"opaque": str}, nodes=sys.maxsize)
+        for value in values:
+            reader.value(loads(value.encode()))
+        if type(values) is list and len(values) == count:
+            return values
+        raise ValueError(f"it does not hold {count} answers")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        log.warning("%s cannot be used (%s): the reference runs again", file, error)
+        return None
+
+
+def _write(file: Path, values: list[str]) -> None:
+    try:
+        write_atomically(file, json.dumps(values))
+    except OSError as error:
+        log.warning("%s cannot be written (%s): the reference will run again", file, error)
+
 
 log = logging.getLogger(__name__)
 Execute = Callable[[Task, str, ProxyFeatures], Awaitable[Execution]]
 
 
 class References:
-    """Runs references by `execute`, and by `answers` for what they answer; a task is known by a key
-    of bytes.
-    """
+    """Runs references by `execute`, and by `answers` for expected values. `key`: task digest."""
 
     def __init__(self, execute: Execute, answers: Answers, cpu_seconds: float) -> None:
         self._execute = execute
         self._answers = answers
         self._cpu_seconds = cpu_seconds
-        self._trials: BoundedDict[tuple[bytes, str], asyncio.Task[Any]] = BoundedDict(KEPT)
+        self._trials: BoundedDict[tuple[bytes, str], asyncio.Task[Any]] = BoundedDict(CACHED)
 
-    async def completed(self, key: bytes, task: Task) -> Task:
-        """The task with the right answers that it leaves to its reference.
+    async def with_expected_values(self, key: bytes, task: Task) -> Task:
+        """The task with an expected value in every call.
 
-        Raises DataError where that has none, SandboxError where the machine failed.
+        Raises DataError where the reference gives none, SandboxError where the machine failed.
         """
         if not any(isinstance(check, Call) for check in task.checks):
             return task
-        done: Task = await self._once((key, "answers"), lambda: completed(task, self._answers))
-        return done
+        make = partial(with_expected_values, task, self._answers)
+        whole: Task = await self._once((key, "answers"), make)
+        return whole
 
-    async def profile(self, key: bytes, task: Task) -> ProxyFeatures | None:
-        """The least profile with which the reference passes, None if none. Raises SandboxError."""
-        found: ProxyFeatures | None = await self._once(
-            (key, "profile"), lambda: self._find_profile(task)
-        )
-        return found
+    async def features(self, key: bytes, task: Task) -> ProxyFeatures | None:
+        """The fewest features with which the reference passes; None where it never does. Raises
+        SandboxError.
+        """
+        make = partial(self._find_features, task)
+        features: ProxyFeatures | None = await self._once((key, "features"), make)
+        return features
 
     def close(self) -> None:
-        """Wait for no trial any more."""
+        """Cancel the trials that run."""
         for trial in self._trials.values():
             trial.cancel()
 
     async def _once(self, key: tuple[bytes, str], make: Callable[[], Awaitable[Any]]) -> Any:
-        """What `make` finds, made once for all who ask; made again after the machine has failed
-        it.
-        """
+        """What `make` returns, made once for all who ask, and again after a SandboxError."""
         if key not in self._trials:
             self._trials[key] = asyncio.ensure_future(make())
         trial = self._trials[key]
@@ -69,22 +184,19 @@ class References:
                 del self._trials[key]
             raise
 
-    async def _find_profile(self, task: Task) -> ProxyFeatures | None:
-        found: list[Execution] = []
-        for profile in FEATURES_TO_TRY if task.entry_point else (PLAIN,):
-            found.append(
-                await self._execute(
-                    task, task.reference or "", replace(profile, time_factor=float(LONGEST))
-                )
-            )
-            if found[-1].verdict is Verdict.PASS:
-                return replace(
-                    profile, time_factor=time_factor(found[-1].cpu_seconds, self._cpu_seconds)
-                )
-            at_the_wall = found[-1].detail.startswith(WALL)
-            if found[-1].verdict is Verdict.INFRA and not at_the_wall:
-                raise SandboxError(f"the task's reference could not be tried: {found[-1].detail}")
-            if found[-1].verdict not in (Verdict.WRONG, Verdict.ERROR) and not at_the_wall:
+    async def _find_features(self, task: Task) -> ProxyFeatures | None:
+        first = ""
+        for features in FEATURES_TO_TRY if task.entry_point else (NO_FEATURES,):
+            trial = replace(features, time_factor=float(LONGEST))
+            execution = await self._execute(task, task.reference or "", trial)
+            first = first or execution.detail
+            if execution.verdict is Verdict.PASS:
+                factor = time_factor(execution.cpu_seconds, self._cpu_seconds)
+                return replace(features, time_factor=factor)
+            unsendable = is_unsendable(execution)
+            if execution.verdict is Verdict.INFRA and not unsendable:
+                raise SandboxError(f"the task's reference could not be tried: {execution.detail}")
+            if execution.verdict not in (Verdict.WRONG, Verdict.ERROR) and not unsendable:
                 break
-        log.warning("task %s: its own reference fails: %s", task.id, found[0].detail)
+        log.warning("task %s: its own reference fails: %s", task.id, first)
         return None

@@ -1,8 +1,7 @@
-"""The inside of an interpreter: a walled leaf that runs one block of code after another in one
-namespace.
+"""The process of an interpreter (a REPL): runs one block of code after another in one namespace.
 
-What it says of a block is one byte; all else is what the block prints. Whatever the code does to
-this file's loop, it deceives itself alone.
+It answers a block with one byte; all else is what the block prints. Code that tampers with this
+loop deceives only itself.
 """
 
 from __future__ import annotations
@@ -20,7 +19,9 @@ import types
 from typing import Any
 
 from assay.judge.candidate import flush
-from assay.judge.protocol import DONE, MIB, RAISED, ClosedError, FramedSocket
+from assay.judge.protocol import DONE, RAISED
+from assay.judge.sockets import FramedSocket
+from assay.sandbox.kernel import MIB
 from assay.sandbox.zygote import ROLE_FD
 
 CODE_MB = 64
@@ -31,22 +32,21 @@ FRAMES = 8
 def main() -> None:
     """Run blocks until the supervisor hangs up."""
     gc.enable()
-    wire = FramedSocket(socket.socket(fileno=ROLE_FD), CODE_MB * MIB)
+    sock = FramedSocket(socket.socket(fileno=ROLE_FD), CODE_MB * MIB)
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     sys.argv = [""]
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            line_buffering=True
-        )  # in order with what goes to stderr, and not lost with the process
-    with contextlib.suppress(ClosedError, OSError):
+        # keeps the order with stderr, and loses nothing when the process dies
+        sys.stdout.reconfigure(line_buffering=True)
+    with contextlib.suppress(OSError):
         for number in itertools.count(1):
-            end = ran(wire.receive().decode(), f"<block {number}>", module.__dict__)
+            mark = run_block(sock.receive().decode(), f"<block {number}>", module.__dict__)
             flush()
-            wire.stream.sendall(end)
+            sock.send_mark(mark)
 
 
-def ran(source: str, name: str, names: dict[str, Any]) -> bytes:
-    """Run a block, and show its last expression's value, or what it raised: DONE or RAISED."""
+def run_block(source: str, name: str, names: dict[str, Any]) -> bytes:
+    """Run a block; print its last expression's value, or the traceback. Returns DONE or RAISED."""
     linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
     try:
         tree = ast.parse(source, name)
@@ -55,16 +55,14 @@ def ran(source: str, name: str, names: dict[str, Any]) -> bytes:
                  for part, how in ((tree, "exec"), (ast.Interactive(last), "single"))]  # fmt: skip
         for code in codes:
             exec(code, names)
-    except BaseException as error:  # noqa: BLE001  the program's own code ran: whatever it raises is its answer
-        show(error, name.partition(" ")[0])
+    except BaseException as error:  # noqa: BLE001  the program's own code: whatever it raises is its answer
+        print_traceback(error, name.partition(" ")[0])
         return RAISED
     return DONE
 
 
-def show(error: BaseException, names: str) -> None:
-    """Print a traceback that begins in the program's own code, whose files' names begin with
-    `names`.
-    """
+def print_traceback(error: BaseException, names: str) -> None:
+    """Print a traceback from the program's own code on, whose file names start with `names`."""
     trace = error.__traceback__
     while trace and not trace.tb_frame.f_code.co_filename.startswith(names):
         trace = trace.tb_next

@@ -1,5 +1,5 @@
-"""The candidate's side of an exchange: runs a whole program on real descriptors, and exits as
-Python would.
+"""The candidate's side of an exchange: runs a whole program with real standard streams, and exits
+as Python would.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from types import CodeType
 from typing import NoReturn
 
 from assay.judge.codec import dumps, loads
-from assay.judge.protocol import MIB, FramedSocket
+from assay.judge.sockets import FramedSocket
+from assay.sandbox.kernel import MIB
 
 PROGRAM_MB = 256
 FLUSH_FAILED = 120
@@ -23,25 +24,26 @@ FLUSH_FAILED = 120
 
 
 def serve(stream: socket.socket, stdin: int, stdout: int) -> None:
-    """Take a program, say whether it compiles (empty, or the error), and become it. Raises
-    ClosedError.
+    """Receive a program, answer with an empty text or the compiler's error, and become the program.
+
+    Raises ConnectionError.
     """
-    wire = FramedSocket(stream, PROGRAM_MB * MIB)
+    sock = FramedSocket(stream, PROGRAM_MB * MIB)
     try:
-        code = compile(loads(wire.receive()), "<program>", "exec", dont_inherit=True)
+        code = compile(loads(sock.receive()), "<program>", "exec", dont_inherit=True)
     except Exception as error:  # noqa: BLE001  the compiler raises half a dozen kinds
-        wire.send(dumps(f"{type(error).__name__}: {error}"[:MIB]).encode())
+        sock.send(dumps(f"{type(error).__name__}: {error}"[:MIB]).encode())
         return
-    wire.send(dumps("").encode())
+    sock.send(dumps("").encode())
     stream.close()
     for descriptor, standard in ((stdin, 0), (stdout, 1)):
         os.dup2(descriptor, standard)
         os.close(descriptor)
-    become(code)
+    run_as_main(code)
 
 
-def become(code: CodeType) -> NoReturn:
-    """Run the program as `__main__`, then its threads and exit handlers to their end."""
+def run_as_main(code: CodeType) -> NoReturn:
+    """Run the program as `__main__`, then wait for its threads and run its exit handlers."""
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     sys.argv = ["program.py"]
@@ -50,7 +52,7 @@ def become(code: CodeType) -> NoReturn:
         exec(code, module.__dict__)
     except SystemExit as end:
         status = status_of(end)
-    except BaseException as error:  # noqa: BLE001  the program's own code ran: whatever it raises ends it
+    except BaseException as error:  # noqa: BLE001  the program's own code: whatever it raises ends it
         trace = error.__traceback__ and error.__traceback__.tb_next
         status = 1
         with contextlib.suppress(BaseException):  # the hook may be the program's own
@@ -60,14 +62,12 @@ def become(code: CodeType) -> NoReturn:
     atexit._run_exitfuncs()
     flushed = flushes("stdout")
     module.__dict__.clear()
-    gc.collect()  # writes what waits in files that the program has not closed
+    gc.collect()  # writes the buffers of files that the program did not close
     os._exit(status if flushes("__stdout__") and flushed else FLUSH_FAILED)
 
 
 def flushes(name: str) -> bool:
-    """Whether all has been written to a stream of `sys`, which may be any object by now, or
-    closed.
-    """
+    """Whether a stream of `sys`, which may be any object by now, is flushed or closed."""
     try:
         stream = getattr(sys, name, None)
         if stream is not None and not getattr(stream, "closed", False):
@@ -78,7 +78,7 @@ def flushes(name: str) -> bool:
 
 
 def status_of(end: SystemExit) -> int:
-    """The exit status that Python gives to a SystemExit; what is no number is printed."""
+    """The exit status that Python gives to a SystemExit; a text is printed."""
     if end.code is None or isinstance(end.code, int):
         return (end.code or 0) & 0xFF
     sys.stderr.write(f"{end.code}\n")

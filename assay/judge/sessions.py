@@ -1,32 +1,38 @@
-"""Interpreters as the supervisor holds them: a leaf for each, which keeps its state and is stopped
-between blocks.
+"""Interpreters as the supervisor holds them: each has a process that keeps its state and is stopped
+between blocks of code.
 
-Of what a leaf says one byte is looked at; what it prints is kept, head and tail, and never
-understood.
+The supervisor looks at one byte of what a process says. It keeps the head and tail of what the
+process prints, and never interprets them.
 """
 
 from __future__ import annotations
 
 import os
-import selectors
 import signal
 import socket
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from assay.judge.buffered_socket import BufferedSocket
-from assay.judge.processes import CandidateProcess, is_stopped, kill, pid_of, starved_seconds
-from assay.judge.protocol import DONE, RAISED
-from assay.judge.slot import DEATH_SECONDS, SESSION_MB, SESSION_THREADS, SESSIONS, QueuedJob, Slot
-from assay.judge.verdict import RunRecord, judged
-from assay.judge.wire_job import SESSION
-from assay.sandbox.kernel import said
-from assay.sandbox.limits import LONGEST, MIB
-from assay.sandbox.zygote import MESSAGE
+from assay.judge.job_queue import QueuedJob
+from assay.judge.processes import (
+    CandidateProcess,
+    Events,
+    TimeLimit,
+    is_stopped,
+    kill,
+    pid_of,
+    starved_seconds,
+)
+from assay.judge.protocol import DONE, RAISED, SESSION, BlockResult, Outcome, WorkerReport
+from assay.judge.slot import DEATH_SECONDS, SESSION_MB, SESSION_THREADS, SESSIONS, Slot
+from assay.judge.sockets import BufferedSocket
+from assay.judge.verdict import RunRecord, verdict_of
+from assay.sandbox.kernel import MIB, read_text
+from assay.sandbox.limits import LONGEST
+from assay.sandbox.zygote import MESSAGE, ProcessEnd
 from assay.types import Verdict
 
-KEPT = 4096
+OUTPUT_BYTES = 4096
 """Bytes of a block's output that are kept of its head, and of its tail."""
 ENDS = {DONE: "done", RAISED: "error"}
 LOST = {
@@ -36,43 +42,39 @@ LOST = {
     Verdict.INFRA: "infra",
 }
 """What ends an interpreter, by verdict; any other is `died`."""
-GONE = "the interpreter is gone"
+HUNG_UP = Outcome("gone")
 DESCRIPTORS = 4
-"""The share of the supervisor's descriptors that interpreters, of three each, may take."""
+"""One in so many of the supervisor's descriptors is for interpreters, which take three each."""
 
 
 @dataclass(slots=True)
 class Block:
-    """One block of code, from the order until the answer."""
+    """One block of code, from the job until the result."""
 
-    request: QueuedJob
+    job: QueuedJob
     session: int
-    """The number of the order that opened its interpreter; 0 where it is to open one."""
+    """The number of the job that opened its interpreter; 0 where it is to open one."""
     code: bytes
-    seen: RunRecord = field(default_factory=RunRecord)
-    deadline: float = 0.0
-    next_look: float = 0.0
-    cpu_seconds: float = 0.0
-    starved: float = 0.0
+    record: RunRecord = field(default_factory=RunRecord)
     head: bytearray = field(default_factory=bytearray)
     tail: bytes = b""
     printed: int = 0
 
     def read(self, source: int) -> bool:
-        """Take what was printed. False where there is nothing more, now or ever."""
+        """Read what was printed. False where there is nothing more, now or ever."""
         try:
             chunk = os.read(source, MESSAGE)
         except BlockingIOError:
             return False
-        space = KEPT - len(self.head)
+        space = OUTPUT_BYTES - len(self.head)
         self.head += chunk[:space]
-        self.tail = (self.tail + chunk[space:])[-KEPT:]
+        self.tail = (self.tail + chunk[space:])[-OUTPUT_BYTES:]
         self.printed += len(chunk)
         return bool(chunk)
 
     @property
     def output(self) -> str:
-        """What is kept of what was printed; it may be any bytes."""
+        """What is kept of the output; it may be any bytes."""
         left_out = self.printed - len(self.head) - len(self.tail)
         between = f"\n[... {left_out} bytes left out ...]\n".encode() if left_out else b""
         return (bytes(self.head) + between + self.tail).decode("utf-8", "replace")
@@ -84,241 +86,192 @@ class Session:
 
     number: int
     slot: Slot
-    leaf: CandidateProcess
-    wire: BufferedSocket
+    candidate: CandidateProcess
+    sock: BufferedSocket
+    time_limit: TimeLimit | None = None
+    """Of the block."""
     block: Block | None = None
 
     def begin(self, block: Block) -> None:
-        """Let it run, until time is up: that of the block, or of all blocks together."""
-        limits = block.request.limits
-        pid, now = pid_of(self.leaf.pidfd), time.monotonic()
-        block.cpu_seconds = min(limits.cpu_seconds, LONGEST * limits.cpu_seconds - self.leaf.spent)
-        block.deadline, block.next_look = now + limits.wall_seconds, now + block.cpu_seconds
-        block.starved = starved_seconds(pid)
+        """Let it run a block, within the time of the block and of all blocks together."""
+        limits, candidate = block.job.limits, self.candidate
+        left = min(limits.cpu_seconds, LONGEST * limits.cpu_seconds - candidate.spent)
+        starved = starved_seconds(pid_of(candidate.pidfd))
+        self.time_limit = TimeLimit.start(candidate, left, limits.wall_seconds, starved)
         self.block = block
-        kill(self.leaf.pidfd, signal.SIGCONT)
-        self.wire.send(block.code)
+        kill(candidate.pidfd, signal.SIGCONT)
+        self.sock.send(block.code)
 
-    def overdue(self, now: float) -> str:
-        """Why it is to be ended: `cpu`, `wall`, `frozen` (someone else has stopped it); empty where
-        time is left.
-        """
-        block = self.block
-        if block is None:
-            return ""
-        if now >= block.next_look:
-            left = block.cpu_seconds - self.leaf.cpu_seconds
-            block.next_look = now + max(0.002, left)
-            if left <= 0:
-                return "cpu"
-        if now >= block.deadline:
-            pid = pid_of(self.leaf.pidfd)
-            late, block.starved = starved_seconds(pid) - block.starved, starved_seconds(pid)
-            block.deadline += late
-            if late <= 0.01:
-                return "frozen" if is_stopped(pid) else "wall"
-        return ""
+    def exceeded(self, now: float) -> str:
+        """Why to end it: `cpu`, `wall`, `frozen` (someone else stopped it), or empty."""
+        exceeded = self.time_limit.exceeded(now) if self.block and self.time_limit else ""
+        frozen = exceeded == "wall" and is_stopped(pid_of(self.candidate.pidfd))
+        return "frozen" if frozen else exceeded
 
-    def stop(self, block: Block) -> list[str] | None:
-        """Stop it after a block; what it holds that it may not keep, as a worker's report would say
-        it.
-        """
-        self.leaf.spent += self.leaf.cpu_seconds
-        kill(self.leaf.pidfd, signal.SIGSTOP)
-        while block.read(self.leaf.printed):
+    def stop(self, block: Block) -> Outcome | None:
+        """Stop it after a block. Returns a failure where it holds more than it may keep."""
+        self.candidate.spent += self.candidate.cpu_seconds
+        kill(self.candidate.pidfd, signal.SIGSTOP)
+        while block.read(self.candidate.printed):
             pass
-        lines = (
-            line.split() for line in said(f"/proc/{pid_of(self.leaf.pidfd)}/status").splitlines()
+        lines = map(
+            str.split, read_text(f"/proc/{pid_of(self.candidate.pidfd)}/status").splitlines()
         )
         status = {line[0]: line[1] for line in lines if len(line) > 1}
         if "RssAnon:" not in status:
-            return ["gone", ""]  # it ended after it had said that its block did
+            return HUNG_UP  # it ended after it had said that its block did
         if sum(int(status[name]) for name in ("RssAnon:", "VmPTE:")) > SESSION_MB * 1024:
-            return ["memory", f"held more than {SESSION_MB} MiB when the code had ended"]
+            return Outcome("memory", f"held more than {SESSION_MB} MiB when the code had ended")
         if int(status["Threads:"]) > 1 + SESSION_THREADS:
-            return ["error", f"left more than {SESSION_THREADS} threads running"]
+            return Outcome("error", f"left more than {SESSION_THREADS} threads running")
         self.block = None
         return None
 
     def close(self) -> None:
-        """Let go of every descriptor."""
-        self.wire.stream.close()  # which is the leaf's own
-        os.close(self.leaf.printed)
-        os.close(self.leaf.pidfd)
-
-
-Answer = Callable[[int, str, str, str], None]
-"""Takes an order's number, how its block ended, the output, and the reason in a line."""
+        """Close every descriptor."""
+        self.sock.stream.close()  # which is the candidate's `sock`
+        os.close(self.candidate.printed)
+        os.close(self.candidate.pidfd)
 
 
 class Sessions:
-    """All interpreters; of `descriptors` that there may be, they take their share."""
+    """All interpreters. `descriptors`: how many the supervisor may have open."""
 
     def __init__(
-        self,
-        selector: selectors.BaseSelector,
-        ignore: Callable[..., None],
-        answer: Answer,
-        descriptors: int,
+        self, events: Events, send_result: Callable[[BlockResult], None], descriptors: int
     ) -> None:
-        self.selector = selector
-        self.ignore = ignore
-        self.answer = answer
+        self.events = events
+        self.send_result = send_result
         self.most = min(SESSIONS, descriptors // DESCRIPTORS)
         self.waiting: dict[int, Block] = {}
         self.open: dict[int, Session] = {}
         self.running: dict[Slot, Session] = {}
         self.unreaped: dict[tuple[Slot, int], Session] = {}
 
-    def take(self, request: QueuedJob) -> None:
-        """An order has come: code for an interpreter."""
-        (session,) = SESSION.unpack_from(request.order.payload)
-        self.waiting[request.number] = Block(
-            request, session, request.order.payload[SESSION.size :]
-        )
+    def add(self, job: QueuedJob) -> None:
+        """Queue code for an interpreter."""
+        (session,) = SESSION.unpack_from(job.job.payload)
+        self.waiting[job.number] = Block(job, session, job.job.payload[SESSION.size :])
 
     def assign(self, slots: Sequence[Slot]) -> None:
-        """Run what waits: one block in a slot at a time, beside what is judged there."""
+        """Start what waits: one block in a slot at a time, beside the job that runs there."""
         free = [slot for slot in slots if slot not in self.running]
-        for block in [*self.waiting.values()] if free else []:
-            number = block.request.number
-            session = self.open.get(block.session) if block.session else self._opened(number, free)
+        for number, block in [*self.waiting.items()] if free else []:
+            session = self.open.get(block.session) if block.session else self._open(number, free)
             if session is not None and session.slot in free:
                 del self.waiting[number]
                 free.remove(session.slot)
                 self.running[session.slot] = session
                 session.begin(block)
-                self._listen(session)
+                self._watch(session)
             elif session is None and block.session:
                 del self.waiting[number]
-                self.answer(number, "infra", "", GONE)
+                self._answer(block, "infra", "the interpreter is gone")
 
-    def _opened(self, number: int, free: Sequence[Slot]) -> Session | None:
-        """A new interpreter, where the fewest are; None where there is no room."""
-        ready = [slot for slot in free if slot.candidates]
-        if not ready or len(self.open) + len(self.unreaped) >= self.most:
-            return None
-        slots = [session.slot for session in self.open.values()]
-        slot = min(ready, key=slots.count)
-        leaf = slot.taken()
-        self.open[number] = Session(
-            number, slot, leaf, BufferedSocket(socket.socket(fileno=leaf.wire))
-        )
-        return self.open[number]
-
-    def _listen(self, session: Session) -> None:
-        self.selector.register(
-            session.wire.stream, selectors.EVENT_READ, lambda: self._hear(session)
-        )
-        self.selector.register(
-            session.leaf.printed, selectors.EVENT_READ, lambda: self._read(session)
-        )
-
-    def _read(self, session: Session) -> None:
-        block = session.block
-        if block is None or not block.read(session.leaf.printed):
-            self.ignore(session.leaf.printed)
-        elif block.printed > block.request.limits.printed_mb * MIB:
-            self._end(session, stopped="printed")
-
-    def _hear(self, session: Session) -> None:
-        """The byte that ends a block; any other, or its silence, ends the interpreter."""
-        try:
-            says = session.wire.stream.recv(MESSAGE)
-        except OSError:
-            says = b""
-        block = session.block
-        if block is None or says not in ENDS:
-            self._end(
-                session,
-                ["forbidden", "wrote to the interpreter's own channel"] if says else ["gone", ""],
-            )
-        elif broken := session.stop(block):
-            self._end(session, broken)
-        else:
-            self._leave(session)
-            self.answer(block.request.number, ENDS[says], block.output, "")
-
-    def _leave(self, session: Session) -> None:
-        """Listen to it no more, and let others run in its slot."""
-        self.ignore(session.wire.stream, session.leaf.printed)
-        if self.running.get(session.slot) is session:
-            del self.running[session.slot]
-
-    def _end(
-        self, session: Session, broken: Sequence[str] = ("gone", ""), stopped: str = ""
-    ) -> None:
-        """Kill an interpreter; its block is answered when it is reaped."""
-        self._leave(session)
-        del self.open[session.number]
-        if session.block is not None:
-            seen = session.block.seen
-            seen.report, seen.stopped = {"setup": "", "broken": broken, "checks": []}, stopped
-            seen.alive = not session.leaf.is_dead(
-                DEATH_SECONDS if broken[0] == "gone" and not stopped else 0
-            )
-            seen.killed_for_memory = (
-                not seen.alive and session.slot.group is not None and session.slot.group.killed()
-            )
-        kill(session.leaf.pidfd)
-        self.unreaped[session.slot, session.leaf.pid] = session
-        session.slot.reap([session.leaf.pid])
-
-    def reaped(
-        self, slot: Slot, pid: int, status: int, cpu_seconds: float, memory_mb: float
-    ) -> None:
-        """A leaf of a slot's is reaped; if it was an interpreter whose block is to be answered,
-        that is done.
-        """
-        session = self.unreaped.pop((slot, pid), None)
+    def on_reaped(self, slot: Slot, end: ProcessEnd) -> None:
+        """A process of a slot is reaped. If it was an interpreter, answer its last block."""
+        session = self.unreaped.pop((slot, end.pid), None)
         block = session.block if session else None
         if session and block:
-            while block.read(session.leaf.printed):
+            while block.read(session.candidate.printed):
                 pass
-            seen = block.seen
-            seen.status, seen.cpu_seconds, seen.memory_mb = (
-                status,
-                cpu_seconds - session.leaf.spent,
-                memory_mb,
-            )
-            verdict, detail = judged(seen, block.request.limits)
-            self.answer(block.request.number, LOST.get(verdict, "died"), block.output, detail)
+            block.record.status, block.record.memory_mb = end.status, end.memory_mb
+            block.record.cpu_seconds = end.cpu_seconds - session.candidate.spent
+            verdict, detail = verdict_of(block.record, block.job.limits)
+            self._answer(block, LOST.get(verdict, "died"), detail)
         if session:
             session.close()
 
     def cancel(self, number: int) -> None:
-        """Drop a block that waits, or the interpreter that was opened under the number with what
-        runs in it.
-        """
+        """Drop a block that waits, or the interpreter with this number and what runs in it."""
         self.waiting.pop(number, None)
         if session := self.open.get(number):
             session.block = None
             self._end(session)
 
-    def lose(self, slot: Slot, why: str) -> None:
-        """A slot's zygote is gone, and all interpreters that it has forked with it."""
-        unreaped = [self.unreaped.pop(key) for key in [*self.unreaped] if key[0] is slot]
-        for session in [
-            *unreaped,
-            *(session for session in self.open.values() if session.slot is slot),
-        ]:
+    def drop_slot(self, slot: Slot, why: str) -> None:
+        """A slot's zygote is gone, and with it all its interpreters."""
+        ending = [self.unreaped.pop(key) for key in [*self.unreaped] if key[0] is slot]
+        for session in [*ending, *(one for one in self.open.values() if one.slot is slot)]:
             if session.block is not None:
-                self.answer(session.block.request.number, "infra", "", why)
-            self._leave(session)
+                self._answer(session.block, "infra", why)
+            self._unwatch(session)
             self.open.pop(session.number, None)
-            kill(session.leaf.pidfd)
+            kill(session.candidate.pidfd)
             session.close()
 
-    def keep_time(self, now: float) -> None:
-        """End those whose time is up; write what a leaf has not read yet."""
+    def check_time(self, now: float) -> None:
+        """End interpreters whose time is up; write what a process has not read yet."""
         for session in [*self.running.values()]:
-            session.wire.flush()
-            if why := session.overdue(now):
+            session.sock.flush()
+            if why := session.exceeded(now):
                 self._end(session, stopped=why)
 
-    def patience(self, now: float) -> float:
-        """Seconds until the next thing that time alone brings about."""
-        blocks = [session.block for session in self.running.values() if session.block]
-        if any(session.wire.pending for session in self.running.values()):
+    def timeout(self, now: float) -> float:
+        """Seconds until the next deadline."""
+        if any(session.sock.pending for session in self.running.values()):
             return 0.001
-        return min([min(block.deadline, block.next_look) - now for block in blocks], default=5.0)
+        limits = [session.time_limit for session in self.running.values() if session.block]
+        return min([limit.due - now for limit in limits if limit], default=5.0)
+
+    def _open(self, number: int, free: Sequence[Slot]) -> Session | None:
+        """A new interpreter in the slot that has the fewest; None where there is no room."""
+        ready = [slot for slot in free if slot.candidates]
+        if not ready or len(self.open) + len(self.unreaped) >= self.most:
+            return None
+        slots = [session.slot for session in self.open.values()]
+        slot = min(ready, key=slots.count)
+        candidate = slot.take_candidate()
+        sock = BufferedSocket(socket.socket(fileno=candidate.sock))
+        self.open[number] = Session(number, slot, candidate, sock)
+        return self.open[number]
+
+    def _watch(self, session: Session) -> None:
+        self.events.watch(session.sock.stream, lambda: self._on_end_of_block(session))
+        self.events.watch(session.candidate.printed, lambda: self._on_output(session))
+
+    def _unwatch(self, session: Session) -> None:
+        """Watch it no longer, and let others run in its slot."""
+        self.events.unwatch(session.sock.stream, session.candidate.printed)
+        if self.running.get(session.slot) is session:
+            del self.running[session.slot]
+
+    def _on_output(self, session: Session) -> None:
+        block = session.block
+        if block is None or not block.read(session.candidate.printed):
+            self.events.unwatch(session.candidate.printed)
+        elif block.printed > block.job.limits.printed_mb * MIB:
+            self._end(session, stopped="printed")
+
+    def _on_end_of_block(self, session: Session) -> None:
+        """The byte that ends a block; another byte, or its silence, ends the interpreter."""
+        try:
+            mark = session.sock.stream.recv(MESSAGE)
+        except OSError:
+            mark = b""
+        block = session.block
+        if block is None or mark not in ENDS:
+            intrusion = Outcome("forbidden", "wrote to the interpreter's own channel")
+            self._end(session, intrusion if mark else HUNG_UP)
+        elif failure := session.stop(block):
+            self._end(session, failure)
+        else:
+            self._unwatch(session)
+            self._answer(block, ENDS[mark], "")
+
+    def _end(self, session: Session, failure: Outcome = HUNG_UP, stopped: str = "") -> None:
+        """Kill an interpreter; its block is answered when it is reaped."""
+        self._unwatch(session)
+        del self.open[session.number]
+        if session.block is not None:
+            record, group = session.block.record, session.slot.group
+            record.report, record.stopped = WorkerReport([], failure), stopped
+            patience = DEATH_SECONDS if failure is HUNG_UP and not stopped else 0
+            record.alive = not session.candidate.is_dead(patience)
+            record.killed_for_memory = not record.alive and group is not None and group.killed()
+        kill(session.candidate.pidfd)
+        self.unreaped[session.slot, session.candidate.pid] = session
+        session.slot.reap([session.candidate.pid])
+
+    def _answer(self, block: Block, ended: str, detail: str) -> None:
+        self.send_result(BlockResult(block.job.number, ended, block.output, detail))

@@ -1,134 +1,178 @@
-"""What the evidence amounts to: one pure function from a worker's report and a leaf's end to an
-execution.
-"""
+"""Decides a verdict: pure functions from a worker's report and a process's end to an Execution."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from assay.judge.protocol import UNSENDABLE, Outcome, WorkerReport
 from assay.sandbox.limits import Limits
 from assay.types import Execution, Verdict
 
 FAILURES = {
     failure.value: failure
     for failure in (Verdict.FORBIDDEN, Verdict.OUTPUT, Verdict.MEMORY, Verdict.COMPILE,
-        Verdict.NO_CODE, Verdict.ERROR,
-                    Verdict.WRONG)
+                    Verdict.NO_CODE, Verdict.ERROR, Verdict.WRONG)
 }  # fmt: skip
-"""All that a worker's report can say of a program, but that a check held."""
-WALL = "the check cannot be run across the wall: "
+"""Failures that a worker can report."""
+PROGRAM_FAILURES = {"gone", "unsendable", *FAILURES}
+"""Ways in which a program can fail for good."""
 SETUP = "the task's setup fails: "
-THE_TASKS_DOING = (WALL, SETUP)
-"""Begin the detail of an INFRA that is no sign of a machine that fails."""
 KILLED = "killed by SIGKILL"
 NEARLY = 0.8
-"""A leaf killed by nobody we know, with this share of its memory in use, ran out of memory."""
+"""A process that was killed with this share of its memory in use ran out of memory."""
 LIBRARIES_MB = 512
-"""Memory in use beyond the limits that files of libraries may account for; more got around
-RLIMIT_DATA."""
+"""MiB beyond the limits that files of libraries may account for; more evaded RLIMIT_DATA."""
 
 
 @dataclass(slots=True)
 class RunRecord:
-    """What is known of an execution; all of it once that has ended."""
+    """What is known of one run; complete once its process has ended."""
 
-    report: dict[str, Any] | None = None
-    """What the worker wrote; None where it died first."""
+    report: WorkerReport | None = None
+    """None where the worker died first."""
     stopped: str = ""
-    """Why the supervisor ended it early: `cpu`, `wall`, `printed`, `frozen` (stopped by a signal),
+    """Why the supervisor stopped it: `cpu`, `wall`, `printed`, `frozen` (a signal had stopped it),
     or empty."""
     alive: bool = False
-    """Whether the leaf lived when the report came."""
+    """Whether the candidate process lived when the report came."""
     status: int = 0
-    """The leaf's status as of wait(2)."""
+    """The process's status as of wait(2)."""
     cpu_seconds: float = 0.0
     memory_mb: float = 0.0
     wall_seconds: float = 0.0
     printed: bytes | bytearray = field(default_factory=bytearray)
-    before: str = ""
-    """How the machine failed the attempt before this one; empty for the first."""
+    previous_failure: str = ""
+    """How the machine failed the attempt before; empty for the first attempt."""
     killed_for_memory: bool = False
-    """Whether the kernel has just killed in the slot's group for want of memory."""
+    """Whether the kernel has just killed a process of the slot's control group for memory."""
 
 
-def decide(seen: RunRecord, limits: Limits) -> Execution:
-    """The execution; its `total` counts only checks that were run."""
-    verdict, detail = judged(seen, limits)
-    ended = [how for how, _ in seen.report["checks"]] if seen.report else []
-    written = seen.printed.decode("utf-8", "replace")
-    output = (seen.report or {}).get("output")
+def parse_report(frame: bytes, failures: Collection[str]) -> WorkerReport | None:
+    """A worker's report; None, as for a worker that died, where its frame is no valid report.
+
+    The data set's code can write to the worker's socket, so every value is checked. `failures`: the
+    ways in which the program may have failed for good.
+    """
+    try:
+        fields = json.loads(frame)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(fields, dict) or fields.keys() != set(WorkerReport._fields):
+        return None
+    report = WorkerReport(**fields)
+    valid = (
+        type(report.checks) is list
+        and all(_is_outcome(check, {"held", *FAILURES}) for check in report.checks)
+        and (report.failure is None or _is_outcome(report.failure, failures))
+        and type(report.setup_error) is str
+        and (report.output is None or type(report.output) is str)
+        and type(report.answers) is list
+        and all(type(answer) is str for answer in report.answers)
+        and all(type(flag) is bool for flag in report[-3:])
+    )
+    if not valid:
+        return None
+    failure = report.failure and Outcome(*report.failure)
+    return report._replace(checks=[Outcome(*check) for check in report.checks], failure=failure)
+
+
+def _is_outcome(data: Any, ways: Collection[str]) -> bool:
+    if type(data) is not list or len(data) != 2:
+        return False
+    return type(data[0]) is str and data[0] in ways and type(data[1]) is str
+
+
+def decide(record: RunRecord, limits: Limits) -> Execution:
+    """The execution; its `total` counts only the checks that ran."""
+    verdict, detail = verdict_of(record, limits)
+    checks = record.report.checks if record.report else []
+    output = record.report.output if record.report else None
+    printed = record.printed.decode("utf-8", "replace")
     return Execution(
         verdict=verdict,
-        passed=ended.count("held"),
-        total=len(ended),
+        passed=sum(check.how == "held" for check in checks),
+        total=len(checks),
         detail=detail[:500].encode("utf-8", "replace").decode(),
-        output=written if output is None else output,
-        stderr="" if output is None else written,
-        cpu_seconds=seen.cpu_seconds,
-        wall_seconds=seen.wall_seconds,
-        memory_mb=seen.memory_mb,
+        output=printed if output is None else output,
+        stderr="" if output is None else printed,
+        cpu_seconds=record.cpu_seconds,
+        wall_seconds=record.wall_seconds,
+        memory_mb=record.memory_mb,
     )
 
 
-def judged(seen: RunRecord, limits: Limits) -> tuple[Verdict, str]:
-    """Verdict and the reason in one line. A limit comes before anything that the candidate's side
-    may have said.
+def verdict_of(record: RunRecord, limits: Limits) -> tuple[Verdict, str]:
+    """Verdict and reason in one line. A limit comes before anything that the program may have
+    reported.
     """
-    signal_number = os.WTERMSIG(seen.status) if os.WIFSIGNALED(seen.status) else 0
-    if seen.stopped == "printed":
+    report, stopped = record.report, record.stopped
+    signal_number = os.WTERMSIG(record.status) if os.WIFSIGNALED(record.status) else 0
+    overran = record.cpu_seconds > limits.cpu_seconds + 1
+    if stopped == "printed":
         return Verdict.OUTPUT, f"printed more than {limits.printed_mb} MiB"
-    if (
-        seen.stopped == "cpu"
-        or signal_number == signal.SIGXCPU
-        or seen.cpu_seconds > limits.cpu_seconds + 1
-    ):
+    if stopped == "cpu" or signal_number == signal.SIGXCPU or overran:
         return Verdict.TIMEOUT, f"used more than {limits.cpu_seconds:g} s of CPU time"
-    if seen.stopped == "wall":
+    if stopped == "wall":
         return Verdict.TIMEOUT, f"took more than {limits.wall_seconds:g} s"
-    if seen.memory_mb > limits.memory_mb + limits.stack_mb + LIBRARIES_MB:
-        return Verdict.MEMORY, f"had {seen.memory_mb:.0f} MiB in use"
-    if seen.stopped == "frozen":
+    if record.memory_mb > limits.memory_mb + limits.stack_mb + LIBRARIES_MB:
+        return Verdict.MEMORY, f"had {record.memory_mb:.0f} MiB in use"
+    if stopped == "frozen":
         return Verdict.INFRA, "a process was stopped by a signal"
-    if seen.report is None:
+    if report is None:
         return Verdict.INFRA, "the test worker died"
-    if seen.report["setup"]:
-        return Verdict.INFRA, SETUP + seen.report["setup"]
-    if seen.report["broken"]:
-        how, detail = seen.report["broken"]
-        if how == "wall":
-            return Verdict.INFRA, WALL + detail
-        return died(seen, limits, signal_number) if how == "gone" else (FAILURES[how], detail)
-    if seen.report["exits"] and seen.status != 0:
-        return died(seen, limits, signal_number)
-    for how, detail in seen.report["checks"]:
+    if report.setup_error:
+        return Verdict.INFRA, SETUP + report.setup_error
+    if report.failed_by == "gone":
+        return _death(record, limits, signal_number)
+    if report.failed_by == "unsendable":
+        return Verdict.INFRA, report.failure.detail if report.failure else ""
+    if report.failure:
+        return FAILURES[report.failure.how], report.failure.detail
+    if report.awaits_exit and record.status != 0:
+        return _death(record, limits, signal_number)
+    for how, detail in report.checks:
         if how != "held":
             return FAILURES[how], detail
-    if not seen.report["checks"]:
+    if not report.checks:
         return Verdict.INFRA, "no check was run"
-    if seen.report["exits"] or seen.alive:
+    if report.awaits_exit or record.alive:
         return Verdict.PASS, ""
-    return died(seen, limits, signal_number)
+    return _death(record, limits, signal_number)
 
 
-def died(seen: RunRecord, limits: Limits, signal_number: int) -> tuple[Verdict, str]:
-    """The leaf hung up before the verdict: closed its channel, exited, or was killed."""
-    if (
-        seen.alive and signal_number == signal.SIGKILL
-    ):  # ours: one that was on its way out keeps its own status
+def _death(record: RunRecord, limits: Limits, signal_number: int) -> tuple[Verdict, str]:
+    """Verdict on a process that closed its socket, exited or was killed before the end."""
+    if record.alive and signal_number == signal.SIGKILL:
+        # we killed it; a process that was already exiting keeps its own status
         return Verdict.FORBIDDEN, "closed its channel"
     if signal_number == 0:
-        last = seen.printed.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        return Verdict.ERROR, f"exited with status {os.WEXITSTATUS(seen.status)}" + (
-            f": {last}" if last else ""
-        )
-    name = signal.Signals(signal_number).name
+        last = record.printed.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        ended = f"exited with status {os.WEXITSTATUS(record.status)}"
+        return Verdict.ERROR, f"{ended}: {last}" if last else ended
     if signal_number != signal.SIGKILL:
-        return Verdict.ERROR, f"killed by {name}"
-    if seen.killed_for_memory or seen.memory_mb >= NEARLY * limits.memory_mb:
-        return Verdict.MEMORY, f"killed with {seen.memory_mb:.0f} MiB in use"
-    # a leaf cannot send itself SIGKILL, so the machine did; twice in a row is taken for the
-    # program's doing
-    return (Verdict.ERROR if seen.before == KILLED else Verdict.INFRA), KILLED
+        return Verdict.ERROR, f"killed by {signal.Signals(signal_number).name}"
+    if record.killed_for_memory or record.memory_mb >= NEARLY * limits.memory_mb:
+        return Verdict.MEMORY, f"killed with {record.memory_mb:.0f} MiB in use"
+    # a program cannot send itself SIGKILL, so the machine did; twice counts as the program's doing
+    return (Verdict.ERROR if record.previous_failure == KILLED else Verdict.INFRA), KILLED
+
+
+def is_unsendable(execution: Execution) -> bool:
+    """Whether a check passes an object that cannot be sent to the program."""
+    return execution.verdict is Verdict.INFRA and execution.detail.startswith(UNSENDABLE)
+
+
+def is_tasks_fault(execution: Execution) -> bool:
+    """Whether the task itself cannot be judged, which is no sign of a failing machine."""
+    by_setup = execution.verdict is Verdict.INFRA and execution.detail.startswith(SETUP)
+    return by_setup or is_unsendable(execution)
+
+
+def execution_of(fields: dict[str, Any]) -> Execution:
+    """The execution of its fields in JSON."""
+    return Execution(**{**fields, "verdict": Verdict(fields["verdict"])})

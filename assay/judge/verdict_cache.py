@@ -1,26 +1,109 @@
-"""What the judge knows already: verdicts that running a program again would only repeat."""
+"""Remembers verdicts, so that a program is not run twice on the same task."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import hashlib
+import json
+import logging
+import sqlite3
+import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from pathlib import Path
 from typing import TypeVar
 
-from assay.judge.archive import Archive
+import assay
+from assay.judge.verdict import execution_of
 from assay.types import Execution, Verdict
+
+log = logging.getLogger(__name__)
+WAIT_SECONDS = 5.0
+
+
+class Archive:
+    """Executions by key and by this judge's edition, in an SQLite file that judges can share.
+
+    Where the file cannot be read or written, a warning is logged and programs are judged again.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._open: sqlite3.Connection | None = None
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._open = sqlite3.connect(file, timeout=WAIT_SECONDS, isolation_level=None)
+            self._open.executescript(
+                "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;CREATE TABLE IF NOT EXISTS"
+                " verdicts (key BLOB PRIMARY KEY, execution TEXT) WITHOUT ROWID"
+            )
+        except (OSError, sqlite3.Error) as error:
+            self._give_up(error)
+
+    def get(self, key: bytes) -> Execution | None:
+        """The execution of `key`, if it is stored."""
+        try:
+            row = self._run("SELECT execution FROM verdicts WHERE key = ?", edition() + key)
+            return execution_of(json.loads(row[0])) if row else None
+        except (ValueError, TypeError, KeyError) as error:
+            self._give_up(error)
+            return None
+
+    def put(self, key: bytes, execution: Execution) -> None:
+        """Store one execution."""
+        self._run(
+            "INSERT OR REPLACE INTO verdicts VALUES (?, ?)",
+            edition() + key,
+            json.dumps(asdict(execution)),
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _run(self, statement: str, *values: bytes | str) -> tuple[str] | None:
+        """The first row, if there is one; None after the first failure."""
+        try:
+            return self._open.execute(statement, values).fetchone() if self._open else None
+        except sqlite3.Error as error:
+            self._give_up(error)
+            return None
+
+    def _give_up(self, error: Exception) -> None:
+        log.warning(
+            "the verdicts in %s cannot be used (%s): judging without them", self.file, error
+        )
+        self.close()
+
+
+@functools.cache
+def edition() -> bytes:
+    """Identifies this judge: its source, and the versions of Python and the installed packages."""
+    installed = sorted(
+        record.name for folder in sys.path for record in Path(folder).glob("*.dist-info")
+    )
+    digest = hashlib.blake2b("\n".join([sys.version, *installed]).encode(), digest_size=16)
+    root = Path(assay.__file__).parent
+    for file in sorted([*(root / "judge").glob("*.py"), *(root / "sandbox").glob("*.py")]):
+        digest.update(file.read_bytes())
+    return digest.digest()
+
 
 K = TypeVar("K")
 V = TypeVar("V")
-KEPT = 20_000
-SHORT = 4096
-"""Characters that a remembered program may have printed, so that KEPT of them fit into memory."""
-OF_THE_MOMENT = (Verdict.INFRA, Verdict.TIMEOUT, Verdict.MEMORY)
-"""Verdicts that may be the machine's state: nothing lasting is concluded from them."""
+CACHED = 20_000
+PRINTED_CHARACTERS = 4096
+"""An execution that printed more is not cached, so that CACHED of them fit into memory."""
+NOT_LASTING = (Verdict.INFRA, Verdict.TIMEOUT, Verdict.MEMORY)
+"""Verdicts that may depend on the machine's state; they are not cached."""
 
 
 class BoundedDict(OrderedDict[K, V]):
-    """A dict that forgets what was put in first once it holds more than `most`."""
+    """A dict that drops the oldest entry once it holds more than `most`."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -33,51 +116,48 @@ class BoundedDict(OrderedDict[K, V]):
 
 
 class VerdictCache:
-    """The last KEPT executions by key, and all in `archive`; what is being judged is judged once
-    for all who ask.
+    """The last CACHED executions by key, and all of them in `archive`. A program that is being
+    judged is judged once for all who ask.
     """
 
     def __init__(self, archive: Archive | None = None) -> None:
         self.archive = archive
-        self._known: BoundedDict[bytes, Execution] = BoundedDict(KEPT)
-        self._under_way: dict[bytes, asyncio.Task[Execution]] = {}
-        self._asking: dict[bytes, int] = {}
+        self._cached: BoundedDict[bytes, Execution] = BoundedDict(CACHED)
+        self._running: dict[bytes, asyncio.Task[Execution]] = {}
+        self._waiters: dict[bytes, int] = {}
 
     async def get_or_run(self, key: bytes, judge: Callable[[], Awaitable[Execution]]) -> Execution:
-        """The execution of `key`, from `judge` where it is not known. What nobody waits for any
-        more is cancelled.
+        """The execution of `key`, from `judge` where it is not cached. A run for which nobody waits
+        any more is cancelled.
         """
-        if (known := self._recalled(key)) is not None:
-            return known
-        if key not in self._under_way:
-            self._under_way[key] = asyncio.ensure_future(judge())
-        task = self._under_way[key]
-        self._asking[key] = self._asking.get(key, 0) + 1
+        if (execution := self._get(key)) is not None:
+            return execution
+        if key not in self._running:
+            self._running[key] = asyncio.ensure_future(judge())
+        task = self._running[key]
+        self._waiters[key] = self._waiters.get(key, 0) + 1
         try:
             execution = await asyncio.shield(task)
         finally:
-            self._asking[key] -= 1
-            if not self._asking[key]:
-                del self._asking[key], self._under_way[key]
+            self._waiters[key] -= 1
+            if not self._waiters[key]:
+                del self._waiters[key], self._running[key]
                 task.cancel()
-        self._keep(key, execution)
-        return execution
-
-    def _recalled(self, key: bytes) -> Execution | None:
-        if key in self._known:
-            self._known.move_to_end(key)
-            return self._known[key]
-        found = self.archive.get(key) if self.archive else None
-        if found is not None:
-            self._remember(key, found)
-        return found
-
-    def _remember(self, key: bytes, execution: Execution) -> None:
-        if len(execution.output) + len(execution.stderr) <= SHORT:
-            self._known[key] = execution
-
-    def _keep(self, key: bytes, execution: Execution) -> None:
-        if execution.verdict not in OF_THE_MOMENT and key not in self._known:
-            self._remember(key, execution)
+        if execution.verdict not in NOT_LASTING and key not in self._cached:
+            self._put(key, execution)
             if self.archive:
                 self.archive.put(key, execution)
+        return execution
+
+    def _get(self, key: bytes) -> Execution | None:
+        if key in self._cached:
+            self._cached.move_to_end(key)
+            return self._cached[key]
+        execution = self.archive.get(key) if self.archive else None
+        if execution is not None:
+            self._put(key, execution)
+        return execution
+
+    def _put(self, key: bytes, execution: Execution) -> None:
+        if len(execution.output) + len(execution.stderr) <= PRINTED_CHARACTERS:
+            self._cached[key] = execution

@@ -1,5 +1,5 @@
-"""A warm process that forks candidates and test workers in pairs, run as a program; it holds no
-secrets.
+"""The program of a zygote: imports modules, warms up caches, puts up the walls and forks on
+command. It holds no secrets.
 """
 
 from __future__ import annotations
@@ -11,28 +11,26 @@ import io
 import linecache
 import sys
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from assay.judge import candidate, repl, reuse, worker
 from assay.judge.codec import loads
-from assay.judge.protocol import NOT_REUSABLE
+from assay.judge.protocol import INTERPRETER, NOT_REUSABLE, Outcome
 from assay.judge.proxy import Connection
-from assay.judge.wire_job import INTERPRETER
 from assay.sandbox.zygote import serve
 
 if TYPE_CHECKING:
-    from assay.judge.protocol import FramedSocket
+    from assay.judge.protocol import CheckJob
+    from assay.judge.sockets import FramedSocket
 
-PLAIN = (
+MODULES = (
     "__future__", "abc", "array", "bisect", "cmath", "collections", "copy", "datetime", "decimal",
-    "enum", "fractions",
-    "functools", "heapq", "io", "itertools", "json", "math", "operator", "random", "re",
-    "statistics", "string", "time",
-    "typing",
+    "enum", "fractions", "functools", "heapq", "io", "itertools", "json", "math", "operator",
+    "random", "re", "statistics", "string", "time", "typing",
 )  # fmt: skip
-"""What programs import often enough that each should not pay for it."""
+"""Imported once here, since many programs import them."""
 
-REHEARSAL: dict[str, Any] = {
+REHEARSAL: CheckJob = {
     "program": """
 from typing import Dict, List, Optional, Tuple
 
@@ -45,60 +43,52 @@ def f(numbers: List[float], threshold: float = 1.0) -> Dict[str, Tuple[int, ...]
     return found
 """,
     "setup": "from typing import List", "entry_point": "f", "checker": "", "order": [0],
-    "stop_early": True,
-    "mutates": False, "handles": False, "callbacks": False,
-    "checks": ["def check(f):\n    assert f([2.0, 0.5, 0], 1.0) == {'0': (0, 1)}\n    assert not "
-               "f([])\ncheck(f)"],
+    "stop_early": True, "mutates": False, "handles": False, "callbacks": False, "reply_mb": 1,
+    "checks": ["def check(f):\n    assert f([2.0, 0.5, 0], 1.0) == {'0': (0, 1)}\n"
+               "    assert not f([])\ncheck(f)"],
 }  # fmt: skip
 TIMES = 12
 """Python specialises code after eight runs."""
 
 
 def rehearse() -> None:
-    """Judge a program of our own in this very process, so that forks find caches filled and code
-    specialised.
+    """Judge a program of ours in this process, so that forks inherit filled caches and specialised
+    code.
     """
     replies: list[bytes] = []
 
-    def mark(_: bytes) -> None:
-        """What a candidate says first; nobody listens."""
-
     def answer(frame: bytes) -> None:
         kind, number, *parts = loads(frame)
-        replies.append(inside.answered(number, kind, parts))
+        replies.append(program.answer(number, kind, parts))
 
-    wire = cast(
+    sock = cast(
         "FramedSocket",
         SimpleNamespace(
-            send=answer,
-            receive=replies.pop,
-            quiet=lambda: True,
-            mark=mark,
-            marked=lambda: NOT_REUSABLE,
+            send=answer, receive=replies.pop, is_quiet=lambda: True, send_mark=lambda _: None,
+            receive_mark=lambda: NOT_REUSABLE,
         ),
-    )
+    )  # fmt: skip
     for _ in range(TIMES):
-        inside = candidate.Candidate(wire)
-        found = worker.report(REHEARSAL, Connection(wire))
-        assert found["checks"] == [["held", ""]], found
+        program = candidate.Candidate(sock)
+        report = worker.run_checks(REHEARSAL, Connection(sock))
+        assert report.checks == [Outcome("held")], report
     del sys.modules[candidate.MODULE]
     reuse.compiled.cache_clear()
 
 
 def rehearse_blocks() -> None:
-    """The same for interpreters: blocks that show something, and blocks that raise."""
+    """The same for interpreters: blocks that show a value, and blocks that raise."""
     with contextlib.redirect_stdout(io.StringIO()):
         for end in ("sorted(found)", "found[0]") * TIMES:
-            repl.ran(
-                f"{REHEARSAL['program']}\nprint(found := f([2.0, 0.5, 0]))\n{end}", "<block>", {}
-            )
-    del builtins._  # type: ignore[attr-defined]  # what was shown last
+            block = f"{REHEARSAL['program']}\nprint(found := f([2.0, 0.5, 0]))\n{end}"
+            repl.run_block(block, "<block>", {})
+    del builtins._  # type: ignore[attr-defined]  # the last value that was shown
     linecache.clearcache()
 
 
 def main() -> None:
-    """Warm up, wall in, and fork on command until the supervisor hangs up."""
-    for name in PLAIN:
+    """Warm up, then fork until the supervisor hangs up."""
+    for name in MODULES:
         importlib.import_module(name)
     kind = sys.argv[2]
     if kind != "plain":
@@ -108,7 +98,7 @@ def main() -> None:
         rehearse_blocks()
     serve(
         int(sys.argv[1]),
-        leaf=repl.main if kind == INTERPRETER else candidate.main,
+        candidate=repl.main if kind == INTERPRETER else candidate.main,
         worker=worker.main,
     )
 

@@ -1,8 +1,8 @@
-"""The test worker: runs the data set's checks against a stand-in for the candidate, and reports
-what became of each.
+"""The test worker: runs the data set's checks against a proxy of the program, and reports how each
+ended.
 
-It holds the tests and their expected values, runs no line of the candidate's, and is walled in too:
-a data set is code.
+It holds the tests and their expected values and runs no code of the candidate's. It is in a sandbox
+too, because a data set is code.
 """
 
 from __future__ import annotations
@@ -13,114 +13,168 @@ import json
 import os
 import socket
 from itertools import starmap
-from typing import Any, NamedTuple
+from typing import Any
 
-from assay.judge import exchange_worker
 from assay.judge.calls import Caller
-from assay.judge.protocol import MIB, START, ClosedError, FramedSocket
-from assay.judge.proxy import CandidateFailed, Connection, Failure, Proxy
+from assay.judge.checkers import CHECKERS, difference
+from assay.judge.codec import dumps, loads
+from assay.judge.codec_types import CodecError
+from assay.judge.protocol import START, CheckJob, ExchangeJob, Outcome, WorkerReport
+from assay.judge.proxy import Connection, Proxy
+from assay.judge.requests import DETAIL, CandidateFailed
 from assay.judge.reuse import CHECKER, compiled, defined_check, is_reusable_source
+from assay.judge.sockets import FramedSocket, OversizedError, UnaskedError
+from assay.sandbox.kernel import MIB
 from assay.sandbox.zygote import ROLE_FD
 
-DETAIL = 400
+CHUNK = 262_144
+
+
+class ExchangeError(Exception):
+    """The exchange ended before there was anything to check; its arguments are an Outcome's."""
+
+
+def run_exchange(job: ExchangeJob, sock: FramedSocket, stdin: int) -> WorkerReport:
+    """Run a job's program once. Raises OSError where its streams cannot be sent."""
+    checks: list[Outcome] = []
+    failure, output = None, b""
+    try:
+        output = printed(job, sock, stdin)
+        checks.append(check_output(job, output.decode("utf-8", "surrogateescape"), stdin))
+    except ExchangeError as error:
+        failure = Outcome(*error.args)
+    except MemoryError:
+        failure = Outcome("output", "printed more than can be checked")
+    checker = job["checker"]
+    return WorkerReport(
+        checks,
+        failure,
+        output=output[: job["output_kb"] * 1024].decode("utf-8", "replace"),
+        awaits_exit=failure is None,
+        worker_reusable=checker in CHECKERS or is_reusable_source(checker, CHECKER),
+    )
+
+
+def printed(job: ExchangeJob, sock: FramedSocket, stdin: int) -> bytes:
+    """All that the program prints. Raises ExchangeError where it does not start or prints too
+    much.
+    """
+    reading, writing = os.pipe()
+    try:
+        try:
+            sock.send_streams(stdin, writing)
+        finally:
+            os.close(writing)
+        sock.send(dumps(job["program"]).encode())
+        if error := loads(sock.receive()):
+            raise ExchangeError("compile", str(error))
+        return bytes(drain(reading, job["printed_mb"] * MIB))
+    except ConnectionError:
+        raise ExchangeError("gone", "the candidate is gone") from None
+    except (OversizedError, UnaskedError, CodecError):
+        raise ExchangeError("forbidden", "a malformed reply") from None
+    finally:
+        os.close(reading)
+
+
+def drain(reading: int, limit: int) -> bytearray:
+    """Read until the other end is closed. Raises ExchangeError for more than `limit` bytes."""
+    data = bytearray()
+    while chunk := os.read(reading, CHUNK):
+        data += chunk
+        if len(data) > limit:
+            raise ExchangeError("output", f"printed more than {limit // MIB} MiB")
+    return data
+
+
+def check_output(job: ExchangeJob, output: str, stdin: int) -> Outcome:
+    """`held`, or `wrong` with the difference."""
+    expected, checker = job["expected"], job["checker"]
+    if expected is None:
+        return Outcome("held")
+    if checker in CHECKERS:
+        right = CHECKERS[checker](output, expected)
+    else:
+        text = os.pread(stdin, os.fstat(stdin).st_size, 0).decode("utf-8", "surrogateescape")
+        try:
+            right = defined_check(checker, CHECKER)(text, output, expected) is True
+        except BaseException as error:  # noqa: BLE001  the data set's code: the output is wrong, whatever it raises
+            return Outcome("wrong", f"the checker raised {type(error).__name__}: {error}")
+    return Outcome("held") if right else Outcome("wrong", difference(output, expected))
+
+
 Piece = tuple[str, str]
-"""Source of the data set's, and the name it has in tracebacks."""
-HARMLESS_ENDS = ("gone", "compile", "no_code", "error", "refused")
-"""After any other failure of the candidate's, a worker that has read its replies is not used
-again."""
+"""A source of the data set's, and its name in tracebacks."""
+HARMLESS_FAILURES = ("gone", "compile", "no_code", "error", "refused")
+"""After any other failure of a program, a worker that has read its replies is not used again."""
 
 
 def main() -> None:
-    """Judge programs, one after another: take a candidate's socket and a job, run it, write the
-    report.
-    """
+    """Serve jobs one after another: receive a candidate's socket and a job, write the report."""
     gc.enable()
     control = socket.socket(fileno=ROLE_FD)
-    orders, held = FramedSocket(control, 1 << 31), None
+    jobs, candidate = FramedSocket(control, 1 << 31), None
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, len(START), 2)
-        if held is not None:
-            # only now: its end would have ended the last candidate, which must live to pass
-            held.close()
+        if candidate is not None:
+            # only now: closing it would have ended the last program, which must live to pass
+            candidate.close()
         if not descriptors:
             return
-        job = json.loads(orders.receive())
-        held = socket.socket(fileno=descriptors[0])
-        wire = FramedSocket(held, int(job["reply_mb"] * MIB))
+        job = json.loads(jobs.receive())
+        candidate = socket.socket(fileno=descriptors[0])
+        sock = FramedSocket(candidate, int(job["reply_mb"] * MIB))
         if len(descriptors) > 1:
-            found = exchange_worker.report(job, wire, descriptors[1])
+            report = run_exchange(job, sock, descriptors[1])
             os.close(descriptors[1])
         else:
-            found = report(job, Connection(wire))
-        orders.send(json.dumps(found).encode())
+            report = run_checks(job, Connection(sock))
+        jobs.send(json.dumps(report._asdict()).encode())
 
 
-class CheckResult(NamedTuple):
-    """How one check ended: `held`, `wrong`, or a way in which the candidate failed."""
-
-    how: str
-    detail: str = ""
-
-
-def report(job: dict[str, Any], connection: Connection) -> dict[str, Any]:
-    """`checks`: [how, detail] of each that ran; `broken`: how the candidate ended it; `setup`: an
-    error; `clean`.
-
-    `answers`: those to the calls whose right value is sought; `kept`: whether the candidate may be
-    given another.
-    """
-    ended: list[CheckResult] = []
-    fault = ""
+def run_checks(job: CheckJob, connection: Connection) -> WorkerReport:
+    """Run a job's checks in its order."""
+    ended: list[Outcome] = []
+    requests, setup_error = connection.requests, ""
     setup, checker = (job["setup"], "<setup>"), (job["checker"], CHECKER)
     caller = Caller(connection, job["entry_point"])
     try:
-        connection.load(
-            job["program"], job["entry_point"], job["mutates"], job["handles"], job["callbacks"]
-        )
+        connection.load(job)
         namespace = {"__name__": "checks", "__builtins__": LazyBuiltins(connection)}
-        fault = set_up(setup, job["entry_point"], namespace, connection) or equip(caller, checker)
-        for number in [] if fault else job["order"]:
+        setup_error = set_up(setup, job["entry_point"], namespace, connection)
+        setup_error = setup_error or load_checker(caller, checker)
+        for number in [] if setup_error else job["order"]:
             check = job["checks"][number]
             if type(check) is str:
-                ended.append(run((check, f"<check {number}>"), namespace, connection))
+                ended.append(run_piece((check, f"<check {number}>"), namespace, connection))
             else:
-                ended.append(call(check, number, caller, checker))
-            if connection.broken or (job["stop_early"] and ended[-1].how != "held"):
+                ended.append(make_call(check, number, caller, checker))
+            if requests.failure or (job["stop_early"] and ended[-1].how != "held"):
                 break
-        connection.finish()
-    except (CandidateFailed, ClosedError):
-        connection.broken = connection.broken or Failure("gone", "the candidate is gone")
-    broken = connection.broken
-    checks = [
-        (check, f"<check {number}>")
-        for number, check in enumerate(job["checks"])
-        if type(check) is str
-    ]
-    if broken and ended and ended[-1].how != "held":
+        requests.finish()
+    except (CandidateFailed, ConnectionError):
+        requests.gone()
+    if requests.failure and ended and ended[-1].how != "held":
         ended.pop()
-    return {
-        "checks": [[end.how, end.detail] for end in ended],
-        "broken": [broken.how, broken.detail] if broken else None,
-        "setup": fault,
-        "exits": False,
-        "answers": caller.answers,
-        "kept": connection.kept,
-        "clean": (
-            (broken is None or broken.how in HARMLESS_ENDS)
-            and all(starmap(is_reusable_source, [setup, checker, *checks]))
-        ),
-    }
+    sources = [(check, f"<check {number}>") for number, check in enumerate(job["checks"])
+               if type(check) is str]  # fmt: skip
+    harmless = requests.failure is None or requests.failure.how in HARMLESS_FAILURES
+    return WorkerReport(
+        ended,
+        requests.failure,
+        setup_error,
+        answers=caller.answers,
+        worker_reusable=harmless and all(starmap(is_reusable_source, [setup, checker, *sources])),
+        candidate_reusable=requests.candidate_reusable,
+    )
 
 
 class LazyBuiltins(dict[str, Any]):
-    """Built-in names, then the candidate's: asked only for what neither the data set nor Python
-    defines.
-    """
+    """Python's built-in names, then the program's: asked for what the data set does not define."""
 
     def __init__(self, connection: Connection) -> None:
-        super().__init__(
-            __import__=builtins.__import__
-        )  # which the import statement looks up past __missing__
+        # the import statement looks __import__ up without __missing__
+        super().__init__(__import__=builtins.__import__)
         self._connection = connection
 
     def __missing__(self, name: str) -> Any:
@@ -133,63 +187,61 @@ class LazyBuiltins(dict[str, Any]):
 def set_up(
     setup: Piece, entry_point: str, namespace: dict[str, Any], connection: Connection
 ) -> str:
-    """Run the data set's own code, then bind the entry point over whatever that defined; returns
-    the code's error.
+    """Run the data set's setup, then bind the entry point over what that defined. Returns the
+    setup's error.
 
-    Raises Gone where the code fails after it has asked the candidate for something: that is no
-    fault of the code's.
+    Raises CandidateFailed where the setup fails after a request to the program: that may be the
+    program's fault.
     """
-    ended = run(setup, namespace, connection)
-    if ended.how != "held" and connection.asked:
-        raise connection.fail("no_code" if connection.absent else ended.how, ended.detail)
+    ended = run_piece(setup, namespace, connection)
+    if ended.how != "held" and connection.requests.has_asked:
+        how = "no_code" if connection.absent else ended.how
+        raise connection.requests.fail(how, ended.detail)
     namespace[entry_point] = Proxy(connection, entry_point)
     return ended.detail
 
 
-def run(piece: Piece, namespace: dict[str, Any], connection: Connection) -> CheckResult:
-    """Run one piece of the data set's code. A failure that it swallows still stands in
-    `connection.broken`.
+def run_piece(piece: Piece, namespace: dict[str, Any], connection: Connection) -> Outcome:
+    """Run one piece of the data set's code. A failure that it swallows stays in the requests'
+    `failure`.
     """
     try:
         exec(compiled(*piece), namespace)
-    except BaseException as error:  # noqa: BLE001  the data set's code: whatever it raises says that the check does not hold
-        if error is connection.raised:
-            return CheckResult("error", connection.shown)
-        return CheckResult("wrong", described(error, *piece))
-    return CheckResult("held")
+    except BaseException as error:  # noqa: BLE001  the data set's code: the check does not hold, whatever it raises
+        if error is connection.requests.raised:
+            return Outcome("error", connection.requests.shown)
+        return Outcome("wrong", describe(error, *piece))
+    return Outcome("held")
 
 
-def equip(caller: Caller, checker: Piece) -> str:
-    """Give the caller the data set's own `check`, if any; returns its code's error."""
+def load_checker(caller: Caller, checker: Piece) -> str:
+    """Give the caller the data set's own `check`, if there is one. Returns its code's error."""
     try:
         caller.checker = defined_check(*checker) if checker[0] else None
     except Exception as error:  # noqa: BLE001  the data set's code
-        return described(error, *checker)
+        return describe(error, *checker)
     return ""
 
 
-def call(made: list[Any], number: int, caller: Caller, checker: Piece) -> CheckResult:
-    """Make one call: [arguments, [expected] or None, tolerance]. An answer that the checker cannot
-    take is wrong.
+def make_call(call: list[Any], number: int, caller: Caller, checker: Piece) -> Outcome:
+    """Make one call: [arguments, [expected] or None, tolerance]. An answer on which the checker
+    raises is wrong.
     """
+    requests = caller.connection.requests
     try:
-        fault = caller.fault(*made)
+        fault = caller.fault(*call)
     except BaseException as error:  # noqa: BLE001  the program's error, or the data set's checker's
-        raised = error is caller.connection.raised
-        fault = caller.connection.shown if raised else described(error, *checker)
-        return CheckResult(
-            "error" if raised else "wrong",
-            f"{fault} at {caller.described(number, made[0])}"[:DETAIL],
-        )
-    return (
-        CheckResult("wrong", f"{caller.described(number, made[0])} {fault}"[:DETAIL])
-        if fault
-        else CheckResult("held")
-    )
+        by_program = error is requests.raised
+        shown = requests.shown if by_program else describe(error, *checker)
+        detail = f"{shown} at {caller.describe(number, call[0])}"
+        return Outcome("error" if by_program else "wrong", detail[:DETAIL])
+    if fault:
+        return Outcome("wrong", f"{caller.describe(number, call[0])} {fault}"[:DETAIL])
+    return Outcome("held")
 
 
-def described(error: BaseException, source: str, filename: str) -> str:
-    """One line: the exception and the line of the check that raised it."""
+def describe(error: BaseException, source: str, filename: str) -> str:
+    """One line: the exception, and the line of the source that raised it."""
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error}"[:DETAIL]
     number, trace = 0, error.__traceback__

@@ -1,3 +1,3 @@
-"""Runs one untrusted program behind walls: limits, kernel calls, seccomp, landlock, zygote. Decides
-nothing.
+"""Runs one untrusted program in a sandbox: limits, seccomp, landlock, namespaces, and the zygote
+that forks. Decides nothing.
 """

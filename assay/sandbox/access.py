@@ -1,5 +1,5 @@
-"""What a family of processes may read, and as whom it runs; found by the supervisor: a zygote stays
-small.
+"""Finds what a family of processes may read and the user that it runs as. The supervisor calls
+this, since a zygote stays small.
 """
 
 from __future__ import annotations
@@ -7,63 +7,35 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from dataclasses import dataclass
 from pathlib import Path
 
 from assay.sandbox.landlock import NULL
+from assay.sandbox.namespaces import AccessRules
 
 PACKAGES = (
-    "numpy",
-    "scipy",
-    "pandas",
-    "sympy",
-    "mpmath",
-    "networkx",
-    "sortedcontainers",
-    "dateutil",
-    "pytz",
-    "six.py",
-)
-"""Third-party packages that a program may import where installed: all of site-packages that can be
-read.
+    "numpy", "scipy", "pandas", "sympy", "mpmath", "networkx", "sortedcontainers", "dateutil",
+    "pytz", "six.py",
+)  # fmt: skip
+"""Third-party packages that a program may import where they are installed.
 
-But without a root of its own, where the system keeps packages below LIBRARIES, as Debian's Python
-does in /usr/lib/python3/dist-packages, all can be.
+Nothing else of site-packages can be read. But where the system keeps packages below LIBRARIES, as
+Debian does in /usr/lib/python3/dist-packages, all of them can be read without a mount namespace.
 """
-LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime",
-    "/usr/share/zoneinfo",
-             "/dev/urandom")  # fmt: skip
+LIBRARIES = (
+    "/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime",
+    "/usr/share/zoneinfo", "/dev/urandom",
+)  # fmt: skip
 SYSTEM_PACKAGES = "/usr/lib/python3/dist-packages"
 UNREAD = ("site-packages", "dist-packages", "test")
 FIRST_USER = 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRules:
-    """The reach of one family."""
-
-    readable: tuple[str, ...]
-    """Files and folders that may be read, with all below them."""
-    listable: tuple[str, ...]
-    """Folders whose names may be listed: imports look through them."""
-    shown: tuple[str, ...]
-    """What a root of its own holds: wide folders."""
-    covered: tuple[str, ...]
-    """Folders below `shown` that are empty there."""
-    packages: tuple[str, ...]
-    """What is shown again, where a folder above is covered or was not shown."""
-    library: str
-    """The standard library's folder, which a user of its own has to get to."""
-    user: int | None
-    """The user id to become; None where the family stays who we are."""
-
-
-def access_rules(slot: int) -> AccessRules:
-    """For the family of one slot: the standard library, shared libraries, the PACKAGES; a user of
-    its own for root.
+def access_rules(family: int) -> AccessRules:
+    """The rules of one family by its number: read the standard library, shared libraries and
+    PACKAGES; run as a user of its own where we are root.
     """
-    named = sysconfig.get_path("stdlib")
-    library = Path(named).resolve()
+    unresolved = sysconfig.get_path("stdlib")
+    library = Path(unresolved).resolve()
     folders = [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
     packages = tuple(
         f"{folder}/{name}"
@@ -72,16 +44,13 @@ def access_rules(slot: int) -> AccessRules:
         for name in (package, f"{package}.libs")
     )
     modules = (str(entry) for entry in library.iterdir() if entry.name not in UNREAD)
+    unread = (f"{place}/{name}" for place in {str(library), unresolved} for name in UNREAD)
     return AccessRules(
         readable=(*LIBRARIES, *modules, *packages),
         listable=(str(library), *folders),
-        shown=(*LIBRARIES, NULL, str(library), named),
-        covered=(
-            *(f"{place}/{name}" for place in {str(library), named} for name in UNREAD),
-            *folders,
-            SYSTEM_PACKAGES,
-        ),
+        shown=(*LIBRARIES, NULL, str(library), unresolved),
+        covered=(*unread, *folders, SYSTEM_PACKAGES),
         packages=packages,
         library=str(library),
-        user=FIRST_USER + slot if os.getuid() == 0 else None,
+        user=FIRST_USER + family if os.getuid() == 0 else None,
     )

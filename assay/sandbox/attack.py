@@ -1,5 +1,5 @@
-"""Puts up the walls in its own process and attacks them one by one; run as a program, prints what
-stood as JSON.
+"""A program that puts up the walls around itself, attacks them one by one and prints the results
+as JSON.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from pathlib import Path
 
 from assay.sandbox import cgroups, kernel, walls
 from assay.sandbox.access import access_rules
-from assay.sandbox.limits import Limits
+from assay.sandbox.kernel import MIB
 from assay.sandbox.seccomp import MAP_GROWSDOWN
 
 PARENT = os.getppid()
 SERVER = f"\0assay-{os.getpid()}"
-"""Where whoever attacks has had a socket of the host listen."""
+"""The address of a socket outside the sandbox."""
+LIMITS = walls.ProcessLimits(cpu_seconds=10, memory_mb=256, stack_mb=64, open_files=32)
 GROUP_MB, GROUP_PROCESSES, PIPES = 32, 16, 60
 PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 PTRACE_ATTACH = 16
@@ -35,14 +36,14 @@ def fork() -> None:
 
 
 def speak_to_host() -> None:
-    """Send a message to a socket of the host that has a name but no file."""
+    """Send a message to an abstract socket of the host."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     with ours, theirs:
         ours.sendto(b"", SERVER)
 
 
 def see_processes() -> None:
-    """Learn whether processes of the host exist."""
+    """Ask whether processes of the host exist."""
     for pid in {1, PARENT} - {os.getpid()}:
         os.getsid(pid)
 
@@ -57,14 +58,13 @@ ATTACKS: dict[str, Attack] = {
     "reading files": lambda: Path(__file__).read_bytes(),
     "writing files": lambda: Path(f"/tmp/assay-probe-{os.getpid()}").write_text(""),
     "network": lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM).close(),
-    # memory that RLIMIT_DATA does not count; then far more than there is, whose page tables are no
-    # limit's concern
+    # memory that RLIMIT_DATA does not count; then far more than there is, for its page tables
     "shared memory": lambda: mmap.mmap(-1, 4096).close(),
     "stacks": lambda: mmap.mmap(-1, 4096, flags=PRIVATE | MAP_GROWSDOWN).close(),
     "page tables": lambda: mmap.mmap(
-        -1, 100 * 1024 * walls.MIB, flags=PRIVATE, prot=mmap.PROT_READ
+        -1, 100 * 1024 * MIB, flags=PRIVATE, prot=mmap.PROT_READ
     ).close(),
-    "memory": lambda: ctypes.create_string_buffer(512 * walls.MIB),
+    "memory": lambda: ctypes.create_string_buffer(512 * MIB),
     "mounting": lambda: kernel.checked(
         kernel.libc.mount(b"none", b"/usr", b"tmpfs", 0, None), "mount"
     ),
@@ -74,11 +74,11 @@ HIDING: dict[str, Attack] = {
     "looking at files": lambda: Path(__file__).stat(),
     "seeing processes": see_processes,
 }
-"""What only namespaces stop; it gives away names, sizes and times, and no contents."""
+"""Stopped by namespaces only. These reveal names, sizes and times, but no contents."""
 
 
 def attacked(attacks: dict[str, Attack]) -> tuple[list[str], dict[str, str]]:
-    """Names of the walls that stood, and those that did not with the reason."""
+    """Names of the attacks that failed, and of those that got through with the reason."""
     stood: list[str] = []
     failed: dict[str, str] = {}
     for name, attack in attacks.items():
@@ -92,10 +92,10 @@ def attacked(attacks: dict[str, Attack]) -> tuple[list[str], dict[str, str]]:
 
 
 def overrun_group() -> None:
-    """Put a child into a control group and have it outgrow that. Raises OSError where it could, or
-    there is none.
+    """Let a child exceed its control group. Raises OSError where that works, or where there is no
+    group.
     """
-    group = cgroups.make("probe", GROUP_MB * walls.MIB, GROUP_PROCESSES)
+    group = cgroups.make("probe", GROUP_MB * MIB, GROUP_PROCESSES)
     try:
         go, goes = os.pipe()
         child = os.fork()
@@ -108,13 +108,13 @@ def overrun_group() -> None:
         os.write(goes, b".")
         status = os.waitpid(child, 0)[1]
         if not os.WIFSIGNALED(status) or not group.killed():
-            raise PermissionError("a program outgrew it")
+            raise PermissionError("a program exceeded it")
     finally:
         group.remove()
 
 
 def multiply() -> None:
-    """Leave more processes behind than the group may have; never returns where that works."""
+    """Start more processes than the group may have; exits where that works."""
     try:
         for _ in range(2 * GROUP_PROCESSES):
             if os.fork() == 0:
@@ -125,15 +125,15 @@ def multiply() -> None:
 
 
 def fill_pipes() -> None:
-    """Put more into pipes than the group may have, which no limit of the process counts."""
+    """Fill pipes beyond the group's memory, which no limit of one process counts."""
     for _ in range(PIPES):
         _, full = os.pipe()
-        fcntl.fcntl(full, fcntl.F_SETPIPE_SZ, walls.MIB)
-        os.write(full, bytes(walls.MIB))
+        fcntl.fcntl(full, fcntl.F_SETPIPE_SZ, MIB)
+        os.write(full, bytes(MIB))
 
 
-def tried(wall: Callable[[], None]) -> str:
-    """Why a wall cannot be put up, found in a child; empty where it can."""
+def why_unavailable(wall: Callable[[], None]) -> str:
+    """Put up a wall in a child. Returns why that fails, or an empty string."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -144,28 +144,28 @@ def tried(wall: Callable[[], None]) -> str:
             os.write(writer, str(error).encode())
         os._exit(0)
     os.close(writer)
-    said = os.read(reader, walls.MIB).decode()
+    answer = os.read(reader, MIB).decode()
     os.close(reader)
     os.waitpid(child, 0)
-    return "" if said == "." else said or "it ends the process"
+    return "" if answer == "." else answer or "it ends the process"
 
 
 def main() -> None:
-    """Put up each wall that can be had, attack, report."""
+    """Put up each wall that is available, attack, print the results."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     server.bind(SERVER)
     walls.limit_family()
-    reach, up = access_rules(slot=0), []
-    refused = {"group": why} if (why := tried(overrun_group)) else {}
-    for name, wall in walls.family(reach).items():
-        if why := tried(wall):
+    rules, up = access_rules(0), []
+    refused = {"group": why} if (why := why_unavailable(overrun_group)) else {}
+    for name, wall in walls.family(rules).items():
+        if why := why_unavailable(wall):
             refused[name] = why
         else:
             wall()
             up.append(name)
     try:
         kernel.hide()
-        walls.ProcessWalls(Limits(), cpu_seconds=10, memory_mb=256).enclose(os.getppid())
+        walls.ProcessWalls(LIMITS).enclose(os.getppid())
     except OSError as error:
         refused["limits"] = str(error)
     stood, failed = attacked(ATTACKS | HIDING)

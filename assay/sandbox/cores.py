@@ -1,6 +1,4 @@
-"""How many processors this process may use: by its affinity, and by the quota of its control
-groups.
-"""
+"""How many CPU cores this process may use: by its affinity and the quota of its control groups."""
 
 from __future__ import annotations
 
@@ -8,19 +6,19 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from assay.sandbox.kernel import said
+from assay.sandbox.kernel import read_text
 
 GROUPS = Path("/sys/fs/cgroup")
 
 
 def cores() -> int:
-    """Whole processors, at least one: a container's quota of 1.5 on a machine of 64 is one."""
-    quotas = _quotas(GROUPS, said("/proc/self/cgroup"))
+    """Whole cores, at least one: a container's quota of 1.5 on a machine of 64 is one."""
+    quotas = _quotas(GROUPS, read_text("/proc/self/cgroup"))
     return max(1, min([len(os.sched_getaffinity(0)), *map(int, quotas)]))
 
 
 def _quotas(root: Path, membership: str) -> Iterator[float]:
-    """The processors that each group above this process grants, where it limits them (v1 and
+    """The cores that each control group above this process grants, where it limits them (v1 and
     v2).
     """
     for line in membership.splitlines():
@@ -30,10 +28,12 @@ def _quotas(root: Path, membership: str) -> Iterator[float]:
         base = root / "cpu" if controllers else root
         folder = base / path.lstrip("/")
         while folder.is_relative_to(base):
-            version_1 = said(folder / "cpu.cfs_quota_us") + said(folder / "cpu.cfs_period_us")
-            granted = (said(folder / "cpu.max") or version_1).split()
-            if len(granted) == 2 and granted[0].isdigit():
-                yield int(granted[0]) / int(granted[1])
+            version_1 = read_text(folder / "cpu.cfs_quota_us") + read_text(
+                folder / "cpu.cfs_period_us"
+            )
+            quota = (read_text(folder / "cpu.max") or version_1).split()
+            if len(quota) == 2 and quota[0].isdigit():
+                yield int(quota[0]) / int(quota[1])
             if folder == base:
                 break
             folder = folder.parent

@@ -1,4 +1,4 @@
-"""What of the walls this machine allows, found by trying."""
+"""Finds out which walls this machine allows, by putting them up and attacking them."""
 
 from __future__ import annotations
 
@@ -12,38 +12,37 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from assay.errors import SandboxError
-from assay.sandbox.kernel import said
+from assay.sandbox.kernel import read_text
 
 ACCEPTABLE = ("A", "B", "C")
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """What the walls are on this machine, found by trying."""
+    """The sandbox on this machine."""
 
     tier: str
-    """A to E; A, B and C are sound, and A hides all else; D lets programs read files, E hardly
-    holds."""
+    """A to E. A, B and C are sound, and A also hides the host; D lets programs read files; E hardly
+    isolates."""
     enforced: tuple[str, ...]
-    """Walls that stood when attacked."""
+    """Attacks that failed."""
     missing: tuple[str, ...]
-    """Walls that could not be had, each with the reason."""
+    """Walls that are not available, and attacks that got through, each with the reason."""
     advice: str
-    """The one thing to do about it; empty where nothing is missing that matters, or nothing would
-    help."""
+    """The one thing to do about it; empty where nothing is missing that matters, or nothing
+    helps."""
     walls: tuple[str, ...] = ()
-    """Walls that can be put up here, and so are required of every zygote."""
+    """Walls that are available here; every zygote must put them up."""
 
     @property
     def sound(self) -> bool:
-        """Whether verdicts on untrusted programs can be believed here without the user's say."""
+        """Whether untrusted programs may run here without `allow_weak`."""
         return self.tier in ACCEPTABLE
 
 
 @functools.cache
 def probe_isolation() -> Isolation:
-    """Try every wall in a child of its own and attack it there; the answer is kept for this
-    process.
+    """Put up every wall in a child process and attack it there. The answer is cached.
 
     Raises SandboxError where no process can be started.
     """
@@ -54,7 +53,7 @@ def probe_isolation() -> Isolation:
         )
         return graded(**json.loads(done.stdout))
     except OSError as error:
-        raise SandboxError(f"the walls cannot be tried: {error}") from None
+        raise SandboxError(f"the sandbox cannot be probed: {error}") from None
     except (subprocess.SubprocessError, ValueError) as error:
         return Isolation(
             "E", (), (f"everything: the probe did not finish ({type(error).__name__})",), WEAK["E"]
@@ -62,8 +61,10 @@ def probe_isolation() -> Isolation:
 
 
 def graded(walls: Collection[str], stood: list[str], failed: dict[str, str]) -> Isolation:
-    """The tier of `walls` that were put up, of which some `stood` when attacked; what `failed`,
-    with the reasons.
+    """The tier of the `walls` that were put up.
+
+    stood: attacks that failed. failed: attacks that got through and walls that are missing, with
+    reasons.
     """
     if failed.keys() - FILES - HARMLESS:
         tier = "E"
@@ -77,7 +78,7 @@ def graded(walls: Collection[str], stood: list[str], failed: dict[str, str]) -> 
 
 FILES = {"reading files", "writing files"}
 HARMLESS = {"namespaces", "user", "landlock", "group", "looking at files", "seeing processes"}
-"""What a sound judge can do without, as long as no other attack gets through."""
+"""What may be missing as long as no other attack gets through."""
 WEAK = {
     "D": (
         "landlock is missing, so programs could read your files: use Linux 5.13 or newer with"
@@ -92,21 +93,19 @@ SWITCHES = (
     ("kernel.unprivileged_userns_clone", "0", "1"),
     ("user.max_user_namespaces", "0", "10000"),
 )
-"""Settings of the kernel that keep ordinary users from namespaces: name, the value that does, a
-better one."""
+"""Kernel settings that keep ordinary users from namespaces: name, the value that does, a better
+one."""
 
 
 def advice(tier: str, failed: Collection[str]) -> str:
-    """The one thing that would improve the walls most; empty where nothing would, or nothing is
-    known.
-    """
+    """The one thing that would improve the sandbox most; empty where nothing would."""
     if tier in WEAK:
         return WEAK[tier]
     if "namespaces" in failed:
         for name, closed, better in SWITCHES:
-            if said(f"/proc/sys/{name.replace('.', '/')}").strip() == closed:
+            if read_text(f"/proc/sys/{name.replace('.', '/')}").strip() == closed:
                 return f"for tier A: sudo sysctl {name}={better}"
-        if "\nSeccomp:\t2" in said("/proc/self/status"):
+        if "\nSeccomp:\t2" in read_text("/proc/self/status"):
             return (
                 "a filter around us refuses namespaces, as Docker's does; for tier A: "
                 "docker run --security-opt seccomp=unconfined --security-opt apparmor=unconfined"

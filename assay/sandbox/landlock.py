@@ -1,5 +1,5 @@
-"""Landlock: a process gives up every file except an allow-list, all writing, TCP, and signals to
-outsiders.
+"""Landlock: a process gives up every file outside an allow-list, all writing, TCP, and signals to
+processes outside.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ NULL = "/dev/null"
 O_PATH = 0x200000
 
 FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
-"""How many file rights an ABI knows; each adds to the one before."""
+"""Number of file rights by ABI; each ABI adds to the one before."""
 SIGNAL_SCOPE_ABI, TCP_ABI = 6, 4
 
 
 def abi() -> int:
-    """The kernel's landlock ABI, 0 without landlock."""
+    """The kernel's landlock ABI; 0 without landlock."""
     return max(0, int(libc.syscall(CREATE_RULESET, None, 0, 1)))
 
 
 def restrict(readable: Sequence[str], listable: Sequence[str]) -> None:
-    """Allow reading below `readable`, listing names below `listable`, /dev/null, and nothing else.
+    """Allow reading below `readable`, listing folders below `listable`, /dev/null, nothing else.
 
     Absent paths are skipped. Inherited by every child. Needs no-new-privileges. Raises OSError.
     """
@@ -60,8 +60,8 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     except (FileNotFoundError, PermissionError, NotADirectoryError):
         return
     try:
-        given = rights if stat.S_ISDIR(os.fstat(beneath).st_mode) else rights & ~READ_DIR
-        rule = struct.pack("=Qi", given, beneath)
+        allowed = rights if stat.S_ISDIR(os.fstat(beneath).st_mode) else rights & ~READ_DIR
+        rule = struct.pack("=Qi", allowed, beneath)
         syscall("landlock_add_rule", ADD_RULE, ruleset, 1, ctypes.c_char_p(rule), 0)
     finally:
         os.close(beneath)

@@ -1,4 +1,4 @@
-"""How much of the machine one program may use."""
+"""Limits of one run of a program."""
 
 from __future__ import annotations
 
@@ -6,36 +6,34 @@ from dataclasses import dataclass, replace
 
 from assay.errors import SettingsError
 
-MIB = 1024 * 1024
 LONGEST = 10
-"""How many times the usual time a task may have whose reference is slow."""
+"""The largest factor on the time limits, for tasks whose reference is slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one execution. Raises SettingsError where one is not positive."""
+    """Raises SettingsError where a limit is not above 0."""
 
     cpu_seconds: float = 4.0
-    """CPU time of the candidate over all its calls, its import included: the limit that decides
-    TIMEOUT."""
+    """CPU time of the program over all its calls, its import included: decides TIMEOUT."""
     wall_seconds: float = 20.0
-    """Wall time of the whole execution, for programs that sleep or block; waiting for a core is not
-    counted."""
+    """Wall time of the whole run, for programs that sleep or block. Waiting for a core does not
+    count."""
     memory_mb: int = 512
-    """Private writable memory of the candidate in MiB (RLIMIT_DATA)."""
+    """Private writable memory of the program in MiB (RLIMIT_DATA)."""
     stack_mb: int = 64
-    """Stack of the candidate's main thread in MiB."""
+    """Stack of the program's main thread in MiB."""
     output_kb: int = 64
-    """Printed text that is kept, in KiB; what comes after is dropped."""
+    """Printed text to keep, in KiB; the rest is dropped."""
     printed_mb: int = 10
-    """Printed text in MiB after which the program is stopped."""
+    """A program that prints more MiB than this is stopped."""
     reply_mb: int = 16
-    """Size in MiB that one returned value may have on the wire."""
+    """Largest returned value in MiB, as JSON."""
     open_files: int = 32
-    """File descriptors the candidate may hold."""
+    """File descriptors that the program may hold."""
 
     def scaled(self, factor: float) -> Limits:
-        """The same with `factor` times the time."""
+        """The same limits with `factor` times the CPU and wall time."""
         return replace(
             self, cpu_seconds=self.cpu_seconds * factor, wall_seconds=self.wall_seconds * factor
         )

@@ -1,7 +1,6 @@
-"""Namespaces: a family gets a root folder, processes, a network, messages and a host name that are
-its own.
+"""Namespaces: a family gets its own root folder, processes, network, System V IPC and host name.
 
-Entered once by a zygote; leaves inherit. As an ordinary user all of it hangs on a user namespace.
+A zygote enters once and its children inherit. An ordinary user needs a user namespace for it.
 """
 
 from __future__ import annotations
@@ -10,60 +9,66 @@ import ctypes
 import os
 import socket
 import struct
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from assay.sandbox.kernel import checked, close_from, die_with_parent, hide, libc, syscall
 
-if TYPE_CHECKING:
-    from assay.sandbox.access import AccessRules
-
-NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
-    0x20000,
-    0x4000000,
-    0x8000000,
-    0x10000000,
-    0x20000000,
-    0x40000000,
-)
-OF_ITS_OWN = NEWNS | NEWUTS | NEWIPC | NEWPID | NEWNET
+NEWNS, NEWUTS, NEWIPC, NEWUSER = 0x20000, 0x4000000, 0x8000000, 0x10000000
+NEWPID, NEWNET = 0x20000000, 0x40000000
+NAMESPACES = NEWNS | NEWUTS | NEWIPC | NEWPID | NEWNET
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 2, 4, 0x1000, 0x4000, 0x40000, 2
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC, AT_RECURSIVE = 1, 2, 4, 8, 0x8000
 MOUNT_SETATTR, AT_FDCWD = 442, -100
 ROOT = "/proc"
-"""Where the new root is put together: a folder that is always there, and hides nothing that is to
-be seen."""
+"""Where to assemble the new root: a folder that always exists and holds nothing that is needed."""
 HOST_NAME = "sandbox"
 OUTSIDE = 0
-"""The pid of a parent that is in no namespace of ours."""
+"""The pid of a parent outside our PID namespace."""
 
 
-def enter(reach: AccessRules) -> None:
-    """Go on as process 1 of namespaces of its own, in a root that holds nothing but what `reach`
-    allows.
+class AccessRules(NamedTuple):
+    """What a family may read, and the user that it runs as."""
 
-    The process that called waits outside and ends with this one's status. Raises OSError.
+    readable: tuple[str, ...]
+    """Files and folders to read, with all that they hold."""
+    listable: tuple[str, ...]
+    """Folders to list: imports search them."""
+    shown: tuple[str, ...]
+    """What the root folder of a mount namespace holds."""
+    covered: tuple[str, ...]
+    """Folders below `shown` that are empty there."""
+    packages: tuple[str, ...]
+    """What is shown again below a covered folder, or outside of `shown`."""
+    library: str
+    """The standard library's folder, which the user must be able to reach."""
+    user: int | None
+    """The user id to change to; None to stay the same user."""
+
+
+def enter(rules: AccessRules) -> None:
+    """Continue as process 1 of new namespaces, in a root that holds only what `rules` allow.
+
+    The calling process waits outside and exits with this one's status. Raises OSError.
     """
     unshare()
     child = os.fork()
     if child:
         die_with_parent(os.getppid())
         hide()
-        close_from(0)  # whoever talks to the child must see it hang up
+        close_from(0)  # the child's peers must see it hang up
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
     die_with_parent(OUTSIDE)
     socket.sethostname(HOST_NAME)
-    change_root(reach)
+    change_root(rules)
 
 
 def unshare() -> None:
-    """Leave the common namespaces, by privilege or else as the root of a user namespace. Raises
-    OSError.
-    """
+    """Leave the host's namespaces, as root or else in a user namespace. Raises OSError."""
     try:
-        checked(libc.unshare(OF_ITS_OWN), "unshare")
+        checked(libc.unshare(NAMESPACES), "unshare")
     except PermissionError:
         user, group = os.getuid(), os.getgid()
-        checked(libc.unshare(OF_ITS_OWN | NEWUSER), "unshare with a user namespace")
+        checked(libc.unshare(NAMESPACES | NEWUSER), "unshare with a user namespace")
         for name, text in (
             ("setgroups", "deny"),
             ("uid_map", f"{user} {user} 1"),
@@ -73,19 +78,17 @@ def unshare() -> None:
                 file.write(text)
 
 
-def change_root(reach: AccessRules) -> None:
-    """Make a root of read-only views of what is allowed, move there, and let go of the old one.
-    Raises OSError.
-    """
+def change_root(rules: AccessRules) -> None:
+    """Move to a new root of read-only bind mounts, and unmount the old one. Raises OSError."""
     os.umask(0o022)
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     mount("tmpfs", ROOT, "tmpfs", MS_NOSUID | MS_NODEV, b"mode=0755,size=1m")
-    for path in reach.shown:
+    for path in rules.shown:
         show(path)
-    for path in reach.covered:
+    for path in rules.covered:
         if os.path.isdir(ROOT + path):
             mount("tmpfs", ROOT + path, "tmpfs", MS_NOSUID | MS_NODEV, b"mode=0755,size=1m")
-    for path in reach.packages:
+    for path in rules.packages:
         show(path)
     os.chdir(ROOT)
     checked(libc.pivot_root(b".", b"."), "pivot_root")
@@ -95,9 +98,7 @@ def change_root(reach: AccessRules) -> None:
 
 
 def show(path: str) -> None:
-    """Have `path` in the new root as well, read-only; nothing where it is absent, or there
-    already.
-    """
+    """Mount `path` in the new root, unless it is absent or there already."""
     inside = ROOT + path
     if not os.path.exists(path) or os.path.lexists(inside):
         return
@@ -115,16 +116,14 @@ def show(path: str) -> None:
 
 
 def mount(source: str, target: str, kind: str | None, flags: int, options: bytes = b"") -> None:
-    """Mount as the system call does. Raises OSError."""
-    done = libc.mount(
+    """The system call mount. Raises OSError."""
+    result = libc.mount(
         source.encode(), target.encode(), kind.encode() if kind else None, flags, options
     )
-    checked(done, f"mount {source} at {target}")
+    checked(result, f"mount {source} at {target}")
 
 
 def seal(path: str, attributes: int, depth: int = 0) -> None:
-    """Add attributes to the mount at `path`, and to those below with AT_RECURSIVE. Raises
-    OSError.
-    """
-    wanted = ctypes.c_char_p(struct.pack("=QQQQ", attributes, 0, 0, 0))
-    syscall("mount_setattr", MOUNT_SETATTR, AT_FDCWD, path.encode(), depth, wanted, 32)
+    """Add attributes to the mount at `path`; with AT_RECURSIVE also below it. Raises OSError."""
+    attribute_set = ctypes.c_char_p(struct.pack("=QQQQ", attributes, 0, 0, 0))
+    syscall("mount_setattr", MOUNT_SETATTR, AT_FDCWD, path.encode(), depth, attribute_set, 32)

@@ -1,8 +1,8 @@
-"""System call filters: one for the family of a zygote, one more for its leaves ("threads yes,
+"""System call filters: one for a family, and one more for each process that it forks ("threads yes,
 processes no").
 
-The family's filter is inherited by fork, so that it is built and loaded once. Refused calls answer
-EPERM; calls newer than the table answer ENOSYS, so that a new kernel opens no new door.
+Forks inherit the family's filter, so it is loaded once. Refused calls return EPERM. Calls newer
+than the table return ENOSYS, so that a newer kernel allows nothing more.
 """
 
 from __future__ import annotations
@@ -17,94 +17,69 @@ from assay.sandbox.kernel import SECCOMP, SIGKILL, SIGSTOP, prctl
 NEWEST_KNOWN = 462
 ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
-# name -> its number on x86-64 and on aarch64; -1 where the architecture has no such call
+# name -> number on x86-64 and on aarch64; -1 where the architecture has no such call
 NUMBERS: dict[str, tuple[int, int]] = {
     # other processes
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271),
-    "kcmp": (312, 272),
-    "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424), "process_madvise": (440, 440),
-    "process_mrelease": (448, 448), "kill": (62, 129), "tkill": (200, 130), "rt_sigqueueinfo": (129,
-    138),
-    "rt_tgsigqueueinfo": (297, 240), "setpriority": (141, 140), "ioprio_set": (251, 30),
-    "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119), "sched_setparam": (142, 118),
-    "sched_setattr": (314, 274), "migrate_pages": (256, 238), "move_pages": (279, 239),
-    "timer_create": (222, 107),
+    "kcmp": (312, 272), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424),
+    "process_madvise": (440, 440), "process_mrelease": (448, 448), "kill": (62, 129),
+    "tkill": (200, 130), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
+    "setpriority": (141, 140), "ioprio_set": (251, 30), "sched_setaffinity": (203, 122),
+    "sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274),
+    "migrate_pages": (256, 238), "move_pages": (279, 239), "timer_create": (222, 107),
     # other programs, namespaces, mounts
     "execve": (59, 221), "execveat": (322, 281), "unshare": (272, 97), "setns": (308, 268),
-    "mount": (165, 40),
-    "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432), "fspick": (433, 433), "open_tree": (428, 428), "move_mount": (429, 429),
-    "mount_setattr": (442, 442), "personality": (135, 92),
+    "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
+    "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433),
+    "open_tree": (428, 428), "move_mount": (429, 429), "mount_setattr": (442, 442),
+    "personality": (135, 92),
     # wide kernel surfaces
-    "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218), "io_uring_setup": (425,
-    425),
-    "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282), "kexec_load": (246, 104), "kexec_file_load": (320, 294),
-    "init_module": (175, 105),
+    "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282),
+    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105),
     "finit_module": (313, 273), "delete_module": (176, 106), "iopl": (172, -1), "ioperm": (173, -1),
     "modify_ldt": (154, -1), "lookup_dcookie": (212, 18), "syslog": (103, 116),
     # memory and messages that outlive a process or escape its limits
     "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "shmat": (30, 196),
     "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191),
-    "semtimedop": (220, 192),
-    "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187),
-    "mq_open": (240, 180),
-    "mq_unlink": (241, 181), "mq_notify": (244, 184), "socket": (41, 198), "connect": (42, 203),
-    "bind": (49, 200), "flock": (73, 32),
+    "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
+    "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181), "mq_notify": (244, 184),
+    "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "flock": (73, 32),
     # files' metadata, which landlock does not guard
     "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
-    "chown": (92, -1),
-    "fchown": (93, 55), "lchown": (94, -1), "fchownat": (260, 54), "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16),
-    "utime": (132, -1), "utimes": (235, -1), "utimensat": (280, 88), "futimesat": (261, -1),
-    "truncate": (76, 45),
+    "chown": (92, -1), "fchown": (93, 55), "lchown": (94, -1), "fchownat": (260, 54),
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14),
+    "lremovexattr": (198, 15), "fremovexattr": (199, 16), "utime": (132, -1), "utimes": (235, -1),
+    "utimensat": (280, 88), "futimesat": (261, -1), "truncate": (76, 45),
     "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "fanotify_init": (300, 262),
     "inotify_init": (253, -1), "inotify_init1": (294, 26), "quotactl": (179, 60),
     "quotactl_fd": (443, 443),
     # the machine
     "clock_settime": (227, 112), "settimeofday": (164, 170), "adjtimex": (159, 171),
-    "clock_adjtime": (305, 266),
-    "swapon": (167, 224), "swapoff": (168, 225), "reboot": (169, 142), "acct": (163, 89),
-    "sethostname": (170, 161),
-    "setdomainname": (171, 162), "vhangup": (153, 58),
+    "clock_adjtime": (305, 266), "swapon": (167, 224), "swapoff": (168, 225), "reboot": (169, 142),
+    "acct": (163, 89), "sethostname": (170, 161), "setdomainname": (171, 162), "vhangup": (153, 58),
 }  # fmt: skip
 PROCESS_NUMBERS = {
     "fork": (57, -1), "vfork": (58, -1), "setsid": (112, 157), "setpgid": (109, 154),
-    "seccomp": (317, 277),
-    "pidfd_open": (434, 434),
+    "seccomp": (317, 277), "pidfd_open": (434, 434),
 }  # fmt: skip
 CLONE, CLONE3, PRCTL, TGKILL = (56, 220), (435, 435), (157, 167), (234, 131)
 PRLIMIT, MMAP, FCNTL, IOCTL = (302, 261), (9, 222), (72, 25), (16, 29)
 SOCKETPAIR, STREAM, SOCKET_TYPES = (53, 199), 1, 0xF
-"""Pairs of datagrams could send to any named socket of the host, which landlock does not guard."""
+"""Datagram pairs could send to any named socket of the host, which landlock does not prevent."""
 
 CLONE_THREAD, PR_SET_NAME, MAP_SHARED_ANONYMOUS = 0x10000, 15, 0x21
-MAP_GROWSDOWN = (
-    0x100  # counted as stack, of which a process may have many: RLIMIT_DATA does not see it
-)
-REFUSED_FCNTL = (
-    6,
-    7,
-    8,
-    10,
-    15,
-    37,
-    38,
-    1024,
-    1026,
-    1036,
-    1038,
-)  # locks, owners of signals, leases, files' hints
+MAP_GROWSDOWN = 0x100
+"""Counted as stack, which RLIMIT_DATA leaves out."""
+REFUSED_FCNTL = (6, 7, 8, 10, 15, 37, 38, 1024, 1026, 1036, 1038)
+"""Locks, owners of signals, leases, files' hints."""
 REFUSED_IOCTL = (0x5412, 0x8901, 0x8902, 0x5452)  # TIOCSTI, owners of signals, FIOASYNC
 
 LOAD, EQUAL, GREATER, ANY_BIT, AND, RETURN = 0x20, 0x15, 0x25, 0x45, 0x54, 0x06
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 OWN_PID = 0x7E5717E5
-"""Stands in a program for the pid of the process that will load it."""
+"""Placeholder in a program for the pid of the process that loads it."""
 NR, ARCH, ARGUMENTS = 0, 4, 16
 
 Instruction = tuple[int, int, int, int]
@@ -114,8 +89,8 @@ PASS_ON: Instruction = (RETURN, 0, 0, ALLOW)
 
 
 def column() -> tuple[int, int]:
-    """The architecture's audit number and its column in the tables. Raises OSError where it has
-    none.
+    """The architecture's audit number and its column in the tables. Raises OSError for an unknown
+    architecture.
     """
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
@@ -128,12 +103,12 @@ def _argument(index: int) -> Instruction:
 
 
 def _only_for(number: int, body: list[Instruction]) -> list[Instruction]:
-    """`body` ends in returns and runs where the call is `number`."""
+    """`body`, which ends in returns, for the call `number` only."""
     return [(EQUAL, 0, len(body), number), *body] if number >= 0 else []
 
 
 def _refuse(numbers: list[int]) -> list[Instruction]:
-    """Each named call answers EPERM."""
+    """Each of these calls returns EPERM."""
     return [step for number in numbers for step in ((EQUAL, 0, 1, number), REFUSE)]
 
 
@@ -142,7 +117,7 @@ def _refuse_values(argument: int, values: tuple[int, ...]) -> list[Instruction]:
 
 
 def family_filter() -> list[Instruction]:
-    """What neither a zygote nor anything it forks ever needs."""
+    """Refuses what neither a zygote nor a process that it forks needs."""
     audit, at = column()
     return [
         (LOAD, 0, 0, ARCH), (EQUAL, 1, 0, audit), (RETURN, 0, 0, KILL),
@@ -161,8 +136,8 @@ def family_filter() -> list[Instruction]:
 
 
 def process_filter() -> list[Instruction]:
-    """Threads yes, processes no; no settings of the process, no signals to others, nor its own
-    SIGKILL or SIGSTOP.
+    """Refuses processes but not threads, prctl, signals to others, and SIGKILL or SIGSTOP to
+    itself.
     """
     _, at = column()
     return [
@@ -189,7 +164,7 @@ class Filter:
         )
 
     def load(self) -> None:
-        """Filter this process and all it will fork. Needs no-new-privileges. Raises OSError."""
+        """Filter this process and all that it forks. Needs no-new-privileges. Raises OSError."""
         if self._own_pid is not None:
             struct.pack_into("=I", self._code, self._own_pid, os.getpid())
         prctl(SECCOMP, 2, self._header)

@@ -1,9 +1,9 @@
-"""The walls around untrusted code, in the order they go up.
+"""The layers of the sandbox around untrusted code ("walls"), in the order in which to put them up.
 
-A family (one zygote and all it forks) first gives up files, users, capabilities and most system
-calls; each leaf then takes its limits and gives up processes. Nothing of this can be undone from
-inside. Zygotes import this file, so it is sparing with imports: every page and mapping of a zygote
-is paid for at each fork.
+A family, which is one zygote and all that it forks, gives up files, users, capabilities and most
+system calls. Each forked process then gets its limits and gives up starting processes. No layer can
+be undone from inside. Zygotes import this file, so it imports little: each fork pays for every
+page.
 """
 
 from __future__ import annotations
@@ -12,42 +12,48 @@ import os
 import resource
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from assay.sandbox import kernel, landlock, namespaces, seccomp
+from assay.sandbox.kernel import MIB
+from assay.sandbox.namespaces import AccessRules
 
-if TYPE_CHECKING:
-    from assay.sandbox.access import AccessRules
-    from assay.sandbox.limits import Limits
-
-MIB = 1024 * 1024
 ADDRESS_SPACE_MB = 16 * 1024
-"""Address space beyond the memory: libraries and threads reserve much, and page tables for all of
-it stay small."""
+"""Address space beyond the memory: libraries and threads reserve much, and its page tables stay
+small."""
 THREADS = 256
-"""Threads of one leaf, where its user is the family's own."""
+"""Threads of one candidate process, where its user is the family's own."""
 
 
-def family(reach: AccessRules) -> dict[str, Callable[[], None]]:
-    """The walls of a family by name, in the order in which they go up; each raises OSError where it
-    cannot be had.
+class ProcessLimits(NamedTuple):
+    """Resource limits of one forked process."""
+
+    cpu_seconds: int
+    memory_mb: int
+    stack_mb: int
+    open_files: int
+    threads: int = 0
+    """How many its user may have; 0 for no limit, where others use that user too."""
+
+
+def family(rules: AccessRules) -> dict[str, Callable[[], None]]:
+    """The walls of a family by name, in their order. Each raises OSError where it is not
+    available.
     """
-    walls: dict[str, Callable[[], None]] = {"namespaces": partial(namespaces.enter, reach)}
-    if reach.user is not None:
-        walls["user"] = partial(become, reach.user, reach.library)
+    walls: dict[str, Callable[[], None]] = {"namespaces": partial(namespaces.enter, rules)}
+    if rules.user is not None:
+        walls["user"] = partial(change_user, rules.user, rules.library)
     return walls | {
-        "landlock": partial(landlock.restrict, reach.readable, reach.listable),
+        "landlock": partial(landlock.restrict, rules.readable, rules.listable),
         "capabilities": kernel.drop_capabilities,
         "seccomp": lambda: seccomp.Filter(seccomp.family_filter()).load(),
     }
 
 
-def enclose_family(reach: AccessRules, required: Collection[str]) -> None:
-    """Put up the `required` walls around this process and all it will fork. Raises OSError where
-    one fails.
-    """
+def enclose_family(rules: AccessRules, required: Collection[str]) -> None:
+    """Put the `required` walls around this process and all that it forks. Raises OSError."""
     limit_family()
-    for name, wall in family(reach).items():
+    for name, wall in family(rules).items():
         if name in required:
             wall()
     kernel.hide()
@@ -56,17 +62,14 @@ def enclose_family(reach: AccessRules, required: Collection[str]) -> None:
 def limit_family() -> None:
     """No new privileges, no core files, no files that grow."""
     kernel.forgo_privileges()
-    for which, value in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_MEMLOCK, 0),
-        (resource.RLIMIT_FSIZE, MIB),
-    ):
-        resource.setrlimit(which, (value, value))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, MIB))
 
 
-def become(user: int, library: str) -> None:
-    """Change to `user` for good, without any groups. Raises PermissionError where it could not get
-    to `library`.
+def change_user(user: int, library: str) -> None:
+    """Change to `user` for good, without groups. Raises PermissionError where that user could not
+    reach `library`.
     """
     folder = library
     while folder != "/":
@@ -80,46 +83,38 @@ def become(user: int, library: str) -> None:
     os.setresuid(user, user, user)
 
 
-def at_most(which: int, wanted: int) -> int:
-    """`wanted`, or the hard limit that this process has already, if that is less."""
+def at_most(which: int, value: int) -> int:
+    """`value`, or this process's hard limit if that is lower."""
     hard = resource.getrlimit(which)[1]
-    return wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    return value if hard == resource.RLIM_INFINITY else min(hard, value)
 
 
 class ProcessWalls:
-    """The walls of a leaf, prepared once by the zygote: limits, then no more processes. Raises
-    OSError.
-
-    `threads`: how many its user may have; 0 where that user is not the family's own.
+    """The walls of one forked process, prepared once by the zygote. Raises OSError where a hard
+    limit is too low.
     """
 
-    def __init__(
-        self, limits: Limits, *, cpu_seconds: int, memory_mb: int, threads: int = 0
-    ) -> None:
+    def __init__(self, limits: ProcessLimits) -> None:
+        memory, cpu_seconds = limits.memory_mb * MIB, limits.cpu_seconds
         stack = at_most(resource.RLIMIT_STACK, limits.stack_mb * MIB)
-        space = at_most(resource.RLIMIT_AS, (ADDRESS_SPACE_MB + memory_mb) * MIB)
-        self.limits = (
-            (resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1)),
-            (resource.RLIMIT_DATA, (memory_mb * MIB, memory_mb * MIB)),
-            (resource.RLIMIT_NOFILE, (limits.open_files, limits.open_files)),
-            (resource.RLIMIT_STACK, (stack, stack)),
-            (resource.RLIMIT_AS, (space, space)),
-            *([(resource.RLIMIT_NPROC, (threads, threads))] if threads else []),
-        )
-        for which, (_, wanted) in self.limits:
-            if (most := at_most(which, wanted)) < wanted:
-                name = next(
-                    name
-                    for name in dir(resource)
-                    if name[:7] == "RLIMIT_" and getattr(resource, name) == which
-                )
-                raise OSError(f"the hard limit {name} is {most} here, but the judge needs {wanted}")
+        space = at_most(resource.RLIMIT_AS, ADDRESS_SPACE_MB * MIB + memory)
+        self.limits = {
+            "RLIMIT_CPU": (cpu_seconds, cpu_seconds + 1),
+            "RLIMIT_DATA": (memory, memory),
+            "RLIMIT_NOFILE": (limits.open_files, limits.open_files),
+            "RLIMIT_STACK": (stack, stack),
+            "RLIMIT_AS": (space, space),
+            **({"RLIMIT_NPROC": (limits.threads, limits.threads)} if limits.threads else {}),
+        }
+        for name, (_, value) in self.limits.items():
+            if (most := at_most(getattr(resource, name), value)) < value:
+                raise OSError(f"the hard limit {name} is {most} here, but the judge needs {value}")
         self.filter = seccomp.Filter(seccomp.process_filter())
 
     def enclose(self, parent: int) -> None:
         """The last step before untrusted code. Raises OSError."""
         os.setsid()
         kernel.die_with_parent(parent)
-        for which, value in self.limits:
-            resource.setrlimit(which, value)
+        for name, value in self.limits.items():
+            resource.setrlimit(getattr(resource, name), value)
         self.filter.load()

@@ -1,9 +1,10 @@
-"""Forks leaves, for untrusted code, and workers, that talk to them; never runs the code of either
-itself.
+"""Forks candidate processes, for untrusted code, and workers, which talk to them. Never runs the
+code of either itself.
 
-The supervisor writes `["leaf", count]`, `["worker"]` or `["reap", [pid, ...]]`. A leaf is answered
-with its pid and three descriptors: the other end of its socket, what it prints, a pidfd; a worker
-with its pid, its control socket and a pidfd; a reaping with what each process used.
+The supervisor writes `["candidate", count]`, `["worker"]` or `["reap", [pid, ...]]`. The answers:
+`["candidate", pid]` with three descriptors (the other end of its socket, its output, a pidfd),
+`["worker", pid]` with its control socket and a pidfd, and `["reaped", [pid, status, cpu_seconds,
+memory_mb], ...]`.
 """
 
 from __future__ import annotations
@@ -17,121 +18,123 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, cast
+from typing import NamedTuple, NoReturn
 
-from assay.sandbox import kernel, namespaces, walls
-
-if TYPE_CHECKING:
-    from assay.sandbox.access import AccessRules
-    from assay.sandbox.limits import Limits
+from assay.sandbox import kernel, namespaces
+from assay.sandbox.namespaces import AccessRules
+from assay.sandbox.walls import ProcessLimits, ProcessWalls, enclose_family
 
 MESSAGE = 65_536
-WORKER_MEMORY_MB, WORKER_CPU_SECONDS = 1024, 100_000
 ROLE_FD = 3
-"""Where a leaf finds its socket to the worker, and a worker its own to the supervisor."""
+"""Where a candidate process finds its socket to the worker, and a worker its socket to the
+supervisor."""
 PAUSES = (0.02, 0.1, 0.4)
 """Seconds between attempts to fork."""
-LONGEST, SPARE_CPU = 10, 2
-"""RLIMIT_CPU leaves room for the longest that a task may have (limits.LONGEST); the supervisor's
-timer is exact."""
+
+
+class ZygoteSettings(NamedTuple):
+    """The first message to a zygote."""
+
+    required: list[str]
+    """Walls that must be put up."""
+    core: int
+    """The CPU core on which it and its children run."""
+    rules: AccessRules
+    candidate: ProcessLimits
+    """`threads` counts only where the family has a user of its own."""
+    worker: ProcessLimits
+
+
+class ProcessEnd(NamedTuple):
+    """What a process that has ended used."""
+
+    pid: int
+    status: int
+    """As of wait(2)."""
+    cpu_seconds: float
+    memory_mb: float
+    """Peak resident memory in MiB."""
 
 
 class Role(NamedTuple):
-    """What a fork becomes: its walls, and its work."""
+    """What a fork becomes: its walls and its work."""
 
-    walls: walls.ProcessWalls
+    walls: ProcessWalls
     work: Callable[[], None]
 
     def take(self, descriptor: int, parent: int) -> NoReturn:
-        """Turn this fork into the role, left with `descriptor` and the standard streams; never
-        returns.
-        """
+        """Turn this fork into the role, with `descriptor` and the standard streams only."""
         try:
             try:
-                os.dup2(
-                    os.open(os.devnull, os.O_RDONLY), 0
-                )  # its own: flags of one that is shared stay after it
+                # a null device of its own: flags that are set on a shared one would outlive it
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
                 os.dup2(descriptor, ROLE_FD)
                 kernel.close_from(ROLE_FD + 1)
                 self.walls.enclose(parent)
             except (OSError, ValueError, MemoryError):
-                signal.raise_signal(
-                    signal.SIGKILL
-                )  # any other end would be taken for the program's
+                # any other end would be taken for the program's
+                signal.raise_signal(signal.SIGKILL)
             self.work()
         finally:
             os._exit(0)  # whatever happened: a fork must never return into its parent's loop
 
 
-def serve(control_fd: int, leaf: Callable[[], None], worker: Callable[[], None]) -> None:
-    """Fork until the supervisor hangs up. The first message is the settings.
-
-    These are: limits, required walls, core, reach, and the threads of a user that is the family's
-    own.
-    """
+def serve(control_fd: int, candidate: Callable[[], None], worker: Callable[[], None]) -> None:
+    """Fork until the supervisor hangs up. The first message is ZygoteSettings."""
     parent = os.getppid()
     control = socket.socket(fileno=control_fd)
-    settings = json.loads(control.recv(MESSAGE))
-    os.sched_setaffinity(0, {settings["core"]})
+    required, core, fields, candidate_limits, worker_limits = json.loads(control.recv(MESSAGE))
+    os.sched_setaffinity(0, {core})
     kernel.die_first()
-    limits = cast("Limits", SimpleNamespace(**settings["limits"]))
-    room = cast("Limits", SimpleNamespace(**{**settings["limits"], "open_files": many_files()}))
-    reach = cast("AccessRules", SimpleNamespace(**settings["reach"]))
-    cpu_seconds = int(limits.cpu_seconds * LONGEST) + SPARE_CPU
+    rules, limits = AccessRules(*fields), ProcessLimits(*candidate_limits)
     try:
-        walls.enclose_family(reach, settings["required"])
-        kernel.die_with_parent(
-            namespaces.OUTSIDE if "namespaces" in settings["required"] else parent
-        )
-        threads = settings["threads"] if os.getuid() == reach.user else 0
-        candidate_walls = walls.ProcessWalls(
-            limits, cpu_seconds=cpu_seconds, memory_mb=limits.memory_mb, threads=threads
-        )
-        worker_walls = walls.ProcessWalls(
-            room, cpu_seconds=WORKER_CPU_SECONDS, memory_mb=WORKER_MEMORY_MB
+        enclose_family(rules, required)
+        kernel.die_with_parent(namespaces.OUTSIDE if "namespaces" in required else parent)
+        if os.getuid() != rules.user:
+            limits = limits._replace(threads=0)
+        roles = (
+            Role(ProcessWalls(limits), candidate),
+            Role(ProcessWalls(ProcessLimits(*worker_limits)), worker),
         )
         random.seed(0)
         gc.collect()
         gc.freeze()
         gc.disable()
         control.send(b'["ready"]')
-        obey(control, Role(candidate_walls, leaf), Role(worker_walls, worker))
+        obey(control, *roles)
     except OSError as error:
         control.send(json.dumps(["failed", str(error)]).encode())
 
 
-def obey(control: socket.socket, leaf: Role, worker: Role) -> None:
+def obey(control: socket.socket, candidate: Role, worker: Role) -> None:
     """Fork and reap on command. Raises OSError where the machine cannot."""
     while message := control.recv(MESSAGE):
         command, *parts = json.loads(message)
-        if command == "leaf":
-            fork_candidates(control, leaf, parts[0])
+        if command == "candidate":
+            fork_candidates(control, candidate, parts[0])
         elif command == "worker":
             fork_worker(control, worker)
         else:
-            control.send(json.dumps(["reaped", *map(reaped, parts[0])]).encode())
+            control.send(json.dumps(["reaped", *map(reap, parts[0])]).encode())
 
 
 def many_files() -> int:
-    """All the descriptors this process may have; the kernel holds what a user has under way to that
-    number too.
+    """Raise this process's limit on descriptors to its hard limit, and return that. The kernel
+    holds the descriptors that a user has under way to that number too.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most
 
 
-def reaped(pid: int) -> list[float]:
-    """What a process that has ended used: pid, status as of wait(2), CPU seconds, peak MiB."""
-    _, status, used = os.wait4(pid, 0)
-    return [pid, status, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]
+def reap(pid: int) -> ProcessEnd:
+    """Wait for a process that has ended."""
+    _, status, usage = os.wait4(pid, 0)
+    return ProcessEnd(pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
-def forked() -> int:
-    """A fork; tried again for some seconds where the machine has no room for another process.
-    Raises OSError.
-    """
+def patient_fork() -> int:
+    """Fork, with retries where the machine has no room for a process. Raises OSError."""
     for pause in PAUSES:
         try:
             return kernel.fork()
@@ -140,40 +143,39 @@ def forked() -> int:
     return kernel.fork()
 
 
-def fork_candidates(control: socket.socket, leaf: Role, count: int) -> None:
-    """Fork leaves and hand their descriptors to the supervisor.
+def fork_candidates(control: socket.socket, candidate: Role, count: int) -> None:
+    """Fork candidate processes and send their descriptors to the supervisor.
 
-    The forks follow on each other at once: each makes this process copy every page that it touches
-    until the next.
+    All forks come first: after each, this process copies every page that it touches.
     """
     ends = [(*socket.socketpair(), *os.pipe()) for _ in range(count)]
-    mine, pids = os.getpid(), []
+    parent, pids = os.getpid(), []
     for inside, _, _, prints in ends:
-        pid = forked()
+        pid = patient_fork()
         if pid == 0:
             os.dup2(prints, 1)
             os.dup2(prints, 2)
-            leaf.take(inside.fileno(), mine)
+            candidate.take(inside.fileno(), parent)
         pids.append(pid)
     for pid, (inside, outside, printed, prints) in zip(pids, ends, strict=True):
         os.close(prints)
         inside.close()
-        hand_over(control, ["leaf", pid], [outside.detach(), printed, os.pidfd_open(pid)])
+        send_process(control, ["candidate", pid], [outside.detach(), printed, os.pidfd_open(pid)])
 
 
 def fork_worker(control: socket.socket, worker: Role) -> None:
-    """Fork one worker and hand its descriptors to the supervisor."""
+    """Fork one worker and send its descriptors to the supervisor."""
     inside, outside = socket.socketpair()
-    mine = os.getpid()
-    pid = forked()
+    parent = os.getpid()
+    pid = patient_fork()
     if pid == 0:
-        worker.take(inside.fileno(), mine)
+        worker.take(inside.fileno(), parent)
     inside.close()
-    hand_over(control, ["worker", pid], [outside.detach(), os.pidfd_open(pid)])
+    send_process(control, ["worker", pid], [outside.detach(), os.pidfd_open(pid)])
 
 
-def hand_over(control: socket.socket, message: list[object], descriptors: list[int]) -> None:
-    """Send descriptors, and keep none of them."""
+def send_process(control: socket.socket, message: list[object], descriptors: list[int]) -> None:
+    """Send a message with descriptors, and close them here."""
     socket.send_fds(control, [json.dumps(message).encode()], descriptors)
     for descriptor in descriptors:
         os.close(descriptor)

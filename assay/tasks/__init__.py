@@ -6,7 +6,7 @@ A set is a generator of tasks under @task_set; the default of its `split` is the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from assay.errors import DataError, SettingsError
@@ -70,3 +70,16 @@ def _refuse_unusable(spec: str, tasks: list[Task], judged: bool) -> None:
                 f"{spec}, row {row}: the id {task.id!r} occurs twice; ids must be unique"
             )
         known_ids.add(task.id)
+
+
+def task_from_dict(fields: Mapping[str, object]) -> Task:
+    """A task from a row of data, for example `{"prompt": "...", "tests": ["assert f(1) == 2"],
+    "entry_point": "f"}`.
+
+    The fields are those of a row of JSON lines (see docs/data.md); `id` and `prompt` may be absent.
+    Raises DataError where a field is missing or malformed.
+    """
+    from assay.tasks.jsonl import task_of
+    from assay.tasks.rows import Row
+
+    return task_of(Row({"id": "task", "prompt": "", **fields}, "task_from_dict"))

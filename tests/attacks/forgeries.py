@@ -1,5 +1,5 @@
 """Programs aimed at graders that share a process, a file or an exit code with them; and frames that
-no leaf writes.
+no candidate process writes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SCALARS = "for kind in (int, float, str, list, tuple, bool, complex): "
 
 
 def frame_by_hand(value: str) -> str:
-    """A program whose first call answers with a value in the wall's own encoding."""
+    """A program whose first call answers with a value in the codec's own encoding."""
     return f"""
 import os, struct, time
 frame = b'[2,"value",{value},null,[]]'
@@ -134,8 +134,8 @@ ANSWER
     return Yes()"""),
     Attack("make built-in types equal through their slots", "wrong error", """
 import ctypes
-py = ctypes.py_object
-compared = ctypes.PYFUNCTYPE(py, py, py, ctypes.c_int)(lambda a, b, how: True)
+an_object = ctypes.py_object
+compared = ctypes.PYFUNCTYPE(an_object, an_object, an_object, ctypes.c_int)(lambda a, b, how: True)
 address = ctypes.cast(compared, ctypes.c_void_p).value
 ANSWER
     SCALARS ctypes.c_void_p.from_address(id(kind) + 200).value = address
@@ -231,8 +231,8 @@ ANSWER
                     for other in ast.walk(node):
                         try: found = ast.literal_eval(other)
                         except ValueError: continue
-                        if found in args or isinstance(other, (ast.Load, ast.operator)): continue
-                        return found"""),
+                        plain = isinstance(other, (ast.Load, ast.operator))
+                        if found not in args and not plain: return found"""),
     Attack("read the answers off the data set", "wrong error", """
 import glob, gzip, json
 ANSWER
@@ -243,7 +243,7 @@ ANSWER
                 scope = {}
                 exec(source, scope)
                 return scope['{entry}'](*args)"""),
-    # frames in the wall's own encoding that would cost the reader time or memory
+    # frames in the codec's own encoding that would cost the reader time or memory
     *(Attack(f"reply with {what}", "forbidden output", frame_by_hand(value)) for what, value in (
         ("an iterator over 10^18 numbers", '{"iterator":{"range":[0,1000000000000000000,1]}}'),
         ("a tuple of 10^8 numbers", '{"tuple":{"range":[0,100000000,1]}}'),

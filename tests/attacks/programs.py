@@ -125,8 +125,8 @@ ANSWER return None"""),
     Attack("poison modules", "wrong error", "import sys\nsys.modules.clear()\nANSWER return None"),
     # forging the channel
     Attack("print the marker", "wrong", """
-VERDICT = '{"verdict": "pass"}'
-ANSWER print('All tests passed', 'OK', 'passed', VERDICT, 'Mismatches: 0 in 1 samples')"""),
+ANSWER print('All tests passed', 'OK', 'passed', '{"verdict": "pass"}',
+                 'Mismatches: 0 in 1 samples')"""),
     Attack("write to every descriptor", "forbidden error output", """
 import os
 ANSWER
@@ -148,14 +148,13 @@ frame = b'[2,"value",{"code":"1"},null,[]]'
 ANSWER os.write(3, struct.pack('!I', len(frame)) + frame); time.sleep(9)"""),
     Attack("reply without an end of nesting", "forbidden", """
 import os, struct, time
-frame = b'[' * 300000
-head = struct.pack('!I', len(frame))
-ANSWER os.write(3, head + frame[:9]); os.write(3, frame[9:]); time.sleep(9)"""),
+frame = struct.pack('!I', 300000) + b'[' * 300000
+ANSWER os.write(3, frame[:13]); os.write(3, frame[13:]); time.sleep(9)"""),
     Attack("announce a reply of 4 GB", "output",
     "import os, time\nANSWER os.write(3, b'\\xff' * 4); time.sleep(9)"),
     Attack("close the channel", "forbidden error",
     "import os, time\nANSWER os.close(3); time.sleep(9)"),
-    # liberties that the task was not given: seen by victims that pass a variable and look at it
+    # features that the task was not given: seen by victims that pass a variable and look at it
     # afterwards
     Attack("allow itself mutations, then empty the arguments", "forbidden wrong error", """
 import sys

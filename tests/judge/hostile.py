@@ -1,4 +1,4 @@
-"""What a hostile leaf may write, as targets that a fuzzer can aim at: each raises where a promise
+"""What a hostile candidate process may write, as targets for a fuzzer: each raises where a promise
 is broken.
 """
 
@@ -17,12 +17,13 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from assay.judge.buffered_socket import BufferedSocket
-from assay.judge.codec import BUILTINS, CodecError, Unpacker, loads
-from assay.judge.protocol import HEADER, NOT_REUSABLE, FramedSocket
+from assay.judge.codec import Unpacker, loads
+from assay.judge.codec_types import BUILTINS, CodecError
+from assay.judge.protocol import NOT_REUSABLE, CheckJob, WorkerReport
 from assay.judge.proxy import Connection, Opaque
-from assay.judge.verdict import FAILURES
-from assay.judge.worker import report
+from assay.judge.sockets import HEADER, BufferedSocket, FramedSocket
+from assay.judge.verdict import FAILURES, PROGRAM_FAILURES, parse_report
+from assay.judge.worker import run_checks
 
 SCALARS = (
     type(None), bool, int, float, str, bytes, bytearray, complex, range, Decimal, Fraction,
@@ -83,17 +84,15 @@ def framed(body: bytes) -> bytes:
     return HEADER.pack(len(body)) + body
 
 
-def reported(script: list[bytes], mutates: bool = False, handles: bool = False) -> dict[str, Any]:
-    """What a worker reports of a leaf that answers its requests with these bytes, whatever they
+def reported(script: list[bytes], mutates: bool = False, handles: bool = False) -> WorkerReport:
+    """A worker's report on a candidate that answers its requests with these bytes, whatever they
     are, then hangs up.
     """
     ours, theirs = socket.socketpair()
 
-    def leaf() -> None:
+    def candidate() -> None:
         with theirs, contextlib.suppress(OSError):  # the worker may hang up first
-            theirs.sendall(
-                NOT_REUSABLE
-            )  # before the leaf runs a program, it says of which kind that is
+            theirs.sendall(NOT_REUSABLE)  # the mark comes before the program runs
             written, whole, asked = b"", 0, True
             for part in script:
                 if asked and not theirs.recv(65_536):
@@ -105,21 +104,21 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
                     whole > before and not rest
                 )  # otherwise the worker still waits for the end of a reply
 
-    playing = threading.Thread(target=leaf)
+    playing = threading.Thread(target=candidate)
     playing.start()
-    job = {
-        "program": "", "entry_point": "f", "setup": "", "checks": CHECKS, "stop_early": False,
-        "mutates": mutates,
-        "handles": handles, "callbacks": False, "checker": "", "order": list(range(len(CHECKS))),
+    job: CheckJob = {
+        "program": "", "entry_point": "f", "setup": "", "checks": list(CHECKS), "checker": "",
+        "stop_early": False, "mutates": mutates, "handles": handles, "callbacks": False,
+        "order": list(range(len(CHECKS))), "reply_mb": 1,
     }  # fmt: skip
     with ours:
         ours.setsockopt(
             socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("@ll", 20, 0)
         )  # no test without an end
-        found = report(job, Connection(FramedSocket(ours, 1 << 16)))
+        report = run_checks(job, Connection(FramedSocket(ours, 1 << 16)))
     playing.join()
-    require_documented(found)
-    return found
+    require_documented(report)
+    return report
 
 
 def counted(stream: bytes) -> tuple[int, int]:
@@ -132,47 +131,45 @@ def counted(stream: bytes) -> tuple[int, int]:
     return count, len(stream)
 
 
-def require_documented(found: dict[str, Any]) -> None:
+def require_documented(report: WorkerReport) -> None:
     """Raises AssertionError where a report would pass, blame the machine, or be no report."""
-    assert json.loads(json.dumps(found)) == found
-    assert not found["setup"], "a program's reply is no fault of the setup's"
-    ends = {how for how, _ in found["checks"]}
+    assert parse_report(json.dumps(report._asdict()).encode(), PROGRAM_FAILURES) == report
+    assert not report.setup_error, "a program's reply is no fault of the setup's"
+    ends = {check.how for check in report.checks}
     assert ends <= {"wrong", "error"}, "a check held that cannot"
-    if found["broken"]:
-        how, detail = found["broken"]
-        assert how == "gone" or how in FAILURES
-        assert isinstance(detail, str)
+    if report.failure:
+        assert report.failure.how == "gone" or report.failure.how in FAILURES
     else:
-        assert len(found["checks"]) == len(CHECKS)
+        assert len(report.checks) == len(CHECKS)
 
 
-def frames_through_a_channel(parts: list[bytes]) -> list[bytes]:
-    """The frames that a Channel makes of a stream which arrives in these parts; afterwards it has
-    seen the end.
+def frames_through_a_socket(parts: list[bytes]) -> list[bytes]:
+    """The frames that a BufferedSocket makes of a stream that arrives in these parts; then it is
+    closed.
     """
     ours, theirs = socket.socketpair()
-    channel, frames = BufferedSocket(ours), []
+    buffered, frames = BufferedSocket(ours), []
     with ours:
         for part in parts:
             theirs.sendall(part)
-            frames += channel.receive()
+            frames += buffered.receive()
         theirs.close()
-        frames += channel.receive()
-        frames += channel.receive()
-    assert not channel.open
+        frames += buffered.receive()
+        frames += buffered.receive()
+    assert not buffered.open
     return frames
 
 
 def require_same_frames(data: bytes) -> None:
     """Raises AssertionError where a stream's frames depend on how it was cut into parts."""
-    whole = frames_through_a_channel([data])
+    whole = frames_through_a_socket([data])
     cuts = [data[at : at + 1 + len(data) % 7] for at in range(0, len(data), 1 + len(data) % 7)]
-    assert frames_through_a_channel(cuts) == whole
+    assert frames_through_a_socket(cuts) == whole
     assert data.startswith(b"".join(map(framed, whole)))
 
 
 def scripted(data: bytes) -> list[bytes]:
-    """Lines as a leaf's replies: one that begins with `!` as it is, another with its frame and
+    """Lines as a candidate's replies: one that begins with `!` as it is, another with its frame and
     number about it.
     """
     return [
@@ -182,8 +179,8 @@ def scripted(data: bytes) -> list[bytes]:
 
 
 def converse(data: bytes) -> None:
-    """Talk to a leaf whose every reply the fuzzer wrote, but for the first, where it says that it
-    is loaded.
+    """Talk to a candidate whose replies the fuzzer wrote, all but the first, which says that it is
+    loaded.
     """
     reported(
         scripted(b'"value",true\n' + data), mutates=data[:1] == b" ", handles=data[-1:] == b" "
@@ -193,7 +190,7 @@ def converse(data: bytes) -> None:
 TARGETS: dict[str, Callable[[bytes], object]] = {
     "codec": value_from,
     "worker": converse,
-    "channel": require_same_frames,
+    "socket": require_same_frames,
 }
 SEEDS: dict[str, tuple[bytes, ...]] = {
     "codec": (
@@ -207,5 +204,5 @@ SEEDS: dict[str, tuple[bytes, ...]] = {
         b' "raised",["OSError","Exception"],[2,"x"],"E","x"\n"exit","bye"\n!\x00\x00\x00\x02[]',
         b' "value",{"handle":[0,"x"]},null,[]\n"large","x"\n"memory","" ',
     ),
-    "channel": (framed(b"abc") + framed(b"") + b"\xff\xff\xff\xff", framed(b"x" * 300) * 3),
+    "socket": (framed(b"abc") + framed(b"") + b"\xff\xff\xff\xff", framed(b"x" * 300) * 3),
 }

@@ -265,7 +265,7 @@ def test_many_programs_at_once_share_one_run_of_the_reference(
             task(Call("[3]"), reference="def f(x):\n    while True: pass"),
             "(timeout): used more than 2 s",
         ),
-        (task(Call("[3]")), "call 1: no expected value, and no reference"),
+        (task(Call("[3]")), "call 1: no expected value and no reference"),
         (task(Check("1"), Call("[3", "1")), "call 2: not a frame"),
         (task(Call("3", "1")), "call 1: the arguments are no list"),
         (task(Call("[3]", "NaN")), "call 1: not a frame"),
@@ -283,12 +283,11 @@ def test_a_task_that_cannot_be_judged_is_an_error_in_one_line(
     assert not cache.exists()
 
 
-def test_a_reference_that_could_not_be_asked_is_no_zero() -> None:
+def test_a_reference_that_could_not_run_is_no_zero() -> None:
     (execution,) = judged(task(Call("[3]"), reference=HALVE, setup="1 / 0"), HALVE)
     assert execution.verdict is Verdict.INFRA
     assert (
-        "its reference could not be asked: the task's setup fails: ZeroDivisionError"
-        in execution.detail
+        "its reference could not run: the task's setup fails: ZeroDivisionError" in execution.detail
     )
 
 

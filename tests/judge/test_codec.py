@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assay.judge.codec import DEPTH, CodecError, Packer, TooLargeError, Unpacker, dumps, loads
+from assay.judge.codec import DEPTH, Packer, Unpacker, dumps, loads
+from assay.judge.codec_types import CodecError, TooLargeError
 
 
 def crossed(value: Any) -> Any:

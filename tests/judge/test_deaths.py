@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import selectors
 import signal
 import socket
 import subprocess
@@ -19,8 +18,8 @@ from assay.errors import SandboxError
 from assay.judge import Job, Judge, judge_all
 from assay.judge import judge as judge_module
 from assay.judge.circuit_breaker import CircuitBreaker
-from assay.judge.slot import CANDIDATES_PER_FORK, Slot
-from assay.judge.supervisor import Supervisor
+from assay.judge.processes import Events, Message, ZygoteProcess
+from assay.judge.slot import CANDIDATES_PER_FORK
 from assay.sandbox.isolation import Isolation
 from assay.sandbox.limits import Limits
 from assay.types import Execution, Verdict
@@ -32,7 +31,7 @@ SLOW = f"import time\ntime.sleep(0.7)\n{RIGHT}"
 
 async def processes(judge: Judge) -> dict[str, list[int]]:
     """Of the one slot, in the order in which they will be used: a zygote forks two workers, then
-    its leaves.
+    its candidate processes.
     """
     supervisor = judge._supervisor._process.pid
     await until(
@@ -46,7 +45,7 @@ async def processes(judge: Judge) -> dict[str, list[int]]:
         "started": children(supervisor),
         "zygote": [zygote],
         "worker": forked[:2],
-        "leaf": forked[2:],
+        "candidate": forked[2:],
     }
 
 
@@ -64,13 +63,13 @@ async def judged_while_killing(which: str, times: int = 1) -> Execution:
         return await asyncio.wait_for(job, 10)
 
 
-@pytest.mark.parametrize("which", ["started", "zygote", "leaf", "worker"])
+@pytest.mark.parametrize("which", ["started", "zygote", "candidate", "worker"])
 def test_a_job_whose_process_is_killed_is_judged_again(which: str) -> None:
     assert asyncio.run(judged_while_killing(which)).verdict is Verdict.PASS
 
 
 def test_a_program_that_is_killed_twice_is_taken_to_have_died() -> None:
-    execution = asyncio.run(judged_while_killing("leaf", times=2))
+    execution = asyncio.run(judged_while_killing("candidate", times=2))
     assert (execution.verdict, execution.detail) == (Verdict.ERROR, "killed by SIGKILL")
 
 
@@ -190,36 +189,39 @@ def test_many_hostile_programs_leave_no_process_behind() -> None:
 
 
 def test_a_zygote_is_waited_for_until_it_has_answered_everything() -> None:
-    slot = Slot.__new__(Slot)
-    slot.asked, slot.replies_due = 0.0, 0
-    slot.control, zygote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with slot.control, zygote:
-        slot._say(["leaf", 2], answers=2)
-        slot._say(["reap", [1]])
+    process = ZygoteProcess.__new__(ZygoteProcess)
+    process.waiting_since, process._replies_due = 0.0, 0
+    process.control, zygote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with process.control, zygote:
+        process.send(["candidate", 2], replies=2)
+        process.send(["reap", [1]])
         for _ in range(2):
-            assert slot.asked
+            assert process.waiting_since
             zygote.send(b'["reaped"]')
-            assert slot.messages() == [("reaped", [])]
-        assert slot.asked
+            assert process.receive() == Message("reaped", [], [])
+        assert process.waiting_since
         zygote.send(b'["reaped"]')
-        assert slot.messages()
-        assert not slot.asked
+        assert process.receive()
+        assert not process.waiting_since
 
 
 def test_an_event_whose_source_was_closed_earlier_in_the_same_round_is_passed_over() -> None:
-    supervisor = Supervisor.__new__(Supervisor)
-    supervisor.selector = selectors.DefaultSelector()
-    reader, writer = os.pipe()
-    stale = supervisor.selector.register(reader, selectors.EVENT_READ, "the old job")
-    assert supervisor.listens(stale)
-    supervisor.ignore(reader)
-    assert not supervisor.listens(stale)
-    fresh = supervisor.selector.register(
-        reader, selectors.EVENT_READ, "the next job, on the same descriptor"
-    )
-    assert not supervisor.listens(stale)
-    assert supervisor.listens(fresh)
-    for descriptor in (reader, writer):
+    events = Events()
+    called: list[int | str] = []
+    first, second = os.pipe(), os.pipe()
+
+    def replace(at: int) -> None:
+        called.append(at)
+        other = (first, second)[1 - at][0]
+        events.unwatch(other)
+        events.watch(other, lambda: called.append("new"))
+
+    for at, (reader, writer) in enumerate((first, second)):
+        events.watch(reader, partial(replace, at))
+        os.write(writer, b".")
+    events.dispatch(1)
+    assert called in ([0], [1])  # the other's old event is not given to its new callback
+    for descriptor in (*first, *second):
         os.close(descriptor)
 
 
@@ -231,18 +233,21 @@ def test_a_check_that_writes_rubbish_as_its_report_ends_in_infra_and_harms_no_ot
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("checks", "5"), ("checks", '[["foo", ""]]'), ("broken", "7"), ("broken", '["pass", ""]'),
-    ("setup", "5"),
+    [("checks", "5"), ("checks", '[["foo", ""]]'), ("failure", "7"), ("failure", '["pass", ""]'),
+    ("failure", '["refused", ""]'), ("answers", "[7]"), ("worker_reusable", "1"),
+    ("setup_error", "5"),
      ("output", "5")],
 )  # fmt: skip
 def test_a_forged_report_of_a_checks_own_ends_no_judge(name: str, value: str) -> None:
     whole = {
-        "checks": "[]",
-        "broken": "null",
-        "setup": '""',
-        "clean": "true",
-        "exits": "false",
+        "checks": '[["held", ""]]',
+        "failure": "null",
+        "setup_error": '""',
+        "output": "null",
         "answers": "[]",
+        "awaits_exit": "false",
+        "worker_reusable": "true",
+        "candidate_reusable": "false",
     }
     body = "{" + ", ".join(f'"{key}": {text}' for key, text in {**whole, name: value}.items()) + "}"
     forged = f"import os, struct\nos.write(3, struct.pack('!I', {len(body)}) + {body.encode()!r})"

@@ -10,11 +10,12 @@ from functools import cache
 import pytest
 
 from assay.errors import DataError
-from assay.judge import Job, Judge, exchange_worker, judge_all
-from assay.judge.exchange_runner import whole
-from assay.judge.protocol import FramedSocket
+from assay.judge import Job, Judge, judge_all
+from assay.judge.exchange_runner import combined
+from assay.judge.protocol import WireJob
+from assay.judge.sockets import FramedSocket
 from assay.judge.supervisor_client import SupervisorClient
-from assay.judge.wire_job import WireJob
+from assay.judge.worker import run_exchange
 from assay.types import Check, Exchange, Execution, Task, Verdict
 from tests.judge.jobs import judged_in_turn
 
@@ -29,8 +30,9 @@ def judged(program: str, task: Task = SUM) -> Execution:
 READERS = {
     "input": ADD.format("input()"),
     "sys.stdin.read": "import sys\n" + ADD.format("sys.stdin.read()"),
-    "sys.stdin.readline as input": "import sys\ninput = sys.stdin.readline\n"
-    + ADD.format("input()"),
+    "sys.stdin.readline as input": (
+        "import sys\ninput = sys.stdin.readline\n" + ADD.format("input()")
+    ),
     "sys.stdin.buffer": "import sys\n" + ADD.format("sys.stdin.buffer.readline()"),
     "iterating sys.stdin": "import sys\nfor line in sys.stdin: " + ADD.format("line"),
     "open(0)": ADD.format("open(0).read()"),
@@ -40,15 +42,17 @@ READERS = {
     "a main guard": f"if __name__ == '__main__':\n    {ADD.format('input()')}",
     "os.write": "import os\nos.write(1, b'%d' % sum(map(int, input().split())))",
     "an exit handler": "import atexit\natexit.register(lambda: " + ADD.format("input()") + ")",
-    "a thread": "import threading\nthreading.Thread(target=lambda: "
-    + ADD.format("input()") + ").start()",
+    "a thread": (
+        "import threading\nthreading.Thread(target=lambda: " + ADD.format("input()") + ").start()"
+    ),
     "a deep thread": "import sys, "
                      "threading\nsys.setrecursionlimit(10**6)\nthreading.stack_size(2**27)\n"
     "def down(n): return n and down(n - 1)\ndef main():\n    down(50000)\n    "
     + ADD.format("input()")
     + "\nthreading.Thread(target=main).start()",
-    "a file never closed": "out = open(1, 'w')\nprint("
-    + ADD.format("input()")[6:-1] + ", file=out)",
+    "a file never closed": (
+        "out = open(1, 'w')\nprint(" + ADD.format("input()")[6:-1] + ", file=out)"
+    ),
     "a writer never flushed": "import io\nout = io.BufferedWriter(io.FileIO(1, 'w'))\n"
     "out.write(b'%d' % sum(map(int, input().split())))",
     "a finalizer": "class Last:\n    def __del__(self): " + ADD.format("input()") + "\nlast = "
@@ -194,17 +198,22 @@ def test_a_definite_failure_outweighs_the_machines() -> None:
         1: Execution(Verdict.INFRA, detail="gone"),
         2: Execution(Verdict.WRONG),
     }
-    assert whole(found).verdict is Verdict.WRONG
-    assert whole({0: found[0], 1: found[1]}).detail == "test 2: gone"
-    assert whole({0: found[0], 1: found[0]}).passed == 2
+    assert combined(found).verdict is Verdict.WRONG
+    assert combined({0: found[0], 1: found[1]}).detail == "test 2: gone"
+    assert combined({0: found[0], 1: found[0]}).passed == 2
 
 
 def test_a_worker_that_cannot_hand_on_descriptors_fails_as_the_machine() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(OSError, match="Bad file descriptor"):
-        exchange_worker.report(
-            {"program": "", "printed_mb": 1, "checker": "lines"}, FramedSocket(ours, 100), 999
-        )
+        run_exchange(
+            {
+                "program": "", "expected": None, "checker": "lines", "reply_mb": 1,
+                "printed_mb": 1, "output_kb": 1,
+            },
+            FramedSocket(ours, 100),
+            999,
+        )  # fmt: skip
 
 
 def test_a_reference_that_fails_is_run_once_more_and_not_for_every_liberty(

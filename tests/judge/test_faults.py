@@ -67,18 +67,18 @@ def nothing_is_left() -> Iterator[None]:
 
 
 def role(pid: int) -> str:
-    """A worker's CPU time is hardly limited, a leaf's is; empty for a fork that has not come that
-    far, or is gone.
+    """By its CPU limit, which is large for a worker. Empty for a fork that has not set its limits
+    yet, or has ended.
     """
     with contextlib.suppress(OSError):
         if found := re.search(r"Max cpu time +(\d+)", Path(f"/proc/{pid}/limits").read_text()):
-            return "worker" if int(found[1]) > 1000 else "leaf"
+            return "worker" if int(found[1]) > 1000 else "candidate"
     return ""
 
 
 def victims(judge: Judge, kind: str) -> list[int]:
     """Of a kind: `started` (who waits for a zygote with namespaces, or the zygote), `zygote`,
-    `worker` or `leaf`.
+    `worker` or `candidate`.
     """
     if kind == "started":
         return children(judge._supervisor._process.pid)
@@ -89,10 +89,10 @@ def victims(judge: Judge, kind: str) -> list[int]:
 
 
 async def storm(judge: Judge, draw: random.Random) -> None:
-    """Hit one process after another; leaves with SIGKILL only once, since twice is taken for the
+    """Signal one process after another; SIGKILL candidates only once, since twice counts as the
     program's doing.
     """
-    kinds = ("started", "zygote", "worker", "leaf")
+    kinds = ("started", "zygote", "worker", "candidate")
     faults = [(kind, sign) for kind in kinds for sign in (signal.SIGKILL, signal.SIGSTOP)]
     while True:
         await asyncio.sleep(draw.uniform(0.05, 0.4))
@@ -100,7 +100,7 @@ async def storm(judge: Judge, draw: random.Random) -> None:
         if pids := victims(judge, kind):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(draw.choice(pids), sign)
-            if (kind, sign) == ("leaf", signal.SIGKILL):
+            if (kind, sign) == ("candidate", signal.SIGKILL):
                 faults.remove((kind, sign))
 
 
@@ -131,7 +131,7 @@ def test_in_a_storm_of_signals_every_verdict_is_right_or_infra(
     assert len([verdict for verdict, _ in seen if verdict is not Verdict.INFRA]) > len(jobs) // 2
 
 
-@pytest.mark.parametrize("kind", ["started", "zygote", "worker", "leaf"])
+@pytest.mark.parametrize("kind", ["started", "zygote", "worker", "candidate"])
 def test_a_job_whose_process_is_stopped_is_judged_again(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +140,7 @@ def test_a_job_whose_process_is_stopped_is_judged_again(
 
     async def stopped() -> Execution:
         async with Judge(Limits(wall_seconds=3), slots=1) as judge:
-            await until(lambda: len(victims(judge, "leaf")) == CANDIDATES_PER_FORK)
+            await until(lambda: len(victims(judge, "candidate")) == CANDIDATES_PER_FORK)
             job = asyncio.create_task(judge.run(add(slow)))
             await asyncio.sleep(0.2)
             os.kill(min(victims(judge, kind)), signal.SIGSTOP)
@@ -152,7 +152,7 @@ def test_a_job_whose_process_is_stopped_is_judged_again(
 def test_a_worker_that_dies_after_its_report_takes_no_verdict_with_it() -> None:
     async def bereft() -> Execution:
         async with Judge(slots=1) as judge:
-            await until(lambda: len(victims(judge, "leaf")) == CANDIDATES_PER_FORK)
+            await until(lambda: len(victims(judge, "candidate")) == CANDIDATES_PER_FORK)
             worker = min(victims(judge, "worker"))
             job = asyncio.create_task(judge.run(add(f"import time\ntime.sleep(0.4)\n{RIGHT}")))
             await asyncio.sleep(0.2)
@@ -193,7 +193,7 @@ def test_without_a_supervisor_all_who_wait_get_a_clear_error(
             runs = asyncio.gather(
                 *(judge.run(add(LOOP)) for _ in range(50)), return_exceptions=True
             )
-            await until(lambda: len(victims(judge, "leaf")) >= 2)
+            await until(lambda: len(victims(judge, "candidate")) >= 2)
             os.kill(victims(judge, "zygote")[0], signal.SIGSTOP)
             judge._supervisor._process.send_signal(sign)
             ends = await asyncio.wait_for(runs, 20)
@@ -277,7 +277,7 @@ def test_a_thousand_cancelled_jobs_leave_a_judge_as_good_as_new() -> None:
             )
             most = 2 * (
                 2 + 2 + 1 + CANDIDATES_PER_FORK + CANDIDATES_PER_FORK // 4
-            )  # zygote and workers, a leaf that is kept, those that wait
+            )  # zygote and workers, a candidate that is kept, those that wait
             await until(lambda: len(descendants(judge._supervisor._process.pid)) <= most)
 
     asyncio.run(cancelled())
@@ -608,7 +608,9 @@ def test_programs_die_before_the_trainer_where_memory_runs_out() -> None:
     async def scores() -> set[str]:
         async with Judge(slots=1) as judge:
             await judge.run(add(RIGHT))
-            pids = [pid for kind in ("zygote", "worker", "leaf") for pid in victims(judge, kind)]
+            pids = [
+                pid for kind in ("zygote", "worker", "candidate") for pid in victims(judge, kind)
+            ]
             return {Path(f"/proc/{pid}/oom_score_adj").read_text().strip() for pid in pids}
 
     assert asyncio.run(scores()) == {"1000"}

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.judge import Job, judge_all
-from assay.judge.codec import REBUILD, Packer, Unpacker, dumps, loads
+from assay.judge.codec import Packer, Unpacker, dumps, loads
+from assay.judge.codec_types import REBUILD
 from assay.sandbox.limits import Limits
 from assay.types import Verdict
 from tests.judge.hostile import (
@@ -25,7 +26,7 @@ from tests.judge.hostile import (
     TARGETS,
     converse,
     framed,
-    frames_through_a_channel,
+    frames_through_a_socket,
     reported,
     require_same_frames,
     value_from,
@@ -205,7 +206,7 @@ def test_the_fuzzers_own_seeds_are_sound(name: str) -> None:
 
 
 def test_a_conversation_of_the_fuzzers_gets_past_loading() -> None:
-    assert reported([LOADED, framed(b'[2,"value",1,null,[]]')])["checks"][0][0] == "wrong"
+    assert reported([LOADED, framed(b'[2,"value",1,null,[]]')]).checks[0].how == "wrong"
     converse(b'"value",1,null,[]')
 
 
@@ -214,7 +215,7 @@ def test_a_conversation_of_the_fuzzers_gets_past_loading() -> None:
 def test_a_streams_frames_do_not_depend_on_how_it_arrives(bodies: list[bytes], rest: bytes) -> None:
     stream = b"".join(map(framed, bodies))
     require_same_frames(stream + rest)
-    assert frames_through_a_channel([stream, b"\xff\xff\xff\xff" + rest]) == bodies
+    assert frames_through_a_socket([stream, b"\xff\xff\xff\xff" + rest]) == bodies
 
 
 STATEMENTS = (
@@ -284,7 +285,7 @@ def f():
     time.sleep(9)"""
 
 
-def test_a_reply_of_endless_nesting_is_the_programs_fault_whatever_checks_do_to_recursion() -> None:
+def test_an_endlessly_nested_reply_is_the_programs_fault_even_if_checks_allow_recursion() -> None:
     lifted = task("f", "assert f()", setup="import sys\nsys.setrecursionlimit(10**6)")
     execution = judge_all([Job(lifted, NESTED)])[0]
     assert (execution.verdict, execution.detail) == (

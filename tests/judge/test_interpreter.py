@@ -29,7 +29,7 @@ PATIENT = Limits(memory_mb=256, printed_mb=1)
 LIMITS = Limits(cpu_seconds=0.4, wall_seconds=1.2, memory_mb=256, printed_mb=1)
 
 
-def send_block_result(*blocks: str, limits: Limits = LIMITS) -> list[Observation]:
+def run_blocks(*blocks: str, limits: Limits = LIMITS) -> list[Observation]:
     """What comes of blocks, one after the other, in one interpreter."""
 
     async def run() -> list[Observation]:
@@ -53,9 +53,7 @@ def sleepers(judge: Judge) -> list[int]:
 
 @pytest.mark.usefixtures("nothing_is_left")
 def test_state_is_kept_from_block_to_block_and_the_last_expression_is_shown() -> None:
-    assert send_block_result(
-        "x = 1\nprint(x)", "def f(n): return n + x", "f(41)", "x; None", "_ + 1"
-    ) == [
+    assert run_blocks("x = 1\nprint(x)", "def f(n): return n + x", "f(41)", "x; None", "_ + 1") == [
         Observation("1\n", "done"), Observation("", "done"), Observation("42\n", "done"),
         Observation("", "done"),
         Observation("43\n", "done"),
@@ -81,15 +79,13 @@ def test_interpreters_share_nothing() -> None:
 def test_all_that_is_written_is_seen_in_order() -> None:
     code = "import os, sys\nprint('one')\n"
     code += "print('two', file=sys.stderr)\nos.write(1, b'three\\n')\nos.write(2, b'\\xff\\n');"
-    assert send_block_result(code) == [
+    assert run_blocks(code) == [
         Observation("one\ntwo\nthree\n\N{REPLACEMENT CHARACTER}\n2\n", "done")
     ]
 
 
 def test_an_exception_is_shown_with_the_programs_own_lines_and_the_state_stays() -> None:
-    raising, syntax, state = send_block_result(
-        "x = 1\ndef f():\n    return 1 / 0\nf()", "y = = 2", "x"
-    )
+    raising, syntax, state = run_blocks("x = 1\ndef f():\n    return 1 / 0\nf()", "y = = 2", "x")
     assert raising == Observation(
         'Traceback (most recent call last):\n  File "<block 1>", line 4, in <module>\n    f()\n '
         ' File "<block 1>", line 3, in f\n    return 1 / 0\n           ~~^~~\nZeroDivisionError:'
@@ -103,17 +99,17 @@ def test_an_exception_is_shown_with_the_programs_own_lines_and_the_state_stays()
 
 
 def test_nothing_of_a_block_runs_that_does_not_compile_to_its_end() -> None:
-    assert [seen.ended for seen in send_block_result("x = 1\nreturn", "x")] == ["error", "error"]
+    assert [seen.ended for seen in run_blocks("x = 1\nreturn", "x")] == ["error", "error"]
 
 
 def test_a_block_that_exits_has_raised() -> None:
-    leaving, state = send_block_result("x = 1\nimport sys\nsys.exit(3)", "x")
+    leaving, state = run_blocks("x = 1\nimport sys\nsys.exit(3)", "x")
     assert (leaving.ended, leaving.output.splitlines()[-1]) == ("error", "SystemExit: 3")
     assert state == Observation("1\n", "done")
 
 
 def test_long_output_is_kept_at_its_head_and_its_tail() -> None:
-    (seen,) = send_block_result("print('a' * 5000)\nprint('b' * 5000)")
+    (seen,) = run_blocks("print('a' * 5000)\nprint('b' * 5000)")
     assert seen == Observation(
         "a" * 4096 + "\n[... 1810 bytes left out ...]\n" + "b" * 4095 + "\n", "done"
     )
@@ -141,7 +137,7 @@ def test_a_limit_ends_the_interpreter_and_the_next_block_starts_anew(
     code: str, ended: str, why: str
 ) -> None:
     limits = LIMITS if ended == "timeout" else PATIENT
-    before, over, after = send_block_result(
+    before, over, after = run_blocks(
         "x = 1", f"print('begun')\n{code}", "'x' in globals()", limits=limits
     )
     assert (before.ended, over.ended) == ("done", ended)
@@ -151,7 +147,7 @@ def test_a_limit_ends_the_interpreter_and_the_next_block_starts_anew(
 
 
 def test_memory_that_a_block_asks_for_in_vain_costs_it_nothing_else() -> None:
-    asking, state = send_block_result("x = 1\nbytearray(10**9)", "x")
+    asking, state = run_blocks("x = 1\nbytearray(10**9)", "x")
     assert (asking.ended, asking.output.splitlines()[-1]) == ("error", "MemoryError")
     assert state == Observation("1\n", "done")
 
@@ -161,9 +157,7 @@ def test_all_blocks_together_have_ten_times_the_cpu_time_of_one() -> None:
     spinning = (
         "import time\nend = time.process_time() + 0.075\nwhile time.process_time() < end: pass"
     )
-    ends = [
-        seen.ended for seen in send_block_result(*[spinning] * 14, limits=Limits(cpu_seconds=0.1))
-    ]
+    ends = [seen.ended for seen in run_blocks(*[spinning] * 14, limits=Limits(cpu_seconds=0.1))]
     assert ends[:9] == ["done"] * 9
     assert "timeout" in ends
 
@@ -188,8 +182,8 @@ def test_an_interpreter_with_many_threads_is_not_kept() -> None:
     many = "import threading, time\nfor _ in range(4):\n"
     many += "    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
     few = many.replace("4", "3", 1)
-    assert [seen.ended for seen in send_block_result("x = 1", few, "x")] == ["done", "done", "done"]
-    over, after = send_block_result(many, "'many' in globals()")
+    assert [seen.ended for seen in run_blocks("x = 1", few, "x")] == ["done", "done", "done"]
+    over, after = run_blocks(many, "'many' in globals()")
     assert (over.ended, over.output) == (
         "died",
         "[left more than 3 threads running: the interpreter was ended]\n",
@@ -463,7 +457,7 @@ ATTACKS = {
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_on_the_walls_is_refused(name: str) -> None:
     code, error = ATTACKS[name]
-    attack, after = send_block_result(code.replace("{here!r}", repr(__file__)), "1 + 1")
+    attack, after = run_blocks(code.replace("{here!r}", repr(__file__)), "1 + 1")
     assert attack.ended == "error"
     assert error in attack.output.splitlines()[-1], attack.output
     assert after.output == "2\n"
@@ -609,17 +603,15 @@ def test_whatever_a_program_does_to_its_own_interpreter_no_other_notices() -> No
     "late", ["import os, threading\nthreading.Timer(0.05, os.write, (3, b'+')).start()"]
 )
 def test_a_forged_end_of_a_block_ends_or_deceives_that_interpreter_alone(late: str) -> None:
-    forged, *after = send_block_result(
-        late, "import time\ntime.sleep(0.2)\n'the whole block ran'", "1"
-    )
+    forged, *after = run_blocks(late, "import time\ntime.sleep(0.2)\n'the whole block ran'", "1")
     assert forged.ended == "done"
     assert len(after) == 2
 
 
 def test_a_trace_of_the_judge_gives_no_way_to_others() -> None:
-    """What is reachable from the leaf's own objects: no descriptor but its channel, no test, no
+    """What is reachable from the process's own objects: no descriptor but its channel, no test, no
     task.
     """
     code = "import os\nfound = []\nfor fd in range(64):\n    try: os.fstat(fd); found.append(fd)\n"
     code += "    except OSError: pass\nfound"
-    assert send_block_result(code) == [Observation("[0, 1, 2, 3]\n", "done")]
+    assert run_blocks(code) == [Observation("[0, 1, 2, 3]\n", "done")]

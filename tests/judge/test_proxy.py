@@ -1,6 +1,4 @@
-"""Across the wall as in one process: identity, mutation, order, names; and what only some tasks may
-do.
-"""
+"""Between two processes as in one: identity, mutation, order and names; and the proxy features."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from assay.judge import Job, Judge, judge_all
-from assay.judge.proxy_features import ProxyFeatures
+from assay.judge.prepared_task import ProxyFeatures
 from assay.types import Execution, Task, Verdict
 from tests.judge.jobs import RIGHT, add, task
 
@@ -104,9 +102,9 @@ def test_a_program_is_not_judged_while_the_machine_fails_its_reference(
     real = Judge._execute
 
     async def failing_once(
-        judge: Judge, of: Task, program: str, profile: ProxyFeatures
+        judge: Judge, of: Task, program: str, features: ProxyFeatures
     ) -> Execution:
-        execution = await real(judge, of, program, profile)
+        execution = await real(judge, of, program, features)
         if program != of.reference:
             return execution
         tried.append(program)

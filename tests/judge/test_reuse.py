@@ -13,7 +13,7 @@ import pytest
 
 from assay.errors import DataError
 from assay.judge import Job, Judge, judge_all
-from assay.judge.reuse import ATTRIBUTES, MODULES, WHOLE, is_reusable, named, public
+from assay.judge.reuse import ATTRIBUTES, MODULES, WHOLE_MODULES, is_reusable, named, public
 from assay.sandbox.limits import Limits
 from assay.tasks import load
 from assay.types import Execution, Task
@@ -22,7 +22,7 @@ from tests.judge.processes import children, zygotes
 from tests.tasks import sources
 
 
-def is_reusable_source(source: str) -> bool:
+def reusable(source: str) -> bool:
     return is_reusable(compile(source, "<check>", "exec"))
 
 
@@ -46,7 +46,7 @@ def is_reusable_source(source: str) -> bool:
     ],
 )
 def test_plain_checks_leave_no_trace(source: str) -> None:
-    assert is_reusable_source(source)
+    assert reusable(source)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_plain_checks_leave_no_trace(source: str) -> None:
     ],
 )
 def test_code_that_may_change_the_process_counts_as_a_trace(source: str) -> None:
-    assert not is_reusable_source(source)
+    assert not reusable(source)
 
 
 def real() -> list[Task]:
@@ -107,10 +107,10 @@ def real() -> list[Task]:
 
 def test_nearly_all_real_tests_and_programs_leave_no_trace() -> None:
     tasks = real()
-    assert sum(
-        all(map(is_reusable_source, [task.setup, *sources(task)])) for task in tasks
-    ) > 0.97 * len(tasks)
-    assert sum(is_reusable_source(task.reference or "") for task in tasks) > 0.96 * len(tasks)
+    assert sum(all(map(reusable, [task.setup, *sources(task)])) for task in tasks) > 0.97 * len(
+        tasks
+    )
+    assert sum(reusable(task.reference or "") for task in tasks) > 0.96 * len(tasks)
 
 
 def test_the_steps_that_name_something_are_those_that_python_itself_reads() -> None:
@@ -145,7 +145,7 @@ def test_what_listed_names_reach_in_listed_modules_has_no_state() -> None:
     for module in map(import_module, MODULES):
         for name in public(module) & ATTRIBUTES:
             reached = getattr(module, name)
-            listed = module.__name__ in WHOLE or name in MODULES[module.__name__].split()
+            listed = module.__name__ in WHOLE_MODULES or name in MODULES[module.__name__].split()
             plain = type(reached) in (str, float, type, type(len)) or module.__name__ in (
                 "functools",
                 "typing",

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from assay.judge import Job, Judge
-from assay.judge.archive import Archive
 from assay.judge.prepared_task import PreparedTask
-from assay.judge.verdict_cache import SHORT, BoundedDict, VerdictCache
+from assay.judge.verdict_cache import PRINTED_CHARACTERS, Archive, BoundedDict, VerdictCache
 from assay.sandbox.limits import Limits
 from assay.types import Check, Exchange, Execution, Task, Verdict
 
@@ -37,10 +36,10 @@ class Counting:
 
 def test_a_verdict_is_remembered_unless_it_may_be_of_the_moment() -> None:
     async def asked_twice(verdict: Verdict) -> int:
-        memory, judge = VerdictCache(), Counting(verdict, verdict)
+        cache, judge = VerdictCache(), Counting(verdict, verdict)
         judge.go.set()
-        await memory.get_or_run(b"k", judge)
-        await memory.get_or_run(b"k", judge)
+        await cache.get_or_run(b"k", judge)
+        await cache.get_or_run(b"k", judge)
         return judge.asked
 
     times = {verdict: asyncio.run(asked_twice(verdict)) for verdict in Verdict}
@@ -54,8 +53,8 @@ def test_a_verdict_is_remembered_unless_it_may_be_of_the_moment() -> None:
 
 def test_a_program_that_is_being_judged_is_judged_once_for_all_who_ask() -> None:
     async def eight_ask() -> tuple[int, set[Verdict]]:
-        memory, judge = VerdictCache(), Counting(Verdict.TIMEOUT)
-        asking = [asyncio.create_task(memory.get_or_run(b"k", judge)) for _ in range(8)]
+        cache, judge = VerdictCache(), Counting(Verdict.TIMEOUT)
+        asking = [asyncio.create_task(cache.get_or_run(b"k", judge)) for _ in range(8)]
         await asyncio.sleep(0)
         asking[0].cancel()
         judge.go.set()
@@ -67,8 +66,8 @@ def test_a_program_that_is_being_judged_is_judged_once_for_all_who_ask() -> None
 
 def test_what_nobody_waits_for_any_more_is_dropped() -> None:
     async def all_leave() -> bool:
-        memory, judge = VerdictCache(), Counting(Verdict.PASS)
-        asking = [asyncio.create_task(memory.get_or_run(b"k", judge)) for _ in range(3)]
+        cache, judge = VerdictCache(), Counting(Verdict.PASS)
+        asking = [asyncio.create_task(cache.get_or_run(b"k", judge)) for _ in range(3)]
         await asyncio.sleep(0)
         for task in asking:
             task.cancel()
@@ -87,8 +86,8 @@ def test_the_same_program_is_run_once_and_another_anew(tmp_path: Path) -> None:
         async with Judge(slots=1, archive=file) as judge:
             return await judge.run(Job(task, program))
 
-    first, retry = asyncio.run(judged(INC, WRONG)), asyncio.run(judged(INC, WRONG))
-    assert retry == first  # to the microsecond, so it was not run
+    first, second = asyncio.run(judged(INC, WRONG)), asyncio.run(judged(INC, WRONG))
+    assert second == first  # to the microsecond, so it was not run
     assert asyncio.run(judged(INC, RIGHT)).verdict is Verdict.PASS
     assert (
         asyncio.run(judged(replace(INC, checks=(Check("assert f(1) == 1"),)), WRONG)).verdict
@@ -163,16 +162,16 @@ def test_of_what_is_kept_the_first_is_forgotten() -> None:
 
 def test_executions_that_printed_much_are_judged_again() -> None:
     async def asked_twice(printed: int) -> int:
-        memory, asked = VerdictCache(), 0
+        cache, asked = VerdictCache(), 0
 
         async def judge() -> Execution:
             nonlocal asked
             asked += 1
             return replace(PASSED, output="x" * printed)
 
-        await memory.get_or_run(b"key", judge)
-        await memory.get_or_run(b"key", judge)
+        await cache.get_or_run(b"key", judge)
+        await cache.get_or_run(b"key", judge)
         return asked
 
-    assert asyncio.run(asked_twice(SHORT)) == 1
-    assert asyncio.run(asked_twice(SHORT + 1)) == 2
+    assert asyncio.run(asked_twice(PRINTED_CHARACTERS)) == 1
+    assert asyncio.run(asked_twice(PRINTED_CHARACTERS + 1)) == 2

@@ -9,6 +9,7 @@ import pytest
 
 from assay.errors import DataError, SettingsError
 from assay.judge import Job, judge_all
+from assay.judge.protocol import Outcome, WorkerReport
 from assay.judge.verdict import KILLED, RunRecord, decide
 from assay.sandbox.limits import Limits
 from assay.types import Execution, Verdict
@@ -179,8 +180,9 @@ def test_a_right_program_that_says_something_unasked_at_the_end_does_not_pass() 
     assert judge_all([Job(slow, late)])[0].verdict is Verdict.FORBIDDEN
 
 
-HELD = {"checks": [["held", ""]], "broken": None, "setup": "", "clean": True, "exits": False}
-EVIDENCE = RunRecord(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", "")
+HELD = WorkerReport([Outcome("held")], worker_reusable=True)
+HUNG_UP = HELD._replace(failure=Outcome("gone"))
+RECORD = RunRecord(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", "")
 
 
 @pytest.mark.parametrize(
@@ -197,36 +199,36 @@ EVIDENCE = RunRecord(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", "")
         ({"report": None}, Verdict.INFRA),
         ({"memory_mb": 512 + 64 + 512.0}, Verdict.PASS),
         ({"memory_mb": 512 + 64 + 513.0}, Verdict.MEMORY),
-        ({"report": {**HELD, "checks": []}}, Verdict.INFRA),
-        ({"report": {**HELD, "broken": ["forbidden", "x"]}}, Verdict.FORBIDDEN),
-        ({"report": {**HELD, "broken": ["gone", ""]}}, Verdict.FORBIDDEN),
-        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False}, Verdict.INFRA),
+        ({"report": HELD._replace(checks=[])}, Verdict.INFRA),
+        ({"report": HELD._replace(failure=Outcome("forbidden", "x"))}, Verdict.FORBIDDEN),
+        ({"report": HUNG_UP}, Verdict.FORBIDDEN),
+        ({"report": HUNG_UP, "alive": False}, Verdict.INFRA),
         (
-            {"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "before": KILLED},
+            {"report": HUNG_UP, "alive": False, "previous_failure": KILLED},
             Verdict.ERROR,
         ),
         (
             {
-                "report": {**HELD, "broken": ["gone", ""]},
+                "report": HUNG_UP,
                 "alive": False,
-                "before": "the zygote died",
+                "previous_failure": "the zygote died",
             },
             Verdict.INFRA,
         ),
-        ({"report": {**HELD, "broken": ["gone", ""]}, "status": 0}, Verdict.ERROR),
+        ({"report": HUNG_UP, "status": 0}, Verdict.ERROR),
         (
-            {"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "memory_mb": 500.0},
+            {"report": HUNG_UP, "alive": False, "memory_mb": 500.0},
             Verdict.MEMORY,
         ),
-        ({"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "status": 11}, Verdict.ERROR),
+        ({"report": HUNG_UP, "alive": False, "status": 11}, Verdict.ERROR),
         (
-            {"report": {**HELD, "broken": ["gone", ""]}, "alive": False, "status": 24},
+            {"report": HUNG_UP, "alive": False, "status": 24},
             Verdict.TIMEOUT,
         ),
     ],
 )
 def test_the_evidence_decides(changed: dict[str, Any], verdict: Verdict) -> None:
-    assert decide(replace(EVIDENCE, **changed), Limits()).verdict is verdict
+    assert decide(replace(RECORD, **changed), Limits()).verdict is verdict
 
 
 def test_a_program_that_dies_after_its_last_call_does_not_pass() -> None:
@@ -298,7 +300,9 @@ def test_a_check_that_passes_what_cannot_cross_is_no_fault_of_the_program_nor_of
     passing = task("f", "assert f(lambda x: x + 1, [1]) == [2]")
     executions = judge_all([Job(passing, "def f(g, x): return list(map(g, x))")] * 21)
     assert {execution.verdict for execution in executions} == {Verdict.INFRA}
-    assert executions[0].detail == "the check cannot be run across the wall: it passes a function"
+    assert executions[0].detail == (
+        "this test passes a function object to the program; the sandbox can only send plain data"
+    )
 
 
 def test_what_the_program_returned_and_cannot_be_sent_back_is_its_own_fault() -> None:

@@ -14,9 +14,9 @@ import pytest
 
 from assay.judge import Judge
 from assay.sandbox import cgroups
-from assay.sandbox.cgroups import Group, hierarchies, parents, started
+from assay.sandbox.cgroups import Group, hierarchies, parents, start_time
 from assay.sandbox.isolation import probe_isolation
-from assay.sandbox.limits import MIB
+from assay.sandbox.kernel import MIB
 from assay.types import Verdict
 from tests.judge.jobs import RIGHT, add
 
@@ -71,9 +71,9 @@ def test_every_process_of_a_slot_is_in_its_group_and_the_group_goes_with_the_jud
 
 
 @needs_groups
-def test_the_next_supervisor_removes_groups_of_a_killed_one_but_not_of_a_living_one() -> None:
+def test_a_supervisor_removes_the_groups_of_a_killed_one_and_not_those_of_a_living_one() -> None:
     dead = subprocess.Popen([sys.executable, "-c", "pass"])
-    left = [parent / f"assay-{dead.pid}-{started(dead.pid)}-0" for parent in parents()]
+    left = [parent / f"assay-{dead.pid}-{start_time(dead.pid)}-0" for parent in parents()]
     dead.wait()
     mine = cgroups.make("living", 64 * MIB, 16)
     try:
@@ -151,7 +151,7 @@ OWN = "4:memory:/docker/abc/inner\n2:cpu,cpuacct:/\n0::/user.slice/session.scope
 
 def test_our_own_groups_are_found_below_what_is_mounted(monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"/proc/self/cgroup": OWN, "/proc/self/mountinfo": MOUNTS.lstrip()}
-    monkeypatch.setattr(cgroups, "said", lambda file: files[file])
+    monkeypatch.setattr(cgroups, "read_text", lambda file: files[file])
     assert {name: str(folder) for name, folder in hierarchies().items()} == {
         "memory": "/sys/fs/cgroup/memory/inner",
         "cpu": "/sys/fs/cgroup/cpu",

@@ -33,8 +33,8 @@ from assay.sandbox.limits import Limits
 if sys.argv[1] == "refused":
     kernel.forgo_privileges()
     unshare = seccomp.NUMBERS["unshare"][seccomp.column()[1]]
-    rules = [(seccomp.LOAD, 0, 0, seccomp.NR), *seccomp._refuse([unshare]), seccomp.PASS_ON]
-    seccomp.Filter(rules).load()
+    steps = [(seccomp.LOAD, 0, 0, seccomp.NR), *seccomp._refuse([unshare]), seccomp.PASS_ON]
+    seccomp.Filter(steps).load()
 from assay.judge import Job, judge_all
 from assay.sandbox.isolation import probe_isolation
 from assay.types import Check, Task

@@ -10,30 +10,28 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assay.sandbox import isolation, walls
-from assay.sandbox.access import AccessRules, access_rules
+from assay.sandbox import isolation, namespaces, walls
+from assay.sandbox.access import access_rules
 from assay.sandbox.attack import ATTACKS, HIDING
 from assay.sandbox.isolation import advice, graded, probe_isolation
 
 PRELUDE = """
 import json, os, sys
-from types import SimpleNamespace
-from assay.sandbox import attack, kernel, walls
-from assay.sandbox.limits import Limits
-become, reach, required = json.loads(sys.argv[1])
-reach = SimpleNamespace(**reach)
+from assay.sandbox import attack, kernel, namespaces, walls
+LIMITS = walls.ProcessLimits(cpu_seconds=9, memory_mb=256, stack_mb=64, open_files=32)
+become, rules, required = json.loads(sys.argv[1])
+rules = namespaces.AccessRules(*rules)
 if become:
     os.setgroups([]); os.setresgid(become, become, become); os.setresuid(become, become, become)
 """
 ENCLOSED = """
-walls.enclose_family(reach, required)
-walls.ProcessWalls(Limits(), cpu_seconds=9, memory_mb=256).enclose(os.getppid())
+walls.enclose_family(rules, required)
+walls.ProcessWalls(LIMITS).enclose(os.getppid())
 stood, failed = attack.attacked(attack.ATTACKS)
 import decimal, wave
 print(json.dumps({"failed": failed, "stood": stood, "user": os.getuid(), "groups": os.getgroups()}))
@@ -43,12 +41,12 @@ WITHOUT_NAMESPACES = ("landlock", "capabilities", "seccomp")
 
 
 def enclosed(
-    reach: AccessRules,
+    rules: namespaces.AccessRules,
     required: Sequence[str] = WITHOUT_NAMESPACES,
     become: int | None = None,
     code: str = ENCLOSED,
 ) -> dict[str, Any]:
-    asked = json.dumps([become, asdict(reach), required])
+    asked = json.dumps([become, rules, required])
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + code, asked], capture_output=True, text=True, check=False
     )
@@ -89,7 +87,7 @@ def test_the_walls_stand_for_an_ordinary_user() -> None:
 
 @needs_root
 @needs_namespaces
-def test_in_a_root_of_its_own_root_becomes_another_user_wherever_the_interpreter_lies() -> None:
+def test_with_namespaces_root_changes_user_wherever_the_interpreter_lies() -> None:
     found = enclosed(access_rules(7), ("namespaces", "user", *WITHOUT_NAMESPACES))
     assert found["failed"] == {}
     assert (found["user"], found["groups"]) == (60_007, [])
@@ -100,11 +98,11 @@ def test_a_user_that_could_not_get_to_the_interpreter_is_not_taken(tmp_path: Pat
     tmp_path.chmod(0o700)
     (tmp_path / "lib").mkdir()
     with pytest.raises(PermissionError, match=f"below {tmp_path}, which other users cannot enter"):
-        walls.become(60_000, str(tmp_path / "lib"))
+        walls.change_user(60_000, str(tmp_path / "lib"))
 
 
 ALONE = """
-walls.enclose_family(reach, required)
+walls.enclose_family(rules, required)
 import socket
 def got_through(attack):
     try: attack()
@@ -118,7 +116,7 @@ print(json.dumps({
     "file of the old root": got_through(lambda: os.stat("/../etc/passwd")),
     "own package": got_through(lambda: os.stat(attack.__file__)),
     "test of the standard library": got_through(
-        lambda: os.stat(reach.library + "/test/support/__init__.py")
+        lambda: os.stat(rules.library + "/test/support/__init__.py")
     ),
     "processes": got_through(attack.see_processes),
     "loopback": got_through(
@@ -150,7 +148,7 @@ def test_namespaces_alone_hide_files_processes_and_the_network(
 
 
 HELLO = """
-walls.enclose_family(reach, required)
+walls.enclose_family(rules, required)
 import socket
 try:
     ours, _ = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -175,7 +173,7 @@ def test_no_message_reaches_a_socket_that_lies_in_a_folder(
 STATUS = """
 before = open("/proc/self/status").read()
 status = os.open("/proc/self/status", os.O_RDONLY)
-walls.enclose_family(reach, required)
+walls.enclose_family(rules, required)
 lines = os.pread(status, 9999, 0).decode().splitlines()
 print(json.dumps(dict(line.split(":\\t", 1) for line in lines if ":\\t" in line)))
 """
@@ -191,8 +189,8 @@ def test_capabilities_are_gone_for_good() -> None:
 
 
 BEYOND = """
-walls.enclose_family(reach, required)
-walls.ProcessWalls(Limits(), cpu_seconds=9, memory_mb=256).enclose(os.getppid())
+walls.enclose_family(rules, required)
+walls.ProcessWalls(LIMITS).enclose(os.getppid())
 libc, found = kernel.libc, {}
 import ctypes, threading
 for name, call in {
@@ -226,9 +224,8 @@ def test_calls_that_widen_the_kernel_are_refused_and_threads_are_not() -> None:
 
 THREADS = """
 import threading
-walls.enclose_family(reach, required)
-bounds = {'cpu_seconds': 9, 'memory_mb': 256, 'threads': walls.THREADS}
-walls.ProcessWalls(Limits(), **bounds).enclose(os.getppid())
+walls.enclose_family(rules, required)
+walls.ProcessWalls(LIMITS._replace(threads=walls.THREADS)).enclose(os.getppid())
 threading.stack_size(32768)
 done, started = threading.Event(), 0
 try:
@@ -251,8 +248,8 @@ def test_a_user_of_its_own_has_so_many_threads_and_no_more() -> None:
 
 
 def test_no_test_nor_data_of_ours_may_be_read() -> None:
-    reach = access_rules(0)
-    for path in reach.readable:
+    rules = access_rules(0)
+    for path in rules.readable:
         assert not os.path.realpath(__file__).startswith(os.path.realpath(path).rstrip("/") + "/")
         assert not path.endswith("site-packages")
 
@@ -285,7 +282,7 @@ def test_the_advice_is_the_one_setting_that_is_in_the_way(monkeypatch: pytest.Mo
         "/proc/sys/user/max_user_namespaces": "0",
         "/proc/self/status": "NoNewPrivs:\t0\nSeccomp:\t2\n",
     }
-    monkeypatch.setattr(isolation, "said", lambda file: files.get(file, ""))
+    monkeypatch.setattr(isolation, "read_text", lambda file: files.get(file, ""))
     assert advice("C", ["namespaces"]) == "for tier A: sudo sysctl user.max_user_namespaces=10000"
     files["/proc/sys/kernel/apparmor_restrict_unprivileged_userns"] = "1"
     assert "apparmor_restrict_unprivileged_userns=0" in advice("C", ["namespaces"])

@@ -47,7 +47,7 @@ def _kill(group: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGTERM)
     deadline = time.monotonic() + PATIENCE
-    while children := kernel.said(f"/proc/self/task/{os.getpid()}/children").split():
+    while children := kernel.read_text(f"/proc/self/task/{os.getpid()}/children").split():
         if time.monotonic() > deadline:
             for pid in children:
                 os.kill(int(pid), signal.SIGKILL)

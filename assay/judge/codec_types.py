@@ -1,0 +1,257 @@
+"""The types that the codec sends, each with its tag and how to take it apart and rebuild it."""
+
+from __future__ import annotations
+
+import array
+import datetime
+import math
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+NUMPY_KINDS = "biufcSU"
+"""Kinds of data type to send: bool, int, unsigned, float, complex, bytes, str; never objects."""
+
+
+def is_numpy(value: Any) -> bool:
+    """Whether it is an array or scalar that can be sent. False where numpy was never imported."""
+    numpy = sys.modules.get("numpy")
+    return (
+        numpy is not None
+        and issubclass(type(value), (numpy.ndarray, numpy.generic))
+        and value.dtype.kind in NUMPY_KINDS
+    )
+
+
+def pack_numpy(value: Any) -> dict[str, Any]:
+    """An array or scalar as JSON; a subclass collapses to a plain array."""
+    numpy = sys.modules["numpy"]
+    plain = numpy.array(value, copy=True, subok=False)
+    data = plain.tobytes().hex()
+    return {
+        "numpy": [plain.dtype.str, list(plain.shape), data, issubclass(type(value), numpy.generic)]
+    }
+
+
+def rebuild_numpy(parts: list[Any]) -> Any:
+    """The array or scalar. Raises ValueError for a data type that is not allowed."""
+    import numpy
+
+    text, shape, data, scalar = parts
+    dtype = numpy.dtype(str(text))
+    if dtype.kind not in NUMPY_KINDS or type(shape) is not list:
+        raise ValueError(text)
+    flat = numpy.frombuffer(bytes.fromhex(data), dtype=dtype)
+    values = flat.reshape([int(side) for side in shape]).copy()
+    return values[()] if scalar else values
+
+
+DECIMAL_EXPONENT = 100_000
+"""Of a Decimal with a larger one, `int()` and `round()` would make a number that fits no memory."""
+INT_BITS, INT_DIGITS = 13_000, 1_000_000
+"""Larger ints travel as hexadecimal: decimal text takes quadratic time, and Python refuses over
+4,300 digits."""
+
+BARE = frozenset((type(None), bool, int, str))
+BARE_OR_FLOAT = BARE | {float}
+UNHASHABLE = frozenset(
+    ("set", "dict", "bytearray", "deque", "Counter", "OrderedDict", "defaultdict", "array", "keys",
+     "values", "items")
+)  # fmt: skip
+KEYED = {"set": 1, "frozenset": 1, "keys": 1, "dict": 2}
+"""Tags whose parts are keys, or of which every second part is a key."""
+BUILTINS: dict[str, Any] = {
+    builtin.__name__: builtin
+    for builtin in (
+        int, float, str, bool, list, tuple, dict, set, frozenset, bytes, bytearray, complex, object,
+        type, range, len, sum, min, max, abs, sorted, ord, chr, all, any, print, repr, round,
+        divmod, pow, hash,
+    )
+}  # fmt: skip
+BUILTIN_NAMES = {id(builtin): name for name, builtin in BUILTINS.items()}
+
+
+class CodecError(ValueError):
+    """A value that cannot be sent, or a frame that no honest sender writes."""
+
+
+class TooLargeError(CodecError):
+    """A value with too much depth, or too many nodes or items."""
+
+
+class TypeCodec(NamedTuple):
+    """How values of one type are sent."""
+
+    tag: str
+    parts: Callable[[Any], Any]
+    """Takes a value apart."""
+    written: type
+    """The type of the parts in JSON. A range, where a list is expected, would stand for more parts
+    than are counted."""
+    rebuild: Callable[[Any], Any]
+
+
+def rebuilt_set(parts: list[Any]) -> set[Any]:
+    """A set that iterates in the sender's order, which the table's size and the order of insertion
+    decide.
+
+    A set grown one by one has a larger table than one merged from another set; small ints then
+    iterate in another order.
+    """
+    size, *items = parts
+    grown = set(items)
+    if grown.__sizeof__() == size and list(grown) == items:
+        return grown
+    merged = set(dict.fromkeys(items))
+    return merged if list(merged) == items else grown
+
+
+def _pairs(parts: list[Any]) -> dict[Any, Any]:
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _int(text: str) -> int:
+    if len(text) > INT_DIGITS:
+        raise TooLargeError(f"an int has more than {INT_DIGITS} hexadecimal digits")
+    return int(text, 16)
+
+
+def _dict(parts: Any) -> dict[Any, Any]:
+    if type(parts) is not dict:
+        raise CodecError("malformed dict")
+    return parts
+
+
+def _decimal(text: str) -> Decimal:
+    value = Decimal(text)
+    if value.is_finite() and abs(value.adjusted()) > DECIMAL_EXPONENT:
+        raise TooLargeError(f"a Decimal has an exponent over {DECIMAL_EXPONENT}")
+    return value
+
+
+def _fraction(parts: list[Any]) -> Fraction:
+    if not all(type(part) is int for part in parts):
+        raise CodecError("a Fraction is made of ints")
+    return Fraction(*parts)
+
+
+def _each(make: Callable[..., Any]) -> Callable[[list[Any]], Any]:
+    return lambda parts: make(*parts)
+
+
+COLLAPSE: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (int, int.__int__),
+    (float, float.__float__),
+    (str, str.__str__),
+    (complex, lambda value: complex(complex.__add__(value, 0))),
+    (bytes, lambda value: bytes.__add__(value, b"")[:]),
+    (bytearray, lambda value: bytearray.__getitem__(value, slice(None))),
+    (list, lambda value: list(list.__iter__(value))),
+    (tuple, lambda value: tuple(tuple.__iter__(value))),
+    (set, lambda value: set(set.__iter__(value))),
+    (frozenset, lambda value: frozenset(frozenset.__iter__(value))),
+    (dict, lambda value: dict(dict.items(value))),
+    (deque, lambda value: deque(deque.__iter__(value))),
+)
+"""Turn an instance of a subclass into its base, by the base's own methods."""
+
+
+def unhashable(packed: Any) -> bool:
+    """Whether packed data is of an unhashable value."""
+    if type(packed) is not dict:
+        return type(packed) is list
+    ((tag, parts),) = packed.items()
+    return tag in UNHASHABLE or (tag == "tuple" and any(map(unhashable, parts)))
+
+
+def pack_special(value: Any) -> dict[str, Any] | None:
+    """A built-in function or type by its name, or a value of numpy's; None for anything else."""
+    if id(value) in BUILTIN_NAMES:
+        return {"builtin": BUILTIN_NAMES[id(value)]}
+    return pack_numpy(value) if is_numpy(value) else None
+
+
+def collapsed(value: Any, kind: type) -> Any:
+    """An instance of a subclass as its base; any other value as it is."""
+    return next((collapse(value) for base, collapse in COLLAPSE if issubclass(kind, base)), value)
+
+
+CONSTANT = TypeCodec(
+    "constant", str, str, {"NotImplemented": NotImplemented, "Ellipsis": Ellipsis}.__getitem__
+)
+TYPES: dict[type, TypeCodec] = {
+    tuple: TypeCodec("tuple", list, list, tuple),
+    dict: TypeCodec(
+        "dict", lambda it: [part for pair in it.items() for part in pair], list, _pairs
+    ),
+    set: TypeCodec("set", lambda it: [it.__sizeof__(), *it], list, rebuilt_set),
+    frozenset: TypeCodec(
+        "frozenset",
+        lambda it: [it.__sizeof__(), *it],
+        list,
+        lambda parts: frozenset(rebuilt_set(parts)),
+    ),
+    bytes: TypeCodec(
+        "bytes", lambda it: it.decode("latin-1"), str, lambda text: text.encode("latin-1")
+    ),
+    bytearray: TypeCodec(
+        "bytearray",
+        lambda it: it.decode("latin-1"),
+        str,
+        lambda text: bytearray(text.encode("latin-1")),
+    ),
+    complex: TypeCodec("complex", lambda it: [it.real, it.imag], list, _each(complex)),
+    range: TypeCodec("range", lambda it: [it.start, it.stop, it.step], list, _each(range)),
+    deque: TypeCodec(
+        "deque", lambda it: [it.maxlen, *it], list, lambda parts: deque(parts[1:], maxlen=parts[0])
+    ),
+    Counter: TypeCodec("Counter", dict, dict, lambda parts: Counter(_dict(parts))),
+    OrderedDict: TypeCodec("OrderedDict", dict, dict, lambda parts: OrderedDict(_dict(parts))),
+    defaultdict: TypeCodec(
+        "defaultdict",
+        lambda it: [it.default_factory, dict(it)],
+        list,
+        lambda parts: defaultdict(parts[0], parts[1]),
+    ),
+    type({}.keys()): TypeCodec("keys", list, list, lambda items: dict.fromkeys(items).keys()),
+    type({}.values()): TypeCodec(
+        "values", list, list, lambda items: dict(enumerate(items)).values()
+    ),
+    # no dict(): it would read parts to their end
+    type({}.items()): TypeCodec(
+        "items",
+        list,
+        list,
+        lambda items: {key: value for key, value in items}.items(),  # noqa: C416
+    ),
+    Decimal: TypeCodec("Decimal", str, str, _decimal),
+    Fraction: TypeCodec("Fraction", lambda it: [it.numerator, it.denominator], list, _fraction),
+    array.array: TypeCodec(
+        "array", lambda it: [it.typecode, *it], list, lambda parts: array.array(parts[0], parts[1:])
+    ),
+    datetime.timedelta: TypeCodec(
+        "timedelta",
+        lambda it: [it.days, it.seconds, it.microseconds],
+        list,
+        _each(datetime.timedelta),
+    ),
+    datetime.date: TypeCodec("date", datetime.date.isoformat, str, datetime.date.fromisoformat),
+    datetime.time: TypeCodec("time", datetime.time.isoformat, str, datetime.time.fromisoformat),
+    datetime.datetime: TypeCodec(
+        "datetime", datetime.datetime.isoformat, str, datetime.datetime.fromisoformat
+    ),
+    type(NotImplemented): CONSTANT,
+    type(Ellipsis): CONSTANT,
+}
+REBUILD: dict[str, tuple[type, Callable[[Any], Any]]] = {
+    **{kind.tag: (kind.written, kind.rebuild) for kind in TYPES.values()},
+    "float": (str, {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}.__getitem__),
+    "int": (str, _int),
+    "iterator": (list, iter),
+    "builtin": (str, BUILTINS.__getitem__),
+    "numpy": (list, rebuild_numpy),
+}
+"""By tag: the type of the parts in JSON, and what rebuilds a value from them."""

@@ -1,0 +1,70 @@
+"""Jobs that wait for a slot."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from assay.judge.protocol import WireJob
+from assay.sandbox.limits import Limits
+
+ATTEMPTS = 2
+
+
+@dataclass(slots=True)
+class QueuedJob:
+    """One job from the trainer, and what has happened to it so far."""
+
+    number: int
+    job: WireJob
+    limits: Limits
+    attempt: int = 0
+    avoid: object = None
+    """The slot in which the machine failed it."""
+    failure: str = ""
+    """How the machine failed the last attempt."""
+    fresh_process: bool = False
+    """Whether it needs a process in which no other program has run."""
+    cancelled: bool = False
+
+
+class JobQueue:
+    """Jobs by number, in the order in which to start them."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[int, QueuedJob] = OrderedDict()
+
+    def add(self, job: QueuedJob) -> None:
+        """Append a new job."""
+        self._waiting[job.number] = job
+
+    def cancel(self, number: int) -> None:
+        """Drop a job if it waits here."""
+        self._waiting.pop(number, None)
+
+    def take(self, can_run: Callable[[QueuedJob], bool]) -> QueuedJob | None:
+        """Remove and return the first job that `can_run` accepts."""
+        job = next(filter(can_run, self._waiting.values()), None)
+        return self._waiting.pop(job.number) if job else None
+
+    def requeue(self, job: QueuedJob) -> None:
+        """Put a job first, unless it is cancelled."""
+        if not job.cancelled:
+            self._waiting[job.number] = job
+            self._waiting.move_to_end(job.number, last=False)
+
+    def retry(self, job: QueuedJob, slot: object, failure: str) -> bool:
+        """Requeue a job that the machine failed in `slot`. False where it has no attempt left."""
+        if job.attempt + 1 >= ATTEMPTS:
+            return False
+        job.attempt, job.avoid, job.failure = job.attempt + 1, slot, failure
+        self.requeue(job)
+        return True
+
+    def retry_in_fresh_process(self, job: QueuedJob) -> None:
+        """Requeue a job that a used process refused, or whose failure an earlier program may have
+        caused.
+        """
+        job.fresh_process = True
+        self.requeue(job)

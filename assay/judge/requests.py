@@ -1,0 +1,158 @@
+"""Numbered requests to one candidate process and the validation of its replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from assay.judge.codec import Json, dumps, exception, loads
+from assay.judge.codec_types import CodecError
+from assay.judge.protocol import NOT_REUSABLE, REFUSED, REUSABLE, Outcome
+from assay.judge.sockets import FramedSocket, OversizedError, UnaskedError
+
+DETAIL = 400
+FATAL = {"exit": "error", "memory": "memory", "large": "output", "syntax": "compile"}
+"""Replies after which nothing more is asked, and the failure that each is."""
+
+
+class CandidateFailed(BaseException):
+    """The program failed for good. No Exception, so that few checks catch it; where one does, the
+    failure still counts.
+    """
+
+
+class Requests:
+    """One request at a time. The first failure for good is kept in `failure` and ends every later
+    request with CandidateFailed.
+    """
+
+    def __init__(self, sock: FramedSocket) -> None:
+        self.failure: Outcome | None = None
+        self.raised: BaseException | None = None
+        """The program's last exception, rebuilt here, and its description."""
+        self.shown = ""
+        self.candidate_reusable = False
+        """Whether the process may run another program, once `finish` has returned."""
+        self._sock = sock
+        self._number = 0
+        self._loading = False
+        self._says_reusable = False
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether there was any request after the program was sent."""
+        return self._number > 1 or self.failure is not None
+
+    def load(self, *parts: Json) -> None:
+        """Send the program. Its answer is awaited by the next request, so that both sides prepare
+        at once.
+        """
+        self.send("load", *parts)
+        self._loading = True
+
+    def request(
+        self, kind: str, *parts: Json, on_callback: Callable[[list[Json]], None] | None = None
+    ) -> list[Json]:
+        """One request and its reply, as a list of the reply's kind and its parts.
+
+        Before the reply the program may make calls of its own, which go to `on_callback`. Raises
+        CandidateFailed, or the program's exception.
+        """
+        self._await_load()
+        self._require_quiet()
+        self.send(kind, *parts)
+        number = self._number
+        while (reply := self._receive(number))[0] == "callback" and on_callback:
+            on_callback(reply[1:])
+        return self._checked(reply)
+
+    def finish(self) -> None:
+        """Check that the program is loaded, alive, and has sent nothing unasked. Raises
+        CandidateFailed.
+        """
+        self._await_load()
+        self._require_quiet()
+        self.candidate_reusable = self._says_reusable
+
+    def send(self, kind: str, *parts: Json) -> None:
+        """Send a numbered frame without waiting. Raises CandidateFailed."""
+        self._number += 1
+        try:
+            self._sock.send(dumps([kind, self._number, *parts]).encode())
+        except ConnectionError:
+            raise self.gone() from None
+
+    def fail(self, how: str, detail: str) -> CandidateFailed:
+        """Record a failure for good, unless there is one. The caller raises the result."""
+        self.failure = self.failure or Outcome(how, detail)
+        return CandidateFailed(detail)
+
+    def gone(self) -> CandidateFailed:
+        """As `fail`, for a process that hung up."""
+        return self.fail("gone", "the candidate is gone")
+
+    def parts(self, reply: list[Json], count: int) -> list[Json]:
+        """The parts of a reply that carries a value. Raises CandidateFailed for another shape."""
+        if reply[0] != "value" or len(reply) != count + 1:
+            raise self.fail("forbidden", "a reply of the wrong shape")
+        return reply[1:]
+
+    def _await_load(self) -> None:
+        if self.failure:
+            raise CandidateFailed(self.failure.detail)
+        if not self._loading:
+            return
+        self._loading = False
+        try:
+            mark = self._sock.receive_mark()
+        except ConnectionError:
+            raise self.gone() from None
+        if mark == REFUSED:
+            self._receive(self._number)
+            self.candidate_reusable = True
+            raise self.fail("refused", "")
+        if mark not in (REUSABLE, NOT_REUSABLE):
+            raise self.fail("forbidden", "a malformed reply")
+        self._says_reusable = mark == REUSABLE
+        try:
+            (has_entry_point,) = self.parts(self._checked(self._receive(self._number)), 1)
+        except Exception:  # noqa: BLE001  whatever the program raised while it was loaded
+            raise self.fail("error", self.shown) from None
+        if has_entry_point is not True:
+            raise self.fail("no_code", "the program does not define the entry point")
+
+    def _require_quiet(self) -> None:
+        try:
+            if not self._sock.is_quiet():
+                raise self.fail("forbidden", "an unasked reply")
+        except ConnectionError:
+            raise self.gone() from None
+
+    def _receive(self, number: int) -> list[Json]:
+        """The reply to one request, without its number."""
+        try:
+            frame = loads(self._sock.receive())
+        except ConnectionError:
+            raise self.gone() from None
+        except (OversizedError, MemoryError) as error:
+            raise self.fail("output", str(error) or "a reply too large to read") from None
+        except UnaskedError:
+            raise self.fail("forbidden", "an unasked reply") from None
+        except CodecError as error:
+            raise self.fail("forbidden", f"a malformed reply: {error}") from None
+        if type(frame) is not list or len(frame) < 2 or type(frame[0]) is not int:
+            raise self.fail("forbidden", "a reply to nothing that was asked")
+        if frame[0] != number:
+            raise self.fail("forbidden", "a reply to nothing that was asked")
+        return frame[1:]
+
+    def _checked(self, reply: list[Json]) -> list[Json]:
+        """The reply, unless it says that the program failed or raised."""
+        kind, text = str(reply[0]), str(reply[-1])[:DETAIL]
+        if kind in FATAL:
+            raise self.fail(FATAL[kind], text)
+        if kind == "raised":
+            names, arguments, name = reply[1:4] if len(reply) == 5 else ([], [], "Exception")
+            self.shown = f"{str(name)[:100]}: {text}"
+            self.raised = exception(names, arguments, self.shown)
+            raise self.raised
+        return reply

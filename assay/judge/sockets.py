@@ -1,0 +1,148 @@
+"""Length-prefixed frames over sockets: blocking for workers and candidates, buffered for the
+supervisor.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+
+from assay.judge.protocol import START
+from assay.sandbox.kernel import MIB
+
+HEADER = struct.Struct("!I")
+CHUNK = 65_536
+
+
+class OversizedError(Exception):
+    """The other side announced a frame over the limit."""
+
+
+class UnaskedError(Exception):
+    """The other side wrote more than one reply."""
+
+
+class FramedSocket:
+    """A blocking stream of frames of up to `limit` bytes, one reply for each request.
+
+    Every method raises ConnectionError when the other side has hung up.
+    """
+
+    def __init__(self, stream: socket.socket, limit: int) -> None:
+        self.stream = stream
+        self.limit = limit
+
+    def send_streams(self, stdin: int, stdout: int) -> None:
+        """Announce a program that reads and prints, and send its standard streams.
+
+        Raises OSError where the machine has no room for descriptors under way.
+        """
+        socket.send_fds(self.stream, [START], [stdin, stdout])
+
+    def send_mark(self, mark: bytes) -> None:
+        """Write the one byte that comes before the first reply."""
+        self.stream.sendall(mark)
+
+    def receive_mark(self) -> bytes:
+        """Read the one byte that comes before the first reply."""
+        return self._read(1)
+
+    def send(self, frame: bytes) -> None:
+        """Write one frame."""
+        self.stream.sendall(HEADER.pack(len(frame)) + frame)
+
+    def receive(self) -> bytes:
+        """Read one frame. Raises OversizedError, and UnaskedError where more than one has come."""
+        first = self._read(CHUNK)
+        while len(first) < HEADER.size:
+            first += self._read(CHUNK)
+        (length,) = HEADER.unpack_from(first)
+        if length > self.limit:
+            raise OversizedError(f"a reply of {length / MIB:.1f} MiB")
+        parts = [first[HEADER.size :]]
+        size = len(parts[0])
+        while size < length:
+            parts.append(self._read(max(CHUNK, length - size)))
+            size += len(parts[-1])
+        if size > length:
+            raise UnaskedError
+        return b"".join(parts)
+
+    def is_quiet(self) -> bool:
+        """Whether nothing waits to be read."""
+        try:
+            waiting = self.stream.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        if not waiting:
+            raise ConnectionResetError
+        return False
+
+    def _read(self, size: int) -> bytes:
+        data = self.stream.recv(size)
+        if not data:
+            raise ConnectionResetError
+        return data
+
+
+class BufferedSocket:
+    """A stream of frames that never blocks; what cannot be written yet is buffered."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        stream.setblocking(False)
+        self.stream = stream
+        self.open = True
+        """False once the other side has hung up."""
+        self._incoming = bytearray()
+        self._outgoing = bytearray()
+
+    @property
+    def pending(self) -> int:
+        """Bytes that wait to be written."""
+        return len(self._outgoing)
+
+    def send_with_descriptors(self, descriptors: Sequence[int], frame: bytes) -> None:
+        """Write one byte with descriptors, then a frame. Raises OSError where the descriptors
+        cannot be sent.
+        """
+        data = START + HEADER.pack(len(frame)) + frame
+        self._outgoing += data[socket.send_fds(self.stream, [data], descriptors) :]
+        self.flush()
+
+    def send(self, frame: bytes) -> None:
+        """Write one frame, now or as soon as the other side reads."""
+        self._outgoing += HEADER.pack(len(frame)) + frame
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what is buffered. That the other side has hung up is noticed by reading."""
+        try:
+            while self._outgoing:
+                del self._outgoing[: self.stream.send(self._outgoing)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._outgoing.clear()
+
+    def receive(self) -> list[bytes]:
+        """Every whole frame that has arrived."""
+        try:
+            while chunk := self.stream.recv(4 * CHUNK):
+                self._incoming += chunk
+                if len(chunk) < 4 * CHUNK:
+                    break
+            else:
+                self.open = False
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.open = False
+        frames: list[bytes] = []
+        while len(self._incoming) >= HEADER.size:
+            end = HEADER.size + HEADER.unpack_from(self._incoming)[0]
+            if len(self._incoming) < end:
+                break
+            frames.append(bytes(self._incoming[HEADER.size : end]))
+            del self._incoming[:end]
+        return frames

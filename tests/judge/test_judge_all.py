@@ -1,0 +1,71 @@
+"""judge_all, for scripts and for notebooks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+
+import pytest
+
+from assay.errors import DataError
+from assay.judge import Job, judge_all
+from assay.judge.blocking import run_blocking
+from assay.tasks import task_from_dict
+from assay.types import Call, Execution, Task, Verdict
+from tests.judge.jobs import RIGHT, add
+from tests.judge.processes import descendants, gone
+
+
+def test_judge_all_works_where_an_event_loop_runs_as_in_a_notebook() -> None:
+    ended: list[int] = []
+
+    async def cell() -> list[Execution]:
+        return judge_all([add(RIGHT), add(None)], progress=lambda index, _: ended.append(index))
+
+    executions = asyncio.run(cell())
+    assert [execution.verdict for execution in executions] == [Verdict.PASS, Verdict.NO_CODE]
+    assert sorted(ended) == [0, 1]
+    assert gone(descendants(os.getpid()))
+
+
+def test_an_error_of_the_judge_reaches_a_notebook_as_it_is() -> None:
+    async def cell() -> None:
+        judge_all([Job(Task("f", "", (Call("[1]"),), "f"), "def f(x): return x")])
+
+    with pytest.raises(DataError, match="no expected value and no reference"):
+        asyncio.run(cell())
+
+
+def test_an_interrupt_in_a_notebook_cancels_what_runs() -> None:
+    cancelled = threading.Event()
+
+    async def endless() -> None:
+        try:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            await asyncio.sleep(60)
+        finally:
+            cancelled.set()
+
+    async def cell() -> None:
+        run_blocking(endless())
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    loop = asyncio.new_event_loop()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(cell())
+    finally:
+        signal.signal(signal.SIGINT, before)
+        loop.close()
+    assert cancelled.is_set()
+
+
+def test_a_task_is_made_from_a_dict() -> None:
+    task = task_from_dict({"tests": ["assert add(1, 2) == 3"], "entry_point": "add"})
+    programs = ["def add(a, b): return a + b", "def add(a, b): return a"]
+    executions = judge_all([Job(task, program) for program in programs])
+    assert [str(execution.verdict) for execution in executions] == ["pass", "wrong"]
+    with pytest.raises(DataError, match="task_from_dict"):
+        task_from_dict({"tests": [], "entry_point": "add"})
