@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import sys
 from contextlib import suppress
 from typing import Annotated
@@ -96,12 +97,9 @@ def explain(error: Exception) -> tuple[str, int]:
         line, code = str(error), 2 if isinstance(error, UserError) else 3
     elif isinstance(error, TyperException):
         context: typer.Context | None = getattr(error, "ctx", None)
-        message = (
-            error.format_message()
-            .replace(". Did", "; did")
-            .replace("Input should", "must")
-            .removesuffix(".")
-        )
+        message = error.format_message().replace(". Did", "; did").replace("Input should", "must")
+        message = re.sub(r" \(Possible options: (.*)\)", r"; did you mean \1?", message)
+        message = re.sub(r", unable to .*", "", message).removesuffix(".")
         usage = f"; see `{context.command_path if context else 'assay'} --help`"
         line = message[:1].lower() + message[1:] + ("" if message.endswith("?") else usage)
     elif place:

@@ -1,4 +1,4 @@
-"""Whole files or none: write beside, flush to the disk, then rename into place."""
+"""Whole files or none: write next to the target, flush to the disk, then rename into place."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ ROWS = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a free path in the folder of `path`; the file or folder made there becomes `path` when
-    the block ends.
+    """Yield a temporary path next to `path`. The file or folder that the block writes there becomes
+    `path` at its end.
 
-    The folder is made where it is missing. When the block raises, or the process is killed, `path`
-    stays what it was. A folder cannot be renamed over another: the old one is moved aside first, so
-    for that instant there is neither.
+    A missing parent folder is made. If the block raises, or the process is killed, `path` does not
+    change. A folder cannot be renamed over another one: the old one is moved aside first, and for
+    that instant there is neither.
 
-    Raises OSError when the disk refuses, FileNotFoundError when the block made nothing.
+    Raises OSError with the name of `path` if it cannot be written, and FileNotFoundError if the
+    block wrote nothing.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{token_hex(4)}.partial")
@@ -34,23 +35,25 @@ def replacing(path: Path) -> Iterator[Path]:
         else:
             partial.replace(path)
         _flush(path.parent)
+    except OSError as error:
+        if error.filename in (None, str(partial)):
+            error.filename = str(path)
+        raise
     finally:
         _remove(partial)
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
-    """Make `path` a file of exactly `data` (text as UTF-8), or leave it as it was.
+    """Make `path` a file of exactly `data` (text as UTF-8), or do not change it.
 
-    Raises OSError when the disk refuses.
+    Raises OSError if it cannot be written.
     """
     with replacing(path) as partial:
         partial.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what a killed writer left in `folder`; only for a folder that nobody else is writing
-    to.
-    """
+    """Remove the temporary files of a killed writer. Only for a folder with no other writer."""
     for partial in folder.glob(".*.partial"):
         _remove(partial)
 

@@ -1,6 +1,4 @@
-"""How OpenMP's threads wait for one another: `os.environ.update(waiting())`, before torch is
-imported.
-"""
+"""How OpenMP threads wait: `os.environ.update(waiting())`, before torch is imported."""
 
 from __future__ import annotations
 
@@ -8,12 +6,11 @@ import os
 
 
 def waiting() -> dict[str, str]:
-    """Spin for microseconds at a barrier, then sleep; nothing where the environment has a policy of
-    its own.
+    """Spin for microseconds at a barrier, then sleep. Empty if the environment has its own policy.
 
-    By default they spin for milliseconds, which stalls whoever wants the core, the judge above all;
-    and a thread that sleeps at once takes as long to wake as the small product that it is woken
-    for. Intel's and LLVM's know milliseconds only, and sleep.
+    By default threads spin for milliseconds and block a core that the judge needs. A thread that
+    sleeps at once takes longer to wake than a small matrix product takes. The OpenMP of Intel and
+    LLVM counts in milliseconds, so there threads sleep at once.
     """
     if "OMP_WAIT_POLICY" in os.environ:
         return {}

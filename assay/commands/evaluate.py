@@ -45,9 +45,13 @@ def evaluate(
 
     An evaluation that was killed goes on where it was when the same command runs again.
     """
+    from assay import environments
     from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
+    from assay.tasks import load
 
     load_plugins(plugins or ())
+    load(tasks, limit=1)  # typos are answered before torch is imported
+    environments.build({"name": environment})
     policy = PolicySettings(model=model, device=device, dtype=dtype)
     settings = EvaluateSettings(
         tasks=tasks,

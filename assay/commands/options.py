@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from assay.config.load import Plan
     from assay.sandbox.limits import Limits
 
 Tasks = Annotated[
@@ -32,6 +33,26 @@ Plugins = Annotated[
         "--plugins", metavar="FILE", help="Your Python file with plug-ins; may be repeated."
     ),
 ]
+
+
+def checked_plan(config: Path, words: list[str]) -> Plan:
+    """The plan of a settings file, with everything tried that needs no torch: the answer to a typo
+    does not wait until torch is imported.
+    """
+    from assay import environments, rewards
+    from assay.config.load import load_plan
+    from assay.tasks import load
+
+    plan = load_plan(config, words)
+    for settings in plan.stages:
+        with plan.blaming(settings.stage, ("tasks", "train")):
+            rewards.build(settings.rewards)
+            environments.build(settings.environment)
+            load(settings.tasks.train, limit=1)
+        with plan.blaming(settings.stage, ("evaluate", "tasks")):
+            if settings.evaluate:
+                load(settings.evaluate.tasks, limit=1)
+    return plan
 
 
 def limits(cpu_seconds: float, memory_mb: int) -> Limits:

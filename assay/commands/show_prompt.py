@@ -17,9 +17,7 @@ def show_prompt(
     ],
 ) -> None:
     """Print exactly what the model reads for a stage's first task, special tokens included."""
-    from assay.config.load import load_plan
-
-    plan = load_plan(config, context.args)
+    plan = options.checked_plan(config, context.args)
     options.quiet_transformers()
     from assay.train.show import show_prompt as show
 

@@ -26,9 +26,7 @@ def train(
 
     A run that was stopped continues from its newest checkpoint.
     """
-    from assay.config.load import load_plan
-
-    plan = load_plan(config, context.args)
+    plan = options.checked_plan(config, context.args)
     options.quiet_transformers()
     sys.stdout, sys.stderr = UnfailingStream(sys.stdout), UnfailingStream(sys.stderr)
     with Progress() as progress:

@@ -60,14 +60,17 @@ class Plan:
         return f"{self.files[0].path}, stage {stage!r}"
 
     @contextmanager
-    def blaming(self, stage: str) -> Iterator[None]:
-        """Adds the file and line, or the words of the command line, to a SettingsError."""
+    def blaming(self, stage: str, place: Place | None = None) -> Iterator[None]:
+        """Adds the file and line, or the words of the command line, to a SettingsError. `place` is
+        for errors that do not know theirs.
+        """
         try:
             yield
         except SettingsError as error:
-            if error.place is None:
+            known = place if error.place is None else error.place
+            if known is None:
                 raise
-            raise SettingsError(f"{self.source(error.place, stage)}: {error}") from error.__cause__
+            raise SettingsError(f"{self.source(known, stage)}: {error}") from error.__cause__
 
 
 def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:

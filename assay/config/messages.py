@@ -25,11 +25,11 @@ WANTED = {
 def refusal(
     error: ValidationError, known: Callable[[list[str]], Iterable[str]], *within: str
 ) -> SettingsError:
-    """The first mistake in a table of settings, in one line.
+    """The first mistake in a table of settings in one line, unknown keys before all others.
 
     `known` gives the keys of the table at a place, and `within` is the place of the table.
     """
-    first = error.errors()[0]
+    first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     kind = first["type"]
     place = (*within, *map(str, first["loc"]))
     name = ".".join(place)

@@ -51,8 +51,6 @@ def read_files(path: Path) -> list[TomlFile]:
 
     Raises SettingsError for a file that is missing, malformed or its own base.
     """
-    if not path.exists() and (recipe := RECIPES / "recipes" / f"{path}.toml").is_file():
-        path = recipe
     files: list[TomlFile] = []
     while True:
         files.append(_read(path, files))
@@ -63,19 +61,22 @@ def read_files(path: Path) -> list[TomlFile]:
             raise SettingsError(
                 f'{path}: `base` = {base!r} must be a path in quotes, such as base = "other.toml"'
             )
-        path = path.parent / base
+        path = files[-1].path.parent / base
 
 
 def _read(path: Path, above: list[TomlFile]) -> TomlFile:
     """`above` are the files that led here, each through its `base`."""
     named = f"{above[-1].path}: base {str(path)!r}" if above else f"settings file {path}"
-    names = ", ".join(sorted(file.stem for file in (RECIPES / "recipes").glob("*.toml")))
     try:
         if path.resolve() in [file.path.resolve() for file in above]:
             raise SettingsError(f"{path} is its own base; correct `base`")
         text = path.read_text(encoding="utf-8")
         table = tomllib.loads(text)
     except FileNotFoundError:
+        recipes = {file.stem: file for file in (RECIPES / "recipes").glob("*.toml")}
+        if str(path) in recipes and not above:
+            return _read(recipes[str(path)], above)
+        names = ", ".join(sorted(recipes))
         raise SettingsError(
             f"{named} not found; write the path of a TOML file, or a recipe: {names}"
         ) from None
@@ -85,7 +86,10 @@ def _read(path: Path, above: list[TomlFile]) -> TomlFile:
         raise SettingsError(
             f"{named} is not UTF-8 text (byte {error.start}); save it as UTF-8"
         ) from None
-    except (OSError, ValueError, RuntimeError) as error:  # links in a circle; tables too deep
+    except OSError as error:
+        why = error.strerror or error
+        raise SettingsError(f"{named} cannot be read ({why}); choose another path") from None
+    except (ValueError, RuntimeError) as error:  # links in a circle; tables too deep
         raise SettingsError(f"{named} cannot be read as TOML: {error}; correct the file") from None
     return TomlFile(path, text, _each_path(table, path.parent, _from_folder))
 

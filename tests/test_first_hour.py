@@ -1,0 +1,278 @@
+"""What the first hour brings: a command, the files beside it, and its answer in exactly one line.
+
+A row is the words after `assay`, the files of the working folder, the line and the exit code: 2 for
+what the user can fix, 3 for what the machine lacks.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from assay import rewards
+from assay.cli import explain, main
+from assay.errors import UserError
+from assay.registry import load_plugins
+from assay.types import Check, Rollout, Task
+
+RUN = """\
+steps = 1
+algorithm.name = "grpo"
+tasks.train = "drills:train"
+rollout.max_tokens = 64
+"""
+TASKS = """\
+{"id": "add", "prompt": "Add.", "entry_point": "add", "tests": ["assert add(1, 2) == 3"]}
+"""
+SAMPLES = '{"task_id": "add", "completion": "def add(a, b): return a + b"}\n'
+FILES = {"run.toml": RUN, "tasks.jsonl": TASKS, "samples.jsonl": SAMPLES}
+"""These are in every folder; a row adds more."""
+
+ROWS: list[tuple[str, dict[str, str], str, int]] = [
+    ("train gone.toml", {},
+     "settings file gone.toml not found; write the path of a TOML file, or a recipe: demo, "
+     "humaneval_lora, humaneval_qlora, repair", 2),
+    ("train dmo", {},
+     "settings file dmo not found; write the path of a TOML file, or a recipe: demo, "
+     "humaneval_lora, humaneval_qlora, repair", 2),
+    ("train", {},
+     "missing argument 'config'; see `assay train --help`", 2),
+    ("trian run.toml", {},
+     "no such command 'trian'; did you mean 'train'?", 2),
+    ("evl", {},
+     "no such command 'evl'; did you mean 'eval'?", 2),
+    ("eval --modle x --tasks drills", {},
+     "no such option: --modle; did you mean --model, --samples?", 2),
+    ("eval --model x --tasks drils", {},
+     "unknown task set 'drils'; did you mean 'drills'?", 2),
+    ("eval --model x --tasks drills:tset", {},
+     "unknown split 'tset' of drills; did you mean 'test'?", 2),
+    ("eval --model x --tasks drills --environment repiar", {},
+     "unknown environment 'repiar'; did you mean 'repair'?", 2),
+    ("eval --model x --tasks drills --samples 0", {},
+     "invalid value for '--samples': must be greater than or equal to 1; see `assay"
+     " eval --help`", 2),
+    ("eval --model x --tasks drills --temperature hot", {},
+     "invalid value for '--temperature': must be a valid number; see `assay eval --help`", 2),
+    ("eval --model ./nothing --tasks drills:test", {},
+     "model directory './nothing' does not exist", 2),
+    ("check tasks.json", {},
+     "tasks.json does not exist; give the path of a file of tasks", 2),
+    ("check humanevl", {},
+     "unknown task set 'humanevl'; did you mean 'humaneval'?", 2),
+    ("check empty.jsonl", {"empty.jsonl": ""},
+     "empty.jsonl holds no tasks; check the file", 2),
+    ("grade --tasks tasks.jsonl --samples gone.jsonl", {},
+     "gone.jsonl does not exist; give the path of a file of tasks", 2),
+    ("grade --tasks tasks.jsonl --samples other.jsonl",
+     {"other.jsonl": '{"task_id": "ad", "completion": ""}\n'},
+     "other.jsonl, line 1: unknown task_id 'ad'; did you mean 'add'?", 2),
+    ("grade --tasks tasks.jsonl --samples bad.jsonl", {"bad.jsonl": "not json\n"},
+     "bad.jsonl, line 1: no valid JSON (Expecting value: line 1 column 1 (char 0)); mend it", 2),
+    ("grade --tasks tasks.jsonl --samples none.jsonl", {"none.jsonl": ""},
+     'none.jsonl holds no samples; write rows such as {"task_id": "HumanEval/0", "completion": '
+     '"..."}', 2),
+    ("list reward", {},
+     "unknown kind 'reward'; did you mean 'rewards'?", 2),
+    ("list --plugins gone.py", {},
+     "plug-in 'gone.py' not found; write the path of a Python file", 2),
+    ("list --plugins bad.py", {"bad.py": "x = 1\ndef f(:\n"},
+     "plug-in bad.py, line 2: SyntaxError: invalid syntax (bad.py, line 2)", 2),
+    ("check tasks.jsonl --plugins bad.py", {"bad.py": "\nimport nowhere\n"},
+     "plug-in bad.py, line 2: ModuleNotFoundError: No module named 'nowhere'", 2),
+    ("serve --port 99999", {},
+     "invalid value for '--port': must be less than or equal to 65535; see `assay"
+     " serve --help`", 2),
+    ("serve --host 0.0.0.0", {},
+     "0.0.0.0 can be reached from other machines; give a token with --token-file or ASSAY_TOKEN, "
+     "or serve on 127.0.0.1", 2),
+    ("doctor --jsn", {},
+     "no such option: --jsn; did you mean --json?", 2),
+    ("train run.toml --steps", {},
+     "--steps lacks its value", 2),
+    ("train run.toml steps 3", {},
+     "unexpected argument 'steps'; settings are given as --table.key value", 2),
+    ("train run.toml --rollout.grop 4", {},
+     "--rollout.grop 4: unknown setting 'rollout.grop'; did you mean 'rollout.group_size'?", 2),
+    ("train run.toml --stages.sft.steps 4", {},
+     "--stages.sft.steps 4: run.toml has no stage 'sft'; known: grpo", 2),
+    ("train run.toml --learning_rate 1e-5", {},
+     "--learning_rate 1e-5: unknown setting 'learning_rate': assay calls it optimizer.lr", 2),
+    ("train run.toml --rollout.num_generations 8", {},
+     "--rollout.num_generations 8: unknown setting 'rollout.num_generations': assay calls it "
+     "rollout.group_size", 2),
+    ("train run.toml --max_completion_length 512", {},
+     "--max_completion_length 512: unknown setting 'max_completion_length': assay calls it "
+     "rollout.max_tokens", 2),
+    ("train run.toml --optimizer.learning_rate 1e-5", {},
+     "--optimizer.learning_rate 1e-5: unknown setting 'optimizer.learning_rate': assay calls it "
+     "optimizer.lr", 2),
+    ("train run.toml --num_train_epochs 3", {},
+     "--num_train_epochs 3: unknown setting 'num_train_epochs': assay calls it epochs", 2),
+    ("train run.toml --algorithm.beta 0.1", {},
+     "--algorithm.beta 0.1: unknown setting 'algorithm.beta': assay calls it algorithm.kl", 2),
+    ("train run.toml --algorithm.kl_coef 0.1", {},
+     "--algorithm.kl_coef 0.1: unknown setting 'algorithm.kl_coef': assay calls it"
+     " algorithm.kl", 2),
+    ("train run.toml --per_device_train_batch_size 8", {},
+     "--per_device_train_batch_size 8: unknown setting 'per_device_train_batch_size': assay calls "
+     "it rollout.tasks_per_step", 2),
+    ("train run.toml --max_tokens 64", {},
+     "--max_tokens 64: unknown setting 'max_tokens'; did you mean 'rollout.max_tokens' or "
+     "'evaluate.max_tokens'?", 2),
+    ("train run.toml --algorithm.name gpro", {},
+     "--algorithm.name gpro: unknown algorithm 'gpro'; did you mean 'grpo'?", 2),
+    ("train run.toml --rollout.group_size 0", {},
+     "--rollout.group_size 0: setting 'rollout.group_size' = 0 must be greater than 0", 2),
+    ("train run.toml --seed one", {},
+     "--seed one: setting 'seed' = 'one' must be a whole number", 2),
+    ("train run.toml --rollout.score_turns perhaps", {},
+     "--rollout.score_turns perhaps: setting 'rollout.score_turns' = 'perhaps' must be true or "
+     "false", 2),
+    ("train run.toml --trackers consol", {},
+     "--trackers consol: setting 'trackers.0' = 'consol' must be 'console', 'jsonl', 'rollouts', "
+     "'tensorboard' or 'wandb'", 2),
+    ("train run.toml --policy tiny", {},
+     "--policy tiny: setting 'policy' = 'tiny' is no table; write its keys, such as "
+     "'policy.model'", 2),
+    ("train run.toml --name ../mine", {},
+     "--name ../mine: setting 'name' = '../mine' must be letters, digits, '_', '-' and '.', and "
+     "must not start with '.' or '-'", 2),
+    ("train run.toml --epochs 2", {},
+     "run.toml, stage 'grpo': write either `steps` or `epochs`", 2),
+    ("train run.toml --rewards.lenght.alpha 1", {},
+     "--rewards.lenght.alpha 1: unknown reward 'lenght'; did you mean 'length'?", 2),
+    ("train run.toml --rewards.tests.mod all", {},
+     "--rewards.tests.mod all: unknown setting 'rewards.tests.mod'; did you mean "
+     "'rewards.tests.mode'?", 2),
+    ("train run.toml --environment.name repiar", {},
+     "--environment.name repiar: unknown environment 'repiar'; did you mean 'repair'?", 2),
+    ("train run.toml --tasks.train mine.jsonl", {},
+     "mine.jsonl does not exist; give the path of a file of tasks", 2),
+    ("train run.toml --policy.model ./nothing", {},
+     "model directory './nothing' does not exist", 2),
+    ("train run.toml --folder run.toml", {},
+     "Not a directory: run.toml/run/grpo; choose another path", 2),
+    ("train own.toml",
+     {"own.toml": 'steps = 1\nalgorithm.name = "grpo"\n\n[optimizer]\nlrr = 1e-5\n'},
+     "own.toml, line 5: unknown setting 'optimizer.lrr'; did you mean 'optimizer.lr'?", 2),
+    ("train own.toml",
+     {"own.toml": 'steps = 1\nalgorithm.name = "gpro"\ntasks.train = "drills:train"\n'},
+     "own.toml, line 2: unknown algorithm 'gpro'; did you mean 'grpo'?", 2),
+    ("train own.toml", {"own.toml": "steps = \n"},
+     "settings file own.toml cannot be read as TOML: Invalid value (at line 1, column 9); correct "
+     "the file", 2),
+    ("train own.toml", {"own.toml": 'steps = 1\nalgorithm.name = "grpo"\n'},
+     "own.toml, stage 'grpo': setting 'tasks' is missing", 2),
+    ("train own.toml", {"own.toml": 'base = "gone.toml"\n'},
+     "own.toml: base 'gone.toml' not found; write the path of a TOML file, or a recipe: demo, "
+     "humaneval_lora, humaneval_qlora, repair", 2),
+    ("train sub/own.toml", {"sub/own.toml": 'plugins = ["mine.py"]\nbase = "../run.toml"\n'},
+     "plug-in 'sub/mine.py' not found; write the path of a Python file", 2),
+    ("train sub/own.toml",
+     {"sub/own.toml": 'plugins = ["mine.py"]\nbase = "../run.toml"\n',
+      "sub/mine.py": "import math\n\nprint(1 / 0)\n"},
+     "plug-in sub/mine.py, line 3: ZeroDivisionError: division by zero", 2),
+    ("train own.toml",
+     {"own.toml": 'base = "run.toml"\nplugins = "mine.py"\n',
+      "mine.py": "from assay.rewards import reward\n\n@reward\ndef length(rollout): pass\n"},
+     "plug-in mine.py, line 3: reward 'length' is registered twice; rename one of them", 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "files", "line", "code"), ROWS, ids=[row[0] for row in ROWS])
+def test_a_mistake_is_answered_in_exactly_this_line_and_nothing_is_written(
+    words: str, files: dict[str, str], line: str, code: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    for name, text in {**FILES, **files}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["assay", *words.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err.replace(f"{tmp_path}/", "")
+    answer = [text for text in said.splitlines() if not text.startswith("starting, ")]
+    assert answer == [f"assay: {line}"]
+    assert ended.value.code == code
+    after = [path for path in sorted(tmp_path.rglob("*")) if "__pycache__" not in path.parts]
+    assert after == before
+
+
+SHELL = [
+    ("assay list > /dev/full",
+     "No space left on device; make room and run the same command again", 3),
+    ("assay list --plugins /proc/nowhere.py",
+     "plug-in '/proc/nowhere.py' not found; write the path of a Python file", 2),
+    ("assay train tasks.jsonl/run.toml",
+     "settings file tasks.jsonl/run.toml cannot be read (Not a directory); choose another path", 2),
+    ("ln -s loop.toml loop.toml; assay train loop.toml",
+     "settings file loop.toml cannot be read as TOML: Symlink loop from '{here}/loop.toml'; correct"
+     " the file", 2),
+    ("assay check tasks.jsonl --output /proc/nowhere/sound.jsonl",
+     "No such file or directory: /proc/nowhere; choose another path", 2),
+    ("assay check tasks.jsonl --report /proc/report.json",
+     "No such file or directory: /proc/report.json; choose another path", 2),
+    ("mkdir gone; cd gone; rmdir ../gone; assay check tasks.jsonl",
+     "tasks.jsonl does not exist; give the path of a file of tasks", 2),
+]  # fmt: skip
+"""What needs a shell: full disks, folders that nobody can write to or that vanished."""
+
+
+def in_a_shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    return subprocess.run(
+        ["bash", "-c", f'assay() {{ "{sys.executable}" -m assay "$@"; }}; {command}'],
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "line", "code"), SHELL, ids=[row[0] for row in SHELL])
+def test_what_the_machine_refuses_is_answered_in_exactly_this_line(
+    command: str, line: str, code: int, tmp_path: Path
+) -> None:
+    done = in_a_shell(command, tmp_path)
+    said = [text for text in done.stderr.splitlines() if not text.startswith("running ")]
+    assert said == [f"assay: {line.format(here=tmp_path)}"]
+    assert done.returncode == code
+
+
+@pytest.mark.parametrize("command", ["list", "doctor --json", "--help", "grade --help"])
+def test_a_closed_pipe_is_silent(command: str, tmp_path: Path) -> None:
+    done = in_a_shell(f"assay {command} | true", tmp_path)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.parametrize(
+    "command", ["list", "--version", "trian", "train run.toml --algorithm.name gpro",
+    "train run.toml --rewards.tests.mod all", "eval --model x --tasks drils"],
+)  # fmt: skip
+def test_what_is_answered_at_once_does_not_wait_for_torch(command: str, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(RUN)
+    code = (
+        f"import sys; sys.argv = ['assay', *{command!r}.split()]\nfrom assay.cli import main\n"
+        "try:\n    main()\nfinally:\n    print('torch' in sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1] == "False"
+
+
+def test_a_reward_that_raises_is_answered_with_its_file_and_line(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from assay.rewards import reward\n\n@reward\ndef raising(rollout):\n    return 1 / 0\n"
+    )
+    load_plugins(["mine.py"], tmp_path)
+    rollout = Rollout(Task("add", "Add.", (Check("assert add(1, 2) == 3"),), "add"), (), None)
+    with pytest.raises(UserError) as raised:
+        rewards.build({"raising": {}})(rollout)
+    line, code = explain(raised.value)
+    assert line.startswith(f"plug-in {tmp_path}/mine.py, line 5: reward 'raising' raised ZeroDiv")
+    assert code == 2
