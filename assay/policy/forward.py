@@ -19,12 +19,7 @@ from torch import Tensor, nn
 
 from assay.errors import ModelError
 from assay.policy.head import logprobs_from_hidden, logprobs_from_logits
-from assay.policy.packed import (
-    disable_packed_attention,
-    enable_packed_attention,
-    observed_windows,
-    pack,
-)
+from assay.policy.packed import enable_packed_attention, observed_windows, pack
 from assay.registry import one_line
 from assay.types import Batch
 
@@ -49,6 +44,8 @@ ATTENTION_DROPOUTS = (
 """Names that configurations use for dropout inside attention."""
 
 
+NOISE = 0.02
+"""Standard deviation of the noise that `perturbed` adds."""
 PROBE_LENGTH = 12
 """Tokens of the longest sequence that layouts are tried out on."""
 
@@ -75,8 +72,8 @@ class Layouts:
     window: int
     """The longest sequence in which every token attends to all tokens before it."""
     together: float
-    """Sequences from this length on run one at a time: their RoPE depends on their length, or (0)
-    padding changes the model's results."""
+    """Sequences from this length on run one at a time: `fixed_rope_length`, or 0 if padding changes
+    the model's results."""
 
 
 class ModelInput(NamedTuple):
@@ -129,8 +126,7 @@ def layout_of(model: Any, longest: int) -> Layout:
         layout, why = "padded", "packed attention has no dropout"
     if longest >= layouts.together:
         layout = "plain" if layout == "plain" else "padded"
-        reason = f"from {layouts.together} tokens on, RoPE depends on the sequence's length"
-        why = f"one at a time: {reason if layouts.together else 'padding changes the results'}"
+        why = f"one at a time: from {layouts.together} tokens on, their length changes the results"
     _log_once(f"training forward of {config.model_type}: {layout} sequences ({why})")
     return layout
 
@@ -153,20 +149,27 @@ def fixed_rope_length(config: Any) -> float:
 
 
 @contextmanager
-def nonzero_weights(model: Any) -> Iterator[None]:
-    """Meanwhile, trainable weights that are all zero have small random values.
-
-    A new adapter adds nothing to the model, so trying it out would show no error.
+@torch.no_grad()
+def perturbed(model: Any) -> Iterator[None]:
+    """Meanwhile, noise is added to what does nothing yet: parameters of zeros, as LoRA's B, and all
+    that an adapter trains. Trying out a model without it would not show errors in them.
     """
-    zeros = [p for p in model.parameters() if p.requires_grad and not p.any()]
-    draw = torch.Generator().manual_seed(0)
-    for parameter in zeros:
-        parameter.data.copy_(torch.randn(parameter.shape, generator=draw) * 0.02)
+    adapted = hasattr(model, "peft_config")
+    saved = {
+        parameter: parameter.detach().clone()
+        for parameter in model.parameters()
+        if parameter.is_floating_point()
+        and ((adapted and parameter.requires_grad) or not parameter.any())
+    }
+    generator = torch.Generator().manual_seed(0)
+    for parameter in saved:
+        noise = torch.randn(parameter.shape, generator=generator) * NOISE
+        parameter.add_(noise.to(parameter))
     try:
         yield
     finally:
-        for parameter in zeros:
-            parameter.data.zero_()
+        for parameter, before in saved.items():
+            parameter.copy_(before)
 
 
 def unwrap_model(model: Any) -> Any:
@@ -187,7 +190,7 @@ def _layouts(model: Any) -> Layouts:
         was_training = model.training
         model.eval()
         try:
-            with nonzero_weights(model):
+            with perturbed(model):
                 known[dtype] = _try_layouts(model, 2e-4 if dtype == torch.float32 else 0.1)
         finally:
             model.train(was_training)
@@ -270,6 +273,7 @@ def _try_layouts(model: Any, tolerance: float) -> Layouts:
     base = unwrap_model(model)
     config = base.config.get_text_config()
     name, together = config.model_type, fixed_rope_length(config)
+    own_attention = config._attn_implementation
     expected = _probe("plain", model, one_by_one=True)
     if _leaks("plain", model, tolerance, one_by_one=True):
         raise ModelError(
@@ -295,7 +299,8 @@ def _try_layouts(model: Any, tolerance: float) -> Layouts:
             return Layouts(layout, window, together)
         except Exception as error:  # noqa: BLE001  # models run their own code, which raises anything
             log.warning("the sequences of %s cannot be %s: %s", name, layout, one_line(error))
-        disable_packed_attention(base)
+        if config._attn_implementation != own_attention:
+            base.set_attn_implementation(own_attention)
     return Layouts("plain", window=0, together=0)
 
 

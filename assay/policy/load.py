@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,14 +15,22 @@ from torch import Tensor
 from torch.nn.functional import linear
 from torch.utils.checkpoint import checkpoint
 
-from assay.config.sections import LoraSettings, PolicySettings
+from assay.config.sections import PolicySettings
 from assay.errors import AssayError, MachineError, ModelError, SettingsError
+from assay.policy.adapters import (
+    ADAPTER,
+    adapter_config,
+    check_vocabulary,
+    is_adapter,
+    with_adapter,
+)
 from assay.policy.chat import Chat, open_chat
 from assay.policy.onednn import use_fast_linear
 from assay.policy.tokenizer import describe_source, load_tokenizer
 from assay.registry import one_line
 
-ADAPTER = "adapter_config.json"
+REFUSED = {"moshi": "it is the text half of a speech model"}
+"""Types of models that load, but cannot be trained here, and why."""
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -95,9 +102,12 @@ def load_policy(settings: PolicySettings) -> Policy:
     base = check_model(settings.model)
     device = pick_device(settings.device)
     check_quantize(settings, is_adapted(settings))
-    tokenizer = load_tokenizer(settings.model, settings.trust_remote_code)
-    with _loading(settings, device):
-        model = _with_adapter(_full_model(base, settings, device), settings).to(device)
+    source, remote = tokenizer_source(settings.model), settings.trust_remote_code
+    tokenizer = load_tokenizer(source, remote)
+    if is_adapter(settings.model) and source != base and _has_tokenizer(base):
+        check_vocabulary(settings.model, base, tokenizer, load_tokenizer(base, remote))
+    with _loading(settings, device, base):
+        model = with_adapter(_full_model(base, settings, device), settings).to(device)
         if device.type == "cpu":
             use_fast_linear(model)
         if settings.float32_lm_head:
@@ -112,7 +122,7 @@ def load_policy(settings: PolicySettings) -> Policy:
     return Policy(model, chat, device, pad)
 
 
-def check_model(name: str) -> str:
+def check_model(name: str, needs_tokenizer: bool = True) -> str:
     """The full model behind `name`: itself, or the base model of an adapter directory.
 
     A directory comes as an absolute path. Raises ModelError for a directory that lacks its
@@ -128,25 +138,44 @@ def check_model(name: str) -> str:
         raise ModelError(
             f"model directory {name!r} holds no config.json; is it a Hugging Face model directory?"
         )
-    if not files & set(TOKENIZER_FILES):
-        raise ModelError(
-            f"model directory {name!r} holds no tokenizer; save one there with"
-            f" tokenizer.save_pretrained({name!r})"
-        )
     if ADAPTER not in files:
+        if needs_tokenizer and not _has_tokenizer(name):
+            raise ModelError(
+                f"model directory {name!r} holds no tokenizer; save one there with"
+                f" tokenizer.save_pretrained({name!r})"
+            )
         return str(folder.resolve())
-    base = _adapter_config(folder).get("base_model_name_or_path")
+    base = adapter_config(folder).get("base_model_name_or_path")
     if not base:
         raise ModelError(
             f"adapter directory {name!r} does not say which model it adapts"
             " (base_model_name_or_path)"
         )
-    return str(Path(base).resolve()) if Path(base).is_dir() else str(base)
+    if is_adapter(base):
+        raise ModelError(f"adapter {name!r} adapts the adapter {base!r}: merge that first")
+    try:
+        return check_model(str(base), needs_tokenizer=not _has_tokenizer(name))
+    except ModelError as error:
+        raise ModelError(
+            f"adapter {name!r} needs its base, but {error}; correct base_model_name_or_path in"
+            f" its {ADAPTER}"
+        ) from error
+
+
+def tokenizer_source(name: str) -> str:
+    """Where the tokenizer of model `name` is: with it, or with the base of an adapter."""
+    return check_model(name) if is_adapter(name) and not _has_tokenizer(name) else name
+
+
+def _has_tokenizer(name: str) -> bool:
+    """Whether a directory has a tokenizer; a hub name counts as one that has."""
+    folder = Path(name)
+    return not folder.is_dir() or any((folder / file).is_file() for file in TOKENIZER_FILES)
 
 
 def is_adapted(settings: PolicySettings) -> bool:
     """Whether an adapter is trained, not the model's own weights."""
-    return settings.lora is not None or (Path(settings.model) / ADAPTER).is_file()
+    return settings.lora is not None or is_adapter(settings.model)
 
 
 def check_quantize(settings: PolicySettings, adapted: bool) -> None:
@@ -180,15 +209,16 @@ def context_of_model(settings: PolicySettings) -> int | None:
     from transformers import AutoConfig
 
     base = check_model(settings.model)
-    with _loading(settings, torch.device("cpu")):
+    with _loading(settings, torch.device("cpu"), base):
         return context_of(
             AutoConfig.from_pretrained(base, trust_remote_code=settings.trust_remote_code)
         )
 
 
 @contextmanager
-def _loading(settings: PolicySettings, device: torch.device) -> Iterator[None]:
+def _loading(settings: PolicySettings, device: torch.device, base: str) -> Iterator[None]:
     """Turns errors of the libraries into ours, in one line."""
+    adapter = is_adapter(settings.model)
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError) as error:
@@ -201,13 +231,17 @@ def _loading(settings: PolicySettings, device: torch.device) -> Iterator[None]:
         raise
     except Exception as error:  # broken files and remote code raise anything
         raise ModelError(
-            f"model {describe_source(settings.model)} cannot be loaded: {one_line(error)}"
+            f"{f'adapter {settings.model!r}, of ' if adapter else ''}model {describe_source(base)}"
+            f" cannot be loaded: {one_line(error)}"
         ) from error
 
 
 def _full_model(base: str, settings: PolicySettings, device: torch.device) -> Any:
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
+    config = AutoConfig.from_pretrained(base, trust_remote_code=settings.trust_remote_code)
+    if why := REFUSED.get(config.model_type):
+        raise ModelError(f"model {base!r} is of type {config.model_type!r} and is refused: {why}")
     dtype = getattr(torch, settings.dtype)
     quantized = _nf4(dtype, device) if settings.quantize else {}
     model = AutoModelForCausalLM.from_pretrained(
@@ -245,6 +279,10 @@ def _nf4(dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
 
 def _compute_head_in_float32(model: Any) -> None:
     head = model.get_output_embeddings()
+    if not isinstance(model.get_output_embeddings(), torch.nn.Linear):
+        raise SettingsError(
+            "policy.float32_lm_head does not work with an adapter on the head; leave it out"
+        )
     head.forward = partial(_float32_head, head)  # no closure: a copy of the model uses its own head
 
 
@@ -286,54 +324,3 @@ def _save_error(generation: Any) -> str:
     except ValueError as error:
         return " ".join(str(error).split("\n")[1:2]) or str(error)
     return ""
-
-
-def _adapter_config(folder: Path) -> dict[str, Any]:
-    file = folder / ADAPTER
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ModelError(
-            f"{file} is not JSON ({one_line(error)}); save the adapter again"
-        ) from error
-    if not isinstance(config, dict):
-        raise ModelError(f"{file} is not a JSON object; save the adapter again")
-    return config
-
-
-def _with_adapter(model: Any, settings: PolicySettings) -> Any:
-    if (Path(settings.model) / ADAPTER).is_file():
-        return _load_adapter(model, settings)
-    if settings.lora is None:
-        return model
-    from peft import LoraConfig, get_peft_model
-
-    shape = {
-        "r": settings.lora.rank,
-        "lora_alpha": settings.lora.alpha,
-        "lora_dropout": settings.lora.dropout,
-    }
-    return get_peft_model(
-        model, LoraConfig(**shape, target_modules="all-linear", task_type="CAUSAL_LM")
-    )
-
-
-def _load_adapter(model: Any, settings: PolicySettings) -> Any:
-    from peft import PeftConfig, PeftModel
-
-    config = PeftConfig.from_pretrained(settings.model)
-    if settings.lora is not None:
-        _refuse_another_shape(settings.model, config, settings.lora)
-        config.lora_dropout = settings.lora.dropout
-    config.base_model_name_or_path = model.name_or_path
-    return PeftModel.from_pretrained(model, settings.model, is_trainable=True, config=config)
-
-
-def _refuse_another_shape(name: str, config: Any, lora: LoraSettings) -> None:
-    rank, alpha = getattr(config, "r", None), getattr(config, "lora_alpha", None)
-    if (rank, alpha) != (lora.rank, lora.alpha):
-        raise SettingsError(
-            f"model {name!r} is already an adapter of rank {rank} and alpha {alpha};"
-            f" policy.lora asks for rank {lora.rank} and alpha {lora.alpha:g}: leave policy.lora"
-            " out, or make them agree"
-        )

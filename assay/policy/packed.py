@@ -157,13 +157,6 @@ def enable_packed_attention(model: Any) -> None:
     model.set_attn_implementation(ATTENTION + name)
 
 
-def disable_packed_attention(model: Any) -> None:
-    """Give the model its own attention again."""
-    name = model.config.get_text_config()._attn_implementation
-    if name.startswith(ATTENTION):
-        model.set_attn_implementation(name.removeprefix(ATTENTION))
-
-
 @contextmanager
 def observed_windows(model: Any) -> Iterator[list[int]]:
     """The windows of the attention masks that a model with packed attention makes meanwhile.
@@ -190,7 +183,7 @@ def observed_windows(model: Any) -> Iterator[list[int]]:
 
 
 def _attention(
-    fallback: Callable[..., Any],
+    fallback: Any,
     module: Any,
     query: Tensor,
     key: Tensor,
@@ -255,14 +248,12 @@ class _VarlenAttention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        kernel: Callable[..., list[Tensor]] = (
-            _flash_cpu_backward if grad.device.type == "cpu" else _flash_cuda_backward
-        )
+        kernel = _flash_cpu_backward if grad.device.type == "cpu" else _flash_cuda_backward
         saved = ctx.saved_tensors  # read once: gradient checkpointing allows no second read
         own, *shared = ctx.segments
-        grads = kernel(grad, *saved, own, ctx.scale)
+        grads = kernel(grad, saved, own, ctx.scale)
         for prompts in shared:
-            more = kernel(grad, *saved, prompts, ctx.scale)
+            more = kernel(grad, saved, prompts, ctx.scale)
             for total, part, start in zip(grads, more, (prompts.start, 0, 0), strict=True):
                 total[:, :, start : start + part.shape[2]] += part
         return *grads, None, None
@@ -284,17 +275,14 @@ def _flash_cpu(
 
 
 def _flash_cpu_backward(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    segments: Segments,
-    scale: float,
+    grad: Tensor, saved: Sequence[Tensor], segments: Segments, scale: float
 ) -> list[Tensor]:
-    """Gradients [1, A, Q, D] of the queries in `segments`, [1, K, P, D] of its keys and values."""
+    """Gradients [1, A, Q, D] of the queries in `segments`, [1, K, P, D] of its keys and values.
+
+    `saved`: queries, keys, values, outputs and log-sum-exps.
+    """
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+    query, key, value, out, lse = saved
     grads = []
     for q, k in segments.slices():
         inputs = grad[:, :, q], query[:, :, q], key[:, :, k], value[:, :, k], out[:, :, q]
@@ -316,24 +304,16 @@ def _flash_cuda(
 
 
 def _flash_cuda_backward(
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    segments: Segments,
-    scale: float,
+    grad: Tensor, saved: Sequence[Tensor], segments: Segments, scale: float
 ) -> list[Tensor]:
     """As `_flash_cpu_backward`."""
     q, k = segments.extent()
+    query, key, value, out, lse = saved
     inputs = ((grad, q), (query, q), (key, k), (value, k), (out, q))
     rows = [part[0, :, here].transpose(0, 1) for part, here in inputs]
-    unused = (
-        torch.zeros(2, dtype=torch.uint64, device=grad.device),
-        torch.empty(0, device=grad.device),
-    )
+    seed = torch.zeros(2, dtype=torch.uint64, device=grad.device)  # unused without dropout
     flash = torch.ops.aten._flash_attention_backward
     sums, sizes = lse[0, :, q].contiguous(), segments.varlen_arguments()
-    grads = flash(*rows, sums, *sizes, 0.0, segments.causal, *unused, scale=scale)
+    options = 0.0, segments.causal, seed, torch.empty(0, device=grad.device)
+    grads = flash(*rows, sums, *sizes, *options, scale=scale)
     return [part.transpose(0, 1).unsqueeze(0) for part in grads]

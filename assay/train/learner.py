@@ -48,6 +48,7 @@ class Learner:
         self.algorithm = algorithm
         self.policy = policy
         self.temperature = temperature
+        layout_of(policy.model, 0)  # refuses a model that is not causal before anything runs
         seed = derive(settings.seed, settings.stage, "critic")
         self.critic = make_critic(policy, seed) if algorithm.needs_critic else None
         self.optimizer = Optimizer(policy.trainable, settings.optimizer, steps, critic=self.critic)

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from assay.config.load import Plan
 from assay.policy.chat import open_chat
-from assay.policy.load import is_adapted
+from assay.policy.load import is_adapted, tokenizer_source
 from assay.policy.tiny import make_tiny
 from assay.policy.tokenizer import load_tokenizer
 from assay.rollout.prompter import Prompter
@@ -30,7 +30,7 @@ def show_prompt(plan: Plan, announce: Callable[[str], None]) -> None:
             model = policy.model
             if model == "tiny":
                 model = str(make_tiny(Path(folder) / "tiny", stage.tasks, policy.tiny, seed=0))
-            tokenizer = load_tokenizer(model, policy.trust_remote_code)
+            tokenizer = load_tokenizer(tokenizer_source(model), policy.trust_remote_code)
             chat, task = open_chat(tokenizer, policy.chat, ()), stage.tasks[0]
             prompter = Prompter(chat, stage.environment.instructions, settings.prompt)
             tokens = prompter.prompt(task)

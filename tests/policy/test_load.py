@@ -7,13 +7,17 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from assay.config.sections import LoraSettings, PolicySettings
 from assay.errors import AssayError, MachineError, ModelError, SettingsError
+from assay.policy.forward import forward
 from assay.policy.load import Policy, check_model, load_policy
+from assay.train.batch import to_batch
+from assay.types import Sample
 from tests.policies import change_json, checkpoint, tiny_policy
 
 
@@ -143,3 +147,97 @@ def test_the_tiny_policys_context_is_its_setting_and_one_without_bounds_is_none(
     assert policy.context == 256
     endless = BloomForCausalLM(BloomConfig(vocab_size=300, hidden_size=16, n_layer=1, n_head=2))
     assert replace(policy, model=endless).context is None
+
+
+def foreign_adapter(folder: Path, base: Path, **changes: Any) -> Path:
+    """An adapter as `save_pretrained` of peft leaves it, without a tokenizer; no weight is zero."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    shape = {"r": 4, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}
+    model = get_peft_model(
+        AutoModelForCausalLM.from_pretrained(base), LoraConfig(**shape | changes)
+    )
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data.add_(torch.randn_like(parameter) * 0.05)
+    model.save_pretrained(folder)
+    return folder
+
+
+ADAPTERS: list[dict[str, Any]] = [
+    {},
+    {"use_dora": True},
+    {"lora_bias": True},
+    {"bias": "lora_only"},
+    {"modules_to_save": ["lm_head"]},
+    {"modules_to_save": ["embed_tokens", "norm"]},
+    {"target_modules": ["embed_tokens", "q_proj"]},
+]
+
+
+@pytest.mark.parametrize("changes", ADAPTERS, ids=str)
+def test_adapters_made_elsewhere_train_as_they_are_and_are_saved_again(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    policy = load(foreign_adapter(tmp_path / "adapter", checkpoint(tmp_path, "llama"), **changes))
+    sample = Sample(tuple(range(2, 14)), (False,) * 3 + (True,) * 9)
+    batch = to_batch([sample, sample], 0, policy.device)
+    output = forward(policy.model, batch)
+    expected = torch.log_softmax(policy.model(batch.tokens[:1]).logits[0], -1)
+    chosen = expected[:-1].gather(-1, batch.tokens[0, 1:, None]).squeeze(-1)
+    assert torch.allclose(output.logprobs[0, 3:], chosen[2:], atol=1e-5)
+    output.logprobs.sum().backward()  # type: ignore[no-untyped-call]
+    assert all(parameter.grad is not None for parameter in policy.trainable.values())
+    policy.save(tmp_path / "saved")
+    again = load(tmp_path / "saved")
+    assert torch.equal(again.model(batch.tokens).logits, policy.model(batch.tokens).logits)
+
+
+def test_an_adapter_without_a_tokenizer_uses_that_of_its_base(tmp_path: Path) -> None:
+    base = checkpoint(tmp_path, "llama")
+    tokenizer = load(foreign_adapter(tmp_path / "adapter", base)).chat.tokenizer
+    assert tokenizer.get_vocab() == load(base).chat.tokenizer.get_vocab()
+
+
+def test_an_adapter_that_does_not_fit_its_base_says_which_and_why(tmp_path: Path) -> None:
+    base = checkpoint(tmp_path / "a", "llama")
+    made = foreign_adapter(tmp_path / "adapter", base)
+    change_json(base / "config.json", num_hidden_layers=1)
+    refused(made, ModelError, "adapter '.*adapter' does not fit '.*llama'.*only one.*layers.1.mlp")
+    change_json(base / "config.json", num_hidden_layers=2)
+    other = checkpoint(tmp_path / "b", "qwen2")
+    change_json(made / "adapter_config.json", base_model_name_or_path=str(other))
+    change_json(made / "adapter_config.json", r=8)
+    refused(made, ModelError, "adapter '.*adapter' does not fit '.*qwen2'.*size mismatch for")
+    change_json(made / "adapter_config.json", r=4, target_modules=["c_attn"])
+    refused(made, ModelError, "does not fit '.*qwen2'.*Target modules")
+    shutil.rmtree(other)
+    refused(made, ModelError, "adapter '.*adapter' needs its base, but .*qwen2' does not exist")
+    change_json(made / "adapter_config.json", base_model_name_or_path="nobody/no-such-model")
+    refused(made, ModelError, "'nobody/no-such-model' .*as a hub name it needs the network")
+
+
+def test_an_adapter_with_another_vocabulary_than_its_base_is_refused(tmp_path: Path) -> None:
+    made = adapter(tmp_path, LoraSettings(rank=4))
+    tokenizer = load(made).chat.tokenizer
+    tokenizer.add_tokens([f"<new{n}>" for n in range(9)])
+    tokenizer.save_pretrained(made)
+    match = (
+        "adapter '.*adapter' has another vocabulary than its base '.*llama': 9 tokens, as '<new0>'"
+    )
+    refused(made, ModelError, match)
+
+
+def test_a_head_in_float32_is_refused_with_an_adapter_on_the_head(tmp_path: Path) -> None:
+    base = checkpoint(tmp_path, "llama")
+    made = foreign_adapter(tmp_path / "adapter", base, target_modules=["q_proj", "lm_head"])
+    with pytest.raises(SettingsError, match=r"policy\.float32_lm_head does not work with"):
+        load_policy(PolicySettings(model=str(made), float32_lm_head=True))
+
+
+def test_a_speech_model_is_refused_by_name(tmp_path: Path) -> None:
+    base = checkpoint(tmp_path, "llama")
+    change_json(base / "config.json", model_type="moshi")
+    refused(base, ModelError, "is of type 'moshi' and is refused: it is the text half")

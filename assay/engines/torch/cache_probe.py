@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from assay.engines.torch.fused import FusedDecoder, is_fusible
 from assay.engines.torch.kv_cache import KVCache
 from assay.engines.torch.prefill import Prompt, TransformersCache, next_logits
 from assay.errors import ModelError
+from assay.policy.forward import perturbed
 from assay.registry import one_line
 
 EXACT, COARSE = 2e-3, 0.15
@@ -21,8 +21,6 @@ EXACT, COARSE = 2e-3, 0.15
 weights, and for less precise ones."""
 LENGTHS = (7, 1, 4)
 """Tokens of the probe's prompts."""
-NOISE = 0.02
-"""Standard deviation of the noise that `_perturbed` adds."""
 MakeCache = Callable[[], KVCache | TransformersCache]
 log = logging.getLogger(__name__)
 
@@ -39,7 +37,7 @@ def choose_cache(model: Any) -> str:
         caches = {"kv_cache": lambda: KVCache(model)} | caches
         if is_fusible(model):
             caches = {"fused": lambda: KVCache(model, FusedDecoder(model))} | caches
-    with _perturbed(model):
+    with perturbed(model):
         for kind, make_cache in caches.items():
             if not (why := _difference(model, make_cache)):
                 log.info("engine: %s decodes with the cache %r", name, kind)
@@ -60,30 +58,6 @@ def _has_other_layers(model: Any) -> bool:
     return any(
         type(layer) is not DynamicLayer for layer in DynamicCache(config=model.config).layers
     )
-
-
-@contextmanager
-@torch.no_grad()
-def _perturbed(model: Any) -> Iterator[None]:
-    """Inside the block, add noise to parameters that do nothing yet: those of zeros, as LoRA's B,
-    and whatever an adapter trains. Restores them exactly.
-    """
-    adapted = hasattr(model, "peft_config")
-    saved = {
-        parameter: parameter.detach().clone()
-        for parameter in model.parameters()
-        if parameter.is_floating_point()
-        and ((adapted and parameter.requires_grad) or not parameter.any())
-    }
-    generator = torch.Generator().manual_seed(0)
-    try:
-        for parameter in saved:
-            noise = torch.randn(parameter.shape, generator=generator) * NOISE
-            parameter.add_(noise.to(parameter))
-        yield
-    finally:
-        for parameter, before in saved.items():
-            parameter.copy_(before)
 
 
 @torch.inference_mode()

@@ -1,0 +1,110 @@
+"""LoRA adapters: a new one, or one that `save_pretrained` of peft has left in a directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from assay.config.sections import LoraSettings, PolicySettings
+from assay.errors import ModelError, SettingsError
+from assay.registry import one_line
+
+ADAPTER, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+def is_adapter(name: str) -> bool:
+    """Whether `name` is the directory of an adapter."""
+    return (Path(name) / ADAPTER).is_file()
+
+
+def adapter_config(folder: Path) -> dict[str, Any]:
+    """The configuration of an adapter. Raises ModelError for a broken file."""
+    file = folder / ADAPTER
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(
+            f"{file} is not JSON ({one_line(error)}); save the adapter again"
+        ) from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{file} is not a JSON object; save the adapter again")
+    return config
+
+
+def with_adapter(model: Any, settings: PolicySettings) -> Any:
+    """The model with the adapter that the settings name or describe, or without one.
+
+    Raises ModelError for an adapter that does not fit, SettingsError for one of another shape.
+    """
+    if is_adapter(settings.model):
+        return _load_adapter(model, settings)
+    if settings.lora is None:
+        return model
+    from peft import LoraConfig, get_peft_model
+
+    shape = {
+        "r": settings.lora.rank,
+        "lora_alpha": settings.lora.alpha,
+        "lora_dropout": settings.lora.dropout,
+    }
+    return get_peft_model(
+        model, LoraConfig(**shape, target_modules="all-linear", task_type="CAUSAL_LM")
+    )
+
+
+def _load_adapter(model: Any, settings: PolicySettings) -> Any:
+    from peft import PeftConfig, PeftModel
+
+    config = PeftConfig.from_pretrained(settings.model)
+    if settings.lora is not None:
+        _refuse_another_shape(settings.model, config, settings.lora)
+        config.lora_dropout = settings.lora.dropout
+    config.base_model_name_or_path = model.name_or_path
+    base, name = model.name_or_path, settings.model
+    try:
+        adapted = PeftModel.from_pretrained(model, name, is_trainable=True, config=config)
+        wrong = _other_names(Path(name), adapted)
+    except (RuntimeError, ValueError) as error:  # another shape; modules that do not exist
+        wrong = " ".join(str(error).split("\n")[1:2]).strip() or one_line(error)
+    if wrong:
+        raise ModelError(
+            f"adapter {name!r} does not fit {base!r}: is it of another model? {wrong[:200]}"
+        )
+    return adapted
+
+
+def _other_names(folder: Path, model: Any) -> str:
+    """The first LoRA weight that only the adapter's file or only the model has; empty if none."""
+    from peft import get_peft_model_state_dict
+    from safetensors import safe_open
+
+    if not (folder / WEIGHTS).is_file():
+        return ""
+    with safe_open(folder / WEIGHTS, "pt") as file:
+        saved = set(file.keys())
+    other = saved ^ set(get_peft_model_state_dict(model, save_embedding_layers=False))
+    return next((f"only one of them has {name}" for name in sorted(other) if "lora_" in name), "")
+
+
+def check_vocabulary(name: str, base: str, own: Any, known: Any) -> None:
+    """Raises ModelError if the `own` tokenizer of an adapter has tokens that its base does not have
+    in its `known` one.
+    """
+    ids = known.get_vocab()
+    other = [token for token, number in own.get_vocab().items() if ids.get(token) != number]
+    if other:
+        raise ModelError(
+            f"adapter {name!r} has another vocabulary than its base {base!r}: {len(other)} tokens,"
+            f" as {min(other)!r}; is it of another model?"
+        )
+
+
+def _refuse_another_shape(name: str, config: Any, lora: LoraSettings) -> None:
+    rank, alpha = getattr(config, "r", None), getattr(config, "lora_alpha", None)
+    if (rank, alpha) != (lora.rank, lora.alpha):
+        raise SettingsError(
+            f"model {name!r} is already an adapter of rank {rank} and alpha {alpha};"
+            f" policy.lora asks for rank {lora.rank} and alpha {lora.alpha:g}: leave policy.lora"
+            " out, or make them agree"
+        )
