@@ -41,13 +41,9 @@ class TaskReport:
 
 
 def check(
-    spec: str,
-    *,
-    limit: int | None = None,
-    keep: Collection[str] = (),
-    strict: bool = False,
+    spec: str, *, limit: int | None = None, keep: Collection[str] = (), strict: bool = False,
     runner: ProgramRunner | None = None,
-) -> list[TaskReport]:
+) -> list[TaskReport]:  # fmt: skip
     """Check the tasks of `spec`, in order; rows that are not tasks come last.
 
     `limit` checks only the first so many. Findings named in `keep` drop no task; with `strict`

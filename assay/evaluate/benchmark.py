@@ -19,15 +19,10 @@ from assay.types import Rollout
 
 
 async def run_benchmark(
-    name: str,
-    prompts: Sequence[PromptedTask],
-    settings: EvaluateSettings,
-    context: RolloutContext,
-    seed: int,
-    *,
-    finished: Sequence[SampleRow] = (),
+    name: str, prompts: Sequence[PromptedTask], settings: EvaluateSettings,
+    context: RolloutContext, seed: int, *, finished: Sequence[SampleRow] = (),
     on_row: Callable[[SampleRow | None], None] = lambda row: None,
-) -> tuple[Evaluation, list[list[Rollout]]]:
+) -> tuple[Evaluation, list[list[Rollout]]]:  # fmt: skip
     """`settings.samples` rollouts of every task, under `name` (a stage or a model).
 
     The score is whether tests pass, whatever `context` rewards. Each sample has a seed of its own,
@@ -36,14 +31,11 @@ async def run_benchmark(
     of all rows, and the new rollouts by task.
     """
     start = time.perf_counter()
+    reward, sampling = rewards.build({"tests": {}}), sampling_of(settings)
     own = replace(
-        context,
-        sampling=sampling_of(settings),
-        reward=rewards.build({"tests": {}}),
-        scores_turns=False,
-        generation=Meter(),
+        context, sampling=sampling, reward=reward, scores_turns=False, generation=Meter(),
         judging=Meter(),
-    )
+    )  # fmt: skip
     rows = {(row.task_id, row.sample): row for row in finished}
 
     async def run_one(task_number: int, sample: int) -> Rollout:

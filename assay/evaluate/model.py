@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from assay import environments, extract, rewards
 from assay.config.sections import EngineSettings, EvaluateSettings, JudgeSettings, PolicySettings
-from assay.engines.base import Sampling
 from assay.engines.open import open_engine
 from assay.errors import DataError, SettingsError
 from assay.evaluate.benchmark import run_benchmark, sampling_of
-from assay.evaluate.report import Evaluation, read_report, read_setup, write_report
+from assay.evaluate.report import Evaluation, read_report, write_report
 from assay.evaluate.samples import SampleFile, SampleRow
 from assay.judge.open import open_judge
 from assay.progress import Progress
@@ -33,50 +32,8 @@ if TYPE_CHECKING:
     from assay.policy.load import Policy
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """Everything that an evaluation's numbers depend on; report.json holds it as `setup`."""
-
-    model: dict[str, Any]
-    """The model's settings that are not the default: its name, `dtype`, ..."""
-    model_files: str
-    """Hash of the names, sizes and times of the model directory's files; the commit on the hub."""
-    tasks: str
-    """The task set and split."""
-    task_count: int
-    tasks_sha256: str
-    """Hash of the tasks' content."""
-    environment: str
-    samples: int
-    """Completions per task."""
-    seed: int
-    sampling: Sampling
-    judge: dict[str, Any]
-    """Limits of a judged program."""
-    prompt: dict[str, Any]
-    """The prompt settings, whether they go through a chat template, and the first task's messages:
-    the same as a checkpoint's prompt.json."""
-    prompts_sha256: str
-    """Hash of all prompts' tokens."""
-    stop: list[str]
-    """Strings that end a completion, besides the end token."""
-    cut: str
-    """How the program is cut from a completion."""
-    versions: dict[str, str]
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The fields that two evaluations must share to be one: all but the versions."""
-        found: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return {name: value for name, value in found.items() if name != "versions"}
-
-    @property
-    def folder(self) -> str:
-        """A folder name that no other evaluation has: the main settings, and a hash of all."""
-        model = name_of(str(self.model["model"]))
-        words = (model[-40:], self.tasks[-40:], f"t{self.sampling.temperature:g}")
-        slug = "-".join(re.findall(r"[\w.]+", "-".join((*words, f"n{self.samples}"))))
-        return f"eval-{slug}-seed{self.seed}-{_hash(self.identity)[:8]}"
+Setup = dict[str, Any]
+"""Everything that an evaluation's numbers depend on; docs/evaluate.md explains each key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +47,10 @@ class Evaluated:
 
 
 def evaluate(
-    model: PolicySettings,
-    settings: EvaluateSettings,
-    *,
-    judge: JudgeSettings | None = None,
-    environment: str = "single_turn",
-    seed: int = 0,
-    folder: Path | None = None,
+    model: PolicySettings, settings: EvaluateSettings, *, judge: JudgeSettings | None = None,
+    environment: str = "single_turn", seed: int = 0, folder: Path | None = None,
     progress: Progress | None = None,
-) -> Evaluated:
+) -> Evaluated:  # fmt: skip
     """Evaluate a model and write samples.jsonl, report.json and report.md to `folder`.
 
     By default the folder is below runs/ and has a name that tells evaluations apart. Samples are
@@ -108,7 +60,7 @@ def evaluate(
     """
     from assay.policy.load import load_policy
 
-    shown = progress or Progress()
+    shown, limits = progress or Progress(), judge or JudgeSettings()
     shown.phase(f"loading {settings.tasks}")
     tasks = load(settings.tasks, limit=settings.limit)
     talk = environments.build({"name": environment})
@@ -118,18 +70,17 @@ def evaluate(
     prompter = Prompter(policy.chat, talk.instructions, prompt_settings(model.model))
     prompts = make_prompts(tasks, prompter, 0, None)
     settings = _capped(settings, prompts, policy.context, shown)
-    limits = judge or JudgeSettings()
     setup = _setup(model, policy, settings, limits, environment, seed, prompter, prompts)
-    folder = folder or Path("runs") / setup.folder
+    folder = folder or _folder(setup)
     _claim(folder, setup)
 
     async def run(file: SampleFile) -> Evaluation:
         shown.phase("starting judge")
         async with open_judge(limits) as judging, open_engine(policy, EngineSettings()) as engine:
+            reward, sampling = rewards.build({"tests": {}}), sampling_of(settings)
             context = RolloutContext(
-                engine, judging, prompter, talk, rewards.build({"tests": {}}),
-                setup.sampling, policy.context,
-            )  # fmt: skip
+                engine, judging, prompter, talk, reward, sampling, policy.context
+            )
             shown.phase("evaluating", len(prompts) * settings.samples, len(file.rows))
 
             def on_row(row: SampleRow | None) -> None:
@@ -150,7 +101,7 @@ def evaluate(
         if known and len(file.rows) == wanted:
             return Evaluated(known[0], setup, folder)
         found = run_sync(run(file))
-    write_report(folder, [found], asdict(setup))
+    write_report(folder, [found], setup)
     return Evaluated(found, setup, folder)
 
 
@@ -184,17 +135,31 @@ def _capped(
 
 def _claim(folder: Path, setup: Setup) -> None:
     """Make the folder this evaluation's. Raises SettingsError if it holds another one."""
-    stored = read_setup(folder)
-    if stored is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        write_report(folder, [], asdict(setup))
-        return
-    other = [name for name, value in setup.identity.items() if stored.get(name) != value]
-    if other:
+    read_report(folder)  # raises DataError for a file that is not a report
+    file = folder / "report.json"
+    stored = json.loads(file.read_text()).get("setup", {}) if file.exists() else _identity(setup)
+    if other := [key for key, value in _identity(setup).items() if stored.get(key) != value]:
         raise SettingsError(
             f"{folder} holds another evaluation (other {', '.join(other)}); choose another --out,"
             " or remove it"
         )
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_report(folder, [], setup)
+
+
+def _identity(setup: Setup) -> Setup:
+    """The part that two evaluations must share to be one: all but the versions."""
+    return {key: value for key, value in setup.items() if key != "versions"}
+
+
+def _folder(setup: Setup) -> Path:
+    """A folder that no other evaluation has: the main settings, and a hash of all."""
+    words = name_of(setup["model"]["model"])[-40:], setup["tasks"][-40:], f"n{setup['samples']}"
+    slug = "-".join(re.findall(r"[\w.]+", " ".join(words)))
+    temperature, seed = setup["sampling"]["temperature"], setup["seed"]
+    name = f"eval-{slug}-t{temperature:g}-seed{seed}-{_hash(_identity(setup))[:8]}"
+    return Path("runs") / name
 
 
 def _setup(
@@ -202,24 +167,25 @@ def _setup(
     environment: str, seed: int, prompter: Prompter, prompts: Sequence[PromptedTask],
 ) -> Setup:  # fmt: skip
     commit = getattr(policy.model.config, "_commit_hash", None)
-    return Setup(
-        model=model.model_dump(exclude_defaults=True, exclude={"device"}) | {"model": model.model},
-        model_files=str(commit or _files_hash(Path(model.model))),
-        tasks=settings.tasks,
-        task_count=len(prompts),
-        tasks_sha256=_hash([row_of(one.task) for one in prompts]),
-        environment=environment,
-        samples=settings.samples,
-        seed=seed,
-        sampling=sampling_of(settings),
-        judge=judge.model_dump(include={"cpu_seconds", "wall_seconds", "memory_mb"}),
-        prompt=json.loads(prompter.card(prompts[0].task)),
-        prompts_sha256=_hash([one.prompt for one in prompts]),
-        stop=sorted({word for one in prompts for word in one.stop}),
-        cut=" ".join((extract.program.__doc__ or "").split()),
-        versions={name: version(name) for name in ("assay", "torch", "transformers")}
-        | {"python": platform.python_version()},
-    )
+    versions = {name: version(name) for name in ("assay", "torch", "transformers")}
+    return {
+        "model": model.model_dump(exclude_defaults=True, exclude={"device"})
+        | {"model": model.model},
+        "model_files": str(commit or _files_hash(Path(model.model))),
+        "tasks": settings.tasks,
+        "task_count": len(prompts),
+        "tasks_sha256": _hash([row_of(one.task) for one in prompts]),
+        "environment": environment,
+        "samples": settings.samples,
+        "seed": seed,
+        "sampling": asdict(sampling_of(settings)),
+        "judge": judge.model_dump(include={"cpu_seconds", "wall_seconds", "memory_mb"}),
+        "prompt": json.loads(prompter.card(prompts[0].task)),
+        "prompts_sha256": _hash([one.prompt for one in prompts]),
+        "stop": sorted({word for one in prompts for word in one.stop}),
+        "cut": " ".join((extract.program.__doc__ or "").split()),
+        "versions": versions | {"python": platform.python_version()},
+    }
 
 
 def _files_hash(folder: Path) -> str:

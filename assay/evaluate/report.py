@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from assay.config.sections import EvaluateSettings
 from assay.errors import DataError, MachineError
@@ -85,13 +85,9 @@ def by_task(judged: Iterable[tuple[str, bool]]) -> tuple[TaskResult, ...]:
 
 
 def summarise(
-    name: str,
-    settings: EvaluateSettings,
-    rows: Sequence[SampleRow | None],
-    *,
-    seconds: float,
+    name: str, settings: EvaluateSettings, rows: Sequence[SampleRow | None], *, seconds: float,
     failure: str | None = None,
-) -> Evaluation:
+) -> Evaluation:  # fmt: skip
     """The evaluation of one policy; a row is None if the machine failed it.
 
     Raises MachineError, with the first `failure`, if no row is left.
@@ -146,38 +142,16 @@ def read_report(folder: Path) -> list[Evaluation]:
 
     Raises DataError when the file is not such a report.
     """
-    found = _read(folder).get("evaluations", [])
-    try:
-        return TypeAdapter(list[Evaluation]).validate_python(found)
-    except ValidationError as error:
-        raise _no_report(folder) from error
-
-
-def read_setup(folder: Path) -> Mapping[str, Any] | None:
-    """The `setup` in `folder`'s report.json, empty if it has none; None if there is no report.
-
-    Raises DataError when the file is not such a report.
-    """
-    found = _read(folder)
-    return found.get("setup", {}) if found else None
-
-
-def _read(folder: Path) -> dict[str, Any]:
     file = folder / "report.json"
     if not file.exists():
-        return {}
+        return []
     try:
-        found = json.loads(file.read_text())
-    except ValueError as error:
-        raise _no_report(folder) from error
-    if not isinstance(found, dict) or "evaluations" not in found:
-        raise _no_report(folder)
-    return found
-
-
-def _no_report(folder: Path) -> DataError:
-    file = folder / "report.json"
-    return DataError(f"{file} is not a report of assay; move it away and evaluate again")
+        made = json.loads(file.read_text())["evaluations"]
+        return TypeAdapter(list[Evaluation]).validate_python(made)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{file} is not a report of assay; move it away and evaluate again"
+        ) from error
 
 
 def table(evaluations: Sequence[Evaluation], width: int | None = None) -> Table:

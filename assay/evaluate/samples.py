@@ -37,15 +37,10 @@ def row_of(rollout: Rollout, sample: int) -> SampleRow | None:
     if rollout.failure is not None or rollout.execution is None:
         return None
     last = rollout.turns[-1]
-    return SampleRow(
-        rollout.task.id,
-        sample,
-        solution=last.program or "",
-        verdict=str(rollout.execution.verdict),
-        tokens=rollout.length,
-        truncated=last.completion.ended == "length",
-        reply=last.completion.text if len(rollout.turns) == 1 else None,
-    )
+    reply = last.completion.text if len(rollout.turns) == 1 else None
+    truncated, verdict = last.completion.ended == "length", str(rollout.execution.verdict)
+    program, tokens = last.program or "", rollout.length
+    return SampleRow(rollout.task.id, sample, program, verdict, tokens, truncated, reply)
 
 
 class SampleFile:

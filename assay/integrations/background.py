@@ -1,6 +1,4 @@
-"""A judge for callers that do not await: its event loop runs in a thread of its own, until the
-process ends.
-"""
+"""A judge for callers that do not await: its event loop runs in a thread until the process ends."""
 
 from __future__ import annotations
 
@@ -21,11 +19,10 @@ _starting = threading.Lock()
 
 
 class BackgroundJudge:
-    """`Judge` with plain calls, from any thread; its processes are started by exec, never forked
-    from the caller.
+    """`Judge` with plain calls from any thread; its processes are never forked from the caller.
 
-    It judges every check, so that shares of checks can be scored. Raises like `Judge`, when made
-    and when called.
+    It runs every check, so that the share of checks can be scored. Its construction and its calls
+    raise like `Judge`.
     """
 
     def __init__(
@@ -45,11 +42,11 @@ class BackgroundJudge:
         atexit.register(self.close)
 
     def run(self, jobs: Sequence[Job]) -> list[Execution]:
-        """Judge programs and wait for all; executions in the order of the jobs."""
+        """Judge programs and wait for all; returns executions in the order of the jobs."""
         return self._wait(self._judge.all(jobs))
 
     def close(self) -> None:
-        """End every process behind it; harmless when repeated."""
+        """End all processes of the judge; may be called again."""
         if not self._loop.is_closed():
             atexit.unregister(self.close)
             self._wait(self._judge.__aexit__(None, None, None))
@@ -72,9 +69,7 @@ class BackgroundJudge:
 def shared(
     limits: Limits | None = None, slots: int | None = None, allow_weak: bool = False
 ) -> BackgroundJudge:
-    """The process's judge with these settings, started when first asked for; a forked child gets
-    its own.
-    """
+    """The process's judge with these settings, started on first use; a forked child has its own."""
     key = (os.getpid(), limits, slots, allow_weak)
     with _starting:
         if key not in _shared:

@@ -1,6 +1,4 @@
-"""Test cases as PRIME, verl and SandboxFusion write them: inputs and outputs, of a program or of a
-function.
-"""
+"""Test cases of PRIME, verl and SandboxFusion: inputs and outputs of a program or a function."""
 
 from __future__ import annotations
 
@@ -26,9 +24,10 @@ from math import *
 from bisect import *
 from typing import *
 from builtins import *
-import bisect, collections, functools, heapq, itertools, json, math, operator, random, re, string, sys
+import bisect, collections, functools, heapq, itertools, json, math, operator, random, re, string
+import sys
 """
-"""What programs of these sets take to be there, as LeetCode has it."""
+"""What programs of these sets import without saying so, as on LeetCode."""
 AGREES = """\
 def check(arguments, value, expected):
     wrapped = expected[0] if isinstance(expected, list) and len(expected) == 1 else expected
@@ -36,12 +35,12 @@ def check(arguments, value, expected):
 def plain(value):
     return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 """
-"""PRIME's rule: tuples count as lists, and an expected value may stand in a list of its own."""
+"""PRIME's rule: tuples count as lists, and a list may wrap the expected value."""
 
 
 def task_of(found: object, where: str) -> Task:
-    """{"inputs", "outputs"} of a program, with "fn_name" of a function; {"assert_case": [...]}, or
-    a list of asserts.
+    """The task of {"inputs", "outputs"}, with "fn_name" for a function, or of a list of asserts,
+    which {"assert_case": [...]} may hold.
 
     Raises DataError for anything else, beginning with `where`.
     """
@@ -68,17 +67,15 @@ def task_of(found: object, where: str) -> Task:
 
 
 def cut(task: Task, reply: str) -> str | None:
-    """The program in a reply, as `extract.program` finds it; of a function's task it may be a class
-    `Solution`.
+    """The program in a reply, as `extract.program` cuts it; a class `Solution` may hold the
+    function.
     """
     a_class = bool(task.entry_point) and "class Solution" in reply
     return extract.program(replace(task, entry_point="Solution") if a_class else task, reply)
 
 
 def completed(task: Task, program: str | None) -> str | None:
-    """The program as these sets mean it to be run: common names imported, a method of `Solution` as
-    a function.
-    """
+    """The program with common imports, and a method of `Solution` made a function."""
     if program is None or not task.entry_point:
         return program
     prelude = "" if "from __future__" in program else PRELUDE
@@ -91,7 +88,7 @@ def completed(task: Task, program: str | None) -> str | None:
 
 
 def _called(asserts: list[str], row: Row) -> str:
-    """The first function that the asserts call and Python does not have."""
+    """The first function that the asserts call and that is not a built-in."""
     for node in [
         node for source in asserts for node in ast.walk(parsed(source, row, "assert_case"))
     ]:
@@ -105,7 +102,7 @@ def _called(asserts: list[str], row: Row) -> str:
 
 
 def _calls(name: object, inputs: list[Any], outputs: list[Any], row: Row) -> dict[str, Any]:
-    """A row's fields; an input may be a line of JSON for each argument, an output JSON."""
+    """A row's fields. An input may be text with a line of JSON per argument, an output JSON."""
     if not isinstance(name, str) or not name.isidentifier():
         raise row.wrong(f"fn_name is {name!r}; give the name of a function")
     try:
@@ -116,7 +113,7 @@ def _calls(name: object, inputs: list[Any], outputs: list[Any], row: Row) -> dic
         expected = [json.loads(text) if isinstance(text, str) else text for text in outputs]
     except (ValueError, RecursionError) as error:
         raise row.wrong(
-            f"an input or output is no JSON ({error}); write each argument and the result so"
+            f"an input or output is not JSON ({error}); write each argument and the result so"
         ) from None
     return {"entry_point": name, "inputs": given, "expected": expected, "checker": AGREES}
 

@@ -1,4 +1,4 @@
-"""What the service counts, for Prometheus."""
+"""The service's metrics, for Prometheus."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ BOUNDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 
 
 class Metrics:
-    """Requests by path and status, verdicts by kind, what runs and waits, and how long requests
-    took.
-    """
+    """Requests by path and status, verdicts by kind, load, and the time that requests took."""
 
     def __init__(self) -> None:
-        self.registry = kept = CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
         self.requests = Counter(
-            "assay_requests", "Requests answered.", ["path", "status"], registry=kept
+            "assay_requests", "Requests answered.", ["path", "status"], registry=registry
         )
-        self.verdicts = Counter("assay_verdicts", "Programs judged.", ["verdict"], registry=kept)
-        self.running = Gauge("assay_running", "Requests whose programs run.", registry=kept)
-        self.waiting = Gauge("assay_waiting", "Requests that wait for a slot.", registry=kept)
+        self.verdicts = Counter(
+            "assay_verdicts", "Programs judged.", ["verdict"], registry=registry
+        )
+        self.running = Gauge("assay_running", "Requests whose programs run.", registry=registry)
+        self.waiting = Gauge("assay_waiting", "Requests that wait for a slot.", registry=registry)
         self.seconds = Histogram(
-            "assay_request_seconds", "Time to an answer.", buckets=BOUNDS, registry=kept
+            "assay_request_seconds", "Time to an answer.", buckets=BOUNDS, registry=registry
         )

@@ -1,6 +1,4 @@
-"""Runs the service until it is told to stop: the socket, the token, clients that dawdle, and the
-way out.
-"""
+"""Runs the service until a signal stops it: socket, token, slow clients and shutdown."""
 
 from __future__ import annotations
 
@@ -21,29 +19,29 @@ from assay.integrations.service import Bounds, build
 from assay.judge import Judge
 
 HEADER_SECONDS = 10.0
-"""Time for a client to send a request's head."""
+"""Time in which a client must send a request's head."""
 KEEP_ALIVE_SECONDS = 30
-"""How long a connection may stay without a request."""
+"""How long a connection may stay open without a request."""
 STALLED_SECONDS = 60
 """How long a client may leave an answer unread."""
 DRAIN_SECONDS = 10
-"""What requests under way get to end when the service is told to stop; then they are cancelled."""
+"""Time for running requests after a stop signal; then they are cancelled."""
 SPARE = 256
-"""Connections beyond those whose requests may be judged or wait."""
+"""Connections allowed beyond the requests that run or wait."""
 
 
 class Impatient(H11Protocol):
-    """HTTP/1.1 that hangs up on clients which do not end a request's head in time."""
+    """HTTP/1.1 that hangs up on clients whose request head does not end in time."""
 
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client is there; its time runs."""
+        """A client connects: start its timer."""
         super().connection_made(transport)
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """A piece of a request."""
+        """A part of a request arrives."""
         super().data_received(data)
         self._watch()
 
@@ -63,10 +61,10 @@ async def serve(
     bounds: Bounds,
     announce: Callable[[str], None],
 ) -> None:
-    """Serve `judge` until SIGINT or SIGTERM; port 0 takes a free one. `announce` is told where.
+    """Serve `judge` until SIGINT or SIGTERM; port 0 takes a free port. `announce` gets the address.
 
-    Raises SettingsError for an address that cannot be had, or one beyond this machine without a
-    token.
+    Raises SettingsError for an address that is not available, or that other machines can reach
+    without a token.
     """
     token = token_of(host, token_file)
     with listening(host, port) as listener:
@@ -82,15 +80,13 @@ async def serve(
             host, port = listener.getsockname()[:2]
             announce(f"assay serves on http://{f'[{host}]' if ':' in host else host}:{port}")
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(
-                    number, signal.SIG_IGN
-                )  # uvicorn catches both, and raises them again when all is closed
+                signal.signal(number, signal.SIG_IGN)  # uvicorn catches and raises them again
             await uvicorn.Server(config).serve(sockets=[listener])
 
 
 def token_of(host: str, file: Path | None) -> str | None:
-    """The token from the file, else from ASSAY_TOKEN. Raises SettingsError where there is none but
-    must be one.
+    """The token from the file, or from ASSAY_TOKEN. Raises SettingsError if a needed one is
+    missing.
     """
     try:
         token = (file.read_text() if file else os.environ.get("ASSAY_TOKEN", "")).strip()
@@ -115,7 +111,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A bound socket. Raises SettingsError where the address cannot be had."""
+    """A bound socket. Raises SettingsError if the address is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=1024)

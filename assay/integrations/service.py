@@ -1,6 +1,6 @@
-"""The judge over HTTP: /judge and /judge/batch in assay's shapes, the others in SandboxFusion's.
+"""The judge over HTTP: /judge and /judge/batch are assay's own, the others SandboxFusion's.
 
-Every refusal is {"error": one line}; a program's failure never is one, it is a verdict.
+Every refusal is {"error": one line}. A program that fails is never refused: it is a verdict.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assay.errors import AssayError, MachineError, UserError
-from assay.integrations import wire
+from assay.integrations import openapi, wire
 from assay.integrations.metrics import Metrics
 from assay.judge import Job, Judge
 from assay.judge.codec_types import CodecError
@@ -34,28 +34,28 @@ from assay.types import Execution, Verdict
 
 T = TypeVar("T")
 GONE = 499
-"""nginx's status for a client that hung up: it is counted, nobody reads it."""
+"""nginx's status for a client that hung up; only the metrics see it."""
 READ_ON = 8
-"""Times the largest body that is read all the same: to hang up on unread data would take the answer
-along."""
-OPEN = ("/health",)
-"""Answered without a token, so that what watches the service needs none."""
+"""An oversized body is read up to this many times the limit: hanging up on unread data would lose
+the answer."""
+OPEN = ("/health", "/", "/docs", "/openapi.json")
+"""Paths that need no token: monitoring and documentation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much of it clients may take."""
+    """Limits on clients."""
 
     waiting: int = 256
     """Requests that may wait for a slot; more are answered 503."""
     body_mb: float = 8
-    """Size of a request's body in MiB; larger ones are answered 413."""
+    """Largest request body in MiB; larger ones are answered 413."""
     body_seconds: float = 10
-    """Time for a client to send a body; slower ones are answered 408."""
+    """Time in which a client must send a body; slower ones are answered 408."""
 
 
 class Service:
-    """The endpoints over one judge, which outlives them."""
+    """The endpoints of one open judge."""
 
     def __init__(self, judge: Judge, bounds: Bounds) -> None:
         self.judge = judge
@@ -64,14 +64,14 @@ class Service:
         self.admitted = 0
 
     async def judge_one(self, request: Request) -> Response:
-        """One program: its execution."""
+        """Judge one program."""
         job = wire.job(await self.fields(request))
         with self.place():
             execution = await self.unless_gone(request, self.judge.run(job))
         return answer(asdict(self.counted(execution)))
 
     async def judge_many(self, request: Request) -> Response:
-        """Many programs: a line of JSON for each as it ends, with its index."""
+        """Judge many programs; answers a line of JSON for each as it ends, with its index."""
         jobs = wire.batch(await self.fields(request))
         self.refuse_when_full()
 
@@ -86,36 +86,35 @@ class Service:
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
     async def run_code(self, request: Request) -> Response:
-        """SandboxFusion: run a program on its standard input."""
-        asked = wire.Run.model_validate(await self.fields(request))
+        """Run a program on standard input, as SandboxFusion does."""
+        wanted = wire.RunRequest.model_validate(await self.fields(request))
         with self.place():
-            run = self.judge.execute(asked.code, asked.stdin or "", seconds=asked.run_timeout)
+            run = self.judge.execute(wanted.code, wanted.stdin or "", seconds=wanted.run_timeout)
             execution = await self.unless_gone(request, run)
         return answer(wire.run_answer(self.counted(execution)))
 
     async def evaluate(self, request: Request) -> Response:
-        """SandboxFusion: judge a completion on test cases."""
-        asked = wire.Cases.model_validate(await self.fields(request))
-        program, jobs = asked.program_and_jobs()
+        """Judge a completion on test cases, as SandboxFusion does."""
+        wanted = wire.CasesRequest.model_validate(await self.fields(request))
+        program, jobs = wanted.program_and_jobs()
+        every = bool(wanted.config.extra and wanted.config.extra.run_all_cases)
         with self.place():
-            found = await self.unless_gone(request, self.each_case(jobs, asked.all_cases))
-        return answer(wire.cases_answer(asked, program, found))
+            executions = await self.unless_gone(request, self.each_case(jobs, every))
+        return answer(wire.cases_answer(wanted, program, executions))
 
     async def each_case(self, jobs: Sequence[Job], to_the_end: bool) -> list[Execution]:
-        """The executions in the order of the cases, up to the first that fails unless all are asked
-        for.
-        """
+        """The executions in order of the cases; without `to_the_end` up to the first failure."""
         if to_the_end:
             return list(map(self.counted, await self.judge.all(jobs)))
-        found: list[Execution] = []
+        executions: list[Execution] = []
         for job in jobs:
-            found.append(self.counted(await self.judge.run(job)))
-            if found[-1].verdict is not Verdict.PASS:
+            executions.append(self.counted(await self.judge.run(job)))
+            if executions[-1].verdict is not Verdict.PASS:
                 break
-        return found
+        return executions
 
     async def health(self, request: Request) -> Response:
-        """Whether it can judge, and what it has to do."""
+        """Whether the service can judge, and its load."""
         broken = self.judge.broken
         state = {
             "ok": not broken,
@@ -126,24 +125,24 @@ class Service:
         return answer(state | ({"error": broken} if broken else {}), 503 if broken else 200)
 
     async def show_metrics(self, request: Request) -> Response:
-        """For Prometheus."""
+        """Metrics for Prometheus."""
         load = self.load()
         self.metrics.running.set(load["running"])
         self.metrics.waiting.set(load["waiting"])
         return PlainTextResponse(generate_latest(self.metrics.registry))
 
     def load(self) -> dict[str, int]:
-        """Requests that run and that wait."""
+        """Numbers of requests that run and that wait."""
         running = min(self.admitted, self.judge.slots)
         return {"running": running, "waiting": self.admitted - running}
 
     def counted(self, execution: Execution) -> Execution:
-        """The same, counted by its verdict."""
+        """The execution, after its verdict was counted."""
         self.metrics.verdicts.labels(execution.verdict).inc()
         return execution
 
     def refuse_when_full(self) -> None:
-        """Raises HTTPException 503 where as many requests wait as may."""
+        """Raises HTTPException 503 if the most requests wait already."""
         if self.admitted >= self.judge.slots + self.bounds.waiting:
             raise HTTPException(
                 503, f"{self.bounds.waiting} requests wait already; try again", {"Retry-After": "1"}
@@ -151,7 +150,7 @@ class Service:
 
     @contextlib.contextmanager
     def place(self) -> Iterator[None]:
-        """Room for one request while it is judged. Raises HTTPException 503 where there is none."""
+        """A place for one request while it is judged. Raises HTTPException 503 if there is none."""
         self.refuse_when_full()
         self.admitted += 1
         try:
@@ -160,9 +159,7 @@ class Service:
             self.admitted -= 1
 
     async def fields(self, request: Request) -> dict[str, Any]:
-        """The request's JSON object. Raises HTTPException for a body that is no such thing, too
-        large or too slow.
-        """
+        """The request's JSON object. Raises HTTPException for another, too large or slow body."""
         if (
             request.headers.get("content-type", "").partition(";")[0].strip().lower()
             != "application/json"
@@ -172,15 +169,15 @@ class Service:
             )  # no web page can, unasked
         body = await self.body(request)
         try:
-            found = json.loads(body)
+            fields = json.loads(body)
         except (ValueError, RecursionError) as error:
-            raise HTTPException(400, f"the body is no valid JSON: {error}") from None
-        if not isinstance(found, dict):
-            raise HTTPException(422, f"the body is a JSON {type(found).__name__}; send an object")
-        return found
+            raise HTTPException(400, f"the body is not valid JSON: {error}") from None
+        if not isinstance(fields, dict):
+            raise HTTPException(422, f"the body is a JSON {type(fields).__name__}; send an object")
+        return fields
 
     async def body(self, request: Request) -> bytearray:
-        """The body, as far as size and time allow."""
+        """The body. Raises HTTPException if it is too large, too slow, or the client hangs up."""
         most, closing = int(self.bounds.body_mb * MIB), {"Connection": "close"}
         body, size = bytearray(), 0
         try:
@@ -202,9 +199,7 @@ class Service:
         return body
 
     async def unless_gone(self, request: Request, work: Coroutine[Any, Any, T]) -> T:
-        """What `work` returns; when the client hangs up first it is cancelled. Raises HTTPException
-        499 then.
-        """
+        """The result of `work`. If the client hangs up: cancels it, raises HTTPException 499."""
         job = asyncio.create_task(work)
         gone = asyncio.create_task(_hung_up(request))
         try:
@@ -219,7 +214,7 @@ class Service:
 
 
 def front(app: ASGIApp, paths: frozenset[str], metrics: Metrics, token: str | None) -> ASGIApp:
-    """What every request passes first: the token, then counting and timing."""
+    """The application behind the token check, with every request counted and timed."""
     expected = None if token is None else f"Bearer {token}".encode()
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
@@ -258,6 +253,13 @@ def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
         Route("/health", service.health, methods=["GET"]),
         Route("/metrics", service.show_metrics, methods=["GET"]),
     ]
+    described = openapi.document(routes)
+    text = openapi.page(described)
+    routes += [
+        Route("/openapi.json", lambda request: answer(described), methods=["GET"]),
+        Route("/", lambda request: HTMLResponse(text), methods=["GET"]),
+        Route("/docs", lambda request: HTMLResponse(text), methods=["GET"]),
+    ]
     app = Starlette(
         routes=routes,
         exception_handlers={
@@ -281,18 +283,19 @@ def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
 def answer(
     content: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """JSON in ASCII, since what programs print may be text that UTF-8 cannot carry."""
+    """JSON in ASCII: programs may print text that UTF-8 cannot encode."""
     return Response(json.dumps(content), status, headers, media_type="application/json")
 
 
 def refused(status: int, why: str, headers: Mapping[str, str] | None = None) -> Response:
-    """The answer to a request that is not served: one line of why."""
+    """The answer to a request that is refused: one line with the reason."""
     return answer({"error": " ".join(why.split())[:500]}, status, headers)
 
 
 def faults(error: ValidationError) -> str:
-    """Each field that is wrong, and how."""
-    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+    """Each wrong field, and why it is wrong."""
+    found = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()]
+    return "; ".join(f"{place}: {why.removeprefix('Value error, ')}" for place, why in found)
 
 
 async def _hung_up(request: Request) -> None:

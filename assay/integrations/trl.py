@@ -1,6 +1,4 @@
-"""A reward function for TRL's trainers: the data set's columns hold the tests, the judge runs
-behind a thread.
-"""
+"""A reward function for TRL's trainers: the data set's columns hold the tests."""
 
 from __future__ import annotations
 
@@ -26,13 +24,13 @@ def code_reward(
     slots: int | None = None,
     allow_weak: bool = False,
 ) -> Reward:
-    """A `reward_funcs` entry of GRPOTrainer or RLOOTrainer: 1 where a completion's program passes
-    its tests, else 0.
+    """A `reward_funcs` entry of GRPOTrainer or RLOOTrainer: 1 if a completion's program passes its
+    tests, else 0.
 
     The columns are the fields of assay's task files: `tests` and `entry_point`, or `test_list` and
-    `code`, and so on. `fraction` gives the share of tests passed. None, which TRL leaves out, where
-    the machine failed; the metric `machine_failures` counts those. Raises DataError for a row
-    without usable tests, SandboxError for a broken judge.
+    `code`, and so on. With `fraction` the reward is the share of tests passed. Where the machine
+    failed, it is None, which TRL leaves out; the metric `machine_failures` counts those. Raises
+    DataError for a row without usable tests, SandboxError for a broken judge.
     """
 
     def passes_tests(
@@ -59,7 +57,7 @@ def code_reward(
 
 
 def text_of(completion: str | Messages) -> str:
-    """What the model wrote last: the text, or the content of its last message."""
+    """The completion's text, or the content of its last message."""
     if isinstance(completion, str):
         return completion
     content = completion[-1]["content"] if completion else ""

@@ -38,10 +38,10 @@ class CodeConfig(vf.TasksetConfig):
 
 
 class CodeData(vf.TaskData):
-    """One task; its tests stay with the task set and are in no trace."""
+    """One task. Its tests stay in the task set and never enter a trace."""
 
     source: str
-    """The task set that `id` is of."""
+    """The task set that `id` belongs to."""
 
 
 class CodeTask(vf.Task[CodeData, vf.State, CodeTaskConfig]):
@@ -49,7 +49,7 @@ class CodeTask(vf.Task[CodeData, vf.State, CodeTaskConfig]):
 
     @vf.reward
     async def tests(self, trace: vf.Trace) -> float:
-        """1 where the program passes every test; an error, never 0, where the machine failed."""
+        """1 if the program passes every test; an error, never 0, if the machine failed."""
         replies = trace.assistant_messages
         task = _tasks(self.data.source)[str(self.data.id)]
         execution = await _judged(
@@ -63,13 +63,11 @@ class CodeTask(vf.Task[CodeData, vf.State, CodeTaskConfig]):
         return value
 
     async def validate(self, runtime: vf.Runtime) -> bool | None:
-        """Whether the task's reference passes; None where it has none."""
+        """Whether the task's reference passes; None if it has none."""
         task = _tasks(self.data.source)[str(self.data.id)]
-        return (
-            score_execution(await _judged(Job(task, task.reference))) == 1.0
-            if task.reference
-            else None
-        )
+        if task.reference is None:
+            return None
+        return score_execution(await _judged(Job(task, task.reference))) == 1.0
 
 
 class CodeTaskset(vf.Taskset[CodeTask, CodeConfig]):

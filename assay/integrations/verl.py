@@ -23,19 +23,19 @@ def compute_score(
     slots: int | None = None,
     **others: object,
 ) -> float:
-    """1 where the program in `solution_str` passes its tests, else 0, or with `fraction` the share
-    of tests passed.
+    """1 if the program in `solution_str` passes its tests, else 0; with `fraction` the share of
+    tests passed.
 
-    `ground_truth` is JSON, or what it stands for: {"inputs", "outputs"} of a program that reads and
-    prints, the same with "fn_name" for a function, {"assert_case": [...]} or a list of asserts.
+    `ground_truth` is JSON text or its value: {"inputs", "outputs"} of a program that reads stdin,
+    the same with "fn_name" for a function, {"assert_case": [...]} or a list of asserts.
     `data_source` and `extra_info` are verl's and change nothing. Raises DataError for anything
-    else, and SandboxError where the machine failed: verl has no way to leave a sample out, and a
-    made-up 0 would be learned from.
+    else. Raises SandboxError if the machine failed: verl cannot leave a sample out, and would learn
+    from a made-up 0.
     """
     try:
         found = json.loads(ground_truth) if isinstance(ground_truth, str) else ground_truth
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{data_source}: the ground truth is no JSON: {error}") from error
+        raise DataError(f"{data_source}: the ground truth is not JSON: {error}") from error
     task = task_of(found, data_source)
     (execution,) = shared(slots=slots).run([Job(task, completed(task, cut(task, solution_str)))])
     value = score_execution(execution, fraction=fraction)

@@ -1,6 +1,4 @@
-"""The requests and answers of the service as JSON: assay's own, SandboxFusion's, and its batches of
-test cases.
-"""
+"""The service's requests and answers in JSON: assay's own, and SandboxFusion's."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasPath, BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from assay import extract
 from assay.errors import DataError
@@ -21,23 +19,60 @@ from assay.types import Execution, Task, Verdict
 
 Fields = Mapping[str, Any]
 Unused = Annotated[dict[str, Any] | list[Any] | None, Field(max_length=0)]
-"""What programs cannot be given here, so that it must be empty."""
+"""A field of SandboxFusion's that must be empty: programs get no files and no arguments here."""
 
 
-class Run(BaseModel):
+def require_python(language: object) -> object:
+    """The language. Raises ValueError, by name, for any other than Python."""
+    if language != "python":
+        raise ValueError(f"the language {language!r} is not run here; only 'python' is")
+    return language
+
+
+Python = Annotated[Literal["python"], BeforeValidator(require_python)]
+
+
+class Request(BaseModel):
+    """Base of the requests; OpenAPI shows the docstrings of classes and fields."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
+
+
+class JudgeRequest(Request):
+    """A program and its task. The task's fields may also stand beside the program."""
+
+    task: dict[str, Any] | None = None
+    """A row of a task file without id and prompt, with `tests` and `entry_point`, or `exchanges`.
+    Or test cases: `inputs` and `outputs`, with `fn_name` for a function; or `assert_case`."""
+    program: str | None = None
+    """A whole program; give either this or `completion`."""
+    completion: str | None = None
+    """A model's reply, from which the program is cut."""
+
+
+class BatchRequest(Request):
+    """Many programs."""
+
+    jobs: list[JudgeRequest]
+    task: dict[str, Any] | None = None
+    """The task of the jobs that have none of their own."""
+
+
+class RunRequest(Request):
     """SandboxFusion's RunCodeRequest; its other fields change nothing."""
 
     code: str
-    language: Literal["python"]
+    language: Python
     stdin: str | None = None
     run_timeout: float = Field(10, gt=0, le=3600)
+    """CPU seconds."""
     files: Unused = None
     fetch_files: Unused = None
     args: Unused = None
 
 
-class Pairs(BaseModel):
-    """The test cases of /common_evaluate_batch: what is given, and what must come of it."""
+class Pairs(Request):
+    """Inputs of test cases, and the outputs that they must give."""
 
     input: list[Any]
     output: list[Any]
@@ -45,25 +80,47 @@ class Pairs(BaseModel):
     fn_name: str | None = None
 
 
-class Cases(BaseModel):
-    """A request of /common_evaluate_batch."""
+class ProvidedData(Request):
+    """Holds the test cases."""
+
+    test_cases: Pairs
+
+
+class Extra(Request):
+    """More options."""
+
+    run_all_cases: bool = False
+    """Whether to go on after a case that fails."""
+
+
+class CasesConfig(Request):
+    """The test cases, and how they are run."""
+
+    language: Python
+    provided_data: ProvidedData
+    extra: Extra | None = None
+
+
+class CasesRequest(Request):
+    """SandboxFusion's request of /common_evaluate_batch."""
 
     id: Any = 0
     completion: str
-    language: Literal["python"] = Field(validation_alias=AliasPath("config", "language"))
-    pairs: Pairs = Field(validation_alias=AliasPath("config", "provided_data", "test_cases"))
-    all_cases: bool = Field(False, validation_alias=AliasPath("config", "extra", "run_all_cases"))
-    """Whether to go on after a case that fails."""
+    config: CasesConfig
+
+    @property
+    def pairs(self) -> Pairs:
+        """The test cases."""
+        return self.config.provided_data.test_cases
 
     @property
     def of_function(self) -> bool:
-        """Whether the cases call a function; else they run a program."""
-        return self.pairs.type == "function_call" or (
-            self.pairs.type is None and bool(self.pairs.fn_name)
-        )
+        """Whether the cases call a function; otherwise they run a program."""
+        kind, name = self.pairs.type, self.pairs.fn_name
+        return kind == "function_call" or (kind is None and bool(name))
 
     def program_and_jobs(self) -> tuple[str | None, list[Job]]:
-        """What is cut from the completion, and a job for each case. Raises DataError."""
+        """The program cut from the completion, and a job for each case. Raises DataError."""
         name = self.pairs.fn_name if self.of_function else None
         if self.of_function and not name:
             raise DataError(
@@ -80,18 +137,17 @@ class Cases(BaseModel):
 
 
 def job(fields: Fields, where: str = "the request") -> Job:
-    """{"task": {...}, "program": text}, or the task's fields beside the program; "completion" for a
-    reply to cut.
-
-    A task is a row of assay's task files without id and prompt, or test cases as in cases.task_of.
-    Raises DataError.
-    """
+    """The job that a JudgeRequest describes. Raises DataError, beginning with `where`."""
     row, given = Row(fields, where), fields.get("task", fields)
     if not isinstance(given, Mapping):
         raise row.wrong(f"'task' is a {type(given).__name__}; make it an object")
     row.require_python(given)
     if ("program" in fields) == ("completion" in fields):
         raise row.wrong("give either 'program', whole code, or 'completion', a model's reply")
+    try:
+        require_python(given.get("language", fields.get("language", "python")))
+    except ValueError as error:
+        raise row.wrong(str(error)) from None
     text = row.text("program" if "program" in fields else "completion")
     if "outputs" in given or "assert_case" in given:
         task = cases.task_of(given, where)
@@ -103,13 +159,11 @@ def job(fields: Fields, where: str = "the request") -> Job:
 
 
 MOST_JOBS = 10_000
-"""Of one batch: nothing else is served while it is read."""
+"""Jobs of one batch; the service does nothing else while it reads them."""
 
 
 def batch(fields: Fields) -> list[Job]:
-    """{"jobs": [...]}, each as in `job`; a "task" beside them is for those without one of their
-    own.
-    """
+    """The jobs of a BatchRequest. Raises DataError."""
     rows = fields.get("jobs")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise DataError("the request: 'jobs' must be a list of objects, at least one")
@@ -120,14 +174,13 @@ def batch(fields: Fields) -> list[Job]:
     common = {"task": fields["task"]} if "task" in fields else {}
     jobs = [job({**common, **row}, f"job {index}") for index, row in enumerate(rows)]
     known: dict[Task, Task] = {}
-    return [
-        replace(one, task=known.setdefault(one.task, one.task)) for one in jobs
-    ]  # the judge makes each ready once
+    # equal tasks become one object, which the judge prepares once
+    return [replace(one, task=known.setdefault(one.task, one.task)) for one in jobs]
 
 
 def run_answer(execution: Execution) -> dict[str, Any]:
-    """SandboxFusion's RunCodeResponse. A syntax error is a failed run, as it is there; only the
-    machine is an Error.
+    """SandboxFusion's RunCodeResponse. As there, a syntax error is a failed run; only a failure of
+    the machine is an Error.
     """
     infra, timeout = execution.verdict is Verdict.INFRA, execution.verdict is Verdict.TIMEOUT
     passed = execution.verdict is Verdict.PASS
@@ -149,40 +202,25 @@ def run_answer(execution: Execution) -> dict[str, Any]:
     }
 
 
-def cases_answer(asked: Cases, program: str | None, found: Sequence[Execution]) -> dict[str, Any]:
-    """SandboxFusion's EvalResult; `found` is shorter than the cases where one failed and the rest
-    was not asked for.
+def cases_answer(
+    request: CasesRequest, program: str | None, executions: Sequence[Execution]
+) -> dict[str, Any]:
+    """SandboxFusion's EvalResult. There are fewer executions than cases if one failed and the rest
+    was not wanted.
     """
-    tests = []
-    for execution, given, expected in zip(
-        found, asked.pairs.input, asked.pairs.output, strict=False
-    ):
-        ran = (
-            replace(execution, verdict=Verdict.PASS)
-            if execution.verdict is Verdict.WRONG
-            else execution
-        )
-        if asked.of_function:
-            shown = {
-                "type": "function_call",
-                "fn_name": asked.pairs.fn_name,
-                "input": given,
-                "output": expected,
-            }
-        else:
-            shown = {"input": {"stdin": given}, "output": {"stdout": expected}}
-        passed = execution.verdict is Verdict.PASS
-        tests.append({"passed": passed, "exec_info": run_answer(ran), "test_info": shown})
-    return {
-        "id": asked.id,
-        "accepted": len(tests) == len(asked.pairs.input) and all(test["passed"] for test in tests),
-        "extracted_code": program or "",
-        "full_code": None,
-        "test_code": None,
-        "tests": tests,
-        "extracted_type": None,
-        "extra": None,
-    }
+    tests, pairs = [], request.pairs
+    for execution, given, expected in zip(executions, pairs.input, pairs.output, strict=False):
+        passed, wrong = execution.verdict is Verdict.PASS, execution.verdict is Verdict.WRONG
+        run = run_answer(replace(execution, verdict=Verdict.PASS) if wrong else execution)
+        shown: dict[str, Any] = {"input": {"stdin": given}, "output": {"stdout": expected}}
+        if request.of_function:
+            shown = {"type": "function_call", "fn_name": pairs.fn_name}
+            shown |= {"input": given, "output": expected}
+        tests.append({"passed": passed, "exec_info": run, "test_info": shown})
+    accepted = len(tests) == len(pairs.input) and all(test["passed"] for test in tests)
+    unused = dict.fromkeys(("full_code", "test_code", "extracted_type", "extra"))
+    answer = {"id": request.id, "accepted": accepted, "extracted_code": program or ""}
+    return {**answer, **unused, "tests": tests}
 
 
 def _return_code(execution: Execution) -> int:

@@ -183,8 +183,10 @@ def test_bad_input_gets_one_clear_line_exit_code_2_and_writes_nothing(
     with pytest.raises(SystemExit) as ended:
         main()
     said = capsys.readouterr().err
-    assert (ended.value.code, said.count("\n")) == (2, 1), said
-    assert message in said
+    *progress, error = said.splitlines()
+    assert (ended.value.code, error.startswith("assay: ")) == (2, True), said
+    assert all(line.endswith(" s") for line in progress), said
+    assert message in error
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

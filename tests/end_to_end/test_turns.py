@@ -88,7 +88,7 @@ def test_an_environments_instructions_are_in_the_prompts_of_a_run_and_of_an_eval
     done = evaluate(model, settings, environment="python_tool", folder=tmp_path / "report")
     assert (
         "# " + tool.instructions(load("drills:train", limit=1)[0]).splitlines()[0]
-        in (done.setup.prompt["messages"][0]["content"])
+        in (done.setup["prompt"]["messages"][0]["content"])
     )
     text = TINY.replace("[stages.sft]", '[environment]\nname = "python_tool"\n[stages.sft]')
     words = [

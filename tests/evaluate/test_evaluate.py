@@ -124,7 +124,7 @@ def test_evaluations_that_differ_in_anything_have_folders_of_their_own(
     folders.append(evaluate(model, small, seed=1).folder)
     folders.append(evaluate(model, small, environment="repair").folder)
     assert len(set(folders)) == len(changes) + 2
-    assert "tiny-drills-test-t1-n1-seed0-" in str(folders[0])
+    assert "tiny-drills-test-n1-t1-seed0-" in str(folders[0])
     assert evaluate(model, small).folder == folders[0]
 
 
@@ -157,7 +157,7 @@ def test_max_tokens_is_lowered_to_what_the_longest_prompt_leaves_and_said_so(
     stream = io.StringIO()
     settings = SETTINGS.model_copy(update={"max_tokens": 512, "limit": 1, "samples": 1})
     done = evaluate(model, settings, folder=tmp_path / "out", progress=Progress(stream))
-    room = done.setup.sampling.max_tokens
+    room = done.setup["sampling"]["max_tokens"]
     assert 100 < room < 512
     assert stream.getvalue() == (
         f"max_tokens 512 -> {room}: the model's context is 512, and the longest prompt takes"

@@ -85,11 +85,11 @@ def test_asserts_are_run_as_they_stand(wrap: Any) -> None:
 @pytest.mark.parametrize(
     ("truth", "why"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("3", "inputs"),
         ({"inputs": ["1"], "outputs": []}, "1 inputs and 0 outputs"),
         ({"inputs": [], "outputs": []}, "at least one"),
-        ({"fn_name": "f", "inputs": ["one"], "outputs": ["1"]}, "no JSON"),
+        ({"fn_name": "f", "inputs": ["one"], "outputs": ["1"]}, "not JSON"),
         ({"fn_name": "f()", "inputs": ["1"], "outputs": ["1"]}, "name of a function"),
         ({"fn_name": "f", "inputs": [1], "outputs": ["1"]}, "list of argument lists"),
         ([], "no assert"),

@@ -1,0 +1,65 @@
+"""Describes the service: an OpenAPI document, and the same as a plain HTML page."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Sequence
+from html import escape
+from importlib.metadata import version
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+from starlette.routing import Route
+
+from assay.integrations import wire
+from assay.types import Execution
+
+REQUESTS: dict[str, type[BaseModel]] = {
+    "/judge": wire.JudgeRequest,
+    "/judge/batch": wire.BatchRequest,
+    "/run_code": wire.RunRequest,
+    "/common_evaluate_batch": wire.CasesRequest,
+}
+SCHEMAS = "#/components/schemas/{model}"
+HEAD = """<!doctype html><meta charset="utf-8"><title>assay serve</title>
+<style>body { font: 16px sans-serif; max-width: 50em; margin: 2em auto }</style>
+<h1>assay serve</h1><p>The judge over HTTP, described for programs in
+<a href="/openapi.json">/openapi.json</a>. A refusal is {"error": one line}.</p>"""
+
+
+def document(routes: Sequence[Route]) -> dict[str, Any]:
+    """The OpenAPI document of the endpoints, from their docstrings and the models in wire.py."""
+    execution = TypeAdapter(Execution).json_schema(ref_template=SCHEMAS)
+    schemas = {**execution.pop("$defs", {}), "Execution": execution}
+    paths = {}
+    for route in routes:
+        answer: dict[str, Any] = {"description": "The answer"}
+        if route.path == "/judge":
+            answer["content"] = _json({"$ref": SCHEMAS.format(model="Execution")})
+        operation: dict[str, Any] = {"responses": {"200": answer}}
+        operation["summary"] = inspect.getdoc(route.endpoint)
+        if model := REQUESTS.get(route.path):
+            schema = model.model_json_schema(ref_template=SCHEMAS)
+            schemas |= {**schema.pop("$defs", {}), model.__name__: schema}
+            body = _json({"$ref": SCHEMAS.format(model=model.__name__)})
+            operation["requestBody"] = {"required": True, "content": body}
+        paths[route.path] = {"post" if model else "get": operation}
+    info = {"title": "assay serve", "version": version("assay")}
+    components = {"schemas": schemas}
+    return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
+
+
+def page(found: dict[str, Any]) -> str:
+    """An OpenAPI document as an HTML page, which needs no script and no network."""
+    parts = [HEAD]
+    for path, methods in found["paths"].items():
+        for method, operation in methods.items():
+            parts.append(f"<h2>{method.upper()} {path}</h2><p>{escape(operation['summary'])}</p>")
+    for name, schema in found["components"]["schemas"].items():
+        parts.append(f"<h3>{name}</h3><pre>{escape(json.dumps(schema, indent=1))}</pre>")
+    return "\n".join(parts)
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
