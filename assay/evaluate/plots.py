@@ -1,4 +1,4 @@
-"""Two pictures of a run: how it learned, and what its stages are worth."""
+"""Two plots of a run: its learning curve, and the results of its stages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAINT = "#d5d5d5"
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One quantity of metrics.jsonl, drawn against the step."""
+    """One metric of metrics.jsonl, plotted against the step."""
 
     metric: str
     label: str
@@ -37,36 +37,35 @@ LOSS = Panel("loss", "loss, nats per token")
 
 
 Curve = list[tuple[float, float]]
-"""A panel's points of one stage: steps and values."""
+"""The points of one stage in one panel: (step, value)."""
 
 
 def learning_curve(metrics_files: Mapping[str, Path], file: Path) -> bool:
-    """Draw pass rate, completion length and loss against the step into `file`, one stage after
-    another.
+    """Plot pass rate, completion length and loss of all stages, one after another, into `file`.
 
-    `metrics_files` maps the stages, in order, to their metrics.jsonl; the kind of picture is the
-    suffix of `file`. The loss is drawn where there is no pass rate, because the loss of a policy
-    gradient measures nothing by itself.
+    `metrics_files` maps the stages, in order, to their metrics.jsonl. The suffix of `file` chooses
+    the image format. The loss is shown only without a pass rate: the loss of a policy gradient
+    says nothing by itself.
 
-    Returns whether there was anything to draw; else no file is made. Raises DataError for a file
-    that cannot be read.
+    Returns whether there was anything to plot; if not, no file is written. Raises DataError for a
+    file that cannot be read.
     """
     rows = {stage: _rows(path) for stage, path in metrics_files.items()}
     curves = {stage: _curves(rows[stage]) for stage in rows}
     panels = [
         panel
         for panel in (PASS_RATE, LENGTH, LOSS)
-        if any(panel in found for found in curves.values())
+        if any(panel in drawn for drawn in curves.values())
     ]
     if not panels:
         return False
     figure, grid = _figure(width=7.5, height=0.8 + 1.9 * len(panels), rows=len(panels))
     begin = 0.0
-    for (stage, found), colour in zip(curves.items(), cycle(COLOURS)):
+    for (stage, drawn), colour in zip(curves.items(), cycle(COLOURS)):
         end = begin + max((row["step"] for row in rows[stage]), default=0.0)
         for panel, axes in zip(panels, grid, strict=True):
-            if panel in found:
-                _draw_curve(axes, found[panel], begin, colour)
+            if panel in drawn:
+                _draw_curve(axes, drawn[panel], begin, colour)
             if begin:
                 axes.axvline(begin, color=FAINT, linewidth=1)
         above = grid[0].get_xaxis_transform()
@@ -90,10 +89,9 @@ def learning_curve(metrics_files: Mapping[str, Path], file: Path) -> bool:
 
 
 def stages(evaluations: Sequence[Evaluation], file: Path) -> None:
-    """Draw pass@1 with its 95 % interval, and the mean completion length, of each evaluation side
-    by side into `file`.
+    """Plot pass@1 with its 95 % interval and the mean completion length of each evaluation.
 
-    There must be an evaluation at least.
+    Needs at least one evaluation.
     """
     figure, (passes, lengths) = _figure(
         width=max(4.2, 1.5 + 1.3 * len(evaluations)), height=5.6, rows=2
@@ -136,31 +134,31 @@ def stages(evaluations: Sequence[Evaluation], file: Path) -> None:
 
 
 def _rows(path: Path) -> list[dict[str, float]]:
-    """The lines of a metrics.jsonl; a run that is being written may end in half a line."""
+    """The rows of a metrics.jsonl; half a line at the end, of a run in progress, is left out."""
     try:
         whole, _, _ = path.read_text().rpartition("\n")
         return [json.loads(line) for line in whole.splitlines()]
     except (OSError, ValueError) as error:
         raise DataError(
-            f"{path} is not a metrics.jsonl ({error}); draw a run that assay wrote"
+            f"{path} is not a metrics.jsonl ({error}); plot a run that assay wrote"
         ) from error
 
 
 def _curves(rows: Sequence[Mapping[str, float]]) -> dict[Panel, Curve]:
-    found = {}
+    curves: dict[Panel, Curve] = {}
     for panel in (PASS_RATE, LENGTH, LOSS):
         points = [
             (row["step"], panel.scale * row[panel.metric])
             for row in rows
             if row.get(panel.metric) is not None
         ]
-        if points and not (panel is LOSS and PASS_RATE in found):
-            found[panel] = points
-    return found
+        if points and not (panel is LOSS and PASS_RATE in curves):
+            curves[panel] = points
+    return curves
 
 
 def _draw_curve(axes: Axes, curve: Curve, begin: float, colour: str) -> None:
-    """The points faintly, and over them their mean over a twentieth of the stage to either side."""
+    """Draw the points faintly, and over them a moving mean of a tenth of the stage."""
     steps, values = [begin + step for step, _ in curve], [value for _, value in curve]
     reach = len(steps) // 20
     means = [fmean(values[max(0, at - reach) : at + reach + 1]) for at in range(len(steps))]

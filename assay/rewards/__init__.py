@@ -1,4 +1,4 @@
-"""What a rollout is worth: named terms, one per file, weighted and added up."""
+"""The reward of a rollout: a weighted sum of named terms, one term per file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ reward = rewards.register
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term of a reward, its parameters filled in."""
+    """One term of a reward, with its parameters."""
 
     name: str
     function: Callable[..., float]
@@ -32,17 +32,17 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Callable[[Rollout], Scor
     """The weighted sum of the terms in `settings`: `{"tests": {"mode": "fraction"}, "length":
     {"weight": 0.5}}`.
 
-    Each term has a `weight` (1 unless given) and the keyword parameters of its function. The
-    score's parts are the weighted terms by name. Raises SettingsError for an unknown term or
-    parameter, a wrong value, a parameter without a default that is not given, or no term at all.
+    Each term has a `weight` (default 1) and the keyword parameters of its function. The score's
+    parts are the weighted terms by name. Raises SettingsError for an unknown term or parameter, a
+    wrong value, a missing parameter without a default, or no term at all.
     """
     if not settings:
         raise SettingsError("`rewards` is empty; name at least one term, such as tests = {}")
     terms = [_term(name, given) for name, given in settings.items()]
 
     def score(rollout: Rollout) -> Score:
-        """Raises UserError for a term that raises or is no finite number, ValueError where the
-        machine failed.
+        """Raises UserError for a term that raises or is not a finite number, and ValueError if the
+        machine failed the rollout.
         """
         execution = rollout.execution
         if rollout.failure is not None or (execution and execution.verdict is Verdict.INFRA):
@@ -58,10 +58,10 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Callable[[Rollout], Scor
 def _value(term: Term, rollout: Rollout) -> float:
     try:
         value = term.function(rollout, **term.parameters)
-    except Exception as error:  # a reward is the user's code: whatever it raises is theirs to mend
+    except Exception as error:  # a reward is the user's code: they must fix whatever it raises
         raised = f"reward {term.name!r} raised {one_line(error)}"
-        raise UserError(f"{raised} (task {rollout.task.id}); mend it") from error
-    with suppress(Exception):  # it may be anything, and turn itself into a number in any way
+        raise UserError(f"{raised} (task {rollout.task.id}); fix the reward") from error
+    with suppress(Exception):  # any object, whose conversion to a number may raise anything
         if math.isfinite(value):
             return float(value)
     returned = " ".join(shortened(value).split())

@@ -1,4 +1,4 @@
-"""Whether the reply has the form that was asked for, whatever its program does."""
+"""Whether the reply has the wanted format, whatever its program does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from assay.types import Rollout
 
 @reward
 def format(rollout: Rollout, *, fenced: bool = False) -> float:
-    """1 when the last completion ended by itself and holds a program; `fenced`: in exactly one
+    """1 if the last completion ended by itself and holds a program; `fenced`: in exactly one
     closed code block.
     """
     turn = rollout.turns[-1]

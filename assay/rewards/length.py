@@ -1,4 +1,4 @@
-"""A price per token, so that of two right programs the shorter wins."""
+"""A penalty per token, so that of two correct programs the shorter one scores more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from assay.types import Rollout
 
 @reward
 def length(rollout: Rollout, *, alpha: float = 0.01, on_failure: bool = False) -> float:
-    """-alpha per 100 completion tokens; free for failures unless `on_failure`, or giving up early
-    would pay.
+    """-alpha per 100 completion tokens. Failures pay nothing unless `on_failure`: otherwise giving
+    up early would pay off.
     """
     return -alpha * rollout.length / 100 if rollout.passed or on_failure else 0.0

@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -203,3 +204,31 @@ def test_the_command_says_what_it_does_while_it_runs(model: PolicySettings, tmp_
         env={**os.environ, "COLUMNS": "80"},
     )  # fmt: skip
     assert done.stderr.splitlines()[0].startswith(("starting", "loading"))
+
+
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "evaluate.md"
+
+
+def test_the_document_explains_every_field_of_the_files(whole: Evaluated) -> None:
+    text = DOCUMENT.read_text()
+    row = json.loads((whole.folder / "samples.jsonl").read_text().splitlines()[0])
+    report = json.loads((whole.folder / "report.json").read_text())
+    for name in (*row, *report, *report["setup"], *report["evaluations"][0]):
+        assert f"`{name}`" in text, name
+
+
+def test_the_notebook_lines_of_the_document_run_inside_an_event_loop(
+    model: PolicySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (code,) = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), flags=re.DOTALL)
+    code = code.replace("runs/demo/grpo/checkpoints/step_000050", model.model)
+    row = {"id": "f", "prompt": "f", "entry_point": "f", "tests": ["assert f(1) == 2"]}
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_tasks.jsonl").write_text(json.dumps(row))
+
+    async def notebook_cell() -> None:
+        exec(code, {})
+
+    asyncio.run(notebook_cell())
+    assert capsys.readouterr().out.startswith("0.0 Interval(low=0.0, high=")

@@ -249,7 +249,7 @@ def test_whatever_a_term_raises_is_one_line_that_names_it(monkeypatch: pytest.Mo
         build({"short_answer": {}})(RIGHT)
     assert (
         str(caught.value)
-        == "reward 'short_answer' raised LookupError: first second (task t/1); mend it"
+        == "reward 'short_answer' raised LookupError: first second (task t/1); fix the reward"
     )
 
 
