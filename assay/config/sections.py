@@ -20,7 +20,7 @@ from assay.registry import suggest
 
 NAME = r"^\w[\w.\-]*$"
 """Runs and stages are named after their folders."""
-TrackerName = Literal["console", "jsonl", "rollouts", "tensorboard", "wandb"]
+TrackerName = Literal["console", "jsonl", "rollouts", "tensorboard", "wandb", "trackio"]
 
 
 class Section(BaseModel):
@@ -292,6 +292,15 @@ class SaveSettings(Section):
     """Also keep the best checkpoint by this metric. Every evaluation then saves a checkpoint."""
 
 
+class DashboardSettings(Section):
+    """The run on W&B and trackio; one run there holds all stages and resumes."""
+
+    project: str = "assay"
+    """Project of the run."""
+    tags: tuple[str, ...] = ()
+    """Tags of the run; W&B only."""
+
+
 class RunSettings(Section):
     """One stage of training, completely described."""
 
@@ -312,6 +321,8 @@ class RunSettings(Section):
     relative to this file."""
     trackers: tuple[TrackerName, ...] = ("console", "jsonl", "rollouts")
     """Where metrics and rollouts are logged."""
+    dashboard: DashboardSettings = DashboardSettings()
+    """Project and tags on W&B and trackio."""
     algorithm: dict[str, Any]
     """`name`, and the settings of that algorithm."""
     rewards: dict[str, dict[str, Any]] = {"tests": {}}

@@ -1,6 +1,4 @@
-"""Completions of known worth from a file, grouped by what they answer: what DPO learns from without
-an engine.
-"""
+"""Reads pairs of chosen and rejected completions from a file, for DPO without rollouts."""
 
 from __future__ import annotations
 
@@ -15,12 +13,11 @@ from assay.types import Sample, Task, Verdict
 
 
 def read_pairs(file: Path, tasks: Sequence[Task], prompter: Prompter) -> list[list[Sample]]:
-    """Groups of samples that answer one prompt, at least one of them passed and one failed.
+    """Groups of samples for one prompt, each with at least one that passed and one that failed.
 
-    A row has `chosen` and `rejected`, and `task_id` of one of `tasks` or a `prompt`: a group by
-    itself. Or it is a line of the samples.jsonl that `assay eval` writes, with `task_id`, `reply`
-    and `verdict`: a group is all of a task. Raises DataError for a row that is neither, or a file
-    without any pair.
+    A row with `chosen`, `rejected` and either a `prompt` or the `task_id` of one of `tasks` is one
+    group. Rows of the samples.jsonl of `assay eval` (`task_id`, `reply`, `verdict`) form one group
+    for each task. Raises DataError for any other row, and for a file without a pair.
     """
     known = {task.id: task for task in tasks}
     groups: dict[str, list[Sample]] = {}
@@ -52,7 +49,7 @@ def _task(row: Row, known: dict[str, Task]) -> Task:
         return Task(id="", prompt=row.text("prompt"), checks=(), entry_point="")
     if row.text("task_id") not in known:
         raise row.wrong(
-            f"task {row.text('task_id')!r} is not among the training tasks; mend tasks.train or"
+            f"task {row.text('task_id')!r} is not among the training tasks; fix tasks.train or"
             " the row"
         )
     return known[row.text("task_id")]

@@ -1,4 +1,4 @@
-"""Rollouts to samples for the learner, and to the numbers of a step."""
+"""Turns rollouts into samples for the learner, and into metrics of a step."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from assay.types import Metrics, Rollout, Sample, Turn, Verdict
 def to_samples(
     groups: Sequence[Sequence[Rollout]], limit: int = 0, turn_discount: float = 1.0
 ) -> list[Sample]:
-    """Samples of each scored rollout; those that the machine failed are left out.
+    """Samples of all rollouts that have a score; rollouts that the machine failed are left out.
 
-    A rollout is one sample, its mask on all that the policy wrote, as long as each prompt begins
-    with what was read and written before, token by token; where it does not, the conversation was
-    rendered anew and a new sample begins. Scored turns are samples by themselves, each worth the
-    most of its own score and those of later turns, discounted by `turn_discount` a turn (after
-    arXiv:2507.11948, whose sum would pay for being wrong first), and compared with the same turn of
-    others: who comes to a second has failed, which beside first turns would look bad whatever it
-    says. `limit` is the token limit of one completion; a joined sample has that of all its turns.
+    A rollout is one sample, with the mask on the tokens that the policy sampled, as long as each
+    prompt starts with all tokens before it. Where a prompt differs (the chat was rendered again), a
+    new sample starts.
+
+    With scored turns, each turn is a sample. Its reward is the largest of its own score and the
+    scores of later turns, discounted by `turn_discount` per turn (after arXiv:2507.11948, whose sum
+    would reward a wrong first answer). Turns are compared with the same turn of other rollouts,
+    because a second turn exists only after a failure.
+
+    `limit` is the token limit of one completion; a joined sample has that of all its turns.
     """
     found = []
     for place, group in enumerate(groups):
@@ -48,7 +51,7 @@ def to_samples(
 
 
 def _joined(turns: Sequence[Turn]) -> list[list[Turn]]:
-    """Turns that read on from where the one before ended, together."""
+    """Turns in parts; within a part each prompt starts with all tokens before it."""
     parts: list[list[Turn]] = []
     for turn in turns:
         last = parts[-1][-1] if parts else None
@@ -61,7 +64,7 @@ def _joined(turns: Sequence[Turn]) -> list[list[Turn]]:
 
 
 def _worth(rollout: Rollout, discount: float) -> list[tuple[Turn, tuple[float, bool]]]:
-    """Each turn with its return, and whether its program passed."""
+    """Each turn with its discounted return, and whether its program passed."""
     found: list[tuple[Turn, tuple[float, bool]]] = []
     worth = 0.0
     for turn in reversed(rollout.turns):
@@ -73,9 +76,7 @@ def _worth(rollout: Rollout, discount: float) -> list[tuple[Turn, tuple[float, b
 
 
 def dialogues(turns: Sequence[Turn], group: str) -> list[Sample]:
-    """Samples of a played demonstration: what it was told is read, and what it says is learned
-    where that held.
-    """
+    """SFT samples of a played demonstration, with the mask on the replies to learn."""
     parts = [_sample(part, 0.0, False, group, 0) for part in _joined(turns)]
     return [replace(part, logprobs=()) for part in parts if any(part.mask)]
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from assay.config.sections import TrackerName
+from assay.config.sections import RunSettings, TrackerName
 from assay.errors import SettingsError
 from assay.progress import Progress
 from assay.trackers.base import Tracker
 from assay.trackers.console import open_console
-from assay.trackers.dashboards import TensorboardTracker, WandbTracker
+from assay.trackers.dashboards import DashboardTracker, TensorboardTracker
 from assay.trackers.health import HealthTracker
 from assay.trackers.jsonl import JsonlTracker
 from assay.trackers.rollouts import RolloutTracker
@@ -58,26 +58,35 @@ class Trackers(Tracker):
 
 
 def open_trackers(
-    names: Sequence[TrackerName],
-    folder: Path,
-    progress: Progress,
-    *,
-    run: str,
-    start_step: int,
-    total_steps: int,
+    settings: RunSettings, folder: Path, progress: Progress, *, start_step: int, total_steps: int
 ) -> Trackers:
-    """Open the named trackers in a stage's folder, and one that warns of unhealthy training.
+    """Open `settings.trackers` in a stage's folder, and one that warns of unhealthy training.
 
     Entries after `start_step`, the last step done, are deleted. Raises SettingsError for a missing
     package or a folder that cannot be written to; then all trackers are closed again.
     """
     trackers: dict[str, Tracker] = {}
-    with ExitStack() as opened:
-        for name in names:
-            try:
-                trackers[name] = _open(
-                    name, folder, progress, run=run, start_step=start_step, total_steps=total_steps
+
+    def open_tracker(name: TrackerName) -> Tracker:
+        match name:
+            case "console":
+                run = f"{settings.name}/{settings.stage}"
+                return open_console(
+                    progress, run=run, start_step=start_step, total_steps=total_steps
                 )
+            case "jsonl":
+                return JsonlTracker(folder, start_step=start_step)
+            case "rollouts":
+                return RolloutTracker(folder, start_step=start_step)
+            case "tensorboard":
+                return TensorboardTracker(folder, start_step=start_step)
+            case "wandb" | "trackio":
+                return DashboardTracker(name, folder.parent, settings)
+
+    with ExitStack() as opened:
+        for name in settings.trackers:
+            try:
+                trackers[name] = open_tracker(name)
             except OSError as error:
                 raise SettingsError(
                     f"tracker {name!r} cannot write: {error}; choose another `folder`"
@@ -85,25 +94,3 @@ def open_trackers(
             opened.callback(trackers[name].close)
         opened.pop_all()
     return Trackers({**trackers, "health": HealthTracker()})
-
-
-def _open(
-    name: TrackerName,
-    folder: Path,
-    progress: Progress,
-    *,
-    run: str,
-    start_step: int,
-    total_steps: int,
-) -> Tracker:
-    match name:
-        case "console":
-            return open_console(progress, run=run, start_step=start_step, total_steps=total_steps)
-        case "jsonl":
-            return JsonlTracker(folder, start_step=start_step)
-        case "rollouts":
-            return RolloutTracker(folder, start_step=start_step)
-        case "tensorboard":
-            return TensorboardTracker(folder, start_step=start_step)
-        case "wandb":
-            return WandbTracker(folder, run=run, start_step=start_step)

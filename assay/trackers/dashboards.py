@@ -1,28 +1,34 @@
-"""The numbers of a run on dashboards: TensorBoard's event files, in `tensorboard/`, and Weights &
-Biases.
-"""
+"""Dashboards: TensorBoard's event files, Weights & Biases, and trackio."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
+from assay.config.sections import RunSettings
 from assay.errors import SettingsError
+from assay.files import write_atomically
 from assay.trackers.base import Tracker
-from assay.types import Metrics
+from assay.types import Metrics, Rollout
+
+TABLE_EVERY, TABLE_ROWS = 10, 8
+"""Steps between tables of sample rollouts, and rollouts in a table."""
+COLUMNS = ["step", "task", "prompt", "completion", "verdict", "reward"]
 
 
 class TensorboardTracker(Tracker):
     """Needs the extra `tb`. Raises SettingsError without it."""
 
     def __init__(self, folder: Path, *, start_step: int) -> None:
-        """Go on after `start_step`: TensorBoard hides later points that are there already."""
+        """Open the event file; TensorBoard hides points after `start_step` that exist already."""
         writer = _package("torch.utils.tensorboard", "tensorboard", "tb").SummaryWriter
         self._writer = writer(str(folder / "tensorboard"), purge_step=start_step + 1, flush_secs=10)
 
     def track(self, step: int, metrics: Metrics) -> None:
-        """Add a point to each number's curve."""
+        """Add a point to the curve of each metric."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
 
@@ -31,33 +37,64 @@ class TensorboardTracker(Tracker):
         self._writer.close()
 
 
-class WandbTracker(Tracker):
-    """Needs the extra `wandb`; with WANDB_MODE=offline the numbers stay in the run's folder.
+class DashboardTracker(Tracker):
+    """W&B, or trackio, which has the same functions; each needs the extra of its name.
 
-    Raises SettingsError without it, or where W&B refuses to start.
+    All stages and resumes of a run are one run there: the run's id is kept in the run's folder, and
+    the metrics of a stage are named `STAGE/...`, over `STAGE/step`. Raises SettingsError without
+    the package, or when the dashboard refuses to start.
     """
 
-    def __init__(self, folder: Path, *, run: str, start_step: int) -> None:
-        """A run that is resumed becomes another of the same group, named after the step it goes on
-        from.
-        """
-        wandb = _package("wandb", "wandb", "wandb")
-        name = f"{run} from step {start_step}" if start_step else run
+    def __init__(self, package: str, run_folder: Path, settings: RunSettings) -> None:
+        """Start the run, or continue it, with the resolved settings of the stage as its config."""
+        self._package = _package(package, package, package)
+        self._stage = settings.stage
+        file = run_folder / f"{package}_id"
+        if not file.exists():
+            write_atomically(file, token_hex(4))
+        given: dict[str, Any] = {
+            "project": settings.dashboard.project,
+            "resume": "allow",
+            "config": {settings.stage: settings.model_dump(mode="json")},
+        }
+        if package == "wandb":
+            given |= {"id": file.read_text(), "name": settings.name, "dir": str(run_folder)}
+            given |= {"tags": settings.dashboard.tags}
+        else:  # trackio knows a run by its name and has no tags
+            given |= {"name": f"{settings.name}-{file.read_text()}", "embed": False}
         try:
-            self._run = wandb.init(project="assay", group=run, name=name, dir=str(folder))
-        except wandb.errors.Error as error:
+            self._run = self._package.init(**given)
+        except Exception as error:
             raise SettingsError(
-                f"tracker 'wandb' cannot start ({error}); run `wandb login`, or set"
-                " WANDB_MODE=offline"
+                f"tracker {package!r} cannot start ({error}); log in, set WANDB_MODE=offline for"
+                " wandb, or take it out of `trackers`"
             ) from error
+        if package == "wandb":
+            self._run.define_metric(f"{self._stage}/*", step_metric=f"{self._stage}/step")
 
     def track(self, step: int, metrics: Metrics) -> None:
-        """Log the numbers under their step."""
-        self._run.log(dict(metrics), step=step)
+        """Log the metrics of a step under the name of the stage."""
+        self._log({"step": step, **metrics})
+
+    def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
+        """Log a table with one rollout from each of the first groups, every few steps."""
+        if step % TABLE_EVERY == 1:
+            rows = [_row(step, rollout) for group in groups[:TABLE_ROWS] for rollout in group[:1]]
+            self._log({"step": step, "samples": self._package.Table(columns=COLUMNS, data=rows)})
 
     def close(self) -> None:
         """Finish the run and upload what is left."""
         self._run.finish()
+
+    def _log(self, values: dict[str, Any]) -> None:
+        self._run.log({f"{self._stage}/{name}": value for name, value in values.items()})
+
+
+def _row(step: int, rollout: Rollout) -> list[Any]:
+    completions = "\n---\n".join(turn.completion.text for turn in rollout.turns)
+    verdict = str(rollout.execution.verdict) if rollout.execution else rollout.failure
+    reward = rollout.score.total if rollout.score else None
+    return [step, rollout.task.id, rollout.task.prompt, completions, verdict, reward]
 
 
 def _package(module: str, tracker: str, extra: str) -> Any:

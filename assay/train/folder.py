@@ -36,8 +36,8 @@ from assay.train.learner import Learner
 from assay.types import Metrics
 
 MAY_CHANGE = (
-    "evaluate", "save", "trackers", "learner", "policy.gradient_checkpointing", "judge.slots",
-    "judge.allow_weak_isolation",
+    "evaluate", "save", "trackers", "dashboard", "learner", "policy.gradient_checkpointing",
+    "judge.slots", "judge.allow_weak_isolation",
     "engine.kv_cache_tokens", "engine.servers", "engine.python", "engine.arguments",
     "engine.weights_folder",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A stage in progress: its parts, opened and closed together, and what is due when."""
+"""A stage while it trains: opens and closes its parts, and knows when to evaluate and save."""
 
 from __future__ import annotations
 
@@ -43,21 +43,27 @@ BASE = "base"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Everything a stage needs, checked before anything is written."""
+    """All inputs of a stage, checked before anything is written."""
 
     settings: RunSettings
     algorithm: Algorithm
     reward: RewardFunction
     environment: Environment
     tasks: list[Task]
-    """To learn from."""
+    """Training tasks."""
     held_out: list[Task]
-    """To be measured on; empty without `evaluate`."""
+    """Evaluation tasks; empty without `evaluate`."""
+
+    @property
+    def needs_judge(self) -> bool:
+        """Whether any program of this stage runs; SFT and pairs without evaluation have none."""
+        plays = self.algorithm.learns_from == "dialogues" and self.environment.script is not None
+        return bool(self.held_out) or self.algorithm.learns_from == "rollouts" or plays
 
 
 @dataclass(slots=True)
 class Run:
-    """A stage in progress."""
+    """A stage while it trains."""
 
     stage: Stage
     folder: StageFolder
@@ -66,7 +72,7 @@ class Run:
     context: RolloutContext
     tracker: Trackers
     held_out: list[PromptedTask]
-    """What it is measured on; empty without `evaluate`."""
+    """Evaluation prompts; empty without `evaluate`."""
     steps: int
     """Length of the stage."""
     done: int
@@ -77,17 +83,18 @@ class Run:
     """Where the learner runs, so that rollouts can go on meanwhile."""
     progress: Progress
     stopping: bool = False
-    """Whether it was asked to stop after the step under way."""
+    """Whether to stop after the current step."""
 
     def remaining_steps(self) -> Iterator[int]:
-        """Step numbers from where the run stands; ends early when the run is asked to stop."""
+        """Numbers of the steps to do, from 0; ends early when the run is asked to stop."""
         while self.done < self.steps and not self.stopping:
             yield self.done
             self.done += 1
 
     def is_due(self, what: Literal["evaluate", "save"], step: int) -> bool:
-        """Whether it is time, after step `step`: every so many steps, at the end, and to save when
-        asked to stop.
+        """Whether to evaluate or save after step `step`: every so many steps, and after the last.
+
+        A run that is asked to stop saves too, and `save.best` saves before each evaluation.
         """
         settings = self.stage.settings
         every = (
@@ -104,24 +111,22 @@ class Run:
         return step + 1 == self.steps or (every > 0 and (step + 1) % every == 0)
 
     def record(self, step: int, data: StepData) -> None:
-        """Hand a step's rollouts to the trackers before anything is learned from them."""
+        """Give the rollouts of a step to the trackers, before the learner uses them."""
         if data.groups:
             self.tracker.rollouts(step + 1, data.groups)
 
     async def learn(self, samples: Sequence[Sample], step: int) -> Metrics:
-        """Learn from the samples of a step."""
+        """Train on the samples of a step, in the learner's thread."""
         return await asyncio.get_running_loop().run_in_executor(
             self.thread, self.learner.step, samples, step
         )
 
     def track(self, step: int, data: StepData, learned: Metrics) -> None:
-        """Hand the numbers of a step to the trackers."""
+        """Give the metrics of a step to the trackers."""
         self.tracker.track(step + 1, data.metrics | learned)
 
     async def run_missing_evaluation(self) -> None:
-        """Make the evaluation that was due before and is missing: of the untrained policy, or of
-        the checkpoint.
-        """
+        """Evaluate the untrained policy, or the checkpoint, where that was due and is missing."""
         settings = self.stage.settings.evaluate
         due = (
             self.is_due("evaluate", self.done - 1)
@@ -132,9 +137,9 @@ class Run:
             await self.evaluate(self.done - 1)
 
     async def evaluate(self, step: int) -> None:
-        """Evaluate the policy as it is after step `step`, -1 being before the first.
+        """Evaluate the policy after step `step`; -1 is before the first step.
 
-        The stage's line in the report is its newest evaluation.
+        The report shows the newest evaluation of each stage.
         """
         settings, seed = self.stage.settings.evaluate, self.stage.settings.seed
         if settings is None:
@@ -162,19 +167,16 @@ class Run:
         self.saved = step + 1
 
     def save_unsaved_steps(self) -> None:
-        """Write a checkpoint of what no step has saved: the run was asked to stop while it
-        evaluated.
-        """
+        """Save steps that have no checkpoint, because the run was stopped during an evaluation."""
         if self.saved < self.done:
             self.save(self.done - 1)
 
 
 @asynccontextmanager
 async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
-    """The stage with its policy, source, judge and trackers, where its newest checkpoint left it;
-    closed at the end.
+    """Open a stage with its policy, source, judge and trackers at its newest checkpoint.
 
-    Raises UserError before the stage's folder is touched when something cannot be used.
+    Raises UserError, before it writes to the stage's folder, when something cannot be used.
     """
     settings = stage.settings
     folder = StageFolder(settings)
@@ -187,7 +189,7 @@ async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
     held_out = make_prompts(stage.held_out, prompter, longest, policy.context)
     async with AsyncExitStack() as closing:
         judge = open_judge(settings.judge)
-        if stage.held_out or any(task.checks for task in stage.tasks):
+        if stage.needs_judge:
             progress.phase("starting judge")
             await closing.enter_async_context(judge)
         separate_copy = (
@@ -225,10 +227,7 @@ async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
         done = folder.restore(learner, checkpoint) if checkpoint else 0
         source.resume(folder.position(checkpoint) if checkpoint else {})
         folder.open()
-        name = f"{settings.name}/{settings.stage}"
-        tracker = open_trackers(
-            settings.trackers, folder.path, progress, run=name, start_step=done, total_steps=steps
-        )
+        tracker = open_trackers(settings, folder.path, progress, start_step=done, total_steps=steps)
         closing.callback(tracker.close)
         thread = closing.enter_context(ThreadPoolExecutor(1, "learner"))
         run = Run(
@@ -257,7 +256,7 @@ async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
 async def make_source(
     stage: Stage, policy: Policy, context: RolloutContext, progress: Progress
 ) -> Source:
-    """What the stage's algorithm learns from."""
+    """The source of the samples that the stage's algorithm learns from."""
     algorithm = stage.algorithm
     match algorithm.learns_from:
         case "dialogues":

@@ -1,5 +1,6 @@
-"""Where samples come from: demonstrations, or rollouts of the policy. The step's number decides
-what they serve.
+"""Sources of samples: demonstrations, pairs, or rollouts of the policy.
+
+The number of a step decides which samples it gets.
 """
 
 from __future__ import annotations
@@ -26,45 +27,43 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StepData:
-    """What a source gives for one step."""
+    """The samples of one step, with their metrics."""
 
     samples: list[Sample]
-    """To learn from."""
+    """Samples for the learner."""
     metrics: Metrics = field(default_factory=dict)
-    """What there is to say of them."""
+    """Metrics of the samples."""
     groups: list[list[Rollout]] = field(default_factory=list)
-    """The rollouts behind them."""
+    """The rollouts that the samples come from."""
 
 
 class Source(Protocol):
-    """Gives the samples of a step."""
+    """Gives the learner the samples of each step."""
 
     temperature: float
-    """Softmax temperature under which the samples were drawn."""
+    """Softmax temperature of the samples."""
     steps_per_epoch: float
-    """Steps that serve everything once."""
+    """Steps in which every task or row is used once."""
 
     async def publish(self, policy: Policy, step: int) -> None:
-        """Learn of the policy's new weights, before step `step`."""
+        """Load the policy's new weights before step `step`."""
 
     async def next(self, step: int) -> StepData:
         """The samples of step `step` (from 0)."""
 
     @property
     def position(self) -> dict[str, Any]:
-        """What a resumed run needs beside the step's number to draw the same, in JSON's types."""
+        """The state that a resumed run needs to get the same samples, as JSON types."""
 
     def resume(self, position: Mapping[str, Any]) -> None:
-        """Go on from a `position`."""
+        """Continue from a `position`."""
 
     async def close(self) -> None:
-        """End whatever goes on in the background."""
+        """Stop all background work."""
 
 
 class DatasetSource:
-    """Rows of samples that belong together (a demonstration, or a pair), shuffled anew each
-    epoch.
-    """
+    """Rows of samples (a demonstration, or a pair), shuffled again in each epoch."""
 
     temperature = 1.0
 
@@ -88,10 +87,10 @@ class DatasetSource:
         self.steps_per_epoch = len(rows) / settings.dataset.batch_size
 
     async def publish(self, policy: Policy, step: int) -> None:
-        """Demonstrations do not depend on the policy."""
+        """Nothing to do: demonstrations do not depend on the policy."""
 
     async def next(self, step: int) -> StepData:
-        """The samples of the next `dataset.batch_size` rows, each row a group of its own."""
+        """The samples of the next `dataset.batch_size` rows, each row as one group."""
         seed = derive(self.settings.seed, self.settings.stage, "data")
         drawn = draw(self.rows, self.settings.dataset.batch_size, step, seed)
         return StepData(
@@ -104,14 +103,14 @@ class DatasetSource:
 
     @property
     def position(self) -> dict[str, Any]:
-        """The step's number says it all."""
+        """Empty: the number of the step is enough."""
         return {}
 
     def resume(self, position: Mapping[str, Any]) -> None:
-        """There is nothing to go on from."""
+        """Nothing to do."""
 
     async def close(self) -> None:
-        """Nothing goes on."""
+        """Nothing to do."""
 
 
 class RolloutSource:
@@ -142,15 +141,15 @@ class RolloutSource:
 
     @property
     def position(self) -> dict[str, Any]:
-        """Where the stream of groups stands."""
+        """The position of the stream of groups."""
         return self.stream.position
 
     def resume(self, position: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from a `position`."""
         self.stream.resume(**{"next": 0, "open": [], **position})
 
     async def publish(self, policy: Policy, step: int) -> None:
-        """Let the engine write with the policy's weights."""
+        """Load the policy's weights into the engine, and drop groups that are too old."""
         start = time.perf_counter()
         await self.stream.publish(step)
         await self.context.engine.load(policy, step)
@@ -159,9 +158,8 @@ class RolloutSource:
     async def next(self, step: int) -> StepData:
         """`rollout.tasks_per_step` groups of rollouts.
 
-        With `max_resamples`, groups of equal rewards are replaced, whole, by the next ones, at most
-        so many times; then the step goes without them. What is told of the step tells of all that
-        was sampled.
+        With `max_resamples`, zero-variance groups are replaced by new groups, in at most that many
+        rounds; then the step runs without them. The metrics are about all sampled groups.
         """
         start = time.perf_counter()
         wanted = self.rollout.tasks_per_step
@@ -183,13 +181,11 @@ class RolloutSource:
         return StepData(samples, numbers, groups)
 
     async def close(self) -> None:
-        """Give up what is being written."""
+        """Cancel the running groups."""
         await self.stream.close()
 
     def _times(self, waited: float) -> Metrics:
-        """Seconds since the last step: of writing, judging and synchronising, which may overlap,
-        and of waiting.
-        """
+        """Seconds of generation, judging, weight sync and waiting; they may overlap."""
         generation, judging = self.context.generation.reset(), self.context.judging.reset()
         dropped, self.stream.dropped = self.stream.dropped, 0
         return {
@@ -213,9 +209,7 @@ class RolloutSource:
 
 
 def draw(items: Sequence[T], count: int, step: int, seed: int) -> list[T]:
-    """`count` items for step `step`: the items in a fresh order each epoch, taken one after another
-    without gaps.
-    """
+    """`count` items for step `step`, from an order of all items that is shuffled in each epoch."""
     places = (divmod(place, len(items)) for place in range(step * count, (step + 1) * count))
     return [items[_order(len(items), seed, epoch)[place]] for epoch, place in places]
 

@@ -6,6 +6,10 @@ import gc
 import importlib.util
 import json
 import logging
+import os
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
@@ -16,7 +20,17 @@ from assay.config.sections import RunSettings, TrackerName
 from assay.errors import SettingsError
 from assay.progress import Progress
 from assay.trackers import Tracker, Trackers, open_trackers
-from assay.types import Metrics, Rollout
+from assay.types import (
+    Completion,
+    Execution,
+    Metrics,
+    Rollout,
+    Score,
+    Task,
+    Turn,
+    Verdict,
+)  # fmt: skip
+from tests.policies import run_settings
 
 
 class Full(Tracker):
@@ -49,7 +63,8 @@ class Kept(Tracker):
 
 
 def opened(names: Sequence[TrackerName], folder: Path) -> Trackers:
-    return open_trackers(names, folder, Progress(), run="demo/grpo", start_step=0, total_steps=10)
+    settings = run_settings(trackers=names, name="demo", stage="grpo")
+    return open_trackers(settings, folder, Progress(), start_step=0, total_steps=10)
 
 
 def test_a_tracker_that_breaks_is_warned_of_once_and_the_others_get_everything(
@@ -91,7 +106,7 @@ def test_the_default_trackers_write_numbers_and_rollouts(
 
 def test_an_unknown_name_is_a_wrong_setting() -> None:
     with pytest.raises(
-        ValueError, match=r"'console', 'jsonl', 'rollouts', 'tensorboard' or 'wandb'"
+        ValueError, match=r"'console', 'jsonl', 'rollouts', 'tensorboard', 'wandb' or 'trackio'"
     ):
         RunSettings.model_validate({"trackers": ["jsonlines"]})
 
@@ -110,7 +125,9 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
         opened(("jsonl",), tmp_path / "file")
 
 
-@pytest.mark.parametrize(("name", "extra"), [("tensorboard", "tb"), ("wandb", "wandb")])
+@pytest.mark.parametrize(
+    ("name", "extra"), [("tensorboard", "tb"), ("wandb", "wandb"), ("trackio", "trackio")]
+)
 def test_a_tracker_whose_package_is_absent_says_what_to_install(
     tmp_path: Path, name: TrackerName, extra: str
 ) -> None:
@@ -131,15 +148,73 @@ def test_tensorboard_gets_every_number_under_its_step(tmp_path: Path) -> None:
     assert [(event.step, event.value) for event in events.Scalars("reward/mean")] == [(3, 0.25)]
 
 
-def test_wandb_keeps_an_offline_run_in_the_folder(
+ROLLOUT = Rollout(
+    Task("add", "Add.", (), "f"),
+    (Turn((1,), Completion("x", (7,), (-1.0,), "stop", (1,)), "x", Execution(Verdict.WRONG)),),
+    Score(0.5, {"tests": 0.5}),
+)
+
+
+def test_wandb_gets_the_settings_a_table_and_one_run_for_all_stages_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("wandb", reason="the extra `wandb` is not installed")
+    wandb = pytest.importorskip("wandb", reason="the extra `wandb` is not installed")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    trackers = opened(("wandb",), tmp_path)
+    ids = set()
+    for stage in ("sft", "grpo", "grpo"):
+        settings = run_settings(
+            trackers=("wandb",), name="demo", stage=stage,
+            dashboard={"project": "mine", "tags": ("a", "b")},
+        )  # fmt: skip
+        folder = tmp_path / "demo" / stage
+        folder.mkdir(parents=True, exist_ok=True)
+        trackers = open_trackers(settings, folder, Progress(), start_step=0, total_steps=10)
+        run = wandb.run
+        ids.add(run.id)
+        assert (run.project, run.name, tuple(run.tags)) == ("mine", "demo", ("a", "b"))
+        assert run.config[stage]["algorithm"] == {"name": "grpo"}
+        trackers.rollouts(1, [[ROLLOUT]])
+        trackers.track(1, {"reward/mean": 0.25})
+        summary = run.summary
+        assert (summary[f"{stage}/reward/mean"], summary[f"{stage}/step"]) == (0.25, 1)
+        assert summary[f"{stage}/samples"]["nrows"] == 1
+        trackers.close()
+    assert ids == {(tmp_path / "demo/wandb_id").read_text()}
+
+
+def test_trackio_gets_every_metric_of_all_stages_under_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("trackio", reason="the extra `trackio` is not installed")
+    code = """
+import sys, sqlite3
+from pathlib import Path
+from assay.progress import Progress
+from assay.trackers import open_trackers
+from tests.policies import run_settings
+from tests.trackers.test_open_trackers import ROLLOUT
+for stage in ("sft", "grpo"):
+    settings = run_settings(trackers=("trackio",), name="demo", stage=stage)
+    folder = Path(sys.argv[1]) / "demo" / stage
+    folder.mkdir(parents=True)
+    trackers = open_trackers(settings, folder, Progress(), start_step=0, total_steps=10)
+    trackers.rollouts(1, [[ROLLOUT]])
     trackers.track(1, {"reward/mean": 0.25})
     trackers.close()
-    assert list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
+"""
+    environment = {**os.environ, "TRACKIO_DIR": str(tmp_path / "trackio")}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True,
+        check=False, env=environment, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (file,) = (tmp_path / "trackio").glob("*.db")
+    with sqlite3.connect(file) as connection:
+        rows = connection.execute("select run_name, metrics from metrics").fetchall()
+    assert len({name for name, _ in rows}) == 1
+    text = " ".join(str(metrics) for _, metrics in rows)
+    assert "sft/reward/mean" in text
+    assert "grpo/reward/mean" in text
 
 
 @pytest.mark.parametrize("name", get_args(TrackerName))

@@ -1,0 +1,31 @@
+"""A judge is started only for stages in which a program runs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from assay import environments
+from assay.train.run import Stage
+from tests.policies import TASKS, run_settings
+
+
+@pytest.mark.parametrize(
+    ("learns_from", "environment", "held_out", "needed"),
+    [
+        ("dialogues", "single_turn", [], False),
+        ("pairs", "repair", [], False),
+        ("dialogues", "repair", [], True),
+        ("dialogues", "single_turn", TASKS, True),
+        ("rollouts", "single_turn", [], True),
+    ],
+)
+def test_a_stage_needs_a_judge_for_rollouts_evaluation_and_played_demonstrations(
+    learns_from: str, environment: str, held_out: list[Any], needed: bool
+) -> None:
+    algorithm: Any = SimpleNamespace(learns_from=learns_from)
+    built = environments.build({"name": environment})
+    stage = Stage(run_settings(), algorithm, lambda rollout: None, built, [], held_out)  # type: ignore[arg-type, return-value]
+    assert stage.needs_judge is needed
