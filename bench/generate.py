@@ -1,12 +1,12 @@
-"""Tokens a second of the torch engine beside transformers' generate, on one CPU thread or on a GPU.
+"""Tokens a second of the in-process engine beside transformers' generate, on a CPU or a GPU.
 
-    python -m bench.generate [--vllm .venv-vllm/bin/python]
+    python -m bench.generate [--size small large] [--vllm .venv-vllm/bin/python]
 
-A random Llama; prompts of 32 to 96 tokens; tokens 0 to 19 end a completion, which makes them about
-70 tokens long. Both draw from the full distribution at temperature 1. Rounds are interleaved,
-medians taken; seconds are wall time and the own time of the process, which other work disturbs
-less. vLLM has its server's processes beside: one thread of arithmetic, and its scheduler, its front
-and the client on what other cores there are; their time is counted too.
+A random Llama of each size, prompts of 32 to 96 tokens with 8 completions each. Some token ids end
+a completion: after 70 tokens on average (small) or 250 (large). All sample from the full
+distribution at temperature 1. Rounds are interleaved, and medians count. Rates are by wall time and
+by CPU time of the process, which other work on the machine disturbs less. The CPU time of vLLM
+includes that of its server.
 """
 
 from __future__ import annotations
@@ -34,46 +34,29 @@ from assay.maths.seeds import derive
 from assay.policy.load import Policy
 from assay.sandbox.kernel import cpu_seconds_of
 from assay.types import Completion
+from bench.sizes import SIZES, Size, add_arguments, table
 
-Way = Callable[[list[GenerationRequest], int, int], list[int]]
-"""Requests, most tokens and a seed to the lengths of the completions, their stop token included."""
-STOPS = frozenset(range(20))
-SHAPES = {
-    "5.5M": {
-        "hidden_size": 256,
-        "intermediate_size": 640,
-        "num_hidden_layers": 6,
-        "num_attention_heads": 8,
-    },
-    "1.3B": {
-        "hidden_size": 2048,
-        "intermediate_size": 5504,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-    },
-}
+Generate = Callable[[list[GenerationRequest], int, int], list[int]]
+"""From requests, the token limit and a seed to the lengths of the completions, stop token
+included."""
+Round = tuple[float, float, float]
+"""Tokens per second of wall time and of CPU time, and the mean length."""
+GROUP = 8
 
 
-def make(shape: str, vocabulary: int, device: str) -> Policy:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    context = {
-        "vocab_size": vocabulary,
-        "max_position_embeddings": 2048,
-        "bos_token_id": None,
-        "eos_token_id": None,
-    }
-    model = LlamaForCausalLM(LlamaConfig(**SHAPES[shape], **context)).to(device).eval()
+def make(size: Size, device: str) -> Policy:
+    """A policy without a tokenizer."""
     tokenizer = SimpleNamespace(save_pretrained=lambda folder: None)
-    chat: Any = SimpleNamespace(stop_tokens=STOPS, text=lambda tokens: "", tokenizer=tokenizer)
-    return Policy(model, chat, torch.device(device), 0)
+    stops = frozenset(range(size.stop_tokens))
+    chat: Any = SimpleNamespace(stop_tokens=stops, text=lambda tokens: "", tokenizer=tokenizer)
+    return Policy(size.model().to(device).eval(), chat, torch.device(device), 0)
 
 
-def by_transformers(policy: Policy) -> Way:
-    model = policy.model
+def by_transformers(policy: Policy) -> Generate:
+    """Through `generate`, all requests in one batch."""
+    model, stops = policy.model, sorted(policy.chat.stop_tokens)
 
-    def write(requests: list[GenerationRequest], most: int, seed: int) -> list[int]:
+    def generate(requests: list[GenerationRequest], limit: int, seed: int) -> list[int]:
         prompts = [request.prompt for request in requests]
         width = max(map(len, prompts))
         tokens = torch.tensor(
@@ -85,34 +68,31 @@ def by_transformers(policy: Policy) -> Way:
         torch.manual_seed(seed)
         out = model.generate(
             input_ids=tokens, attention_mask=attention.to(model.device), do_sample=True, top_k=0,
-            max_new_tokens=most, eos_token_id=sorted(STOPS), pad_token_id=0,
+            max_new_tokens=limit, eos_token_id=stops, pad_token_id=0,
         )  # fmt: skip
         lengths = []
         for row in out[:, width:].tolist():
-            ends = [place for place, token in enumerate(row) if token in STOPS]
+            ends = [place for place, token in enumerate(row) if token in policy.chat.stop_tokens]
             lengths.append(ends[0] + 1 if ends else len(row))
         return lengths
 
-    return write
+    return generate
 
 
-def by_assay(policy: Policy) -> Way:
+def by_assay(policy: Policy) -> Generate:
+    """Through the in-process engine."""
     engine = TorchEngine(policy, EngineSettings(kv_cache_tokens=1 << 20))
 
-    async def all_of_it(requests: list[GenerationRequest], most: int, seed: int) -> list[int]:
-        own = [replace(request, seed=derive(seed, n)) for n, request in enumerate(requests)]
-        written = await asyncio.gather(
-            *(engine.generate(request, Sampling(most)) for request in own)
-        )
-        return [len(completion.tokens) for completion in written]
+    async def generate_all(requests: list[GenerationRequest], limit: int, seed: int) -> list[int]:
+        seeded = [replace(request, seed=derive(seed, n)) for n, request in enumerate(requests)]
+        calls = (engine.generate(request, Sampling(limit)) for request in seeded)
+        return [len(completion.tokens) for completion in await asyncio.gather(*calls)]
 
-    return lambda requests, most, seed: asyncio.run(all_of_it(requests, most, seed))
+    return lambda requests, limit, seed: asyncio.run(generate_all(requests, limit, seed))
 
 
-def by_vllm(policy: Policy, python: str, folder: Path) -> tuple[Way, Callable[[], float]]:
-    """Through a server with one thread of arithmetic, until this process ends; and what tells the
-    CPU time of both.
-    """
+def by_vllm(policy: Policy, python: str, folder: Path) -> tuple[Generate, Callable[[], float]]:
+    """Through a server with one compute thread; and a clock of the CPU time of both processes."""
     os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "0"
     settings = EngineSettings(
         name="vllm", kv_cache_tokens=1 << 17, python=python, arguments=("--skip-tokenizer-init",)
@@ -122,87 +102,93 @@ def by_vllm(policy: Policy, python: str, folder: Path) -> tuple[Way, Callable[[]
     engine = loop.run_until_complete(opened.__aenter__())
     loop.run_until_complete(engine.load(policy, 0))
 
-    def write(requests: list[GenerationRequest], most: int, seed: int) -> list[int]:
-        async def all_of_it() -> list[Completion]:
-            return await asyncio.gather(
-                *(engine.generate(request, Sampling(most)) for request in requests)
-            )
+    def generate(requests: list[GenerationRequest], limit: int, seed: int) -> list[int]:
+        async def generate_all() -> list[Completion]:
+            calls = (engine.generate(request, Sampling(limit)) for request in requests)
+            return await asyncio.gather(*calls)
 
-        return [len(completion.tokens) for completion in loop.run_until_complete(all_of_it())]
+        return [len(completion.tokens) for completion in loop.run_until_complete(generate_all())]
 
-    return write, lambda: time.process_time() + sum(map(cpu_seconds_of, children_of(os.getpid())))
+    return (
+        generate,
+        lambda: time.process_time() + sum(map(cpu_seconds_of, children_of(os.getpid()))),
+    )
 
 
 def children_of(pid: int) -> list[int]:
-    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return found + [other for child in found for other in children_of(child)]
+    """All descendants."""
+    children = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return children + [other for child in children for other in children_of(child)]
+
+
+def measure(size: Size, given: argparse.Namespace) -> dict[str, list[Round]]:
+    """The rounds of each way to generate, interleaved."""
+    draw = random.Random(0)
+    prompts = [
+        tuple(draw.choices(range(size.stop_tokens, size.vocabulary), k=draw.randint(32, 96)))
+        for _ in range(given.prompts or size.prompts)
+    ]
+    requests = [GenerationRequest(prompt, 0) for prompt in prompts for _ in range(GROUP)]
+    makers: dict[str, Callable[[Policy], Generate]] = {
+        "transformers generate": by_transformers, "engines/torch": by_assay
+    }  # fmt: skip
+    ways: dict[str, Generate] = {}
+    for dtype in given.dtype:
+        policy = make(size, given.device)
+        policy.model.to(getattr(torch, dtype))
+        ways |= {f"{name}, {dtype}": maker(policy) for name, maker in makers.items()}
+    clocks: dict[str, Callable[[], float]] = {}
+    if given.vllm:
+        way = by_vllm(make(size, given.device), given.vllm, Path(mkdtemp()))
+        ways["engines/vllm, float32"], clocks["engines/vllm, float32"] = way
+    rounds: dict[str, list[Round]] = {name: [] for name in ways}
+    for number in range(given.rounds or size.rounds):
+        for name, generate in ways.items():
+            if not number:
+                generate(requests[:2], 4, 0)
+            clock = clocks.get(name, time.process_time)
+            wall, cpu = time.perf_counter(), clock()
+            lengths = generate(requests, given.tokens or size.max_tokens, number)
+            wall, cpu = time.perf_counter() - wall, clock() - cpu
+            total = sum(lengths)
+            rounds[name].append((total / wall, total / cpu, statistics.mean(lengths)))
+    return rounds
+
+
+def cell(rounds: list[Round], base: list[Round], part: int) -> str:
+    """Median rate, and the median ratio to `base` with its range."""
+    ratios = [mine[part] / theirs[part] for mine, theirs in zip(rounds, base, strict=True)]
+    rate = statistics.median(one[part] for one in rounds)
+    ratio = statistics.median(ratios)
+    return f"{rate:,.0f} · **{ratio:.2f}** ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def main() -> None:
+    """Measure, and print one table of all sizes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--shape", choices=SHAPES, default="5.5M")
-    parser.add_argument("--prompts", type=int, default=64)
-    parser.add_argument("--group", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=128)
-    parser.add_argument("--vocabulary", type=int, default=2048)
-    parser.add_argument(
-        "--prompt", type=int, nargs=2, default=(32, 96), help="shortest and longest"
-    )
+    add_arguments(parser)
+    parser.add_argument("--prompts", type=int, help="prompts in a batch, instead of the size's")
+    parser.add_argument("--tokens", type=int, help="token limit, instead of the size's")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--without", nargs="*", default=())
-    parser.add_argument(
-        "--vllm", help="interpreter of an environment with vLLM, to measure it as well"
-    )
+    parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--vllm", help="interpreter of an environment with vLLM, to measure it too")
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    draw = random.Random(0)
-    prompts = [
-        tuple(draw.choices(range(20, given.vocabulary), k=draw.randint(*given.prompt)))
-        for _ in range(given.prompts)
-    ]
-    requests = [GenerationRequest(prompt, 0) for prompt in prompts for _ in range(given.group)]
-    exact, rough = (make(given.shape, given.vocabulary, given.device) for _ in range(2))
-    rough.model.bfloat16()
-    ways = {
-        "transformers generate, float32": by_transformers(exact),
-        "transformers generate, bfloat16": by_transformers(rough),
-        "engines/torch, float32": by_assay(exact),
-        "engines/torch, bfloat16": by_assay(rough),
-    }
-    clocks: dict[str, Callable[[], float]] = {}
-    if given.vllm:
-        ways["engines/vllm, float32"], clocks["engines/vllm, float32"] = by_vllm(
-            exact, given.vllm, Path(mkdtemp())
-        )
-    ways = {
-        name: way for name, way in ways.items() if not any(word in name for word in given.without)
-    }
-    rates: dict[str, list[tuple[float, float, float]]] = {name: [] for name in ways}
-    for number in range(given.rounds):
-        for name, way in ways.items():
-            if not number:
-                way(requests[:2], 4, 0)
-            clock = clocks.get(name, time.process_time)
-            wall, own = time.perf_counter(), clock()
-            lengths = way(requests, given.tokens, number)
-            wall, own = time.perf_counter() - wall, clock() - own
-            rates[name].append((sum(lengths) / wall, sum(lengths) / own, statistics.mean(lengths)))
-    first = next(iter(ways))
-    base = [statistics.median(column) for column in zip(*rates[first], strict=True)]
-    print(
-        "| | tokens/s | ratio (range) | tokens per second of CPU time | ratio (range) | mean"
-        " length |\n" + "| --- " * 6 + "|"
-    )
-    for name, rounds in rates.items():
-        wall, own, mean = (statistics.median(column) for column in zip(*rounds, strict=True))
-        pairs = list(zip(rounds, rates[first], strict=True))
-        ratios = [[mine[part] / theirs[part] for mine, theirs in pairs] for part in (0, 1)]
-        shown = [f"{min(one):.1f} to {max(one):.1f}" for one in ratios]
-        print(
-            f"| {name} | {wall:,.0f} | {wall / base[0]:.2f} ({shown[0]}) "
-            f"| {own:,.0f} | {own / base[1]:.2f} ({shown[1]}) | {mean:.1f} |"
-        )
+    torch.set_num_threads(given.threads)
+    rows: dict[str, dict[str, str]] = {}
+    columns: list[str] = []
+    for name in given.size:
+        size = SIZES[name]
+        rounds = measure(size, given)
+        base = next(iter(rounds.values()))
+        mean = statistics.mean(one[2] for found in rounds.values() for one in found)
+        wall = f"{name} ({size.label}, completions of {mean:.0f} tokens): tokens/s · ratio (range)"
+        columns += [wall, f"{name}: by CPU time"]
+        for way, found in rounds.items():
+            cells = {column: cell(found, base, part) for part, column in enumerate(columns[-2:])}
+            rows.setdefault(way, {}).update(cells)
+    print(f"{given.threads} threads, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
+    print(table(columns, rows))
 
 
 if __name__ == "__main__":
