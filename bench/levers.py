@@ -1,5 +1,5 @@
 """One update of a 1.3B Llama with random weights on a GPU, with and without each lever (`bench.step
---large`).
+--levers`).
 
 The flops that count are those of the whole pass with every lever: prompts once, no padding, logits
 where the mask is, nothing twice. Their rate over the card's is the utilisation, so a lever that is

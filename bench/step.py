@@ -1,15 +1,15 @@
 """One update (forward, backward, optimizer) beside TRL's GRPOTrainer, on the same rollouts of the
 same model.
 
-    python -m pip install 'trl==1.16.0'          # once; it is not a dependency python -m bench.step
-    # two CPU threads: gradients compared, then tokens a second and memory python -m bench.step
-    --large [--dry]         # one GPU, 1.3B parameters, every lever alone; --dry: tiny, on the CPU
+    python -m pip install 'trl==1.16.0'                  # once; it is not a dependency
+    python -m bench.step [--size small large]            # two CPU threads
+    python -m bench.step --levers [--dry]                # one GPU, 1.3B parameters; --dry: on a CPU
 
-TRL's trainer runs its own `train()`; only its generation is replaced, by the rollouts. Each of its
-steps is followed by one of ours, so that both meet the same load, and medians count. Both start
-from the same weights, in float32 unless said otherwise, and the gradients are compared before
-anything is timed. Memory is the peak of one step above what the process holds before it, model and
-optimizer loaded, each in a process of its own.
+First the gradients are compared, then tokens a second, then memory. TRL's trainer runs its own
+`train()`; only its generation is replaced, by the rollouts. Each of its steps is followed by one of
+ours, so both meet the same load, and medians count. Both start from the same weights, in float32
+unless the row says otherwise. Memory is the peak of one step above model and optimizer, measured in
+a process of its own.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ from assay.config.sections import RunSettings
 from assay.policy.load import Policy
 from assay.train.learner import Learner
 from assay.types import Sample
+from bench.sizes import SIZES, Size, SizeName, add_arguments, table
 
-PROMPT, LENGTHS = 300, (256, 60, 75, 90, 100, 110, 125, 144)
-"""Tokens of each prompt, and of its 8 completions: 120 on average."""
+PROMPT = 300
+"""Tokens of each prompt."""
 LORA = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}
 THEIRS: dict[str, dict[str, Any]] = {
     "TRL, its defaults in float32": {"bf16": False},
@@ -55,24 +56,16 @@ THEIRS: dict[str, dict[str, Any]] = {
     },
     "TRL without checkpointing, bfloat16": {"gradient_checkpointing": False},
 }
-"""Settings of TRL's; `whole` puts all rows of a step into one batch instead of eight."""
+"""TRL's settings; `whole` puts all rows of a step into one batch instead of eight."""
+FLOAT32 = [name for name, changes in THEIRS.items() if "bf16" in changes and "whole" not in changes]
+"""The settings that are measured at the large size."""
 
 
-def small_model(vocabulary: int, lora: bool) -> Any:
-    """A random Llama of 5.5M parameters at a vocabulary of 2,048, the same at each call."""
+def make(size: Size, lora: bool) -> Any:
+    """The model of a size, the same at each call; with adapters that count."""
     from peft import LoraConfig, get_peft_model
-    from transformers import LlamaConfig, LlamaForCausalLM
 
-    torch.manual_seed(0)
-    shape = {
-        "hidden_size": 256,
-        "intermediate_size": 736,
-        "num_hidden_layers": 6,
-        "num_attention_heads": 8,
-    }
-    model = LlamaForCausalLM(
-        LlamaConfig(vocab_size=vocabulary, **shape, tie_word_embeddings=True, pad_token_id=0)
-    )
+    model = size.model()
     if not lora:
         return model
     model = get_peft_model(model, LoraConfig(**LORA))
@@ -82,14 +75,14 @@ def small_model(vocabulary: int, lora: bool) -> Any:
     return model
 
 
-def rollouts(tasks: int, vocabulary: int) -> list[Sample]:
+def rollouts(tasks: int, size: Size) -> list[Sample]:
     """Groups of eight, half of them right."""
     draw = torch.Generator().manual_seed(1)
     samples = []
     for task in range(tasks):
-        prompt = torch.randint(1, vocabulary, (PROMPT,), generator=draw).tolist()
-        for number, length in enumerate(LENGTHS):
-            tokens = prompt + torch.randint(1, vocabulary, (length,), generator=draw).tolist()
+        prompt = torch.randint(1, size.vocabulary, (PROMPT,), generator=draw).tolist()
+        for number, length in enumerate(size.lengths):
+            tokens = prompt + torch.randint(1, size.vocabulary, (length,), generator=draw).tolist()
             mask = (False,) * PROMPT + (True,) * length
             logprobs = tuple(-7.6 if trained else 0.0 for trained in mask)
             samples.append(
@@ -99,13 +92,11 @@ def rollouts(tasks: int, vocabulary: int) -> list[Sample]:
 
 
 class Ours:
-    """The learner with GRPO, as a run has it."""
+    """The learner with GRPO, as in a run."""
 
     def __init__(self, model: Any, samples: Sequence[Sample], **changes: Any) -> None:
-        algorithm = {
-            "name": "grpo",
-            "importance_sampling": "none",
-        }  # the rollouts' log-probabilities are made up
+        # The rollouts' log-probabilities are invented.
+        algorithm = {"name": "grpo", "importance_sampling": "none"}
         given = {"steps": 1000, "stage": "bench", "algorithm": algorithm, "optimizer": {"lr": 1e-6}}
         settings = RunSettings.model_validate(given | {"tasks": {"train": "none"}} | changes)
         chat: Any = None
@@ -122,7 +113,7 @@ class Ours:
         self.done += 1
 
     def gradients(self) -> dict[str, torch.Tensor]:
-        """Those of the first step, before they are clipped; nothing is learned."""
+        """Those of the first step, before clipping; no parameter changes."""
         kept: dict[str, torch.Tensor] = {}
         optimizer = self.learner.optimizer
 
@@ -147,7 +138,7 @@ class Ours:
 
 
 class Theirs:
-    """TRL's trainer, which is handed the rollouts instead of generating them."""
+    """TRL's trainer; it gets the rollouts instead of generating them."""
 
     def __init__(
         self, model: Any, ours: Ours, steps: int, whole: bool = False, **changes: Any
@@ -160,7 +151,7 @@ class Theirs:
             "output_dir": self.folder.name, "use_cpu": True, "report_to": [], "save_strategy": "no",
             "max_steps": steps,
             "logging_steps": 10_000, "disable_tqdm": True, "num_generations": 8,
-            "max_completion_length": 256,
+            "max_completion_length": max(len(sample.tokens) for sample in ours.samples) - PROMPT,
             "per_device_train_batch_size": len(ours.samples) if whole else 8,
             "gradient_accumulation_steps": 1 if whole else len(ours.samples) // 8,
         } | changes  # fmt: skip
@@ -226,41 +217,40 @@ def _padded(samples: Sequence[Sample], advantages: Sequence[float]) -> dict[str,
     }
 
 
-def compare(lora: bool, tasks: int, vocabulary: int) -> float:
+def compare(lora: bool, tasks: int, size: Size) -> float:
     """The largest difference of a gradient, as a share of the largest gradient."""
-    samples = rollouts(tasks, vocabulary)
-    ours = Ours(small_model(vocabulary, lora), samples)
-    right = Theirs(
-        small_model(vocabulary, lora), ours, 1, bf16=False, max_grad_norm=0.0
-    ).gradients()
+    ours = Ours(make(size, lora), rollouts(tasks, size))
+    theirs = Theirs(make(size, lora), ours, 1, bf16=False, max_grad_norm=0.0).gradients()
     found = ours.gradients()
-    assert found.keys() == right.keys()
-    largest = max(float(slope.abs().max()) for slope in right.values())
-    return max(float((found[name] - slope).abs().max()) for name, slope in right.items()) / largest
+    assert found.keys() == theirs.keys()
+    largest = max(float(slope.abs().max()) for slope in theirs.values())
+    return max(float((found[name] - slope).abs().max()) for name, slope in theirs.items()) / largest
 
 
-def race(lora: bool, tasks: int, rounds: int, **changes: Any) -> tuple[list[float], list[float]]:
+def race(
+    lora: bool, tasks: int, size: Size, rounds: int, **changes: Any
+) -> tuple[list[float], list[float]]:
     """Seconds of each of TRL's updates, and of ours after it, both in bfloat16 unless `changes`
-    have it off.
+    switch it off. The first round is a warm-up and not counted.
     """
-    ours = Ours(small_model(2048, lora), rollouts(tasks, 2048))
-    theirs = Theirs(small_model(2048, lora), ours, rounds + 2, **changes)
+    ours = Ours(make(size, lora), rollouts(tasks, size))
+    theirs = Theirs(make(size, lora), ours, rounds + 1, **changes)
     their_seconds: list[float] = []
     our_seconds: list[float] = []
-    begun = [0.0]
+    started = [0.0]
 
     def begin() -> None:
-        begun[0] = time.perf_counter()
+        started[0] = time.perf_counter()
 
     def end() -> None:
-        their_seconds.append(time.perf_counter() - begun[0])
+        their_seconds.append(time.perf_counter() - started[0])
         start = time.perf_counter()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=changes.get("bf16", True)):
             ours.update()
         our_seconds.append(time.perf_counter() - start)
 
     theirs.train(on_step_begin=begin, on_step_end=end)
-    return their_seconds[2:], our_seconds[2:]
+    return their_seconds[1:], our_seconds[1:]
 
 
 def status(key: str) -> float:
@@ -286,106 +276,99 @@ class Peak:
         self.found.append(status("VmHWM") - self.held)
 
 
-def measure_memory(who: str, lora: bool, vocabulary: int) -> float:
+def measure_memory(who: str, lora: bool, size: Size) -> float:
     """The peak of the third step, in this process."""
     peak = Peak()
-    ours = Ours(small_model(vocabulary, lora), rollouts(1, vocabulary))
+    ours = Ours(make(size, lora), rollouts(1, size))
     if who == "assay":
         for _ in range(3):
             peak.begin()
             ours.update()
             peak.end()
     else:
-        theirs = Theirs(small_model(vocabulary, lora), ours, 3, **THEIRS[who])
+        theirs = Theirs(make(size, lora), ours, 3, **THEIRS[who])
         theirs.train(on_step_begin=peak.begin, on_step_end=peak.end)
     return peak.found[-1]
 
 
-def memory(who: str, lora: bool, vocabulary: int) -> float:
-    """`measure_memory` in a process of its own, where what is freed is given back."""
-    command = [
-        sys.executable,
-        "-m",
-        "bench.step",
-        "--memory-of",
-        who,
-        "--vocabulary",
-        str(vocabulary),
-    ]
-    environment = {
-        **os.environ,
-        "MALLOC_MMAP_THRESHOLD_": "65536",
-        "MALLOC_TRIM_THRESHOLD_": "65536",
-    }
+def memory(who: str, lora: bool, size: SizeName) -> float:
+    """`measure_memory` in a process of its own, which returns freed memory to the system."""
+    command = [sys.executable, "-m", "bench.step", "--memory-of", who, "--size", size]
+    threshold = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
     done = subprocess.run(
         [*command, *(["--lora"] if lora else [])],
-        env=environment,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
+        env=os.environ | threshold, stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 
-def side_by_side(rounds: int) -> None:
-    """Print gradients, tokens a second and memory."""
+def speeds(tasks: int, size: Size, theirs: Sequence[float], ours: Sequence[float]) -> str:
+    """Completion tokens a second of both, and the median ratio with its range."""
+    ratios = [their / our for their, our in zip(theirs, ours, strict=True)]
+    tokens = tasks * sum(size.lengths)
+    here, there = (tokens / statistics.median(seconds) for seconds in (ours, theirs))
+    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    return f"**{statistics.median(ratios):.2f}** ({spread}): {here:,.0f} beside {there:,.0f}"
+
+
+def side_by_side(given: argparse.Namespace) -> None:
+    """Print gradients, tokens a second and memory, all sizes in one table."""
+    rows: dict[str, dict[str, str]] = {}
+
+    def note(name: str, column: str, cell: str) -> None:
+        rows.setdefault(name, {})[column] = cell
+        print(f"{column} | {name}: {cell}", file=sys.stderr, flush=True)
+
+    labels = {name: f"{name} ({SIZES[name].label})" for name in given.size}
+    for name, label in labels.items():
+        size = SIZES[name]
+        few = name == "large" or given.few
+        for lora in (False, True):
+            kind = "LoRA" if lora else "full"
+            for tasks in (1,) if few else (1, 4):
+                row = f"{kind}, {tasks} x 8"
+                off = compare(lora, tasks, size)
+                assert off < 1e-4
+                note(f"{row}: largest difference of a gradient", label, f"{off:.0e}")
+                for setting, changes in THEIRS.items():
+                    if (few and setting not in FLOAT32) or (tasks > 1 and "whole" in changes):
+                        continue
+                    seconds = race(lora, tasks, size, given.rounds or size.rounds, **changes)
+                    note(f"{row}: {setting}", label, speeds(tasks, size, *seconds))
+            for who in ["assay", *FLOAT32]:
+                peak = memory(who, lora, name)
+                note(f"{kind}, 1 x 8: peak memory, {who}", label, f"{peak:,.0f} MiB")
     print(
-        f"load {os.getloadavg()[0]:.1f}, {torch.get_num_threads()} threads, torch"
-        f" {torch.__version__}"
+        f"Completion tokens a second, times TRL's (range); {torch.get_num_threads()} threads,"
+        f" torch {torch.__version__}, load {os.getloadavg()[0]:.1f}"
     )
-    for lora in (False, True):
-        kind = "LoRA" if lora else "full"
-        for tasks in (1, 4):
-            off = compare(lora, tasks, 2048)
-            assert off < 1e-4
-            print(f"{kind}, {tasks} x 8: no gradient differs by more than {off:.0e} of the largest")
-            for name, changes in THEIRS.items():
-                if tasks > 1 or "whole" not in changes:
-                    print(
-                        f"{kind}, {tasks} x 8:"
-                        f" {speeds(name, tasks, *race(lora, tasks, rounds, **changes))}",
-                        flush=True,
-                    )
-        names = ["assay", "TRL, its defaults in float32", "TRL without checkpointing"]
-        found = {name: memory(name, lora, 32_000) for name in names}
-        print(f"{kind}, 1 x 8, vocabulary 32,000, peak above model and optimizer:", end=" ")
-        print(", ".join(f"{name} {mib:.0f} MiB" for name, mib in found.items()), flush=True)
-
-
-def speeds(name: str, tasks: int, theirs: Sequence[float], ours: Sequence[float]) -> str:
-    """Medians of both, and of their ratios with the range."""
-    ratios = [t / o for t, o in zip(theirs, ours, strict=True)]
-    rates = [tasks * sum(LENGTHS) / statistics.median(seconds) for seconds in (ours, theirs)]
-    return (
-        f"{rates[0]:.0f} completion tokens/s, {name} {rates[1]:.0f}:"
-        f" {statistics.median(ratios):.2f} times ({min(ratios):.2f} to {max(ratios):.2f})"
-        + (", both in bfloat16" if "bfloat16" in name else "")
-    )
+    print(table(list(labels.values()), rows))
 
 
 def main() -> None:
+    """Measure what the arguments ask for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=7)
+    add_arguments(parser)
+    parser.add_argument("--few", action="store_true", help="at the small size too, only float32")
     parser.add_argument("--memory-of", metavar="WHO")
-    parser.add_argument("--vocabulary", type=int, default=2048)
-    parser.add_argument("--lora", action="store_true")
-    parser.add_argument("--large", action="store_true")
-    parser.add_argument("--dry", action="store_true", help="with --large: a tiny model on the CPU")
+    parser.add_argument("--lora", action="store_true", help="with --memory-of")
+    parser.add_argument("--levers", action="store_true")
+    parser.add_argument("--dry", action="store_true", help="with --levers: a tiny model on a CPU")
     parser.add_argument(
         "--peak", type=float, default=989e12, help="the card's flops in bfloat16 [1/s]"
     )
     given = parser.parse_args()
     torch.set_num_threads(2)
-    if given.large:
+    if given.levers:
         from bench.levers import print_levers
 
         print_levers(given.dry, given.peak)
     elif given.memory_of:
-        print(json.dumps(measure_memory(given.memory_of, given.lora, given.vocabulary)))
+        print(json.dumps(measure_memory(given.memory_of, given.lora, SIZES[given.size[0]])))
     else:
-        side_by_side(given.rounds)
+        side_by_side(given)
 
 
 if __name__ == "__main__":
