@@ -1,6 +1,4 @@
-"""What this machine offers: isolation found by trying, versions, tools, accelerators. Imports
-nothing heavy.
-"""
+"""Examines this machine: sandbox, versions, tools and accelerators. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -22,11 +20,11 @@ TOOLS = ("iverilog", "yosys", "g++", "node", "java", "go", "rustc", "nvidia-smi"
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """One examination of the machine."""
+class Machine:
+    """What this machine offers."""
 
     isolation: Isolation
-    """What the walls are, each attacked in a child."""
+    """The sandbox, as its own attacks found it."""
     python: str
     system: str
     """Kernel and architecture."""
@@ -36,14 +34,14 @@ class Report:
     packages: dict[str, str | None]
     """Versions; None where a package is absent."""
     tools: dict[str, str | None]
-    """Where other languages' tools lie; None where absent."""
+    """Paths of other languages' tools; None where absent."""
     accelerators: int
     """NVIDIA devices."""
 
 
-def report() -> Report:
-    """Examine the machine; takes well under a second."""
-    return Report(
+def examine() -> Machine:
+    """Examine this machine, in well under a second."""
+    return Machine(
         isolation=probe_isolation(),
         python=platform.python_version(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -63,14 +61,14 @@ def version(package: str) -> str | None:
         return None
 
 
-def as_dict(found: Report) -> dict[str, Any]:
-    """The report as plain data."""
-    return asdict(found) | {"sound": found.isolation.sound}
+def as_dict(machine: Machine) -> dict[str, Any]:
+    """As plain data, for JSON."""
+    return asdict(machine) | {"sound": machine.isolation.sound}
 
 
-def render(found: Report) -> Table:
-    """The report as a table of two columns."""
-    walls = found.isolation
+def render(machine: Machine) -> Table:
+    """As a table of two columns."""
+    walls = machine.isolation
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_row("isolation", f"tier {walls.tier}, {'sound' if walls.sound else 'NOT sound'}")
     table.add_row("walls", ", ".join(walls.walls) or "none")
@@ -79,9 +77,9 @@ def render(found: Report) -> Table:
         table.add_row("missing", gap)
     if walls.advice:
         table.add_row("advice", walls.advice)
-    table.add_row("python", found.python)
-    table.add_row("system", f"{found.system}, {found.cores} cores, {found.memory_gb:g} GB")
-    table.add_row("accelerators", str(found.accelerators))
-    for name, value in {**found.packages, **found.tools}.items():
+    table.add_row("python", machine.python)
+    table.add_row("system", f"{machine.system}, {machine.cores} cores, {machine.memory_gb:g} GB")
+    table.add_row("accelerators", str(machine.accelerators))
+    for name, value in {**machine.packages, **machine.tools}.items():
         table.add_row(name, value or "absent")
     return table

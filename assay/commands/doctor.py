@@ -13,8 +13,8 @@ def doctor(as_json: options.Json = False) -> None:
     """Show the isolation that this machine allows (tested by attacks), tools, versions and GPUs."""
     from assay import doctor as examination
 
-    report = examination.report()
+    machine = examination.examine()
     if as_json:
-        typer.echo(json.dumps(examination.as_dict(report)))
+        typer.echo(json.dumps(examination.as_dict(machine)))
     else:
-        options.show(examination.render(report))
+        options.show(examination.render(machine))

@@ -89,7 +89,7 @@ class Outcome(NamedTuple):
     """How one check or a whole program ended, with one line of detail."""
 
     how: str
-    """`held`, a key of verdict.FAILURES, or as a failure of the program: `gone` (it hung up),
+    """`held`, a key of verdict.FAILURES, or as a failure of the program: `hung_up`,
     `refused` (the process must be new) or `unsendable` (the check passes what cannot be sent)."""
     detail: str = ""
 

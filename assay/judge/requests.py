@@ -79,16 +79,16 @@ class Requests:
         try:
             self._sock.send(dumps([kind, self._number, *parts]).encode())
         except ConnectionError:
-            raise self.gone() from None
+            raise self.hung_up() from None
 
     def fail(self, how: str, detail: str) -> CandidateFailed:
         """Record a failure for good, unless there is one. The caller raises the result."""
         self.failure = self.failure or Outcome(how, detail)
         return CandidateFailed(detail)
 
-    def gone(self) -> CandidateFailed:
+    def hung_up(self) -> CandidateFailed:
         """As `fail`, for a process that hung up."""
-        return self.fail("gone", "the candidate is gone")
+        return self.fail("hung_up", "the candidate is gone")
 
     def parts(self, reply: list[Json], count: int) -> list[Json]:
         """The parts of a reply that carries a value. Raises CandidateFailed for another shape."""
@@ -105,7 +105,7 @@ class Requests:
         try:
             mark = self._sock.receive_mark()
         except ConnectionError:
-            raise self.gone() from None
+            raise self.hung_up() from None
         if mark == REFUSED:
             self._receive(self._number)
             self.candidate_reusable = True
@@ -125,14 +125,14 @@ class Requests:
             if not self._sock.is_quiet():
                 raise self.fail("forbidden", "an unasked reply")
         except ConnectionError:
-            raise self.gone() from None
+            raise self.hung_up() from None
 
     def _receive(self, number: int) -> list[Json]:
         """The reply to one request, without its number."""
         try:
             frame = loads(self._sock.receive())
         except ConnectionError:
-            raise self.gone() from None
+            raise self.hung_up() from None
         except (OversizedError, MemoryError) as error:
             raise self.fail("output", str(error) or "a reply too large to read") from None
         except UnaskedError:

@@ -42,7 +42,7 @@ LOST = {
     Verdict.INFRA: "infra",
 }
 """What ends an interpreter, by verdict; any other is `died`."""
-HUNG_UP = Outcome("gone")
+HUNG_UP = Outcome("hung_up")
 DESCRIPTORS = 4
 """One in so many of the supervisor's descriptors is for interpreters, which take three each."""
 

@@ -193,7 +193,7 @@ class Slot:
         complete; else that is killed and must be reaped.
         """
         record = run.record
-        hung_up = record.report is not None and record.report.failed_by == "gone"
+        hung_up = record.report is not None and record.report.failed_by == "hung_up"
         record.alive = not run.candidate.is_dead(DEATH_SECONDS if hung_up else 0)
         record.killed_for_memory = (
             not (record.alive and record.report) and self.group is not None and self.group.killed()
@@ -229,8 +229,12 @@ class Slot:
     def close(self) -> list[RunningJob]:
         """Kill every process and close every descriptor; returns the runs that had not ended."""
         runs = self.runs
-        kept = [self.reusable] if self.reusable else []
-        processes: list[CandidateProcess | WorkerProcess] = [*self.candidates, *kept, *self.workers]
+        reusable = [self.reusable] if self.reusable else []
+        processes: list[CandidateProcess | WorkerProcess] = [
+            *self.candidates,
+            *reusable,
+            *self.workers,
+        ]
         for process in [*processes, *(run.candidate for run in runs)]:
             kill(process.pidfd)
             process.close()

@@ -19,7 +19,7 @@ FAILURES = {
                     Verdict.NO_CODE, Verdict.ERROR, Verdict.WRONG)
 }  # fmt: skip
 """Failures that a worker can report."""
-PROGRAM_FAILURES = {"gone", "unsendable", *FAILURES}
+PROGRAM_FAILURES = {"hung_up", "unsendable", *FAILURES}
 """Ways in which a program can fail for good."""
 SETUP = "the task's setup fails: "
 KILLED = "killed by SIGKILL"
@@ -127,7 +127,7 @@ def verdict_of(record: RunRecord, limits: Limits) -> tuple[Verdict, str]:
         return Verdict.INFRA, "the test worker died"
     if report.setup_error:
         return Verdict.INFRA, SETUP + report.setup_error
-    if report.failed_by == "gone":
+    if report.failed_by == "hung_up":
         return _death(record, limits, signal_number)
     if report.failed_by == "unsendable":
         return Verdict.INFRA, report.failure.detail if report.failure else ""

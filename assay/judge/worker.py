@@ -70,7 +70,7 @@ def printed(job: ExchangeJob, sock: FramedSocket, stdin: int) -> bytes:
             raise ExchangeError("compile", str(error))
         return bytes(drain(reading, job["printed_mb"] * MIB))
     except ConnectionError:
-        raise ExchangeError("gone", "the candidate is gone") from None
+        raise ExchangeError("hung_up", "the candidate is gone") from None
     except (OversizedError, UnaskedError, CodecError):
         raise ExchangeError("forbidden", "a malformed reply") from None
     finally:
@@ -105,7 +105,7 @@ def check_output(job: ExchangeJob, output: str, stdin: int) -> Outcome:
 
 Piece = tuple[str, str]
 """A source of the data set's, and its name in tracebacks."""
-HARMLESS_FAILURES = ("gone", "compile", "no_code", "error", "refused")
+HARMLESS_FAILURES = ("hung_up", "compile", "no_code", "error", "refused")
 """After any other failure of a program, a worker that has read its replies is not used again."""
 
 
@@ -153,7 +153,7 @@ def run_checks(job: CheckJob, connection: Connection) -> WorkerReport:
                 break
         requests.finish()
     except (CandidateFailed, ConnectionError):
-        requests.gone()
+        requests.hung_up()
     if requests.failure and ended and ended[-1].how != "held":
         ended.pop()
     sources = [(check, f"<check {number}>") for number, check in enumerate(job["checks"])

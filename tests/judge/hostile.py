@@ -138,7 +138,7 @@ def require_documented(report: WorkerReport) -> None:
     ends = {check.how for check in report.checks}
     assert ends <= {"wrong", "error"}, "a check held that cannot"
     if report.failure:
-        assert report.failure.how == "gone" or report.failure.how in FAILURES
+        assert report.failure.how == "hung_up" or report.failure.how in FAILURES
     else:
         assert len(report.checks) == len(CHECKS)
 

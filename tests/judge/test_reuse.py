@@ -307,7 +307,7 @@ REPORT = (
 
 @pytest.mark.parametrize(
     ("checks", "broken"),
-    [("[]", '["refused", ""]'), ('[["refused", ""]]', "null"), ('[["gone", ""]]', "null")],
+    [("[]", '["refused", ""]'), ('[["refused", ""]]', "null"), ('[["hung_up", ""]]', "null")],
 )
 def test_a_data_set_cannot_have_its_job_run_for_ever_or_end_the_judge(
     checks: str, broken: str

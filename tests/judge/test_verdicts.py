@@ -181,7 +181,7 @@ def test_a_right_program_that_says_something_unasked_at_the_end_does_not_pass() 
 
 
 HELD = WorkerReport([Outcome("held")], worker_reusable=True)
-HUNG_UP = HELD._replace(failure=Outcome("gone"))
+HUNG_UP = HELD._replace(failure=Outcome("hung_up"))
 RECORD = RunRecord(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", "")
 
 
