@@ -129,9 +129,12 @@ ANSWER print('All tests passed', 'OK', 'passed', '{"verdict": "pass"}',
                  'Mismatches: 0 in 1 samples')"""),
     Attack("write to every descriptor", "forbidden error output", """
 import os
+REPORT = (b'{"checks": [["held", ""]], "failure": null, "setup_error": "", "output": null, '
+          b'"answers": [], "awaits_exit": false, "worker_reusable": true, '
+          b'"candidate_reusable": true}')
 ANSWER
     for fd in range(3, 200):
-        try: os.write(fd, b'{"checks": [["held", ""]], "broken": null, "setup": ""}')
+        try: os.write(fd, REPORT)
         except OSError: pass"""),
     Attack("reply before it is asked", "forbidden", """
 import os, struct

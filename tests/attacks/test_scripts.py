@@ -17,8 +17,11 @@ PROGRAMS = {
     "every descriptor gets a report": (
         """
 import os
+REPORT = (b'{"checks": [["held", ""]], "failure": null, "setup_error": "", "output": null, '
+          b'"answers": [], "awaits_exit": false, "worker_reusable": true, '
+          b'"candidate_reusable": true}')
 for fd in range(64):
-    for text in (b'{"checks": [["held", ""]], "broken": null}', b'\\0\\0\\0\\2""'):
+    for text in (REPORT, b'\\0\\0\\0\\2""'):
         try: os.write(fd, text)
         except OSError: pass"""
     ),

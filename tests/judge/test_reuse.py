@@ -300,18 +300,18 @@ def test_a_program_that_is_handed_one_of_our_functions_has_a_process_of_its_own(
 
 FORGED = "import os\nos.write(3, len(b := b'%s').to_bytes(4, 'big') + b)\nwhile True: pass"
 REPORT = (
-    '{"checks": %s, "broken": %s, "setup": "", "clean": false, "exits": false, "answers": [],'
-    ' "kept": true}'
+    '{"checks": %s, "failure": %s, "setup_error": "", "output": null, "answers": [],'
+    ' "awaits_exit": false, "worker_reusable": false, "candidate_reusable": true}'
 )
 
 
 @pytest.mark.parametrize(
-    ("checks", "broken"),
+    ("checks", "failure"),
     [("[]", '["refused", ""]'), ('[["refused", ""]]', "null"), ('[["hung_up", ""]]', "null")],
 )
 def test_a_data_set_cannot_have_its_job_run_for_ever_or_end_the_judge(
-    checks: str, broken: str
+    checks: str, failure: str
 ) -> None:
-    forging = task("f", "assert f() == 1", setup=FORGED % (REPORT % (checks, broken)))
+    forging = task("f", "assert f() == 1", setup=FORGED % (REPORT % (checks, failure)))
     seen = judged_in_turn(Job(forging, "def f(): return 1"), add(RIGHT))
     assert [str(execution.verdict) for execution in seen] == ["infra", "pass"]
