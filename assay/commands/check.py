@@ -14,7 +14,6 @@ import typer
 from assay.commands import options
 from assay.files import write_atomically
 from assay.progress import Progress
-from assay.registry import load_plugins
 
 
 @contextlib.contextmanager
@@ -57,7 +56,6 @@ def check(
     from assay.check import report as checking
     from assay.check.trial import ProgramRunner
 
-    load_plugins(plugins or ())
     checking.require_writable(tasks, output, report)
     with quietly("assay.judge"), Progress() as progress:
         progress.phase(f"loading {tasks}")

@@ -11,7 +11,6 @@ import typer
 
 from assay.commands import options
 from assay.progress import Progress
-from assay.registry import load_plugins
 
 
 def evaluate(
@@ -49,18 +48,13 @@ def evaluate(
     from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
     from assay.tasks import load
 
-    load_plugins(plugins or ())
     load(tasks, limit=1)  # typos are answered before torch is imported
     environments.build({"name": environment})
     policy = PolicySettings(model=model, device=device, dtype=dtype)
     settings = EvaluateSettings(
-        tasks=tasks,
-        limit=limit,
-        samples=samples,
-        temperature=temperature,
-        top_p=top_p,
+        tasks=tasks, limit=limit, samples=samples, temperature=temperature, top_p=top_p,
         max_tokens=max_tokens,
-    )
+    )  # fmt: skip
     judge = JudgeSettings(allow_weak_isolation=allow_weak)
     options.quiet_transformers()
     with Progress() as progress:

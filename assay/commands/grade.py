@@ -12,7 +12,6 @@ import typer
 from assay.commands import options
 from assay.errors import MachineError
 from assay.progress import Progress
-from assay.registry import load_plugins
 
 
 def grade(
@@ -31,7 +30,6 @@ def grade(
     from assay.evaluate import grade as grading
     from assay.tasks import load
 
-    load_plugins(plugins or ())
     with Progress() as progress:
         progress.phase(f"loading {tasks}")
         graded = grading.grade(

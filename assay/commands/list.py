@@ -8,7 +8,7 @@ import typer
 
 from assay.commands import options
 from assay.errors import SettingsError
-from assay.registry import KINDS, load_plugins, registry_of, suggest
+from assay.registry import KINDS, registry_of, suggest
 
 
 def list_plugins(
@@ -22,7 +22,6 @@ def list_plugins(
 
     if kind is not None and kind not in KINDS:
         raise SettingsError(f"unknown kind {kind!r}; {suggest(kind, KINDS)}")
-    load_plugins(plugins or ())
     table = Table("kind", "name", "what it is", box=None, header_style="bold", pad_edge=False)
     for folder in [kind] if kind else KINDS:
         registry = registry_of(folder)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assay.registry import load_plugins
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -27,12 +29,20 @@ AllowWeak = Annotated[
     bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def _load(paths: list[Path] | None) -> list[Path] | None:
+    load_plugins(paths or ())
+    return paths
+
+
 Plugins = Annotated[
     list[Path] | None,
     typer.Option(
-        "--plugins", metavar="FILE", help="Your Python file with plug-ins; may be repeated."
+        metavar="FILE", callback=_load, help="Your Python file with plug-ins; may be repeated."
     ),
 ]
+"""The files are imported while the command line is read: a command need not look at them."""
 
 
 def checked_plan(config: Path, words: list[str]) -> Plan:

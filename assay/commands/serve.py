@@ -10,7 +10,6 @@ import typer
 
 from assay.commands import options
 from assay.errors import SettingsError
-from assay.registry import load_plugins
 
 
 def serve(
@@ -41,7 +40,6 @@ def serve(
         from assay.integrations.service import Bounds
     except ImportError as error:
         raise SettingsError(f"{error.name} is not installed; pip install 'assay[serve]'") from error
-    load_plugins(plugins or ())
     judge = Judge(
         options.limits(cpu_seconds, memory_mb), slots, stop_early=False, allow_weak=allow_weak
     )

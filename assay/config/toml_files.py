@@ -126,12 +126,12 @@ def _each_path(table: Table, folder: Path, change: Callable[[Path, str], str]) -
         named = {
             "tasks": not path.endswith(ROWS),
             "engine.python": "/" not in path,
-            "policy.model": path[0] != "." and (path == "tiny" or not (folder / path).is_dir()),
+            "policy.model": path[:1] != "." and (path == "tiny" or not (folder / path).is_dir()),
         }
         if Path(path).is_absolute() or named.get("tasks" if "tasks" in key else key):
             return value
         path = change(folder, path)
-        dots = "./" if key == "policy.model" and path[0] not in "./" else ""
+        dots = "./" if key == "policy.model" and path[:1] not in "./" else ""
         return f"{before}{colon}{dots}{path}"
 
     return {key: changed(value, key) for key, value in table.items()}

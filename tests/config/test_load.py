@@ -302,7 +302,12 @@ def test_every_path_in_a_file_is_relative_to_that_file(
 
 @pytest.mark.parametrize(
     "line",
-    ["policy.model = 'org/name'", "engine.python = 'python3'", "evaluate.tasks = 'mbpp:test'"],
+    [
+        "policy.model = 'org/name'",
+        "engine.python = 'python3'",
+        "evaluate.tasks = 'mbpp:test'",
+        "evaluate.tasks = 'mbpp:'",
+    ],
 )
 def test_a_name_in_a_file_is_no_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str

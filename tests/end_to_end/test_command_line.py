@@ -144,7 +144,7 @@ GRADE = ("grade", "--tasks", "tasks.jsonl", "--samples")
         (["train", "a.toml", "--name", ".."], {"a.toml": TINY}, "'name' = '..'"),
         (["train", "a.toml", "--fresh", "--folder", ".", "--name", "mine"], {"a.toml": TINY,
         "mine/x": ""},
-         "holds no run"),
+         "is not a run"),
         (["train", "a.toml", "--policy.model", "nobody/none"], {"a.toml": TINY},
         "needs the network"),
     ],
