@@ -138,22 +138,23 @@ def fixed_rope_length(config: Any) -> float:
     whole batch when one sequence grows beyond the original context.
     """
     parameters = getattr(config, "rope_parameters", None) or {}
-    limits = [math.inf]
+    limits = {math.inf}
     for rope in (parameters, *parameters.values()):
-        kind = rope.get("rope_type") or "" if isinstance(rope, dict) else ""
-        if "dynamic" in kind:
-            limits.append(config.max_position_embeddings)
-        elif kind == "longrope":
-            limits.append(rope["original_max_position_embeddings"])
+        if isinstance(rope, dict) and "dynamic" in (rope.get("rope_type") or ""):
+            limits.add(config.max_position_embeddings)
+        if isinstance(rope, dict) and rope.get("rope_type") == "longrope":
+            limits.add(rope["original_max_position_embeddings"])
     return min(limits)
 
 
 @contextmanager
 @torch.no_grad()
 def perturbed(model: Any) -> Iterator[None]:
-    """Meanwhile, noise is added to what does nothing yet: parameters of zeros, as LoRA's B, and all
-    that an adapter trains. Trying out a model without it would not show errors in them.
+    """Meanwhile, the model is in eval mode, and noise is added to what does nothing yet: parameters
+    of zeros, as LoRA's B, and all that an adapter trains. Without it, errors there would not show.
     """
+    was_training = model.training
+    model.eval()
     adapted = hasattr(model, "peft_config")
     saved = {
         parameter: parameter.detach().clone()
@@ -170,6 +171,7 @@ def perturbed(model: Any) -> Iterator[None]:
     finally:
         for parameter, before in saved.items():
             parameter.copy_(before)
+        model.train(was_training)
 
 
 def unwrap_model(model: Any) -> Any:
@@ -187,13 +189,8 @@ def _layouts(model: Any) -> Layouts:
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else base.dtype
     known: dict[torch.dtype, Layouts] = base.__dict__.setdefault("assay_layouts", {})
     if dtype not in known:
-        was_training = model.training
-        model.eval()
-        try:
-            with perturbed(model):
-                known[dtype] = _try_layouts(model, 2e-4 if dtype == torch.float32 else 0.1)
-        finally:
-            model.train(was_training)
+        with perturbed(model):
+            known[dtype] = _try_layouts(model, 2e-4 if dtype == torch.float32 else 0.1)
     return known[dtype]
 
 
@@ -230,13 +227,8 @@ def _packed(trunk: Any, inputs: ModelInput) -> Tensor:
     """[M, H] hidden states that predict the masked tokens, in row-major order."""
     row = pack(inputs.tokens, inputs.mask)
     no_mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=row.tokens.device)  # 4D is kept as is
-    out = trunk(
-        input_ids=row.tokens.unsqueeze(0),
-        position_ids=row.positions.unsqueeze(0),
-        attention_mask=no_mask,
-        use_cache=False,
-        segments=row.segments,
-    )
+    ids = {"input_ids": row.tokens.unsqueeze(0), "position_ids": row.positions.unsqueeze(0)}
+    out = trunk(**ids, attention_mask=no_mask, use_cache=False, segments=row.segments)
     # A shared prompt's last token predicts many tokens. The gradient of indexing would add them up
     # in an order that depends on threads; that of an embedding does not.
     return nn.functional.embedding(row.predictors, out.last_hidden_state[0])
@@ -256,13 +248,9 @@ def _full_logits(
     """
     mask = inputs.mask[:, 1:]
     positions = mask.any(dim=0).nonzero().squeeze(-1)
-    out = model(
-        input_ids=inputs.tokens,
-        attention_mask=inputs.attention.long(),
-        use_cache=False,
-        logits_to_keep=positions,
-        output_hidden_states=wants_hidden,
-    )
+    rows = {"input_ids": inputs.tokens, "attention_mask": inputs.attention.long()}
+    options = {"logits_to_keep": positions, "output_hidden_states": wants_hidden}
+    out = model(**rows, **options, use_cache=False)
     hidden = out.hidden_states[-1][:, :-1][mask] if wants_hidden else None
     keeps = out.logits.shape[1] == len(positions)  # some models ignore logits_to_keep
     return hidden, out.logits[mask[:, positions]] if keeps else out.logits[:, :-1][mask]
@@ -286,14 +274,12 @@ def _try_layouts(model: Any, tolerance: float) -> Layouts:
             if layout != "plain" and scales:
                 raise NotImplementedError("the model changes its logits after the head")
             window = _packed_window(model) if layout == "packed" else 0
-            results = zip(_probe(layout, model), expected, strict=True)
+            results = list(zip(_probe(layout, model), expected, strict=True))
             if _leaks(layout, model, tolerance if layout == "plain" else 1e-6):
                 raise NotImplementedError("a token would change tokens before it or beside it")
-            differences = [
-                (ours - theirs).abs().max() / theirs.abs().max().clamp(min=1.0)
-                for ours, theirs in results
-            ]
-            off = float(torch.stack(differences).max())
+            sizes = [theirs.abs().max().clamp(min=1.0) for _, theirs in results]
+            gaps = [(ours - theirs).abs().max() for ours, theirs in results]
+            off = float((torch.stack(gaps) / torch.stack(sizes)).max())
             if not off <= tolerance:
                 raise NotImplementedError(f"the results would differ by {off:.2g}")
             return Layouts(layout, window, together)
@@ -312,11 +298,11 @@ def _packed_window(model: Any) -> int:
     enable_packed_attention(base)
     with observed_windows(base) as windows:
         _probe("plain", model)
-    if not windows:
-        raise NotImplementedError("the model makes its attention masks itself")
-    if min(windows) < PROBE_LENGTH:
-        raise NotImplementedError(f"its attention window is {min(windows)} tokens")
-    return min(windows)
+    window = min(windows, default=0)
+    if window < PROBE_LENGTH:
+        why = f"its attention window is {window} tokens" if window else "it makes its own masks"
+        raise NotImplementedError(why)
+    return window
 
 
 def _leaks(layout: Layout, model: Any, tolerance: float, one_by_one: bool = False) -> bool:
