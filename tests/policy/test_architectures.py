@@ -179,7 +179,7 @@ def sample(prompt: int, completion: int) -> Sample:
 
 
 SHORT = [sample(5, 4), sample(5, 7), sample(3, 6), sample(5, 1)]
-MIXED = [sample(5, 40), sample(5, 7), sample(3, 6), sample(20, 11), sample(5, 30)]
+MIXED = [sample(5, 40), sample(20, 11), sample(5, 7), sample(3, 6), sample(5, 30)]
 
 
 def alone(model: Any, one: Sample) -> Tensor:
