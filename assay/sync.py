@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -15,21 +16,23 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
 
     There the coroutine runs in a thread with a loop of its own. An interrupt cancels it.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    loops: list[asyncio.AbstractEventLoop] = []
-    tasks: list[asyncio.Task[T]] = []
+    return _run_in_thread(work) if asyncio._get_running_loop() else asyncio.run(work)
 
-    async def main() -> T:
-        loops.append(asyncio.get_running_loop())
-        tasks.append(asyncio.ensure_future(work))
-        return await tasks[0]
 
-    with ThreadPoolExecutor(1, "assay") as pool:
+def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
+    tasks: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
+
+    async def cancellable() -> T:
+        task = asyncio.ensure_future(work)
+        tasks.append((asyncio.get_running_loop(), task))
+        return await task
+
+    with ThreadPoolExecutor(1, thread_name_prefix="assay") as pool:
+        future = pool.submit(asyncio.run, cancellable())
         try:
-            return pool.submit(asyncio.run, main()).result()
-        except KeyboardInterrupt:
-            loops[0].call_soon_threadsafe(tasks[0].cancel)
+            return future.result()
+        except BaseException:
+            for loop, task in tasks:
+                with contextlib.suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(task.cancel)
             raise

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from assay.errors import DataError, SandboxError
-from assay.judge.blocking import run_blocking
 from assay.judge.circuit_breaker import CircuitBreaker
 from assay.judge.exchange_runner import ExchangeRunner, FailureCounts
 from assay.judge.interpreter import Interpreter
@@ -22,6 +21,7 @@ from assay.judge.verdict_cache import CACHED, Archive, BoundedDict, VerdictCache
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import LONGEST, Limits
+from assay.sync import run_sync
 from assay.types import Exchange, Execution, Task, Verdict
 
 log = logging.getLogger(__name__)
@@ -233,4 +233,4 @@ def judge_all(
         async with Judge(limits, slots, stop_early, allow_weak) as judge:
             return await judge.all(jobs, progress)
 
-    return run_blocking(judge())
+    return run_sync(judge())

@@ -11,7 +11,7 @@ import pytest
 
 from assay.errors import DataError
 from assay.judge import Job, judge_all
-from assay.judge.blocking import run_blocking
+from assay.sync import run_sync
 from assay.tasks import task_from_dict
 from assay.types import Call, Execution, Task, Verdict
 from tests.judge.jobs import RIGHT, add
@@ -49,7 +49,7 @@ def test_an_interrupt_in_a_notebook_cancels_what_runs() -> None:
             cancelled.set()
 
     async def cell() -> None:
-        run_blocking(endless())
+        run_sync(endless())
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     loop = asyncio.new_event_loop()
