@@ -7,7 +7,6 @@ import logging
 import os
 import re
 import sys
-from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -105,16 +104,9 @@ def explain(error: Exception) -> tuple[str, int]:
     elif place:
         line = one_line(error)
     elif isinstance(error, OSError):
-        _drop_output()
         what = error.strerror or one_line(error)
         where = f": {error.filename}" if error.filename else ""
         code = 2 if error.errno in PATH_ERRORS else 3
         advice = "choose another path" if code == 2 else "run the same command again"
         line = f"{what}{where}; {ADVICE.get(error.errno or 0, advice)}"
     return line if place in line else f"{place}: {line}", code
-
-
-def _drop_output() -> None:
-    """Send what is still buffered for a full disk nowhere, so that Python's exit does not fail."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
