@@ -135,7 +135,7 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
      "false", 2),
     ("train run.toml --trackers consol", {},
      "--trackers consol: setting 'trackers.0' = 'consol' must be 'console', 'jsonl', 'rollouts', "
-     "'tensorboard' or 'wandb'", 2),
+     "'tensorboard', 'wandb' or 'trackio'", 2),
     ("train run.toml --policy tiny", {},
      "--policy tiny: setting 'policy' = 'tiny' is no table; write its keys, such as "
      "'policy.model'", 2),
