@@ -27,7 +27,7 @@ MODULES = {
     " candidate repl warmup verdict processes job_queue slot runs sessions supervisor"
     " supervisor_client verdict_cache circuit_breaker prepared_task exchange_runner references"
     " interpreter judge open",
-    "policy": "tokenizer tiny chat onednn head packed forward load critic reference",
+    "policy": "adapters tokenizer tiny chat onednn head packed forward load critic reference",
     "engines": "base torch vllm open",
     "engines/torch": "sampling prefill fused cuda_graphs kv_cache cache_probe decode_loop engine",
     "engines/vllm": "reaper client partial_completion weight_probe transports server engine",
