@@ -67,10 +67,7 @@ def check(
         write_atomically(report, json.dumps(summary, indent=1) + "\n")
     if output is not None:
         checking.write_tasks(output, reports)
-    if as_json:
-        typer.echo(json.dumps(summary))
-    else:
-        options.show(checking.table(reports))
-        typer.echo(f"\nkept {summary['kept']} of {len(reports)} tasks")
+    kept = f"\nkept {summary['kept']} of {len(reports)} tasks"
+    options.print_result(summary, as_json, [checking.table(reports)], kept)
     if strict and summary["kept"] < len(reports):
         raise typer.Exit(1)

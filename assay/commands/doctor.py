@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
-import typer
-
 from assay.commands import options
 
 
@@ -14,7 +10,4 @@ def doctor(as_json: options.Json = False) -> None:
     from assay import doctor as examination
 
     machine = examination.examine()
-    if as_json:
-        typer.echo(json.dumps(examination.as_dict(machine)))
-    else:
-        options.show(examination.render(machine))
+    options.print_result(examination.as_dict(machine), as_json, [examination.render(machine)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -65,9 +64,5 @@ def evaluate(
             policy, settings, judge=judge, environment=environment, seed=seed, folder=out,
             progress=progress,
         )  # fmt: skip
-    if as_json:
-        typer.echo(json.dumps(asdict(done.evaluation)))
-    else:
-        options.show("", table([done.evaluation]))
-        typer.echo(f"\nreport   {done.folder / 'report.md'}")
-        typer.echo(f"samples  {done.folder / 'samples.jsonl'}")
+    files = f"\nreport   {done.folder / 'report.md'}\nsamples  {done.folder / 'samples.jsonl'}"
+    options.print_result(asdict(done.evaluation), as_json, ["", table([done.evaluation])], files)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -36,17 +35,13 @@ def grade(
             samples, load(tasks), limits=options.limits(cpu_seconds, memory_mb), slots=slots,
             allow_weak=allow_weak, progress=progress,
         )  # fmt: skip
-    if as_json:
-        typer.echo(json.dumps(asdict(graded)))
-        return
     low, high = graded.interval.low, graded.interval.high
-    typer.echo(
-        f"pass@1   {graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {graded.tasks} tasks"
-    )
+    rate = f"{graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {graded.tasks} tasks"
     counts = sorted(graded.verdicts.items(), key=lambda pair: -pair[1])
     shown = ", ".join(f"{name} {count}" for name, count in counts)
-    typer.echo(f"verdicts {shown}\nfile     {graded.file}")
-    if lost := graded.verdicts.get("infra"):
+    lines = f"pass@1   {rate}\nverdicts {shown}\nfile     {graded.file}"
+    options.print_result(asdict(graded), as_json, [], lines)
+    if (lost := graded.verdicts.get("infra")) and not as_json:
         raise MachineError(
             f"the machine failed {lost} of {graded.samples} samples; they are marked infra, grade"
             " them again"

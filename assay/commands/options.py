@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -70,6 +72,18 @@ def limits(cpu_seconds: float, memory_mb: int) -> Limits:
     from assay.sandbox.limits import Limits
 
     return Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
+
+
+def print_result(
+    result: dict[str, Any], as_json: bool, shown: Sequence[RenderableType], end: str = ""
+) -> None:
+    """Print a result as JSON, or else what is shown of it: tables, and lines at the end."""
+    if as_json:
+        typer.echo(json.dumps(result))
+        return
+    if shown:
+        show(*shown)
+    typer.echo(end, nl=bool(end))
 
 
 def show(*shown: RenderableType) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
+from assay.config.sections import EvaluateSettings, RolloutSettings
 from assay.types import Completion, Metrics
 
 
@@ -23,6 +24,11 @@ class Sampling:
     """Sample only from this many of the most probable tokens, before `top_p`; 0 is all."""
     min_p: float = 0.0
     """Drop tokens less probable than this share of the most probable one, after `top_p`."""
+
+
+def sampling_of(settings: RolloutSettings | EvaluateSettings) -> Sampling:
+    """The sampling parameters in a table of settings."""
+    return Sampling(**{each.name: getattr(settings, each.name) for each in fields(Sampling)})
 
 
 @dataclass(frozen=True, slots=True)

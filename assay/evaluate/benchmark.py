@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from assay import rewards
 from assay.config.sections import EvaluateSettings
-from assay.engines.base import Sampling
+from assay.engines.base import sampling_of
 from assay.evaluate.report import Evaluation, summarise
 from assay.evaluate.samples import SampleRow, row_of
 from assay.maths.seeds import derive
@@ -58,10 +58,3 @@ async def run_benchmark(
     failure = next((one.failure for group in groups for one in group if one.failure), None)
     seconds = time.perf_counter() - start
     return summarise(name, settings, in_order, seconds=seconds, failure=failure), groups
-
-
-def sampling_of(settings: EvaluateSettings) -> Sampling:
-    """The engine's part of the settings."""
-    return Sampling(
-        settings.max_tokens, settings.temperature, settings.top_p, settings.top_k, settings.min_p
-    )

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from assay import environments, extract, rewards
 from assay.config.sections import EngineSettings, EvaluateSettings, JudgeSettings, PolicySettings
+from assay.engines.base import sampling_of
 from assay.engines.open import open_engine
 from assay.errors import DataError, SettingsError
-from assay.evaluate.benchmark import run_benchmark, sampling_of
+from assay.evaluate.benchmark import run_benchmark
 from assay.evaluate.report import Evaluation, read_report, write_report
 from assay.evaluate.samples import SampleFile, SampleRow
 from assay.judge.open import open_judge

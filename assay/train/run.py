@@ -16,7 +16,7 @@ import torch
 
 from assay.algorithms import Algorithm
 from assay.config.sections import RunSettings
-from assay.engines.base import Sampling
+from assay.engines.base import sampling_of
 from assay.engines.open import open_engine
 from assay.environments import Environment
 from assay.errors import TrainingError
@@ -55,10 +55,15 @@ class Stage:
     """Evaluation tasks; empty without `evaluate`."""
 
     @property
+    def generates(self) -> bool:
+        """Whether the engine generates; it does not for SFT and pairs without evaluation."""
+        return bool(self.held_out) or self.algorithm.learns_from == "rollouts"
+
+    @property
     def needs_judge(self) -> bool:
-        """Whether any program of this stage runs; SFT and pairs without evaluation have none."""
+        """Whether any program runs: of a completion, or of a demonstration in an environment."""
         plays = self.algorithm.learns_from == "dialogues" and self.environment.script is not None
-        return bool(self.held_out) or self.algorithm.learns_from == "rollouts" or plays
+        return self.generates or plays
 
 
 @dataclass(slots=True)
@@ -188,38 +193,7 @@ async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
     longest = settings.evaluate.max_tokens if settings.evaluate else 0
     held_out = make_prompts(stage.held_out, prompter, longest, policy.context)
     async with AsyncExitStack() as closing:
-        judge = open_judge(settings.judge)
-        if stage.needs_judge:
-            progress.phase("starting judge")
-            await closing.enter_async_context(judge)
-        separate_copy = (
-            settings.rollout.max_staleness > 0 and stage.algorithm.learns_from == "rollouts"
-        )
-        engine_seed = derive(settings.seed, settings.stage, "engine")
-        opening = open_engine(
-            policy,
-            settings.engine,
-            separate_copy=separate_copy,
-            generates=bool(held_out) or stage.algorithm.learns_from == "rollouts",
-            logs=folder.path,
-            seed=engine_seed,
-        )
-        progress.phase("starting engine")
-        engine = await closing.enter_async_context(opening)
-        rollout = settings.rollout
-        sampling = Sampling(
-            rollout.max_tokens, rollout.temperature, rollout.top_p, rollout.top_k, rollout.min_p
-        )
-        context = RolloutContext(
-            engine,
-            judge,
-            prompter,
-            stage.environment,
-            stage.reward,
-            sampling,
-            policy.context,
-            rollout.score_turns,
-        )
+        context = await _open_context(stage, policy, prompter, folder.path, progress, closing)
         source = await make_source(stage, policy, context, progress)
         closing.push_async_callback(source.close)
         steps = settings.steps or max(1, round((settings.epochs or 1) * source.steps_per_epoch))
@@ -231,19 +205,9 @@ async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
         closing.callback(tracker.close)
         thread = closing.enter_context(ThreadPoolExecutor(1, "learner"))
         run = Run(
-            stage,
-            folder,
-            learner,
-            source,
-            context,
-            tracker,
-            held_out,
-            steps,
-            done,
-            done,
-            thread,
+            stage, folder, learner, source, context, tracker, held_out, steps, done, done, thread,
             progress,
-        )
+        )  # fmt: skip
         closing.enter_context(_stopping_on_signals(run))
         try:
             yield run
@@ -251,6 +215,32 @@ async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
             raise folder.explain(error) from error
         except OSError as error:
             raise folder.explain_disk(error) from error
+
+
+async def _open_context(
+    stage: Stage, policy: Policy, prompter: Prompter, logs: Path, progress: Progress,
+    closing: AsyncExitStack,
+) -> RolloutContext:  # fmt: skip
+    """Start the judge and the engine; `closing` stops them."""
+    settings, rollout = stage.settings, stage.settings.rollout
+    judge = open_judge(settings.judge)
+    if stage.needs_judge:
+        progress.phase("starting judge")
+        await closing.enter_async_context(judge)
+    progress.phase("starting engine")
+    opening = open_engine(
+        policy,
+        settings.engine,
+        separate_copy=rollout.max_staleness > 0 and stage.algorithm.learns_from == "rollouts",
+        generates=stage.generates,
+        logs=logs,
+        seed=derive(settings.seed, settings.stage, "engine"),
+    )
+    engine = await closing.enter_async_context(opening)
+    return RolloutContext(
+        engine, judge, prompter, stage.environment, stage.reward, sampling_of(rollout),
+        policy.context, rollout.score_turns,
+    )  # fmt: skip
 
 
 async def make_source(
