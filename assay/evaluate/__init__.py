@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from assay.evaluate.model import Evaluated, evaluate
+from assay.evaluate.model import EvaluationResult, evaluate
 
-__all__ = ["Evaluated", "evaluate"]
+__all__ = ["EvaluationResult", "evaluate"]

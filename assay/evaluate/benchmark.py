@@ -32,7 +32,7 @@ async def run_benchmark(
     """
     start = time.perf_counter()
     reward, sampling = rewards.build({"tests": {}}), sampling_of(settings)
-    own = replace(
+    tests_only = replace(
         context, sampling=sampling, reward=reward, scores_turns=False, generation=Meter(),
         judging=Meter(),
     )  # fmt: skip
@@ -40,7 +40,7 @@ async def run_benchmark(
 
     async def run_one(task_number: int, sample: int) -> Rollout:
         prompted = prompts[task_number]
-        rollout = await attempt(prompted, own, derive(derive(seed, task_number), sample))
+        rollout = await attempt(prompted, tests_only, derive(derive(seed, task_number), sample))
         row = row_of(rollout, sample)
         if row is not None:
             rows[row.task_id, row.sample] = row

@@ -38,7 +38,7 @@ Setup = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class EvaluationResult:
     """What `evaluate` returns."""
 
     evaluation: Evaluation
@@ -51,7 +51,7 @@ def evaluate(
     model: PolicySettings, settings: EvaluateSettings, *, judge: JudgeSettings | None = None,
     environment: str = "single_turn", seed: int = 0, folder: Path | None = None,
     progress: Progress | None = None,
-) -> Evaluated:  # fmt: skip
+) -> EvaluationResult:  # fmt: skip
     """Evaluate a model and write samples.jsonl, report.json and report.md to `folder`.
 
     By default the folder is below runs/ and has a name that tells evaluations apart. Samples are
@@ -90,20 +90,20 @@ def evaluate(
                 shown.advance()
 
             name = name_of(model.model)
-            found, _ = await run_benchmark(
+            evaluation, _ = await run_benchmark(
                 name, prompts, settings, context, seed, finished=file.rows, on_row=on_row
             )
-            return found
+            return evaluation
 
     with SampleFile(folder / "samples.jsonl") as file:
         known, wanted = read_report(folder), len(prompts) * settings.samples
         if file.rows:
             shown.say(f"{folder} has {len(file.rows)} of {wanted} samples already")
         if known and len(file.rows) == wanted:
-            return Evaluated(known[0], setup, folder)
-        found = run_sync(run(file))
-    write_report(folder, [found], setup)
-    return Evaluated(found, setup, folder)
+            return EvaluationResult(known[0], setup, folder)
+        evaluation = run_sync(run(file))
+    write_report(folder, [evaluation], setup)
+    return EvaluationResult(evaluation, setup, folder)
 
 
 def name_of(model: str) -> str:

@@ -294,8 +294,7 @@ def refused(status: int, why: str, headers: Mapping[str, str] | None = None) -> 
 
 def faults(error: ValidationError) -> str:
     """Each wrong field, and why it is wrong."""
-    found = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()]
-    return "; ".join(f"{place}: {why.removeprefix('Value error, ')}" for place, why in found)
+    return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
 
 
 async def _hung_up(request: Request) -> None:

@@ -33,10 +33,10 @@ def compute_score(
     from a made-up 0.
     """
     try:
-        found = json.loads(ground_truth) if isinstance(ground_truth, str) else ground_truth
+        truth = json.loads(ground_truth) if isinstance(ground_truth, str) else ground_truth
     except (ValueError, RecursionError) as error:
         raise DataError(f"{data_source}: the ground truth is not JSON: {error}") from error
-    task = task_of(found, data_source)
+    task = task_of(truth, data_source)
     (execution,) = shared(slots=slots).run([Job(task, completed(task, cut(task, solution_str)))])
     value = score_execution(execution, fraction=fraction)
     if value is None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from assay import extract
 from assay.errors import DataError
@@ -22,14 +22,12 @@ Unused = Annotated[dict[str, Any] | list[Any] | None, Field(max_length=0)]
 """A field of SandboxFusion's that must be empty: programs get no files and no arguments here."""
 
 
-def require_python(language: object) -> object:
-    """The language. Raises ValueError, by name, for any other than Python."""
-    if language != "python":
-        raise ValueError(f"the language {language!r} is not run here; only 'python' is")
+def _require_python(language: str) -> str:
+    Row({"language": language}, "the request").require_python()
     return language
 
 
-Python = Annotated[Literal["python"], BeforeValidator(require_python)]
+Python = Annotated[str, AfterValidator(_require_python)]
 
 
 class Request(BaseModel):
@@ -144,16 +142,11 @@ def job(fields: Fields, where: str = "the request") -> Job:
     row.require_python(given)
     if ("program" in fields) == ("completion" in fields):
         raise row.wrong("give either 'program', whole code, or 'completion', a model's reply")
-    try:
-        require_python(given.get("language", fields.get("language", "python")))
-    except ValueError as error:
-        raise row.wrong(str(error)) from None
     text = row.text("program" if "program" in fields else "completion")
     if "outputs" in given or "assert_case" in given:
         task = cases.task_of(given, where)
-        return Job(
-            task, cases.completed(task, text if "program" in fields else cases.cut(task, text))
-        )
+        program = text if "program" in fields else cases.cut(task, text)
+        return Job(task, cases.completed(task, program))
     task = task_of(Row({"task_id": "request", "prompt": "", **given}, where))
     return Job(task, text if "program" in fields else extract.program(task, text))
 

@@ -18,7 +18,7 @@ import pytest
 
 from assay.config.sections import EvaluateSettings, PolicySettings, TinySettings
 from assay.errors import DataError, SettingsError
-from assay.evaluate import Evaluated, evaluate
+from assay.evaluate import EvaluationResult, evaluate
 from assay.evaluate.report import Evaluation, read_report
 from assay.policy.tiny import make_tiny
 from assay.progress import Progress
@@ -37,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> PolicySettings:
 
 
 @pytest.fixture(scope="module")
-def whole(model: PolicySettings, tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
+def whole(model: PolicySettings, tmp_path_factory: pytest.TempPathFactory) -> EvaluationResult:
     """An evaluation that nothing interrupted."""
     return evaluate(model, SETTINGS, folder=tmp_path_factory.mktemp("whole") / "out")
 
@@ -54,7 +54,7 @@ def rows_of(folder: Path) -> dict[tuple[str, int], str]:
 
 
 def test_an_evaluation_that_was_cut_off_keeps_its_samples_and_ends_with_the_same_numbers(
-    model: PolicySettings, whole: Evaluated, tmp_path: Path
+    model: PolicySettings, whole: EvaluationResult, tmp_path: Path
 ) -> None:
     part = rows_of(whole.folder)
     report = json.loads((whole.folder / "report.json").read_text()) | {"evaluations": []}
@@ -70,7 +70,7 @@ def test_an_evaluation_that_was_cut_off_keeps_its_samples_and_ends_with_the_same
 
 
 def test_samples_that_are_in_the_file_are_not_made_again(
-    model: PolicySettings, whole: Evaluated, tmp_path: Path
+    model: PolicySettings, whole: EvaluationResult, tmp_path: Path
 ) -> None:
     lines = [
         json.dumps(json.loads(line) | {"verdict": "pass"}) + "\n"
@@ -104,7 +104,7 @@ def test_a_killed_command_goes_on_when_it_runs_again(model: PolicySettings, tmp_
 
 
 def test_an_evaluation_that_is_complete_is_read_and_not_made_again(
-    model: PolicySettings, whole: Evaluated
+    model: PolicySettings, whole: EvaluationResult
 ) -> None:
     before = (whole.folder / "samples.jsonl").stat()
     again = evaluate(model, SETTINGS, folder=whole.folder)
@@ -130,7 +130,7 @@ def test_evaluations_that_differ_in_anything_have_folders_of_their_own(
 
 
 def test_a_folder_that_holds_another_evaluation_is_refused_and_left_alone(
-    model: PolicySettings, whole: Evaluated
+    model: PolicySettings, whole: EvaluationResult
 ) -> None:
     before = (whole.folder / "report.json").read_bytes()
     warm = SETTINGS.model_copy(update={"temperature": 0.5})
@@ -177,7 +177,7 @@ def test_a_prompt_that_fills_the_context_is_refused_by_name(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_report_says_how_the_evaluation_was_made(whole: Evaluated) -> None:
+def test_the_report_says_how_the_evaluation_was_made(whole: EvaluationResult) -> None:
     setup = json.loads((whole.folder / "report.json").read_text())["setup"]
     assert setup["sampling"]["temperature"] == 1.0
     assert (setup["seed"], setup["task_count"], setup["samples"]) == (0, 6, 2)
@@ -189,9 +189,9 @@ def test_the_report_says_how_the_evaluation_was_made(whole: Evaluated) -> None:
 
 
 def test_evaluate_works_inside_a_running_event_loop(
-    model: PolicySettings, whole: Evaluated, tmp_path: Path
+    model: PolicySettings, whole: EvaluationResult, tmp_path: Path
 ) -> None:
-    async def notebook_cell() -> Evaluated:
+    async def notebook_cell() -> EvaluationResult:
         return evaluate(model, SETTINGS, folder=tmp_path / "out")
 
     assert numbers(asyncio.run(notebook_cell()).evaluation) == numbers(whole.evaluation)
@@ -209,7 +209,7 @@ def test_the_command_says_what_it_does_while_it_runs(model: PolicySettings, tmp_
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "evaluate.md"
 
 
-def test_the_document_explains_every_field_of_the_files(whole: Evaluated) -> None:
+def test_the_document_explains_every_field_of_the_files(whole: EvaluationResult) -> None:
     text = DOCUMENT.read_text()
     row = json.loads((whole.folder / "samples.jsonl").read_text().splitlines()[0])
     report = json.loads((whole.folder / "report.json").read_text())

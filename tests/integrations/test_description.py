@@ -100,4 +100,6 @@ def test_another_language_is_refused_by_name(
 ) -> None:
     answer = server.post(path, body)
     assert answer.status == 422
-    assert answer.json["error"].endswith("the language 'cpp' is not run here; only 'python' is")
+    assert answer.json["error"].endswith(
+        "'language' is 'cpp', which cannot be judged; only 'python' can"
+    )

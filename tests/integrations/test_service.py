@@ -263,7 +263,7 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
         {"code": "", "language": "cpp"},
         {},
         422,
-        "language: the language 'cpp' is not run here; only 'python' is",
+        "'language' is 'cpp', which cannot be judged; only 'python' can",
     ),
     ("POST", "/run_code", {"language": "python"}, {}, 422, "code: Field required"),
     (
