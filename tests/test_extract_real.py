@@ -71,6 +71,7 @@ def as_it_is(code: str, task: Task) -> str:
     return code
 
 
+@pytest.mark.long
 def test_recorded_verdicts_survive_extraction(samples: list[dict[str, Any]]) -> None:
     manners = (as_it_is, said_by_a_chat_model, run_on)
     jobs = [

@@ -13,6 +13,7 @@ from assay.types import Verdict
 from tests.judge.samples import samples
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "count"), [("humaneval", 164), ("mbpp:all", 974)])
 def test_every_reference_passes(name: str, count: int) -> None:
     try:

@@ -41,6 +41,7 @@ def arguments(task: Task) -> list[Any]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "tasks", "calls"), [("humanevalplus", 164, 124253 - 32), ("mbppplus", 378, 41015 - 23)]
 )
