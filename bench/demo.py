@@ -39,7 +39,7 @@ def run(seed: int, folder: Path) -> tuple[dict[str, Any], float]:
     name = f"seed-{seed}"
     settings = ["--seed", str(seed), "--name", name, "--folder", str(folder.resolve())]
     start = time.perf_counter()
-    command = [sys.executable, "-m", "assay.cli", "train", str(RECIPE), *settings]
+    command = [sys.executable, "-m", "assay", "train", str(RECIPE), *settings]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     report = json.loads((folder / name / "report.json").read_text())
     found = {evaluation["name"]: evaluation for evaluation in report["evaluations"]}

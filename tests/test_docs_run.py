@@ -3,7 +3,7 @@
 The first words of a fence say what a block is. `sh` runs in bash. `python` runs as a script.
 `python NAME`, `toml NAME`, `json NAME` and `jsonl NAME` are files that later blocks use; a NAME in
 `assay/` is an excerpt of that file. A block that begins with `# assay/FILE` quotes functions of it,
-as tests/algorithms/test_grpo_page.py checks. `pycon` is a doctest. `text` is output or a drawing.
+as tests/algorithms/test_grpo_page.py checks. `pycon` is a doctest. `text` and `json` are output.
 `sh not run: WHY` needs what this machine does not have.
 """
 
@@ -14,9 +14,12 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,7 +63,7 @@ WITH_CODE = [page for page in PAGES if any(block.language != "text" for block in
 def test_every_block_says_what_it_is(page: Path) -> None:
     for block in blocks_of(page):
         assert block.language in LANGUAGES, block
-        if block.language in ("toml", "json", "jsonl"):
+        if block.language in ("toml", "jsonl"):
             assert block.name or block.why_not_run, f"a file without a name: {block.source}"
 
 
@@ -83,7 +86,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `make demo` leaves behind, after a short run."""
     folder = tmp_path_factory.mktemp("demo")
     shutil.copytree(ROOT / "recipes", folder / "recipes")
-    command = [sys.executable, "-m", "assay.cli", "train", "recipes/demo.toml", *SHORT_DEMO]
+    command = [sys.executable, "-m", "assay", "train", "recipes/demo.toml", *SHORT_DEMO]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder
@@ -94,6 +97,9 @@ def newcomer(demo: Path, tmp_path: Path) -> Iterator[Path]:
     """A folder with the demo's run; whatever is started there ends with the test."""
     folder = tmp_path / "newcomer"
     shutil.copytree(demo, folder)
+    for block in blocks_of(ROOT / "README.md"):
+        if block.name == "my_tasks.jsonl":
+            (folder / block.name).write_text(block.source)
     yield folder
     for file in folder.glob(".pids/*"):
         os.killpg(int(file.name), signal.SIGKILL)
@@ -119,6 +125,16 @@ def run(block: Block, folder: Path, page: str) -> None:
             (folder / ".pids" / str(started.pid)).unlink()
         output.seek(0)
         assert code == 0, f"{page}: {block.source}\n{output.read()}"
+    if "assay serve" in block.source:
+        wait_for_port(8080)
+
+
+def wait_for_port(port: int) -> None:
+    for _ in range(300):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"nobody listens on port {port}")
 
 
 @pytest.mark.long
@@ -141,4 +157,4 @@ def test_what_is_not_run_here_ci_runs_or_no_machine_of_ours_can() -> None:
                 if block.language == "sh":
                     assert f"make {target}" in ci, f"{page.name} shows `make {target}`"
             if block.why_not_run:
-                assert re.search(r"GPU|hub|cluster", block.why_not_run), block.why_not_run
+                assert re.search(r"GPU|hub|cluster|extra", block.why_not_run), block.why_not_run
