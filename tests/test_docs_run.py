@@ -31,7 +31,7 @@ FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 LANGUAGES = ("sh", "python", "pycon", "toml", "json", "jsonl", "text")
 SHORT_DEMO = [
     *("--stages.sft.epochs", "0.1", "--stages.grpo.rollout.tasks_per_step", "1"),
-    *("--stages.grpo.rollout.group", "2", "--evaluate.limit", "4", "--evaluate.samples", "1"),
+    *("--stages.grpo.rollout.group_size", "2", "--evaluate.limit", "4", "--evaluate.samples", "1"),
 ]
 """The demo with its 50 steps, each of two completions."""
 NOT_RUN = re.compile(r"^(?:make|git clone|cd|pip install|python3 -m venv|\. |source )")

@@ -60,7 +60,7 @@ def checked_plan(config: Path, words: list[str]) -> Plan:
         with plan.blaming(settings.stage, ("tasks", "train")):
             rewards.build(settings.rewards)
             environments.build(settings.environment)
-            load(settings.tasks.train, limit=1)
+            load(settings.tasks.train, limit=1, judged=False)  # prepare() knows what judges
         with plan.blaming(settings.stage, ("evaluate", "tasks")):
             if settings.evaluate:
                 load(settings.evaluate.tasks, limit=1)

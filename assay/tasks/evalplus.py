@@ -182,7 +182,8 @@ CHECKERS = {
 import math
 
 def check(arguments, value, expected):
-    return abs(sum(factor * math.pow(value, power) for power, factor in enumerate(arguments[0]))) <= 1e-4
+    terms = (factor * math.pow(value, power) for power, factor in enumerate(arguments[0]))
+    return abs(sum(terms)) <= 1e-4
 """,
     "are_equivalent": """
 def check(arguments, value, expected):
