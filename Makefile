@@ -62,6 +62,7 @@ bench: fuzz
 	$(BIN)/python -m bench.products
 	$(BIN)/python -m bench.algorithms
 	$(BIN)/python -m bench.environments
+	$(BIN)/python -m bench.demo
 	$(BIN)/python -m bench.generate
 	$(BIN)/python -m bench.lag
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations]"
