@@ -68,16 +68,31 @@ SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SE
 
 
 @dataclass(slots=True)
-class CandidateProcess:
-    """A process that waits for a program, or runs one."""
+class Process:
+    """A process that a zygote has forked."""
 
     pid: int
     """As the zygote knows it, which may be in a PID namespace."""
+    pidfd: int
+
+    def kill(self, sign: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal by descriptor, so that it cannot hit another process."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, sign)
+
+    def is_frozen(self) -> bool:
+        """Whether a signal has stopped it."""
+        return is_stopped(pid_of(self.pidfd))
+
+
+@dataclass(slots=True)
+class CandidateProcess(Process):
+    """A process that waits for a program, or runs one."""
+
     sock: int
     """The descriptor of the worker's end of its socket."""
     printed: int
     """The descriptor from which to read what it prints."""
-    pidfd: int
     jobs: int = 0
     """Programs that it was given."""
     spent: float = 0.0
@@ -121,12 +136,10 @@ class CandidateProcess:
 
 
 @dataclass(slots=True)
-class WorkerProcess:
+class WorkerProcess(Process):
     """A test worker; it takes one job after another while no job can have changed it."""
 
-    pid: int
     control: BufferedSocket
-    pidfd: int
     jobs: int = 0
 
     def give(self, candidate: CandidateProcess, job: WireJob) -> None:
@@ -137,7 +150,7 @@ class WorkerProcess:
         try:
             self.control.send_with_descriptors([candidate.sock, *stdin], job.payload)
         except OSError:
-            kill(self.pidfd)  # the machine's failure; the worker's silence shows it
+            self.kill()  # the machine's failure; the worker's silence shows it
         for descriptor in stdin:
             os.close(descriptor)
 
@@ -200,12 +213,6 @@ def memory_file(data: bytes) -> int:
     os.lseek(file, 0, os.SEEK_SET)
     fcntl.fcntl(file, fcntl.F_ADD_SEALS, SEALS)
     return file
-
-
-def kill(pidfd: int, sign: signal.Signals = signal.SIGKILL) -> None:
-    """Send a signal by descriptor, so that it cannot hit another process."""
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(pidfd, sign)
 
 
 def starved_seconds(pid: int) -> float:

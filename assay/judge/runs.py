@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from assay.judge.job_queue import QueuedJob
-from assay.judge.processes import Events, kill
+from assay.judge.processes import Events
 from assay.judge.slot import RunningJob, Slot
 from assay.judge.verdict import PROGRAM_FAILURES, parse_report
 from assay.sandbox.kernel import MIB
@@ -92,4 +92,4 @@ class Runs:
         if not run.record.stopped:
             run.record.stopped = why
             run.time_limit.deadline = time.monotonic() + GRACE_SECONDS
-            kill(run.candidate.pidfd)
+            run.candidate.kill()

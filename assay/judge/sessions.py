@@ -18,8 +18,6 @@ from assay.judge.processes import (
     CandidateProcess,
     Events,
     TimeLimit,
-    is_stopped,
-    kill,
     pid_of,
     starved_seconds,
 )
@@ -99,19 +97,19 @@ class Session:
         starved = starved_seconds(pid_of(candidate.pidfd))
         self.time_limit = TimeLimit.start(candidate, left, limits.wall_seconds, starved)
         self.block = block
-        kill(candidate.pidfd, signal.SIGCONT)
+        candidate.kill(signal.SIGCONT)
         self.sock.send(block.code)
 
     def exceeded(self, now: float) -> str:
         """Why to end it: `cpu`, `wall`, `frozen` (someone else stopped it), or empty."""
         exceeded = self.time_limit.exceeded(now) if self.block and self.time_limit else ""
-        frozen = exceeded == "wall" and is_stopped(pid_of(self.candidate.pidfd))
+        frozen = exceeded == "wall" and self.candidate.is_frozen()
         return "frozen" if frozen else exceeded
 
     def stop(self, block: Block) -> Outcome | None:
         """Stop it after a block. Returns a failure where it holds more than it may keep."""
         self.candidate.spent += self.candidate.cpu_seconds
-        kill(self.candidate.pidfd, signal.SIGSTOP)
+        self.candidate.kill(signal.SIGSTOP)
         while block.read(self.candidate.printed):
             pass
         lines = map(
@@ -197,7 +195,7 @@ class Sessions:
                 self._answer(session.block, "infra", why)
             self._unwatch(session)
             self.open.pop(session.number, None)
-            kill(session.candidate.pidfd)
+            session.candidate.kill()
             session.close()
 
     def check_time(self, now: float) -> None:
@@ -269,7 +267,7 @@ class Sessions:
             patience = DEATH_SECONDS if failure is HUNG_UP and not stopped else 0
             record.alive = not session.candidate.is_dead(patience)
             record.killed_for_memory = not record.alive and group is not None and group.killed()
-        kill(session.candidate.pidfd)
+        session.candidate.kill()
         self.unreaped[session.slot, session.candidate.pid] = session
         session.slot.reap([session.candidate.pid])
 

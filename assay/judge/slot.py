@@ -16,9 +16,6 @@ from assay.judge.processes import (
     TimeLimit,
     WorkerProcess,
     ZygoteProcess,
-    is_stopped,
-    kill,
-    pid_of,
 )
 from assay.judge.protocol import INTERPRETER, ZYGOTES
 from assay.judge.sockets import BufferedSocket
@@ -70,7 +67,7 @@ class RunningJob:
 
     def is_frozen(self) -> bool:
         """Whether someone has stopped a process of it by a signal; programs cannot do that."""
-        return any(is_stopped(pid_of(one.pidfd)) for one in (self.candidate, self.worker))
+        return self.candidate.is_frozen() or self.worker.is_frozen()
 
     @property
     def sources(self) -> tuple[socket.socket, int, int]:
@@ -204,7 +201,7 @@ class Slot:
         if keep := self.reusable is None and run.candidate_is_reusable():
             self.reusable = run.candidate
         else:
-            kill(run.candidate.pidfd)
+            run.candidate.kill()
             pids.append(run.candidate.pid)
             self.unreaped[run.candidate.pid] = run
         if not run.worker_is_reusable or run.worker.jobs >= WORKER_JOBS:
@@ -220,10 +217,11 @@ class Slot:
             sock, printed, pidfd = message.descriptors
             self._forking -= 1
             os.set_blocking(printed, False)
-            self.candidates.append(CandidateProcess(message.parts[0], sock, printed, pidfd))
+            self.candidates.append(CandidateProcess(message.parts[0], pidfd, sock, printed))
         elif message and message.kind == "worker":
-            control = BufferedSocket(socket.socket(fileno=message.descriptors[0]))
-            self.workers.append(WorkerProcess(message.parts[0], control, message.descriptors[1]))
+            descriptor, pidfd = message.descriptors
+            control = BufferedSocket(socket.socket(fileno=descriptor))
+            self.workers.append(WorkerProcess(message.parts[0], pidfd, control))
         return message
 
     def close(self) -> list[RunningJob]:
@@ -236,7 +234,7 @@ class Slot:
             *self.workers,
         ]
         for process in [*processes, *(run.candidate for run in runs)]:
-            kill(process.pidfd)
+            process.kill()
             process.close()
         self.candidates.clear()
         self.workers.clear()
@@ -254,7 +252,7 @@ class Slot:
     def _replace_worker(self, worker: WorkerProcess) -> int:
         """Kill a worker and have another forked; the pid to be reaped."""
         self.workers.remove(worker)
-        kill(worker.pidfd)
+        worker.kill()
         worker.close()
         self.zygote.send(["worker"])
         return worker.pid
