@@ -26,7 +26,7 @@ MODULES = {
     "judge": "protocol sockets codec_types codec reuse checkers requests proxy calls worker script"
     " candidate repl warmup verdict processes job_queue slot runs sessions supervisor"
     " supervisor_client verdict_cache circuit_breaker prepared_task exchange_runner references"
-    " interpreter judge open",
+    " interpreter judge",
     "policy": "adapters tokenizer tiny chat onednn head packed forward load critic reference",
     "engines": "base torch vllm open",
     "engines/torch": "sampling prefill fused cuda_graphs kv_cache cache_probe decode_loop engine",

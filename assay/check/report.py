@@ -39,6 +39,11 @@ class TaskReport:
     sound: bool
     """Whether the task belongs in the output."""
 
+    def as_dict(self) -> dict[str, Any]:
+        """The report as plain data."""
+        findings = {str(finding.flaw): finding.detail for finding in self.findings}
+        return {"id": self.id, "kept": self.sound, "findings": findings}
+
 
 def check(
     spec: str, *, limit: int | None = None, keep: Collection[str] = (), strict: bool = False,
@@ -120,15 +125,7 @@ def as_dict(spec: str, reports: Sequence[TaskReport]) -> dict[str, Any]:
         "checked": len(reports),
         "kept": sum(one.sound for one in reports),
         "findings": {str(flaw): len(having) for flaw, having in by_flaw(reports).items()},
-        "flawed": [
-            {
-                "id": one.id,
-                "kept": one.sound,
-                "findings": {str(finding.flaw): finding.detail for finding in one.findings},
-            }
-            for one in reports
-            if one.findings
-        ],
+        "flawed": [one.as_dict() for one in reports if one.findings],
     }
 
 

@@ -20,7 +20,7 @@ from assay.errors import DataError, SettingsError
 from assay.evaluate.benchmark import run_benchmark
 from assay.evaluate.report import Evaluation, read_report, write_report
 from assay.evaluate.samples import SampleFile, SampleRow
-from assay.judge.open import open_judge
+from assay.judge.judge import open_judge
 from assay.progress import Progress
 from assay.prompts import settings_of as prompt_settings
 from assay.rollout.attempt import PromptedTask, RolloutContext, make_prompts

@@ -9,7 +9,9 @@ import threading
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
+from assay.errors import SandboxError
 from assay.judge import Job, Judge
+from assay.rewards.tests import score_execution
 from assay.sandbox.limits import Limits
 from assay.types import Execution
 
@@ -75,3 +77,14 @@ def shared(
         if key not in _shared:
             _shared[key] = BackgroundJudge(limits, slots, allow_weak)
         return _shared[key]
+
+
+def score(where: str, job: Job, fraction: bool = False, slots: int | None = None) -> float:
+    """Judge one program and score it as `score_execution` does. Raises SandboxError, beginning with
+    `where`, if the machine failed: a caller that leaves nothing out would learn from a made-up 0.
+    """
+    (execution,) = shared(slots=slots).run([job])
+    value = score_execution(execution, fraction=fraction)
+    if value is None:
+        raise SandboxError(f"{where}: the machine could not judge a program: {execution.detail}")
+    return value

@@ -10,14 +10,12 @@ from functools import cache
 
 import verifiers.v1 as vf
 
-from assay.errors import SandboxError
 from assay.extract import program
-from assay.integrations.background import shared
+from assay.integrations.background import score
 from assay.judge import Job
 from assay.prompts import messages
-from assay.rewards.tests import score_execution
 from assay.tasks import load
-from assay.types import Execution, Task
+from assay.types import Task
 
 __all__ = ["CodeTaskset"]
 
@@ -52,22 +50,15 @@ class CodeTask(vf.Task[CodeData, vf.State, CodeTaskConfig]):
         """1 if the program passes every test; an error, never 0, if the machine failed."""
         replies = trace.assistant_messages
         task = _tasks(self.data.source)[str(self.data.id)]
-        execution = await _judged(
-            Job(task, program(task, (replies[-1].content or "") if replies else ""))
-        )
-        value = score_execution(execution, fraction=self.config.fraction)
-        if value is None:
-            raise SandboxError(
-                f"{task.id}: the machine could not judge a reply: {execution.detail}"
-            )
-        return value
+        job = Job(task, program(task, (replies[-1].content or "") if replies else ""))
+        return await asyncio.to_thread(score, task.id, job, self.config.fraction)
 
     async def validate(self, runtime: vf.Runtime) -> bool | None:
         """Whether the task's reference passes; None if it has none."""
         task = _tasks(self.data.source)[str(self.data.id)]
         if task.reference is None:
             return None
-        return score_execution(await _judged(Job(task, task.reference))) == 1.0
+        return await asyncio.to_thread(score, task.id, Job(task, task.reference)) == 1.0
 
 
 class CodeTaskset(vf.Taskset[CodeTask, CodeConfig]):
@@ -85,8 +76,3 @@ class CodeTaskset(vf.Taskset[CodeTask, CodeConfig]):
 @cache
 def _tasks(source: str) -> dict[str, Task]:
     return {task.id: task for task in load(source)}
-
-
-async def _judged(job: Job) -> Execution:
-    (execution,) = await asyncio.to_thread(lambda: shared().run([job]))
-    return execution

@@ -6,11 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from assay.errors import DataError, SandboxError
-from assay.integrations.background import shared
+from assay.errors import DataError
+from assay.integrations.background import score
 from assay.integrations.cases import completed, cut, task_of
 from assay.judge import Job
-from assay.rewards.tests import score_execution
 
 
 def compute_score(
@@ -37,10 +36,5 @@ def compute_score(
     except (ValueError, RecursionError) as error:
         raise DataError(f"{data_source}: the ground truth is not JSON: {error}") from error
     task = task_of(truth, data_source)
-    (execution,) = shared(slots=slots).run([Job(task, completed(task, cut(task, solution_str)))])
-    value = score_execution(execution, fraction=fraction)
-    if value is None:
-        raise SandboxError(
-            f"{data_source}: the machine could not judge a sample: {execution.detail}"
-        )
-    return value
+    job = Job(task, completed(task, cut(task, solution_str)))
+    return score(data_source, job, fraction, slots)

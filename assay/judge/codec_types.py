@@ -10,6 +10,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 NUMPY_KINDS = "biufcSU"
@@ -138,6 +139,17 @@ def _fraction(parts: list[Any]) -> Fraction:
     return Fraction(*parts)
 
 
+def _items(parts: list[Any]) -> Any:
+    return {key: value for key, value in parts}.items()  # noqa: C416  dict() would read a part to its end
+
+
+_latin_1 = methodcaller("decode", "latin-1")
+
+
+def _size_and_items(value: Any) -> list[Any]:
+    return [value.__sizeof__(), *value]
+
+
 def _each(make: Callable[..., Any]) -> Callable[[list[Any]], Any]:
     return lambda parts: make(*parts)
 
@@ -187,22 +199,12 @@ TYPES: dict[type, TypeCodec] = {
     dict: TypeCodec(
         "dict", lambda it: [part for pair in it.items() for part in pair], list, _pairs
     ),
-    set: TypeCodec("set", lambda it: [it.__sizeof__(), *it], list, rebuilt_set),
+    set: TypeCodec("set", _size_and_items, list, rebuilt_set),
     frozenset: TypeCodec(
-        "frozenset",
-        lambda it: [it.__sizeof__(), *it],
-        list,
-        lambda parts: frozenset(rebuilt_set(parts)),
+        "frozenset", _size_and_items, list, lambda parts: frozenset(rebuilt_set(parts))
     ),
-    bytes: TypeCodec(
-        "bytes", lambda it: it.decode("latin-1"), str, lambda text: text.encode("latin-1")
-    ),
-    bytearray: TypeCodec(
-        "bytearray",
-        lambda it: it.decode("latin-1"),
-        str,
-        lambda text: bytearray(text.encode("latin-1")),
-    ),
+    bytes: TypeCodec("bytes", _latin_1, str, lambda text: text.encode("latin-1")),
+    bytearray: TypeCodec("bytearray", _latin_1, str, lambda text: bytearray(text, "latin-1")),
     complex: TypeCodec("complex", lambda it: [it.real, it.imag], list, _each(complex)),
     range: TypeCodec("range", lambda it: [it.start, it.stop, it.step], list, _each(range)),
     deque: TypeCodec(
@@ -220,13 +222,7 @@ TYPES: dict[type, TypeCodec] = {
     type({}.values()): TypeCodec(
         "values", list, list, lambda items: dict(enumerate(items)).values()
     ),
-    # no dict(): it would read parts to their end
-    type({}.items()): TypeCodec(
-        "items",
-        list,
-        list,
-        lambda items: {key: value for key, value in items}.items(),  # noqa: C416
-    ),
+    type({}.items()): TypeCodec("items", list, list, _items),
     Decimal: TypeCodec("Decimal", str, str, _decimal),
     Fraction: TypeCodec("Fraction", lambda it: [it.numerator, it.denominator], list, _fraction),
     array.array: TypeCodec(
@@ -238,11 +234,10 @@ TYPES: dict[type, TypeCodec] = {
         list,
         _each(datetime.timedelta),
     ),
-    datetime.date: TypeCodec("date", datetime.date.isoformat, str, datetime.date.fromisoformat),
-    datetime.time: TypeCodec("time", datetime.time.isoformat, str, datetime.time.fromisoformat),
-    datetime.datetime: TypeCodec(
-        "datetime", datetime.datetime.isoformat, str, datetime.datetime.fromisoformat
-    ),
+    **{
+        kind: TypeCodec(kind.__name__, kind.isoformat, str, kind.fromisoformat)
+        for kind in (datetime.date, datetime.time, datetime.datetime)
+    },
     type(NotImplemented): CONSTANT,
     type(Ellipsis): CONSTANT,
 }

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from assay.errors import DataError, SandboxError
 from assay.judge.circuit_breaker import CircuitBreaker
@@ -23,6 +24,9 @@ from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sync import run_sync
 from assay.types import Exchange, Execution, Task, Verdict
+
+if TYPE_CHECKING:
+    from assay.config.sections import JudgeSettings
 
 log = logging.getLogger(__name__)
 JOBS_PER_SLOT = 4
@@ -234,3 +238,18 @@ def judge_all(
             return await judge.all(jobs, progress)
 
     return run_sync(judge())
+
+
+def open_judge(settings: JudgeSettings) -> Judge:
+    """The judge that the settings describe. It runs every check, so that passed of total is exact.
+
+    Enter it with `async with`; that starts its processes.
+    """
+    limits = Limits(settings.cpu_seconds, settings.wall_seconds, settings.memory_mb)
+    return Judge(
+        limits,
+        settings.slots,
+        stop_early=False,
+        allow_weak=settings.allow_weak_isolation,
+        archive=Path(settings.verdict_cache) if settings.verdict_cache else None,
+    )

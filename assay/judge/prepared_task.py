@@ -101,9 +101,7 @@ class PreparedTask:
         """
         fields = {
             "program": program,
-            "mutates": features.mutates,
-            "handles": features.handles,
-            "callbacks": features.callbacks,
+            "features": [features.mutates, features.handles, features.callbacks],
             "order": order or list(range(len(self._task.checks))),
         }
         return self._job(fields, features)

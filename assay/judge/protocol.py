@@ -66,10 +66,8 @@ class CheckJob(TypedDict):
     order: list[int]
     """Numbers of the checks in the order in which to run them."""
     stop_early: bool
-    mutates: bool
-    handles: bool
-    callbacks: bool
-    """These three are the task's ProxyFeatures."""
+    features: list[bool]
+    """Of the task's ProxyFeatures: mutates, handles, callbacks."""
     reply_mb: int
 
 

@@ -34,11 +34,10 @@ class Connection:
 
         The features are enforced here as well: the program may use some that it was not given.
         """
-        self._mutates, self._callbacks = job["mutates"], job["callbacks"]
-        if job["handles"]:
+        self._mutates, handles, self._callbacks = job["features"]
+        if handles:
             self._unpacker.foreign["handle"] = self._remote
-        features = (job["mutates"], job["handles"], job["callbacks"])
-        self.requests.load(job["program"], job["entry_point"], *features)
+        self.requests.load(job["program"], job["entry_point"], *job["features"])
 
     def call(self, target: str | int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call a function of the program's. An argument that it returns comes back as the caller's

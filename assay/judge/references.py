@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from assay.errors import DataError, SandboxError
 from assay.files import write_atomically
@@ -33,6 +33,7 @@ from assay.sandbox.limits import LONGEST
 from assay.types import Call, Check, Exchange, Execution, Task, Verdict
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 VERSION = 1
 """Of the answers' JSON: increased when the codec writes a value in another way."""
 OPAQUE = '{"opaque":'
@@ -135,7 +136,6 @@ def _write(file: Path, values: list[str]) -> None:
         log.warning("%s cannot be written (%s): the reference will run again", file, error)
 
 
-log = logging.getLogger(__name__)
 Execute = Callable[[Task, str, ProxyFeatures], Awaitable[Execution]]
 
 
@@ -156,27 +156,24 @@ class References:
         if not any(isinstance(check, Call) for check in task.checks):
             return task
         make = partial(with_expected_values, task, self._answers)
-        whole: Task = await self._once((key, "answers"), make)
-        return whole
+        return await self._once((key, "answers"), make)
 
     async def features(self, key: bytes, task: Task) -> ProxyFeatures | None:
         """The fewest features with which the reference passes; None where it never does. Raises
         SandboxError.
         """
-        make = partial(self._find_features, task)
-        features: ProxyFeatures | None = await self._once((key, "features"), make)
-        return features
+        return await self._once((key, "features"), partial(self._find_features, task))
 
     def close(self) -> None:
         """Cancel the trials that run."""
         for trial in self._trials.values():
             trial.cancel()
 
-    async def _once(self, key: tuple[bytes, str], make: Callable[[], Awaitable[Any]]) -> Any:
+    async def _once(self, key: tuple[bytes, str], make: Callable[[], Awaitable[T]]) -> T:
         """What `make` returns, made once for all who ask, and again after a SandboxError."""
         if key not in self._trials:
             self._trials[key] = asyncio.ensure_future(make())
-        trial = self._trials[key]
+        trial: asyncio.Task[T] = self._trials[key]
         try:
             return await asyncio.shield(trial)
         except SandboxError:

@@ -139,9 +139,9 @@ class Requests:
             raise self.fail("forbidden", "an unasked reply") from None
         except CodecError as error:
             raise self.fail("forbidden", f"a malformed reply: {error}") from None
-        if type(frame) is not list or len(frame) < 2 or type(frame[0]) is not int:
-            raise self.fail("forbidden", "a reply to nothing that was asked")
-        if frame[0] != number:
+        if not (
+            type(frame) is list and frame[:1] == [number] and type(frame[0]) is int and frame[1:]
+        ):
             raise self.fail("forbidden", "a reply to nothing that was asked")
         return frame[1:]
 

@@ -22,7 +22,7 @@ from assay.environments import Environment
 from assay.errors import TrainingError
 from assay.evaluate.benchmark import run_benchmark
 from assay.evaluate.report import read_report, write_report
-from assay.judge.open import open_judge
+from assay.judge.judge import open_judge
 from assay.maths.seeds import derive
 from assay.policy.load import Policy, load_policy
 from assay.progress import Progress
