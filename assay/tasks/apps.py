@@ -11,7 +11,7 @@ from typing import Any
 from assay.judge.codec import Packer
 from assay.tasks import task_set
 from assay.tasks.rows import PublicSet, Row
-from assay.tasks.stdio import checker, exchanges, parsed_json
+from assay.tasks.stdio import exchanges, parsed_json, program_task
 from assay.types import Call, Task
 
 log = logging.getLogger(__name__)
@@ -44,28 +44,17 @@ def task_of(row: Row) -> Task | None:
     if "question" in row.fields:
         tests = parsed_json(row, "input_output") or {}
         solutions = parsed_json(row, "solutions") or []
-        name, prompt, reference = (
-            str(row.fields.get("problem_id")),
-            row.text("question"),
-            next(iter(solutions), None),
-        )
-        inputs, outputs, function = (
-            tests.get("inputs", []),
-            tests.get("outputs", []),
-            tests.get("fn_name"),
-        )
+        name, prompt = str(row.fields.get("problem_id")), row.text("question")
+        reference, function = next(iter(solutions), None), tests.get("fn_name")
+        inputs, outputs = tests.get("inputs", []), tests.get("outputs", [])
     else:
         cases = [*row.fields.get("sample_io", []), *row.fields.get("test_list", [])]
         name, prompt, reference = str(row.fields.get("id")), row.text("description"), None
-        inputs, outputs = (
-            [case.get("input") for case in cases],
-            [case.get("output") for case in cases],
-        )
+        inputs, outputs = ([case.get(end) for case in cases] for end in ("input", "output"))
         function = FUNCTION.search(row.text("starter_code", default=""))
     task_id, stub = f"APPS/{name}", row.text("starter_code", default="")
     if not stub:
-        checks = exchanges(row, "tests", inputs, outputs)
-        return Task(task_id, prompt, checks, "", reference=reference, checker=checker(checks))
+        return program_task(task_id, prompt, exchanges(row, "tests", inputs, outputs), reference)
     header = FUNCTION.search(stub)
     called = _columns(inputs, header[2]) if isinstance(function, re.Match) and header else inputs
     if called is None or header is None or len(called) != len(outputs):

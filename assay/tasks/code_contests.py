@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from assay.tasks import task_set
 from assay.tasks.rows import PublicSet, Row
-from assay.tasks.stdio import checker, exchanges, parsed_json
+from assay.tasks.stdio import exchanges, parsed_json, program_task
 from assay.types import Task
 
 CODE_CONTESTS = PublicSet(
@@ -52,19 +52,9 @@ def task_of(row: Row) -> Task:
                 row, field, part.get("input", []), part.get("output", []), hidden=field[1] != "u"
             )
         )
-        name, prompt, reference = (
-            f"CodeContests/{row.text('name')}",
-            row.text("description"),
-            _solution(row),
-        )
-    return Task(
-        id=name,
-        prompt=prompt,
-        checks=checks,
-        entry_point="",
-        reference=reference,
-        checker=checker(checks),
-    )
+        name, prompt = f"CodeContests/{row.text('name')}", row.text("description")
+        reference = _solution(row)
+    return program_task(name, prompt, checks, reference)
 
 
 def _solution(row: Row) -> str | None:

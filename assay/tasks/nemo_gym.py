@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from assay.tasks import task_set
 from assay.tasks.rows import PublicSet, Row
-from assay.tasks.stdio import checker, exchanges
+from assay.tasks.stdio import exchanges, program_task
 from assay.types import Task
 
 NEMO_GYM = PublicSet(
@@ -42,4 +42,4 @@ def task_of(row: Row) -> Task:
     tests = known.get("unit_tests") or {}
     checks = exchanges(row, "unit_tests", tests.get("inputs"), tests.get("outputs"))
     name = str(row.fields.get("hash_id") or row.fields.get("id"))
-    return Task(id=name, prompt=prompt, checks=checks, entry_point="", checker=checker(checks))
+    return program_task(name, prompt, checks)

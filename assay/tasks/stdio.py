@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from assay.tasks.rows import Row
-from assay.types import Exchange
+from assay.types import Exchange, Task
 
 DECIMAL = re.compile(r"(?<!\S)-?\d+\.\d+(?!\S)")
 
@@ -46,11 +46,14 @@ def text(row: Row, field: str, value: Any) -> str:
     return value
 
 
-def checker(checks: tuple[Exchange, ...]) -> str:
-    """`floats` where an expected output holds a decimal fraction, else the usual one: such answers
-    have a tolerance.
+def program_task(
+    task_id: str, prompt: str, checks: tuple[Exchange, ...], reference: str | None = None
+) -> Task:
+    """A task whose program reads and prints. Where an expected output holds a decimal fraction, the
+    checker is `floats`: such answers have a tolerance.
     """
-    return "floats" if any(DECIMAL.search(check.stdout) for check in checks) else ""
+    checker = "floats" if any(DECIMAL.search(check.stdout) for check in checks) else ""
+    return Task(task_id, prompt, checks, "", reference=reference, checker=checker)
 
 
 def parsed_json(row: Row, field: str) -> Any:

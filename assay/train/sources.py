@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from assay.config.sections import RunSettings
 from assay.errors import DataError
@@ -37,8 +37,8 @@ class StepData:
     """The rollouts that the samples come from."""
 
 
-class Source(Protocol):
-    """Gives the learner the samples of each step."""
+class Source:
+    """Gives the learner the samples of each step. By default these depend on the step alone."""
 
     temperature: float
     """Softmax temperature of the samples."""
@@ -50,10 +50,12 @@ class Source(Protocol):
 
     async def next(self, step: int) -> StepData:
         """The samples of step `step` (from 0)."""
+        raise NotImplementedError
 
     @property
     def position(self) -> dict[str, Any]:
         """The state that a resumed run needs to get the same samples, as JSON types."""
+        return {}
 
     def resume(self, position: Mapping[str, Any]) -> None:
         """Continue from a `position`."""
@@ -62,7 +64,7 @@ class Source(Protocol):
         """Stop all background work."""
 
 
-class DatasetSource:
+class DatasetSource(Source):
     """Rows of samples (a demonstration, or a pair), shuffled again in each epoch."""
 
     temperature = 1.0
@@ -86,9 +88,6 @@ class DatasetSource:
             )
         self.steps_per_epoch = len(rows) / settings.dataset.batch_size
 
-    async def publish(self, policy: Policy, step: int) -> None:
-        """Nothing to do: demonstrations do not depend on the policy."""
-
     async def next(self, step: int) -> StepData:
         """The samples of the next `dataset.batch_size` rows, each row as one group."""
         seed = derive(self.settings.seed, self.settings.stage, "data")
@@ -101,19 +100,8 @@ class DatasetSource:
             ]
         )
 
-    @property
-    def position(self) -> dict[str, Any]:
-        """Empty: the number of the step is enough."""
-        return {}
 
-    def resume(self, position: Mapping[str, Any]) -> None:
-        """Nothing to do."""
-
-    async def close(self) -> None:
-        """Nothing to do."""
-
-
-class RolloutSource:
+class RolloutSource(Source):
     """Judged and scored rollouts of the policy, at most `rollout.max_staleness` versions old."""
 
     def __init__(
