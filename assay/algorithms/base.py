@@ -113,7 +113,7 @@ class AlgorithmFactory:
         try:
             return self.make(self.settings.model_validate(values))
         except ValidationError as error:
-            raise refusal(error, lambda _: self.settings.model_fields, "algorithm") from None
+            raise refusal(error, self.settings.model_fields, "algorithm") from None
 
 
 algorithms: Registry[AlgorithmFactory] = Registry("algorithm", "assay.algorithms")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import Any, get_args, get_origin
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
-from assay.config.messages import refusal, section_of
-from assay.config.sections import RunSettings, Section
+from assay.config.messages import all_keys, refusal, section_of
+from assay.config.sections import RunSettings
 from assay.config.toml_files import Place, Table, TomlFile, has, read_files, relative_to
 from assay.errors import SettingsError
 from assay.files import ROWS
@@ -110,7 +110,7 @@ def _stage(table: Table) -> RunSettings:
     try:
         settings = RunSettings.model_validate(table)
     except ValidationError as error:
-        raise refusal(error, _known) from None
+        raise refusal(error, all_keys()) from None
     load_plugins(settings.plugins)
     names = [
         ("algorithms", ("algorithm", "name"), settings.algorithm["name"]),
@@ -227,10 +227,3 @@ def _value(text: str) -> Any:
         RecursionError,
     ):  # a whole number of thousands of digits; brackets nested too deep
         return text
-
-
-def _known(place: list[str]) -> Iterable[str]:
-    section: type[Section] = RunSettings
-    for part in place:
-        section = section_of(section.model_fields[part].annotation) or section
-    return section.model_fields

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -22,19 +22,18 @@ WANTED = {
 """What a setting must be, by the first word of the validator's error."""
 
 
-def refusal(
-    error: ValidationError, known: Callable[[list[str]], Iterable[str]], *within: str
-) -> SettingsError:
+def refusal(error: ValidationError, known: Iterable[str], *within: str) -> SettingsError:
     """The first mistake in a table of settings in one line, unknown keys before all others.
 
-    `known` gives the keys of the table at a place, and `within` is the place of the table.
+    `known` are the settings of the table as dotted names, and `within` is its place.
     """
     first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     kind = first["type"]
     place = (*within, *map(str, first["loc"]))
     name = ".".join(place)
     if kind == "extra_forbidden":
-        options = [".".join([*place[:-1], key]) for key in known(list(place[:-1]))]
+        names = [".".join([*within, key]) for key in known]
+        options = [one for one in names if one.rpartition(".")[0] == name.rpartition(".")[0]]
         return SettingsError(f"unknown setting {name!r}{_hint(name, options)}", place)
     if kind == "missing":
         return SettingsError(f"setting {name!r} is missing", place)

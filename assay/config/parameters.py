@@ -48,7 +48,7 @@ def fitted(
     try:
         return dict(TypeAdapter(table).validate_json(to_json(given)))
     except ValidationError as error:
-        raise refusal(error, lambda _: kinds, *within) from None
+        raise refusal(error, kinds, *within) from None
 
 
 def _kind(plugin: str, function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
