@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,7 +9,6 @@ from assay.check.attacks import RAISE, attacks_on, lazy_programs, program_for
 from assay.check.findings import Finding, Flaw
 from assay.errors import DataError
 from assay.judge import Job, Judge
-from assay.judge.judge import JOBS_PER_SLOT
 from assay.progress import Progress
 from assay.sandbox.limits import Limits
 from assay.sync import run_sync
@@ -25,6 +23,17 @@ BLOCKING = (Flaw.REFERENCE_FAILS, Flaw.FLAKY, Flaw.NOT_JUDGED)
 LAZY = {"empty": Flaw.EMPTY_PASSES, "constant": Flaw.CONSTANT_PASSES, "echo": Flaw.ECHO_PASSES}
 RawResult = dict[str, Execution]
 """Executions of one task's programs, by the programs' names."""
+
+
+class TrialJudge(Judge):
+    """A judge that goes on after a task that it refuses: the others still count."""
+
+    async def run(self, job: Job) -> Execution:
+        """Judge one program; INFRA where its task is refused."""
+        try:
+            return await super().run(job)
+        except DataError as error:
+            return Execution(Verdict.INFRA, detail=str(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +54,16 @@ class ProgramRunner:
 
         Raises SandboxError like the judge.
         """
-        results: list[RawResult] = [{} for _ in tasks]
-        jobs = [
-            (result, name, Job(task, source))
-            for task, result, sources in zip(tasks, results, programs, strict=True)
-            for name, source in sources.items()
-        ]
+        pairs = zip(tasks, programs, strict=True)
+        jobs = [Job(task, source) for task, sources in pairs for source in sources.values()]
 
-        async def run_one(judge: Judge, gate: asyncio.Semaphore, number: int) -> None:
-            result, name, job = jobs[number]
-            async with gate:
-                try:
-                    result[name] = await judge.run(job)
-                except DataError as error:  # the judge refuses this task; the others still count
-                    result[name] = Execution(Verdict.INFRA, detail=str(error))
-            self.progress.advance()
-
-        async def run_all() -> None:
+        async def run_all() -> list[Execution]:
             self.progress.phase(phase, len(jobs))
-            async with Judge(self.limits, self.slots, early, self.allow_weak) as judge:
-                gate = asyncio.Semaphore(JOBS_PER_SLOT * judge.slots)
-                await asyncio.gather(*(run_one(judge, gate, n) for n in range(len(jobs))))
+            async with TrialJudge(self.limits, self.slots, early, self.allow_weak) as judge:
+                return await judge.all(jobs, lambda index, execution: self.progress.advance())
 
-        run_sync(run_all())
-        return results
+        executions = iter(run_sync(run_all()))
+        return [{name: next(executions) for name in sources} for sources in programs]
 
 
 def run_trials(tasks: Sequence[Task], runner: ProgramRunner) -> list[list[Finding]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.metadata import version
 from typing import Any
@@ -12,15 +12,8 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 from starlette.routing import Route
 
-from assay.integrations import wire
 from assay.types import Execution
 
-REQUESTS: dict[str, type[BaseModel]] = {
-    "/judge": wire.JudgeRequest,
-    "/judge/batch": wire.BatchRequest,
-    "/run_code": wire.RunRequest,
-    "/common_evaluate_batch": wire.CasesRequest,
-}
 SCHEMAS = "#/components/schemas/{model}"
 HEAD = """<!doctype html><meta charset="utf-8"><title>assay serve</title>
 <style>body { font: 16px sans-serif; max-width: 50em; margin: 2em auto }</style>
@@ -28,8 +21,8 @@ HEAD = """<!doctype html><meta charset="utf-8"><title>assay serve</title>
 <a href="/openapi.json">/openapi.json</a>. A refusal is {"error": one line}.</p>"""
 
 
-def document(routes: Sequence[Route]) -> dict[str, Any]:
-    """The OpenAPI document of the endpoints, from their docstrings and the models in wire.py."""
+def document(routes: Sequence[Route], requests: Mapping[str, type[BaseModel]]) -> dict[str, Any]:
+    """The OpenAPI document of the endpoints, from their docstrings and the models of `requests`."""
     execution = TypeAdapter(Execution).json_schema(ref_template=SCHEMAS)
     schemas = {**execution.pop("$defs", {}), "Execution": execution}
     paths = {}
@@ -39,7 +32,7 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
             answer["content"] = _json({"$ref": SCHEMAS.format(model="Execution")})
         operation: dict[str, Any] = {"responses": {"200": answer}}
         operation["summary"] = inspect.getdoc(route.endpoint)
-        if model := REQUESTS.get(route.path):
+        if model := requests.get(route.path):
             schema = model.model_json_schema(ref_template=SCHEMAS)
             schemas |= {**schema.pop("$defs", {}), model.__name__: schema}
             body = _json({"$ref": SCHEMAS.format(model=model.__name__)})

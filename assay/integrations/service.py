@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from prometheus_client import generate_latest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -245,21 +245,18 @@ def front(app: ASGIApp, paths: frozenset[str], metrics: Metrics, token: str | No
 def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
     """The application over an open judge."""
     service = Service(judge, bounds)
-    routes = [
-        Route("/judge", service.judge_one, methods=["POST"]),
-        Route("/judge/batch", service.judge_many, methods=["POST"]),
-        Route("/run_code", service.run_code, methods=["POST"]),
-        Route("/common_evaluate_batch", service.evaluate, methods=["POST"]),
-        Route("/health", service.health, methods=["GET"]),
-        Route("/metrics", service.show_metrics, methods=["GET"]),
-    ]
-    described = openapi.document(routes)
+    posts: dict[str, tuple[Any, type[BaseModel]]] = {
+        "/judge": (service.judge_one, wire.JudgeRequest),
+        "/judge/batch": (service.judge_many, wire.BatchRequest),
+        "/run_code": (service.run_code, wire.RunRequest),
+        "/common_evaluate_batch": (service.evaluate, wire.CasesRequest),
+    }
+    routes = [Route(path, endpoint, methods=["POST"]) for path, (endpoint, _) in posts.items()]
+    routes += [Route("/health", service.health), Route("/metrics", service.show_metrics)]
+    described = openapi.document(routes, {path: model for path, (_, model) in posts.items()})
     text = openapi.page(described)
-    routes += [
-        Route("/openapi.json", lambda request: answer(described), methods=["GET"]),
-        Route("/", lambda request: HTMLResponse(text), methods=["GET"]),
-        Route("/docs", lambda request: HTMLResponse(text), methods=["GET"]),
-    ]
+    routes.append(Route("/openapi.json", lambda request: answer(described)))
+    routes += [Route(path, lambda request: HTMLResponse(text)) for path in ("/", "/docs")]
     app = Starlette(
         routes=routes,
         exception_handlers={

@@ -135,9 +135,7 @@ class Session:
 class Sessions:
     """All interpreters. `descriptors`: how many the supervisor may have open."""
 
-    def __init__(
-        self, events: Events, send_result: Callable[[BlockResult], None], descriptors: int
-    ) -> None:
+    def __init__(self, events: Events, send_result: Callable[..., None], descriptors: int) -> None:
         self.events = events
         self.send_result = send_result
         self.most = min(SESSIONS, descriptors // DESCRIPTORS)
@@ -272,4 +270,4 @@ class Sessions:
         session.slot.reap([session.candidate.pid])
 
     def _answer(self, block: Block, ended: str, detail: str) -> None:
-        self.send_result(BlockResult(block.job.number, ended, block.output, detail))
+        self.send_result(*BlockResult(block.job.number, ended, block.output, detail))

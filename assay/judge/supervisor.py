@@ -12,14 +12,14 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from functools import partial
 
 from assay.judge.job_queue import JobQueue, QueuedJob
 from assay.judge.processes import Events, kill_children
 from assay.judge.protocol import (
     INTERPRETER,
-    BlockResult,
     JobResult,
     SupervisorSettings,
     unpack_job,
@@ -61,7 +61,7 @@ class Supervisor:
         self.events = Events()
         self.events.watch(trainer.stream, self._on_trainer)
         self.runs = Runs(self.events, limits, self._settle)
-        self.sessions = Sessions(self.events, self._send_block_result, many_files())
+        self.sessions = Sessions(self.events, partial(self._send, "block"), many_files())
 
     def loop(self) -> None:
         """Run until the trainer hangs up. Raises OSError where the machine cannot go on."""
@@ -183,18 +183,14 @@ class Supervisor:
             return
         failed = execution.verdict is Verdict.INFRA
         if not (failed and self.queue.retry(job, slot, execution.detail)):
-            fields = {name: getattr(execution, name) for name in Execution.__slots__}
-            self._send_result(job, fields, record.report.answers if record.report else [])
+            self._send_result(job, execution, record.report.answers if record.report else [])
 
     def _send_result(
-        self, job: QueuedJob, execution: Mapping[str, object], answers: Sequence[str] = ()
+        self, job: QueuedJob, execution: Execution, answers: Sequence[str] = ()
     ) -> None:
         """Tell the trainer, unless it has cancelled the job."""
         if not job.cancelled:
-            self._send("job", *JobResult(job.number, dict(execution), list(answers)))
-
-    def _send_block_result(self, result: BlockResult) -> None:
-        self._send("block", *result)
+            self._send("job", *JobResult(job.number, asdict(execution), list(answers)))
 
     def _send(self, *parts: object) -> None:
         self.trainer.send(json.dumps(parts).encode())
@@ -208,7 +204,7 @@ class Supervisor:
         self.sessions.drop_slot(slot, ZYGOTE_DIED)
         for run in slot.close():
             if not self.queue.retry(run.job, slot, ZYGOTE_DIED):
-                self._send_result(run.job, {"verdict": Verdict.INFRA, "detail": ZYGOTE_DIED})
+                self._send_result(run.job, Execution(Verdict.INFRA, detail=ZYGOTE_DIED))
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:  # what dead zygotes have left to us
                 pass

@@ -150,12 +150,10 @@ class VerdictCache:
         return execution
 
     def _get(self, key: bytes) -> Execution | None:
-        if key in self._cached:
-            self._cached.move_to_end(key)
-            return self._cached[key]
-        execution = self.archive.get(key) if self.archive else None
+        stored = self._cached.pop(key, None)
+        execution = stored or (self.archive.get(key) if self.archive else None)
         if execution is not None:
-            self._put(key, execution)
+            self._put(key, execution)  # as the newest
         return execution
 
     def _put(self, key: bytes, execution: Execution) -> None:
