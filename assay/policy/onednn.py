@@ -20,24 +20,29 @@ ROWS = 64
 
 
 @cache
+def has_onednn() -> bool:
+    """Whether oneDNN runs AVX-512 kernels on this processor; then prepacked weights are fastest."""
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return available and torch.backends.cpu.get_cpu_capability() == "AVX512"
+
+
+@cache
 def uses_onednn() -> bool:
     """Whether float32 linear layers run through oneDNN on this processor."""
     file = Path("/proc/cpuinfo")
-    is_amd = file.is_file() and "AuthenticAMD" in file.read_text()
-    has_onednn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return is_amd and has_onednn and torch.backends.cpu.get_cpu_capability() == "AVX512"
+    return has_onednn() and file.is_file() and "AuthenticAMD" in file.read_text()
 
 
-def padding_rows(rows: int, device: torch.device, block: int = BLOCK) -> int:
+def padding_rows(rows: int, device: torch.device) -> int:
     """How many padding rows `rows` rows need. oneDNN caches a kernel for every size it has met, so
     there should be few sizes.
     """
-    return -rows % block if rows > block and uses_onednn() and device.type == "cpu" else 0
+    return -rows % BLOCK if rows > BLOCK and uses_onednn() and device.type == "cpu" else 0
 
 
-def pad_rows(values: Tensor, block: int = BLOCK) -> Tensor:
+def pad_rows(values: Tensor) -> Tensor:
     """`values` [R, ...] followed by `padding_rows` rows of zeros."""
-    more = padding_rows(len(values), values.device, block)
+    more = padding_rows(len(values), values.device)
     return nn.functional.pad(values, (0, 0) * (values.dim() - 1) + (0, more)) if more else values
 
 
@@ -45,16 +50,16 @@ def fast_linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
     """As torch's `linear`, without autograd: `values` [..., I] times `weight` [O, I] transposed,
     plus `bias` [O], gives [..., O].
     """
-    if not _is_supported(values, weight):
+    if not (weight.is_mkldnn or _is_supported(values, weight)):
         return nn.functional.linear(values, weight, bias)
     return torch.ops.mkldnn._linear_pointwise(values, weight, bias, "none", [], "")  # type: ignore[no-any-return]
 
 
 def prepack(weight: Tensor) -> Tensor:
-    """A copy of `weight` [O, I] in oneDNN's own layout, which `fast_linear` reads fastest; `weight`
-    itself where oneDNN is not used.
+    """A copy of `weight` [O, I] in oneDNN's own layout, which `fast_linear` reads fastest: with
+    few rows it is up to twice as fast as MKL, on Intel too. `weight` itself without oneDNN.
     """
-    if not _is_supported(weight, weight):
+    if not has_onednn() or weight.dtype != torch.float32 or weight.device.type != "cpu":
         return weight
     return torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS)  # type: ignore[no-any-return]
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from assay.policy.forward import unwrap_model
-from assay.policy.onednn import FastLinear, fast_linear, pad_rows, prepack
+from assay.policy.onednn import FastLinear, fast_linear, prepack
 
 KNOWN = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 BLOCK = 8
-"""Rows are padded to multiples of this."""
+"""More rows than this are padded to multiples of it: oneDNN caches a kernel for every size."""
 Attend = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 """Called with a layer's number, queries [R, A, 1, D], keys and values [R, K, 1, D] and the scale;
 returns [R, A * D]."""
@@ -80,8 +80,8 @@ class FusedDecoder:
 
     def __call__(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """[R, V] float32 logits after `tokens` [R], which stand at `positions` [R]."""
-        rows, positions = len(tokens), pad_rows(positions, BLOCK)
-        hidden = self.trunk.embed_tokens(pad_rows(tokens, BLOCK))
+        rows, positions = len(tokens), _pad(positions)
+        hidden = self.trunk.embed_tokens(_pad(tokens))
         cos, sin = _rotary(*self.trunk.rotary_emb(hidden[:, None], positions[:, None]))
         for number, (layer, qkv_proj, o_proj, gate_up_proj, down_proj) in enumerate(self.layers):
             attention = layer.self_attn
@@ -98,7 +98,7 @@ class FusedDecoder:
             qk = torch.addcmul(qk * cos, qk.roll(attention.head_dim // 2, -1), sin)
             query, key = qk[:rows, :-shared], qk[:rows, -shared:]
             attended = attend(number, query, key, value[:rows], attention.scaling)
-            hidden = hidden + o_proj(pad_rows(attended, BLOCK))
+            hidden = hidden + o_proj(_pad(attended))
             gate, up = gate_up_proj(_rms_norm(hidden, layer.post_attention_layernorm)).chunk(2, -1)
             hidden = hidden + down_proj(layer.mlp.act_fn(gate) * up)
         return self.head(_rms_norm(hidden, self.trunk.norm))[:rows].float()
@@ -120,6 +120,12 @@ def _rotary(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """
     low, high = sin.unsqueeze(1).chunk(2, dim=-1)
     return cos.unsqueeze(1), torch.cat([-low, high], dim=-1)
+
+
+def _pad(values: Tensor) -> Tensor:
+    """`values` [R, ...] with rows of zeros added."""
+    more = -len(values) % BLOCK if len(values) > BLOCK else 0
+    return nn.functional.pad(values, (0, 0) * (values.dim() - 1) + (0, more))
 
 
 def _rms_norm(values: Tensor, norm: Any) -> Tensor:

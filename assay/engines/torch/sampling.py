@@ -36,13 +36,13 @@ def sample(logits: Tensor, sampling: Sampling, chances: Tensor) -> tuple[Tensor,
         return tokens.squeeze(-1), logprobs.squeeze(-1)
     scaled = logits / sampling.temperature if sampling.temperature != 1 else logits
     scaled = filter_logits(scaled, sampling)
-    shifted = scaled - scaled.amax(-1, keepdim=True)
-    cumulative = shifted.exp().cumsum(-1)
+    largest = scaled.amax(-1, keepdim=True)
+    cumulative = (scaled - largest).exp_().cumsum_(-1)  # in place: a new [R, V] costs more than exp
     total = cumulative[:, -1:]
     wanted = (chances.unsqueeze(-1) * total).float()
     below = torch.nextafter(total, torch.zeros_like(total))
     tokens = torch.searchsorted(cumulative, torch.minimum(wanted, below), right=True)
-    return tokens.squeeze(-1), (shifted.gather(-1, tokens) - total.log()).squeeze(-1)
+    return tokens.squeeze(-1), (scaled.gather(-1, tokens) - largest - total.log()).squeeze(-1)
 
 
 def filter_logits(logits: Tensor, sampling: Sampling) -> Tensor:
