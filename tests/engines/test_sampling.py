@@ -1,4 +1,4 @@
-"""Drawing tokens: hand numbers."""
+"""Sampling tokens: numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_streams_are_uniform_and_unlike() -> None:
     assert abs(torch.corrcoef(many[:, :2].T)[0, 1].item()) < 0.1
 
 
-def test_a_row_takes_the_token_in_whose_share_its_chance_falls() -> None:
+def test_a_row_takes_the_token_whose_interval_holds_its_random_number() -> None:
     logits = torch.tensor([0.5, 0.3, 0.0, 0.2]).log().expand(5, 4) + 3
     chances = torch.tensor([0.0, 0.49, 0.51, 0.81, 1 - 2.0**-53], dtype=torch.float64)
     tokens, logprobs = sample(logits, Sampling(1), chances)
@@ -44,7 +44,7 @@ def test_a_row_takes_the_token_in_whose_share_its_chance_falls() -> None:
     assert logprobs.tolist() == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_last_chance_never_takes_a_token_that_cannot_be() -> None:
+def test_the_largest_random_number_never_takes_an_impossible_token() -> None:
     logits = torch.cat([torch.randn(200, 999), torch.full((200, 1), -torch.inf)], dim=-1)
     tokens, logprobs = sample(
         logits, Sampling(1), torch.full((200,), 1 - 2.0**-53, dtype=torch.float64)
@@ -53,14 +53,14 @@ def test_the_last_chance_never_takes_a_token_that_cannot_be() -> None:
     assert logprobs.isfinite().all()
 
 
-def test_the_first_chance_never_takes_a_token_that_cannot_be() -> None:
+def test_the_smallest_random_number_never_takes_an_impossible_token() -> None:
     tokens, _ = sample(
         torch.tensor([[-torch.inf, 1.0, 1.0]]), Sampling(1), torch.zeros(1, dtype=torch.float64)
     )
     assert tokens.tolist() == [1]
 
 
-def test_temperature_and_narrowing_are_in_the_log_probabilities() -> None:
+def test_temperature_and_filters_are_in_the_log_probabilities() -> None:
     logits = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
     half = torch.tensor([0.7], dtype=torch.float64)
     tokens, logprobs = sample(logits, Sampling(1, temperature=0.5), half)

@@ -89,7 +89,7 @@ def policy_of(folder: Path, kind: str) -> Policy:
 def learned(
     policy: Policy, prompt: tuple[int, ...], written: tuple[int, ...], temperature: float = 1.0
 ) -> torch.Tensor:
-    """What the learner makes of the tokens that were written."""
+    """The learner's log-probabilities of the generated tokens."""
     batch = to_batch(
         [Sample(prompt + written, (False,) * len(prompt) + (True,) * len(written))],
         0,
@@ -115,7 +115,7 @@ def test_log_probabilities_equal_the_learners(
 
 
 @pytest.mark.parametrize("kind", ["tiny", "qwen2+lora"])
-def test_inside_a_nucleus_log_probabilities_are_the_learners_shared_out_over_it(
+def test_with_top_p_log_probabilities_are_the_learners_renormalised_over_the_nucleus(
     tmp_path: Path, kind: str
 ) -> None:
     policy = policy_of(tmp_path, kind)
@@ -153,7 +153,7 @@ def test_every_request_gets_its_completions_with_version_and_end(tmp_path: Path)
         assert len(completion.logprobs) == len(completion.tokens)
 
 
-def test_equal_seeds_write_the_same_and_other_seeds_something_else(tmp_path: Path) -> None:
+def test_equal_seeds_generate_the_same_and_other_seeds_something_else(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     first, same, other = (
         generate(policy, requests_for(policy, 4), Sampling(12), seed) for seed in (1, 1, 2)
@@ -162,7 +162,7 @@ def test_equal_seeds_write_the_same_and_other_seeds_something_else(tmp_path: Pat
     assert {w.completion.tokens for w in first} != {w.completion.tokens for w in other}
 
 
-def test_a_request_with_a_seed_gets_the_same_alone_and_in_any_company(tmp_path: Path) -> None:
+def test_a_seeded_request_gets_the_same_tokens_alone_and_in_any_batch(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     prompt = Prompter(policy.chat).prompt(TASKS[0])
     company = requests_for(policy, 5)
@@ -204,7 +204,7 @@ def test_each_distinct_prompt_is_prefilled_once_however_its_group_is_split(
     assert asked == [(5, 3), (5, 4), (5, 5), (5, 6)]
 
 
-def test_completions_come_in_the_order_they_end(tmp_path: Path) -> None:
+def test_completions_are_returned_in_the_order_they_end(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     found = generate(policy, [((5,), 300)], Sampling(40))
     lengths = [len(w.completion.tokens) for w in found]
@@ -212,7 +212,7 @@ def test_completions_come_in_the_order_they_end(tmp_path: Path) -> None:
     assert lengths[0] < 40, "some end early"
 
 
-def test_a_bfloat16_copy_writes_and_follows_what_is_learned(tmp_path: Path) -> None:
+def test_a_bfloat16_copy_generates_and_follows_the_policy(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     engine = TorchEngine(policy, EngineSettings(dtype="bfloat16"))
     requests = requests_for(policy, 2)
@@ -233,7 +233,7 @@ def test_a_bfloat16_copy_writes_and_follows_what_is_learned(tmp_path: Path) -> N
 
 
 def rows_held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Filled with the number of rows that each addition makes."""
+    """Filled with the number of rows after each prefill."""
     held: list[int] = []
     add = KVCache.add
 
@@ -246,7 +246,7 @@ def rows_held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return held
 
 
-def test_no_more_tokens_than_the_settings_allow_are_held_at_once(
+def test_the_kv_cache_never_holds_more_tokens_than_the_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = tiny_policy(tmp_path)
@@ -313,7 +313,7 @@ def test_a_stop_string_ends_a_completion_and_is_cut_from_its_text(tmp_path: Path
     assert all(w.completion.ended == "stop" for w in hit)
 
 
-def test_a_stop_string_of_many_tokens_is_seen(tmp_path: Path) -> None:
+def test_a_stop_string_of_many_tokens_is_found(tmp_path: Path) -> None:
     policy = tiny_policy(tmp_path)
     prompt = Prompter(policy.chat).prompt(TASKS[0])
     plain = generate(policy, [(prompt, 8)], Sampling(60), seeds=[1])

@@ -1,6 +1,4 @@
-"""Real servers, from the environment that `make test-vllm` builds; started once for all tests of a
-kind.
-"""
+"""Real servers, from the environment that `make test-vllm` builds, shared by all tests of a kind."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ SETTINGS = EngineSettings(
 
 @dataclass
 class Desk:
-    """A policy, an engine that writes with it, and the loop that both tests and engine live in."""
+    """A policy, an engine that generates with it, and the event loop of both tests and engine."""
 
     policy: Policy
     engine: VllmEngine
@@ -45,7 +43,7 @@ class Desk:
     version: int = 0
 
     async def move(self, scale: float = 0.02) -> list[torch.Tensor]:
-        """Change the policy, and load it as the next version. The changed parameters."""
+        """Change the policy and load it as the next version. Returns the changed parameters."""
         self.version += 1
         draw = torch.Generator().manual_seed(self.version)
         with torch.no_grad():

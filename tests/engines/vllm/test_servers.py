@@ -1,5 +1,5 @@
-"""A real vLLM server writes what the policy would: the same numbers after every load, whatever was
-being written.
+"""A real vLLM server generates with the policy's log-probabilities after every weight update,
+whatever requests are running.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_log_probabilities_are_the_policys_after_each_of_twenty_loads(desk: Desk
         assert desk.engine.metrics["engine/probe_difference"] < 1e-4
 
 
-def test_what_is_being_written_goes_on_with_new_weights_each_token_exact_under_its_own(
+def test_running_requests_continue_on_new_weights_and_each_token_is_exact_under_its_version(
     desk: Desk,
 ) -> None:
     prompts = prompts_of(desk, 240)
@@ -81,7 +81,7 @@ def test_what_is_being_written_goes_on_with_new_weights_each_token_exact_under_i
     assert any(len(set(completion.versions)) > 1 for completion in written)
 
 
-def test_a_server_that_keeps_its_old_weights_is_found_out(
+def test_a_server_that_keeps_its_old_weights_is_noticed(
     full: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def nothing(*given: object) -> None:
@@ -101,7 +101,7 @@ def test_a_server_that_keeps_its_old_weights_is_found_out(
     full.run(full.move())
 
 
-def test_a_server_that_keeps_the_cache_of_its_old_weights_is_found_out(
+def test_a_server_that_keeps_the_prefix_cache_of_its_old_weights_is_noticed(
     full: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = Client.call
@@ -123,7 +123,7 @@ def test_a_server_that_keeps_the_cache_of_its_old_weights_is_found_out(
 @pytest.mark.parametrize(
     "sampling", [Sampling(16, 0.7, top_p=0.6), Sampling(16, 1.2, top_k=5), Sampling(16, min_p=0.5)]
 )
-def test_log_probabilities_are_shared_out_over_what_may_be_drawn(
+def test_log_probabilities_are_renormalised_over_the_tokens_that_may_be_sampled(
     full: Desk, sampling: Sampling
 ) -> None:
     prompts = prompts_of(full, 6)
@@ -143,7 +143,7 @@ def test_log_probabilities_are_shared_out_over_what_may_be_drawn(
                 allowed = torch.arange(len(ordered)) < sampling.top_k
             if sampling.min_p:
                 allowed = ordered >= sampling.min_p * ordered[0]
-            assert allowed[(order == token).nonzero()].item(), "it may be drawn"
+            assert allowed[(order == token).nonzero()].item(), "it may be sampled"
             assert found == pytest.approx(
                 (row.softmax(-1)[token] / ordered[allowed].sum()).log().item(), abs=2e-3
             )
@@ -188,7 +188,7 @@ def test_a_stop_string_ends_a_completion_and_is_cut_from_its_text(full: Desk) ->
     assert all(len(c.tokens) == len(c.logprobs) == len(c.versions) for c in written)
 
 
-def test_a_completion_that_is_cancelled_is_given_up_by_the_server_too(full: Desk) -> None:
+def test_a_cancelled_completion_is_aborted_on_the_server_too(full: Desk) -> None:
     async def cancel() -> None:
         prompts = prompts_of(full, 20)
         work = asyncio.create_task(full.generate(prompts, Sampling(100, min_p=1e-9)))
@@ -216,7 +216,7 @@ def test_a_prompt_that_does_not_fit_is_refused_with_what_the_server_says(full: D
         full.run(full.engine.generate(GenerationRequest((5,) * 300, 0), Sampling(5)))
 
 
-def test_what_vllm_cannot_serve_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+def test_what_vllm_cannot_serve_is_refused_before_anything_starts(tmp_path: Path) -> None:
     async def open_it(settings: EngineSettings, kind: str) -> None:
         policy = tiny_policy(tmp_path)
         if kind == "narrow":
@@ -231,7 +231,9 @@ def test_what_vllm_cannot_serve_is_refused_before_anything_is_started(tmp_path: 
     assert not list(tmp_path.glob("*.log"))
 
 
-def test_a_server_that_does_not_start_is_told_with_the_last_line_of_its_log(tmp_path: Path) -> None:
+def test_a_server_that_does_not_start_is_reported_with_the_last_line_of_its_log(
+    tmp_path: Path,
+) -> None:
     async def open_it() -> None:
         settings = SETTINGS.model_copy(update={"arguments": ("--no-such-argument",)})
         policy = tiny_policy(tmp_path)

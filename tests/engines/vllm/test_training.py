@@ -1,6 +1,4 @@
-"""Training through a vLLM server from the command line, also when the server is killed on the
-way.
-"""
+"""Training with a vLLM server from the command line, also when the server is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ python = "{SETTINGS.python}"
 """
 
 
-def test_a_run_whose_server_is_killed_goes_on_with_every_group_once(tmp_path: Path) -> None:
+def test_a_run_whose_server_is_killed_continues_with_every_group_once(tmp_path: Path) -> None:
     stages = TINY.split("[stages.grpo]")
     file = write(
         tmp_path,
