@@ -1,4 +1,4 @@
-"""Real servers, from the environment that `make test-vllm` builds, shared by all tests of a kind."""
+"""Real servers from the environment that `make test-vllm` builds, shared by tests of a kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers and the trainer are killed: no completion is lost or counted twice, and no process is left."""
+"""Servers and the trainer are killed: no completion is lost or comes twice, no process stays."""
 
 from __future__ import annotations
 
