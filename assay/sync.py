@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -21,18 +22,25 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
 
 def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
     tasks: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
+    interrupted, ended = threading.Event(), threading.Event()
 
     async def cancellable() -> T:
         task = asyncio.ensure_future(work)
         tasks.append((asyncio.get_running_loop(), task))
-        return await task
+        if interrupted.is_set():
+            task.cancel()
+        try:
+            return await task
+        finally:
+            ended.set()
 
     with ThreadPoolExecutor(1, thread_name_prefix="assay") as pool:
-        future = pool.submit(asyncio.run, cancellable())
         try:
-            return future.result()
+            return pool.submit(asyncio.run, cancellable()).result()
         except BaseException:
+            interrupted.set()
             for loop, task in tasks:
                 with contextlib.suppress(RuntimeError):  # the loop has ended
                     loop.call_soon_threadsafe(task.cancel)
+                ended.wait()  # an interrupt while the thread starts leaves it to itself
             raise

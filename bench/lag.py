@@ -167,7 +167,10 @@ stage = "grpo"
 steps = {steps}
 tasks.train = "drills:train"
 optimizer.lr = 1e-6
-rollout = {{ max_staleness = {lag}, tasks_per_step = 32, group_size = {group}, max_tokens = {tokens} }}
+rollout.max_staleness = {lag}
+rollout.tasks_per_step = 32
+rollout.group_size = {group}
+rollout.max_tokens = {tokens}
 engine = {{ name = "vllm", python = "{python}" }}
 [policy]
 model = "{model}"

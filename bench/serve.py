@@ -75,7 +75,7 @@ def request_of(kind: str, number: int) -> HttpRequest:
         )
     if kind == "malformed":
         return HttpRequest(
-            "/judge", b'{"program": "def' + b"x" * (number % 2000), 400, "no valid JSON"
+            "/judge", b'{"program": "def' + b"x" * (number % 2000), 400, "not valid JSON"
         )
     if kind == "fields":
         return HttpRequest(

@@ -22,7 +22,7 @@ from tests.test_architecture import PACKAGE
 
 NOBODY = 65_534
 SYSTEM_PYTHON = "/usr/bin/python3"
-NEEDED = ("__init__.py", "errors.py", "files.py", "types.py", "judge", "sandbox")
+NEEDED = ("__init__.py", "errors.py", "files.py", "sync.py", "types.py", "judge", "sandbox")
 """All of the package that judging takes; nothing of it needs a third-party package."""
 
 JUDGED = """
