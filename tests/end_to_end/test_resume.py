@@ -56,7 +56,8 @@ every = 4
 SETTINGS = {
     "full": "",
     "lora": "[policy.lora]\nrank = 4\ndropout = 0.1\n",
-    "rounded": '[policy]\ndtype = "bfloat16"\ncheckpointing = true\nfloat32_head = true\n',
+    "rounded": '[policy]\ndtype = "bfloat16"\ngradient_checkpointing = true\n'
+    "float32_lm_head = true\n",
 }
 LENGTHS = {"sft": 8, "grpo": 13}
 STEPS = [(stage, step) for stage, length in LENGTHS.items() for step in range(1, length + 1)][:-1]
