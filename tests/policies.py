@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -29,6 +30,24 @@ def tiny_policy(folder: Path, **changes: Any) -> Policy:
     shape = TinySettings(vocabulary=300, width=64, layers=2, heads=2, context=256)
     made = make_tiny(folder / "tiny", TASKS, shape, seed=0)
     return load_policy(PolicySettings(model=str(made), device="cpu", **changes))
+
+
+def seven_tokens() -> Policy:
+    """Seven tokens, far from uniform; a completion ends at its limit only."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    shape = {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
+    config = LlamaConfig(vocab_size=7, bos_token_id=None, eos_token_id=None, **shape)
+    model = LlamaForCausalLM(config).eval()
+    model.lm_head.weight.data.mul_(8)
+    chat: Any = SimpleNamespace(stop_tokens=frozenset(), text=lambda tokens: "")
+    return Policy(model, chat, torch.device("cpu"), 0)
 
 
 def checkpoint(

@@ -9,12 +9,10 @@ import threading
 from collections.abc import Callable, Coroutine
 from copy import deepcopy
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.config.sections import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
@@ -28,6 +26,7 @@ from assay.policy.forward import forward
 from assay.policy.load import Policy, _compute_head_in_float32, _enable_gradient_checkpointing
 from assay.train.batch import to_batch
 from assay.types import Completion, Sample
+from tests.policies import seven_tokens
 
 PROMPTS = [(1, 2, 3), (4, 5), (6, 5, 4, 3, 2)]
 SHORT, LONG = Sampling(10), Sampling(400)
@@ -35,20 +34,7 @@ SHORT, LONG = Sampling(10), Sampling(400)
 
 @pytest.fixture
 def policy() -> Policy:
-    """Seven tokens, far from uniform; a completion ends at its limit only."""
-    torch.manual_seed(0)
-    shape = {
-        "hidden_size": 32,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-    }
-    model = LlamaForCausalLM(
-        LlamaConfig(vocab_size=7, bos_token_id=None, eos_token_id=None, **shape)
-    ).eval()
-    model.lm_head.weight.data.mul_(8)
-    chat: Any = SimpleNamespace(stop_tokens=frozenset(), text=lambda tokens: "")
-    return Policy(model, chat, torch.device("cpu"), 0)
+    return seven_tokens()
 
 
 @pytest.fixture(params=["fused", "kv_cache", "transformers"])

@@ -6,12 +6,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.config.sections import EngineSettings, LoraSettings, PolicySettings
 from assay.engines.base import GenerationRequest, Sampling
@@ -26,7 +24,7 @@ from assay.policy.load import Policy, load_policy
 from assay.rollout.prompter import Prompter
 from assay.train.batch import to_batch
 from assay.types import Completion, Sample
-from tests.policies import TASKS, checkpoint, tiny_policy
+from tests.policies import TASKS, checkpoint, seven_tokens, tiny_policy
 
 Asked = tuple[tuple[int, ...], int]
 """A prompt, and how many completions it gets."""
@@ -325,23 +323,6 @@ def test_a_stop_string_of_many_tokens_is_found(tmp_path: Path) -> None:
     assert cut.text == policy.chat.text(longest.tokens[:10])
 
 
-def small_model() -> tuple[Policy, Any]:
-    """Seven tokens and far from uniform; nothing ends a completion."""
-    torch.manual_seed(0)
-    shape = {
-        "hidden_size": 32,
-        "intermediate_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-    }
-    model = LlamaForCausalLM(
-        LlamaConfig(vocab_size=7, bos_token_id=None, eos_token_id=None, **shape)
-    ).eval()
-    model.lm_head.weight.data.mul_(8)
-    chat: Any = SimpleNamespace(stop_tokens=frozenset(), text=lambda tokens: "")
-    return Policy(model, chat, torch.device("cpu"), 0), model
-
-
 @pytest.mark.parametrize(
     "sampling",
     [
@@ -352,7 +333,8 @@ def small_model() -> tuple[Policy, Any]:
     ],
 )
 def test_pairs_of_tokens_are_as_frequent_as_those_of_transformers(sampling: Sampling) -> None:
-    policy, model = small_model()
+    policy = seven_tokens()
+    model: Any = policy.model
     prompt = (1, 2, 3)
     ours = [w.completion.tokens for w in generate(policy, [(prompt, 4000)], sampling)]
     torch.manual_seed(5)
