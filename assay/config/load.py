@@ -198,9 +198,10 @@ def _require_tables(
         return
     name = ".".join(place)
     if not isinstance(value, dict):
+        example = f"{name}.{_example(kind, name)}"
         raise SettingsError(
             f"{where(place)}: setting {name!r} = {value!r} is no table; write its keys, such as"
-            f" '{name}.{_example(kind, name)}'"
+            f" {example!r}"
         )
     for key, inner in value.items():
         if section is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import tomli_w
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
@@ -225,6 +225,7 @@ GOOD = tomllib.loads(MINIMAL)
 
 
 @examples(max_examples=150, deadline=None)
+@example({"rewards": {"\n": False}}, False, [])
 @given(st.dictionaries(KEYS, VALUES, max_size=5), st.booleans(), OVERRIDES)
 def test_any_table_and_any_overrides_load_or_are_refused_in_one_line(
     table: dict[str, Any], over_good: bool, words: list[str]
