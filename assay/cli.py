@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import re
@@ -21,6 +20,7 @@ from assay.commands.serve import serve
 from assay.commands.show_prompt import show_prompt
 from assay.commands.train import train
 from assay.errors import AssayError, UserError
+from assay.files import PATH_ERRORS, advice
 from assay.openmp import waiting
 from assay.progress import StderrHandler
 from assay.registry import one_line, plugin_line
@@ -34,19 +34,6 @@ for name, command in (
 OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command("train", context_settings=OVERRIDES)(train)
 app.command("show-prompt", context_settings=OVERRIDES)(show_prompt)
-
-PATH_ERRORS = {
-    errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS,
-    errno.ENAMETOOLONG, errno.ELOOP,
-}  # fmt: skip
-"""Errors that another path avoids: the user's. All others of the operating system are the
-machine's."""
-ADVICE = {
-    errno.ENOSPC: "make room and run the same command again",
-    errno.EDQUOT: "make room in your quota and run the same command again",
-    errno.EMFILE: "raise the limit (`ulimit -n`) and run the same command again",
-}
-
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -104,9 +91,7 @@ def explain(error: Exception) -> tuple[str, int]:
     elif place:
         line = one_line(error)
     elif isinstance(error, OSError):
-        what = error.strerror or one_line(error)
         where = f": {error.filename}" if error.filename else ""
+        line = f"{error.strerror or one_line(error)}{where}; {advice(error)}"
         code = 2 if error.errno in PATH_ERRORS else 3
-        advice = "choose another path" if code == 2 else "run the same command again"
-        line = f"{what}{where}; {ADVICE.get(error.errno or 0, advice)}"
     return line if place in line else f"{place}: {line}", code

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +13,36 @@ from secrets import token_hex
 
 ROWS = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 """Endings of files that hold rows."""
+PATH_ERRORS = {
+    errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS,
+    errno.ENAMETOOLONG, errno.ELOOP,
+}  # fmt: skip
+"""Errors that another path avoids: the user's. All others of the operating system are the
+machine's."""
+ADVICE = {
+    errno.ENOSPC: "make room and run the same command again",
+    errno.EDQUOT: "make room in your quota and run the same command again",
+    errno.EFBIG: "raise the limit (`ulimit -f`) and run the same command again",
+    errno.EMFILE: "raise the limit (`ulimit -n`) and run the same command again",
+}
+
+
+def error_number(error: Exception) -> int | None:
+    """The `errno` of an operating system's error; None for other errors.
+
+    Libraries written in Rust (safetensors, tokenizers) give it in their text only.
+    """
+    if isinstance(error, OSError):
+        return error.errno or 0
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return int(found[1]) if found else None
+
+
+def advice(error: Exception) -> str:
+    """What to do about an operating system's error."""
+    number = error_number(error)
+    other = "choose another path" if number in PATH_ERRORS else "run the same command again"
+    return ADVICE.get(number or 0, other)
 
 
 @contextmanager

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from assay.files import remove_leftovers, replacing, write_atomically
+from assay.files import advice, error_number, remove_leftovers, replacing, write_atomically
 
 
 def run(code: str, *arguments: Path) -> subprocess.CompletedProcess[str]:
@@ -103,3 +104,23 @@ def test_a_folder_takes_the_place_of_an_older_one(tmp_path: Path) -> None:
 def test_a_block_that_makes_nothing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), replacing(tmp_path / "model"):
         pass
+
+
+@pytest.mark.parametrize(
+    ("error", "what_to_do"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "make room and run"),
+        (Exception("No space left on device (os error 28)"), "make room and run"),
+        (OSError(errno.EFBIG, "File too large"), "raise the limit (`ulimit -f`)"),
+        (FileNotFoundError(errno.ENOENT, "No such file"), "choose another path"),
+        (OSError(errno.EIO, "Input/output error"), "run the same command again"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_an_error_of_the_disk_says_what_to_do(error: Exception, what_to_do: str) -> None:
+    assert error_number(error) is not None
+    assert advice(error).startswith(what_to_do)
+
+
+def test_other_errors_are_not_taken_for_errors_of_the_disk() -> None:
+    assert error_number(ValueError("28")) is None

@@ -28,7 +28,7 @@ from assay.config.load import dump
 from assay.config.sections import RunSettings
 from assay.config.toml_files import absolute
 from assay.errors import MachineError, SettingsError, TrainingError
-from assay.files import remove_leftovers, replacing, write_atomically
+from assay.files import advice, error_number, remove_leftovers, replacing, write_atomically
 from assay.policy.load import load_policy
 from assay.prompts import CARD
 from assay.registry import one_line
@@ -160,10 +160,12 @@ class StageFolder:
                 learner.optimizer.save(state / "optimizer.safetensors")
                 save_file(learner.state, state / "learner.safetensors")
                 (state / "source.json").write_text(json.dumps(position))
-        except (OSError, SafetensorError) as error:
+        except Exception as error:
+            if error_number(error) is None:
+                raise
             raise MachineError(
-                f"step {step} cannot be saved in {self.checkpoints}: {one_line(error)}; make room"
-                f" and run the same command again; {self._left()}"
+                f"step {step} cannot be saved in {self.checkpoints}: {one_line(error)};"
+                f" {advice(error)}; {self._left()}"
             ) from error
         self._prune()
 
@@ -195,8 +197,8 @@ class StageFolder:
     def explain_disk(self, error: OSError) -> MachineError:
         """The error with the last checkpoint named."""
         return MachineError(
-            f"{error.filename or self.path}: {error.strerror or one_line(error)}; make room and run"
-            f" the same command again; {self._left()}"
+            f"{error.filename or self.path}: {error.strerror or one_line(error)}; {advice(error)};"
+            f" {self._left()}"
         )
 
     def position(self, checkpoint: Path) -> dict[str, Any]:

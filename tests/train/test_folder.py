@@ -113,7 +113,7 @@ def test_a_file_that_may_not_grow_leaves_the_checkpoint_before(tmp_path: Path) -
     resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, before[1]))
     try:
         with pytest.raises(
-            MachineError, match=r"step 2 cannot be saved .*File too large.*make room"
+            MachineError, match=r"step 2 cannot be saved .*File too large.*ulimit -f"
         ):
             folder.save(learner, 2, {})
     finally:
