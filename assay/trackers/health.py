@@ -44,7 +44,7 @@ class HealthTracker(Tracker):
     def __init__(self) -> None:
         self._recent: dict[str, deque[float]] = {}
         self._first_entropy: float | None = None
-        self._given: set[str] = set()
+        self._warned: set[str] = set()
 
     def track(self, step: int, metrics: Metrics) -> None:
         """Look at the metrics of a step that has rollouts."""
@@ -67,6 +67,6 @@ class HealthTracker(Tracker):
                 self._warn(name, step, COLLAPSED.format(first, mean))
 
     def _warn(self, name: str, step: int, text: str) -> None:
-        if name not in self._given:
-            self._given.add(name)
+        if name not in self._warned:
+            self._warned.add(name)
             log.warning("step %d: %s", step, text)
