@@ -35,6 +35,7 @@ OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command("train", context_settings=OVERRIDES)(train)
 app.command("show-prompt", context_settings=OVERRIDES)(show_prompt)
 
+
 def _version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
