@@ -14,6 +14,7 @@ from assay.judge.verdict import KILLED
 
 STAYS = ("done", "error")
 """Ends of a block after which the state is still there."""
+DIFFERS = "the machine ended an interpreter whose code did not do the same again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Interpreter:
         try:
             return await self._run_after_past(code)
         except RolloutLostError as error:
-            if first == str(error) == KILLED:
+            if first == KILLED and str(error) in (KILLED, DIFFERS):
                 return observe("", "died", KILLED)  # as for a program that is judged
             raise
 
@@ -88,9 +89,7 @@ class Interpreter:
             for past, observation in self._past:
                 if await self._run(past) != observation:
                     self._leave()
-                    raise RolloutLostError(
-                        "the machine ended an interpreter whose code did not do the same again"
-                    )
+                    raise RolloutLostError(DIFFERS)
         return await self._run(code)
 
     async def _run(self, code: str) -> Observation:

@@ -115,7 +115,7 @@ def verdict_of(record: RunRecord, limits: Limits) -> tuple[Verdict, str]:
     overran = record.cpu_seconds > limits.cpu_seconds + 1
     if stopped == "printed":
         return Verdict.OUTPUT, f"printed more than {limits.printed_mb} MiB"
-    if stopped == "cpu" or signal_number == signal.SIGXCPU or overran:
+    if stopped == "cpu" or overran:
         return Verdict.TIMEOUT, f"used more than {limits.cpu_seconds:g} s of CPU time"
     if stopped == "wall":
         return Verdict.TIMEOUT, f"took more than {limits.wall_seconds:g} s"
@@ -158,7 +158,8 @@ def _death(record: RunRecord, limits: Limits, signal_number: int) -> tuple[Verdi
         return Verdict.ERROR, f"killed by {signal.Signals(signal_number).name}"
     if record.killed_for_memory or record.memory_mb >= NEARLY * limits.memory_mb:
         return Verdict.MEMORY, f"killed with {record.memory_mb:.0f} MiB in use"
-    # a program cannot send itself SIGKILL, so the machine did; twice counts as the program's doing
+    # a program can neither send SIGKILL nor have the kernel send it, so the machine did; twice
+    # counts as the program's doing
     return (Verdict.ERROR if record.previous_failure == KILLED else Verdict.INFRA), KILLED
 
 

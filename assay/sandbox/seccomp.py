@@ -66,6 +66,7 @@ PROCESS_NUMBERS = {
 }  # fmt: skip
 CLONE, CLONE3, PRCTL, TGKILL = (56, 220), (435, 435), (157, 167), (234, 131)
 PRLIMIT, MMAP, FCNTL, IOCTL = (302, 261), (9, 222), (72, 25), (16, 29)
+SETRLIMIT, RLIMIT_CPU = (160, 164), 0
 SOCKETPAIR, STREAM, SOCKET_TYPES = (53, 199), 1, 0xF
 """Datagram pairs could send to any named socket of the host, which landlock does not prevent."""
 
@@ -98,8 +99,8 @@ def column() -> tuple[int, int]:
     return ARCHITECTURES[machine]
 
 
-def _argument(index: int) -> Instruction:
-    return (LOAD, 0, 0, ARGUMENTS + 8 * index)
+def _argument(index: int, high: bool = False) -> Instruction:
+    return (LOAD, 0, 0, ARGUMENTS + 8 * index + 4 * high)
 
 
 def _only_for(number: int, body: list[Instruction]) -> list[Instruction]:
@@ -136,8 +137,8 @@ def family_filter() -> list[Instruction]:
 
 
 def process_filter() -> list[Instruction]:
-    """Refuses processes but not threads, prctl, signals to others, and SIGKILL or SIGSTOP to
-    itself.
+    """Refuses processes but not threads, prctl, signals to others, SIGKILL or SIGSTOP to itself,
+    and to set its CPU time limit, by which the kernel would send it SIGKILL.
     """
     _, at = column()
     return [
@@ -146,6 +147,10 @@ def process_filter() -> list[Instruction]:
         (EQUAL, 0, 1, CLONE3[at]), UNKNOWN,
         *_only_for(CLONE[at], [_argument(0), (ANY_BIT, 0, 1, CLONE_THREAD), PASS_ON, REFUSE]),
         *_only_for(PRCTL[at], [_argument(0), (EQUAL, 0, 1, PR_SET_NAME), PASS_ON, REFUSE]),
+        *_only_for(SETRLIMIT[at], _refuse_values(0, (RLIMIT_CPU,))),
+        *_only_for(PRLIMIT[at], [_argument(1), (EQUAL, 1, 0, RLIMIT_CPU), PASS_ON,
+                                 _argument(2), (EQUAL, 0, 3, 0), _argument(2, high=True),
+                                 (EQUAL, 0, 1, 0), PASS_ON, REFUSE]),
         *_only_for(TGKILL[at], [_argument(0), (EQUAL, 1, 0, OWN_PID), REFUSE,
                                 *_refuse_values(2, (SIGKILL, SIGSTOP))]),
         PASS_ON,

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from assay.errors import RolloutLostError, SandboxError
-from assay.judge import Judge
+from assay.judge import Judge, judge_all
 from assay.judge.interpreter import Interpreter, Observation
 from assay.judge.processes import is_stopped
 from assay.sandbox.limits import Limits
+from assay.sandbox.seccomp import SETRLIMIT, column
 from assay.types import Verdict
 from tests.judge.jobs import RIGHT, add
 from tests.judge.processes import alive, children, descendants, gone, until, zygotes
@@ -322,14 +323,40 @@ def test_a_block_whose_process_is_killed_twice_is_taken_to_have_died() -> None:
 
 def test_an_interpreter_that_cannot_be_brought_back_is_the_machines_failure() -> None:
     async def run() -> None:
-        async with Judge(slots=1) as judge, judge.interpreter() as python:
+        async with Judge(LIMITS, slots=1) as judge, judge.interpreter() as python:
             await python.run("import time\ntime.time()")
-            os.kill((await stopped(judge, 1))[0], signal.SIGKILL)
+            seen = asyncio.create_task(python.run("time.sleep(0.4)"))
+            await until(lambda: busy(judge) != 0)
+            os.kill(busy(judge), signal.SIGSTOP)
             with pytest.raises(RolloutLostError, match="did not do the same again"):
-                await python.run("1")
+                await asyncio.wait_for(seen, 10)
             assert judge._breaker._failed.count(True) == 1
 
     asyncio.run(run())
+
+
+def test_a_kill_before_a_replay_that_differs_is_an_observation_and_loses_no_rollout() -> None:
+    async def run() -> Observation:
+        async with Judge(slots=1) as judge, judge.interpreter() as python:
+            await python.run("import time\ntime.time()")
+            os.kill((await stopped(judge, 1))[0], signal.SIGKILL)
+            return await python.run("1")
+
+    assert asyncio.run(run()).ended == "died"
+
+
+@pytest.mark.parametrize("last", ["while True: pass", "signal.raise_signal(signal.SIGXCPU)"])
+def test_a_program_cannot_have_the_kernel_kill_it(last: str) -> None:
+    code = "import ctypes, os, resource, signal\nlibc = ctypes.CDLL(None)\n"
+    code += "zero = (ctypes.c_ulong * 2)(0, 0)\nprint(resource.getrlimit(resource.RLIMIT_CPU))\n"
+    code += f"number = {SETRLIMIT[column()[1]]}\n"
+    code += "try: resource.setrlimit(resource.RLIMIT_CPU, (0, 0))\nexcept ValueError: pass\n"
+    code += f"libc.syscall(number, 0, zero)\nlibc.prlimit(0, 0, zero, None)\n{last}"
+    ended = "timeout" if "while" in last else "died"
+    assert [seen.ended for seen in run_blocks("x = 1", code)] == ["done", ended]
+    verdict = Verdict.TIMEOUT if "while" in last else Verdict.ERROR
+    (execution,) = judge_all([add(code)], LIMITS, slots=1)
+    assert execution.verdict is verdict, execution.detail
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])

@@ -21,6 +21,7 @@ from assay.sandbox.seccomp import (
     OWN_PID,
     PRCTL,
     PRLIMIT,
+    SETRLIMIT,
     TGKILL,
 )
 
@@ -111,6 +112,12 @@ def test_a_family_is_refused_some_arguments(
         (CLONE3, (), UNKNOWN),
         (PRCTL, (15,), ALLOWED),
         (PRCTL, (1,), REFUSED),
+        (SETRLIMIT, (7, 1), ALLOWED),
+        (SETRLIMIT, (0, 1), REFUSED),
+        (PRLIMIT, (0, 7, 1), ALLOWED),
+        (PRLIMIT, (0, 0, 0, 1), ALLOWED),
+        (PRLIMIT, (0, 0, 1), REFUSED),
+        (PRLIMIT, (0, 0, 1 << 32), REFUSED),
         (TGKILL, (PID, PID, 10), ALLOWED),
         (TGKILL, (PID, PID, 9), REFUSED),
         (TGKILL, (PID + 1, PID + 1, 10), REFUSED),
@@ -148,7 +155,7 @@ def test_the_numbers_are_linuxs_own(at: int) -> None:
         | {"clone": CLONE, "clone3": CLONE3, "prctl": PRCTL}
     )
     ours |= {"tgkill": TGKILL, "prlimit64": PRLIMIT, "mmap": MMAP, "fcntl": FCNTL, "ioctl": IOCTL}
-    ours |= {"socketpair": seccomp.SOCKETPAIR}
+    ours |= {"socketpair": seccomp.SOCKETPAIR, "setrlimit": SETRLIMIT}
     newer = {name for name, both in ours.items() if both[at] > max(listed.values())}
     assert {
         name: both[at] for name, both in ours.items() if both[at] >= 0 and name not in newer
