@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -133,9 +133,28 @@ def rollouts_of(samples: Sequence[Sample]) -> list[int]:
     """[N] the number of each sample's rollout, from 0. Samples that are parts of one rollout share
     it.
     """
-    names = [
+    return numbered(
         (s.group, place if s.rollout is None else f"#{s.rollout}")
         for place, s in enumerate(samples)
-    ]
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-    return [numbers[name] for name in names]
+    )
+
+
+def numbered(names: Iterable[Hashable]) -> list[int]:
+    """A number for each of `names`, from 0 in order of appearance; equal names share it."""
+    numbers: dict[Hashable, int] = {}
+    return [numbers.setdefault(name, len(numbers)) for name in names]
+
+
+def by_group(samples: Sequence[Sample]) -> list[list[Sample]]:
+    """The groups among the samples, in the order in which they first appear."""
+    groups: dict[str, list[Sample]] = {}
+    for sample in samples:
+        groups.setdefault(sample.group, []).append(sample)
+    return list(groups.values())
+
+
+def with_advantage(sample: Sample, advantage: float) -> Sample:
+    """The sample with one advantage on all its trained tokens."""
+    return replace(
+        sample, advantages=tuple(advantage if trained else 0.0 for trained in sample.mask)
+    )

@@ -6,14 +6,20 @@ L = -log sigmoid(beta (log p/p_ref (chosen) - log p/p_ref (rejected)))
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from assay.algorithms.base import Algorithm, AlgorithmSettings, Numbers, algorithm
+from assay.algorithms.base import (
+    Algorithm,
+    AlgorithmSettings,
+    Numbers,
+    algorithm,
+    by_group,
+    with_advantage,
+)
 from assay.maths.losses import dpo_loss
 from assay.policy.forward import ModelOutput
 from assay.types import Batch, Sample
@@ -53,14 +59,13 @@ def make_pairs(samples: Sequence[Sample]) -> list[Sample]:
     Groups without both are left out.
     """
     pairs: list[Sample] = []
-    for group in dict.fromkeys(sample.group for sample in samples):
-        members = [sample for sample in samples if sample.group == group]
-        passed = [sample for sample in members if sample.passed]
-        failed = [sample for sample in members if not sample.passed]
+    for group in by_group(samples):
+        passed = [sample for sample in group if sample.passed]
+        failed = [sample for sample in group if not sample.passed]
         if passed and failed:
             pairs += [
-                _with_advantage(min(passed, key=_length), 1.0),
-                _with_advantage(max(failed, key=_length), -1.0),
+                with_advantage(min(passed, key=_length), 1.0),
+                with_advantage(max(failed, key=_length), -1.0),
             ]
     return pairs
 
@@ -76,11 +81,6 @@ def _loss(beta: float, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbe
         "margin": margins.detach(),
         "accuracy": (margins.detach() > 0).float(),
     }
-
-
-def _with_advantage(sample: Sample, advantage: float) -> Sample:
-    values = tuple(advantage if trained else 0.0 for trained in sample.mask)
-    return replace(sample, advantages=values)
 
 
 def _length(sample: Sample) -> int:

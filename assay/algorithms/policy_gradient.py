@@ -27,7 +27,9 @@ from assay.algorithms.base import (
     Numbers,
     never,
     no_advantage,
+    numbered,
     rollouts_of,
+    with_advantage,
 )
 from assay.algorithms.options import PolicyGradientSettings
 from assay.algorithms.reward_shaping import (
@@ -190,16 +192,11 @@ def per_completion(advantages: Callable[[Tensor, Tensor], Tensor]) -> ComputeAdv
         firsts: dict[int, Sample] = {}
         for rollout, sample in zip(rollouts, samples, strict=True):
             firsts.setdefault(rollout, sample)
-        names = dict.fromkeys(sample.group for sample in samples)
-        ids = {group: number for number, group in enumerate(names)}
         rewards = torch.tensor([sample.reward for sample in firsts.values()], dtype=torch.float32)
-        groups = torch.tensor([ids[sample.group] for sample in firsts.values()], dtype=torch.int64)
+        groups = torch.tensor(numbered(sample.group for sample in firsts.values()))
         values: list[float] = advantages(rewards, groups).tolist()
         return [
-            replace(
-                sample,
-                advantages=tuple(values[rollout] if trained else 0.0 for trained in sample.mask),
-            )
+            with_advantage(sample, values[rollout])
             for sample, rollout in zip(samples, rollouts, strict=True)
         ]
 

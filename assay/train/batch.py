@@ -9,7 +9,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from assay.algorithms.base import rollouts_of
+from assay.algorithms.base import by_group, numbered, rollouts_of
 from assay.maths.masked import LossMean, token_weights
 from assay.types import Batch, Sample
 
@@ -81,14 +81,6 @@ def _prompt(sample: Sample) -> tuple[int, ...]:
     return sample.tokens[: (*sample.mask, True).index(True)]
 
 
-def by_group(samples: Sequence[Sample]) -> list[list[Sample]]:
-    """The groups among the samples, in the order in which they first appear."""
-    groups: dict[str, list[Sample]] = {}
-    for sample in samples:
-        groups.setdefault(sample.group, []).append(sample)
-    return list(groups.values())
-
-
 def with_weights(samples: Sequence[Sample], mean: LossMean, constant: float) -> list[Sample]:
     """The samples with the weight of each of their tokens in the loss over all of them.
 
@@ -109,11 +101,7 @@ def to_batch(samples: Sequence[Sample], pad_token: int, device: torch.device) ->
     tokens = torch.full(shape, pad_token, dtype=torch.int64)
     attention, mask = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
     weights = torch.tensor([[sample.weight] for sample in samples])
-    ids = {
-        group: number
-        for number, group in enumerate(dict.fromkeys(sample.group for sample in samples))
-    }
-    groups = torch.tensor([ids[sample.group] for sample in samples])
+    groups = torch.tensor(numbered(sample.group for sample in samples))
     for row, sample in enumerate(samples):
         length = len(sample.tokens)
         tokens[row, :length] = torch.tensor(sample.tokens)

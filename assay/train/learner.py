@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.algorithms import Algorithm
+from assay.algorithms.base import Algorithm, by_group
 from assay.config.sections import RunSettings
 from assay.errors import TrainingError
 from assay.maths.masked import masked_max, masked_sum
@@ -25,7 +25,7 @@ from assay.policy.critic import make_critic
 from assay.policy.forward import ModelOutput, forward, layout_of
 from assay.policy.load import Policy
 from assay.policy.reference import Reference
-from assay.train.batch import by_group, micro_batches, to_batch, with_weights
+from assay.train.batch import micro_batches, to_batch, with_weights
 from assay.train.optimizer import Optimizer
 from assay.types import Batch, Metrics, Sample
 
