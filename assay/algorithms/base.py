@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeVar
@@ -137,6 +138,14 @@ def rollouts_of(samples: Sequence[Sample]) -> list[int]:
         (s.group, place if s.rollout is None else f"#{s.rollout}")
         for place, s in enumerate(samples)
     )
+
+
+def rollout_totals(samples: Sequence[Sample], values: Iterable[float]) -> list[float]:
+    """[N] for each sample, the sum of `values` [N] over all parts of its rollout."""
+    rollouts, totals = rollouts_of(samples), defaultdict[int, float](float)
+    for rollout, value in zip(rollouts, values, strict=True):
+        totals[rollout] += value
+    return [totals[rollout] for rollout in rollouts]
 
 
 def numbered(names: Iterable[Hashable]) -> list[int]:

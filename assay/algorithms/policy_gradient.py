@@ -14,7 +14,7 @@ p_engine the probability with which the engine sampled the token. The learner av
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -23,11 +23,11 @@ from torch import Tensor
 
 from assay.algorithms.base import (
     Algorithm,
-    ComputeAdvantages,
     Numbers,
     never,
     no_advantage,
     numbered,
+    rollout_totals,
     rollouts_of,
     with_advantage,
 )
@@ -36,7 +36,7 @@ from assay.algorithms.reward_shaping import (
     clip_advantages,
     drop_zero_variance,
     kl_cost,
-    shape_reward,
+    shape_rewards,
 )
 from assay.maths.advantages import completion_advantages
 from assay.maths.kl import KL_ESTIMATORS, k3
@@ -115,26 +115,39 @@ class PolicyGradient:
         return loss, numbers
 
     def compute_advantages(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Shape the rewards, drop groups of zero variance if asked, then estimate advantages."""
+        """Drop groups of zero variance if asked, shape the rewards, then estimate advantages."""
         s = self.settings
         used = samples if s.zero_variance_groups == "count" else drop_zero_variance(samples)
-        shaped = [shape_reward(sample, s) for sample in used]
+        shaped = shape_rewards(used, s)
         estimated = self.estimator(s, shaped) if self.estimator else self._of_completions(shaped)
         return [clip_advantages(sample, s) for sample in estimated]
 
     def _of_completions(self, samples: Sequence[Sample]) -> list[Sample]:
-        """One advantage per completion, A = (R - beta KL - baseline) / std."""
-        s = self.settings
-        costs = [float(kl_cost(sample, s).sum()) for sample in samples]
-        totals = [
-            replace(one, reward=one.reward - c) for one, c in zip(samples, costs, strict=True)
+        """One advantage per completion, A = (R - beta KL - baseline) / std.
+
+        Parts of one rollout are one completion, with the KL of them all.
+        """
+        if not samples:
+            return []
+        s, rollouts = self.settings, rollouts_of(samples)
+        costs = rollout_totals(samples, (float(kl_cost(sample, s).sum()) for sample in samples))
+        totals = {
+            rollout: (sample.reward - cost, sample.group)
+            for rollout, sample, cost in zip(rollouts, samples, costs, strict=True)
+        }
+        rewards, names = zip(*totals.values(), strict=True)
+        advantages: list[float] = completion_advantages(
+            torch.tensor(rewards), torch.tensor(numbered(names)),
+            s.baseline, s.scale, s.min_std, self._past_mean(rewards),
+        ).tolist()  # fmt: skip
+        return [
+            with_advantage(sample, advantages[rollout])
+            for sample, rollout in zip(samples, rollouts, strict=True)
         ]
-        scheme = (s.baseline, s.scale, s.min_std, self._past_mean([one.reward for one in totals]))
-        return per_completion(lambda r, groups: completion_advantages(r, groups, *scheme))(totals)
 
     def _past_mean(self, rewards: Sequence[float]) -> float:
         """The mean reward of past steps (in the first, of this step); then adds this step's."""
-        if self.running is None or not rewards:
+        if self.running is None:
             return 0.0
         mean, decay = fmean(rewards), self.settings.running_decay
         past = float(self.running[0]) if self.running[1] else mean
@@ -176,28 +189,3 @@ def entropy_bonus(
 ) -> tuple[Tensor, Numbers]:
     """-c H: the policy's entropy, in nats, is subtracted from the loss [B, T]."""
     return -settings.entropy_bonus * output.entropy, {}
-
-
-def per_completion(advantages: Callable[[Tensor, Tensor], Tensor]) -> ComputeAdvantages:
-    """Give each completion one advantage on all its tokens. Parts of one rollout are one
-    completion.
-
-    `advantages` maps rewards [N] float32 and group ids [N] int64 to advantages [N].
-    """
-
-    def compute(samples: Sequence[Sample]) -> list[Sample]:
-        if not samples:
-            return []
-        rollouts = rollouts_of(samples)
-        firsts: dict[int, Sample] = {}
-        for rollout, sample in zip(rollouts, samples, strict=True):
-            firsts.setdefault(rollout, sample)
-        rewards = torch.tensor([sample.reward for sample in firsts.values()], dtype=torch.float32)
-        groups = torch.tensor(numbered(sample.group for sample in firsts.values()))
-        values: list[float] = advantages(rewards, groups).tolist()
-        return [
-            with_advantage(sample, values[rollout])
-            for sample, rollout in zip(samples, rollouts, strict=True)
-        ]
-
-    return compute

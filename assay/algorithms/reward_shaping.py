@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from assay.algorithms.base import rollout_totals
 from assay.algorithms.options import PolicyGradientSettings
 from assay.maths.kl import KL_ESTIMATORS
 from assay.maths.rewards import overlong_punishment, rescale
@@ -24,14 +25,19 @@ def drop_zero_variance(samples: Sequence[Sample]) -> list[Sample]:
     return [sample for sample in samples if len(rewards[sample.group]) > 1]
 
 
-def shape_reward(sample: Sample, settings: PolicyGradientSettings) -> Sample:
-    """The sample with its reward rescaled, less the soft overlong punishment."""
+def shape_rewards(samples: Sequence[Sample], settings: PolicyGradientSettings) -> list[Sample]:
+    """The samples with rewards rescaled, less the soft overlong punishment of whole rollouts."""
+    lengths = rollout_totals(samples, (sum(sample.mask) for sample in samples))
+    return [_shape(*pair, settings) for pair in zip(samples, lengths, strict=True)]
+
+
+def _shape(sample: Sample, length: float, settings: PolicyGradientSettings) -> Sample:
     reward = sample.reward
     if settings.reward_from is not None:
         reward = rescale(reward, settings.reward_from, settings.reward_to)
     if settings.overlong_share and sample.limit:
         reward += settings.overlong_penalty * overlong_punishment(
-            sum(sample.mask), sample.limit, settings.overlong_share
+            length, sample.limit, settings.overlong_share
         )
     return replace(sample, reward=reward)
 

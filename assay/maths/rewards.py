@@ -9,7 +9,7 @@ def rescale(reward: float, source: tuple[float, float], target: tuple[float, flo
     return target[0] + share * (target[1] - target[0])
 
 
-def overlong_punishment(length: int, limit: int, share: float) -> float:
+def overlong_punishment(length: float, limit: int, share: float) -> float:
     """Soft overlong punishment, from 0 down to -1 (DAPO, arXiv:2503.14476 eq. 13).
 
     0 until only the last `share` of `limit` tokens is left, then linear down to -1 at `limit`.

@@ -140,6 +140,36 @@ def test_a_kl_penalty_in_the_reward_is_summed_over_the_completion() -> None:
     )
 
 
+def parts(lengths: list[int], reward: float, rollout: int) -> list[Sample]:
+    """One rollout in several samples, as a multi-turn rollout whose chat was rendered again."""
+    return [long(length, reward, rollout=rollout) for length in lengths]
+
+
+def test_a_rollout_in_parts_loses_reward_by_the_length_of_all_its_parts() -> None:
+    samples = [*parts([3, 5], 1.0, 0), *parts([2, 2, 2], 1.0, 1), long(8, 1.0)]
+    options = {"baseline": "none", "overlong_share": 0.4, "overlong_penalty": 2.0}
+    # 8, 6 and 8 of 10 tokens; the punishment begins at 6 and is 2 at 10
+    assert advantages("reinforce", samples, **options) == pytest.approx([0, 0, 1, 1, 1, 0])
+
+
+def test_a_rollout_in_parts_pays_the_kl_of_all_its_parts() -> None:
+    numbers = [((0.0, -1.0), (0.0, -1.5)), ((0.0, -2.0, -1.0), (0.0, -2.25, -2.0))]
+    samples = [
+        replace(part, logprobs=ours, reference_logprobs=theirs)
+        for part, (ours, theirs) in zip(parts([1, 2], 1.0, 0), numbers, strict=True)
+    ]
+    options = {"baseline": "none", "kl": 0.1, "kl_in": "reward", "kl_estimator": "k1"}
+    cost = 0.1 * (0.5 + 0.25 + 1.0)
+    assert advantages("reinforce", samples, **options) == pytest.approx([1 - cost] * 2)
+
+
+def test_a_rollout_in_parts_counts_once_in_every_baseline() -> None:
+    samples = [*parts([1, 1, 1], 1.0, 0), *parts([1], 0.0, 1)]
+    for baseline in ("running", "batch", "group"):
+        found = advantages("reinforce", samples, baseline=baseline)
+        assert found == [0.5, 0.5, 0.5, -0.5], baseline
+
+
 def critic_sample(values: tuple[float, ...], reward: float, **more: object) -> Sample:
     bare = Sample((1,) * 4, (False, True, False, True), values=values, reward=reward)
     return replace(bare, **more)  # type: ignore[arg-type]
