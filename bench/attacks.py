@@ -42,9 +42,11 @@ from assay.sandbox import kernel
 from assay.sandbox.limits import Limits
 from assay.tasks import load
 from assay.types import Check, Task
+from bench.public_data import data_folder
 from tests.attacks.forgeries import ALL_ATTACKS
 from tests.attacks.programs import Attack, source_of
 
+SETS = ("humaneval", "humanevalplus", "mbpp", "mbppplus")
 HUMANEVAL = ("HumanEval/2", "HumanEval/8", "HumanEval/38", "HumanEval/53")
 MBPP = ("MBPP/8", "MBPP/82")
 """Tests of floats by distance, of tuples, lists and ints; with a helper, and with math.isclose."""
@@ -101,7 +103,7 @@ class Victim:
 
 
 def victims() -> list[Victim]:
-    data = Path(os.environ.get("ASSAY_DATA", "../shared/data"))
+    data = data_folder(*SETS)
     rows: dict[str, dict[str, Any]] = {}
     for file in ("humanevalplus/HumanEvalPlus.jsonl.gz", "mbppplus/MbppPlus.jsonl.gz"):
         with gzip.open(data / file) as lines:
@@ -381,7 +383,7 @@ def programs(tasks: list[Task], attacks: list[Attack]) -> Iterator[tuple[str, Ta
     which must not.
     """
     places = {
-        "data": os.environ.get("ASSAY_DATA", ""),
+        "data": str(data_folder(*SETS)),
         "repository": str(Path.cwd()),
         "home": str(Path.home()),
     }
@@ -456,7 +458,7 @@ def show(name: str, found: Outcomes | None, attacks: list[Attack], verbose: bool
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument(
         "--beside", default="", help="a folder that holds the other graders' packages"
     )

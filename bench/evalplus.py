@@ -2,7 +2,7 @@
 second, interleaved.
 
     python -m pip install --target /path/to/beside evalplus     # once; it is not a dependency
-    ASSAY_DATA=... python bench/evalplus.py --beside /path/to/beside
+    ASSAY_DATA=... python -m bench.evalplus --beside /path/to/beside
 
 First the references, in rounds that time ours, then theirs; then one mutant of every reference,
 judged once by both. Expected values are computed beforehand, and both see the same inputs (without
@@ -25,6 +25,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from bench.public_data import data_folder
 
 THEIRS = """
 import json, os, sys, time
@@ -126,7 +128,7 @@ def timed(*arguments: str) -> tuple[float, dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--beside", help="a folder that holds the evalplus package")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=3)
@@ -138,6 +140,7 @@ def main() -> None:
         programs = json.loads(Path(options.one).read_text())["programs"]
         print(json.dumps(asyncio.run(ours(programs, options.workers))))
         return
+    data = data_folder("humanevalplus", "mbppplus")
     from assay.tasks import load
     from assay.tasks.evalplus import HUMANEVAL, LEFT_OUT, MBPP
 
@@ -145,21 +148,23 @@ def main() -> None:
     references = {task.id: str(task.reference) for task in tasks}
     with tempfile.TemporaryDirectory() as work:
         for name, origin in (("humanevalplus", HUMANEVAL), ("mbppplus", MBPP)):
-            data = gzip.decompress((Path(os.environ["ASSAY_DATA"]) / origin.file).read_bytes())
-            (Path(work) / f"{name}.jsonl").write_bytes(data)
+            rows = gzip.decompress((data / origin.file).read_bytes())
+            (Path(work) / f"{name}.jsonl").write_bytes(rows)
         job = Path(work) / "job.json"
 
         def both(
             programs: dict[str, str],
         ) -> tuple[tuple[float, dict[str, Any]], tuple[float, dict[str, Any]]]:
             job.write_text(json.dumps({"programs": programs, "left_out": LEFT_OUT}))
-            mine = timed(__file__, "--one", str(job), "--workers", str(options.workers))
+            mine = timed(
+                "-m", "bench.evalplus", "--one", str(job), "--workers", str(options.workers)
+            )
             if not options.beside:
                 return mine, (mine[0], {})
             return mine, timed("-c", THEIRS, options.beside, work, str(options.workers))
 
         rounds = [both(references) for _ in range(options.rounds)]
-        for name, side in (("assay", 0), ("evalplus", 1)):
+        for side, name in enumerate(("assay", "evalplus") if options.beside else ("assay",)):
             seconds = [one[side][0] for one in rounds]
             passed = sum(
                 one in (["pass", "pass"], "pass: ") for one in rounds[-1][side][1].values()

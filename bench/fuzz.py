@@ -1,8 +1,8 @@
 """Coverage-guided fuzzing of what reads a hostile candidate's bytes: the codec, the worker's
 conversation, the channel.
 
-    python -m pip install --target DIR atheris      # once; not a dependency; it wants Linux and
-    CPython up to 3.13 PYTHONPATH=DIR python -m bench.fuzz --seconds 60
+    python -m pip install --target DIR atheris      # once; needs Linux and CPython up to 3.13
+    PYTHONPATH=DIR python -m bench.fuzz --seconds 60
 
 Each target gets its share of the seconds. A crash, a hang of ten seconds, a gigabyte or a broken
 promise ends the run with an error, and leaves the bytes in `crash-*` of the folder that is printed.
@@ -60,7 +60,7 @@ def prepared(folder: Path, target: str) -> list[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--seconds", type=int, default=60, help="for all targets together")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options, flags = parser.parse_known_args()

@@ -222,7 +222,7 @@ async def soak(runs: int, slots: int, seed: int) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--slots", type=int, default=4 * len(os.sched_getaffinity(0)))
     parser.add_argument("--seed", type=int, default=0)

@@ -1,7 +1,7 @@
 """What interpreters cost: time to open one and to run a small block, alone and many at once; memory
 while they wait.
 
-python -m bench.interpreter --open 300
+    python -m bench.interpreter --open 300
 """
 
 from __future__ import annotations

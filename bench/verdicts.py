@@ -24,6 +24,7 @@ from dataclasses import replace
 
 from assay.judge import Job, Judge
 from assay.tasks import load
+from bench.public_data import data_folder
 from tests.judge.samples import samples
 
 
@@ -85,11 +86,12 @@ async def repeated(jobs: list[tuple[Job, bool]], rounds: int, slots: int) -> tup
 
 def main() -> None:
     cores = len(os.sched_getaffinity(0))
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--slots", type=int, default=2 * cores)
     parser.add_argument("--busy", type=int, default=cores)
     options = parser.parse_args()
+    data_folder("humaneval", "mbpp", "llm_samples")
     jobs = programs()
     with busy(options.busy):
         changed, disagreeing = asyncio.run(repeated(jobs, options.rounds, options.slots))

@@ -4,13 +4,12 @@ stop rule and reward.
     python -m pip install 'trl==1.16.0'          # once; it is not a dependency
     python -m bench.whole
 
-A Llama of 5M parameters with random weights, but that it ends a completion at one token in 110.
-Every completion is
-judged: it goes on a program that already returns, and often breaks it. The reward of both is the
-judge's verdict, TRL's through `assay.integrations.trl`, and a little for length, so that no group
-is flat and both learn from all they wrote. Each side is a process of its own with two threads,
-TRL's with OpenMP's default, ours with what `assay` sets; they take their steps in turns, so that
-both meet the same load. Medians.
+The model is a Llama of 5M parameters with random weights that ends a completion at one token in
+110. Every completion continues a program that already returns, and often breaks it; it is judged.
+The reward of both is the judge's verdict (TRL's through `assay.integrations.trl`) and a small term
+for length, so that no group has zero variance and both learn from all completions. Each side is a
+process of its own with two threads, TRL's with OpenMP's default, ours with what `assay` sets. They
+take their steps in turns, so that both meet the same load. Medians.
 """
 
 from __future__ import annotations

@@ -17,8 +17,6 @@ from assay.tasks.python_source import parsed, without
 from assay.tasks.rows import Row
 from assay.types import Check, Task
 
-FOLDER = Path(os.environ["ASSAY_DATA"]) / "llm_samples"
-
 
 @dataclass(frozen=True)
 class Sample:
@@ -28,7 +26,7 @@ class Sample:
 
 
 def rows(file: str) -> list[dict[str, Any]]:
-    path = FOLDER / file
+    path = Path(os.environ["ASSAY_DATA"]) / "llm_samples" / file
     if not path.is_file():
         pytest.skip(f"{path} is absent; set ASSAY_DATA to the folder of data sets")
     with gzip.open(path, "rt") as lines:
