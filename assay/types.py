@@ -91,12 +91,12 @@ class Task:
     prompt: str
     """What the model is shown: a stub to complete, or a description."""
     checks: tuple[Check | Call, ...] | tuple[Exchange, ...]
-    """None where the task is only for SFT. A stdin/stdout program has exchanges; a function has
+    """Empty where the task is only for SFT. A stdin/stdout program has exchanges; a function has
     checks or calls."""
     entry_point: str
     """The function that the checks call; empty for a stdin/stdout program."""
     language: str = "python"
-    """A language of sandbox/languages."""
+    """The language of the program; only `python` can be judged so far."""
     stub: str = ""
     """Code that a completion continues (HumanEval's prompt); empty if the completion is a whole
     program."""

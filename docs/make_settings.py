@@ -41,7 +41,7 @@ def render() -> str:
     """The page."""
     parts = [HEAD]
     for title, section in _sections(RunSettings, ""):
-        intro = (section.__doc__ or "").strip().splitlines()[0]
+        intro = _first_paragraph(section)
         name = f"`[{title}]`" if title else "At the top"
         rows = [_row(key, field) for key, field in section.model_fields.items() if key != "stage"]
         parts.append(
@@ -51,7 +51,7 @@ def render() -> str:
         )
     parts.append("\n## `[algorithm]`\n\n`name`, and the settings of that algorithm.\n")
     shared = PolicyGradientSettings.model_fields
-    intro = (PolicyGradientSettings.__doc__ or "").strip()
+    intro = _first_paragraph(PolicyGradientSettings)
     rows = [_row(key, field) for key, field in shared.items()]
     parts.append(
         f"\n### shared\n\n{intro}\n\n| key | default | what it is |\n| --- | --- | --- |\n"
@@ -104,6 +104,10 @@ def _sections(section: type[BaseModel], title: str) -> list[tuple[str, type[Base
         if inner:
             found += _sections(inner, f"{title}.{key}" if title else key)
     return found
+
+
+def _first_paragraph(section: type[BaseModel]) -> str:
+    return " ".join((section.__doc__ or "").strip().partition("\n\n")[0].split())
 
 
 def _row(key: str, field: FieldInfo) -> str:
