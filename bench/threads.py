@@ -1,8 +1,8 @@
-"""Small matrix products beside two busy processes: how OpenMP's threads wait at barriers.
+"""Small matrix products with two busy processes: how OpenMP's threads wait at barriers.
 
     python -m bench.threads
 
-Each policy runs in a process of its own, idle and beside the load, interleaved; medians of seconds.
+Each policy runs in a process of its own, idle and with the load, interleaved; medians of seconds.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def main() -> None:
     print(f"| | {' | '.join(POLICIES)} |\n| --- | --- | --- | --- |")
     for name, busy in (
         ("idle machine", 0),
-        ("beside one busy process", 1),
-        ("beside two busy processes", 2),
+        ("with one busy process", 1),
+        ("with two busy processes", 2),
     ):
         load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
         try:

@@ -1,4 +1,4 @@
-"""No false alarms under load: real programs judged again and again beside busy processes; how many
+"""No false alarms under load: real programs judged again and again with busy processes; how many
 verdicts change.
 
     ASSAY_DATA=... python -m bench.verdicts --rounds 10
@@ -97,7 +97,7 @@ def main() -> None:
         changed, disagreeing = asyncio.run(repeated(jobs, options.rounds, options.slots))
     total = len(jobs) * options.rounds
     print(
-        f"{total} judgements of {len(jobs)} programs on {options.slots} slots beside {options.busy}"
+        f"{total} judgements of {len(jobs)} programs on {options.slots} slots with {options.busy}"
         f" busy processes: {changed} programs failed in more than one way, {disagreeing} judgements"
         " differ from the record"
     )

@@ -1,5 +1,5 @@
-"""A whole step (generate, judge, learn) beside TRL's GRPOTrainer: same model, prompts, sampling,
-stop rule and reward.
+"""A whole step (generate, judge, learn) compared with TRL's GRPOTrainer: same model, prompts,
+sampling, stop rule and reward.
 
     python -m pip install 'trl==1.16.0'          # once; it is not a dependency
     python -m bench.whole
@@ -292,7 +292,7 @@ def line(found: list[list[Told]], rows: int) -> str:
     ]
     middle = {name: statistics.median(ours[name] for ours, _ in found) for name in found[0][0]}
     return (
-        f"{rates[0]:.1f} samples/s beside {rates[1]:.1f}: {ratio(found, 'wall')}, by CPU time"
+        f"{rates[0]:.1f} samples/s vs. {rates[1]:.1f}: {ratio(found, 'wall')}, by CPU time"
         f" {ratio(found, 'own')}; ours {middle['wall']:.2f} s = generate"
         f" {middle['time/generate']:.2f}, learn {middle['time/learn']:.2f}; mean length"
         f" {middle['rollout/length']:.0f}"
