@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 
 from assay.check.attacks import RAISE, attacks_on, lazy_programs, program_for
 from assay.check.findings import Finding, Flaw
-from assay.errors import DataError
-from assay.judge import Job, Judge
+from assay.judge import Job, judge_all
 from assay.progress import Progress
 from assay.sandbox.limits import Limits
-from assay.sync import run_sync
 from assay.types import Execution, Task, Verdict
 
 SLOW_SHARE = 0.25
@@ -23,17 +21,6 @@ BLOCKING = (Flaw.REFERENCE_FAILS, Flaw.FLAKY, Flaw.NOT_JUDGED)
 LAZY = {"empty": Flaw.EMPTY_PASSES, "constant": Flaw.CONSTANT_PASSES, "echo": Flaw.ECHO_PASSES}
 RawResult = dict[str, Execution]
 """Executions of one task's programs, by the programs' names."""
-
-
-class TrialJudge(Judge):
-    """A judge that goes on after a task that it refuses: the others still count."""
-
-    async def run(self, job: Job) -> Execution:
-        """Judge one program; INFRA where its task is refused."""
-        try:
-            return await super().run(job)
-        except DataError as error:
-            return Execution(Verdict.INFRA, detail=str(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +44,13 @@ class ProgramRunner:
         pairs = zip(tasks, programs, strict=True)
         jobs = [Job(task, source) for task, sources in pairs for source in sources.values()]
 
-        async def run_all() -> list[Execution]:
-            self.progress.phase(phase, len(jobs))
-            async with TrialJudge(self.limits, self.slots, early, self.allow_weak) as judge:
-                return await judge.all(jobs, lambda index, execution: self.progress.advance())
-
-        executions = iter(run_sync(run_all()))
+        self.progress.phase(phase, len(jobs))
+        executions = iter(
+            judge_all(
+                jobs, self.limits, self.slots, early, lambda *_: self.progress.advance(),
+                self.allow_weak, skip_refused=True,
+            )
+        )  # fmt: skip
         return [{name: next(executions) for name in sources} for sources in programs]
 
 

@@ -78,7 +78,7 @@ class Service:
         async def lines() -> AsyncIterator[str]:
             with self.place():
                 try:
-                    async for index, execution in self.judge.stream(jobs):
+                    async for index, execution in self.judge.stream(jobs, skip_refused=True):
                         yield json.dumps({"index": index, **asdict(self.counted(execution))}) + "\n"
                 except AssayError as error:
                     yield json.dumps({"error": str(error)}) + "\n"

@@ -17,7 +17,7 @@ from assay.judge.interpreter import Interpreter
 from assay.judge.prepared_task import NO_FEATURES, PreparedTask, ProxyFeatures
 from assay.judge.references import References
 from assay.judge.supervisor_client import SupervisorClient
-from assay.judge.verdict import is_tasks_fault, is_unsendable
+from assay.judge.verdict import REFUSED, is_tasks_fault, is_unsendable
 from assay.judge.verdict_cache import CACHED, Archive, BoundedDict, VerdictCache
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import probe_isolation
@@ -139,14 +139,30 @@ class Judge:
         """
         return Interpreter(self._supervisor, self._breaker)
 
-    async def stream(self, jobs: Iterable[Job]) -> AsyncIterator[tuple[int, Execution]]:
-        """Judge many programs; yields (index, execution) in the order in which they end."""
-        numbered = enumerate(jobs)
+    async def run_or_refuse(self, job: Job) -> Execution:
+        """As `run`, but INFRA with the reason where the task is refused."""
+        try:
+            return await self.run(job)
+        except DataError as error:
+            execution = Execution(
+                Verdict.INFRA, total=len(job.task.checks), detail=f"{REFUSED}{error}"
+            )
+            self._count(job.task, execution)
+            return execution
+
+    async def stream(
+        self, jobs: Iterable[Job], skip_refused: bool = False
+    ) -> AsyncIterator[tuple[int, Execution]]:
+        """Judge many programs; yields (index, execution) in the order in which they end.
+
+        With `skip_refused`, a task that is refused gets INFRA with the reason: the others count.
+        """
+        numbered, run = enumerate(jobs), self.run_or_refuse if skip_refused else self.run
         running: dict[asyncio.Task[Execution], int] = {}
         try:
             while True:
                 while len(running) < JOBS_PER_SLOT * self.slots and (entry := next(numbered, None)):
-                    running[asyncio.create_task(self.run(entry[1]))] = entry[0]
+                    running[asyncio.create_task(run(entry[1]))] = entry[0]
                 if not running:
                     return
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -158,11 +174,12 @@ class Judge:
             await asyncio.gather(*running, return_exceptions=True)
 
     async def all(
-        self, jobs: Sequence[Job], progress: Callable[[int, Execution], None] | None = None
-    ) -> list[Execution]:
-        """Judge many programs and wait; calls `progress(index, execution)` as each ends."""
+        self, jobs: Sequence[Job], progress: Callable[[int, Execution], None] | None = None,
+        skip_refused: bool = False,
+    ) -> list[Execution]:  # fmt: skip
+        """As `stream`, but wait for all; calls `progress(index, execution)` as each ends."""
         executions: dict[int, Execution] = {}
-        async for index, execution in self.stream(jobs):
+        async for index, execution in self.stream(jobs, skip_refused):
             executions[index] = execution
             if progress is not None:
                 progress(index, execution)
@@ -225,9 +242,10 @@ class Judge:
 def judge_all(
     jobs: Sequence[Job], limits: Limits | None = None, slots: int | None = None,
     stop_early: bool = True, progress: Callable[[int, Execution], None] | None = None,
-    allow_weak: bool = False,
+    allow_weak: bool = False, skip_refused: bool = False,
 ) -> list[Execution]:  # fmt: skip
-    """Judge many programs and wait; calls `progress(index, execution)` as each ends.
+    """Judge many programs and wait; calls `progress(index, execution)` as each ends. With
+    `skip_refused`, a task that is refused gets INFRA with the reason.
 
     It may be called where an event loop runs, as in a notebook: the judge then runs in a thread of
     its own, and so does `progress`. Raises like Judge.
@@ -235,7 +253,7 @@ def judge_all(
 
     async def judge() -> list[Execution]:
         async with Judge(limits, slots, stop_early, allow_weak) as judge:
-            return await judge.all(jobs, progress)
+            return await judge.all(jobs, progress, skip_refused)
 
     return run_sync(judge())
 

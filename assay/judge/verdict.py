@@ -22,6 +22,8 @@ FAILURES = {
 PROGRAM_FAILURES = {"hung_up", "unsendable", *FAILURES}
 """Ways in which a program can fail for good."""
 SETUP = "the task's setup fails: "
+REFUSED = "refused: "
+"""Starts the detail where the task cannot be judged at all."""
 KILLED = "killed by SIGKILL"
 NEARLY = 0.8
 """A process that was killed with this share of its memory in use ran out of memory."""
@@ -170,8 +172,8 @@ def is_unsendable(execution: Execution) -> bool:
 
 def is_tasks_fault(execution: Execution) -> bool:
     """Whether the task itself cannot be judged, which is no sign of a failing machine."""
-    by_setup = execution.verdict is Verdict.INFRA and execution.detail.startswith(SETUP)
-    return by_setup or is_unsendable(execution)
+    by_task = (SETUP, REFUSED, UNSENDABLE)
+    return execution.verdict is Verdict.INFRA and execution.detail.startswith(by_task)
 
 
 def execution_of(fields: dict[str, Any]) -> Execution:

@@ -194,7 +194,7 @@ def test_a_task_that_the_judge_refuses_does_not_stop_the_others() -> None:
     sound = task_of(Row(row("sound"), ""))
     refused, fine = run_trials([replace(sound, id="refused", checks=()), sound], RUNNER)
     assert [(finding.flaw, finding.detail) for finding in refused] == [
-        (Flaw.NOT_JUDGED, "task 'refused' has no checks: no program can be judged")
+        (Flaw.NOT_JUDGED, "refused: task 'refused' has no checks: no program can be judged")
     ]
     assert fine == []
 
