@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +27,7 @@ from assay.judge.prepared_task import (
     time_factor,
     wire_check,
 )
-from assay.judge.verdict import is_unsendable
+from assay.judge.verdict import is_tasks_fault, is_unsendable
 from assay.judge.verdict_cache import CACHED, BoundedDict
 from assay.sandbox.limits import LONGEST
 from assay.types import Call, Check, Exchange, Execution, Task, Verdict
@@ -54,10 +54,15 @@ async def with_expected_values(task: Task, answers: Answers) -> Task:
     calls = [check for check in task.checks if isinstance(check, Call) and check.expected is None]
     if not calls:
         return task
-    file = _cache_file(task, calls)
-    values = await asyncio.to_thread(_read, file, len(calls))
-    if values is None:
-        values = await _ask_reference(replace(task, checks=tuple(calls)), answers)
+    folder = _cache_folder()
+    file = folder / _cache_name(task, calls) if folder else None
+    known = await asyncio.to_thread(_read, file, len(calls)) if file else None
+    values = known or await _ask_reference(replace(task, checks=tuple(calls)), answers)
+    for number, value in enumerate(values, start=1):
+        if OPAQUE in value and not task.checker:
+            where = f"task {task.id!r}, call {number}"
+            raise DataError(f"{where}: the reference's answer is no data; add a checker")
+    if file and not known:
         await asyncio.to_thread(_write, file, values)
     left = iter(values)
     return replace(task, checks=tuple(_fill(check, left) for check in task.checks))  # type: ignore[arg-type]
@@ -88,6 +93,8 @@ def _refuse_unreadable(task: Task, number: int, call: Call) -> None:
 
 async def _ask_reference(task: Task, answers: Answers) -> list[str]:
     execution, values = await answers(task)
+    if is_tasks_fault(execution):
+        raise DataError(f"task {task.id!r} cannot be judged: {execution.detail}")
     if execution.verdict is Verdict.INFRA:
         raise SandboxError(f"task {task.id!r}: its reference could not run: {execution.detail}")
     if execution.verdict is not Verdict.PASS or len(values) != len(task.checks):
@@ -97,19 +104,28 @@ async def _ask_reference(task: Task, answers: Answers) -> list[str]:
             f"task {task.id!r}: its own reference fails {which} ({execution.verdict}):"
             f" {execution.detail}; {advice}"
         )
-    for number, value in enumerate(values, start=1):
-        if OPAQUE in value and not task.checker:
-            where = f"task {task.id!r}, call {number}"
-            raise DataError(f"{where}: the reference's answer is no data; add a checker")
     return values
 
 
-def _cache_file(task: Task, calls: Sequence[Call]) -> Path:
+def _cache_name(task: Task, calls: Sequence[Call]) -> str:
     arguments = [call.arguments for call in calls]
     parts = [VERSION, sys.version_info[:2], task.reference, task.setup, task.entry_point, arguments]
-    name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "assay" / "expected" / f"{name}.json"
+    return f"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}.json"
+
+
+def _cache_folder() -> Path | None:
+    """Where expected values are cached; None for a user without a home."""
+    folder = os.environ.get("XDG_CACHE_HOME") or _home_cache()
+    return Path(folder) / "assay" / "expected" if folder else None
+
+
+@cache
+def _home_cache() -> Path | None:
+    try:
+        return Path.home() / ".cache"
+    except RuntimeError as error:
+        log.warning("expected values are not cached on disk: %s; set XDG_CACHE_HOME", error)
+        return None
 
 
 def _read(file: Path, count: int) -> list[str] | None:
@@ -191,7 +207,7 @@ class References:
                 factor = time_factor(execution.cpu_seconds, self._cpu_seconds)
                 return replace(features, time_factor=factor)
             unsendable = is_unsendable(execution)
-            if execution.verdict is Verdict.INFRA and not unsendable:
+            if execution.verdict is Verdict.INFRA and not is_tasks_fault(execution):
                 raise SandboxError(f"the task's reference could not be tried: {execution.detail}")
             if execution.verdict not in (Verdict.WRONG, Verdict.ERROR) and not unsendable:
                 break

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from assay.errors import DataError
-from assay.judge import Job, Judge, judge_all
+from assay.judge import Job, Judge, judge_all, references
 from assay.judge.calls import equal
+from assay.judge.verdict import is_tasks_fault
 from assay.sandbox.limits import Limits
 from assay.types import Call, Check, Execution, Task, Verdict
 from tests.judge.jobs import judged_in_turn
@@ -283,12 +284,40 @@ def test_a_task_that_cannot_be_judged_is_an_error_in_one_line(
     assert not cache.exists()
 
 
-def test_a_reference_that_could_not_run_is_no_zero() -> None:
-    (execution,) = judged(task(Call("[3]"), reference=HALVE, setup="1 / 0"), HALVE)
-    assert execution.verdict is Verdict.INFRA
-    assert (
-        "its reference could not run: the task's setup fails: ZeroDivisionError" in execution.detail
-    )
+def test_expected_values_whose_setup_fails_are_the_users_to_mend() -> None:
+    asked = task(Call("[3]"), reference=HALVE, setup="1 / 0")
+    why = "task 't' cannot be judged: the task's setup fails: ZeroDivisionError"
+    with pytest.raises(DataError, match=why):
+        judged(asked, HALVE)
+    with_others = [Job(asked, HALVE), Job(task(Call("[3]", "[1.5,3]")), HALVE)]
+    refused, passed = judge_all(with_others, skip_refused=True)
+    assert (refused.verdict, passed.verdict) == (Verdict.INFRA, Verdict.PASS)
+    assert (refused.total, refused.detail.startswith(f"refused: {why}")) == (1, True)
+    assert is_tasks_fault(refused)
+
+
+def test_a_cached_answer_that_is_no_data_still_needs_the_checker(cache: Path) -> None:
+    thing = "class Thing: pass\ndef f(x): return Thing()"
+    checker = "def check(arguments, value, expected): return True"
+    assert verdicts(task(Call("[3]"), reference=thing, checker=checker), thing) == ["pass"]
+    assert len(list(cache.iterdir())) == 1
+    with pytest.raises(DataError, match="the reference's answer is no data; add a checker"):
+        judged(task(Call("[3]"), reference=thing), "def f(x): return 1")
+
+
+def test_a_user_without_a_home_has_expected_values_without_a_cache(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    references._home_cache.cache_clear()
+    tasks = [task(Call(f"[{number}]"), reference=HALVE) for number in range(2)]
+    assert [one.verdict for one in judge_all([Job(one, HALVE) for one in tasks])] == ["pass"] * 2
+    assert len(caplog.messages) == 1
+    references._home_cache.cache_clear()
 
 
 def test_answers_that_are_no_data_are_a_checkers_to_judge() -> None:
