@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from assay.commands import options
-from assay.errors import MachineError
+from assay.errors import DataError, MachineError
 from assay.progress import Progress
 
 
@@ -36,13 +36,19 @@ def grade(
             allow_weak=allow_weak, progress=progress,
         )  # fmt: skip
     low, high = graded.interval.low, graded.interval.high
-    rate = f"{graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {graded.tasks} tasks"
+    rate = "none: no sample was judged"
+    if graded.pass_at_1 is not None:
+        rate = f"{graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {graded.tasks} tasks"
     counts = sorted(graded.verdicts.items(), key=lambda pair: -pair[1])
     shown = ", ".join(f"{name} {count}" for name, count in counts)
     lines = f"pass@1   {rate}\nverdicts {shown}\nfile     {graded.file}"
     options.print_result(asdict(graded), as_json, [], lines)
-    if (lost := graded.verdicts.get("infra")) and not as_json:
+    if graded.lost:
         raise MachineError(
-            f"the machine failed {lost} of {graded.samples} samples; they are marked infra, grade"
-            " them again"
+            f"the machine failed {graded.lost} of {graded.samples} samples; they are marked infra,"
+            " grade them again"
+        )
+    for task, why in graded.faulty.items():
+        raise DataError(
+            f"{len(graded.faulty)} of the tasks cannot be judged, first {task!r}: {why}"
         )

@@ -14,6 +14,7 @@ from assay.errors import DataError
 from assay.evaluate.report import by_task
 from assay.files import write_atomically
 from assay.judge import Job, judge_all
+from assay.judge.verdict import is_tasks_fault
 from assay.maths.estimates import Interval, mean_pass_at_k, pass_interval
 from assay.progress import Progress
 from assay.registry import suggest
@@ -30,12 +31,16 @@ class GradeSummary:
     """Rows in the file."""
     tasks: int
     """Tasks with a judged row."""
-    pass_at_1: float
-    """Mean over tasks, in [0, 1]; rows lost to the machine are left out."""
+    pass_at_1: float | None
+    """Mean over tasks, in [0, 1], without rows that were not judged. None if no row was."""
     interval: Interval
     """95 % confidence interval of `pass_at_1`, over tasks."""
     verdicts: dict[str, int]
     """Rows by verdict."""
+    lost: int
+    """Rows that the machine failed."""
+    faulty: dict[str, str]
+    """Tasks that cannot be judged, which is no fault of the machine, and why."""
     file: str
     """Where the verdict of each row is."""
 
@@ -56,13 +61,15 @@ def grade(
             f"{samples.parent} cannot be written to, and the verdicts go there; copy"
             f" {samples.name} to another folder"
         )
+    file = samples.with_name(f"{samples.name}.verdicts.jsonl")
+    if file.is_dir():
+        raise DataError(f"{file} is a folder, and the verdicts go there; move it away")
     shown = progress or Progress()
     shown.phase("judging", len(jobs))
     executions = judge_all(
         jobs, limits=limits, slots=slots, stop_early=False, allow_weak=allow_weak,
-        progress=lambda number, execution: shown.advance(),
+        progress=lambda number, execution: shown.advance(), skip_refused=True,
     )  # fmt: skip
-    file = samples.with_name(f"{samples.name}.verdicts.jsonl")
     rows = [_verdict_row(job, execution) for job, execution in zip(jobs, executions, strict=True)]
     write_atomically(file, "".join(json.dumps(row) + "\n" for row in rows))
     return _sum_up(jobs, executions, file)
@@ -121,17 +128,22 @@ def _verdict_row(job: Job, execution: Execution) -> dict[str, Any]:
 
 
 def _sum_up(jobs: Sequence[Job], executions: Sequence[Execution], file: Path) -> GradeSummary:
+    ended = list(zip(jobs, executions, strict=True))
     judged = by_task(
         (job.task.id, execution.verdict is Verdict.PASS)
-        for job, execution in zip(jobs, executions, strict=True)
+        for job, execution in ended
         if execution.verdict is not Verdict.INFRA
     )
     counts = [(task.samples, task.passed) for task in judged]
+    faults = [(job.task.id, run.detail) for job, run in ended if is_tasks_fault(run)]
+    verdicts = Counter(str(execution.verdict) for execution in executions)
     return GradeSummary(
         samples=len(jobs),
         tasks=len(counts),
-        pass_at_1=mean_pass_at_k(counts, 1) if counts else 0.0,
+        pass_at_1=mean_pass_at_k(counts, 1) if counts else None,
         interval=pass_interval(counts) if counts else Interval(0.0, 1.0),
-        verdicts=dict(Counter(str(execution.verdict) for execution in executions)),
+        verdicts=dict(verdicts),
+        lost=verdicts[Verdict.INFRA] - len(faults),
+        faulty=dict(faults),
         file=str(file),
     )

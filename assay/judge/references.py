@@ -94,7 +94,7 @@ def _refuse_unreadable(task: Task, number: int, call: Call) -> None:
 async def _ask_reference(task: Task, answers: Answers) -> list[str]:
     execution, values = await answers(task)
     if is_tasks_fault(execution):
-        raise DataError(f"task {task.id!r} cannot be judged: {execution.detail}")
+        raise DataError(f"task {task.id!r}: {execution.detail}; fix it")
     if execution.verdict is Verdict.INFRA:
         raise SandboxError(f"task {task.id!r}: its reference could not run: {execution.detail}")
     if execution.verdict is not Verdict.PASS or len(values) != len(task.checks):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from assay.cli import main
 from assay.errors import DataError
 from assay.evaluate.grade import grade, read_samples
-from assay.types import Check, Task
+from assay.types import Call, Check, Execution, Task, Verdict
 
 STUB = "def add(a, b):\n"
 TASKS = [
@@ -92,3 +94,56 @@ def test_verdicts_are_written_next_to_a_gzipped_file_in_the_order_of_its_rows(
     lines = Path(summary.file).read_text().splitlines()
     written = [(row["task_id"], row["passed"]) for row in map(json.loads, lines)]
     assert written == [("HumanEval/1", False), ("HumanEval/0", True)]
+
+
+def test_a_task_that_cannot_be_judged_leaves_the_other_verdicts(tmp_path: Path) -> None:
+    broken = Task("B/0", "p", (Call("[1]"),), "f", reference="def f(x): return 1 / 0")
+    no_setup = replace(TASKS[1], id="B/1", setup="1 / 0")
+    rows = [{"task_id": name, "solution": WHOLE} for name in ("B/0", "HumanEval/0", "B/1", "B/1")]
+    summary = grade(write(tmp_path, *rows), [TASKS[0], broken, no_setup])
+    assert (summary.pass_at_1, summary.tasks, summary.lost) == (1.0, 1, 0)
+    assert summary.verdicts == {"pass": 1, "infra": 3}
+    assert list(summary.faulty) == ["B/0", "B/1"]
+    assert "its own reference fails" in summary.faulty["B/0"]
+    assert len(Path(summary.file).read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("detail", "code", "said"),
+    [
+        ("killed by SIGKILL", 3, "the machine failed 1 of 1 samples"),
+        ("the task's setup fails: E", 2, "1 of the tasks cannot be judged, first 'drill': the"),
+    ],
+)
+def test_samples_that_were_not_judged_decide_the_exit_code_and_give_no_rate(
+    form: list[str], detail: str, code: int, said: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    execution = Execution(Verdict.INFRA, detail=detail)
+    monkeypatch.setattr("assay.evaluate.grade.judge_all", lambda *_, **__: [execution])
+    tasks = tmp_path / "tasks.jsonl"
+    row = {"id": "drill", "prompt": "p", "entry_point": "f", "tests": ["assert f()"]}
+    tasks.write_text(json.dumps(row) + "\n")
+    samples = write(tmp_path, {"task_id": "drill", "solution": "x"})
+    words = ["assay", "grade", "--tasks", str(tasks), "--samples", str(samples), *form]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    shown = capsys.readouterr()
+    assert ended.value.code == code
+    assert said in shown.err
+    if form:
+        assert json.loads(shown.out)["pass_at_1"] is None
+    else:
+        assert "pass@1   none: no sample was judged" in shown.out
+
+
+def test_a_folder_where_the_verdicts_go_is_left_alone(tmp_path: Path) -> None:
+    file = write(tmp_path, {"task_id": "HumanEval/0", "solution": WHOLE})
+    folder = tmp_path / "samples.jsonl.verdicts.jsonl"
+    folder.mkdir()
+    (folder / "notes").write_text("mine")
+    with pytest.raises(DataError, match="is a folder"):
+        grade(file, TASKS)
+    assert (folder / "notes").read_text() == "mine"

@@ -286,7 +286,7 @@ def test_a_task_that_cannot_be_judged_is_an_error_in_one_line(
 
 def test_expected_values_whose_setup_fails_are_the_users_to_mend() -> None:
     asked = task(Call("[3]"), reference=HALVE, setup="1 / 0")
-    why = "task 't' cannot be judged: the task's setup fails: ZeroDivisionError"
+    why = "task 't': the task's setup fails: ZeroDivisionError"
     with pytest.raises(DataError, match=why):
         judged(asked, HALVE)
     with_others = [Job(asked, HALVE), Job(task(Call("[3]", "[1.5,3]")), HALVE)]
