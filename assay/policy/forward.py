@@ -283,6 +283,8 @@ def _try_layouts(model: Any, tolerance: float) -> Layouts:
             if not off <= tolerance:
                 raise NotImplementedError(f"the results would differ by {off:.2g}")
             return Layouts(layout, window, together)
+        except torch.OutOfMemoryError:
+            raise
         except Exception as error:  # noqa: BLE001  # models run their own code, which raises anything
             log.warning("the sequences of %s cannot be %s: %s", name, layout, one_line(error))
         if config._attn_implementation != own_attention:

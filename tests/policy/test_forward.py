@@ -13,6 +13,7 @@ import torch
 import transformers
 from torch import Tensor
 
+from assay.policy import forward as forward_module
 from assay.policy import head
 from assay.policy.forward import forward, layout_of
 from assay.policy.onednn import use_fast_linear, uses_onednn
@@ -286,6 +287,20 @@ def test_a_model_that_cannot_be_packed_says_why_and_gives_the_numbers_of_the_pla
     logprobs, entropy = plain(model, BATCH, 0.7)
     assert torch.allclose(seen.logprobs, logprobs, atol=1e-5)
     assert_same(ours, slopes(model, logprobs, entropy))
+
+
+def test_a_layout_that_ran_out_of_memory_is_not_refused_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*arguments: object) -> object:
+        raise torch.OutOfMemoryError("no room")
+
+    model = make("llama")
+    with monkeypatch.context() as patched:
+        patched.setattr(forward_module, "pack", full)
+        with pytest.raises(torch.OutOfMemoryError):
+            layout_of(model, 12)
+    assert layout_of(model, 12) == "packed"
 
 
 def test_dropout_in_attention_is_not_lost_to_packing() -> None:
