@@ -69,7 +69,7 @@ def token_advantages(settings: Settings, samples: Sequence[Sample]) -> list[Samp
     raw = []
     for sample, mask, value in zip(samples, masks, values, strict=True):
         rewards = -kl_cost(sample, settings)[mask]
-        rewards[-1] += sample.reward
+        rewards[-1:] += sample.reward
         raw.append(gae(rewards, value, settings.gamma, settings.gae_lambda))
     scaled: Sequence[Tensor] = raw
     if settings.scale != "none" and raw:

@@ -189,6 +189,14 @@ def test_ppos_advantages_are_whitened_over_the_tokens_of_the_step_and_its_return
     assert [sample.returns for sample in found] == [(0, 1, 0, 1), (0, 0, 0, 0)]
 
 
+def test_ppo_gives_a_sample_without_trained_tokens_no_advantage() -> None:
+    nothing = critic_sample((0.5,) * 4, 1.0, mask=(False,) * 4)
+    found, other = estimate("ppo", [nothing, critic_sample((0.0,) * 4, 1.0)], scale="none")
+    assert (found.advantages, found.returns) == ((0.0,) * 4, (0.0,) * 4)
+    assert other.advantages == (0.0, 1.0, 0.0, 1.0)
+    assert estimate("ppo", [nothing])[0].advantages == (0.0,) * 4
+
+
 def test_ppos_kl_penalty_in_the_reward_is_paid_token_by_token() -> None:
     seen = {"old_logprobs": (0, -1.0, 0, -2.0), "reference_logprobs": (0, -1.5, 0, -3.0)}
     sample = critic_sample((0.0,) * 4, 1.0, **seen)
