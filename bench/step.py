@@ -8,7 +8,8 @@ of the same model.
 First the gradients are compared, then tokens a second, then memory. TRL's trainer runs its own
 `train()`; only its generation is replaced, by the rollouts. Each of its steps is followed by one of
 ours, so both meet the same load, and medians count. Both start from the same weights, in float32
-unless the row says otherwise. Memory is the peak of one step above model and optimizer, measured in
+unless the row says bfloat16: then TRL computes under autocast, and ours is a policy with
+`policy.dtype = "bfloat16"`. Memory is the peak of one step above model and optimizer, measured in
 a process of its own.
 """
 
@@ -61,11 +62,11 @@ FLOAT32 = [name for name, changes in THEIRS.items() if "bf16" in changes and "wh
 """The settings that are measured at the large size."""
 
 
-def make(size: Size, lora: bool) -> Any:
+def make(size: Size, lora: bool, dtype: torch.dtype = torch.float32) -> Any:
     """The model of a size, the same at each call; with adapters that count."""
     from peft import LoraConfig, get_peft_model
 
-    model = size.model()
+    model = size.model().to(dtype)
     if not lora:
         return model
     model = get_peft_model(model, LoraConfig(**LORA))
@@ -233,7 +234,8 @@ def race(
     """Seconds of each of TRL's updates, and of ours after it, both in bfloat16 unless `changes`
     switch it off. The first round is a warm-up and not counted.
     """
-    ours = Ours(make(size, lora), rollouts(tasks, size))
+    dtype = torch.bfloat16 if changes.get("bf16", True) else torch.float32
+    ours = Ours(make(size, lora, dtype), rollouts(tasks, size))
     theirs = Theirs(make(size, lora), ours, rounds + 1, **changes)
     their_seconds: list[float] = []
     our_seconds: list[float] = []
@@ -245,8 +247,7 @@ def race(
     def end() -> None:
         their_seconds.append(time.perf_counter() - started[0])
         start = time.perf_counter()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=changes.get("bf16", True)):
-            ours.update()
+        ours.update()
         our_seconds.append(time.perf_counter() - start)
 
     theirs.train(on_step_begin=begin, on_step_end=end)

@@ -185,13 +185,12 @@ def _log_once(message: str) -> None:
 
 
 def _layouts(model: Any) -> Layouts:
-    base, device = unwrap_model(model), model.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else base.dtype
-    known: dict[torch.dtype, Layouts] = base.__dict__.setdefault("assay_layouts", {})
-    if dtype not in known:
+    base = unwrap_model(model)
+    layouts: dict[torch.dtype, Layouts] = base.__dict__.setdefault("assay_layouts", {})
+    if base.dtype not in layouts:
         with perturbed(model):
-            known[dtype] = _try_layouts(model, 2e-4 if dtype == torch.float32 else 0.1)
-    return known[dtype]
+            layouts[base.dtype] = _try_layouts(model, 2e-4 if base.dtype == torch.float32 else 0.1)
+    return layouts[base.dtype]
 
 
 def _single_rows(model: Any, inputs: ModelInput) -> Iterator[ModelInput]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from assay.policy.onednn import FastLinear, fast_linear, pad_rows
+from assay.policy.onednn import fast_linear, is_plain_linear, pad_rows, padding_rows
 
 TILE = {"cpu": 1 << 22, "cuda": 1 << 27}
 """Size of a tile by device: logits held at once, four bytes each."""
@@ -23,20 +23,14 @@ def logprobs_from_hidden(
     """The log-probability of each of `targets` [M] int64 and the entropy in nats of its
     distribution, from `hidden` [M, H]; both [M] float32.
 
-    The logits are head(hidden) / temperature, in the dtype of the head's weights or, under
-    autocast, in autocast's. The entropy has a gradient only with `entropy_gradient`.
+    The logits are head(hidden) / temperature, in the dtype of the head's weights. The entropy has a
+    gradient only with `entropy_gradient`.
     """
     rows = max(1, TILE.get(hidden.device.type, TILE["cuda"]) // head.out_features)
-    if type(head) in (nn.Linear, FastLinear) and "forward" not in vars(head):
-        device = hidden.device.type
-        dtype = (
-            torch.get_autocast_dtype(device)
-            if torch.is_autocast_enabled(device)
-            else head.weight.dtype
-        )
-        inputs = pad_rows(hidden), head.weight, head.bias, pad_rows(targets)
-        with torch.autocast(device, enabled=False):
-            outputs = _TiledLogprobs.apply(*inputs, temperature, rows, entropy_gradient, dtype)  # type: ignore[no-untyped-call]
+    if is_plain_linear(head):
+        more = padding_rows(len(hidden), hidden.device)
+        inputs = pad_rows(hidden, more), head.weight, head.bias, pad_rows(targets, more)
+        outputs = _TiledLogprobs.apply(*inputs, temperature, rows, entropy_gradient)  # type: ignore[no-untyped-call]
         return outputs[0][: len(targets)], outputs[1][: len(targets)]
     tiles = zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)
     outputs = [
@@ -75,29 +69,28 @@ class _TiledLogprobs(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor,
-        temperature: float, rows: int,
-        entropy_gradient: bool, dtype: torch.dtype,
+        temperature: float, rows: int, entropy_gradient: bool,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         is_trained = any(ctx.needs_input_grad[1:3])
         computes_grads = ctx.needs_input_grad[0] and not is_trained
-        ctx.settings = temperature, rows, dtype, is_trained
-        matrix = weight.to(dtype)
+        ctx.settings = temperature, rows, is_trained
         logprobs = torch.empty(len(targets), dtype=torch.float32, device=hidden.device)
         entropy, logp = torch.empty_like(logprobs), None
         tile_grads: list[list[Tensor]] = []
+        dtype = weight.dtype
         for start in range(0, len(targets), rows):
             here = slice(start, start + rows)
-            logp = _tile(hidden[here], matrix, bias, temperature)
+            logp = _tile(hidden[here], weight, bias, temperature)
             logprobs[here] = logp.gather(-1, targets[here].unsqueeze(-1)).squeeze(-1)
             p = logp.exp()
             entropy[here] = -torch.linalg.vecdot(p, logp)
             if computes_grads:
                 tile_grads.append(
-                    [(matrix[targets[here]] - fast_linear(p.to(dtype), matrix.T)) / temperature]
+                    [(weight[targets[here]] - fast_linear(p.to(dtype), weight.T)) / temperature]
                 )
             if computes_grads and entropy_gradient:
                 tile_grads[-1].append(
-                    fast_linear(logp.add_(entropy[here, None]).mul_(p).to(dtype), matrix.T)
+                    fast_linear(logp.add_(entropy[here, None]).mul_(p).to(dtype), weight.T)
                     / -temperature
                 )
         grads = [torch.cat(tiles) for tiles in zip(*tile_grads, strict=True)]
@@ -112,20 +105,19 @@ class _TiledLogprobs(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *output_grads: Tensor | None) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, targets, entropy, logp, *grads = ctx.saved_tensors
-        temperature, rows, dtype, is_trained = ctx.settings
+        temperature, rows, is_trained = ctx.settings
         if not is_trained:
             d_hidden = torch.zeros_like(hidden)
             for grad, factor in zip(grads, output_grads, strict=False):
                 d_hidden += 0 if factor is None else grad * factor[:, None]
-            return d_hidden, *[None] * 7
+            return d_hidden, *[None] * 6
         logprob_grad, entropy_grad = output_grads
         logprob_grad = torch.zeros_like(entropy) if logprob_grad is None else logprob_grad
-        matrix = weight.to(dtype)
         d_hidden, d_weight = torch.empty_like(hidden), torch.zeros_like(weight, dtype=torch.float32)
         d_bias = None if bias is None else torch.zeros_like(bias, dtype=torch.float32)
         for start in reversed(range(0, len(targets), rows)):
             here = slice(start, start + rows)
-            logp = _tile(hidden[here], matrix, bias, temperature) if logp is None else logp
+            logp = _tile(hidden[here], weight, bias, temperature) if logp is None else logp
             p, factor = logp.exp(), logprob_grad[here, None]
             if entropy_grad is None:
                 grad = p.mul_(-factor)
@@ -137,18 +129,17 @@ class _TiledLogprobs(torch.autograd.Function):
                     .mul_(p)
                     .neg_()
                 )
-            grad = grad.scatter_add_(1, targets[here, None], factor).div_(temperature).to(dtype)
-            d_hidden[here] = fast_linear(grad, matrix.T)
-            d_weight += fast_linear(grad.T, hidden[here].to(dtype).T)
+            grad = grad.scatter_add_(1, targets[here, None], factor).div_(temperature)
+            grad = grad.to(weight.dtype)
+            d_hidden[here] = fast_linear(grad, weight.T)
+            d_weight += fast_linear(grad.T, hidden[here].to(weight.dtype).T)
             if d_bias is not None:
                 d_bias += grad.sum(0)
             logp = None
-        return d_hidden, d_weight, d_bias, *[None] * 5
+        return d_hidden, d_weight, d_bias, *[None] * 4
 
 
-def _tile(hidden: Tensor, matrix: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
+def _tile(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
     """[n, V] float32 log-probabilities of the whole vocabulary."""
-    logits = fast_linear(
-        hidden.to(matrix.dtype), matrix, None if bias is None else bias.to(matrix.dtype)
-    )
+    logits = fast_linear(hidden.to(weight.dtype), weight, bias)
     return torch.log_softmax(logits.float().div_(temperature), dim=-1)

@@ -40,9 +40,8 @@ def padding_rows(rows: int, device: torch.device) -> int:
     return -rows % BLOCK if rows > BLOCK and uses_onednn() and device.type == "cpu" else 0
 
 
-def pad_rows(values: Tensor) -> Tensor:
-    """`values` [R, ...] followed by `padding_rows` rows of zeros."""
-    more = padding_rows(len(values), values.device)
+def pad_rows(values: Tensor, more: int) -> Tensor:
+    """`values` [R, ...] followed by `more` rows of zeros."""
     return nn.functional.pad(values, (0, 0) * (values.dim() - 1) + (0, more)) if more else values
 
 
@@ -74,11 +73,16 @@ class FastLinear(nn.Linear):
 
     def forward(self, values: Tensor) -> Tensor:
         """[..., I] -> [..., O]."""
-        if not _is_supported(values, self.weight) or torch.is_autocast_enabled("cpu"):
+        if not _is_supported(values, self.weight):
             return super().forward(values)
         if not torch.is_grad_enabled():
             return fast_linear(values, self.weight, self.bias)
         return _FastLinear.apply(values, self.weight, self.bias)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def is_plain_linear(module: nn.Module) -> bool:
+    """Whether `module` is a linear layer that nothing has adapted or patched."""
+    return type(module) in (nn.Linear, FastLinear) and "forward" not in vars(module)
 
 
 class _FastLinear(torch.autograd.Function):

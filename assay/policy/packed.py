@@ -207,9 +207,6 @@ def _attention(
     unknown += ["a mask that layers change"] if attention_mask.numel() > 1 else []
     if unknown:
         raise NotImplementedError(f"packed attention does not support {', '.join(unknown)}")
-    if torch.is_autocast_enabled(query.device.type):
-        dtype = torch.get_autocast_dtype(query.device.type)
-        query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
     scale = arguments.get("scaling") or query.shape[-1] ** -0.5
     output: Tensor = _VarlenAttention.apply(query, key, value, segments, scale)  # type: ignore[no-untyped-call]
     return output.transpose(1, 2), None

@@ -235,24 +235,15 @@ def test_checkpointed_layers_are_computed_again_with_the_same_attention() -> Non
 
 
 def test_bfloat16_stays_near_float32_and_numbers_come_in_float32() -> None:
-    exact = forward(make("llama"), BATCH)
-    model = make("llama").bfloat16()
+    exact_model, model = make("llama"), make("llama").bfloat16()
+    exact = forward(exact_model, BATCH)
     assert layout_of(model, 12) == "packed"
     found = forward(model, BATCH)
     assert found.logprobs.dtype == found.entropy.dtype == torch.float32
     assert torch.allclose(found.logprobs, exact.logprobs, atol=0.1)
-
-
-def test_under_autocast_the_layout_is_tried_for_itself() -> None:
-    model = make("llama")
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert layout_of(model, 12) == "packed"
-        seen = forward(model, BATCH)
-    found = slopes(model, seen.logprobs)
-    exact = slopes(model, forward(model, BATCH).logprobs)
-    assert seen.logprobs.dtype == torch.float32
-    size = max(slope.abs().max().item() for slope in exact.values())
-    assert all(torch.allclose(found[name], exact[name], atol=0.1 * size) for name in exact)
+    ours, theirs = slopes(model, found.logprobs), slopes(exact_model, exact.logprobs)
+    size = max(slope.abs().max().item() for slope in theirs.values())
+    assert all(torch.allclose(ours[n].float(), theirs[n], atol=0.1 * size) for n in theirs)
 
 
 def test_a_layout_that_lets_tokens_see_what_they_may_not_is_refused_however_little_it_shows() -> (

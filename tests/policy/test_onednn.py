@@ -67,11 +67,9 @@ def test_both_gradients_are_those_of_torch(
         assert near(ours.bias.grad, theirs.bias.grad)
 
 
-def test_under_autocast_and_in_other_dtypes_torch_computes_the_layer() -> None:
+def test_in_other_dtypes_torch_computes_the_layer() -> None:
     layer = nn.Linear(8, 3)
     layer.__class__ = FastLinear
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert layer(torch.ones(2, 8)).dtype == torch.bfloat16
     assert layer.double()(torch.ones(2, 8, dtype=torch.float64)).dtype == torch.float64
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.policy.forward import unwrap_model
-from assay.policy.onednn import FastLinear, fast_linear, prepack
+from assay.policy.onednn import fast_linear, is_plain_linear, pad_rows, prepack
 
 KNOWN = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}
 BLOCK = 8
@@ -33,9 +33,7 @@ def is_fusible(model: Any) -> bool:
         and layer_types == {"full_attention"}
         and base.device.type == "cpu"
         and all(
-            type(module) in (nn.Linear, FastLinear) and "forward" not in vars(module)
-            for module in base.modules()
-            if isinstance(module, nn.Linear)
+            is_plain_linear(module) for module in base.modules() if isinstance(module, nn.Linear)
         )
     )
 
@@ -80,25 +78,27 @@ class FusedDecoder:
 
     def __call__(self, tokens: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """[R, V] float32 logits after `tokens` [R], which stand at `positions` [R]."""
-        rows, positions = len(tokens), _pad(positions)
-        hidden = self.trunk.embed_tokens(_pad(tokens))
+        rows = len(tokens)
+        more = -rows % BLOCK if rows > BLOCK else 0
+        positions = pad_rows(positions, more)
+        hidden = self.trunk.embed_tokens(pad_rows(tokens, more))
         cos, sin = _rotary(*self.trunk.rotary_emb(hidden[:, None], positions[:, None]))
         for number, (layer, qkv_proj, o_proj, gate_up_proj, down_proj) in enumerate(self.layers):
             attention = layer.self_attn
             qkv = qkv_proj(_rms_norm(hidden, layer.input_layernorm))
             qkv = qkv.view(len(hidden), -1, 1, attention.head_dim)
-            shared = qkv.shape[1] // (2 + attention.num_key_value_groups)
-            qk, value = qkv[:, :-shared], qkv[:, -shared:]
+            kv_heads = qkv.shape[1] // (2 + attention.num_key_value_groups)
+            qk, value = qkv[:, :-kv_heads], qkv[:, -kv_heads:]
             if hasattr(attention, "q_norm"):
                 normed = (
-                    _rms_norm(qk[:, :-shared], attention.q_norm),
-                    _rms_norm(qk[:, -shared:], attention.k_norm),
+                    _rms_norm(qk[:, :-kv_heads], attention.q_norm),
+                    _rms_norm(qk[:, -kv_heads:], attention.k_norm),
                 )
                 qk = torch.cat(normed, dim=1)
             qk = torch.addcmul(qk * cos, qk.roll(attention.head_dim // 2, -1), sin)
-            query, key = qk[:rows, :-shared], qk[:rows, -shared:]
+            query, key = qk[:rows, :-kv_heads], qk[:rows, -kv_heads:]
             attended = attend(number, query, key, value[:rows], attention.scaling)
-            hidden = hidden + o_proj(_pad(attended))
+            hidden = hidden + o_proj(pad_rows(attended, more))
             gate, up = gate_up_proj(_rms_norm(hidden, layer.post_attention_layernorm)).chunk(2, -1)
             hidden = hidden + down_proj(layer.mlp.act_fn(gate) * up)
         return self.head(_rms_norm(hidden, self.trunk.norm))[:rows].float()
@@ -120,12 +120,6 @@ def _rotary(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """
     low, high = sin.unsqueeze(1).chunk(2, dim=-1)
     return cos.unsqueeze(1), torch.cat([-low, high], dim=-1)
-
-
-def _pad(values: Tensor) -> Tensor:
-    """`values` [R, ...] with rows of zeros added."""
-    more = -len(values) % BLOCK if len(values) > BLOCK else 0
-    return nn.functional.pad(values, (0, 0) * (values.dim() - 1) + (0, more))
 
 
 def _rms_norm(values: Tensor, norm: Any) -> Tensor:
