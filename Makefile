@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 VLLM := .venv-vllm
 BIN := $(VENV)/bin
+PARALLEL := -n 2 --dist worksteal
 
 .PHONY: install demo test test-long test-integrations test-vllm lint fuzz bench clean
 .DEFAULT_GOAL := install
@@ -20,10 +21,10 @@ demo: install
 	$(BIN)/assay train recipes/demo.toml
 
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-long: install
-	$(BIN)/python -m pytest -m long -o timeout=1200
+	$(BIN)/python -m pytest -m long -o timeout=1200 $(PARALLEL)
 
 test-integrations: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations,quant]"
