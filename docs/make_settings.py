@@ -33,6 +33,49 @@ settings.
 Paths in a TOML file are relative to that file. Paths on the command line are relative to the
 working directory, and so is `runs`, the default of `folder`.
 
+```toml longer.toml
+name = "longer"
+[policy]
+model = "tiny"
+[tasks]
+train = "my_tasks.jsonl"
+[evaluate]
+tasks = "drills:test"
+limit = 8
+max_tokens = 128
+[rollout]
+tasks_per_step = 2
+max_tokens = 128
+[stages.sft]
+epochs = 20
+algorithm.name = "sft"
+[stages.grpo]
+steps = 3
+algorithm.name = "grpo"
+[stages.grpo.rewards]
+tests = { mode = "fraction", perfect_bonus = 1.0 }
+length = { alpha = 0.1 }
+```
+
+```sh
+assay train longer.toml --seed 1 --stages.grpo.rollout.group_size 4
+```
+
+| exit code of every command | meaning |
+| --- | --- |
+| 0 | done |
+| 1 | `assay check --strict` dropped tasks, or nobody reads the output |
+| 2 | user error; one line says what, where and how to fix it |
+| 3 | the machine failed |
+
+| extra: `pip install '.[NAME]'` | what for |
+| --- | --- |
+| `serve` | the judge over HTTP ([service.md](service.md)) |
+| `vllm` | generating with vLLM ([vllm.md](vllm.md)) |
+| `quant` | 4-bit weights (`policy.quantize`) |
+| `wandb`, `trackio`, `tb` | the trackers of W&B, trackio and TensorBoard |
+| `integrations` | TRL and verifiers ([service.md](service.md)) |
+
 This page is written by `python docs/make_settings.py`.
 """
 

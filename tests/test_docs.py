@@ -47,7 +47,7 @@ def test_the_readme_names_every_command_and_only_commands_that_exist() -> None:
     commands = {
         info.name or info.callback.__name__ for info in app.registered_commands if info.callback
     }
-    shown = set(re.findall(r"^(?:\$ )?(?:\.venv/bin/)?assay ([\w-]+)", README, flags=re.MULTILINE))
+    shown = set(re.findall(r"(?:^|`)assay ([\w-]+)", README, flags=re.MULTILINE))
     assert shown == commands
 
 
