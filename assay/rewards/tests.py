@@ -17,10 +17,13 @@ def tests(
 ) -> float:
     """1 if the last program passes every test, else 0; with `mode = "fraction"`, the share passed.
 
-    `perfect_bonus` is added if all pass.
+    `perfect_bonus` is added if all pass. Raises ValueError if the machine failed.
     """
+    value = score_execution(rollout.execution, fraction=mode == "fraction")
+    if value is None:
+        raise ValueError(f"{rollout.task.id}: the machine failed; leave this rollout out")
     bonus = perfect_bonus if rollout.passed else 0.0
-    return (score_execution(rollout.execution, fraction=mode == "fraction") or 0.0) + bonus
+    return value + bonus
 
 
 def score_execution(execution: Execution | None, *, fraction: bool = False) -> float | None:

@@ -294,3 +294,8 @@ def test_an_execution_scores_the_program_and_never_the_machine(
     execution = Execution(verdict, passed=passed, total=4)
     assert score_execution(execution) == all_or_nothing
     assert score_execution(execution, fraction=True) == share
+
+
+def test_the_tests_term_never_makes_a_zero_of_a_failure_of_the_machine() -> None:
+    with pytest.raises(ValueError, match="the machine failed"):
+        rewards["tests"](rollout(Verdict.INFRA))
