@@ -102,7 +102,7 @@ class Task:
     program."""
     setup: str = ""
     """The data set's code, run in the test worker before the checks: imports, helpers, constants.
-    The candidate never sees it."""
+    The program that is judged never sees it; `python_tool` shows it to the model's interpreter."""
     reference: str | None = None
     """A whole program that passes all checks."""
     checker: str = ""
