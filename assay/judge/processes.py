@@ -146,8 +146,9 @@ class WorkerProcess(Process):
         """Send it a candidate's socket and a job."""
         self.jobs += 1
         candidate.jobs += 1
-        stdin = [] if job.stdin is None else [memory_file(job.stdin)]
+        stdin: list[int] = []
         try:
+            stdin += [] if job.stdin is None else [memory_file(job.stdin)]
             self.control.send_with_descriptors([candidate.sock, *stdin], job.payload)
         except OSError:
             self.kill()  # the machine's failure; the worker's silence shows it

@@ -30,6 +30,8 @@ from assay.sandbox.zygote import MESSAGE, ZygoteSettings
 WORKER_JOBS = 200
 """Jobs after which a worker is replaced."""
 WORKER_MEMORY_MB, WORKER_CPU_SECONDS = 1024, 100_000
+REPORT_MB = 256
+"""Largest report of a worker that the supervisor reads."""
 CANDIDATES_PER_FORK = 4
 """Candidate processes that are forked together."""
 SPARE_CPU_SECONDS = 2
@@ -220,7 +222,7 @@ class Slot:
             self.candidates.append(CandidateProcess(message.parts[0], pidfd, sock, printed))
         elif message and message.kind == "worker":
             descriptor, pidfd = message.descriptors
-            control = BufferedSocket(socket.socket(fileno=descriptor))
+            control = BufferedSocket(socket.socket(fileno=descriptor), REPORT_MB * MIB)
             self.workers.append(WorkerProcess(message.parts[0], pidfd, control))
         return message
 

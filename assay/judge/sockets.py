@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import sys
 from collections.abc import Sequence
 
 from assay.judge.protocol import START
@@ -87,11 +88,15 @@ class FramedSocket:
 
 
 class BufferedSocket:
-    """A stream of frames that never blocks; what cannot be written yet is buffered."""
+    """A stream of frames that never blocks; what cannot be written yet is buffered.
 
-    def __init__(self, stream: socket.socket) -> None:
+    `most`: bytes of a frame to read. Whoever announces more counts as hung up.
+    """
+
+    def __init__(self, stream: socket.socket, most: int = sys.maxsize) -> None:
         stream.setblocking(False)
         self.stream = stream
+        self.most = most
         self.open = True
         """False once the other side has hung up."""
         self._incoming = bytearray()
@@ -130,7 +135,7 @@ class BufferedSocket:
         try:
             while chunk := self.stream.recv(4 * CHUNK):
                 self._incoming += chunk
-                if len(chunk) < 4 * CHUNK:
+                if len(chunk) < 4 * CHUNK or len(self._incoming) > self.most:
                     break
             else:
                 self.open = False
@@ -141,6 +146,10 @@ class BufferedSocket:
         frames: list[bytes] = []
         while len(self._incoming) >= HEADER.size:
             end = HEADER.size + HEADER.unpack_from(self._incoming)[0]
+            if end > HEADER.size + self.most:
+                self.open = False
+                self._incoming.clear()
+                break
             if len(self._incoming) < end:
                 break
             frames.append(bytes(self._incoming[HEADER.size : end]))

@@ -218,7 +218,7 @@ def load_checker(caller: Caller, checker: Piece) -> str:
     """Give the caller the data set's own `check`, if there is one. Returns its code's error."""
     try:
         caller.checker = defined_check(*checker) if checker[0] else None
-    except Exception as error:  # noqa: BLE001  the data set's code
+    except BaseException as error:  # noqa: BLE001  the data set's code
         return describe(error, *checker)
     return ""
 

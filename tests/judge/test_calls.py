@@ -175,7 +175,9 @@ def test_a_checker_decides_alone_and_what_it_raises_is_a_wrong_answer() -> None:
     assert nothing.detail.endswith("at call 1, f(4)")
 
 
-@pytest.mark.parametrize("checker", ["def check(:", "1 / 0", "def other(): 0"])
+@pytest.mark.parametrize(
+    "checker", ["def check(:", "1 / 0", "def other(): 0", "raise SystemExit(0)"]
+)
 def test_a_broken_checker_is_the_tasks_fault_and_not_the_programs(checker: str) -> None:
     (execution,) = judged(task(Call("[4]", "2"), checker=checker), "def f(x): return 2")
     assert execution.verdict is Verdict.INFRA

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -18,8 +20,16 @@ from assay.errors import SandboxError
 from assay.judge import Job, Judge, judge_all
 from assay.judge import judge as judge_module
 from assay.judge.circuit_breaker import CircuitBreaker
-from assay.judge.processes import Events, Message, ZygoteProcess
+from assay.judge.processes import (
+    CandidateProcess,
+    Events,
+    Message,
+    WorkerProcess,
+    ZygoteProcess,
+)
+from assay.judge.protocol import WireJob
 from assay.judge.slot import CANDIDATES_PER_FORK
+from assay.judge.sockets import HEADER, BufferedSocket
 from assay.sandbox.isolation import Isolation
 from assay.sandbox.limits import Limits
 from assay.types import Execution, Verdict
@@ -253,3 +263,46 @@ def test_a_forged_report_of_a_checks_own_ends_no_judge(name: str, value: str) ->
     forged = f"import os, struct\nos.write(3, struct.pack('!I', {len(body)}) + {body.encode()!r})"
     executions = judge_all([Job(task("f", forged), "def f(): return 1"), add(RIGHT)])
     assert [execution.verdict for execution in executions] == [Verdict.INFRA, Verdict.PASS]
+
+
+def test_a_report_without_end_is_not_read_into_the_supervisors_memory() -> None:
+    flood = "import os, struct\nos.write(3, struct.pack('!I', 0xFFFFFFFF))\nb = bytes(1 << 20)\n"
+    flood += "while True: os.write(3, b)"
+
+    async def run() -> tuple[Execution, int]:
+        async with Judge(Limits(wall_seconds=5), slots=1) as judge:
+            execution = await judge.run(Job(task("f", flood), "def f(): pass"))
+            status = Path(f"/proc/{judge._supervisor._process.pid}/status").read_text()
+            return execution, int(status.partition("VmHWM:")[2].split()[0])
+
+    execution, peak = asyncio.run(run())
+    assert (execution.verdict, execution.detail) == (Verdict.INFRA, "the test worker died")
+    assert peak < 200 * 1024
+
+
+def test_a_frame_that_is_too_large_ends_a_buffered_socket_and_others_are_read() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        reader = BufferedSocket(ours, most=8)
+        theirs.sendall(HEADER.pack(8) + b"12345678" + HEADER.pack(0))
+        assert reader.receive() == [b"12345678", b""]
+        assert reader.open
+        theirs.sendall(HEADER.pack(9))
+        assert reader.receive() == []
+        assert not reader.open
+
+
+def test_a_job_whose_input_finds_no_descriptor_is_the_machines_failure() -> None:
+    ours, theirs = socket.socketpair()
+    sleeper = subprocess.Popen(["sleep", "60"])
+    with ours, theirs, sleeper:
+        worker = WorkerProcess(sleeper.pid, os.pidfd_open(sleeper.pid), BufferedSocket(ours))
+        candidate = CandidateProcess(0, 0, theirs.fileno(), 0)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            worker.give(candidate, WireJob(b"", stdin=b"1"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert sleeper.wait(10) == -signal.SIGKILL
+        os.close(worker.pidfd)
