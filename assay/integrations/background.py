@@ -9,8 +9,9 @@ import threading
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from assay.errors import SandboxError
+from assay.errors import DataError, SandboxError
 from assay.judge import Job, Judge
+from assay.judge.verdict import is_tasks_fault
 from assay.rewards.tests import score_execution
 from assay.sandbox.limits import Limits
 from assay.types import Execution
@@ -30,6 +31,7 @@ class BackgroundJudge:
     def __init__(
         self, limits: Limits | None = None, slots: int | None = None, allow_weak: bool = False
     ) -> None:
+        self._pid = os.getpid()
         self._judge = Judge(limits, slots, stop_early=False, allow_weak=allow_weak)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -48,8 +50,8 @@ class BackgroundJudge:
         return self._wait(self._judge.all(jobs))
 
     def close(self) -> None:
-        """End all processes of the judge; may be called again."""
-        if not self._loop.is_closed():
+        """End all processes of the judge; may be called again. A forked child leaves them alone."""
+        if self._pid == os.getpid() and not self._loop.is_closed():
             atexit.unregister(self.close)
             self._wait(self._judge.__aexit__(None, None, None))
             self._end()
@@ -81,10 +83,13 @@ def shared(
 
 def score(where: str, job: Job, fraction: bool = False, slots: int | None = None) -> float:
     """Judge one program and score it as `score_execution` does. Raises SandboxError, beginning with
-    `where`, if the machine failed: a caller that leaves nothing out would learn from a made-up 0.
+    `where`, if the machine failed, and DataError if the task cannot be judged: a caller that leaves
+    nothing out would learn from a made-up 0.
     """
     (execution,) = shared(slots=slots).run([job])
     value = score_execution(execution, fraction=fraction)
+    if is_tasks_fault(execution):
+        raise DataError(f"{where}: the task cannot be judged: {execution.detail}")
     if value is None:
         raise SandboxError(f"{where}: the machine could not judge a program: {execution.detail}")
     return value

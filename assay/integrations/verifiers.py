@@ -47,14 +47,16 @@ class CodeTask(vf.Task[CodeData, vf.State, CodeTaskConfig]):
 
     @vf.reward
     async def tests(self, trace: vf.Trace) -> float:
-        """1 if the program passes every test; an error, never 0, if the machine failed."""
+        """1 if the program passes every test; an error, never 0, if the machine or task fails."""
         replies = trace.assistant_messages
         task = _tasks(self.data.source)[str(self.data.id)]
         job = Job(task, program(task, (replies[-1].content or "") if replies else ""))
         return await asyncio.to_thread(score, task.id, job, self.config.fraction)
 
     async def validate(self, runtime: vf.Runtime) -> bool | None:
-        """Whether the task's reference passes; None if it has none."""
+        """Whether the task's reference passes; None if it has none. Raises SandboxError if the
+        machine failed, and DataError if the task cannot be judged.
+        """
         task = _tasks(self.data.source)[str(self.data.id)]
         if task.reference is None:
             return None

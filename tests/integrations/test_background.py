@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from assay.integrations.background import shared
+import pytest
+
+from assay.errors import DataError
+from assay.integrations.background import score, shared
+from assay.judge import Job
 from assay.types import Verdict
-from tests.judge.jobs import RIGHT, add
+from tests.judge.jobs import RIGHT, add, task
 
 
 def test_executions_come_in_the_order_of_the_jobs() -> None:
@@ -60,3 +64,16 @@ def test_a_forked_child_has_a_judge_of_its_own() -> None:
     with multiprocessing.get_context("fork").Pool(2) as pool:
         assert pool.map(verdict_in_a_child, range(4)) == ["pass"] * 4
     assert shared(slots=1).run([add(RIGHT)])[0].verdict is Verdict.PASS
+
+
+def test_a_child_by_os_fork_ends_although_its_parents_judge_is_open() -> None:
+    ending = "import os, signal, sys\njudge.run([add(RIGHT)])\nif not os.fork():\n"
+    ending += "    signal.alarm(20)\n    sys.exit(3)\n"
+    ending += "print(os.waitstatus_to_exitcode(os.wait()[1]), len(judge.run([add(RIGHT)])))"
+    assert output_of(JUDGE_ONE + ending) == ["True", "3 1"]
+
+
+def test_a_faulty_task_is_the_users_to_mend_and_has_no_score() -> None:
+    broken = task("f", "assert f() == 1", setup="1 / 0")
+    with pytest.raises(DataError, match="row 3: the task cannot be judged: the task's setup fails"):
+        score("row 3", Job(broken, "def f(): return 1"), slots=1)
