@@ -73,17 +73,19 @@ class Service:
     async def judge_many(self, request: Request) -> Response:
         """Judge many programs; answers a line of JSON for each as it ends, with its index."""
         jobs = wire.batch(await self.fields(request))
-        self.refuse_when_full()
 
         async def lines() -> AsyncIterator[str]:
             with self.place():
+                yield ""
                 try:
                     async for index, execution in self.judge.stream(jobs, skip_refused=True):
                         yield json.dumps({"index": index, **asdict(self.counted(execution))}) + "\n"
                 except AssayError as error:
                     yield json.dumps({"error": str(error)}) + "\n"
 
-        return StreamingResponse(lines(), media_type="application/x-ndjson")
+        stream = lines()
+        await anext(stream)  # takes the place: a full service refuses before the answer starts
+        return StreamingResponse(stream, media_type="application/x-ndjson")
 
     async def run_code(self, request: Request) -> Response:
         """Run a program on standard input, as SandboxFusion does."""
@@ -141,17 +143,14 @@ class Service:
         self.metrics.verdicts.labels(execution.verdict).inc()
         return execution
 
-    def refuse_when_full(self) -> None:
-        """Raises HTTPException 503 if the most requests wait already."""
+    @contextlib.contextmanager
+    def place(self) -> Iterator[None]:
+        """A place for one request while it is judged. Raises HTTPException 503 if there is none."""
         if self.admitted >= self.judge.slots + self.bounds.waiting:
             raise HTTPException(
                 503, f"{self.bounds.waiting} requests wait already; try again", {"Retry-After": "1"}
             )
 
-    @contextlib.contextmanager
-    def place(self) -> Iterator[None]:
-        """A place for one request while it is judged. Raises HTTPException 503 if there is none."""
-        self.refuse_when_full()
         self.admitted += 1
         try:
             yield

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,14 @@ import pytest
 
 pytest.importorskip("starlette", reason="the service needs `pip install 'assay[serve]'`")
 
-from tests.integrations.server import LONG_SECONDS, Server, children, descendants, serving, until
+from tests.integrations.server import (
+    LONG_SECONDS,
+    Server,
+    children,
+    descendants,
+    serving,
+    until,
+)
 
 DOUBLE: dict[str, Any] = {
     "tests": ["assert double(2) == 4", "assert double('a') == 'aa'"],
@@ -68,14 +76,6 @@ def test_a_batch_answers_a_line_for_each_job(server: Server) -> None:
     answer = server.post("/judge/batch", {"task": DOUBLE, "jobs": jobs})
     rows = [json.loads(line) for line in answer.text.splitlines()]
     assert {row["index"]: row["verdict"] for row in rows} == {0: "pass", 1: "wrong", 2: "pass"}
-
-
-def test_a_batch_whose_task_turns_out_unusable_ends_with_the_reason(server: Server) -> None:
-    task = {"entry_point": "f", "inputs": [[1]], "reference": "def f(x): raise ValueError"}
-    answer = server.post(
-        "/judge/batch", {"task": task, "jobs": [{"program": "def f(x): return x"}]}
-    )
-    assert "its own reference fails" in json.loads(answer.text)["error"]
 
 
 def test_what_a_program_prints_comes_back_even_where_utf_8_cannot_carry_it(server: Server) -> None:
@@ -393,6 +393,26 @@ def test_more_requests_than_may_wait_are_told_to_come_again() -> None:
             == 503
         )
         busy.close()
+
+
+def test_of_batches_that_come_together_those_without_a_place_are_told_to_come_again() -> None:
+    sleep = f"import time\ntime.sleep(0.5)\n{RIGHT}"
+    batches = [{"task": DOUBLE, "jobs": [{"program": f"{sleep}  # {n}"}]} for n in range(8)]
+    with serving("--slots", "1", "--waiting", "1") as server, ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(server.post, ["/judge/batch"] * 8, batches))
+        assert {answer.status for answer in answers} == {200, 503}
+        judged = [answer.json for answer in answers if answer.status == 200]
+        assert {line["verdict"] for line in judged} == {"pass"}
+        assert server.running == 0
+
+
+def test_a_task_that_is_refused_has_its_line_in_a_batch_and_ends_no_other(server: Server) -> None:
+    refused = {"inputs": [[1]], "entry_point": "f", "reference": "def f(x): return 1 / 0"}
+    jobs = [{"program": RIGHT}, {"task": refused, "program": ""}, {"program": f"{RIGHT} #"}]
+    lines = server.post("/judge/batch", {"task": DOUBLE, "jobs": jobs}).text.splitlines()
+    rows = sorted(map(json.loads, lines), key=lambda row: row["index"])
+    assert [row["verdict"] for row in rows] == ["pass", "infra", "pass"]
+    assert "its own reference fails" in rows[1]["detail"]
 
 
 def test_a_client_that_hangs_up_takes_its_program_along() -> None:
