@@ -11,7 +11,7 @@ from typing import Any
 from assay.judge.codec import Packer
 from assay.tasks import task_set
 from assay.tasks.rows import PublicSet, Row
-from assay.tasks.stdio import exchanges, parsed_json, program_task
+from assay.tasks.stdio import columns, exchanges, program_task, with_parsed
 from assay.types import Call, Task
 
 log = logging.getLogger(__name__)
@@ -42,53 +42,50 @@ def task_of(row: Row) -> Task | None:
     malformed row.
     """
     if "question" in row.fields:
-        tests = parsed_json(row, "input_output") or {}
-        solutions = parsed_json(row, "solutions") or []
+        row = with_parsed(row, "input_output", "solutions")
+        tests = row.table("input_output")
         name, prompt = str(row.fields.get("problem_id")), row.text("question")
-        reference, function = next(iter(solutions), None), tests.get("fn_name")
-        inputs, outputs = tests.get("inputs", []), tests.get("outputs", [])
+        reference = next(iter(row.texts("solutions")), None)
+        inputs, outputs = tests.items("inputs"), tests.items("outputs")
     else:
-        cases = [*row.fields.get("sample_io", []), *row.fields.get("test_list", [])]
+        cases = [*row.tables("sample_io"), *row.tables("test_list")]
         name, prompt, reference = str(row.fields.get("id")), row.text("description"), None
-        inputs, outputs = ([case.get(end) for case in cases] for end in ("input", "output"))
-        function = FUNCTION.search(row.text("starter_code", default=""))
+        inputs, outputs = columns(cases, "input", "output")
     task_id, stub = f"APPS/{name}", row.text("starter_code", default="")
     if not stub:
         return program_task(task_id, prompt, exchanges(row, "tests", inputs, outputs), reference)
     header = FUNCTION.search(stub)
-    called = _columns(inputs, header[2]) if isinstance(function, re.Match) and header else inputs
-    if called is None or header is None or len(called) != len(outputs):
+    if header and "question" not in row.fields:
+        inputs = _arguments(inputs, header[2])
+    is_call = all(isinstance(arguments, list) for arguments in inputs)
+    if header is None or not is_call or len(inputs) != len(outputs):
         return None
     calls = tuple(
         Call(
             Packer().text(arguments),
             Packer().text(output[0] if isinstance(output, list) and output else output),
         )
-        for arguments, output in zip(called, outputs, strict=True)
+        for arguments, output in zip(inputs, outputs, strict=True)
     )
     return Task(
         task_id, f"{prompt.rstrip()}\n\n{stub.strip()}\n", calls, header[1], reference=reference
     )
 
 
-def _columns(inputs: list[Any], parameters: str) -> list[list[Any]] | None:
+def _arguments(inputs: list[Any], parameters: str) -> list[list[Any]]:
     """MapCoder's inputs as arguments: a line each; a parameter whose lines are not all literals
-    takes strings.
+    takes strings. Empty where an input has another number of lines.
     """
-    names = [name for name in parameters.split(",") if name.strip()]
-    rows = (
-        [str(given).split("\n") for given in inputs]
-        if len(names) > 1
-        else [[str(given)] for given in inputs]
-    )
-    if any(len(row) != len(names) for row in rows):
-        return None
-    columns = [_values(list(column)) for column in zip(*rows, strict=True)]
-    return [list(row) for row in zip(*columns, strict=True)]
+    count = len([name for name in parameters.split(",") if name.strip()])
+    rows = [str(text).split("\n") if count > 1 else [str(text)] for text in inputs]
+    if any(len(row) != count for row in rows):
+        return []
+    by_parameter = [_values(list(lines)) for lines in zip(*rows, strict=True)]
+    return [list(row) for row in zip(*by_parameter, strict=True)]
 
 
 def _values(lines: list[str]) -> list[Any]:
     try:
         return [ast.literal_eval(line) for line in lines]
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         return lines

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from assay.tasks import task_set
 from assay.tasks.rows import PublicSet, Row
-from assay.tasks.stdio import exchanges, parsed_json, program_task
+from assay.tasks.stdio import columns, exchanges, program_task, with_parsed
 from assay.types import Task
 
 CODE_CONTESTS = PublicSet(
@@ -31,33 +31,24 @@ def task_of(row: Row) -> Task:
     Raises DataError when a field is missing or malformed.
     """
     if "content" in row.fields:
-        row.require_python(parsed_json(row, "labels"))
-        cases = parsed_json(row, "test")
-        if not isinstance(cases, list) or not all(isinstance(case, dict) for case in cases):
-            raise row.wrong("'test' is no list of cases; fix it")
-        inputs = [(case.get("input") or {}).get("stdin") for case in cases]
-        checks = exchanges(
-            row, "test", inputs, [(case.get("output") or {}).get("stdout") for case in cases]
-        )
+        row = with_parsed(row, "labels", "test")
+        row.require_python(row.fields.get("labels"))
+        ends = columns(row.tables("test"), "input.stdin", "output.stdout")
+        checks = exchanges(row, "test", *ends)
         name, prompt, reference = f"CodeContests/{row.fields.get('id')}", row.text("content"), None
     else:
-        parts = {
-            field: row.fields.get(field) or {}
-            for field in ("public_tests", "private_tests", "generated_tests")
-        }
-        checks = tuple(
-            exchange
-            for field, part in parts.items()
-            for exchange in exchanges(
-                row, field, part.get("input", []), part.get("output", []), hidden=field[1] != "u"
+        checks = ()
+        for field in ("public_tests", "private_tests", "generated_tests"):
+            part, hidden = row.table(field), field != "public_tests"
+            checks += exchanges(
+                row, field, part.items("input"), part.items("output"), hidden=hidden
             )
-        )
         name, prompt = f"CodeContests/{row.text('name')}", row.text("description")
         reference = _solution(row)
     return program_task(name, prompt, checks, reference)
 
 
 def _solution(row: Row) -> str | None:
-    given = row.fields.get("solutions") or {}
-    pairs = zip(given.get("language", []), given.get("solution", []), strict=False)
-    return next((str(source) for language, source in pairs if language == PYTHON3), None)
+    solutions = row.table("solutions")
+    pairs = zip(solutions.items("language"), solutions.texts("solution"), strict=False)
+    return next((source for language, source in pairs if language == PYTHON3), None)

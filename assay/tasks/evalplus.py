@@ -10,7 +10,7 @@ from typing import Any
 
 from assay.judge.codec import Packer
 from assay.tasks import humaneval, mbpp, task_set
-from assay.tasks.rows import PublicSet, Row
+from assay.tasks.rows import TOLERANCE, PublicSet, Row
 from assay.types import Call, Check, Task
 
 HUMANEVAL = PublicSet(
@@ -20,8 +20,6 @@ HUMANEVAL = PublicSet(
     splits=("test",),
 )
 MBPP = PublicSet("mbppplus", "mbppplus/MbppPlus.jsonl.gz", "evalplus/mbppplus", splits=("test",))
-TOLERANCE = 1e-6
-"""EvalPlus's for floats, where a task names none."""
 
 
 @task_set
@@ -66,7 +64,7 @@ def mbpp_task_of(row: Row) -> Task:
         entry_point=entry_point,
         reference=row.text("canonical_solution"),
         checker=CHECKERS.get(entry_point, ""),
-        stop=mbpp.STOP,
+        stop=humaneval.STOP,
     )
 
 
@@ -77,10 +75,10 @@ def _calls(row: Row) -> tuple[Call, ...]:
         raise row.wrong("'atol' is no number; add the tolerance, or 0")
     inputs: list[Any] = []
     for field in ("base_input", "plus_input"):
-        found = row.fields.get(field)
-        if not isinstance(found, list) and found != {}:
-            raise row.wrong(f"{field!r} is no list; make it a list of lists of arguments")
-        inputs += found
+        if row.fields.get(field) is None:
+            raise row.wrong(f"{field!r} is missing; make it a list of lists of arguments")
+        if row.fields[field] != {}:  # how EvalPlus writes no inputs
+            inputs += row.items(field, list, "a list of lists of arguments")
     convert = CONVERSIONS.get(identity, list)
     try:
         packed = [Packer().text(convert(arguments)) for arguments in inputs]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -11,6 +11,8 @@ from assay.tasks.rows import Row
 from assay.types import Call, Check, Exchange, Task
 
 FORMAT = "assay"
+BUILT = ("format", "messages", "checks")
+"""Fields that are not values of the task as they stand."""
 CHECKS: dict[str, type[Any]] = {"source": Check, "arguments": Call, "stdin": Exchange}
 """By the field that only this kind has."""
 FITS: dict[str, Callable[[Any], bool]] = {
@@ -32,37 +34,37 @@ def row_of(task: Task) -> dict[str, Any]:
 
 def task_of(row: Row) -> Task:
     """The task that a row mirrors, text as it stands. Raises DataError for a field that is missing,
-    unknown or odd.
+    unknown, or of another kind than the task's.
     """
-    given = {name: value for name, value in row.fields.items() if name != "format"}
-    messages = row.messages("messages") if given.pop("messages", None) else ()
-    checks = given.pop("checks", None)
-    if not isinstance(checks, list) or not all(isinstance(check, dict) for check in checks):
-        raise row.wrong("'checks' is no list of objects; make it one")
-    found = [_made(_kind(check, row), check, row) for check in checks]
-    if len({isinstance(check, Exchange) for check in found}) > 1:
+    others = {name: value for name, value in row.fields.items() if name not in BUILT}
+    messages = row.messages("messages") if row.fields.get("messages") else ()
+    checks = tuple(_build(_kind(check), check.fields, row) for check in row.tables("checks"))
+    if len({isinstance(check, Exchange) for check in checks}) > 1:
         raise row.wrong(
             "'checks' mixes exchanges with others; a program either reads and prints or is called"
         )
-    task: Task = _made(Task, given, row, checks=tuple(found), messages=messages)
+    task: Task = _build(Task, others, row, checks=checks, messages=messages)
     return task
 
 
-def _kind(check: dict[str, Any], row: Row) -> type[Any]:
+def _kind(check: Row) -> type[Any]:
     for name, kind in CHECKS.items():
-        if name in check:
+        if name in check.fields:
             return kind
-    raise row.wrong(f"a check has none of {', '.join(CHECKS)}; give one of them")
+    raise check.wrong(f"a check has none of {', '.join(CHECKS)}; give one of them")
 
 
-def _made(kind: type[Any], given: dict[str, Any], row: Row, **built: Any) -> Any:
+def _build(kind: type[Any], table: Mapping[str, Any], row: Row, **built: Any) -> Any:
     declared = {field.name: str(field.type) for field in fields(kind) if field.name not in built}
     values: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in table.items():
         if name not in declared:
             raise row.wrong(f"unknown field {name!r}; {suggest(name, list(declared))}")
         if not FITS[declared[name]](value):
             raise row.wrong(f"{name!r} is {str(value)[:40]!r}; it must be {declared[name]}")
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str):  # what a program reads and prints may be any bytes
+                row.encodable(name, text, "strict" if kind is Task else "surrogateescape")
         values[name] = tuple(value) if isinstance(value, list) else value
     try:
         return kind(**values, **built)

@@ -14,12 +14,11 @@ from assay.judge.codec import Packer
 from assay.registry import suggest
 from assay.tasks import exact, mbpp, task_set
 from assay.tasks.python_source import called, defines, parsed, without
-from assay.tasks.rows import Row, file_rows
-from assay.tasks.stdio import exchanges
+from assay.tasks.rows import TOLERANCE, Row, file_rows
+from assay.tasks.stdio import columns, exchanges
 from assay.types import Call, Check, Message, Task
 
 log = logging.getLogger(__name__)
-TOLERANCE = 1e-6
 TESTS = {"tests", "test", "inputs", "exchanges", "test_list", "checks"}
 """A row with one of these fields is a task; any other is only for SFT."""
 REPLIES = {"completion", "answer", "messages"}
@@ -66,14 +65,14 @@ def task_of(row: Row) -> Task:
         return exact.task_of(row)
     if "test_list" in row.fields:
         return mbpp.task_of(row)
-    talk = row.messages("prompt") if isinstance(row.fields.get("prompt"), list) else ()
+    messages = row.messages("prompt") if isinstance(row.fields.get("prompt"), list) else ()
     task = Task(
         id=_id(row),
-        prompt=talk[-1].content if talk else row.text("prompt"),
+        prompt=messages[-1].content if messages else row.text("prompt"),
         checks=(),
         entry_point="",
         reference=row.text("reference", default="") or None,
-        messages=talk,
+        messages=messages,
         demonstrations=row.texts("demonstrations"),
     )
     if "exchanges" in row.fields and not row.fields.keys().isdisjoint(("tests", "test", "inputs")):
@@ -105,29 +104,26 @@ def _without_tests(row: Row) -> Task:
 def _conversation(row: Row) -> list[Message]:
     """The messages up to the assistant's last; those of a `prompt` are not learned."""
     if "messages" in row.fields:
-        found = list(row.messages("messages"))
+        messages = list(row.messages("messages"))
     else:
-        found = [replace(message, learned=False) for message in row.messages("prompt")]
+        messages = [replace(message, learned=False) for message in row.messages("prompt")]
         name = "completion" if "completion" in row.fields else "answer"
         reply = row.fields.get(name)
-        found += (
+        messages += (
             row.messages(name)
             if isinstance(reply, list)
             else [Message("assistant", row.text(name))]
         )
-    while found and found[-1].role != "assistant":
-        found.pop()
-    if len(found) < 2:
+    while messages and messages[-1].role != "assistant":
+        messages.pop()
+    if len(messages) < 2:
         raise row.wrong("holds no answer of the assistant to a message; add one")
-    return found
+    return messages
 
 
 def _program(row: Row, task: Task) -> Task:
     """`task` with exchanges."""
-    given = row.fields["exchanges"]
-    if not isinstance(given, list) or not all(isinstance(exchange, dict) for exchange in given):
-        raise row.wrong("'exchanges' is no list of objects; give each a 'stdin' and a 'stdout'")
-    stdin, stdout = ([exchange.get(name) for exchange in given] for name in ("stdin", "stdout"))
+    ends = columns(row.tables("exchanges"), "stdin", "stdout")
     checker = row.text("checker", default="")
     if (
         checker
@@ -137,7 +133,7 @@ def _program(row: Row, task: Task) -> Task:
         raise row.wrong(
             f"'checker' is neither one of {', '.join(CHECKERS)} nor Python that defines `check`"
         )
-    return replace(task, checks=exchanges(row, "exchanges", stdin, stdout), checker=checker)
+    return replace(task, checks=exchanges(row, "exchanges", *ends), checker=checker)
 
 
 def _function(row: Row, task: Task) -> Task:
@@ -230,12 +226,12 @@ def _entry_point(row: Row) -> str:
         return row.text("entry_point")
     tests = [parsed(test, row, "tests") for test in _tests(row)]
     field = "reference" if "reference" in row.fields else "canonical_solution"
-    found = called(tests, parsed(row.text(field, default=""), row, field))
-    if found is None:
+    function = called(tests, parsed(row.text(field, default=""), row, field))
+    if function is None:
         raise row.wrong(
             "'entry_point' is missing; add the name of the function that the tests call"
         )
-    return found
+    return function
 
 
 def _defines(source: str, name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from assay.tasks import task_set
+from assay.tasks.humaneval import STOP
 from assay.tasks.python_source import called, parsed
 from assay.tasks.rows import PublicSet, Row
 from assay.types import Check, Task
@@ -20,7 +21,6 @@ SPLITS = {
 HUB = "google-research-datasets/mbpp"
 FULL = PublicSet("mbpp", "mbpp/mbpp.jsonl.gz", HUB, "full", SPLITS)
 SANITIZED = PublicSet("mbpp_sanitized", "mbpp/sanitized-mbpp.json.gz", HUB, "sanitized", SPLITS)
-STOP = ("\nassert ", "\nprint(", "\nif __name__")
 
 
 @task_set

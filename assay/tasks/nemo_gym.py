@@ -26,20 +26,18 @@ def task_of(row: Row) -> Task:
 
     Raises DataError when a field is missing or malformed.
     """
-    asked, known = row.fields.get("responses_create_params"), row.fields.get("verifier_metadata")
-    if not isinstance(asked, dict) or not isinstance(known, dict):
+    request, metadata = row.table("responses_create_params"), row.table("verifier_metadata")
+    if not request.fields or not metadata.fields:
         raise row.wrong(
             "'responses_create_params' or 'verifier_metadata' is missing; is this a row of NeMo"
             " Gym's?"
         )
-    row.require_python(known)
-    said = asked.get("input")
-    prompt = (
-        said
-        if isinstance(said, str)
-        else "\n\n".join(str(message["content"]) for message in said or [])
-    )
-    tests = known.get("unit_tests") or {}
-    checks = exchanges(row, "unit_tests", tests.get("inputs"), tests.get("outputs"))
+    row.require_python(metadata.fields)
+    if isinstance(request.fields.get("input"), str):
+        prompt = request.text("input")
+    else:
+        prompt = "\n\n".join(one.text("content") for one in request.tables("input"))
+    tests = metadata.table("unit_tests")
+    checks = exchanges(row, "unit_tests", tests.fields.get("inputs"), tests.fields.get("outputs"))
     name = str(row.fields.get("hash_id") or row.fields.get("id"))
     return program_task(name, prompt, checks)

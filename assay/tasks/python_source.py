@@ -1,5 +1,5 @@
-"""Reads the data sets' own Python: names, setup code, called functions. Never used on what a model
-wrote.
+"""Reads the data sets' own Python: names, setup code, called functions. Not for a model's
+programs.
 """
 
 from __future__ import annotations

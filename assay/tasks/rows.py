@@ -18,6 +18,8 @@ from assay.types import Message
 
 log = logging.getLogger(__name__)
 LANGUAGE = ("language", "programming_language", "lang")
+TOLERANCE = 1e-6
+"""Absolute tolerance for floats where a row names none; EvalPlus has the same."""
 PYTHON = ("python", "python3", "py")
 
 
@@ -38,24 +40,45 @@ class Row:
             return default
         if not isinstance(value, str):
             raise self.wrong(f"{name!r} is {_kind(value)}; make it a string")
-        return value.replace("\r\n", "\n").replace("\r", "\n")
+        return self._normalised(name, value)
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A field that is a list of strings; empty when absent. Raises DataError for anything
         else.
         """
+        texts = self.items(name, str, "a list of strings")
+        return tuple(self._normalised(name, text) for text in texts)
+
+    def table(self, name: str) -> Row:
+        """A field that is an object; empty when absent. Raises DataError for anything else."""
+        value = self.fields.get(name) or {}
+        if not isinstance(value, dict):
+            raise self.wrong(f"{name!r} is {_kind(value)}; make it an object")
+        return Row(value, f"{self.where}, {name!r}")
+
+    def tables(self, name: str) -> list[Row]:
+        """A field that is a list of objects; empty when absent. Raises DataError for anything
+        else.
+        """
+        tables = enumerate(self.items(name, dict, "a list of objects"), start=1)
+        return [Row(table, f"{self.where}, {name!r} {number}") for number, table in tables]
+
+    def items(self, name: str, kind: type = object, what: str = "a list") -> list[Any]:
+        """A field that is a list of one kind; empty when absent. Raises DataError for anything
+        else, which asks for `what`.
+        """
         value = self.fields.get(name)
         if value is None:
-            return ()
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self.wrong(f"{name!r} is {_kind(value)}; make it a list of strings")
-        return tuple(item.replace("\r\n", "\n").replace("\r", "\n") for item in value)
+            return []
+        if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
+            raise self.wrong(f"{name!r} is {_kind(value)}; make it {what}")
+        return value
 
     def messages(self, name: str) -> tuple[Message, ...]:
         """A field that is a conversation, as TRL and the chat APIs write it. Raises DataError."""
         value = self.fields.get(name)
-        found: list[Any] = value if isinstance(value, list) and value else [{}]
-        for one in found:
+        messages: list[Any] = value if isinstance(value, list) and value else [{}]
+        for one in messages:
             fields = one if isinstance(one, dict) else {}
             known = fields.get("role") in ("system", "user", "assistant")
             if not known or not isinstance(fields.get("content"), str):
@@ -63,7 +86,19 @@ class Row:
                     f"{name!r} holds {str(one)[:40]}; make it a list of messages, each with a"
                     " 'role' (system, user or assistant) and a 'content' that is a string"
                 )
-        return tuple(Message(one["role"], one["content"]) for one in found)
+            self.encodable(name, fields["content"])
+        return tuple(Message(one["role"], one["content"]) for one in messages)
+
+    def encodable(self, name: str, text: str, errors: str = "strict") -> str:
+        """`text`, which is part of a field. Raises DataError where UTF-8 cannot encode it."""
+        try:
+            text.encode("utf-8", errors)
+        except UnicodeEncodeError as error:
+            raise self.wrong(f"{name!r} holds half a character ({error.reason}); fix it") from None
+        return text
+
+    def _normalised(self, name: str, text: str) -> str:
+        return self.encodable(name, text).replace("\r\n", "\n").replace("\r", "\n")
 
     def require_python(self, *more: object) -> None:
         """Raises DataError where the row, or one of the tables `more`, names another language."""
@@ -135,14 +170,14 @@ def file_rows(file: Path) -> Iterator[Row]:
             raise DataError(
                 f"{file} is no array of rows; write [...], or one object per line in a .jsonl"
             )
-        found = ((f"{file}, row {number}", fields) for number, fields in enumerate(rows, start=1))
+        placed = ((f"{file}, row {number}", fields) for number, fields in enumerate(rows, start=1))
     else:
         lines = (
             (f"{file}, line {number}", line)
             for number, line in enumerate(text.split("\n"), start=1)
         )
-        found = ((where, _parsed(line, where)) for where, line in lines if line.strip())
-    for where, fields in found:
+        placed = ((where, _parsed(line, where)) for where, line in lines if line.strip())
+    for where, fields in placed:
         if not isinstance(fields, dict):
             raise DataError(f"{where}: a row is a JSON object, not {_kind(fields)}")
         yield Row(fields, where)
@@ -160,14 +195,12 @@ def _hub_rows(public: PublicSet, why: str) -> Iterator[Row]:
     try:
         import datasets
 
-        found: Mapping[str, Any] = datasets.load_dataset(public.hub, public.config)
-    except (
-        Exception
-    ) as error:  # the hub client and its transports raise dozens of kinds; all mean: not to be had
+        splits: Mapping[str, Any] = datasets.load_dataset(public.hub, public.config)
+    except Exception as error:  # the hub's client raises dozens of kinds
         raise DataError(
-            f"{public.hub} cannot be had from the hub ({one_line(error)}), and {why}; "
+            f"{public.hub} cannot be loaded from the hub ({one_line(error)}), and {why}; "
             f"go online, or set ASSAY_DATA to a folder that holds {public.file}"
         ) from error
-    for split, rows in found.items():
+    for split, rows in splits.items():
         for number, fields in enumerate(rows, start=1):
             yield Row(fields, f"{public.hub}, {split} row {number}")

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 from assay.tasks.rows import Row
@@ -23,9 +25,16 @@ def exchanges(
     if not (isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs)):
         raise row.wrong(f"{field!r} needs as many outputs as inputs, both in lists")
     return tuple(
-        Exchange(text(row, field, given), text(row, field, wanted), hidden)
-        for given, wanted in zip(inputs, outputs, strict=True)
+        Exchange(text(row, field, stdin), text(row, field, stdout), hidden)
+        for stdin, stdout in zip(inputs, outputs, strict=True)
     )
+
+
+def columns(cases: Sequence[Row], *paths: str) -> Iterator[list[Any]]:
+    """For each path, such as `input` or `input.stdin`, the values there in all cases."""
+    for path in paths:
+        *tables, last = path.split(".")
+        yield [reduce(Row.table, tables, case).fields.get(last) for case in cases]
 
 
 def text(row: Row, field: str, value: Any) -> str:
@@ -39,11 +48,7 @@ def text(row: Row, field: str, value: Any) -> str:
             f"{field!r} holds {str(value)[:40]}, where a string is read or printed; make it a"
             " string"
         )
-    try:
-        value.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as error:
-        raise row.wrong(f"{field!r} holds half a character ({error.reason}); fix it") from None
-    return value
+    return row.encodable(field, value, "surrogateescape")
 
 
 def program_task(
@@ -56,12 +61,14 @@ def program_task(
     return Task(task_id, prompt, checks, "", reference=reference, checker=checker)
 
 
-def parsed_json(row: Row, field: str) -> Any:
-    """A field that is JSON, or the text of JSON; None where it is empty. Raises DataError."""
-    value = row.fields.get(field)
-    if not isinstance(value, str) or not value:
-        return value or None
+def with_parsed(row: Row, *names: str) -> Row:
+    """The row, with fields that may be the text of JSON parsed; None where the text is empty.
+    Raises DataError.
+    """
+    texts = {name: text for name in names if isinstance(text := row.fields.get(name), str)}
     try:
-        return json.loads(value)
-    except ValueError as error:
-        raise row.wrong(f"{field!r} is no valid JSON ({error}); fix it") from error
+        parsed = {name: json.loads(text) if text else None for name, text in texts.items()}
+    except (ValueError, RecursionError) as error:
+        which = " or ".join(map(repr, texts))
+        raise row.wrong(f"{which} is no valid JSON ({error}); fix it") from error
+    return Row({**row.fields, **parsed}, row.where)

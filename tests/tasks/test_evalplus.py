@@ -178,7 +178,8 @@ def test_rows_as_they_are_on_the_hub_are_judged_by_their_own_test() -> None:
     ("changes", "why"),
     [
         ({"atol": "0"}, "'atol' is no number"),
-        ({"plus_input": None}, "'plus_input' is no list"),
+        ({"plus_input": None}, "'plus_input' is missing"),
+        ({"plus_input": [1]}, "'plus_input' is a list"),
         ({"task_id": "Mbpp/2", "base_input": [[1]]}, "an input is not what Mbpp/2 takes"),
         ({"entry_point": None}, "'entry_point' is missing"),
     ],

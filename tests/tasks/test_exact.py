@@ -14,7 +14,7 @@ from assay.tasks.exact import row_of
 from assay.types import Call, Check, Exchange, Message, Task
 
 CHECKED = Task(
-    id="a/1", prompt="Añade\r\n\ud800 uno.", checks=(Check("assert f(1) == 2"), Check("f(0)",
+    id="a/1", prompt="Añade\r\n uno.", checks=(Check("assert f(1) == 2"), Check("f(0)",
     hidden=False)),
     entry_point="f", language="python", stub="def f(n):\n", setup="k = '\r'\n",
     reference="def f(n): return n + 1",
@@ -71,7 +71,7 @@ def test_fields_that_are_absent_have_the_defaults_of_a_task(tmp_path: Path) -> N
         ({"id": None}, "'id' is 'None'; it must be str"),
         ({"promt": "p"}, "unknown field 'promt'; did you mean 'prompt'?"),
         ({"stop": "\n"}, "it must be tuple[str, ...]"),
-        ({"checks": "f()"}, "'checks' is no list of objects"),
+        ({"checks": "f()"}, "'checks' is a str (f()); make it a list of objects"),
         ({"checks": [{"hidden": True}]}, "a check has none of source, arguments, stdin"),
         ({"checks": [{"source": "f()", "hidden": 1}]}, "'hidden' is '1'; it must be bool"),
         (
@@ -91,5 +91,5 @@ def test_an_odd_row_is_blamed_with_its_line(
     file = written(tmp_path / "exact.jsonl", row_of(CALLED), {**row_of(CHECKED), **change})
     with pytest.raises(DataError) as caught:
         load(file)
-    assert str(caught.value).startswith(f"{file}, line 2: ")
+    assert str(caught.value).startswith((f"{file}, line 2: ", f"{file}, line 2, 'checks' 1: "))
     assert why in str(caught.value)

@@ -259,7 +259,7 @@ def test_a_public_set_that_is_nowhere_says_where_it_was_sought(tmp_path: Path) -
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True
     )
     assert done.stdout.count("\n") == 1
-    assert done.stdout.startswith("google-research-datasets/mbpp cannot be had from the hub (")
+    assert done.stdout.startswith("google-research-datasets/mbpp cannot be loaded from the hub (")
     assert (
         f"{tmp_path / 'mbpp/mbpp.jsonl.gz'} does not exist; go online, or set ASSAY_DATA"
         in done.stdout

@@ -85,7 +85,7 @@ def test_a_file_of_ones_own_holds_exchanges(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"exchanges": 3}, "'exchanges' is no list of objects"),
+        ({"exchanges": 3}, "'exchanges' is a int .3.; make it a list of objects"),
         (
             {"exchanges": [{"stdin": "1"}]},
             "'exchanges' holds None, where a string is read or printed",
@@ -141,3 +141,63 @@ def test_a_chat_model_is_told_that_a_program_reads_and_prints(tmp_path: Path) ->
     (task,) = load(written(tmp_path, OWN))
     assert "reads standard input and prints to standard output" in prompts.messages(task)[0].content
     assert extract.program(task, "Sure:\n```python\nprint(3)\n```\nDone.") == "print(3)\n"
+
+
+CALLS = {"problem_id": 1, "question": "Add.", "starter_code": "def add(a, b):"}
+CONTEST = {"name": "1_A", "description": "Double it."}
+GYM = {"id": 1, "responses_create_params": {"input": "Double it."}, "verifier_metadata": {}}
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "says"),
+    [
+        ("apps", {**CALLS, "input_output": "[1]"}, "'input_output' is a list"),
+        ("apps", {**CALLS, "input_output": "5"}, "'input_output' is a int"),
+        ("apps", {**CALLS, "input_output": "[" * 9999}, "no valid JSON"),
+        ("apps", {**CALLS, "input_output": '{"inputs": 5}'}, "'inputs' is a int"),
+        ("apps", {**CALLS, "solutions": 5}, "'solutions' is a int"),
+        ("apps", {"id": 1, "description": "Add.", "test_list": ["f"]}, "make it a list of objects"),
+        ("apps", {"id": 1, "description": "Add.", "test_list": 5}, "make it a list of objects"),
+        ("code_contests", {**CONTEST, "public_tests": []}, "no tests"),
+        ("code_contests", {**CONTEST, "public_tests": [1]}, "'public_tests' is a list"),
+        ("code_contests", {**CONTEST, "solutions": {"language": 3}}, "'language' is a int"),
+        ("code_contests", {"content": "x", "test": [{"input": 5}]}, "'input' is a int"),
+        ("code_contests", {"content": "x", "test": {"input": 5}}, "make it a list of objects"),
+        ("nemo_gym", {**GYM, "verifier_metadata": {"unit_tests": 5}}, "'unit_tests' is a int"),
+        (
+            "nemo_gym",
+            {**GYM, "responses_create_params": {"input": [5]}, "verifier_metadata": {"a": 1}},
+            "make it a list of objects",
+        ),
+    ],
+)
+def test_malformed_rows_of_public_formats_are_refused_with_the_place(
+    tmp_path: Path, name: str, row: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(DataError, match=says) as refused:
+        load(f"{name}:{written(tmp_path, row)}")
+    assert "my.jsonl" in str(refused.value)
+
+
+def test_a_call_whose_inputs_are_no_lists_of_arguments_is_left_out(tmp_path: Path) -> None:
+    odd = {**CALLS, "input_output": '{"inputs": [5], "outputs": [3]}'}
+    good = {**CALLS, "problem_id": 2, "input_output": '{"inputs": [[1, 2]], "outputs": [3]}'}
+    assert [task.id for task in load(f"apps:{written(tmp_path, odd, good)}")] == ["APPS/2"]
+
+
+HALF = "\ud800"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"prompt": HALF},
+        {"prompt": [{"role": "user", "content": HALF}]},
+        {"demonstrations": [HALF]},
+        {"format": "assay", "prompt": HALF, "checks": [{"source": "f()"}], "entry_point": "f"},
+    ],
+)
+def test_half_a_character_is_refused_with_the_place(tmp_path: Path, change: dict[str, Any]) -> None:
+    row = {"id": "x", **({} if "format" in change else OWN), **change}
+    with pytest.raises(DataError, match=r"my.jsonl, line 1: '\w+' holds half a character"):
+        load(written(tmp_path, row))
