@@ -27,6 +27,12 @@ ADVICE = {
 }
 
 
+def split_spec(spec: str) -> tuple[str, str]:
+    """A task set's name and its split or file: of `mbpp:train`, `jsonl:my.jsonl` or `my.jsonl`."""
+    name, colon, split = spec.partition(":")
+    return ("jsonl", spec) if spec.endswith(ROWS) and not colon else (name, split)
+
+
 def error_number(error: Exception) -> int | None:
     """The `errno` of an operating system's error; None for other errors.
 
@@ -34,8 +40,8 @@ def error_number(error: Exception) -> int | None:
     """
     if isinstance(error, OSError):
         return error.errno or 0
-    found = re.search(r"\(os error (\d+)\)", str(error))
-    return int(found[1]) if found else None
+    match = re.search(r"\(os error (\d+)\)", str(error))
+    return int(match[1]) if match else None
 
 
 def advice(error: Exception) -> str:

@@ -118,10 +118,14 @@ class Registry(Generic[T]):
         """The decorator of a plug-in: `add` under the function's own name."""
         return self.add(getattr(item, "__name__", str(item)), item)
 
+    def require(self, name: str) -> None:
+        """Raises SettingsError unless there is such a plug-in."""
+        if name not in self._items and name not in self._shipped:
+            raise SettingsError(f"unknown {self.kind} {name!r}; {suggest(name, self)}")
+
     def __getitem__(self, name: str) -> T:
+        self.require(name)
         if name not in self._items:
-            if name not in self._shipped:
-                raise SettingsError(f"unknown {self.kind} {name!r}; {suggest(name, self)}")
             importlib.import_module(self._shipped[name].module)
         return self._items[name]
 
@@ -173,7 +177,7 @@ def load_plugins(paths: Iterable[str | Path], beside: Path = Path()) -> None:
         except SettingsError:
             del sys.modules[name]
             raise
-        except Exception as error:  # a plug-in is the user's code: it may raise anything
+        except (Exception, SystemExit) as error:  # a plug-in is the user's code
             del sys.modules[name]
             raise SettingsError(f"{plugin_line(error) or path}: {one_line(error)}") from error
 

@@ -149,6 +149,19 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
     ("train run.toml --rewards.tests.mod all", {},
      "--rewards.tests.mod all: unknown setting 'rewards.tests.mod'; did you mean "
      "'rewards.tests.mode'?", 2),
+    ("train run.toml --rewards {}", {},
+     "--rewards {}: `rewards` is empty; name at least one term, such as tests = {}", 2),
+    ("eval --model x --tasks drills --temperature inf", {},
+     "invalid value for '--temperature': must be less than or equal to 100; see `assay eval"
+     " --help`", 2),
+    ("check tasks.jsonl --cpu-seconds inf", {},
+     "invalid value for '--cpu-seconds': must be less than or equal to 86400; see `assay check"
+     " --help`", 2),
+    ("check tasks.jsonl --memory-mb 99999999999999", {},
+     "invalid value for '--memory-mb': must be less than or equal to 1048576; see `assay check"
+     " --help`", 2),
+    ("list --plugins quits.py", {"quits.py": "import sys\n\nsys.exit(0)\n"},
+     "plug-in quits.py, line 3: SystemExit: 0", 2),
     ("train run.toml --environment.name repiar", {},
      "--environment.name repiar: unknown environment 'repiar'; did you mean 'repair'?", 2),
     ("train run.toml --tasks.train mine.jsonl", {},

@@ -15,9 +15,9 @@ from rich.table import Column, Table
 from assay.check.findings import WARNINGS, Finding, Flaw, inspect_texts
 from assay.check.trial import ProgramRunner, run_trials
 from assay.errors import DataError, SettingsError
-from assay.files import write_atomically
+from assay.files import split_spec, write_atomically
 from assay.registry import suggest
-from assay.tasks import is_file, load
+from assay.tasks import load
 from assay.tasks.exact import row_of
 from assay.tasks.jsonl import task_of
 from assay.tasks.rows import file_rows
@@ -72,12 +72,12 @@ def check(
 
 def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], list[TaskReport]]:
     """The tasks of `spec`, and for a .jsonl file a report on each row that is not a task."""
-    name, colon, split = spec.partition(":")
-    if not is_file(spec) or (colon and name != "jsonl"):
+    name, file = split_spec(spec)
+    if name != "jsonl" or not file:
         return load(spec, limit=limit), []
     tasks: dict[str, Task] = {}
     invalid: list[TaskReport] = []
-    for row in islice(file_rows(Path(split or spec)), limit):
+    for row in islice(file_rows(Path(file)), limit):
         try:
             task = task_of(row)
             if not task.checks:
@@ -106,7 +106,7 @@ def require_writable(spec: str, output: Path | None, report: Path | None) -> Non
         folder = next(parent for parent in file.absolute().parents if parent.exists())
         if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
             raise SettingsError(f"{file} cannot be written; choose another path")
-        if file.resolve() == Path(spec.partition(":")[2] or spec).resolve():
+        if file.resolve() == Path(split_spec(spec)[1]).resolve():
             raise SettingsError(f"{file} holds the tasks to check; choose another path")
     if output is not None and report is not None and output.resolve() == report.resolve():
         raise SettingsError(f"--output and --report are both {output}; give two paths")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -14,18 +11,6 @@ import typer
 from assay.commands import options
 from assay.files import write_atomically
 from assay.progress import Progress
-
-
-@contextlib.contextmanager
-def quietly(name: str) -> Iterator[None]:
-    """Hide the warnings of one logger: the report shows which references fail."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def check(
@@ -57,7 +42,7 @@ def check(
     from assay.check.trial import ProgramRunner
 
     checking.require_writable(tasks, output, report)
-    with quietly("assay.judge"), Progress() as progress:
+    with options.quietly("assay.judge"), Progress() as progress:
         progress.phase(f"loading {tasks}")
         bounds = options.limits(cpu_seconds, memory_mb)
         runner = ProgramRunner(bounds, slots, allow_weak, progress)

@@ -18,7 +18,7 @@ def evaluate(
     ],
     tasks: options.Tasks,
     samples: Annotated[int, typer.Option(min=1, help="Completions per task.")] = 8,
-    temperature: Annotated[float, typer.Option(min=0, help="0 is greedy decoding.")] = 1.0,
+    temperature: Annotated[float, typer.Option(min=0, max=100, help="0 is greedy decoding.")] = 1.0,
     top_p: Annotated[
         float, typer.Option(min=0.01, max=1, help="Nucleus sampling; 1 turns it off.")
     ] = 1.0,
@@ -47,7 +47,8 @@ def evaluate(
     from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
     from assay.tasks import load
 
-    load(tasks, limit=1)  # typos are answered before torch is imported
+    with options.quietly("assay.tasks"):
+        load(tasks, limit=1)  # typos are answered before torch is imported
     environments.build({"name": environment})
     policy = PolicySettings(model=model, device=device, dtype=dtype)
     settings = EvaluateSettings(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,8 +27,12 @@ Limit = Annotated[int | None, typer.Option(min=1, help="Use only the first tasks
 Slots = Annotated[
     int | None, typer.Option(min=1, help="Programs that run at once; default: the CPU cores.")
 ]
-CpuSeconds = Annotated[float, typer.Option(min=0.05, help="CPU time limit of one program.")]
-MemoryMb = Annotated[int, typer.Option(min=32, help="Memory limit of one program in MiB.")]
+CpuSeconds = Annotated[
+    float, typer.Option(min=0.05, max=86_400, help="CPU time limit of one program.")
+]
+MemoryMb = Annotated[
+    int, typer.Option(min=32, max=1_048_576, help="Memory limit of one program in MiB.")
+]
 AllowWeak = Annotated[
     bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")
 ]
@@ -48,8 +54,8 @@ Plugins = Annotated[
 
 
 def checked_plan(config: Path, words: list[str]) -> Plan:
-    """The plan of a settings file, with everything tried that needs no torch: the answer to a typo
-    does not wait until torch is imported.
+    """The plan of a settings file, with all built that needs no torch: a typo is answered at
+    once.
     """
     from assay import environments, rewards
     from assay.config.load import load_plan
@@ -57,11 +63,13 @@ def checked_plan(config: Path, words: list[str]) -> Plan:
 
     plan = load_plan(config, words)
     for settings in plan.stages:
-        with plan.blaming(settings.stage, ("tasks", "train")):
+        with plan.blaming(settings.stage, ("rewards",)):
             rewards.build(settings.rewards)
+        with plan.blaming(settings.stage, ("environment",)):
             environments.build(settings.environment)
+        with plan.blaming(settings.stage, ("tasks", "train")), quietly("assay.tasks"):
             load(settings.tasks.train, limit=1, judged=False)  # prepare() knows what judges
-        with plan.blaming(settings.stage, ("evaluate", "tasks")):
+        with plan.blaming(settings.stage, ("evaluate", "tasks")), quietly("assay.tasks"):
             if settings.evaluate:
                 load(settings.evaluate.tasks, limit=1)
     return plan
@@ -91,6 +99,18 @@ def show(*shown: RenderableType) -> None:
     from rich.console import Console
 
     Console().print(*shown)
+
+
+@contextmanager
+def quietly(name: str) -> Iterator[None]:
+    """Hide the warnings of one logger and of those below it."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def quiet_transformers() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -19,6 +20,29 @@ def show_prompt(
     """Print exactly what the model reads for a stage's first task, special tokens included."""
     plan = options.checked_plan(config, context.args)
     options.quiet_transformers()
-    from assay.train.show import show_prompt as show
+    from assay.policy.chat import open_chat
+    from assay.policy.load import is_adapted, tokenizer_source
+    from assay.policy.tiny import make_tiny
+    from assay.policy.tokenizer import load_tokenizer
+    from assay.rollout.prompter import Prompter
+    from assay.train.stages import prepare
 
-    show(plan, typer.echo)
+    last = ""
+    with TemporaryDirectory() as folder:
+        for settings in plan.stages:
+            policy = settings.policy
+            with plan.blaming(settings.stage):
+                stage = prepare(settings, is_adapted(policy))
+            model = policy.model
+            if model == "tiny":
+                model = str(make_tiny(Path(folder) / "tiny", stage.tasks, policy.tiny, seed=0))
+            tokenizer = load_tokenizer(tokenizer_source(model), policy.trust_remote_code)
+            chat, task = open_chat(tokenizer, policy.chat, ()), stage.tasks[0]
+            prompter = Prompter(chat, stage.environment.instructions, settings.prompt)
+            tokens = prompter.prompt(task)
+            text = tokenizer.decode(tokens, clean_up_tokenization_spaces=False)
+            if text != last:  # a stage with the prompt of the one before shows nothing
+                how = "with the chat template" if chat.has_template else "plain text to continue"
+                typer.echo(f"stage {settings.stage}, task {task.id}: {len(tokens)} tokens, {how}")
+                typer.echo(text)
+            last = text

@@ -16,7 +16,7 @@ from assay.config.messages import all_keys, refusal, section_of
 from assay.config.sections import RunSettings
 from assay.config.toml_files import Place, Table, TomlFile, has, read_files, relative_to
 from assay.errors import SettingsError
-from assay.files import ROWS
+from assay.files import split_spec
 from assay.registry import load_plugins, registry_of, suggest
 
 
@@ -80,76 +80,70 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
     Raises SettingsError for a missing file, malformed TOML, an unknown key or name, a value out of
     range or a value where a table belongs.
     """
-    plan = Plan(tuple(read_files(path)), tuple(_changes(overrides)))
+    plan = Plan(tuple(read_files(path)), tuple(parse_overrides(overrides)))
     for file in plan.files:
         _require_tables(file.table, file.where)
-    changes = parse_overrides(overrides)
-    _require_tables(changes, plan.source)
+    for change in plan.changes:
+        _require_tables(change.table, plan.source)
+    changes = merge(*(change.table for change in plan.changes))
+    stage_changes = changes.pop("stages", {})
     common = merge(*(file.table for file in reversed(plan.files)))
-    own_changes = changes.pop("stages", {})
     tables = common.pop("stages", None)
     if tables is None:
         tables = {str(common.get("algorithm", {}).get("name", "train")): {}}
     if not tables:
         raise SettingsError(f"{path}: `stages` is empty; write tables such as [stages.sft]")
-    for name in own_changes.keys() - tables.keys():
+    for name in stage_changes.keys() - tables.keys():
         where = plan.source(("stages", name))
         raise SettingsError(f"{where}: {path} has no stage {name!r}; {suggest(name, tables)}")
     stages: list[RunSettings] = []
-    anew: list[bool] = []
+    starts_anew: list[bool] = []
     for name, table in tables.items():
-        own = (table, own_changes.get(name, {}))
+        changed = stage_changes.get(name, {})
         with plan.blaming(name):
-            stages.append(_stage(merge(common, own[0], changes, own[1], {"stage": name})))
-        anew.append(not anew or any(has(each, ("policy", "model")) for each in own))
-    return replace(plan, stages=tuple(stages), starts_anew=tuple(anew))
+            stages.append(_stage(merge(common, table, changes, changed, {"stage": name})))
+        model = any(has(each, ("policy", "model")) for each in (table, changed))
+        starts_anew.append(model or not starts_anew)
+        _require_names(plan, stages[-1])
+    return replace(plan, stages=tuple(stages), starts_anew=tuple(starts_anew))
 
 
 def _stage(table: Table) -> RunSettings:
-    """The settings of one stage, with its plug-ins imported and every name in it known."""
+    """The settings of one stage, with its plug-ins imported."""
     try:
         settings = RunSettings.model_validate(table)
     except ValidationError as error:
         raise refusal(error, all_keys()) from None
     load_plugins(settings.plugins)
+    return settings
+
+
+def _require_names(plan: Plan, settings: RunSettings) -> None:
+    """Raises SettingsError for an unknown plug-in, without importing the others."""
+    tasks = {("tasks", "train"): settings.tasks.train}
+    if settings.evaluate:
+        tasks["evaluate", "tasks"] = settings.evaluate.tasks
     names = [
         ("algorithms", ("algorithm", "name"), settings.algorithm["name"]),
         ("environments", ("environment", "name"), settings.environment.get("name")),
         *(("rewards", ("rewards", name), name) for name in settings.rewards),
-        ("tasks", ("tasks", "train"), settings.tasks.train),
-        ("tasks", ("evaluate", "tasks"), settings.evaluate and settings.evaluate.tasks),
+        *(("tasks", place, split_spec(spec)[0]) for place, spec in tasks.items()),
     ]
     for folder, place, name in names:
-        registry = registry_of(folder)
-        if folder == "tasks" and name:
-            name = "jsonl" if name.endswith(ROWS) and ":" not in name else name.partition(":")[0]
-        if isinstance(name, str) and name not in registry:
-            raise SettingsError(
-                f"unknown {registry.kind} {name!r}; {suggest(name, registry)}", place
-            )
-    return settings
+        with plan.blaming(settings.stage, place):
+            if isinstance(name, str):  # environments.build refuses any other
+                registry_of(folder).require(name)
 
 
-def _changes(words: Sequence[str]) -> Iterator[Change]:
-    rest = list(words)
-    while rest:
-        count = 1 if "=" in rest[0] or not rest[1:] else 2
-        these, rest = rest[:count], rest[count:]
-        yield Change(" ".join(" ".join(these).split()), parse_overrides(these))
-
-
-def parse_overrides(words: Sequence[str]) -> Table:
-    """`["--optimizer.lr", "1e-4", "--seed=3"]` as a nested table; values are TOML, or else plain
-    text.
+def parse_overrides(words: Sequence[str]) -> Iterator[Change]:
+    """`["--optimizer.lr", "1e-4", "--seed=3"]` as changes; values are TOML, or else plain text.
 
     Keys are taken as they are written: names such as `stages.my-stage` are the user's. Raises
-    SettingsError for a word that is not `--table.key`, lacks its value or contradicts one before
-    it.
+    SettingsError for a word that is not `--table.key` or lacks its value.
     """
-    table: Table = {}
     rest = list(words)
     while rest:
-        word = rest.pop(0)
+        word = typed = rest.pop(0)
         if not word.startswith("--") or len(word) == 2:
             raise SettingsError(
                 f"unexpected argument {word!r}; settings are given as --table.key value"
@@ -159,16 +153,11 @@ def parse_overrides(words: Sequence[str]) -> Table:
             if not rest:
                 raise SettingsError(f"{' '.join(word.split())} lacks its value")
             value = rest.pop(0)
-        inner = table
-        *parents, last = key.split(".")
-        for parent in parents:
-            inner = inner.setdefault(parent, {})
-            if not isinstance(inner, dict):
-                raise SettingsError(f"{word!r} contradicts an earlier override of {parent!r}")
-        if isinstance(inner.get(last), dict):
-            raise SettingsError(f"{word!r} contradicts an earlier override within {last!r}")
-        inner[last] = _value(value)
-    return table
+            typed = f"{word} {value}"
+        table = _value(value)
+        for name in reversed(key.split(".")):
+            table = {name: table}
+        yield Change(" ".join(typed.split()), table)
 
 
 def merge(*tables: Mapping[str, Any]) -> Table:
@@ -223,8 +212,5 @@ def _example(kind: Any, name: str) -> str:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except (
-        ValueError,
-        RecursionError,
-    ):  # a whole number of thousands of digits; brackets nested too deep
+    except (ValueError, RecursionError):  # thousands of digits; brackets nested too deep
         return text

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import SettingsError
-from assay.files import ROWS
+from assay.files import ROWS, split_spec
 
 Table = dict[str, Any]
 Place = tuple[str, ...]
@@ -122,7 +122,8 @@ def _each_path(table: Table, folder: Path, change: Callable[[Path, str], str]) -
             return [changed(each, *place) for each in value]
         if key not in PATHS or not isinstance(value, str) or not value:
             return value
-        before, colon, path = value.rpartition(":") if "tasks" in key else ("", "", value)
+        path = split_spec(value)[1] if "tasks" in key else value
+        before = value.removesuffix(path)
         named = {
             "tasks": not path.endswith(ROWS),
             "engine.python": "/" not in path,
@@ -132,7 +133,7 @@ def _each_path(table: Table, folder: Path, change: Callable[[Path, str], str]) -
             return value
         path = change(folder, path)
         dots = "./" if key == "policy.model" and path[:1] not in "./" else ""
-        return f"{before}{colon}{dots}{path}"
+        return f"{before}{dots}{path}"
 
     return {key: changed(value, key) for key, value in table.items()}
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from assay.errors import DataError, SettingsError
-from assay.files import ROWS
+from assay.files import ROWS, split_spec
 from assay.registry import Registry, suggest
 from assay.types import Task
 
@@ -34,11 +34,8 @@ def load(spec: str, *, limit: int | None = None, judged: bool = True) -> list[Ta
     """
     if limit is not None and limit < 1:
         raise SettingsError(f"the limit of tasks is {limit}; it must be at least 1")
-    name, colon, split = spec.partition(":")
-    if is_file(spec) and not colon:
-        name, split = "jsonl", spec
-    found = task_sets[name](split) if split else task_sets[name]()
-    tasks = list(islice(found, limit))
+    name, split = split_spec(spec)
+    tasks = list(islice(task_sets[name](split) if split else task_sets[name](), limit))
     if not tasks:
         raise DataError(f"{spec} holds no tasks; check the split or the file")
     _refuse_unusable(spec, tasks, judged)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ast
-import logging
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from assay.judge.codec import Packer
 from assay.tasks import task_set
-from assay.tasks.rows import PublicSet, Row
+from assay.tasks.rows import PublicSet, Row, warn_once
 from assay.tasks.stdio import columns, exchanges, program_task, with_parsed
 from assay.types import Call, Task
 
-log = logging.getLogger(__name__)
 APPS = PublicSet("apps", "apps/selected150.jsonl.gz", "codeparrot/apps")
 FUNCTION = re.compile(r"^def (\w+)\((.*)\):", re.MULTILINE)
 
@@ -28,7 +26,7 @@ def apps(split: str = "all") -> Iterator[Task]:
     for row in APPS.rows(split):
         task = task_of(row)
         if task is None:
-            log.warning("%s: left out: its inputs are not the arguments of its function", row.where)
+            warn_once(f"{row.where}: left out: its inputs are not the arguments of its function")
         elif task.id not in ids:
             yield task
         ids.add(task.id if task else "")

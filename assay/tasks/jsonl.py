@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,11 +13,10 @@ from assay.judge.codec import Packer
 from assay.registry import suggest
 from assay.tasks import exact, mbpp, task_set
 from assay.tasks.python_source import called, defines, parsed, without
-from assay.tasks.rows import TOLERANCE, Row, file_rows
+from assay.tasks.rows import TOLERANCE, Row, file_rows, warn_once
 from assay.tasks.stdio import columns, exchanges
 from assay.types import Call, Check, Message, Task
 
-log = logging.getLogger(__name__)
 TESTS = {"tests", "test", "inputs", "exchanges", "test_list", "checks"}
 """A row with one of these fields is a task; any other is only for SFT."""
 REPLIES = {"completion", "answer", "messages"}
@@ -46,7 +44,7 @@ def jsonl(file: str = "") -> Iterator[Task]:
             yield task_of(row)
     finally:
         if unknown:
-            log.warning("%s: ignored unknown fields: %s", file, ", ".join(sorted(unknown.values())))
+            warn_once(f"{file}: ignored unknown fields: {', '.join(sorted(unknown.values()))}")
 
 
 def task_of(row: Row) -> Task:

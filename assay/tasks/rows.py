@@ -23,6 +23,16 @@ TOLERANCE = 1e-6
 PYTHON = ("python", "python3", "py")
 
 
+_warned: set[str] = set()
+
+
+def warn_once(text: str) -> None:
+    """Log a warning. A plan may load the same rows for several stages."""
+    if text not in _warned and log.isEnabledFor(logging.WARNING):
+        _warned.add(text)
+        log.warning("%s", text)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row, and where it stands."""

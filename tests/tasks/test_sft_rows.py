@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from assay.commands import options
 from assay.config.sections import PLACEHOLDERS, PromptSettings
 from assay.errors import DataError
 from assay.integrations import cases, wire
@@ -158,3 +159,17 @@ def test_the_page_on_data_names_every_field_of_a_row_and_every_setting_of_the_pr
         assert f"`prompt.{name}`" in page, name
     for name in PLACEHOLDERS:
         assert f"`{{{name}}}`" in page, name
+
+
+def test_a_warning_about_rows_is_printed_once_for_a_plan(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{**ROW, "tests": ["assert inc(1) == 2"], "refernce": "x"}, {**ROW, "id": "b", "zzz": 1}]
+    file = write(tmp_path / "rows.jsonl", *rows)
+    common = f'steps = 1\nalgorithm.name = "grpo"\ntasks.train = "{file}"\n'
+    (tmp_path / "run.toml").write_text(f"{common}[stages.a]\n[stages.b]\n")
+    with caplog.at_level(logging.WARNING):
+        for settings in options.checked_plan(tmp_path / "run.toml", []).stages:
+            load(settings.tasks.train, judged=False)
+    (record,) = caplog.records
+    assert "'zzz'" in record.getMessage()
