@@ -63,6 +63,8 @@ class Algorithm:
     """Samples whose gradient is exactly 0: they count in the mean, but are not computed."""
     loss_mean: LossMean = "tokens"
     """How losses are averaged (`maths.masked.token_weights`)."""
+    needs_old_logprobs: bool = False
+    """Whether it needs log-probabilities of the policy before its first gradient step."""
     needs_reference: bool = False
     """Whether the loss needs log-probabilities of the reference: the policy at the stage's
     start."""

@@ -75,6 +75,7 @@ def build(
         compute_advantages=policy_gradient.compute_advantages,
         has_no_gradient=never if terms else no_advantage,
         loss_mean=settings.loss_mean,
+        needs_old_logprobs=estimator is not None or settings.epochs * settings.minibatches > 1,
         needs_reference=settings.kl > 0,
         needs_critic=estimator is not None,
         needs_logprobs_first=estimator is not None or (settings.kl > 0 and not kl_in_loss),

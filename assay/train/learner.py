@@ -126,7 +126,7 @@ class Learner:
         """
         self.policy.model.eval()
         updated = list(samples)
-        if self.critic is not None or self.algorithm.epochs * self.algorithm.minibatches > 1:
+        if self.algorithm.needs_old_logprobs:
             updated = self._evaluated(updated, "old_logprobs", "values")
         if self.reference is not None:
             with self.reference.in_place():

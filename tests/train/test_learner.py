@@ -455,6 +455,7 @@ def test_two_threads_learn_the_same_to_the_bit(tmp_path: Path) -> None:
         ({"name": "grpo", "kl": 0.1}, 2),
         ({"name": "grpo", "epochs": 2}, 3),
         ({"name": "ppo", "epochs": 1}, 2),
+        ({"name": "dpo", "epochs": 2}, 3),
     ],
 )
 def test_no_forward_pass_is_repeated_and_no_reference_runs_without_a_kl_penalty(
@@ -468,7 +469,8 @@ def test_no_forward_pass_is_repeated_and_no_reference_runs_without_a_kl_penalty(
         return forward(*given, **named)
 
     monkeypatch.setattr(learner_module, "forward", counted)
-    make(tmp_path, algorithms[table["name"]].build(table)).step(random_samples(8), 0)
+    samples = [replace(sample, passed=sample.reward > 0) for sample in random_samples(8)]
+    make(tmp_path, algorithms[table["name"]].build(table)).step(samples, 0)
     assert calls == passes
 
 
