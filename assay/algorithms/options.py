@@ -16,10 +16,11 @@ from pydantic import (
 
 from assay.algorithms.base import AlgorithmSettings
 from assay.errors import SettingsError
-from assay.maths.advantages import MIN_STD, Baseline, Scale
+from assay.maths.advantages import Baseline, Scale
 from assay.maths.kl import KLEstimator
 from assay.maths.losses import ImportanceSampling, RatioLevel
 from assay.maths.masked import LossMean
+from assay.maths.rewards import MIN_STD
 
 
 class PolicyGradientSettings(AlgorithmSettings):
@@ -32,8 +33,8 @@ class PolicyGradientSettings(AlgorithmSettings):
     """What the difference is divided by: nothing, its group's standard deviation, or the
     batch's."""
     min_std: PositiveFloat = MIN_STD
-    """Smallest standard deviation of rewards. A group below it counts as zero variance: its
-    advantages are 0."""
+    """Smallest standard deviation of rewards. A group below it counts as zero variance; below it
+    after shaping, its advantages are 0."""
     running_decay: float = Field(0.9, ge=0, lt=1)
     """Weight of past steps in the running mean, with `baseline = "running"`."""
     advantage_clip: PositiveFloat | None = None
@@ -51,8 +52,9 @@ class PolicyGradientSettings(AlgorithmSettings):
     """Do not learn from completions cut off at the token limit; they still count in the
     baseline."""
     zero_variance_groups: Literal["count", "drop", "resample"] = "count"
-    """Groups with zero variance (all rewards equal): `count` their tokens in the denominator of the
-    loss, `drop` them, or `resample` new groups in their place (dynamic sampling)."""
+    """Groups with zero variance (rewards before shaping deviate by less than `min_std`): `count`
+    their tokens in the denominator of the loss, `drop` them, or `resample` new groups in their
+    place (dynamic sampling)."""
     max_resamples: PositiveInt = 10
     """Most rounds of resampling in one step, with `zero_variance_groups = "resample"`."""
     ratio: RatioLevel = "token"

@@ -82,6 +82,7 @@ def build(
         entropy_gradient=settings.entropy_bonus > 0,
         epochs=settings.epochs,
         minibatches=settings.minibatches,
+        min_std=settings.min_std,
         max_resamples=settings.max_resamples if settings.zero_variance_groups == "resample" else 0,
         running_baseline=running,
     )
@@ -118,7 +119,8 @@ class PolicyGradient:
     def compute_advantages(self, samples: Sequence[Sample]) -> list[Sample]:
         """Drop groups of zero variance if asked, shape the rewards, then estimate advantages."""
         s = self.settings
-        used = samples if s.zero_variance_groups == "count" else drop_zero_variance(samples)
+        counts = s.zero_variance_groups == "count"
+        used = samples if counts else drop_zero_variance(samples, s.min_std)
         shaped = shape_rewards(used, s)
         estimated = self.estimator(s, shaped) if self.estimator else self._of_completions(shaped)
         return [clip_advantages(sample, s) for sample in estimated]

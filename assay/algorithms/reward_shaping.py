@@ -10,19 +10,20 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from assay.algorithms.base import rollout_totals
+from assay.algorithms.base import rollout_totals, rollouts_of
 from assay.algorithms.options import PolicyGradientSettings
 from assay.maths.kl import KL_ESTIMATORS
-from assay.maths.rewards import overlong_punishment, rescale
+from assay.maths.rewards import have_zero_variance, overlong_punishment, rescale
 from assay.types import Sample
 
 
-def drop_zero_variance(samples: Sequence[Sample]) -> list[Sample]:
-    """The samples whose group has at least two different rewards."""
-    rewards: dict[str, set[float]] = {}
-    for sample in samples:
-        rewards.setdefault(sample.group, set()).add(sample.reward)
-    return [sample for sample in samples if len(rewards[sample.group]) > 1]
+def drop_zero_variance(samples: Sequence[Sample], min_std: float) -> list[Sample]:
+    """The samples of groups whose rewards differ. Parts of one rollout count once."""
+    rewards: dict[str, dict[int, float]] = {}
+    for sample, rollout in zip(samples, rollouts_of(samples), strict=True):
+        rewards.setdefault(sample.group, {})[rollout] = sample.reward
+    equal = {name for name, one in rewards.items() if have_zero_variance(one.values(), min_std)}
+    return [sample for sample in samples if sample.group not in equal]
 
 
 def shape_rewards(samples: Sequence[Sample], settings: PolicyGradientSettings) -> list[Sample]:

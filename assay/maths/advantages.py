@@ -9,10 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from assay.maths.rewards import MIN_STD
+
 Baseline = Literal["none", "batch", "running", "group", "leave_one_out"]
 Scale = Literal["none", "group", "batch"]
-MIN_STD = 1e-4
-"""A smaller standard deviation counts as zero variance: it is rounding, not a difference."""
 
 
 def completion_advantages(

@@ -1,6 +1,18 @@
-"""Transformations of a reward before it becomes an advantage. Plain numbers."""
+"""Rewards before they become advantages. Plain numbers."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import pstdev
+
+MIN_STD = 1e-4
+"""A smaller standard deviation counts as zero variance: it is rounding, not a difference."""
+
+
+def have_zero_variance(rewards: Iterable[float], min_std: float = MIN_STD) -> bool:
+    """Whether the standard deviation of a group's rewards is below `min_std`, or there are none."""
+    values = list(rewards)
+    return not values or pstdev(values) < min_std
 
 
 def rescale(reward: float, source: tuple[float, float], target: tuple[float, float]) -> float:

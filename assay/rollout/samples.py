@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, zip_longest
 from statistics import fmean, pstdev
 
+from assay.maths.rewards import MIN_STD, have_zero_variance
 from assay.types import Metrics, Rollout, Sample, Turn, Verdict
 
 
@@ -101,17 +102,19 @@ def _sample(
     )  # fmt: skip
 
 
-def has_zero_variance(group: Sequence[Rollout]) -> bool:
-    """Whether all rewards of the group are equal, so that every advantage relative to it is 0."""
-    rewards = (
-        (rollout.score.total, *(turn.score.total for turn in rollout.turns if turn.score))
-        for rollout in group
-        if rollout.score is not None
+def has_zero_variance(group: Sequence[Rollout], min_std: float = MIN_STD) -> bool:
+    """Whether the rollouts' rewards are equal, and those of each turn: then every advantage
+    relative to the group is 0.
+    """
+    scored = [rollout for rollout in group if rollout.score is not None]
+    rewards = ([rollout.score, *(turn.score for turn in rollout.turns)] for rollout in scored)
+    return all(
+        have_zero_variance((score.total for score in place if score), min_std)
+        for place in zip_longest(*rewards)
     )
-    return len(set(rewards)) < 2
 
 
-def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
+def describe(groups: Sequence[Sequence[Rollout]], min_std: float = MIN_STD) -> Metrics:
     """Metrics of a step's rollouts, as docs/metrics.md defines them.
 
     Rollouts that the machine failed count in `rollout/failed` alone.
@@ -136,7 +139,7 @@ def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
         "rollout/length_min": float(min(lengths)),
         "rollout/length_max": float(max(lengths)),
         "rollout/truncated": fmean(r.turns[-1].completion.ended == "length" for r, _ in scored),
-        "rollout/zero_variance_groups": sum(map(has_zero_variance, groups)) / len(groups),
+        "rollout/zero_variance_groups": fmean(has_zero_variance(one, min_std) for one in groups),
         "rollout/turns": sum(len(rollout.turns) for rollout, _ in scored) / count,
     }
     verdicts = Counter(rollout.execution.verdict for rollout, _ in scored if rollout.execution)

@@ -264,7 +264,12 @@ async def make_source(
             )
         case "rollouts":
             return RolloutSource(
-                stage.settings, stage.tasks, policy, context, algorithm.max_resamples
+                stage.settings,
+                stage.tasks,
+                policy,
+                context,
+                algorithm.max_resamples,
+                algorithm.min_std,
             )
 
 

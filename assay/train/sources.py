@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from assay.config.sections import RunSettings
 from assay.errors import DataError
+from assay.maths.rewards import MIN_STD
 from assay.maths.seeds import derive
 from assay.policy.load import Policy
 from assay.rollout.attempt import RolloutContext, make_prompts
@@ -111,9 +112,11 @@ class RolloutSource(Source):
         policy: Policy,
         context: RolloutContext,
         max_resamples: int = 0,
+        min_std: float = MIN_STD,
     ) -> None:
         rollout = self.rollout = settings.rollout
         self.max_resamples = max_resamples
+        self.min_std = min_std
         self.tasks = make_prompts(tasks, context.prompter, rollout.max_tokens, policy.context)
         self.context = context
         self.context.generation.capacity = lambda: context.engine.max_concurrent
@@ -154,7 +157,7 @@ class RolloutSource(Source):
         taken = await self.stream.take(wanted)
         rounds, kept = 1, taken
         while self.max_resamples:
-            kept = [group for group in taken if not has_zero_variance(group.rollouts)]
+            kept = [group for group in taken if not has_zero_variance(group.rollouts, self.min_std)]
             if len(kept) >= wanted or rounds > self.max_resamples:
                 break
             taken += await self.stream.take(wanted - len(kept))
@@ -165,7 +168,12 @@ class RolloutSource(Source):
         )
         refilled = {"rollout/rounds": float(rounds)} if self.max_resamples else {}
         behind = staleness(groups, step) if self.rollout.max_staleness else {}
-        numbers = describe(groups) | refilled | behind | self._times(time.perf_counter() - start)
+        numbers = (
+            describe(groups, self.min_std)
+            | refilled
+            | behind
+            | self._times(time.perf_counter() - start)
+        )
         return StepData(samples, numbers, groups)
 
     async def close(self) -> None:

@@ -95,6 +95,17 @@ def test_groups_of_zero_variance_are_counted_or_left_out_as_a_whole() -> None:
     )
 
 
+def test_rewards_that_differ_by_rounding_are_a_group_of_zero_variance() -> None:
+    near = [long(1, 0.5), long(1, 0.5 + 1e-4)]
+    assert advantages("grpo", near) == [0.0, 0.0]
+    assert not estimate("grpo", near, zero_variance_groups="drop")
+    # of 0 and 1 the deviation is 0.5, of 0, 0 and 1 it would be 0.47
+    halves = [*parts([1, 1], 0.0, 0), long(1, 1.0)]
+    options = {"zero_variance_groups": "drop", "min_std": 0.49}
+    assert len(estimate("grpo", halves, **options)) == 3
+    assert not estimate("grpo", halves, **options | {"min_std": 0.51})
+
+
 def test_advantages_are_clipped_on_both_sides() -> None:
     assert advantages("grpo", scale="none", advantage_clip=0.3) == pytest.approx(
         [0.3, -0.25, -0.25, -0.25, 0, 0]

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from assay import environments, rewards
+from assay.algorithms.reward_shaping import drop_zero_variance
 from assay.engines.base import GenerationRequest, Sampling
 from assay.errors import SettingsError
 from assay.judge import Judge
@@ -107,6 +108,25 @@ def test_what_the_machine_failed_is_counted_and_left_out_of_every_mean() -> None
             "verdict/pass": 0.25, "verdict/wrong": 0.75,
         }
     )  # fmt: skip
+
+
+def test_a_group_has_zero_variance_below_the_tolerance_for_the_metric_and_for_samples() -> None:
+    near, far = ([rollout(ADD, 0.5), rollout(ADD, 0.5 + gap)] for gap in (1e-4, 1e-3))
+    # standard deviations of half the gap, around the tolerance of 1e-4
+    assert describe([near, far])["rollout/zero_variance_groups"] == 0.5
+    assert describe([near, far], min_std=1e-5)["rollout/zero_variance_groups"] == 0.0
+    for tolerance, left in ((1e-4, 2), (1e-5, 4)):
+        assert len(drop_zero_variance(to_samples([near, far]), tolerance)) == left
+
+
+def test_turns_that_are_scored_are_compared_with_the_same_turn() -> None:
+    def scored(*scores: float) -> Rollout:
+        turn = rollout(ADD, scores[-1]).turns[0]
+        turns = tuple(replace(turn, score=Score(score)) for score in scores)
+        return replace(rollout(ADD, scores[-1]), turns=turns)
+
+    equal, other = [scored(0.0, 1.0), scored(0.0, 1.0)], [scored(0.0, 1.0), scored(1.0)]
+    assert describe([equal, other])["rollout/zero_variance_groups"] == 0.5
 
 
 def test_a_step_that_the_machine_failed_altogether_has_no_reward_rather_than_zero() -> None:
