@@ -22,6 +22,20 @@ from assay.maths.losses import ImportanceSampling, RatioLevel
 from assay.maths.masked import LossMean
 from assay.maths.rewards import MIN_STD
 
+SWITCHED_OFF: tuple[tuple[str, str, set[Any]], ...] = (
+    ("running_decay", "baseline", {"none", "batch", "group", "leave_one_out"}),
+    ("reward_to", "reward_from", {None}),
+    ("overlong_penalty", "overlong_share", {0.0}),
+    ("max_resamples", "zero_variance_groups", {"count", "drop"}),
+    ("importance_sampling_min", "importance_sampling", {"none"}),
+    ("importance_sampling_max", "importance_sampling", {"none"}),
+    ("kl_estimator", "kl", {0.0}),
+    ("kl_in", "kl", {0.0}),
+    ("kl_importance_sampling", "kl", {0.0}),
+    ("kl_importance_sampling", "kl_in", {"reward"}),
+)
+"""An option, the option that it belongs to, and the values of that with which it has no effect."""
+
 
 class PolicyGradientSettings(AlgorithmSettings):
     """Options of every algorithm that learns from rewards. Algorithms differ in their defaults."""
@@ -60,8 +74,8 @@ class PolicyGradientSettings(AlgorithmSettings):
     ratio: RatioLevel = "token"
     """Level of the importance ratio: of each token, the geometric mean over the completion, or the
     product over the completion."""
-    clip_low: PositiveFloat = 0.2
-    """Ratios below 1 - clip_low are clipped (epsilon)."""
+    clip_low: float = Field(0.2, gt=0, le=1)
+    """Ratios below 1 - clip_low are clipped (epsilon); with 1, none is."""
     clip_high: PositiveFloat = 0.28
     """Ratios above 1 + clip_high are clipped (epsilon high)."""
     dual_clip: float | None = Field(None, gt=1)
@@ -94,6 +108,10 @@ class PolicyGradientSettings(AlgorithmSettings):
 
     @model_validator(mode="after")
     def _settings_agree(self) -> Self:
+        for name, other, values in SWITCHED_OFF:
+            is_default = getattr(self, name) == type(self).model_fields[name].default
+            if not is_default and (value := getattr(self, other)) in values:
+                raise ValueError(f"{name} has no effect with {other} = {value!r}; leave it out")
         if self.reward_from is not None and self.reward_from[0] >= self.reward_from[1]:
             raise ValueError("reward_from must be a rising range, as [0.0, 1.0]")
         if self.importance_sampling_min >= self.importance_sampling_max:

@@ -249,6 +249,15 @@ def test_masked_values_leak_into_no_algorithms_loss() -> None:
         {"name": "ppo", "baseline": "group"},
         {"name": "ppo", "scale": "group"},
         {"name": "ppo", "critic": False, "gamma": 0.99},
+        {"name": "grpo", "running_decay": 0.5},
+        {"name": "grpo", "reward_to": (-1.0, 1.0)},
+        {"name": "grpo", "overlong_penalty": 0.5},
+        {"name": "grpo", "max_resamples": 2},
+        {"name": "grpo", "importance_sampling": "none", "importance_sampling_max": 5.0},
+        {"name": "grpo", "kl_estimator": "k2"},
+        {"name": "grpo", "kl_in": "reward"},
+        {"name": "grpo", "kl": 0.1, "kl_in": "reward", "kl_importance_sampling": False},
+        {"name": "grpo", "clip_low": 2.0},
     ],
 )
 def test_a_setting_without_effect_is_refused(table: dict[str, object]) -> None:
