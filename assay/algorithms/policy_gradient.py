@@ -168,8 +168,8 @@ def clipped_loss(
 ) -> tuple[Tensor, Numbers]:
     """PPO's and GRPO's surrogate, -min(r A, clip(r, 1 - clip_low, 1 + clip_high) A)."""
     bounds = (settings.clip_low, settings.clip_high, settings.dual_clip)
-    stopped = is_clipped(ratios.detach(), advantages, *bounds)
-    return clipped_surrogate(ratios, advantages, *bounds), {"clipped": stopped}
+    numbers = {"clipped": is_clipped(ratios.detach(), advantages, *bounds)}
+    return clipped_surrogate(ratios, advantages, *bounds), numbers
 
 
 def kl_penalty(

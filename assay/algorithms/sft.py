@@ -11,7 +11,7 @@ from assay.types import Batch
 
 
 class Settings(AlgorithmSettings):
-    """None."""
+    """SFT has no settings of its own."""
 
 
 def _loss(output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbers]:

@@ -45,8 +45,8 @@ class GenerationRequest:
 
 def find_stop(text: str, stop: Sequence[str]) -> tuple[int, int]:
     """Start and end of the first stop string in `text`; both are `len(text)` without one."""
-    found = [(start, start + len(word)) for word in stop if (start := text.find(word)) >= 0]
-    return min(found, default=(len(text), len(text)))
+    places = [(start, start + len(word)) for word in stop if (start := text.find(word)) >= 0]
+    return min(places, default=(len(text), len(text)))
 
 
 class Engine(Protocol):
@@ -61,11 +61,11 @@ class Engine(Protocol):
         """Metrics of the last load."""
 
     async def load(self, policy: Any, version: int) -> None:
-        """Load the weights of `policy`; they generate everything from the return on.
+        """Load the weights of `policy`; new requests use them from the return on.
 
-        Running requests keep their tokens, each marked with the version that sampled it, and
-        continue on the new weights after a new prefill. Raises MachineError if the weights do not
-        arrive.
+        Running requests keep their tokens, each marked with the version that sampled it. They
+        continue on the new weights after a new prefill, or finish on the old ones. Raises
+        MachineError if the weights do not arrive.
         """
 
     async def generate(self, request: GenerationRequest, sampling: Sampling) -> Completion:

@@ -82,10 +82,10 @@ def is_clipped(
     ratio: Tensor, advantages: Tensor, low: float, high: float, dual: float | None = None
 ) -> Tensor:
     """1 where the clip of `clipped_surrogate` stops the gradient, else 0. All [B, T] -> [B, T]."""
-    stopped = ((ratio > 1 + high) & (advantages > 0)) | ((ratio < 1 - low) & (advantages < 0))
+    outside = ((ratio > 1 + high) & (advantages > 0)) | ((ratio < 1 - low) & (advantages < 0))
     if dual is not None:
-        stopped = stopped | ((ratio > dual) & (advantages < 0))
-    return stopped.float()
+        outside = outside | ((ratio > dual) & (advantages < 0))
+    return outside.float()
 
 
 def cispo_loss(

@@ -87,12 +87,10 @@ def _other_names(folder: Path, model: Any) -> str:
     return next((f"only one of them has {name}" for name in sorted(other) if "lora_" in name), "")
 
 
-def check_vocabulary(name: str, base: str, own: Any, known: Any) -> None:
-    """Raises ModelError if the `own` tokenizer of an adapter has tokens that its base does not have
-    in its `known` one.
-    """
-    ids = known.get_vocab()
-    other = [token for token, number in own.get_vocab().items() if ids.get(token) != number]
+def check_vocabulary(name: str, base: str, tokenizer: Any, base_tokenizer: Any) -> None:
+    """Raises ModelError if the adapter's `tokenizer` has tokens that its base's does not have."""
+    ids = base_tokenizer.get_vocab()
+    other = [token for token, number in tokenizer.get_vocab().items() if ids.get(token) != number]
     if other:
         raise ModelError(
             f"adapter {name!r} has another vocabulary than its base {base!r}: {len(other)} tokens,"

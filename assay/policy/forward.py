@@ -71,7 +71,7 @@ class Layouts:
     """For sequences within both limits."""
     window: int
     """The longest sequence in which every token attends to all tokens before it."""
-    together: float
+    alone_from: float
     """Sequences from this length on run one at a time: `fixed_rope_length`, or 0 if padding changes
     the model's results."""
 
@@ -100,7 +100,7 @@ def forward(
     inputs = ModelInput(batch.tokens, batch.attention, batch.mask)
     longest = batch.tokens.shape[1]
     layout, options = layout_of(model, longest), (temperature, critic, entropy_gradient)
-    if longest < _layouts(model).together:
+    if longest < _layouts(model).alone_from:
         outputs = [_forward(layout, model, inputs, *options)]
     else:
         outputs = [_forward(layout, model, row, *options) for row in _single_rows(model, inputs)]
@@ -124,9 +124,9 @@ def layout_of(model: Any, longest: int) -> Layout:
     drops = any(getattr(config, name, None) for name in ATTENTION_DROPOUTS)
     if layout == "packed" and model.training and drops:
         layout, why = "padded", "packed attention has no dropout"
-    if longest >= layouts.together:
+    if longest >= layouts.alone_from:
         layout = "plain" if layout == "plain" else "padded"
-        why = f"one at a time: from {layouts.together} tokens on, their length changes the results"
+        why = f"one at a time: from {layouts.alone_from} tokens on, length changes the results"
     _log_once(f"training forward of {config.model_type}: {layout} sequences ({why})")
     return layout
 
@@ -259,7 +259,7 @@ def _try_layouts(model: Any, tolerance: float) -> Layouts:
     """The fastest layout that gives the numbers of the whole model on a small batch."""
     base = unwrap_model(model)
     config = base.config.get_text_config()
-    name, together = config.model_type, fixed_rope_length(config)
+    name, alone_from = config.model_type, fixed_rope_length(config)
     own_attention = config._attn_implementation
     expected = _probe("plain", model, one_by_one=True)
     if _leaks("plain", model, tolerance, one_by_one=True):
@@ -281,14 +281,14 @@ def _try_layouts(model: Any, tolerance: float) -> Layouts:
             off = float((torch.stack(gaps) / torch.stack(sizes)).max())
             if not off <= tolerance:
                 raise NotImplementedError(f"the results would differ by {off:.2g}")
-            return Layouts(layout, window, together)
+            return Layouts(layout, window, alone_from)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # noqa: BLE001  # models run their own code, which raises anything
             log.warning("the sequences of %s cannot be %s: %s", name, layout, one_line(error))
         if config._attn_implementation != own_attention:
             base.set_attn_implementation(own_attention)
-    return Layouts("plain", window=0, together=0)
+    return Layouts("plain", window=0, alone_from=0)
 
 
 def _packed_window(model: Any) -> int:

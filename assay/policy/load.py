@@ -99,7 +99,7 @@ def load_policy(settings: PolicySettings) -> Policy:
     or tokenizer, SettingsError for settings that do not fit it, MachineError if the device has too
     little memory.
     """
-    base = check_model(settings.model)
+    base = base_model_of(settings.model)
     device = pick_device(settings.device)
     check_quantize(settings, is_adapted(settings))
     source, remote = tokenizer_source(settings.model), settings.trust_remote_code
@@ -122,7 +122,7 @@ def load_policy(settings: PolicySettings) -> Policy:
     return Policy(model, chat, device, pad)
 
 
-def check_model(name: str, needs_tokenizer: bool = True) -> str:
+def base_model_of(name: str, needs_tokenizer: bool = True) -> str:
     """The full model behind `name`: itself, or the base model of an adapter directory.
 
     A directory comes as an absolute path. Raises ModelError for a directory that lacks its
@@ -154,7 +154,7 @@ def check_model(name: str, needs_tokenizer: bool = True) -> str:
     if is_adapter(base):
         raise ModelError(f"adapter {name!r} adapts the adapter {base!r}: merge that first")
     try:
-        return check_model(str(base), needs_tokenizer=not _has_tokenizer(name))
+        return base_model_of(str(base), needs_tokenizer=not _has_tokenizer(name))
     except ModelError as error:
         raise ModelError(
             f"adapter {name!r} needs its base, but {error}; correct base_model_name_or_path in"
@@ -164,7 +164,7 @@ def check_model(name: str, needs_tokenizer: bool = True) -> str:
 
 def tokenizer_source(name: str) -> str:
     """Where the tokenizer of model `name` is: with it, or with the base of an adapter."""
-    return check_model(name) if is_adapter(name) and not _has_tokenizer(name) else name
+    return base_model_of(name) if is_adapter(name) and not _has_tokenizer(name) else name
 
 
 def _has_tokenizer(name: str) -> bool:
@@ -208,7 +208,7 @@ def context_of_model(settings: PolicySettings) -> int | None:
         return settings.tiny.context
     from transformers import AutoConfig
 
-    base = check_model(settings.model)
+    base = base_model_of(settings.model)
     with _loading(settings, torch.device("cpu"), base):
         return context_of(
             AutoConfig.from_pretrained(base, trust_remote_code=settings.trust_remote_code)

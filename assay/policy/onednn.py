@@ -1,7 +1,8 @@
-"""Float32 linear layers through oneDNN on AMD processors, where torch's MKL does not use AVX-512.
+"""Float32 linear layers through oneDNN, on processors where it is faster than torch's MKL.
 
-Matrix products are about twice as fast there (`python -m bench.products`). The choice depends on
-the processor alone, never on a measurement, so a resumed run rounds as it did before.
+On AMD, where MKL does not use AVX-512, all matrix products are about twice as fast (`python -m
+bench.products`). Decoding multiplies with prepacked weights on every AVX-512 processor. The choice
+depends on the processor alone, never on a measurement, so a resumed run rounds as it did before.
 """
 
 from __future__ import annotations

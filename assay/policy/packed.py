@@ -1,4 +1,4 @@
-"""PackedRow sequences: a micro-batch as one row, with varlen attention that keeps sequences apart.
+"""Packed sequences: a micro-batch as one row, with varlen attention that keeps sequences apart.
 
 Completions of one prompt share it (a shared prompt prefix): its tokens stand in the row once.
 """
@@ -119,8 +119,8 @@ def pack(tokens: Tensor, mask: Tensor) -> PackedRow:
     before = before - 1
     head, tail = (torch.tensor(one, device=device)[owner] for one in (heads, tails))
     padding = [0] * padding_rows(sum(lengths), device)
-    own = [length for length in (*lengths, len(padding)) if length]
-    segments = [_segments(own, own, 0, True, device)]
+    sizes = [length for length in (*lengths, len(padding)) if length]
+    segments = [_segments(sizes, sizes, 0, True, device)]
     completions = [sum(lasts[row] - firsts[row] for row in rows) for rows in groups]
     if groups:
         segments.append(_segments(completions, lengths[:shared], starts[shared], False, device))
@@ -200,8 +200,8 @@ def _attention(
         return fallback(module, query, key, value, attention_mask, **arguments)  # type: ignore[no-any-return]
     unknown = [
         name
-        for name, given in arguments.items()
-        if name not in IGNORED and given is not None and given is not False
+        for name, option in arguments.items()
+        if name not in IGNORED and option is not None and option is not False
     ]
     unknown += ["dropout"] if arguments.get("dropout") else []
     unknown += ["a mask that layers change"] if attention_mask.numel() > 1 else []
@@ -230,14 +230,16 @@ class _VarlenAttention(torch.autograd.Function):
         scale: float,
     ) -> Tensor:
         kernel = _flash_cpu if query.device.type == "cpu" else _flash_cuda
-        own, *shared = segments
-        out, lse = kernel(query, key, value, own, scale)
-        for prompts in shared:
+        sequences, *to_prompts = segments
+        out, lse = kernel(query, key, value, sequences, scale)
+        for prompts in to_prompts:
             more, more_lse = kernel(query, key, value, prompts, scale)
             here = slice(prompts.start, prompts.start + sum(prompts.query_lengths))
             merged = torch.logaddexp(lse[:, :, here], more_lse)
-            kept, added = (lse[:, :, here] - merged).exp_(), (more_lse - merged).exp_()
-            out[:, :, here] = out[:, :, here] * kept.unsqueeze(-1) + more * added.unsqueeze(-1)
+            share, rest = (
+                (one - merged).exp_().unsqueeze(-1) for one in (lse[:, :, here], more_lse)
+            )
+            out[:, :, here] = out[:, :, here] * share + more * rest
             lse[:, :, here] = merged
         ctx.save_for_backward(query, key, value, out, lse)
         ctx.segments, ctx.scale = segments, scale
@@ -247,9 +249,9 @@ class _VarlenAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         kernel = _flash_cpu_backward if grad.device.type == "cpu" else _flash_cuda_backward
         saved = ctx.saved_tensors  # read once: gradient checkpointing allows no second read
-        own, *shared = ctx.segments
-        grads = kernel(grad, saved, own, ctx.scale)
-        for prompts in shared:
+        sequences, *to_prompts = ctx.segments
+        grads = kernel(grad, saved, sequences, ctx.scale)
+        for prompts in to_prompts:
             more = kernel(grad, saved, prompts, ctx.scale)
             for total, part, start in zip(grads, more, (prompts.start, 0, 0), strict=True):
                 total[:, :, start : start + part.shape[2]] += part

@@ -19,7 +19,7 @@ from assay.errors import SettingsError
 from assay.evaluate import plots
 from assay.evaluate.report import Evaluation, read_report
 from assay.maths.seeds import derive
-from assay.policy.load import check_model, check_quantize, is_adapted, pick_device
+from assay.policy.load import base_model_of, check_quantize, is_adapted, pick_device
 from assay.policy.tiny import make_tiny
 from assay.progress import Progress
 from assay.registry import one_line
@@ -125,7 +125,7 @@ def prepare(settings: RunSettings, adapted: bool) -> Stage:
     pick_device(settings.policy.device)
     check_quantize(settings.policy, adapted)
     if settings.policy.model != "tiny":
-        check_model(settings.policy.model)
+        base_model_of(settings.policy.model)
     judged = algorithm.learns_from == "rollouts"
     tasks = load(settings.tasks.train, limit=settings.tasks.limit, judged=judged)
     held_out = (

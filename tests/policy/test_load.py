@@ -15,7 +15,7 @@ import torch
 from assay.config.sections import LoraSettings, PolicySettings
 from assay.errors import AssayError, MachineError, ModelError, SettingsError
 from assay.policy.forward import forward
-from assay.policy.load import Policy, check_model, load_policy
+from assay.policy.load import Policy, base_model_of, load_policy
 from assay.train.batch import to_batch
 from assay.types import Sample
 from tests.policies import change_json, checkpoint, tiny_policy
@@ -124,7 +124,7 @@ def test_an_adapter_finds_its_model_from_any_working_directory(
     monkeypatch.chdir(tmp_path / "elsewhere")
     tokens = torch.arange(20).unsqueeze(0)
     for name in ("one", "two"):
-        assert check_model(str(tmp_path / name)) == str(made)
+        assert base_model_of(str(tmp_path / name)) == str(made)
         with torch.no_grad():
             assert torch.equal(
                 load(tmp_path / name).model(tokens).logits, policy.model(tokens).logits

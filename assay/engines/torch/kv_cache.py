@@ -92,16 +92,16 @@ class LayerCache:
         narrow, width = step.prompt_width, step.completion_width
         prompt_keys, prompt_values = (stored[:prompts, :, :narrow] for stored in self.prompts)
         keys, values = (stored[:rows, :, :width] for stored in self.completions)
-        shared = keys.shape[1]
-        scaled = (query.to(keys.dtype) * scaling).view(rows, shared, heads // shared, size)
+        kv_heads, per_kv = keys.shape[1], heads // keys.shape[1]
+        scaled = (query.to(keys.dtype) * scaling).view(rows, kv_heads, per_kv, size)
 
         def by_prompt(of_rows: Tensor) -> Tensor:
             grouped = of_rows[step.prompt_rows].transpose(1, 2)
-            return grouped.reshape(prompts, shared, -1, of_rows.shape[-1])
+            return grouped.reshape(prompts, kv_heads, -1, of_rows.shape[-1])
 
         def by_row(of_prompts: Tensor) -> Tensor:
-            spread = of_prompts.view(prompts, shared, groups, heads // shared, -1).transpose(1, 2)
-            return spread.reshape(prompts * groups, shared, heads // shared, -1)[step.flat_index]
+            spread = of_prompts.view(prompts, kv_heads, groups, per_kv, -1).transpose(1, 2)
+            return spread.reshape(prompts * groups, kv_heads, per_kv, -1)[step.flat_index]
 
         prompt_scores = by_row(by_prompt(scaled) @ prompt_keys.transpose(-1, -2))
         scores = torch.cat([prompt_scores, scaled @ keys.transpose(-1, -2)], dim=-1).float()
@@ -150,8 +150,8 @@ class KVCache:
 
         No prompt is longer than `prompt_tokens`, and no completion than `completion_tokens`.
         """
-        known = set(self.prompts)
-        new = [prompt for prompt in dict.fromkeys(prompts) if prompt not in known]
+        old = set(self.prompts)
+        new = [prompt for prompt in dict.fromkeys(prompts) if prompt not in old]
         self._reserve(len(prompts), len(new), prompt_tokens, completion_tokens)
         for batch, logits, cache in prefill(self.model, new):
             if not self.layers:
@@ -160,8 +160,9 @@ class KVCache:
                 ]
             for row, prompt in enumerate(batch):
                 for layer, source in zip(self.layers, cache.layers, strict=True):
-                    for stored, of in zip(layer.prompts, (source.keys, source.values), strict=True):
-                        stored[len(self.prompts), :, : len(prompt)] = of[row, :, -len(prompt) :]
+                    tensors = source.keys, source.values
+                    for stored, tensor in zip(layer.prompts, tensors, strict=True):
+                        stored[len(self.prompts), :, : len(prompt)] = tensor[row, :, -len(prompt) :]
                 self.prompts.append(prompt)
                 self.first_logits.append(logits[row])
         index = {prompt: number for number, prompt in enumerate(self.prompts)}
@@ -220,9 +221,9 @@ class KVCache:
         self, layers: Sequence[list[Tensor]], count: int, dropped: Sequence[int], width: int
     ) -> list[int]:
         """Move the last entries into the gaps. Returns the former number of each entry."""
-        left, gone = count - len(dropped), set(dropped)
+        left = count - len(dropped)
         gaps = [number for number in dropped if number < left]
-        movers = [number for number in range(left, count) if number not in gone]
+        movers = sorted(set(range(left, count)).difference(dropped))
         order = list(range(left))
         if gaps:
             to, source = (

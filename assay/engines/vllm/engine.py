@@ -25,7 +25,13 @@ from assay.config.sections import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.vllm.client import Client, LostError
 from assay.engines.vllm.partial_completion import PartialCompletion
-from assay.engines.vllm.server import MAX_NUM_SEQS, START_SECONDS, ServerProcess, dtype_of, plan
+from assay.engines.vllm.server import (
+    MAX_NUM_SEQS,
+    START_SECONDS,
+    ServerProcess,
+    dtype_of,
+    launch_plan,
+)
 from assay.engines.vllm.transports import CURRENT, Transport
 from assay.engines.vllm.transports.adapter import Adapter
 from assay.engines.vllm.transports.files import Files
@@ -122,8 +128,8 @@ class VllmEngine:
         self._policy = policy
         self._settings = settings
         default = "finish" if policy.device.type == "cpu" else "interrupt"
-        chosen = settings.on_weight_update
-        self._finishes = (default if chosen == "auto" else chosen) == "finish"
+        on_update = settings.on_weight_update
+        self._finishes = (default if on_update == "auto" else on_update) == "finish"
         self._transport = transport
         self._folder = folder
         self._seed = seed
@@ -325,7 +331,7 @@ async def open_vllm(
         for url in settings.servers:
             engine.add(Client(url, max_concurrent=MAX_NUM_SEQS))
         if not settings.servers:
-            launch = plan(
+            launch = launch_plan(
                 policy, settings, transport.arguments(policy, folder), folder, logs / "vllm.log"
             )
             process = ServerProcess(launch, 0)

@@ -87,7 +87,7 @@ class ServerProcess:
         return f"the last line of {self.launch.log} is: {last[:500]}"
 
 
-def plan(
+def launch_plan(
     policy: Policy, settings: EngineSettings, more: Sequence[str], folder: Path, log: Path
 ) -> Launch:
     """How to start a server for `policy`; `more` are arguments for the transport of its weights.
@@ -125,8 +125,8 @@ def plan(
 
 def dtype_of(policy: Policy, settings: EngineSettings) -> str:
     """Data type of the servers' weights: `float32` or `bfloat16`."""
-    own = str(policy.model.dtype).removeprefix("torch.")
-    return "bfloat16" if settings.dtype == "bfloat16" else own
+    dtype = str(policy.model.dtype).removeprefix("torch.")
+    return "bfloat16" if settings.dtype == "bfloat16" else dtype
 
 
 def _check_vllm(python: str) -> None:
