@@ -144,11 +144,8 @@ class Judge:
         try:
             return await self.run(job)
         except DataError as error:
-            execution = Execution(
-                Verdict.INFRA, total=len(job.task.checks), detail=f"{REFUSED}{error}"
-            )
-            self._count(job.task, execution)
-            return execution
+            total = len(job.task.checks)
+            return Execution(Verdict.INFRA, total=total, detail=f"{REFUSED}{error}")
 
     async def stream(
         self, jobs: Iterable[Job], skip_refused: bool = False

@@ -54,8 +54,7 @@ async def with_expected_values(task: Task, answers: Answers) -> Task:
     calls = [check for check in task.checks if isinstance(check, Call) and check.expected is None]
     if not calls:
         return task
-    folder = _cache_folder()
-    file = folder / _cache_name(task, calls) if folder else None
+    file = _cache_file(task, calls)
     known = await asyncio.to_thread(_read, file, len(calls)) if file else None
     values = known or await _ask_reference(replace(task, checks=tuple(calls)), answers)
     for number, value in enumerate(values, start=1):
@@ -107,16 +106,13 @@ async def _ask_reference(task: Task, answers: Answers) -> list[str]:
     return values
 
 
-def _cache_name(task: Task, calls: Sequence[Call]) -> str:
+def _cache_file(task: Task, calls: Sequence[Call]) -> Path | None:
+    """Where its expected values are cached; None for a user without a home."""
     arguments = [call.arguments for call in calls]
     parts = [VERSION, sys.version_info[:2], task.reference, task.setup, task.entry_point, arguments]
-    return f"{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}.json"
-
-
-def _cache_folder() -> Path | None:
-    """Where expected values are cached; None for a user without a home."""
+    name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     folder = os.environ.get("XDG_CACHE_HOME") or _home_cache()
-    return Path(folder) / "assay" / "expected" if folder else None
+    return Path(folder) / "assay" / "expected" / f"{name}.json" if folder else None
 
 
 @cache

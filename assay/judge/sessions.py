@@ -22,7 +22,7 @@ from assay.judge.processes import (
     starved_seconds,
 )
 from assay.judge.protocol import DONE, RAISED, SESSION, BlockResult, Outcome, WorkerReport
-from assay.judge.slot import DEATH_SECONDS, SESSION_MB, SESSION_THREADS, SESSIONS, Slot
+from assay.judge.slot import SESSION_MB, SESSION_THREADS, SESSIONS, Slot
 from assay.judge.sockets import BufferedSocket
 from assay.judge.verdict import RunRecord, verdict_of
 from assay.sandbox.kernel import MIB, read_text
@@ -260,11 +260,9 @@ class Sessions:
         self._unwatch(session)
         del self.open[session.number]
         if session.block is not None:
-            record, group = session.block.record, session.slot.group
+            record = session.block.record
             record.report, record.stopped = WorkerReport([], failure), stopped
-            patience = DEATH_SECONDS if failure is HUNG_UP and not stopped else 0
-            record.alive = not session.candidate.is_dead(patience)
-            record.killed_for_memory = not record.alive and group is not None and group.killed()
+            session.slot.note_death(session.candidate, record)
         session.candidate.kill()
         self.unreaped[session.slot, session.candidate.pid] = session
         session.slot.reap([session.candidate.pid])

@@ -187,16 +187,20 @@ class Slot:
         """Have killed processes reaped."""
         self.zygote.send(["reap", pids])
 
+    def note_death(self, candidate: CandidateProcess, record: RunRecord) -> None:
+        """Write into a record whether its process is dead, and whether for want of memory."""
+        hung_up = record.report is not None and record.report.failed_by == "hung_up"
+        record.alive = not candidate.is_dead(DEATH_SECONDS if hung_up and not record.stopped else 0)
+        record.killed_for_memory = (
+            not (record.alive and record.report) and self.group is not None and self.group.killed()
+        )
+
     def end(self, run: RunningJob) -> bool:
         """End a run. True where its process is kept for the next program, and the record is
         complete; else that is killed and must be reaped.
         """
         record = run.record
-        hung_up = record.report is not None and record.report.failed_by == "hung_up"
-        record.alive = not run.candidate.is_dead(DEATH_SECONDS if hung_up else 0)
-        record.killed_for_memory = (
-            not (record.alive and record.report) and self.group is not None and self.group.killed()
-        )
+        self.note_death(run.candidate, record)
         record.wall_seconds = time.monotonic() - run.started
         self.run = None
         pids: list[int] = []

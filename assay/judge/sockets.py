@@ -149,7 +149,6 @@ class BufferedSocket:
             if end > HEADER.size + self.most:
                 self.open = False
                 self._incoming.clear()
-                break
             if len(self._incoming) < end:
                 break
             frames.append(bytes(self._incoming[HEADER.size : end]))

@@ -17,7 +17,7 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
 from assay.sandbox import kernel, namespaces
@@ -111,9 +111,9 @@ def obey(control: socket.socket, candidate: Role, worker: Role) -> None:
     while message := control.recv(MESSAGE):
         command, *parts = json.loads(message)
         if command == "candidate":
-            fork_candidates(control, candidate, parts[0])
+            fork_processes(control, command, candidate, [os.pipe() for _ in range(parts[0])])
         elif command == "worker":
-            fork_worker(control, worker)
+            fork_processes(control, command, worker, [()])
         else:
             control.send(json.dumps(["reaped", *map(reap, parts[0])]).encode())
 
@@ -143,35 +143,28 @@ def patient_fork() -> int:
     return kernel.fork()
 
 
-def fork_candidates(control: socket.socket, candidate: Role, count: int) -> None:
-    """Fork candidate processes and send their descriptors to the supervisor.
+def fork_processes(
+    control: socket.socket, kind: str, role: Role, pipes: Sequence[tuple[int, ...]]
+) -> None:
+    """Fork into a role once for each of the pipes, into which the process prints; or for (), where
+    nobody reads that. Send the descriptors to the supervisor.
 
     All forks come first: after each, this process copies every page that it touches.
     """
-    ends = [(*socket.socketpair(), *os.pipe()) for _ in range(count)]
+    ends = [(*socket.socketpair(), pipe) for pipe in pipes]
     parent, pids = os.getpid(), []
-    for inside, _, _, prints in ends:
+    for inside, _, pipe in ends:
         pid = patient_fork()
         if pid == 0:
-            os.dup2(prints, 1)
-            os.dup2(prints, 2)
-            candidate.take(inside.fileno(), parent)
+            for stream in (1, 2) if pipe else ():
+                os.dup2(pipe[1], stream)
+            role.take(inside.fileno(), parent)
         pids.append(pid)
-    for pid, (inside, outside, printed, prints) in zip(pids, ends, strict=True):
-        os.close(prints)
+    for pid, (inside, outside, pipe) in zip(pids, ends, strict=True):
+        for prints in pipe[1:]:
+            os.close(prints)
         inside.close()
-        send_process(control, ["candidate", pid], [outside.detach(), printed, os.pidfd_open(pid)])
-
-
-def fork_worker(control: socket.socket, worker: Role) -> None:
-    """Fork one worker and send its descriptors to the supervisor."""
-    inside, outside = socket.socketpair()
-    parent = os.getpid()
-    pid = patient_fork()
-    if pid == 0:
-        worker.take(inside.fileno(), parent)
-    inside.close()
-    send_process(control, ["worker", pid], [outside.detach(), os.pidfd_open(pid)])
+        send_process(control, [kind, pid], [outside.detach(), *pipe[:1], os.pidfd_open(pid)])
 
 
 def send_process(control: socket.socket, message: list[object], descriptors: list[int]) -> None:
