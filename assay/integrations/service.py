@@ -66,8 +66,7 @@ class Service:
     async def judge_one(self, request: Request) -> Response:
         """Judge one program."""
         job = wire.job(await self.fields(request))
-        with self.place():
-            execution = await self.unless_gone(request, self.judge.run(job))
+        execution = await self.unless_gone(request, self.judge.run(job))
         return answer(asdict(self.counted(execution)))
 
     async def judge_many(self, request: Request) -> Response:
@@ -90,9 +89,8 @@ class Service:
     async def run_code(self, request: Request) -> Response:
         """Run a program on standard input, as SandboxFusion does."""
         wanted = wire.RunRequest.model_validate(await self.fields(request))
-        with self.place():
-            run = self.judge.execute(wanted.code, wanted.stdin or "", seconds=wanted.run_timeout)
-            execution = await self.unless_gone(request, run)
+        run = self.judge.execute(wanted.code, wanted.stdin or "", seconds=wanted.run_timeout)
+        execution = await self.unless_gone(request, run)
         return answer(wire.run_answer(self.counted(execution)))
 
     async def evaluate(self, request: Request) -> Response:
@@ -100,8 +98,7 @@ class Service:
         wanted = wire.CasesRequest.model_validate(await self.fields(request))
         program, jobs = wanted.program_and_jobs()
         every = bool(wanted.config.extra and wanted.config.extra.run_all_cases)
-        with self.place():
-            executions = await self.unless_gone(request, self.each_case(jobs, every))
+        executions = await self.unless_gone(request, self.each_case(jobs, every))
         return answer(wire.cases_answer(wanted, program, executions))
 
     async def each_case(self, jobs: Sequence[Job], to_the_end: bool) -> list[Execution]:
@@ -198,18 +195,21 @@ class Service:
         return body
 
     async def unless_gone(self, request: Request, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`. If the client hangs up: cancels it, raises HTTPException 499."""
-        job = asyncio.create_task(work)
-        gone = asyncio.create_task(_hung_up(request))
-        try:
-            await asyncio.wait((job, gone), return_when=asyncio.FIRST_COMPLETED)
-            if not job.done():
-                raise HTTPException(GONE, "the client hung up")
-            return job.result()
-        finally:
-            job.cancel()
-            gone.cancel()
-            await asyncio.gather(job, gone, return_exceptions=True)
+        """The result of `work`, which takes a place. If the client hangs up: cancels it, raises
+        HTTPException 499.
+        """
+        with contextlib.closing(work), self.place():
+            job = asyncio.create_task(work)
+            gone = asyncio.create_task(_hung_up(request))
+            try:
+                await asyncio.wait((job, gone), return_when=asyncio.FIRST_COMPLETED)
+                if not job.done():
+                    raise HTTPException(GONE, "the client hung up")
+                return job.result()
+            finally:
+                job.cancel()
+                gone.cancel()
+                await asyncio.gather(job, gone, return_exceptions=True)
 
 
 def front(app: ASGIApp, paths: frozenset[str], metrics: Metrics, token: str | None) -> ASGIApp:

@@ -51,7 +51,7 @@ class JudgeRequest(Request):
 class BatchRequest(Request):
     """Many programs."""
 
-    jobs: list[JudgeRequest]
+    jobs: list[JudgeRequest] = Field(min_length=1, max_length=10_000)
     task: dict[str, Any] | None = None
     """The task of the jobs that have none of their own."""
 
@@ -151,21 +151,11 @@ def job(fields: Fields, where: str = "the request") -> Job:
     return Job(task, text if "program" in fields else extract.program(task, text))
 
 
-MOST_JOBS = 10_000
-"""Jobs of one batch; the service does nothing else while it reads them."""
-
-
 def batch(fields: Fields) -> list[Job]:
-    """The jobs of a BatchRequest. Raises DataError."""
-    rows = fields.get("jobs")
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise DataError("the request: 'jobs' must be a list of objects, at least one")
-    if len(rows) > MOST_JOBS:
-        raise DataError(
-            f"the request: {len(rows)} jobs are more than the {MOST_JOBS} of a batch; send several"
-        )
+    """The jobs of a BatchRequest. Raises DataError and ValidationError."""
+    BatchRequest.model_validate(fields)
     common = {"task": fields["task"]} if "task" in fields else {}
-    jobs = [job({**common, **row}, f"job {index}") for index, row in enumerate(rows)]
+    jobs = [job({**common, **row}, f"job {index}") for index, row in enumerate(fields["jobs"])]
     known: dict[Task, Task] = {}
     # equal tasks become one object, which the judge prepares once
     return [replace(one, task=known.setdefault(one.task, one.task)) for one in jobs]

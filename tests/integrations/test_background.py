@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from assay.errors import DataError
+from assay.errors import DataError, SandboxError
 from assay.integrations.background import score, shared
 from assay.judge import Job
-from assay.types import Verdict
+from assay.types import Execution, Verdict
 from tests.judge.jobs import RIGHT, add, task
 
 
@@ -71,6 +71,13 @@ def test_a_child_by_os_fork_ends_although_its_parents_judge_is_open() -> None:
     ending += "    signal.alarm(20)\n    sys.exit(3)\n"
     ending += "print(os.waitstatus_to_exitcode(os.wait()[1]), len(judge.run([add(RIGHT)])))"
     assert output_of(JUDGE_ONE + ending) == ["True", "3 1"]
+
+
+def test_a_failure_of_the_machine_is_an_error_and_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = Execution(Verdict.INFRA, detail="killed by SIGKILL")
+    monkeypatch.setattr(shared(slots=1), "run", lambda jobs: [lost])
+    with pytest.raises(SandboxError, match="row 3: the machine could not judge"):
+        score("row 3", add(RIGHT), slots=1)
 
 
 def test_a_faulty_task_is_the_users_to_mend_and_has_no_score() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from assay.errors import DataError, SandboxError
+from assay.errors import DataError
 from assay.integrations.verl import compute_score
 
 SUM = "```python\na, b = map(int, input().split())\nprint(a + b)\n```"
@@ -102,7 +102,7 @@ def test_a_ground_truth_that_is_none_is_refused(truth: Any, why: str) -> None:
         compute_score("apps", SUM, truth)
 
 
-def test_a_sample_that_the_machine_cannot_judge_is_an_error_and_no_zero() -> None:
+def test_a_sample_that_the_judge_cannot_judge_is_the_users_to_mend_and_no_zero() -> None:
     crossing = ["assert apply(lambda x: x, 1) == 1"]
-    with pytest.raises(SandboxError, match="could not judge"):
+    with pytest.raises(DataError, match="apps: the task cannot be judged: this test passes"):
         compute_score("apps", "```python\ndef apply(f, x): return f(x)\n```", crossing)

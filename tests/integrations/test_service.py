@@ -254,8 +254,8 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
         422,
         "",
     ),
-    ("POST", "/judge/batch", {"jobs": []}, {}, 422, "at least one"),
-    ("POST", "/judge/batch", {"jobs": [{}] * 10_001}, {}, 422, "more than the 10000"),
+    ("POST", "/judge/batch", {"jobs": []}, {}, 422, "at least 1 item"),
+    ("POST", "/judge/batch", {"jobs": [{}] * 10_001}, {}, 422, "at most 10000 items"),
     ("POST", "/judge/batch", {"jobs": [{"program": ""}]}, {}, 422, "job 0"),
     (
         "POST",
