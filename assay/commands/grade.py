@@ -43,9 +43,9 @@ def grade(
     shown = ", ".join(f"{name} {count}" for name, count in counts)
     lines = f"pass@1   {rate}\nverdicts {shown}\nfile     {graded.file}"
     options.print_result(asdict(graded), as_json, [], lines)
-    if graded.lost:
+    if lost := graded.verdicts.get("infra"):
         raise MachineError(
-            f"the machine failed {graded.lost} of {graded.samples} samples; they are marked infra,"
+            f"the machine failed {lost} of {graded.samples} samples; they are marked infra,"
             " grade them again"
         )
     for task, why in graded.faulty.items():

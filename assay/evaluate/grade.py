@@ -36,9 +36,7 @@ class GradeSummary:
     interval: Interval
     """95 % confidence interval of `pass_at_1`, over tasks."""
     verdicts: dict[str, int]
-    """Rows by verdict."""
-    lost: int
-    """Rows that the machine failed."""
+    """Rows by verdict, `faulty` for those of `faulty` tasks; `infra` is the machine's failure."""
     faulty: dict[str, str]
     """Tasks that cannot be judged, which is no fault of the machine, and why."""
     file: str
@@ -56,14 +54,12 @@ def grade(
     DataError for a file or row that cannot be used, before anything is judged.
     """
     jobs = read_samples(samples, tasks)
-    if not os.access(samples.parent, os.W_OK):
-        raise DataError(
-            f"{samples.parent} cannot be written to, and the verdicts go there; copy"
-            f" {samples.name} to another folder"
-        )
     file = samples.with_name(f"{samples.name}.verdicts.jsonl")
-    if file.is_dir():
-        raise DataError(f"{file} is a folder, and the verdicts go there; move it away")
+    if file.is_dir() or not os.access(samples.parent, os.W_OK):
+        raise DataError(
+            f"{file} cannot be written to, and the verdicts go there; copy {samples.name} to"
+            " another folder"
+        )
     shown = progress or Progress()
     shown.phase("judging", len(jobs))
     executions = judge_all(
@@ -136,14 +132,13 @@ def _sum_up(jobs: Sequence[Job], executions: Sequence[Execution], file: Path) ->
     )
     counts = [(task.samples, task.passed) for task in judged]
     faults = [(job.task.id, run.detail) for job, run in ended if is_tasks_fault(run)]
-    verdicts = Counter(str(execution.verdict) for execution in executions)
+    names = ("faulty" if is_tasks_fault(run) else str(run.verdict) for run in executions)
     return GradeSummary(
         samples=len(jobs),
         tasks=len(counts),
         pass_at_1=mean_pass_at_k(counts, 1) if counts else None,
         interval=pass_interval(counts) if counts else Interval(0.0, 1.0),
-        verdicts=dict(verdicts),
-        lost=verdicts[Verdict.INFRA] - len(faults),
+        verdicts=dict(Counter(names)),
         faulty=dict(faults),
         file=str(file),
     )

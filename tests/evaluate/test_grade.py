@@ -101,8 +101,8 @@ def test_a_task_that_cannot_be_judged_leaves_the_other_verdicts(tmp_path: Path) 
     no_setup = replace(TASKS[1], id="B/1", setup="1 / 0")
     rows = [{"task_id": name, "solution": WHOLE} for name in ("B/0", "HumanEval/0", "B/1", "B/1")]
     summary = grade(write(tmp_path, *rows), [TASKS[0], broken, no_setup])
-    assert (summary.pass_at_1, summary.tasks, summary.lost) == (1.0, 1, 0)
-    assert summary.verdicts == {"pass": 1, "infra": 3}
+    assert (summary.pass_at_1, summary.tasks) == (1.0, 1)
+    assert summary.verdicts == {"pass": 1, "faulty": 3}
     assert list(summary.faulty) == ["B/0", "B/1"]
     assert "its own reference fails" in summary.faulty["B/0"]
     assert len(Path(summary.file).read_text().splitlines()) == 4
@@ -144,6 +144,6 @@ def test_a_folder_where_the_verdicts_go_is_left_alone(tmp_path: Path) -> None:
     folder = tmp_path / "samples.jsonl.verdicts.jsonl"
     folder.mkdir()
     (folder / "notes").write_text("mine")
-    with pytest.raises(DataError, match="is a folder"):
+    with pytest.raises(DataError, match="cannot be written to"):
         grade(file, TASKS)
     assert (folder / "notes").read_text() == "mine"
