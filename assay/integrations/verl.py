@@ -28,8 +28,8 @@ def compute_score(
     `ground_truth` is JSON text or its value: {"inputs", "outputs"} of a program that reads stdin,
     the same with "fn_name" for a function, {"assert_case": [...]} or a list of asserts.
     `data_source` and `extra_info` are verl's and change nothing. Raises DataError for anything
-    else and for a task that cannot be judged. Raises SandboxError if the machine failed: verl cannot leave a sample out, and would learn
-    from a made-up 0.
+    else and for a task that cannot be judged. Raises SandboxError if the machine failed: verl
+    cannot leave a sample out, and would learn from a made-up 0.
     """
     try:
         truth = json.loads(ground_truth) if isinstance(ground_truth, str) else ground_truth
