@@ -223,6 +223,10 @@ RECORD = RunRecord(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", "")
         ({"report": HUNG_UP, "alive": False, "status": 11}, Verdict.ERROR),
         (
             {"report": HUNG_UP, "alive": False, "status": 24},
+            Verdict.ERROR,
+        ),
+        (
+            {"report": HUNG_UP, "alive": False, "status": 24, "cpu_seconds": 42.0},
             Verdict.TIMEOUT,
         ),
     ],
