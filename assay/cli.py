@@ -55,7 +55,7 @@ def assay(
 
 def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 a strict check dropped tasks or nobody reads the
-    output, 2 the user's error, 3 the machine's.
+    output, 2 the user's error, 3 the machine's, 130 Ctrl-C.
     """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

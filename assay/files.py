@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import logging
 import os
 import re
 import shutil
@@ -10,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
+from typing import IO, Any
 
+log = logging.getLogger(__name__)
 ROWS = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 """Endings of files that hold rows."""
 PATH_ERRORS = {
@@ -64,7 +68,7 @@ def replacing(path: Path) -> Iterator[Path]:
     block wrote nothing.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{token_hex(4)}.partial")
+    partial = _beside(path)
     try:
         yield partial
         _flush_all(partial)
@@ -96,9 +100,41 @@ def remove_leftovers(folder: Path) -> None:
         _remove(partial)
 
 
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it exists. A kill leaves it whole, or a temporary file."""
+    if path.exists():
+        _remove(path.rename(_beside(path)))
+
+
+def by_step(folder: Path, ending: str = "") -> dict[int, Path]:
+    """The files or folders in `folder` with names such as `step_000012`, by step, in order."""
+    matches = (
+        (re.fullmatch(rf"step_(\d{{6,}}){re.escape(ending)}", path.name), path)
+        for path in folder.glob("step_*")
+    )
+    return dict(sorted((int(match[1]), path) for match, path in matches if match))
+
+
+def lock(file: IO[Any]) -> bool:
+    """Lock an open file until it is closed; False where another process has locked it.
+
+    The kernel unlocks it when this process ends. A file system without locks gets a warning.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        log.warning("%s cannot be locked (%s): let no other process write there", file.name, error)
+    return True
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{token_hex(4)}.partial")
+
+
 def _swap(path: Path, partial: Path) -> None:
-    aside = partial.with_name(f".{path.name}.{token_hex(4)}.partial")
-    path.rename(aside)
+    aside = path.rename(_beside(path))
     try:
         partial.rename(path)
     except BaseException:

@@ -128,7 +128,7 @@ class StderrHandler(logging.StreamHandler[TextIO]):
 class UnfailingStream:
     """A standard stream for long runs: when the pipe or the terminal is closed, output is dropped.
 
-    Training goes on after `assay train ... | head`, and when its terminal goes away.
+    Training goes on after `assay train ... | head`, and under `nohup` when its terminal goes away.
     """
 
     def __init__(self, stream: TextIO) -> None:

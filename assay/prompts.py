@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from assay.config.sections import PromptSettings
+from assay.errors import ModelError
+from assay.registry import one_line
 from assay.types import Exchange, Message, Task
 
 COMPLETE = (
@@ -98,11 +100,14 @@ def as_dicts(conversation: Sequence[Message]) -> list[dict[str, str]]:
 
 
 def settings_of(model: str) -> PromptSettings:
-    """The prompt settings that a checkpoint was trained with; the defaults for any other model."""
+    """The prompt settings that a checkpoint was trained with; the defaults for any other model.
+
+    Raises ModelError for a file of that name that is not assay's.
+    """
     file = Path(model) / CARD
     if not file.is_file():
         return DEFAULT
-    settings = PromptSettings.model_validate(json.loads(file.read_text())["settings"])
+    settings = _read(file)[1]
     if settings != DEFAULT:
         logging.getLogger(__name__).warning("the prompt settings are those of %s", file)
     return settings
@@ -110,18 +115,30 @@ def settings_of(model: str) -> PromptSettings:
 
 def transformers_code(model: Path) -> str:
     """Three lines of Python that encode the prompt of a checkpoint's card with transformers."""
-    fields: dict[str, Any] = json.loads((model / CARD).read_text())
-    shown, arguments = fields["messages"], fields["settings"]["chat_template_kwargs"]
-    given = "".join(f", {name}={value!r}" for name, value in arguments.items())
+    fields, settings = _read(model / CARD)
+    shown = fields["messages"]
+    arguments = "".join(
+        f", {name}={value!r}" for name, value in settings.chat_template_kwargs.items()
+    )
     render = f"tokenizer.apply_chat_template({shown!r}, add_generation_prompt=True, tokenize=False"
     end = {"assistant": " + tokenizer.eos_token"}
     pieces = [repr(one["content"]) + end.get(one["role"], "") for one in shown]
-    text = f"{render}{given})" if fields["chat"] else " + ".join(pieces)
+    text = f"{render}{arguments})" if fields["chat"] else " + ".join(pieces)
     special = ", add_special_tokens=False" if fields["chat"] else ""
     return (
         f"tokenizer = transformers.AutoTokenizer.from_pretrained({str(model)!r})\n"
         f'text = {text}\ntokens = tokenizer(text{special})["input_ids"]'
     )
+
+
+def _read(file: Path) -> tuple[dict[str, Any], PromptSettings]:
+    try:
+        fields = json.loads(file.read_text())
+        return fields, PromptSettings.model_validate(fields["settings"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"{file} is not the prompt of a checkpoint of assay's ({one_line(error)}); move it away"
+        ) from error
 
 
 def _fill(template: str, task: Task) -> str:

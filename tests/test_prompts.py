@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from assay.cli import main
 from assay.config.sections import PromptSettings
-from assay.errors import SettingsError
+from assay.errors import ModelError, SettingsError
 from assay.prompts import CARD, messages, plain, settings_of, text, transformers_code
 from assay.rollout.prompter import Prompter
 from assay.tasks import load
@@ -155,3 +155,14 @@ def test_show_prompt_prints_what_the_model_reads_with_its_special_tokens(
     count = f"stage sft, task drills/train/0: {len(tokens)} tokens, with the chat template\n"
     assert shown.startswith(f"{count}{text}\nstage tool, "), "the second stage reads the same"
     assert "Python in <code>" in shown.partition("stage tool, ")[2]
+
+
+@pytest.mark.parametrize(
+    "card", ["[]", "{", "{}", '{"settings": {"sytem": ""}}', '{"settings": 3}']
+)
+def test_a_prompt_file_of_another_program_is_refused_in_one_line(tmp_path: Path, card: str) -> None:
+    (tmp_path / CARD).write_text(card)
+    for read in (lambda: settings_of(str(tmp_path)), lambda: transformers_code(tmp_path)):
+        with pytest.raises(ModelError, match="move it away") as refused:
+            read()
+        assert "\n" not in str(refused.value)

@@ -278,7 +278,8 @@ class EvaluateSettings(Section):
     every: int = Field(0, ge=0)
     """Evaluate every so many steps; 0 evaluates only at the end of the stage."""
     before: bool = False
-    """Evaluate before the first step too, reported as `base`."""
+    """Evaluate the untrained model too, reported as `base`; a later stage with its own
+    `policy.model` reports it as `STAGE base`."""
 
 
 class SaveSettings(Section):

@@ -64,11 +64,11 @@ def evaluate(
     shown, limits = progress or Progress(), judge or JudgeSettings()
     shown.phase(f"loading {settings.tasks}")
     tasks = load(settings.tasks, limit=settings.limit)
-    talk = environments.build({"name": environment})
-    environments.require_fit(talk, tasks, settings.tasks)
+    surroundings = environments.build({"name": environment})
+    environments.require_fit(surroundings, tasks, settings.tasks)
     shown.phase(f"loading model {model.model}")
     policy = load_policy(model)
-    prompter = Prompter(policy.chat, talk.instructions, prompt_settings(model.model))
+    prompter = Prompter(policy.chat, surroundings.instructions, prompt_settings(model.model))
     prompts = make_prompts(tasks, prompter, 0, None)
     settings = _capped(settings, prompts, policy.context, shown)
     setup = _setup(model, policy, settings, limits, environment, seed, prompter, prompts)
@@ -80,7 +80,7 @@ def evaluate(
         async with open_judge(limits) as judging, open_engine(policy, EngineSettings()) as engine:
             reward, sampling = rewards.build({"tests": {}}), sampling_of(settings)
             context = RolloutContext(
-                engine, judging, prompter, talk, reward, sampling, policy.context
+                engine, judging, prompter, surroundings, reward, sampling, policy.context
             )
             shown.phase("evaluating", len(prompts) * settings.samples, len(file.rows))
 
@@ -108,7 +108,8 @@ def evaluate(
 
 def name_of(model: str) -> str:
     """A model's short name: the last two parts of its path, `checkpoints` left out."""
-    return "/".join([part for part in Path(model).parts if part != "checkpoints"][-2:])
+    path = Path(model) if Path(model).name not in ("", "..") else Path(model).resolve()
+    return "/".join([part for part in path.parts if part != "checkpoints"][-2:])
 
 
 def _capped(

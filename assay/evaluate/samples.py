@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from assay.errors import DataError, SettingsError
+from assay.files import lock
 from assay.types import Rollout
 
 
@@ -52,11 +52,9 @@ class SampleFile:
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a+b")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not lock(self._file):
             self._file.close()
-            raise SettingsError(f"another evaluation writes {path}; wait for its end") from None
+            raise SettingsError(f"another evaluation writes {path}; wait for its end")
         self._file.seek(0)
         whole, _, half = self._file.read().rpartition(b"\n")
         if half:

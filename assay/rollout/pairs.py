@@ -26,14 +26,15 @@ def read_pairs(file: Path, tasks: Sequence[Task], prompter: Prompter) -> list[li
         judged = "reply" in row.fields
         name = task.id if judged else f"{number}/{task.id}"
         for answer, passed in _answers(row):
-            (sample,) = prompter.samples(replace(task, demonstrations=(answer,)))
+            answered = replace(task, demonstrations=(answer,))
+            (sample,) = prompter.samples(answered, last_only=True)
             groups.setdefault(name, []).append(
                 replace(sample, group=name, passed=passed, reward=float(passed))
             )
-    found = [group for group in groups.values() if len({sample.passed for sample in group}) == 2]
-    if not found:
+    mixed = [group for group in groups.values() if len({sample.passed for sample in group}) == 2]
+    if not mixed:
         raise DataError(f"{file} holds no task with a completion that passed and one that failed")
-    return found
+    return mixed
 
 
 def _answers(row: Row) -> Iterator[tuple[str, bool]]:

@@ -13,10 +13,10 @@ log = logging.getLogger(__name__)
 STEPS = 8
 """A warning is about the mean of so many steps, so that one bad step is no alarm."""
 SHARES = {
-    "rollout/zero_variance_groups": (
+    "learn/skipped": (
         0.75,
-        "{:.0%} of the groups have zero variance: their rewards are equal, so nothing is learned"
-        " from them; use easier or harder tasks, a larger rollout.group_size, or"
+        "{:.0%} of the samples have no gradient: the rewards of their groups are equal (zero"
+        " variance); use easier or harder tasks, a larger rollout.group_size, or"
         " algorithm.zero_variance_groups = 'resample'",
     ),
     "rollout/truncated": (
@@ -52,6 +52,8 @@ class HealthTracker(Tracker):
             return
         if lost := metrics["rollout/failed"]:
             self._warn("rollout/failed", step, LOST.format(lost))
+        if not metrics.get("learn/advantage_std", 1.0):
+            metrics = metrics | {"learn/skipped": 1.0}  # a penalty's gradient teaches no task
         for name in {*SHARES, ENTROPY} & metrics.keys():
             recent = self._recent.setdefault(name, deque(maxlen=STEPS))
             recent.append(metrics[name])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.files import remove_leftovers, replacing
+from assay.files import by_step, remove_leftovers, replacing
 from assay.trackers.base import Tracker
 from assay.types import Execution, Rollout, Turn
 
@@ -19,8 +19,8 @@ class RolloutTracker(Tracker):
         self._folder = folder / "rollouts"
         self._folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self._folder)
-        for file in self._folder.glob("step_*.parquet"):
-            if int(file.stem.removeprefix("step_")) > start_step:
+        for step, file in by_step(self._folder, ".parquet").items():
+            if step > start_step:
                 file.unlink()
 
     def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:

@@ -5,12 +5,8 @@ Every file in them is complete or absent.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import logging
 import os
-import re
-import shutil
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,8 +23,18 @@ from torch import Tensor
 from assay.config.load import dump
 from assay.config.sections import RunSettings
 from assay.config.toml_files import absolute
-from assay.errors import MachineError, SettingsError, TrainingError
-from assay.files import advice, error_number, remove_leftovers, replacing, write_atomically
+from assay.errors import AssayError, MachineError, SettingsError, TrainingError
+from assay.files import (
+    PATH_ERRORS,
+    advice,
+    by_step,
+    error_number,
+    lock,
+    remove,
+    remove_leftovers,
+    replacing,
+    write_atomically,
+)  # fmt: skip
 from assay.policy.load import load_policy
 from assay.prompts import CARD
 from assay.registry import one_line
@@ -47,27 +53,22 @@ LENGTH = ("steps", "epochs")
 depends on the length."""
 LOCK = "lock"
 """Name of the file in a run's folder that a trainer locks."""
-log = logging.getLogger(__name__)
 
 
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Keep other trainers out of a run's folder; the kernel unlocks it when this process ends.
+    """Keep other trainers out of a run's folder.
 
     Raises SettingsError that names the process which holds the lock.
     """
     run.mkdir(parents=True, exist_ok=True)
     with (run / LOCK).open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(file):
             file.seek(0)
             raise SettingsError(
                 f"{run} is in use by {file.read() or 'another process'}; wait for it to end, or"
                 " choose another --name"
-            ) from None
-        except OSError as error:
-            log.warning("%s cannot be locked (%s): start no second trainer in it", run, error)
+            )
         file.truncate(0)
         file.write(f"pid {os.getpid()} on {gethostname()} since {datetime.now():%Y-%m-%d %H:%M:%S}")
         file.flush()
@@ -86,10 +87,12 @@ class StageFolder:
         self.path = self.run / settings.stage
         self.saved = self.path / "config.toml"
         self.checkpoints = self.path / "checkpoints"
+        self.start = self.path / "start"
+        self.evaluated = self.path / "evaluated.json"
 
     def check(self) -> None:
         """Raises SettingsError when the folder has checkpoints that other settings made."""
-        if self.saved.is_file() and self.latest():
+        if self.latest() and self.saved.is_file():
             texts = self.saved.read_text(encoding="utf-8"), dump(self.settings, self.path)
             old, new = (_flat(absolute(tomllib.loads(text), self.path)) for text in texts)
             free = (
@@ -111,37 +114,45 @@ class StageFolder:
         self._prune()
         write_atomically(self.saved, dump(self.settings, self.path))
 
-    @property
-    def evaluated(self) -> int | None:
-        """Steps done at the newest evaluation; None before the first."""
-        file = self.path / "evaluated.json"
-        return int(json.loads(file.read_text())["step"]) if file.is_file() else None
+    def forget_unsaved(self) -> None:
+        """Without a checkpoint, delete what a killed trainer left: it may have had other
+        settings.
+        """
+        if not self.latest():
+            for path in (self.start, self.evaluated, self.path / "metrics.jsonl"):
+                remove(path)
 
-    @evaluated.setter
-    def evaluated(self, done: int) -> None:
-        write_atomically(self.path / "evaluated.json", json.dumps({"step": done}))
+    def is_evaluated(self, done: int) -> bool:
+        """Whether the newest evaluation was after `done` steps, with the same settings."""
+        file = self.evaluated
+        return file.is_file() and json.loads(file.read_text()) == self._evaluation(done)
+
+    def note_evaluation(self, done: int) -> None:
+        """Note that the policy was evaluated after `done` steps."""
+        write_atomically(self.evaluated, json.dumps(self._evaluation(done)))
+
+    def _evaluation(self, done: int) -> dict[str, Any]:
+        settings = self.settings.evaluate
+        how = settings.model_dump(exclude={"every", "before"}) if settings else {}
+        return {"step": done, **how}
 
     def latest(self) -> Path | None:
         """The folder of the newest checkpoint, if any."""
-        return next(reversed(self._all()), None)
+        return next(reversed(by_step(self.checkpoints).values()), None)
 
     def best(self) -> Path | None:
         """The folder of the best checkpoint by `save.best`, if any."""
         file = self.path / "best.json"
-        found = self._at(json.loads(file.read_text())["step"]) if file.is_file() else None
-        return found if found and found.is_dir() else None
+        folder = self._at(json.loads(file.read_text())["step"]) if file.is_file() else None
+        return folder if folder and folder.is_dir() else None
 
     def track_best(self, step: int, metrics: Metrics) -> None:
         """Note the checkpoint after `step` steps as the best if its metric is higher."""
-        name, before = self.settings.save.best, self.best()
+        name, file = self.settings.save.best, self.path / "best.json"
         if name and self._at(step).is_dir():
-            bar = (
-                json.loads((self.path / "best.json").read_text())[name] if before else float("-inf")
-            )
-            if metrics[name] > bar:
-                write_atomically(
-                    self.path / "best.json", json.dumps({"step": step, name: metrics[name]})
-                )
+            highest = json.loads(file.read_text())[name] if self.best() else float("-inf")
+            if metrics[name] > highest:
+                write_atomically(file, json.dumps({"step": step, name: metrics[name]}))
 
     def save(
         self, learner: Learner, step: int, position: Mapping[str, Any], card: str = "{}"
@@ -149,7 +160,8 @@ class StageFolder:
         """Write a checkpoint after `step` steps with the source's `position` and the prompt `card`.
 
         Older checkpoints beyond `save.keep` are deleted, except the best. Raises MachineError when
-        the disk is full or fails; earlier checkpoints stay.
+        the disk is full or fails, SettingsError for a path that cannot be written to; earlier
+        checkpoints stay.
         """
         try:
             with replacing(self._at(step)) as partial:
@@ -163,10 +175,8 @@ class StageFolder:
         except Exception as error:
             if error_number(error) is None:
                 raise
-            raise MachineError(
-                f"step {step} cannot be saved in {self.checkpoints}: {one_line(error)};"
-                f" {advice(error)}; {self._left()}"
-            ) from error
+            what = f"step {step} cannot be saved in {self.checkpoints}: {one_line(error)}"
+            raise self._blame(error, what) from error
         self._prune()
 
     def explain(self, error: TrainingError) -> TrainingError:
@@ -194,12 +204,15 @@ class StageFolder:
             return TrainingError(f"{message}; its batches could not be saved: {one_line(full)}")
         return TrainingError(f"{message}; its batches are in {self.path / 'not_finite'}")
 
-    def explain_disk(self, error: OSError) -> MachineError:
+    def explain_disk(self, error: OSError) -> AssayError:
         """The error with the last checkpoint named."""
-        return MachineError(
-            f"{error.filename or self.path}: {error.strerror or one_line(error)}; {advice(error)};"
-            f" {self._left()}"
-        )
+        what = f"{error.filename or self.path}: {error.strerror or one_line(error)}"
+        return self._blame(error, what)
+
+    def _blame(self, error: Exception, what: str) -> AssayError:
+        """The user's error where another path helps, the machine's otherwise."""
+        kind = SettingsError if error_number(error) in PATH_ERRORS else MachineError
+        return kind(f"{what}; {advice(error)}; {self._left()}")
 
     def position(self, checkpoint: Path) -> dict[str, Any]:
         """The position of the source in a checkpoint."""
@@ -215,12 +228,12 @@ class StageFolder:
         learned = load_file(checkpoint / "assay" / "learner.safetensors")
         for name, tensor in learner.state.items():
             tensor.data.copy_(learned[name])
-        return _steps(checkpoint)
+        return int(checkpoint.name.removeprefix("step_"))
 
     def _prune(self) -> None:
-        for old in self._all()[: -self.settings.save.keep]:
+        for old in [*by_step(self.checkpoints).values()][: -self.settings.save.keep]:
             if old != self.best():
-                shutil.rmtree(old)
+                remove(old)
 
     def _left(self) -> str:
         latest = self.latest()
@@ -228,19 +241,6 @@ class StageFolder:
 
     def _at(self, step: int) -> Path:
         return self.checkpoints / f"step_{step:06d}"
-
-    def _all(self) -> list[Path]:
-        """The checkpoints, oldest first."""
-        found = (
-            path
-            for path in self.checkpoints.glob("step_*")
-            if re.fullmatch(r"step_\d{6,}", path.name)
-        )
-        return sorted(found, key=_steps)
-
-
-def _steps(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix("step_"))
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

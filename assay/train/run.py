@@ -38,7 +38,7 @@ from assay.train.sources import DatasetSource, RolloutSource, Source, StepData
 from assay.types import Metrics, Sample, Task
 
 BASE = "base"
-"""Name of the evaluation before the first step."""
+"""Name of the evaluation of the untrained model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,8 @@ class Stage:
     """Training tasks."""
     held_out: list[Task]
     """Evaluation tasks; empty without `evaluate`."""
+    base: str = BASE
+    """Name of the evaluation before the first step; empty where the stage before has made it."""
 
     @property
     def generates(self) -> bool:
@@ -101,19 +103,12 @@ class Run:
 
         A run that is asked to stop saves too, and `save.best` saves before each evaluation.
         """
-        settings = self.stage.settings
-        every = (
-            settings.save.every
-            if what == "save"
-            else settings.evaluate.every
-            if settings.evaluate
-            else 0
-        )
-        if what == "save" and (
-            self.stopping or (settings.save.best and self.is_due("evaluate", step))
-        ):
-            return True
-        return step + 1 == self.steps or (every > 0 and (step + 1) % every == 0)
+        settings, done = self.stage.settings, step + 1
+        evaluate = settings.evaluate.every if settings.evaluate else 0
+        save = settings.save.every, evaluate if settings.save.best else 0
+        periods = {"evaluate": (evaluate,), "save": save}[what]
+        last = done == self.steps or (what == "save" and self.stopping)
+        return last or any(every and done % every == 0 for every in periods)
 
     def record(self, step: int, data: StepData) -> None:
         """Give the rollouts of a step to the trackers, before the learner uses them."""
@@ -133,12 +128,9 @@ class Run:
     async def run_missing_evaluation(self) -> None:
         """Evaluate the untrained policy, or the checkpoint, where that was due and is missing."""
         settings = self.stage.settings.evaluate
-        due = (
-            self.is_due("evaluate", self.done - 1)
-            if self.done
-            else settings is not None and settings.before
-        )
-        if due and self.folder.evaluated != self.done:
+        before = settings is not None and settings.before and bool(self.stage.base)
+        due = self.is_due("evaluate", self.done - 1) if self.done else before
+        if due and not self.folder.is_evaluated(self.done):
             await self.evaluate(self.done - 1)
 
     async def evaluate(self, step: int) -> None:
@@ -150,20 +142,22 @@ class Run:
         if settings is None:
             return
         done = step + 1
-        name = self.stage.settings.stage if done else BASE
+        name = self.stage.settings.stage if done else self.stage.base
         await self.context.engine.load(self.learner.policy, done)
         with self.progress.interrupted():
             self.progress.phase("evaluating", len(self.held_out) * settings.samples)
-            found, groups = await run_benchmark(
+            evaluation, groups = await run_benchmark(
                 name, self.held_out, settings, self.context, derive(seed, "evaluate"),
                 on_row=lambda row: self.progress.advance(),
             )  # fmt: skip
         write_rollouts(self.folder.path / "evaluations" / f"step_{done:06d}.parquet", done, groups)
-        write_report(self.folder.run, [*read_report(self.folder.run), found])
-        metrics = {"evaluate/pass@1": found.pass_at[1], "evaluate/length": found.mean_length}
+        write_report(self.folder.run, [*read_report(self.folder.run), evaluation])
+        metrics = {
+            "evaluate/pass@1": evaluation.pass_at[1], "evaluate/length": evaluation.mean_length,
+        }  # fmt: skip
         self.tracker.track(done, metrics)
         self.folder.track_best(done, metrics)
-        self.folder.evaluated = done
+        self.folder.note_evaluation(done)
 
     def save(self, step: int) -> None:
         """Write a checkpoint."""
@@ -275,20 +269,24 @@ async def make_source(
 
 @contextmanager
 def _stopping_on_signals(run: Run) -> Iterator[None]:
-    """On the first SIGINT or SIGTERM the step still finishes; a second one kills the process."""
-    wanted = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in wanted}
+    """On the first SIGINT, SIGTERM or SIGHUP the step still finishes; a second SIGINT or SIGTERM
+    kills the process. Under `nohup` SIGHUP stays ignored.
+    """
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        before[signal.SIGHUP] = signal.getsignal(signal.SIGHUP)
 
     def stop(number: int, frame: FrameType | None) -> None:
         run.stopping = True
-        signal.signal(number, signal.SIG_DFL)
+        hangup = number == signal.SIGHUP  # a terminal that closes may send several
+        signal.signal(number, signal.SIG_IGN if hangup else signal.SIG_DFL)
         with suppress(RuntimeError):  # the signal came in the middle of another write
             run.progress.say("finishing this step, then saving; press Ctrl-C again to stop now")
 
-    for number in wanted:
+    for number in before:
         signal.signal(number, stop)
     try:
         yield
     finally:
-        for number in wanted:
-            signal.signal(number, before[number])
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -29,7 +29,7 @@ from assay.train.check_settings import check_settings
 from assay.train.folder import LOCK, StageFolder, locked
 from assay.train.loop import train
 from assay.train.optimizer import with_default_lr
-from assay.train.run import Stage, open_run
+from assay.train.run import BASE, Stage, open_run
 
 log = logging.getLogger(__name__)
 
@@ -80,10 +80,9 @@ def run_plan(
         for stage, anew in zip(stages, plan.starts_anew, strict=True):
             settings = _with_start(stage, None if anew else previous)
             folder = StageFolder(settings)
-            folder.check()
-            finished = asyncio.run(
-                _run_stage(replace(stage, settings=settings), announce, progress or Progress())
-            )
+            base = BASE if stage is stages[0] else f"{settings.stage} {BASE}"
+            stage = replace(stage, settings=settings, base=base if anew else "")
+            finished = asyncio.run(_run_stage(stage, announce, progress or Progress()))
             previous, best = folder.latest(), folder.best()
             _draw(plan, run_folder)
             if not finished:
@@ -170,16 +169,18 @@ def _clear(run_folder: Path) -> None:
 
 
 def _with_start(stage: Stage, previous: Path | None) -> RunSettings:
-    settings = stage.settings
-    model = str(previous) if previous else settings.policy.model
-    if model == "tiny":
-        start = StageFolder(settings).path / "start"
-        model = str(
-            make_tiny(start, stage.tasks, settings.policy.tiny, derive(settings.seed, "tiny"))
-        )
-    return settings.model_copy(
-        update={"policy": settings.policy.model_copy(update={"model": model})}
+    """The stage's settings with the model that it starts from, which is made if it is `tiny`."""
+    folder, policy = StageFolder(stage.settings), stage.settings.policy
+    tiny = not previous and policy.model == "tiny"
+    model = str(folder.start if tiny else previous or policy.model)
+    settings = stage.settings.model_copy(
+        update={"policy": policy.model_copy(update={"model": model})}
     )
+    StageFolder(settings).check()
+    folder.forget_unsaved()
+    if tiny:
+        make_tiny(folder.start, stage.tasks, policy.tiny, derive(settings.seed, "tiny"))
+    return settings
 
 
 def _draw(plan: Plan, run_folder: Path) -> None:

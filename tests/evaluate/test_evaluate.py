@@ -19,6 +19,7 @@ import pytest
 from assay.config.sections import EvaluateSettings, PolicySettings, TinySettings
 from assay.errors import DataError, SettingsError
 from assay.evaluate import EvaluationResult, evaluate
+from assay.evaluate.model import name_of
 from assay.evaluate.report import Evaluation, read_report
 from assay.policy.tiny import make_tiny
 from assay.progress import Progress
@@ -232,3 +233,12 @@ def test_the_notebook_lines_of_the_document_run_inside_an_event_loop(
 
     asyncio.run(notebook_cell())
     assert capsys.readouterr().out.startswith("0.0 Interval(low=0.0, high=")
+
+
+def test_the_working_directory_as_a_model_has_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sft" / "checkpoints" / "step_000008").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "sft" / "checkpoints" / "step_000008")
+    assert name_of(".") == "sft/step_000008"
+    assert name_of("org/model") == "org/model"

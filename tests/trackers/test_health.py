@@ -10,7 +10,7 @@ from assay.trackers.health import STEPS, HealthTracker
 from assay.types import Metrics
 
 SOUND = {
-    "rollout/failed": 0.0, "rollout/zero_variance_groups": 0.5, "rollout/truncated": 0.1,
+    "rollout/failed": 0.0, "learn/skipped": 0.5, "rollout/truncated": 0.1,
     "learn/entropy": 0.8,
 }  # fmt: skip
 
@@ -26,7 +26,7 @@ def warnings(caplog: pytest.LogCaptureFixture, *steps: Metrics) -> list[str]:
 @pytest.mark.parametrize(
     ("metric", "value", "warning"),
     [
-        ("rollout/zero_variance_groups", 0.9, "of the groups have zero variance"),
+        ("learn/skipped", 0.9, "of the samples have no gradient"),
         ("rollout/truncated", 0.5, "of the completions are cut off at rollout.max_tokens"),
         ("learn/entropy", 0.05, "entropy collapsed from 0.8 to 0.0"),
     ],
@@ -41,7 +41,7 @@ def test_a_metric_that_is_bad_over_several_steps_is_warned_of_once(
 
 
 def test_one_bad_step_and_sound_ones_give_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    bad = SOUND | {"rollout/zero_variance_groups": 1.0, "rollout/truncated": 1.0}
+    bad = SOUND | {"learn/skipped": 1.0, "rollout/truncated": 1.0}
     assert warnings(caplog, *[SOUND] * STEPS, bad, *[SOUND] * STEPS) == []
 
 
@@ -56,3 +56,15 @@ def test_rollouts_that_the_machine_lost_are_warned_of_at_the_first_step_that_has
 def test_a_falling_entropy_under_sft_is_no_collapse(caplog: pytest.LogCaptureFixture) -> None:
     high, low = {"learn/entropy": 5.0}, {"learn/entropy": 0.1}
     assert warnings(caplog, *[high] * STEPS, *[low] * STEPS) == []
+
+
+def test_groups_of_one_that_teach_are_no_alarm(caplog: pytest.LogCaptureFixture) -> None:
+    taught = SOUND | {"rollout/zero_variance_groups": 1.0, "learn/advantage_std": 0.4}
+    assert warnings(caplog, *[taught] * STEPS) == []
+
+
+def test_advantages_of_0_are_warned_of_even_where_a_penalty_has_a_gradient(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (line,) = warnings(caplog, *[SOUND | {"learn/advantage_std": 0.0}] * STEPS)
+    assert "100% of the samples have no gradient" in line

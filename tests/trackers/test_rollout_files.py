@@ -110,3 +110,12 @@ def test_a_resumed_run_keeps_the_steps_up_to_its_checkpoint(tmp_path: Path) -> N
     RolloutTracker(tmp_path, start_step=2)
     names = sorted(file.name for file in (tmp_path / "rollouts").iterdir())
     assert names == ["step_000001.parquet", "step_000002.parquet"]
+
+
+def test_files_with_other_names_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "rollouts").mkdir()
+    for name in ("step_old.parquet", "step_000002.parquet", "step_000001.parquet"):
+        (tmp_path / "rollouts" / name).touch()
+    RolloutTracker(tmp_path, start_step=1)
+    names = sorted(file.name for file in (tmp_path / "rollouts").iterdir())
+    assert names == ["step_000001.parquet", "step_old.parquet"]

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 
 from assay.algorithms import algorithms
-from assay.errors import MachineError, TrainingError
+from assay.errors import MachineError, SettingsError, TrainingError
 from assay.train.folder import StageFolder
 from assay.train.learner import Learner
 from tests.policies import random_samples, run_settings, tiny_policy
@@ -155,3 +155,33 @@ def test_an_error_without_numbers_names_the_checkpoint_alone(tmp_path: Path) -> 
         == "memory ran out; no checkpoint was saved yet"
     )
     assert not folder.path.exists()
+
+
+def test_an_error_that_another_path_avoids_is_the_users(tmp_path: Path) -> None:
+    folder, learner = make(tmp_path)
+    folder.save(learner, 1, {})
+    error = folder.explain_disk(PermissionError(13, "Permission denied", "x/metrics.jsonl"))
+    assert isinstance(error, SettingsError)
+    left = folder.checkpoints / "step_000001"
+    assert str(error) == (
+        "x/metrics.jsonl: Permission denied; choose another path; the last good checkpoint is"
+        f" {left}"
+    )
+    assert isinstance(folder.explain_disk(OSError(5, "Input/output error")), MachineError)
+    (tmp_path / "file").touch()
+    folder.checkpoints = tmp_path / "file" / "checkpoints"
+    with pytest.raises(SettingsError, match=r"step 2 cannot be saved .*Not a directory"):
+        folder.save(learner, 2, {})
+
+
+def test_an_evaluation_of_other_tasks_is_another_one(tmp_path: Path) -> None:
+    settings = run_settings(folder=str(tmp_path), evaluate={"tasks": "drills:test", "every": 2})
+    folder = StageFolder(settings)
+    folder.note_evaluation(4)
+    assert folder.is_evaluated(4)
+    assert not folder.is_evaluated(6)
+    assert settings.evaluate
+    for change, same in (({"tasks": "mbpp"}, False), ({"samples": 2}, False), ({"every": 1}, True)):
+        evaluate = settings.evaluate.model_copy(update=change)
+        changed = StageFolder(settings.model_copy(update={"evaluate": evaluate}))
+        assert changed.is_evaluated(4) == same, change

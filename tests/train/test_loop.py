@@ -23,13 +23,16 @@ class Interrupted(Run):
     `at`.
     """
 
-    __slots__ = ("at", "kept")
+    __slots__ = ("at", "kept", "signal", "times")
     at: int
+    signal: signal.Signals
+    times: int
     kept: list[int]
 
     async def evaluate(self, step: int) -> None:
         if step + 1 == self.at:
-            os.kill(os.getpid(), signal.SIGTERM)
+            for _ in range(self.times):
+                os.kill(os.getpid(), self.signal)
         await asyncio.sleep(0.05)
 
     def save(self, step: int) -> None:
@@ -44,10 +47,36 @@ async def nothing(*_: object) -> StepData:
     return StepData([])
 
 
-@pytest.mark.parametrize(("every", "at", "kept"), [(0, 2, [2]), (1, 2, [1, 2]), (0, 99, [4])])
+@pytest.mark.parametrize(
+    ("every", "at", "kept", "sign"),
+    [
+        (0, 2, [2], signal.SIGTERM),
+        (1, 2, [1, 2], signal.SIGINT),
+        (0, 99, [4], signal.SIGTERM),
+        (0, 2, [2], signal.SIGHUP),
+    ],
+)
 def test_a_run_asked_to_stop_while_it_evaluates_saves_what_it_has_learned(
-    every: int, at: int, kept: list[int]
+    every: int, at: int, kept: list[int], sign: signal.Signals
 ) -> None:
+    run = interrupted(every, at, sign)
+    with _stopping_on_signals(run):
+        asyncio.run(train(run))
+    assert run.kept == kept
+
+
+def test_under_nohup_a_terminal_that_goes_away_does_not_stop_a_run() -> None:
+    run = interrupted(0, 2, signal.SIGHUP)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with _stopping_on_signals(run):
+            asyncio.run(train(run))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert run.kept == [4]
+
+
+def interrupted(every: int, at: int, sign: signal.Signals) -> Interrupted:
     settings = run_settings(
         evaluate={"tasks": "drills:test", "every": 2, "before": False}, save={"every": every}
     )
@@ -56,7 +85,6 @@ def test_a_run_asked_to_stop_while_it_evaluates_saves_what_it_has_learned(
     stage, thread = SimpleNamespace(settings=settings), ThreadPoolExecutor(1)
     parts: list[Any] = [stage, None, learner, source, None, None, [], 4, 0, 0, thread, Progress()]
     run = Interrupted(*parts)
-    run.at, run.kept = at, []
-    with _stopping_on_signals(run):
-        asyncio.run(train(run))
-    assert run.kept == kept
+    run.at, run.kept, run.signal = at, [], sign
+    run.times = 2 if sign is signal.SIGHUP else 1  # a terminal that closes may send several
+    return run

@@ -20,8 +20,9 @@ from assay.rollout.attempt import RolloutContext, make_prompts
 from assay.rollout.pairs import read_pairs
 from assay.rollout.prompter import Prompter
 from assay.train.sources import DatasetSource, RolloutSource, StepData, draw
-from assay.types import Check, Task
+from assay.types import Check, Message, Task
 from tests.policies import TASKS, run_settings, tiny_policy
+from tests.policy.test_chat import CHATML, chat_of
 from tests.scripted import ScriptedEngine
 
 
@@ -172,6 +173,22 @@ def test_pairs_come_from_a_file_by_task_or_by_prompt(tmp_path: Path) -> None:
     assert len({sample.group for sample in (*first, *second, *third)}) == 3, (
         "a row is a group by itself"
     )
+
+
+def test_a_pair_of_a_conversation_that_the_template_renders_again_has_the_answer_alone(
+    tmp_path: Path,
+) -> None:
+    forgetful = CHATML.replace("{{ m.content }}", "{{ m.content if loop.last else 'x' }}")
+    talk = tuple(Message(role, role[:1]) for role in ("user", "assistant", "user"))
+    task = Task("talk", "u", (), "", messages=talk)
+    file = write_rows(tmp_path, {"task_id": "talk", "chosen": "yes", "rejected": "no"})
+    chat = chat_of(tmp_path, "auto", forgetful)
+    (group,) = read_pairs(file, [task], Prompter(chat))
+    learned = [
+        chat.text([token for token, own in zip(one.tokens, one.mask, strict=True) if own])
+        for one in group
+    ]
+    assert [text.removesuffix("<|im_end|>") for text in learned] == ["yes", "no"]
 
 
 def test_pairs_come_from_the_samples_of_an_evaluation_where_a_task_has_both(tmp_path: Path) -> None:

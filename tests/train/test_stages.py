@@ -1,0 +1,91 @@
+"""Stages of a plan: what each starts from, and what evaluations are called."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.config.load import load_plan
+from assay.train import stages
+from assay.train.folder import StageFolder
+from assay.train.stages import Outcome, run_plan
+
+PLAN = """
+trackers = ["jsonl"]
+steps = 1
+policy.tiny = { vocabulary = 300, width = 32, layers = 1, heads = 2, context = 192 }
+tasks = { train = "drills:train", limit = 4 }
+judge.allow_weak_isolation = true
+algorithm.name = "sft"
+dataset.batch_size = 2
+evaluate = { tasks = "drills:test", limit = 2, samples = 1, max_tokens = 4, before = true }
+[stages.first]
+"""
+
+
+def run(folder: Path, text: str, *words: str) -> Outcome:
+    (folder / "plan.toml").write_text(text)
+    settings = ["--folder", str(folder / "runs"), *words]
+    return run_plan(load_plan(folder / "plan.toml", settings), announce=lambda line: None)
+
+
+def test_a_stage_that_continues_has_no_evaluation_before_and_one_that_starts_anew_its_own(
+    tmp_path: Path,
+) -> None:
+    outcome = run(tmp_path, f'{PLAN}[stages.next]\n[stages.other]\npolicy.model = "tiny"\n')
+    names = [one.name for one in outcome.evaluations]
+    assert names == ["base", "first", "next", "other base", "other"]
+
+
+def test_without_a_checkpoint_the_start_of_other_settings_is_not_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def killed(*_: Any) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stages, "_run_stage", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path, PLAN)
+    stage = tmp_path / "runs/run/first"
+    assert json.loads((stage / "start/config.json").read_text())["hidden_size"] == 32
+    (stage / "evaluated.json").write_text("{}")
+    outcome = run(tmp_path, PLAN, "--policy.tiny.width", "64", "--seed", "5")
+    assert outcome.model
+    assert json.loads((outcome.model / "config.json").read_text())["hidden_size"] == 64
+
+
+def test_a_finished_run_is_evaluated_on_the_tasks_that_it_was_not_evaluated_on(
+    tmp_path: Path,
+) -> None:
+    run(tmp_path, PLAN)
+    outcome = run(tmp_path, PLAN, "--evaluate.tasks", "drills:train")
+    specs = [(one.name, one.tasks_spec) for one in outcome.evaluations]
+    assert specs[-1] == ("first", "drills:train")
+    seconds = [one.seconds for one in outcome.evaluations]
+    again = run(tmp_path, PLAN, "--evaluate.tasks", "drills:train")
+    assert [one.seconds for one in again.evaluations] == seconds, "none is made again"
+
+
+def test_a_checkpoint_is_renamed_before_it_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    run(tmp_path, PLAN)
+    plan = load_plan(tmp_path / "plan.toml", ["--folder", str(tmp_path / "runs")])
+    folder = StageFolder(plan.stages[0])
+    checkpoint = folder.latest()
+    assert checkpoint
+    checkpoint.with_name("step_000002").mkdir()
+    checkpoint.with_name("step_000003").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("assay.files._remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            folder._prune()
+    assert not checkpoint.exists()
+    assert len(list(folder.checkpoints.glob(".step_000001.*.partial"))) == 1
