@@ -62,9 +62,7 @@ def _kind(plugin: str, function: Callable[..., Any], parameter: inspect.Paramete
         known = getattr(inspect.unwrap(function), "__globals__", {})
         kind = get_type_hints(alone, known, include_extras=True)["it"]
         TypeAdapter(kind)
-    except (
-        Exception
-    ) as error:  # an annotation is the user's code: whatever it raises is theirs to mend
+    except Exception as error:  # an annotation is the user's code: it may raise anything
         raise SettingsError(
             f"{plugin}: the annotation of {parameter.name!r} cannot be used ({one_line(error)});"
             " write a type that TOML holds and that is there at run time"

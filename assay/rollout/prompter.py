@@ -49,7 +49,7 @@ class Prompter:
         return messages
 
     def prompt(self, task: Task, turns: Sequence[Turn] = ()) -> tuple[int, ...]:
-        """[P] token ids of the conversation so far, rendered anew from its messages.
+        """[P] token ids of the conversation so far, rendered again from its messages.
 
         After a turn they may differ from the sampled tokens: a template may drop thoughts, and a
         text may have been sampled in other tokens. Then what follows is a sample of its own

@@ -153,28 +153,21 @@ class RolloutSource(Source):
         rounds; then the step runs without them. The metrics are about all sampled groups.
         """
         start = time.perf_counter()
-        wanted = self.rollout.tasks_per_step
-        taken = await self.stream.take(wanted)
-        rounds, kept = 1, taken
-        while self.max_resamples:
-            kept = [group for group in taken if not has_zero_variance(group.rollouts, self.min_std)]
-            if len(kept) >= wanted or rounds > self.max_resamples:
-                break
-            taken += await self.stream.take(wanted - len(kept))
+        count, rounds = self.rollout.tasks_per_step, 0
+        groups: list[list[Rollout]] = []
+        usable: list[list[Rollout]] = []
+        while len(usable) < count and rounds <= self.max_resamples:
+            groups += [one.rollouts for one in await self.stream.take(count - len(usable))]
+            usable = [group for group in groups if self.is_usable(group)]
             rounds += 1
-        groups = [group.rollouts for group in taken]
-        samples = to_samples(
-            [group.rollouts for group in kept], self.rollout.max_tokens, self.rollout.turn_discount
-        )
-        refilled = {"rollout/rounds": float(rounds)} if self.max_resamples else {}
-        behind = staleness(groups, step) if self.rollout.max_staleness else {}
-        numbers = (
-            describe(groups, self.min_std)
-            | refilled
-            | behind
-            | self._times(time.perf_counter() - start)
-        )
-        return StepData(samples, numbers, groups)
+        samples = to_samples(usable, self.rollout.max_tokens, self.rollout.turn_discount)
+        metrics = describe(groups, self.min_std) | staleness(groups, step)
+        metrics |= {"rollout/rounds": float(rounds)} | self._times(time.perf_counter() - start)
+        return StepData(samples, metrics, groups)
+
+    def is_usable(self, group: Sequence[Rollout]) -> bool:
+        """Whether the learner gets the group, or a new one replaces it."""
+        return not (self.max_resamples and has_zero_variance(group, self.min_std))
 
     async def close(self) -> None:
         """Cancel the running groups."""
@@ -193,7 +186,7 @@ class RolloutSource(Source):
             if generation.busy
             else 0.0,
             "engine/occupancy": generation.occupied / generation.busy if generation.busy else 0.0,
-            **({"staleness/dropped": float(dropped)} if self.rollout.max_staleness else {}),
+            "staleness/dropped": float(dropped),
             **self.context.engine.metrics,
         }
 
