@@ -1,4 +1,4 @@
-"""What every test may rely on: quiet libraries, few threads, no network, and SIGINT as usual."""
+"""What every test may rely on: quiet libraries, few threads, no network, and signals as usual."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 
 from assay.openmp import waiting
 
-# A shell starts `make test &` with SIGINT ignored, and every child would inherit that.
+# `make test &` in a script starts with SIGINT ignored, `nohup make test` with SIGHUP, and every
+# child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.environ.update(waiting())
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")

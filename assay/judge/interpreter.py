@@ -14,7 +14,6 @@ from assay.judge.verdict import KILLED
 
 STAYS = ("done", "error")
 """Ends of a block after which the state is still there."""
-DIFFERS = "the machine ended an interpreter whose code did not do the same again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class Interpreter:
         try:
             return await self._run_after_past(code)
         except RolloutLostError as error:
-            if first == KILLED and str(error) in (KILLED, DIFFERS):
+            if first == str(error) == KILLED:
                 return observe("", "died", KILLED)  # as for a program that is judged
             raise
 
@@ -89,7 +88,9 @@ class Interpreter:
             for past, observation in self._past:
                 if await self._run(past) != observation:
                     self._leave()
-                    raise RolloutLostError(DIFFERS)
+                    raise RolloutLostError(
+                        "the machine ended an interpreter whose code did not do the same again"
+                    )
         return await self._run(code)
 
     async def _run(self, code: str) -> Observation:

@@ -323,26 +323,14 @@ def test_a_block_whose_process_is_killed_twice_is_taken_to_have_died() -> None:
 
 def test_an_interpreter_that_cannot_be_brought_back_is_the_machines_failure() -> None:
     async def run() -> None:
-        async with Judge(LIMITS, slots=1) as judge, judge.interpreter() as python:
-            await python.run("import time\ntime.time()")
-            seen = asyncio.create_task(python.run("time.sleep(0.4)"))
-            await until(lambda: busy(judge) != 0)
-            os.kill(busy(judge), signal.SIGSTOP)
-            with pytest.raises(RolloutLostError, match="did not do the same again"):
-                await asyncio.wait_for(seen, 10)
-            assert judge._breaker._failed.count(True) == 1
-
-    asyncio.run(run())
-
-
-def test_a_kill_before_a_replay_that_differs_is_an_observation_and_loses_no_rollout() -> None:
-    async def run() -> Observation:
         async with Judge(slots=1) as judge, judge.interpreter() as python:
             await python.run("import time\ntime.time()")
             os.kill((await stopped(judge, 1))[0], signal.SIGKILL)
-            return await python.run("1")
+            with pytest.raises(RolloutLostError, match="did not do the same again"):
+                await python.run("1")
+            assert judge._breaker._failed.count(True) == 1
 
-    assert asyncio.run(run()).ended == "died"
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("last", ["while True: pass", "signal.raise_signal(signal.SIGXCPU)"])
