@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -14,6 +16,7 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+@pytest.mark.long
 def test_tests_that_interrupt_a_process_pass_where_sigint_starts_out_ignored() -> None:
     interrupting = ["tests/engines/test_vllm_parts.py", "-k", "interrupted"]
     done = subprocess.run(

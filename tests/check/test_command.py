@@ -77,6 +77,7 @@ def test_each_flaw_is_found_only_where_it_is_and_sound_tasks_load_back_equal(
     ]
 
 
+@pytest.mark.long
 def test_strict_drops_tasks_for_every_finding_and_exits_with_1_except_for_kept_findings(
     tmp_path: Path,
 ) -> None:
@@ -107,6 +108,7 @@ def test_a_task_in_another_language_gets_no_python_attacks() -> None:
     assert (attacks_on(task), lazy_programs(task)) == ({}, {"empty": ""})
 
 
+@pytest.mark.long
 def test_drills_and_humaneval_resist_every_attack() -> None:
     if not Path(os.environ["ASSAY_DATA"], "humaneval").is_dir():
         pytest.skip("no public data; set ASSAY_DATA")

@@ -220,6 +220,7 @@ def test_eval_measures_a_model_directory_and_its_samples_can_be_graded_again(
     assert json.loads(again.stdout)["samples"] == 6
 
 
+@pytest.mark.long
 def test_a_run_that_exists_with_other_settings_is_not_overwritten(tmp_path: Path) -> None:
     file = write(
         tmp_path,

@@ -8,6 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.nursery import finish, start
 from tests.end_to_end.recipes import command
 from tests.end_to_end.test_resume import COMMON, RUN, is_saved, prepare
@@ -24,6 +26,7 @@ def until_saved(folder: Path, step: int) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.long
 def test_a_second_trainer_is_told_who_holds_the_folder_until_that_one_is_killed(
     tmp_path: Path,
 ) -> None:
@@ -48,6 +51,7 @@ def test_a_second_trainer_is_told_who_holds_the_folder_until_that_one_is_killed(
     assert [path.name for path in (tmp_path / RUN / "sft/checkpoints").iterdir()] == ["step_000002"]
 
 
+@pytest.mark.long
 def test_training_goes_on_to_its_end_when_nobody_reads_its_output_any_more(tmp_path: Path) -> None:
     prepare(tmp_path, SFT)
     reading, writing = os.pipe()

@@ -46,6 +46,8 @@ GRPO = Path("runs/small/grpo")
 BROKEN_ENGINE = """
 from assay.engines.torch import TorchEngine
 from assay.errors import MachineError
+
+pytestmark = pytest.mark.long
 write, calls = TorchEngine.generate, []
 
 async def broken(self, request, sampling):

@@ -142,16 +142,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("kind", "kills"),
-    [
-        ("full", 4),
-        *(
-            pytest.param(*long, marks=pytest.mark.long)
-            for long in (("full", 20), ("lora", 6), ("rounded", 6))
-        ),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "kills"), [("full", 20), ("lora", 6), ("rounded", 6)])
 def test_a_run_killed_at_random_moments_ends_with_the_same_numbers_and_weights_to_the_bit(
     tmp_path: Path, undisturbed: Path, kind: str, kills: int
 ) -> None:

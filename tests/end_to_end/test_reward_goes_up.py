@@ -91,7 +91,7 @@ def learn(taught: Path, folder: Path, algorithm: str, steps: int, rate: float) -
     run_plan(load_plan(write(folder, text), words), announce=lambda line: None)
 
 
-QUICK = ("grpo, two epochs near the reference", "ppo with a critic", "dpo")
+QUICK = ("grpo, two epochs near the reference",)
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,7 @@ def test_the_reward_goes_up(taught: Path, tmp_path: Path, name: str) -> None:
     assert fmean(rates[-4:]) > fmean(rates[:3]) + 0.1, f"{name}: {rates}"
 
 
+@pytest.mark.long
 def test_dpo_learns_from_a_file_of_pairs(taught: Path, tmp_path: Path) -> None:
     tasks = load("easy")
     rows = [

@@ -49,6 +49,7 @@ def run(folder: Path, sft: int, rl: int, group: int = 8) -> list[dict[str, float
     ]
 
 
+@pytest.mark.long
 def test_a_run_of_several_turns_trains_and_is_measured(tmp_path: Path) -> None:
     steps = run(tmp_path, 25, 2)
     assert all(1 < step["rollout/turns"] <= 3 for step in steps)

@@ -37,7 +37,12 @@ def policy() -> Policy:
     return seven_tokens()
 
 
-@pytest.fixture(params=["fused", "kv_cache", "transformers"])
+@pytest.fixture(
+    params=[
+        "fused",
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in ("kv_cache", "transformers")),
+    ]
+)
 def cache(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(engine_file, "choose_cache", lambda model: request.param)
     return str(request.param)

@@ -83,6 +83,7 @@ def test_samples_that_are_in_the_file_are_not_made_again(
     assert evaluate(model, SETTINGS, folder=tmp_path).evaluation.verdicts["pass"] == 4
 
 
+@pytest.mark.long
 def test_a_killed_command_goes_on_when_it_runs_again(model: PolicySettings, tmp_path: Path) -> None:
     words = command(
         *("eval", "--model", model.model, "--tasks", "drills:test", "--limit", "30"),
@@ -198,6 +199,7 @@ def test_evaluate_works_inside_a_running_event_loop(
     assert numbers(asyncio.run(notebook_cell()).evaluation) == numbers(whole.evaluation)
 
 
+@pytest.mark.long
 def test_the_command_says_what_it_does_while_it_runs(model: PolicySettings, tmp_path: Path) -> None:
     words = command("eval", "--model", model.model, "--tasks", "drills:test", "--limit", "1")
     done = subprocess.run(

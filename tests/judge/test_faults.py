@@ -31,6 +31,8 @@ from assay.types import Execution, Verdict
 from tests.judge.jobs import RIGHT, add
 from tests.judge.processes import alive, children, descendants, gone, until, zygotes
 
+pytestmark = pytest.mark.long
+
 LOOP = "while True: pass"
 MIXED = [
     (RIGHT, Verdict.PASS),

@@ -30,6 +30,7 @@ def test_every_reference_passes(name: str, count: int) -> None:
     assert len(tasks) == count
 
 
+@pytest.mark.long
 def test_every_recorded_verdict_on_a_real_completion_is_ours() -> None:
     recorded = samples()
     executions = judge_all([sample.job for sample in recorded])

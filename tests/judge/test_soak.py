@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 
 def test_hostile_programs_by_the_hundred_leave_nothing_and_disturb_no_one() -> None:
     command = [sys.executable, "-m", "bench.hostile", "--runs", "300"]

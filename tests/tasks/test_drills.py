@@ -61,6 +61,7 @@ def drill(filters: tuple[int, ...], maps: tuple[int, ...], fold: int) -> composi
 EVEN_SQUARES_SUM = drill((0,), (0,), 0)
 
 
+@pytest.mark.long
 def test_the_splits_have_their_sizes() -> None:
     assert {split: len(tasks(split)) for split in SPLITS} == {
         "train": 1105,
@@ -253,6 +254,7 @@ def test_every_stage_matters() -> None:
     }
 
 
+@pytest.mark.long
 def test_drills_are_the_same_in_every_process() -> None:
     code = (
         "import hashlib; from assay.tasks import load;"

@@ -78,6 +78,7 @@ def test_mbpp_has_the_papers_splits(data: Path, spec: str, count: int) -> None:
     assert len(load(spec)) == count
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spec", ["mbpp:all", "mbpp_sanitized:all"])
 def test_each_mbpp_reference_passes(data: Path, spec: str) -> None:
     assert all(runs(task) for task in load(spec))
