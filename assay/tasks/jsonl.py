@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,15 +36,28 @@ def jsonl(file: str = "") -> Iterator[Task]:
     unknown: dict[str, str] = {}
     try:
         for row in file_rows(Path(file)):
-            known = FIELDS | (REPLIES if row.fields.keys().isdisjoint(TESTS) else set())
-            exact_row = row.fields.get("format") == exact.FORMAT
-            for name in row.fields.keys() - known - MBPP if not exact_row else ():
-                offer = suggest(name, sorted(known))
-                unknown[name] = f"{name!r} ({offer})" if offer.startswith("did") else repr(name)
+            unknown |= unknown_fields(row)
             yield task_of(row)
     finally:
-        if unknown:
-            warn_once(f"{file}: ignored unknown fields: {', '.join(sorted(unknown.values()))}")
+        warn_of_unknown(unknown, file)
+
+
+def unknown_fields(row: Row) -> dict[str, str]:
+    """The fields that no format has, each with the name that it may stand for."""
+    known = FIELDS | (REPLIES if row.fields.keys().isdisjoint(TESTS) else set())
+    if row.fields.get("format") == exact.FORMAT:
+        return {}
+    offers = {name: suggest(name, sorted(known)) for name in row.fields.keys() - known - MBPP}
+    return {
+        name: f"{name!r} ({offer})" if offer.startswith("did") else repr(name)
+        for name, offer in offers.items()
+    }
+
+
+def warn_of_unknown(unknown: Mapping[str, str], where: str) -> None:
+    """Log one warning that names them all, if there are any."""
+    if unknown:
+        warn_once(f"{where}: ignored unknown fields: {', '.join(sorted(unknown.values()))}")
 
 
 def task_of(row: Row) -> Task:

