@@ -59,11 +59,12 @@ def build(
     surrogate: Surrogate,
     estimator: Estimator | None = None,
     *terms: Term,
+    needs_critic: bool = False,
 ) -> Algorithm:
     """The algorithm with this surrogate, more `terms` of the loss, and the shared options.
 
-    `estimator` needs a critic. Without one each completion gets one advantage, as `baseline` and
-    `scale` say.
+    `estimator` computes the advantages. Without one each completion gets one advantage, as
+    `baseline` and `scale` say. `needs_critic`: samples come to the estimator with `values`.
     """
     kl_in_loss = settings.kl > 0 and settings.kl_in == "loss"
     terms += (kl_penalty,) * kl_in_loss + (entropy_bonus,) * (settings.entropy_bonus > 0)
@@ -75,10 +76,10 @@ def build(
         compute_advantages=policy_gradient.compute_advantages,
         has_no_gradient=never if terms else no_advantage,
         loss_mean=settings.loss_mean,
-        needs_old_logprobs=estimator is not None or settings.epochs * settings.minibatches > 1,
+        needs_old_logprobs=needs_critic or settings.epochs * settings.minibatches > 1,
         needs_reference=settings.kl > 0,
-        needs_critic=estimator is not None,
-        needs_logprobs_first=estimator is not None or (settings.kl > 0 and not kl_in_loss),
+        needs_critic=needs_critic,
+        needs_logprobs_first=needs_critic or (settings.kl > 0 and not kl_in_loss),
         entropy_gradient=settings.entropy_bonus > 0,
         epochs=settings.epochs,
         minibatches=settings.minibatches,

@@ -55,7 +55,7 @@ def ppo(settings: Settings) -> Algorithm:
         raise SettingsError(
             "algorithm.scale: with a critic, advantages are per token; use 'batch' or 'none'"
         )
-    return build(settings, clipped_loss, token_advantages, value_term)
+    return build(settings, clipped_loss, token_advantages, value_term, needs_critic=True)
 
 
 def token_advantages(settings: Settings, samples: Sequence[Sample]) -> list[Sample]:

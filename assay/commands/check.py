@@ -53,6 +53,8 @@ def check(
     if output is not None:
         checking.write_tasks(output, reports)
     kept = f"\nkept {summary['kept']} of {len(reports)} tasks"
+    if summary["flawed"] and report is None:
+        kept += "; --report FILE writes the reason of each finding"
     options.print_result(summary, as_json, [checking.table(reports)], kept)
     if strict and summary["kept"] < len(reports):
         raise typer.Exit(1)

@@ -48,6 +48,9 @@ class Row:
         value = self.fields.get(name)
         if value is None and default is not None:
             return default
+        if value is None:
+            fields = ", ".join(self.fields) or "none"
+            raise self.wrong(f"{name!r} is missing; make it a string (the row's fields: {fields})")
         if not isinstance(value, str):
             raise self.wrong(f"{name!r} is {_kind(value)}; make it a string")
         return self._normalised(name, value)
