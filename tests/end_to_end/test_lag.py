@@ -19,6 +19,8 @@ from tests.end_to_end.nursery import finish, start
 from tests.end_to_end.test_resume import is_tracked, kill_when
 from tests.judge.processes import alive, descendants
 
+pytestmark = pytest.mark.long
+
 SETTINGS = """
 name = "small"
 plugins = ["plugin.py"]
@@ -46,8 +48,6 @@ GRPO = Path("runs/small/grpo")
 BROKEN_ENGINE = """
 from assay.engines.torch import TorchEngine
 from assay.errors import MachineError
-
-pytestmark = pytest.mark.long
 write, calls = TorchEngine.generate, []
 
 async def broken(self, request, sampling):
