@@ -118,6 +118,7 @@ def test_drills_and_humaneval_resist_every_attack() -> None:
     assert flaws(check("drills:test", limit=20, runner=RUNNER)) == {}
 
 
+@pytest.mark.long
 def test_an_interrupted_check_writes_nothing(tmp_path: Path) -> None:
     words = command("check", "drills:train", "--output", "sound.jsonl", "--report", "report.json")
     # background jobs of a shell ignore SIGINT

@@ -184,6 +184,7 @@ def test_a_refusal_reaches_the_shell(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_eval_measures_a_model_directory_and_its_samples_can_be_graded_again(
     tmp_path: Path,
 ) -> None:

@@ -63,6 +63,7 @@ def test_training_goes_on_to_its_end_when_nobody_reads_its_output_any_more(tmp_p
     assert (tmp_path / RUN / "sft/checkpoints/step_000008/model.safetensors").is_file()
 
 
+@pytest.mark.long
 def test_a_disk_that_fills_up_ends_training_with_one_line_that_names_the_last_good_checkpoint(
     tmp_path: Path,
 ) -> None:

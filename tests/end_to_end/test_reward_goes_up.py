@@ -15,6 +15,7 @@ from assay.tasks import load
 from assay.train.stages import run_plan
 from tests.end_to_end.recipes import write
 
+pytestmark = pytest.mark.long
 SETTINGS = """
 name = "up"
 trackers = ["jsonl"]
@@ -91,13 +92,7 @@ def learn(taught: Path, folder: Path, algorithm: str, steps: int, rate: float) -
     run_plan(load_plan(write(folder, text), words), announce=lambda line: None)
 
 
-QUICK = ("grpo, two epochs near the reference",)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in TABLE],
-)
+@pytest.mark.parametrize("name", TABLE)
 def test_the_reward_goes_up(taught: Path, tmp_path: Path, name: str) -> None:
     learn(taught, tmp_path, *TABLE[name])
     rates = numbers(tmp_path, "rl", "reward/pass_rate")
@@ -105,7 +100,6 @@ def test_the_reward_goes_up(taught: Path, tmp_path: Path, name: str) -> None:
     assert fmean(rates[-4:]) > fmean(rates[:3]) + 0.1, f"{name}: {rates}"
 
 
-@pytest.mark.long
 def test_dpo_learns_from_a_file_of_pairs(taught: Path, tmp_path: Path) -> None:
     tasks = load("easy")
     rows = [

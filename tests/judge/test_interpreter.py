@@ -347,7 +347,9 @@ def test_a_program_cannot_have_the_kernel_kill_it(last: str) -> None:
     assert execution.verdict is verdict, execution.detail
 
 
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    "sign", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)]
+)
 @pytest.mark.usefixtures("nothing_is_left")
 def test_a_zygote_that_fails_takes_no_state_with_it(
     sign: signal.Signals, monkeypatch: pytest.MonkeyPatch
@@ -586,6 +588,7 @@ CAUGHT = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_is_left")
 def test_whatever_a_program_does_to_its_own_interpreter_no_other_notices() -> None:
     async def beside() -> dict[str, list[str]]:

@@ -110,7 +110,9 @@ def test_stages_compose_with_parentheses_only_where_needed() -> None:
     assert "if x % 2 == 0 and x > 3" in composition.short(drill((0, 4), (), 0))
 
 
-@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize(
+    "split", [pytest.param(one, marks=[pytest.mark.long] * (one == "train")) for one in SPLITS]
+)
 def test_every_reference_passes_its_checks(split: str) -> None:
     assert [task.id for task in tasks(split) if not passes(task, str(task.reference))] == []
 
