@@ -6,9 +6,8 @@ and programs that read and print.
 
 Both judge the same programs with as many workers, in processes of their own; each round times ours,
 then theirs, and medians count. Their package may come with its `exec` commented out, as a safety
-notice: then it passes nothing, and is not compared. Reusable programs share processes;
-the same ones with an `import os` before them get one each. Programs that read and print get a fresh
-process for each test: those are counted.
+notice: then it passes nothing, and is not compared. Each program has a process of its own, and one
+that reads and prints has a process for each test: those are counted.
 """
 
 from __future__ import annotations
@@ -41,10 +40,8 @@ print(json.dumps([time.perf_counter() - start, passed]))
 """
 
 
-async def ours(file: Path, workers: int, before: str = "") -> tuple[float, float, int]:
-    """Seconds without and with the judge's start, and how many passed, with some code `before` each
-    program.
-    """
+async def ours(file: Path, workers: int) -> tuple[float, float, int]:
+    """Seconds without and with the judge's start, and how many passed."""
     from assay.judge import Job, Judge
     from assay.tasks import load
 
@@ -53,7 +50,7 @@ async def ours(file: Path, workers: int, before: str = "") -> tuple[float, float
     async with Judge(slots=workers) as judge:
         await judge.run(Job(tasks[0], tasks[0].reference))
         started = time.perf_counter()
-        jobs = [Job(task, f"{before}{task.reference}") for task in tasks]
+        jobs = [Job(task, task.reference) for task in tasks]
         passed = sum([execution.verdict == "pass" async for _, execution in judge.stream(jobs)])
         ended = time.perf_counter()
     return ended - started, ended - begun, passed
@@ -100,7 +97,6 @@ def main() -> None:
     if options.one:
         runs = {
             "functions": lambda: ours(file, options.workers),
-            "alone": lambda: ours(file, options.workers, "import os\n"),
             "exchanges": lambda: exchanges(options.workers),
         }
         print(json.dumps(asyncio.run(runs[options.one]())))
@@ -109,14 +105,10 @@ def main() -> None:
         count = sum(1 for _ in lines)
     mine: list[list[float]] = []
     other: list[list[float]] = []
-    alone: list[list[float]] = []
     printing: list[list[float]] = []
     for _ in range(options.rounds):
         mine.append(
             timed(["-m", "bench.judge", "--one", "functions", "--workers", str(options.workers)])
-        )
-        alone.append(
-            timed(["-m", "bench.judge", "--one", "alone", "--workers", str(options.workers)])
         )
         printing.append(
             timed(["-m", "bench.judge", "--one", "exchanges", "--workers", str(options.workers)])
@@ -131,9 +123,6 @@ def main() -> None:
         f"assay, running:          {rate(count, [row[0] for row in mine])}   passed {mine[-1][2]}"
     )
     print(f"assay, with its start:   {rate(count, [row[1] for row in mine])}")
-    print(
-        f"assay, a process each:   {rate(count, [row[0] for row in alone])}   passed {alone[-1][2]}"
-    )
     print(
         f"assay, read and print:   {rate(1000, [row[0] for row in printing])}   passed"
         f" {printing[-1][2]} of 1000 tests"

@@ -41,7 +41,8 @@ def serve(
     except ImportError as error:
         raise SettingsError(f"{error.name} is not installed; pip install 'assay[serve]'") from error
     judge = Judge(
-        options.limits(cpu_seconds, memory_mb), slots, stop_early=False, allow_weak=allow_weak
-    )
+        options.limits(cpu_seconds, memory_mb), slots, stop_early=False, allow_weak=allow_weak,
+        strangers=True,
+    )  # fmt: skip
     bounds = Bounds(waiting=waiting, body_mb=body_mb)
     asyncio.run(serving(judge, host, port, token_file, bounds, announce=typer.echo))

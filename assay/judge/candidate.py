@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import re
 import socket
 import sys
 import types
-import typing
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
@@ -26,63 +24,48 @@ from assay.judge.codec import (
     shown,
 )
 from assay.judge.codec_types import TooLargeError
-from assay.judge.protocol import NOT_REUSABLE, REFUSED, REUSABLE, START
-from assay.judge.reuse import is_reusable
+from assay.judge.protocol import START
 from assay.judge.sockets import FramedSocket
 from assay.sandbox.kernel import MIB
-from assay.sandbox.zygote import ROLE_FD
 
 MODULE = "candidate"
 REQUEST_MB = 256
 
 
-def main() -> None:
-    """Serve workers until they hang up: one function's program after another, or one script."""
-    gc.enable()
-    stream = socket.socket(fileno=ROLE_FD)
-    with contextlib.suppress(ConnectionError):
-        if stream.recv(len(START), socket.MSG_PEEK) == START:
-            _, streams, _, _ = socket.recv_fds(stream, len(START), 2)
-            script.serve(stream, *streams)
-        else:
-            serve(FramedSocket(stream, REQUEST_MB * MIB))
+def prepare(stream: socket.socket) -> Callable[[], None]:
+    """The work of a candidate process: to serve a worker until it hangs up."""
+    candidate = Candidate(FramedSocket(stream, REQUEST_MB * MIB))
+    return partial(serve, candidate)
 
 
-def serve(sock: FramedSocket) -> None:
-    """Answer requests one by one; a reply carries its request's number. Raises ConnectionError at
-    the end.
+def serve(candidate: Candidate) -> None:
+    """Run one script, or answer a worker's requests one by one; a reply carries its request's
+    number.
     """
-    candidate: Candidate | None = None
+    gc.enable()
+    sock = candidate.sock
+    with contextlib.suppress(ConnectionError):
+        if sock.stream.recv(len(START), socket.MSG_PEEK) == START:
+            _, streams, _, _ = socket.recv_fds(sock.stream, len(START), 2)
+            script.serve(sock.stream, *streams)
+        else:
+            answer_requests(candidate, sock)
+
+
+def answer_requests(candidate: Candidate, sock: FramedSocket) -> None:
+    """Answer until the worker hangs up. Raises ConnectionError then."""
     while True:
         kind, number, *parts = loads(sock.receive())
-        if candidate is None or kind == "load":
-            used, candidate = candidate is not None, None
-            if used:
-                forget()
-            candidate = Candidate(sock, used)
         reply = candidate.answer(number, kind, parts)
         flush()
         sock.send(reply)
 
 
-def forget() -> None:
-    """Drop the program before: its objects, and what caches hold of it."""
-    sys.modules.pop(MODULE, None)
-    re.purge()
-    for clear in typing._cleanups:  # type: ignore[attr-defined]
-        clear()
-    gc.collect()
-
-
 class Candidate:
-    """One program, and the objects that it has sent handles of.
+    """One program, and the objects that it has sent handles of."""
 
-    `used`: another program has run in the process before.
-    """
-
-    def __init__(self, sock: FramedSocket, used: bool = False) -> None:
+    def __init__(self, sock: FramedSocket) -> None:
         self.sock = sock
-        self.used = used
         self.module = types.ModuleType(MODULE)
         self.handles: list[Any] = []
         self.mutates = False
@@ -123,27 +106,14 @@ class Candidate:
     def load(
         self, program: str, entry_point: str, mutates: bool, handles: bool, callbacks: bool
     ) -> list[Json]:
-        """Compile and run the program as a module; answers whether it has the entry point.
-
-        Before any of its code runs, a mark says whether the process can be reused. A program that
-        gets or gives objects by handles or callbacks never leaves it reusable.
-        """
+        """Compile and run the program as a module; answers whether it has the entry point."""
         self.mutates = mutates
         if handles:
             self.packer.foreign = self.handle
         try:
             code = compile(program, "<program>", "exec", dont_inherit=True)
         except Exception as error:  # noqa: BLE001  the compiler raises half a dozen kinds
-            self.sock.send_mark(REUSABLE)
             return ["syntax", f"{type(error).__name__}: {shown(error)}"]
-        try:
-            reusable = not (handles or callbacks) and is_reusable(code)
-        except Exception:  # noqa: BLE001  whatever went wrong, the answer is then no
-            reusable = False
-        if self.used and not reusable:
-            self.sock.send_mark(REFUSED)
-            return ["refused"]
-        self.sock.send_mark(REUSABLE if reusable else NOT_REUSABLE)
         sys.modules[MODULE] = self.module
         exec(code, self.module.__dict__)
         return ["value", hasattr(self.module, entry_point)]

@@ -24,8 +24,6 @@ class QueuedJob:
     """The slot in which the machine failed it."""
     failure: str = ""
     """How the machine failed the last attempt."""
-    fresh_process: bool = False
-    """Whether it needs a process in which no other program has run."""
     cancelled: bool = False
 
 
@@ -61,10 +59,3 @@ class JobQueue:
         job.attempt, job.avoid, job.failure = job.attempt + 1, slot, failure
         self.requeue(job)
         return True
-
-    def retry_in_fresh_process(self, job: QueuedJob) -> None:
-        """Requeue a job that a used process refused, or whose failure an earlier program may have
-        caused.
-        """
-        job.fresh_process = True
-        self.requeue(job)

@@ -53,7 +53,8 @@ class Judge:
 
     limits: of one run. slots: programs that run at once; the available cores if None. stop_early:
     stop at the first failed test. allow_weak: run even where the sandbox is not sound. archive: a
-    file that keeps all verdicts.
+    file that keeps all verdicts. strangers: tasks come from several clients that do not trust each
+    other, so no worker runs the code of two tasks.
 
     Raises SandboxError where the sandbox is not sound, where the supervisor dies or hangs, and
     where the machine fails too often (see CircuitBreaker). A program that was judged before is not
@@ -62,12 +63,13 @@ class Judge:
 
     def __init__(
         self, limits: Limits | None = None, slots: int | None = None, stop_early: bool = True,
-        allow_weak: bool = False, archive: Path | None = None,
+        allow_weak: bool = False, archive: Path | None = None, strangers: bool = False,
     ) -> None:  # fmt: skip
         self.limits = limits or Limits()
         self.slots = slots or cores()
         self.stop_early = stop_early
         self.allow_weak = allow_weak
+        self.strangers = strangers
         self._archive = archive
         self._cache = VerdictCache()
         self._supervisor = SupervisorClient()
@@ -224,7 +226,8 @@ class Judge:
 
     def _prepare(self, task: Task) -> PreparedTask:
         if id(task) not in self._prepared:
-            self._prepared[id(task)] = task, PreparedTask(task, self.limits, self.stop_early)
+            prepared = PreparedTask(task, self.limits, self.stop_early, self.strangers)
+            self._prepared[id(task)] = task, prepared
         return self._prepared[id(task)][1]
 
     def _count(self, task: Task, execution: Execution) -> None:

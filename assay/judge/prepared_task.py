@@ -13,9 +13,10 @@ from itertools import product
 from typing import Any
 
 from assay.errors import DataError
-from assay.judge.checkers import DEFAULT_CHECKER
+from assay.judge.checkers import CHECKERS, DEFAULT_CHECKER
 from assay.judge.codec import Json, loads
 from assay.judge.protocol import WireJob
+from assay.judge.task_code import leaves_no_trace
 from assay.sandbox.limits import LONGEST, Limits
 from assay.types import Call, Check, Exchange, Task
 
@@ -70,8 +71,11 @@ class PreparedTask:
     checks.
     """
 
-    def __init__(self, task: Task, limits: Limits, stop_early: bool) -> None:
+    def __init__(
+        self, task: Task, limits: Limits, stop_early: bool, strangers: bool = False
+    ) -> None:
         self._task, self._limits, self._stop_early = task, limits, stop_early
+        self._strangers = strangers
         self.exchanges = tuple(check for check in task.checks if isinstance(check, Exchange))
         """Those of a task whose programs read and print; else empty."""
         if 0 < len(self.exchanges) < len(task.checks):
@@ -114,6 +118,15 @@ class PreparedTask:
         return self._job(fields, features, stdin.encode("utf-8", "surrogateescape"))
 
     @cached_property
+    def _keeps_worker(self) -> bool:
+        """Whether a worker that has run the task's code may take another job."""
+        task = self._task
+        checker = [] if task.checker in {"", *CHECKERS} else [task.checker]
+        sources = [check.source for check in task.checks if isinstance(check, Check)]
+        code = [source for source in (task.setup, *checker, *sources) if source]
+        return not code or (not self._strangers and all(map(leaves_no_trace, code)))
+
+    @cached_property
     def _shared_fields(self) -> str:
         """The fields of a CheckJob or ExchangeJob that all programs share: the inside of a JSON
         object.
@@ -142,4 +155,5 @@ class PreparedTask:
     ) -> WireJob:
         numeric = HAS_NUMPY and (self._numeric or NUMERIC.search(fields["program"]) is not None)
         payload = f"{json.dumps(fields)[:-1]},{self._shared_fields}".encode()
-        return WireJob(payload, features.time_factor, "numpy" if numeric else "plain", stdin)
+        zygote = "numpy" if numeric else "plain"
+        return WireJob(payload, features.time_factor, zygote, stdin, self._keeps_worker)

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from assay.judge.protocol import WireJob
 from assay.judge.sockets import BufferedSocket
-from assay.judge.verdict import RunRecord
 from assay.sandbox import kernel
 from assay.sandbox.cgroups import Group
 from assay.sandbox.zygote import MESSAGE
@@ -61,9 +60,6 @@ class Events:
             return False
 
 
-CANDIDATE_JOBS, CANDIDATE_CPU_SECONDS, CANDIDATE_MEMORY_MB = 100, 1.0, 64
-"""A candidate process that has run more, or used more, gets no further program: its limits are
-those of a process."""
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
@@ -93,16 +89,12 @@ class CandidateProcess(Process):
     """The descriptor of the worker's end of its socket."""
     printed: int
     """The descriptor from which to read what it prints."""
-    jobs: int = 0
-    """Programs that it was given."""
     spent: float = 0.0
-    """CPU seconds that its earlier programs used."""
-    starved: float = 0.0
-    """Seconds for which it waited for a core before this program."""
+    """CPU seconds that an interpreter's earlier blocks used."""
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds of this program so far; 0 where the process has ended."""
+        """CPU seconds of this program or block so far; 0 where the process has ended."""
         try:
             return kernel.cpu_seconds_of(pid_of(self.pidfd)) - self.spent
         except OSError:
@@ -113,21 +105,6 @@ class CandidateProcess(Process):
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(patience * 1000))
-
-    def can_take_another(self, record: RunRecord) -> bool:
-        """Whether it may run another program; writes what this one used into `record`."""
-        try:
-            pid = pid_of(self.pidfd)
-            used, (peak, data) = kernel.cpu_seconds_of(pid), memory_mb(pid)
-        except OSError:
-            return False
-        if self.jobs >= CANDIDATE_JOBS or used > CANDIDATE_CPU_SECONDS:
-            return False
-        if not 0 < peak < CANDIDATE_MEMORY_MB or data > CANDIDATE_MEMORY_MB:
-            return False
-        record.cpu_seconds, record.memory_mb = used - self.spent, peak
-        self.spent, self.starved = used, starved_seconds(pid)
-        return True
 
     def close(self) -> None:
         """Close every descriptor."""
@@ -145,7 +122,6 @@ class WorkerProcess(Process):
     def give(self, candidate: CandidateProcess, job: WireJob) -> None:
         """Send it a candidate's socket and a job."""
         self.jobs += 1
-        candidate.jobs += 1
         stdin: list[int] = []
         try:
             stdin += [] if job.stdin is None else [memory_file(job.stdin)]
@@ -175,8 +151,9 @@ class TimeLimit:
 
     @classmethod
     def start(
-        cls, candidate: CandidateProcess, cpu_seconds: float, wall_seconds: float, starved: float
-    ) -> TimeLimit:
+        cls, candidate: CandidateProcess, cpu_seconds: float, wall_seconds: float,
+        starved: float = 0.0,
+    ) -> TimeLimit:  # fmt: skip
         """Time for one run from now on. `starved`: seconds for which the process has waited for a
         core before.
         """
@@ -232,15 +209,6 @@ def kill_children() -> None:
     with contextlib.suppress(OSError):
         for pid in kernel.read_text(f"/proc/self/task/{os.getpid()}/children").split():
             os.kill(int(pid), signal.SIGKILL)
-
-
-def memory_mb(pid: int) -> tuple[float, float]:
-    """A process's peak resident memory and its data segment, in MiB; 0 where the kernel does not
-    say.
-    """
-    status = kernel.read_text(f"/proc/{pid}/status")
-    peak, data = (status.partition(name)[2].split(maxsplit=1)[:1] for name in ("VmHWM:", "VmData:"))
-    return (int(peak[0]) / 1024, int(data[0]) / 1024) if peak and data else (0.0, 0.0)
 
 
 def pid_of(pidfd: int) -> int:

@@ -19,12 +19,9 @@ START = b"."
 """The byte that carries descriptors; no frame starts with it."""
 DONE, RAISED = b"+", b"!"
 """What an interpreter says of a block: it ran to its end; it raised. The state is kept."""
-REUSABLE, NOT_REUSABLE, REFUSED = b"+", b"-", b"~"
-"""What a candidate process says before it runs a program: the program leaves the process as it was;
-the program may not; the program may not and another one ran here before, so it is not run."""
 UNSENDABLE = "this test passes a "
 """Starts the detail of an `unsendable` outcome."""
-_HEAD = struct.Struct("!fBi")
+_HEAD = struct.Struct("!fB?i")
 _NO_STDIN = -1
 
 
@@ -38,20 +35,22 @@ class WireJob(NamedTuple):
     zygote: str = "plain"
     stdin: bytes | None = None
     """What a program that reads and prints reads; None for a function."""
+    keeps_worker: bool = False
+    """Whether the task's code can change nothing in the worker, which may then take another job."""
 
     def pack(self) -> bytes:
         """The job as a frame."""
         size = _NO_STDIN if self.stdin is None else len(self.stdin)
-        head = _HEAD.pack(self.time_factor, ZYGOTES.index(self.zygote), size)
+        head = _HEAD.pack(self.time_factor, ZYGOTES.index(self.zygote), self.keeps_worker, size)
         return head + (self.stdin or b"") + self.payload
 
 
 def unpack_job(frame: bytes) -> WireJob:
     """The job of a frame made by `WireJob.pack`."""
-    time_factor, zygote, size = _HEAD.unpack_from(frame)
+    time_factor, zygote, keeps_worker, size = _HEAD.unpack_from(frame)
     end = _HEAD.size + max(size, 0)
     stdin = None if size == _NO_STDIN else frame[_HEAD.size : end]
-    return WireJob(frame[end:], time_factor, ZYGOTES[zygote], stdin)
+    return WireJob(frame[end:], time_factor, ZYGOTES[zygote], stdin, keeps_worker)
 
 
 class CheckJob(TypedDict):
@@ -87,8 +86,8 @@ class Outcome(NamedTuple):
     """How one check or a whole program ended, with one line of detail."""
 
     how: str
-    """`held`, a key of verdict.FAILURES, or as a failure of the program: `hung_up`,
-    `refused` (the process must be new) or `unsendable` (the check passes what cannot be sent)."""
+    """`held`, a key of verdict.FAILURES, or as a failure of the program: `hung_up`
+    or `unsendable` (the check passes what cannot be sent)."""
     detail: str = ""
 
 
@@ -107,8 +106,6 @@ class WorkerReport(NamedTuple):
     """JSON of the answers to calls without an expected value."""
     awaits_exit: bool = False
     """Whether the program must still exit by itself, with status 0."""
-    worker_reusable: bool = False
-    candidate_reusable: bool = False
 
     @property
     def failed_by(self) -> str:

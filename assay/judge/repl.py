@@ -16,23 +16,28 @@ import socket
 import sys
 import traceback
 import types
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from assay.judge.candidate import flush
 from assay.judge.protocol import DONE, RAISED
 from assay.judge.sockets import FramedSocket
 from assay.sandbox.kernel import MIB
-from assay.sandbox.zygote import ROLE_FD
 
 CODE_MB = 64
 FRAMES = 8
 """Innermost frames of a traceback that are shown."""
 
 
-def main() -> None:
+def prepare(stream: socket.socket) -> Callable[[], None]:
+    """The work of an interpreter, which reads blocks from `stream`."""
+    return partial(serve, FramedSocket(stream, CODE_MB * MIB))
+
+
+def serve(sock: FramedSocket) -> None:
     """Run blocks until the supervisor hangs up."""
     gc.enable()
-    sock = FramedSocket(socket.socket(fileno=ROLE_FD), CODE_MB * MIB)
     sys.modules["__main__"] = module = types.ModuleType("__main__")
     sys.argv = [""]
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -42,7 +47,7 @@ def main() -> None:
         for number in itertools.count(1):
             mark = run_block(sock.receive().decode(), f"<block {number}>", module.__dict__)
             flush()
-            sock.send_mark(mark)
+            sock.stream.sendall(mark)
 
 
 def run_block(source: str, name: str, names: dict[str, Any]) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from assay.judge.codec import Json, dumps, exception, loads
 from assay.judge.codec_types import CodecError
-from assay.judge.protocol import NOT_REUSABLE, REFUSED, REUSABLE, Outcome
+from assay.judge.protocol import Outcome
 from assay.judge.sockets import FramedSocket, OversizedError, UnaskedError
 
 DETAIL = 400
@@ -30,12 +30,9 @@ class Requests:
         self.raised: BaseException | None = None
         """The program's last exception, rebuilt here, and its description."""
         self.shown = ""
-        self.candidate_reusable = False
-        """Whether the process may run another program, once `finish` has returned."""
         self._sock = sock
         self._number = 0
         self._loading = False
-        self._says_reusable = False
 
     @property
     def has_asked(self) -> bool:
@@ -71,7 +68,6 @@ class Requests:
         """
         self._await_load()
         self._require_quiet()
-        self.candidate_reusable = self._says_reusable
 
     def send(self, kind: str, *parts: Json) -> None:
         """Send a numbered frame without waiting. Raises CandidateFailed."""
@@ -102,17 +98,6 @@ class Requests:
         if not self._loading:
             return
         self._loading = False
-        try:
-            mark = self._sock.receive_mark()
-        except ConnectionError:
-            raise self.hung_up() from None
-        if mark == REFUSED:
-            self._receive(self._number)
-            self.candidate_reusable = True
-            raise self.fail("refused", "")
-        if mark not in (REUSABLE, NOT_REUSABLE):
-            raise self.fail("forbidden", "a malformed reply")
-        self._says_reusable = mark == REUSABLE
         try:
             (has_entry_point,) = self.parts(self._checked(self._receive(self._number)), 1)
         except Exception:  # noqa: BLE001  whatever the program raised while it was loaded

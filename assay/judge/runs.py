@@ -34,20 +34,19 @@ class Runs:
         self._events.watch(run.candidate.printed, lambda: self._on_output(run))
 
     def finish(self, slot: Slot) -> None:
-        """End the run in a slot. All is known at once, or when its killed process is reaped."""
+        """End the run in a slot. All is known when its killed process is reaped."""
         run = slot.run
         if run is not None:
             self._events.unwatch(*run.sources)
             run.read_printed(self._limits.output_kb * 1024)
-            if slot.end(run):
-                self._on_end(slot, run)
+            slot.end(run)
 
     def on_reaped(self, slot: Slot, end: ProcessEnd) -> None:
         """A process of a slot is reaped: a candidate process, or a worker, which is ignored."""
         if run := slot.unreaped.pop(end.pid, None):
             run.candidate.close()
             run.record.status, run.record.memory_mb = end.status, end.memory_mb
-            run.record.cpu_seconds = end.cpu_seconds - run.candidate.spent
+            run.record.cpu_seconds = end.cpu_seconds
             self._on_end(slot, run)
 
     def check_time(self, slot: Slot, now: float) -> None:
@@ -72,8 +71,7 @@ class Runs:
         control, record = run.worker.control, run.record
         frames = control.receive()
         if frames:
-            refusal = {"refused"} if run.shares_process else set()
-            record.report = parse_report(frames[0], PROGRAM_FAILURES | refusal)
+            record.report = parse_report(frames[0], PROGRAM_FAILURES)
         if record.report is not None and record.report.awaits_exit and not run.candidate.is_dead():
             self._events.unwatch(control.stream)
             self._events.watch(run.candidate.pidfd, lambda: self.finish(slot))

@@ -29,6 +29,8 @@ from assay.sandbox.zygote import MESSAGE, ZygoteSettings
 
 WORKER_JOBS = 200
 """Jobs after which a worker is replaced."""
+HARMLESS_FAILURES = ("", "hung_up", "compile", "no_code", "error")
+"""After any other failure of a program, a worker that has read its replies takes no other job."""
 WORKER_MEMORY_MB, WORKER_CPU_SECONDS = 1024, 100_000
 REPORT_MB = 256
 """Largest report of a worker that the supervisor reads."""
@@ -82,24 +84,14 @@ class RunningJob:
         return self.time_limit.deadline if self.record.stopped else self.time_limit.due
 
     @property
-    def shares_process(self) -> bool:
-        """Whether other programs have run in the process before."""
-        return self.candidate.jobs > 1
-
-    @property
-    def worker_is_reusable(self) -> bool:
-        """Whether the worker is as it was before the job."""
+    def keeps_worker(self) -> bool:
+        """Whether the worker may take another job: no code could change it in this one, and it has
+        read nothing that a program should not send.
+        """
         report = self.record.report
-        return report is not None and report.worker_reusable and not self.record.stopped
-
-    def candidate_is_reusable(self) -> bool:
-        """Whether the candidate process is as it was before, and may run another program."""
-        report = self.record.report
-        if not (self.worker_is_reusable and report and report.candidate_reusable):
+        if report is None or self.record.stopped or report.failed_by not in HARMLESS_FAILURES:
             return False
-        if not self.record.alive or self.printed_bytes:
-            return False
-        return self.candidate.can_take_another(self.record)
+        return self.job.job.keeps_worker and self.worker.jobs < WORKER_JOBS
 
 
 class Slot:
@@ -111,8 +103,6 @@ class Slot:
         self.failure = ""
         """Why the zygote never came up."""
         self.candidates: deque[CandidateProcess] = deque()
-        self.reusable: CandidateProcess | None = None
-        """A process that has run only programs which left it as it was."""
         self.workers: deque[WorkerProcess] = deque()
         self.unreaped: dict[int, RunningJob] = {}
         self.run: RunningJob | None = None
@@ -162,14 +152,8 @@ class Slot:
 
     def begin(self, job: QueuedJob) -> RunningJob:
         """Start a job in an idle process."""
-        candidate, limits = self.reusable, job.limits
-        if candidate is None or job.fresh_process or job.job.stdin is not None:
-            candidate = self.candidates.popleft()
-        else:
-            self.reusable = None
-        time_limit = TimeLimit.start(
-            candidate, limits.cpu_seconds, limits.wall_seconds, candidate.starved
-        )
+        candidate, limits = self.candidates.popleft(), job.limits
+        time_limit = TimeLimit.start(candidate, limits.cpu_seconds, limits.wall_seconds)
         record = RunRecord(previous_failure=job.failure)
         worker = self.workers[0]
         self.run = RunningJob(job, candidate, worker, time_limit, record, time.monotonic())
@@ -195,26 +179,16 @@ class Slot:
             not (record.alive and record.report) and self.group is not None and self.group.killed()
         )
 
-    def end(self, run: RunningJob) -> bool:
-        """End a run. True where its process is kept for the next program, and the record is
-        complete; else that is killed and must be reaped.
-        """
+    def end(self, run: RunningJob) -> None:
+        """End a run: its process is killed, and the record is complete once that is reaped."""
         record = run.record
         self.note_death(run.candidate, record)
         record.wall_seconds = time.monotonic() - run.started
         self.run = None
-        pids: list[int] = []
-        if keep := self.reusable is None and run.candidate_is_reusable():
-            self.reusable = run.candidate
-        else:
-            run.candidate.kill()
-            pids.append(run.candidate.pid)
-            self.unreaped[run.candidate.pid] = run
-        if not run.worker_is_reusable or run.worker.jobs >= WORKER_JOBS:
-            pids.append(self._replace_worker(run.worker))
-        if pids:
-            self.reap(pids)
-        return keep
+        run.candidate.kill()
+        self.unreaped[run.candidate.pid] = run
+        replaced = [] if run.keeps_worker else [self._replace_worker(run.worker)]
+        self.reap([run.candidate.pid, *replaced])
 
     def receive(self) -> Message | None:
         """The zygote's next message, if one has come; new processes are taken in here."""
@@ -233,19 +207,14 @@ class Slot:
     def close(self) -> list[RunningJob]:
         """Kill every process and close every descriptor; returns the runs that had not ended."""
         runs = self.runs
-        reusable = [self.reusable] if self.reusable else []
-        processes: list[CandidateProcess | WorkerProcess] = [
-            *self.candidates,
-            *reusable,
-            *self.workers,
-        ]
+        processes: list[CandidateProcess | WorkerProcess] = [*self.candidates, *self.workers]
         for process in [*processes, *(run.candidate for run in runs)]:
             process.kill()
             process.close()
         self.candidates.clear()
         self.workers.clear()
         self.unreaped.clear()
-        self.run = self.reusable = None
+        self.run = None
         self.zygote.close()
         return runs
 

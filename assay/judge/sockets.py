@@ -41,14 +41,6 @@ class FramedSocket:
         """
         socket.send_fds(self.stream, [START], [stdin, stdout])
 
-    def send_mark(self, mark: bytes) -> None:
-        """Write the one byte that comes before the first reply."""
-        self.stream.sendall(mark)
-
-    def receive_mark(self) -> bytes:
-        """Read the one byte that comes before the first reply."""
-        return self._read(1)
-
     def send(self, frame: bytes) -> None:
         """Write one frame."""
         self.stream.sendall(HEADER.pack(len(frame)) + frame)

@@ -168,19 +168,9 @@ class Supervisor:
             self._replace(slot)
 
     def _settle(self, slot: Slot, run: RunningJob) -> None:
-        """All is known of a run: send the result, or retry where the machine failed or where the
-        job needs a fresh process.
-        """
+        """All is known of a run: send the result, or retry where the machine failed."""
         job, record = run.job, run.record
-        refused = record.report is not None and record.report.failed_by == "refused"
-        if refused and not record.stopped:
-            self.queue.retry_in_fresh_process(job)
-            return
         execution = decide(record, job.limits)
-        died = not (record.alive or record.stopped)
-        if run.shares_process and (died or execution.verdict is Verdict.MEMORY):
-            self.queue.retry_in_fresh_process(job)  # it may be an earlier program's doing
-            return
         failed = execution.verdict is Verdict.INFRA
         if not (failed and self.queue.retry(job, slot, execution.detail)):
             self._send_result(job, execution, record.report.answers if record.report else [])

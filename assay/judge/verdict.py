@@ -75,7 +75,7 @@ def parse_report(frame: bytes, failures: Collection[str]) -> WorkerReport | None
         and (report.output is None or type(report.output) is str)
         and type(report.answers) is list
         and all(type(answer) is str for answer in report.answers)
-        and all(type(flag) is bool for flag in report[-3:])
+        and type(report.awaits_exit) is bool
     )
     if not valid:
         return None

@@ -13,9 +13,9 @@ import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from assay.judge import candidate, repl, reuse, worker
+from assay.judge import candidate, repl, worker
 from assay.judge.codec import loads
-from assay.judge.protocol import INTERPRETER, NOT_REUSABLE, Outcome
+from assay.judge.protocol import INTERPRETER, Outcome
 from assay.judge.proxy import Connection
 from assay.sandbox.zygote import serve
 
@@ -63,17 +63,14 @@ def rehearse() -> None:
 
     sock = cast(
         "FramedSocket",
-        SimpleNamespace(
-            send=answer, receive=replies.pop, is_quiet=lambda: True, send_mark=lambda _: None,
-            receive_mark=lambda: NOT_REUSABLE,
-        ),
-    )  # fmt: skip
+        SimpleNamespace(send=answer, receive=replies.pop, is_quiet=lambda: True),
+    )
     for _ in range(TIMES):
         program = candidate.Candidate(sock)
         report = worker.run_checks(REHEARSAL, Connection(sock))
         assert report.checks == [Outcome("held")], report
     del sys.modules[candidate.MODULE]
-    reuse.compiled.cache_clear()
+    worker.compiled.cache_clear()
 
 
 def rehearse_blocks() -> None:
@@ -98,8 +95,8 @@ def main() -> None:
         rehearse_blocks()
     serve(
         int(sys.argv[1]),
-        candidate=repl.main if kind == INTERPRETER else candidate.main,
-        worker=worker.main,
+        candidate=repl.prepare if kind == INTERPRETER else candidate.prepare,
+        worker=worker.prepare,
     )
 
 

@@ -12,7 +12,9 @@ import gc
 import json
 import os
 import socket
-from itertools import starmap
+from collections.abc import Callable
+from functools import lru_cache, partial
+from types import CodeType
 from typing import Any
 
 from assay.judge.calls import Caller
@@ -22,10 +24,8 @@ from assay.judge.codec_types import CodecError
 from assay.judge.protocol import START, CheckJob, ExchangeJob, Outcome, WorkerReport
 from assay.judge.proxy import Connection, Proxy
 from assay.judge.requests import DETAIL, CandidateFailed
-from assay.judge.reuse import CHECKER, compiled, defined_check, is_reusable_source
 from assay.judge.sockets import FramedSocket, OversizedError, UnaskedError
 from assay.sandbox.kernel import MIB
-from assay.sandbox.zygote import ROLE_FD
 
 CHUNK = 262_144
 
@@ -45,13 +45,11 @@ def run_exchange(job: ExchangeJob, sock: FramedSocket, stdin: int) -> WorkerRepo
         failure = Outcome(*error.args)
     except MemoryError:
         failure = Outcome("output", "printed more than can be checked")
-    checker = job["checker"]
     return WorkerReport(
         checks,
         failure,
         output=output[: job["output_kb"] * 1024].decode("utf-8", "replace"),
         awaits_exit=failure is None,
-        worker_reusable=checker in CHECKERS or is_reusable_source(checker, CHECKER),
     )
 
 
@@ -105,14 +103,18 @@ def check_output(job: ExchangeJob, output: str, stdin: int) -> Outcome:
 
 Piece = tuple[str, str]
 """A source of the data set's, and its name in tracebacks."""
-HARMLESS_FAILURES = ("hung_up", "compile", "no_code", "error", "refused")
-"""After any other failure of a program, a worker that has read its replies is not used again."""
+CHECKER = "<checker>"
+"""The name of a checker in tracebacks."""
 
 
-def main() -> None:
+def prepare(control: socket.socket) -> Callable[[], None]:
+    """The work of a worker, whose socket to the supervisor is `control`."""
+    return partial(serve, control)
+
+
+def serve(control: socket.socket) -> None:
     """Serve jobs one after another: receive a candidate's socket and a job, write the report."""
     gc.enable()
-    control = socket.socket(fileno=ROLE_FD)
     jobs, candidate = FramedSocket(control, 1 << 31), None
     while True:
         _, descriptors, _, _ = socket.recv_fds(control, len(START), 2)
@@ -156,17 +158,23 @@ def run_checks(job: CheckJob, connection: Connection) -> WorkerReport:
         requests.hung_up()
     if requests.failure and ended and ended[-1].how != "held":
         ended.pop()
-    sources = [(check, f"<check {number}>") for number, check in enumerate(job["checks"])
-               if type(check) is str]  # fmt: skip
-    harmless = requests.failure is None or requests.failure.how in HARMLESS_FAILURES
-    return WorkerReport(
-        ended,
-        requests.failure,
-        setup_error,
-        answers=caller.answers,
-        worker_reusable=harmless and all(starmap(is_reusable_source, [setup, checker, *sources])),
-        candidate_reusable=requests.candidate_reusable,
-    )
+    return WorkerReport(ended, requests.failure, setup_error, answers=caller.answers)
+
+
+@lru_cache(maxsize=64)
+def compiled(source: str, filename: str) -> CodeType:
+    """The code of one piece, cached, since the rollouts of a group share it. Raises SyntaxError."""
+    return compile(source, filename, "exec", dont_inherit=True)
+
+
+def defined_check(source: str, filename: str) -> Callable[..., object]:
+    """The `check` that a data set's checker defines, in its own namespace. Raises what its code
+    raises.
+    """
+    namespace: dict[str, Any] = {"__name__": "checker"}
+    exec(compiled(source, filename), namespace)
+    check: Callable[..., object] = namespace["check"]
+    return check
 
 
 class LazyBuiltins(dict[str, Any]):

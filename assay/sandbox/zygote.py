@@ -26,8 +26,8 @@ from assay.sandbox.walls import ProcessLimits, ProcessWalls, enclose_family
 
 MESSAGE = 65_536
 ROLE_FD = 3
-"""Where a candidate process finds its socket to the worker, and a worker its socket to the
-supervisor."""
+"""The descriptor of the zygote's own socket to the supervisor. In a fork it becomes that of the
+fork's socket, so that whatever holds it can be prepared before the fork."""
 PAUSES = (0.02, 0.1, 0.4)
 """Seconds between attempts to fork."""
 
@@ -62,13 +62,12 @@ class Role(NamedTuple):
     walls: ProcessWalls
     work: Callable[[], None]
 
-    def take(self, descriptor: int, parent: int) -> NoReturn:
-        """Turn this fork into the role, with `descriptor` and the standard streams only."""
+    def take(self, streams: Sequence[int], parent: int) -> NoReturn:
+        """Turn this fork into the role: its descriptors are `streams`, which become 0 to 3."""
         try:
             try:
-                # a null device of its own: flags that are set on a shared one would outlive it
-                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-                os.dup2(descriptor, ROLE_FD)
+                for descriptor, stream in enumerate(streams):
+                    os.dup2(stream, descriptor)
                 kernel.close_from(ROLE_FD + 1)
                 self.walls.enclose(parent)
             except (OSError, ValueError, MemoryError):
@@ -79,10 +78,16 @@ class Role(NamedTuple):
             os._exit(0)  # whatever happened: a fork must never return into its parent's loop
 
 
-def serve(control_fd: int, candidate: Callable[[], None], worker: Callable[[], None]) -> None:
+Prepare = Callable[[socket.socket], Callable[[], None]]
+"""From the socket that a fork will have, prepares the work of a role in the zygote."""
+
+
+def serve(control_fd: int, candidate: Prepare, worker: Prepare) -> None:
     """Fork until the supervisor hangs up. The first message is ZygoteSettings."""
     parent = os.getppid()
-    control = socket.socket(fileno=control_fd)
+    os.dup2(control_fd, ROLE_FD)
+    control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=ROLE_FD)
+    role = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=ROLE_FD)
     required, core, fields, candidate_limits, worker_limits = json.loads(control.recv(MESSAGE))
     os.sched_setaffinity(0, {core})
     kernel.die_first()
@@ -93,8 +98,8 @@ def serve(control_fd: int, candidate: Callable[[], None], worker: Callable[[], N
         if os.getuid() != rules.user:
             limits = limits._replace(threads=0)
         roles = (
-            Role(ProcessWalls(limits), candidate),
-            Role(ProcessWalls(ProcessLimits(*worker_limits)), worker),
+            Role(ProcessWalls(limits), candidate(role)),
+            Role(ProcessWalls(ProcessLimits(*worker_limits)), worker(role)),
         )
         random.seed(0)
         gc.collect()
@@ -152,17 +157,18 @@ def fork_processes(
     All forks come first: after each, this process copies every page that it touches.
     """
     ends = [(*socket.socketpair(), pipe) for pipe in pipes]
+    # a null device for each: flags that are set on a shared one would outlive a process
+    nulls = [os.open(os.devnull, os.O_RDWR) for _ in pipes]
     parent, pids = os.getpid(), []
-    for inside, _, pipe in ends:
+    for null, (inside, _, pipe) in zip(nulls, ends, strict=True):
+        prints = pipe[1] if pipe else null
         pid = patient_fork()
         if pid == 0:
-            for stream in (1, 2) if pipe else ():
-                os.dup2(pipe[1], stream)
-            role.take(inside.fileno(), parent)
+            role.take((null, prints, prints, inside.fileno()), parent)
         pids.append(pid)
-    for pid, (inside, outside, pipe) in zip(pids, ends, strict=True):
-        for prints in pipe[1:]:
-            os.close(prints)
+    for null, pid, (inside, outside, pipe) in zip(nulls, pids, ends, strict=True):
+        for descriptor in (null, *pipe[1:]):
+            os.close(descriptor)
         inside.close()
         send_process(control, [kind, pid], [outside.detach(), *pipe[:1], os.pidfd_open(pid)])
 

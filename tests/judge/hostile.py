@@ -19,7 +19,7 @@ from typing import Any
 
 from assay.judge.codec import Unpacker, loads
 from assay.judge.codec_types import BUILTINS, CodecError
-from assay.judge.protocol import NOT_REUSABLE, CheckJob, WorkerReport
+from assay.judge.protocol import CheckJob, WorkerReport
 from assay.judge.proxy import Connection, Opaque
 from assay.judge.sockets import HEADER, BufferedSocket, FramedSocket
 from assay.judge.verdict import FAILURES, PROGRAM_FAILURES, parse_report
@@ -92,7 +92,6 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
 
     def candidate() -> None:
         with theirs, contextlib.suppress(OSError):  # the worker may hang up first
-            theirs.sendall(NOT_REUSABLE)  # the mark comes before the program runs
             written, whole, asked = b"", 0, True
             for part in script:
                 if asked and not theirs.recv(65_536):

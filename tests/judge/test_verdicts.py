@@ -180,7 +180,7 @@ def test_a_right_program_that_says_something_unasked_at_the_end_does_not_pass() 
     assert judge_all([Job(slow, late)])[0].verdict is Verdict.FORBIDDEN
 
 
-HELD = WorkerReport([Outcome("held")], worker_reusable=True)
+HELD = WorkerReport([Outcome("held")])
 HUNG_UP = HELD._replace(failure=Outcome("hung_up"))
 RECORD = RunRecord(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", "")
 
