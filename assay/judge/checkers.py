@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from decimal import Context
 from itertools import zip_longest
-from math import isfinite
 
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
-TOLERANCE = 1e-6
+TOLERANCE = Context().create_decimal("1e-6")
 SHOWN = 80
 
 
@@ -61,9 +61,11 @@ def close(word: str, expected: str) -> bool:
     both = (word, expected)
     if not all(map(NUMBER.fullmatch, both)) or all(map(WHOLE.fullmatch, both)):
         return False
-    a, b = float(word), float(expected)
-    scale = 1.0 if WHOLE.fullmatch(expected) else max(1.0, abs(b))
-    return isfinite(b) and abs(a - b) <= TOLERANCE * scale
+    every_digit = Context(prec=len(word) + len(expected), traps=[])  # floats end at 2**53
+    a, b = map(every_digit.create_decimal, both)
+    error = every_digit.abs(every_digit.subtract(a, b))
+    scale = 1 if WHOLE.fullmatch(expected) else every_digit.max(1, every_digit.abs(b))
+    return b.is_finite() and error <= every_digit.multiply(TOLERANCE, scale)
 
 
 def difference(output: str, expected: str) -> str:
