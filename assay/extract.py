@@ -102,7 +102,7 @@ def fenced_blocks(reply: str) -> list[Fenced]:
         fence = FENCE.match(line)
         if not open_fence and fence and _opens(fence):
             open_fence, margin, lines = fence["fence"], len(line) - len(line.lstrip()), []
-        elif open_fence and fence and _closes(fence, open_fence, margin):
+        elif open_fence and fence and _closes(fence, open_fence, margin, lines):
             if fence["before"].strip():
                 lines.append(_without_margin(fence["before"], margin))
             blocks.append(Fenced(_code(lines), closed=True))
@@ -121,10 +121,12 @@ def _opens(fence: re.Match[str]) -> bool:
     return not (fence["before"].strip() and fence["rest"].strip())  # else it is prose about fences
 
 
-def _closes(fence: re.Match[str], opened: str, margin: int) -> bool:
-    inside = (
-        not fence["before"].strip() and len(fence["before"]) > margin + 3
-    )  # Markdown's rule; a docstring's fence
+def _closes(fence: re.Match[str], opened: str, margin: int, lines: list[str]) -> bool:
+    """Whether it ends the block of these `lines`. In Markdown no fence is indented by four spaces;
+    but models do that, so only one inside a docstring is taken for code.
+    """
+    indented = not fence["before"].strip() and len(fence["before"]) > margin + 3
+    inside = indented and any(_code(lines).count(quotes) % 2 for quotes in ('"""', "'''"))
     return (
         len(fence["fence"]) >= len(opened)
         and not fence["tag"]

@@ -149,6 +149,13 @@ def test_a_fence_inside_a_docstring_does_not_end_the_block() -> None:
     assert fenced_blocks(f"```python\n{code}```") == [Fenced(code, closed=True)]
 
 
+def test_a_closing_fence_indented_like_the_code_ends_the_block() -> None:
+    code = 'def f(n):\n    """Adds one."""\n    return n + 1\n'
+    reply = f"```python\n{code}    ```\nIt adds one.\n"
+    assert fenced_blocks(reply) == [Fenced(code, closed=True)]
+    assert program(PLAIN, reply) == code
+
+
 def test_a_longer_fence_may_hold_shorter_ones() -> None:
     code = "def f(n):\n    return '''\n```\n'''\n"
     assert program(PLAIN, f"````python\n{code}````\n") == code
