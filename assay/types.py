@@ -157,7 +157,8 @@ class Execution:
     total: int = 0
     """All checks of the task."""
     detail: str = ""
-    """One line for people: the exception, the limit or the failing check; up to 500 characters."""
+    """One line for people: the exception, the limit or the failing check; up to 500 characters.
+    Control characters are shown escaped, so a program cannot write to a terminal through it."""
     output: str = ""
     """The candidate's standard output, truncated."""
     stderr: str = ""
@@ -168,6 +169,20 @@ class Execution:
     """Seconds from the candidate's start to the verdict."""
     memory_mb: float = 0.0
     """Peak resident memory of the candidate in MiB."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "detail", printable(self.detail[:500])[:500])
+
+
+def printable(text: str) -> str:
+    """The text with each control character, line end, surrogate and invisible character escaped, as
+    `\\x1b`.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
 
 
 @dataclass(frozen=True, slots=True)

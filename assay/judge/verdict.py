@@ -99,7 +99,7 @@ def decide(record: RunRecord, limits: Limits) -> Execution:
         verdict=verdict,
         passed=sum(check.how == "held" for check in checks),
         total=len(checks),
-        detail=detail[:500].encode("utf-8", "replace").decode(),
+        detail=detail,
         output=printed if output is None else output,
         stderr="" if output is None else printed,
         cpu_seconds=record.cpu_seconds,

@@ -43,6 +43,21 @@ CASES: dict[str, tuple[str | None, Verdict, str]] = {
         Verdict.ERROR,
         "killed by SIGSEGV",
     ),
+    "a signal that it sent itself": (
+        "import signal\nsignal.raise_signal(signal.SIGXCPU)",
+        Verdict.ERROR,
+        "killed by SIGXCPU",
+    ),
+    "text for a terminal": (
+        "raise ValueError('\\x1b[2J\\r\\nok\\u202e')",
+        Verdict.ERROR,
+        r"ValueError: \x1b[2J\r\nok\u202e",
+    ),
+    "text for a terminal as its last words": (
+        "import os\nos.write(2, b'\\x1b[31m\\xff!')\nos._exit(3)",
+        Verdict.ERROR,
+        r"exited with status 3: \x1b[31m",
+    ),
     "a loop": ("def add(a, b):\n    while True: pass", Verdict.TIMEOUT, "0.4 s of CPU time"),
     "a sleep": ("import time\ndef add(a, b): time.sleep(60)", Verdict.TIMEOUT, "more than 8 s"),
     "too much memory": ("def add(a, b): return bytes(10**9)", Verdict.MEMORY, "MemoryError"),
