@@ -55,9 +55,9 @@ def probe_isolation() -> Isolation:
     except OSError as error:
         raise SandboxError(f"the sandbox cannot be probed: {error}") from None
     except (subprocess.SubprocessError, ValueError) as error:
-        return Isolation(
-            "E", (), (f"everything: the probe did not finish ({type(error).__name__})",), WEAK["E"]
-        )
+        absent = "No module named 'assay'" in str(getattr(error, "stderr", ""))
+        missing = f"everything: the probe did not finish ({type(error).__name__})"
+        return Isolation("E", (), (missing,), NOT_INSTALLED if absent else WEAK["E"])
 
 
 def graded(walls: Collection[str], stood: list[str], failed: dict[str, str]) -> Isolation:
@@ -88,6 +88,10 @@ WEAK = {
         "system call filters are missing: run on Linux (x86-64 or aarch64) outside gVisor or proot"
     ),
 }
+NOT_INSTALLED = (
+    "`python -I`, which starts the sandbox, cannot import assay: install it into this Python"
+    " (pip install -e .); PYTHONPATH and the current folder do not count there"
+)
 SWITCHES = (
     ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
     ("kernel.unprivileged_userns_clone", "0", "1"),

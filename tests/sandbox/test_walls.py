@@ -62,6 +62,18 @@ def test_every_wall_stands_on_this_machine() -> None:
     assert set(HIDING) <= set(found.enforced) or found.tier != "A"
 
 
+def test_an_assay_that_python_cannot_import_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    without_packages = tmp_path / "python"
+    without_packages.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    without_packages.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(without_packages))
+    found = probe_isolation.__wrapped__()
+    assert found.tier == "E"
+    assert "cannot import assay: install it" in found.advice
+
+
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become someone else")
 needs_namespaces = pytest.mark.skipif(
     "namespaces" not in probe_isolation().walls, reason="this machine allows no namespaces"
