@@ -112,8 +112,12 @@ class Judge:
         total = len(job.task.checks)
         if job.program is None:
             return Execution(Verdict.NO_CODE, total=total, detail="the completion holds no program")
-        key = self._prepare(job.task).key(job.program)
-        execution = await self._cache.get_or_run(key, partial(self._judge, job.task, job.program))
+        prepared = self._prepare(job.task)
+        execution = await self._cache.get_or_run(
+            prepared.key(job.program),
+            partial(self._judge, job.task, job.program),
+            partial(self._references.settles, prepared.digest),
+        )
         self._count(job.task, execution)
         return replace(execution, total=total)
 

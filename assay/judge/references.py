@@ -28,7 +28,7 @@ from assay.judge.prepared_task import (
     wire_check,
 )
 from assay.judge.verdict import is_tasks_fault, is_unsendable
-from assay.judge.verdict_cache import CACHED, BoundedDict
+from assay.judge.verdict_cache import CACHED, NOT_LASTING, BoundedDict
 from assay.sandbox.limits import LONGEST
 from assay.types import Call, Check, Exchange, Execution, Task, Verdict
 
@@ -159,6 +159,8 @@ class References:
         self._answers = answers
         self._cpu_seconds = cpu_seconds
         self._trials: BoundedDict[tuple[bytes, str], asyncio.Task[Any]] = BoundedDict(CACHED)
+        self._cut_short: BoundedDict[bytes, None] = BoundedDict(CACHED)
+        """Tasks whose reference ran out of time or memory when its features were sought."""
 
     async def with_expected_values(self, key: bytes, task: Task) -> Task:
         """The task with an expected value in every call.
@@ -174,7 +176,11 @@ class References:
         """The fewest features with which the reference passes; None where it never does. Raises
         SandboxError.
         """
-        return await self._once((key, "features"), partial(self._find_features, task))
+        return await self._once((key, "features"), partial(self._find_features, key, task))
+
+    def settles(self, key: bytes, execution: Execution) -> bool:
+        """Whether the execution would be the same had the reference had more time and memory."""
+        return execution.verdict is Verdict.PASS or key not in self._cut_short
 
     def close(self) -> None:
         """Cancel the trials that run."""
@@ -193,7 +199,7 @@ class References:
                 del self._trials[key]
             raise
 
-    async def _find_features(self, task: Task) -> ProxyFeatures | None:
+    async def _find_features(self, key: bytes, task: Task) -> ProxyFeatures | None:
         first = ""
         for features in FEATURES_TO_TRY if task.entry_point else (NO_FEATURES,):
             trial = replace(features, time_factor=float(LONGEST))
@@ -206,6 +212,8 @@ class References:
             if execution.verdict is Verdict.INFRA and not is_tasks_fault(execution):
                 raise SandboxError(f"the task's reference could not be tried: {execution.detail}")
             if execution.verdict not in (Verdict.WRONG, Verdict.ERROR) and not unsendable:
+                if execution.verdict in NOT_LASTING:
+                    self._cut_short[key] = None
                 break
         log.warning("task %s: its own reference fails: %s", task.id, first)
         return None

@@ -126,9 +126,12 @@ class VerdictCache:
         self._running: dict[bytes, asyncio.Task[Execution]] = {}
         self._waiters: dict[bytes, int] = {}
 
-    async def get_or_run(self, key: bytes, judge: Callable[[], Awaitable[Execution]]) -> Execution:
+    async def get_or_run(
+        self, key: bytes, judge: Callable[[], Awaitable[Execution]],
+        lasts: Callable[[Execution], bool] = lambda _: True,
+    ) -> Execution:  # fmt: skip
         """The execution of `key`, from `judge` where it is not cached. A run for which nobody waits
-        any more is cancelled.
+        any more is cancelled. It is cached if it `lasts`, too.
         """
         if (execution := self._get(key)) is not None:
             return execution
@@ -143,7 +146,8 @@ class VerdictCache:
             if not self._waiters[key]:
                 del self._waiters[key], self._running[key]
                 task.cancel()
-        if execution.verdict not in NOT_LASTING and key not in self._cached:
+        lasting = execution.verdict not in NOT_LASTING and lasts(execution)
+        if lasting and key not in self._cached:
             self._put(key, execution)
             if self.archive:
                 self.archive.put(key, execution)

@@ -95,6 +95,26 @@ def test_the_same_program_is_run_once_and_another_anew(tmp_path: Path) -> None:
     )
 
 
+def test_a_wrong_that_comes_of_a_reference_short_of_time_is_not_kept(tmp_path: Path) -> None:
+    """The reference, which changes its argument, would show that the program is right."""
+    slow = "def f(xs):\n    xs.append(1)\n    if len(xs) > 1:\n        while True: pass"
+    checks = (Check("xs = []\nf(xs)\nassert xs == [1]"), Check("f([0])"))
+    task = Task("t", "", checks, "f", reference=slow)
+
+    async def archived(task: Task, program: str) -> tuple[Verdict, bool]:
+        async with Judge(Limits(cpu_seconds=0.05), 1, archive=tmp_path / "v") as judge:
+            execution = await judge.run(Job(task, program))
+            assert judge._cache.archive
+            key = judge._prepare(task).key(program)
+            return execution.verdict, judge._cache.archive.get(key) is not None
+
+    right = "def f(xs): xs.append(1)"
+    assert asyncio.run(archived(task, right)) == (Verdict.WRONG, False)
+    assert asyncio.run(archived(replace(task, reference=right), right)) == (Verdict.PASS, True)
+    fails = replace(task, reference="def f(xs): pass")
+    assert asyncio.run(archived(fails, right)) == (Verdict.WRONG, True)
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -118,8 +138,8 @@ def test_whatever_decides_a_verdict_is_part_of_its_key(changed: PreparedTask) ->
 
 def test_two_judges_share_an_archive(tmp_path: Path) -> None:
     one, other = Archive(tmp_path / "v"), Archive(tmp_path / "v")
-    one.put(b"k", replace(PASSED, detail="\udcff"))
-    assert other.get(b"k") == replace(PASSED, detail="\udcff")
+    one.put(b"k", replace(PASSED, output="\udcff"))
+    assert other.get(b"k") == replace(PASSED, output="\udcff")
     assert other.get(b"other") is None
     one.close()
     other.close()
