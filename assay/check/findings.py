@@ -21,7 +21,7 @@ class Flaw(StrEnum):
     """The reference passes once and fails once."""
     NOT_JUDGED = "not_judged"
     """The judge could not run a program: the task's setup fails, a check passes an object that
-    cannot enter the sandbox, or the machine failed."""
+    cannot enter the sandbox or asks the program nothing, or the machine failed."""
     EMPTY_PASSES = "empty_passes"
     """A program that does nothing passes."""
     RAISE_PASSES = "raise_passes"

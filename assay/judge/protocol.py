@@ -21,6 +21,8 @@ DONE, RAISED = b"+", b"!"
 """What an interpreter says of a block: it ran to its end; it raised. The state is kept."""
 UNSENDABLE = "this test passes a "
 """Starts the detail of an `unsendable` outcome."""
+UNASKED = "this test asks nothing of the program"
+"""Starts the detail of an `unasked` outcome."""
 _HEAD = struct.Struct("!fB?i")
 _NO_STDIN = -1
 
@@ -86,8 +88,8 @@ class Outcome(NamedTuple):
     """How one check or a whole program ended, with one line of detail."""
 
     how: str
-    """`held`, a key of verdict.FAILURES, or as a failure of the program: `hung_up`
-    or `unsendable` (the check passes what cannot be sent)."""
+    """`held`, a key of verdict.FAILURES, for a check `unasked` (it asked the program nothing), or
+    as a failure of the program: `hung_up` or `unsendable` (it passes what cannot be sent)."""
     detail: str = ""
 
 

@@ -43,6 +43,7 @@ class Connection:
         """Call a function of the program's. An argument that it returns comes back as the caller's
         object, unless it was changed.
         """
+        self.requests.asked += 1  # even where an argument cannot be sent
         packed = [self.packer.pack(argument) for argument in arguments]
         named = {name: self.packer.pack(value) for name, value in named.items()}
         value, same, mutated = self._request("call", target, packed, named)

@@ -30,14 +30,11 @@ class Requests:
         self.raised: BaseException | None = None
         """The program's last exception, rebuilt here, and its description."""
         self.shown = ""
+        self.asked = 0
+        """How many requests were made, or tried to be."""
         self._sock = sock
         self._number = 0
         self._loading = False
-
-    @property
-    def has_asked(self) -> bool:
-        """Whether there was any request after the program was sent."""
-        return self._number > 1 or self.failure is not None
 
     def load(self, *parts: Json) -> None:
         """Send the program. Its answer is awaited by the next request, so that both sides prepare
@@ -54,6 +51,7 @@ class Requests:
         Before the reply the program may make calls of its own, which go to `on_callback`. Raises
         CandidateFailed, or the program's exception.
         """
+        self.asked += 1
         self._await_load()
         self._require_quiet()
         self.send(kind, *parts)

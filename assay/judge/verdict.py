@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from assay.judge.protocol import UNSENDABLE, Outcome, WorkerReport
+from assay.judge.protocol import UNASKED, UNSENDABLE, Outcome, WorkerReport
 from assay.sandbox.limits import Limits
 from assay.types import Execution, Verdict
 
@@ -69,7 +69,7 @@ def parse_report(frame: bytes, failures: Collection[str]) -> WorkerReport | None
     report = WorkerReport(**fields)
     valid = (
         type(report.checks) is list
-        and all(_is_outcome(check, {"held", *FAILURES}) for check in report.checks)
+        and all(_is_outcome(check, {"held", "unasked", *FAILURES}) for check in report.checks)
         and (report.failure is None or _is_outcome(report.failure, failures))
         and type(report.setup_error) is str
         and (report.output is None or type(report.output) is str)
@@ -137,9 +137,9 @@ def verdict_of(record: RunRecord, limits: Limits) -> tuple[Verdict, str]:
         return FAILURES[report.failure.how], report.failure.detail
     if report.awaits_exit and record.status != 0:
         return _death(record, limits, signal_number)
-    for how, detail in report.checks:
+    for how, detail in sorted(report.checks, key=lambda check: check.how != "unasked"):
         if how != "held":
-            return FAILURES[how], detail
+            return FAILURES.get(how, Verdict.INFRA), detail
     if not report.checks:
         return Verdict.INFRA, "no check was run"
     if report.awaits_exit or record.alive:
@@ -172,7 +172,7 @@ def is_unsendable(execution: Execution) -> bool:
 
 def is_tasks_fault(execution: Execution) -> bool:
     """Whether the task itself cannot be judged, which is no sign of a failing machine."""
-    by_task = (SETUP, REFUSED, UNSENDABLE)
+    by_task = (SETUP, REFUSED, UNSENDABLE, UNASKED)
     return execution.verdict is Verdict.INFRA and execution.detail.startswith(by_task)
 
 

@@ -14,14 +14,14 @@ import os
 import socket
 from collections.abc import Callable
 from functools import lru_cache, partial
-from types import CodeType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from assay.judge.calls import Caller
 from assay.judge.checkers import CHECKERS, difference
 from assay.judge.codec import dumps, loads
 from assay.judge.codec_types import CodecError
-from assay.judge.protocol import START, CheckJob, ExchangeJob, Outcome, WorkerReport
+from assay.judge.protocol import START, UNASKED, CheckJob, ExchangeJob, Outcome, WorkerReport
 from assay.judge.proxy import Connection, Proxy
 from assay.judge.requests import DETAIL, CandidateFailed
 from assay.judge.sockets import FramedSocket, OversizedError, UnaskedError
@@ -142,13 +142,14 @@ def run_checks(job: CheckJob, connection: Connection) -> WorkerReport:
     caller = Caller(connection, job["entry_point"])
     try:
         connection.load(job)
-        namespace = {"__name__": "checks", "__builtins__": LazyBuiltins(connection)}
+        builtin = LazyBuiltins(connection)
+        namespace: dict[str, Any] = {"__name__": "checks", "__builtins__": builtin}
         setup_error = set_up(setup, job["entry_point"], namespace, connection)
         setup_error = setup_error or load_checker(caller, checker)
         for number in [] if setup_error else job["order"]:
             check = job["checks"][number]
             if type(check) is str:
-                ended.append(run_piece((check, f"<check {number}>"), namespace, connection))
+                ended.append(run_check((check, f"<check {number}>"), namespace, builtin))
             else:
                 ended.append(make_call(check, number, caller, checker))
             if requests.failure or (job["stop_early"] and ended[-1].how != "held"):
@@ -177,19 +178,50 @@ def defined_check(source: str, filename: str) -> Callable[..., object]:
     return check
 
 
+PROGRAM = ("candidate", "solution", "main", "__main__", "submission", "program", "your_module")
+"""Names by which tests import the program."""
+CODE = (ModuleType, FunctionType, type, Proxy)
+
+
 class LazyBuiltins(dict[str, Any]):
     """Python's built-in names, then the program's: asked for what the data set does not define."""
 
     def __init__(self, connection: Connection) -> None:
         # the import statement looks __import__ up without __missing__
-        super().__init__(__import__=builtins.__import__)
-        self._connection = connection
+        super().__init__(__import__=self._import)
+        self.connection = connection
+        self.answers: dict[str, Any] = {}
+        """What checks have bound that asked the program; a use of it counts as asking."""
 
     def __missing__(self, name: str) -> Any:
+        if name in self.answers:
+            self.connection.requests.asked += 1
+            return self.answers[name]
         if not hasattr(builtins, name):
-            return self._connection.name(name)
+            return self.connection.name(name)
         self[name] = value = getattr(builtins, name)
         return value
+
+    def _import(self, name: str, *parts: Any, **named: Any) -> Any:
+        """As `__import__`; the program is a module too."""
+        if name in PROGRAM:
+            return ProgramModule(self.connection)
+        return builtins.__import__(name, *parts, **named)
+
+
+class ProgramModule:
+    """The program, as a test imports it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return self._connection.name(name)
+        except NameError:
+            raise AttributeError(f"the program does not define {name!r}") from None
 
 
 def set_up(
@@ -202,7 +234,7 @@ def set_up(
     program's fault.
     """
     ended = run_piece(setup, namespace, connection)
-    if ended.how != "held" and connection.requests.has_asked:
+    if ended.how != "held" and connection.requests.asked:
         how = "no_code" if connection.absent else ended.how
         raise connection.requests.fail(how, ended.detail)
     namespace[entry_point] = Proxy(connection, entry_point)
@@ -220,6 +252,21 @@ def run_piece(piece: Piece, namespace: dict[str, Any], connection: Connection) -
             return Outcome("error", connection.requests.shown)
         return Outcome("wrong", describe(error, *piece))
     return Outcome("held")
+
+
+def run_check(piece: Piece, namespace: dict[str, Any], builtin: LazyBuiltins) -> Outcome:
+    """Run one check: `unasked` where it neither asks the program nor uses what an earlier check got
+    of it.
+    """
+    connection, known = builtin.connection, set(namespace)
+    asked = connection.requests.asked
+    outcome = run_piece(piece, namespace, connection)
+    if connection.requests.asked == asked:
+        return Outcome("unasked", f"{UNASKED}: {outcome.detail or piece[0].strip()}"[:DETAIL])
+    for name in namespace.keys() - known:
+        if not isinstance(namespace[name], CODE):
+            builtin.answers[name] = namespace.pop(name)
+    return outcome
 
 
 def load_checker(caller: Caller, checker: Piece) -> str:

@@ -61,14 +61,15 @@ def test_each_flaw_is_found_only_where_it_is_and_sound_tasks_load_back_equal(
     assert found == {
         untested if name == "untested" else name: flaws for name, flaws in FOUND.items()
     }
-    assert [written["checked"], written["kept"], written["findings"]["echo_passes"]] == [14, 5, 2]
+    assert [written["checked"], written["kept"], written["findings"]["echo_passes"]] == [15, 5, 2]
     details = {flawed["id"]: " ".join(flawed["findings"].values()) for flawed in written["flawed"]}
     assert details["wrong reference"].endswith("1 of 2 checks pass")
     assert details["idle"] == "1 of 3 checks pass for a program that only raises"
+    assert details["asks nothing"].startswith("this test asks nothing of the program: def test()")
     assert details["any int"] == "passing: an int equal to everything"
     assert "No module named 'nothing_of_this_name'" in details["bad setup"]
     assert load(str(sound)) == [task_of(Row(fields, "")) for fields in ROWS if fields["id"] in KEPT]
-    assert "kept 5 of 14 tasks" in done.stdout
+    assert "kept 5 of 15 tasks" in done.stdout
     assert "constant_passes      1     0  one answer" in done.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "report.json",

@@ -147,7 +147,7 @@ def test_nothing_runs_after_the_trainer_is_killed() -> None:
 
 def test_many_failures_of_the_machine_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judge_module, "CircuitBreaker", partial(CircuitBreaker, tolerated=2))
-    deadly = task("f", "import os", "os._exit(0)")
+    deadly = task("f", "import os\nf()\nos._exit(0)")
     with pytest.raises(
         SandboxError, match="failed 3 of the last 3 programs, at last: the test worker died"
     ):

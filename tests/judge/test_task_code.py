@@ -97,7 +97,7 @@ def test_nearly_all_real_tests_leave_no_trace() -> None:
 
 HOSTILE = """
 from assay.judge import worker
-worker.run_piece = lambda *_: worker.Outcome("held")
+worker.run_check = lambda *_: worker.Outcome("held")
 """
 VICTIM = Task("victim", "", (Check("assert add(1, 2) == 3"),), "add")
 WRONG = "def add(a, b): return 0"

@@ -1,0 +1,86 @@
+"""A test that asks the program nothing proves nothing: it is the task's fault, never a verdict."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from assay.judge import Job, judge_all
+from assay.judge.verdict import is_tasks_fault
+from assay.types import Execution, Task, Verdict
+from tests.judge.jobs import task
+
+DOUBLE = "def f(x): return 2 * x\nLIMIT = 3\n"
+NEVER_CALLED = "def go():\n    assert f(1) == 2\n"
+AT_FAULT = {
+    "a function that nobody calls": task("f", NEVER_CALLED),
+    "an assert of nothing": task("f", "assert f(1) == 2", "assert True"),
+    "a loop over nothing": task("f", "for x in []: assert f(x) == 2 * x"),
+    "a program that is there but not called": task("f", "assert callable(f)"),
+    "a module that is not installed": task("f", "import no_such_module\nassert f(1) == 2"),
+    "an import that both tests make": task(
+        "f", "import math\nassert f(1) == 2", f"import math\n{NEVER_CALLED}"
+    ),
+}
+ASKS = {
+    "a call": task("f", "assert f(1) == 2"),
+    "a read of a constant": task("f", "assert LIMIT == 3"),
+    "what an earlier test got": task("f", "x = f(1)", "assert x == 2", "x += 1", "assert x == 3"),
+    "what an earlier test got, used in a function": task(
+        "f", "x = f(1)", "def go():\n    assert x == 2\ngo()"
+    ),
+    "a name from the program": task("f", "from solution import f as g", "assert g(1) == 2"),
+    "an import of the program": task("f", "import candidate\nassert candidate.f(1) == 2"),
+    "all names of the program": task("f", "from solution import *\nassert f(LIMIT) == 6"),
+}
+
+
+@pytest.fixture(scope="module")
+def executions() -> dict[str, Execution]:
+    tasks: dict[str, Task] = AT_FAULT | ASKS
+    jobs = [Job(one, DOUBLE) for one in tasks.values()]
+    return dict(zip(tasks, judge_all(jobs, stop_early=False), strict=True))
+
+
+@pytest.mark.parametrize("name", AT_FAULT)
+def test_a_test_that_asks_nothing_is_the_tasks_fault(
+    name: str, executions: dict[str, Execution]
+) -> None:
+    assert is_tasks_fault(executions[name]), executions[name]
+    assert "this test asks nothing of the program: " in executions[name].detail
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_a_test_that_calls_imports_or_reads_something_counts(
+    name: str, executions: dict[str, Execution]
+) -> None:
+    assert executions[name].verdict is Verdict.PASS, executions[name]
+
+
+def test_a_wrong_program_is_wrong_in_a_test_that_uses_an_earlier_answer() -> None:
+    built = task("f", "x = f(1)", "assert x == 2")
+    assert judge_all([Job(built, "def f(x): return 0")])[0].verdict is Verdict.WRONG
+
+
+def test_a_name_that_the_program_lacks_is_the_programs_fault() -> None:
+    imports = task("f", "from solution import f, g\nassert g(1) == 2")
+    (execution,) = judge_all([Job(imports, DOUBLE)])
+    assert execution.verdict is Verdict.WRONG
+    assert "cannot import name 'g'" in execution.detail
+
+
+def test_a_call_whose_arguments_cannot_be_sent_is_no_silence() -> None:
+    setup = "x = make()\n"
+    passes_it_on = task("f", "assert f(x)", setup=setup, reference="def f(x): return True")
+    program = "class C: pass\ndef make(): return C()\ndef f(x): return True"
+    (execution,) = judge_all([Job(passes_it_on, program)])
+    assert "asks nothing" not in execution.detail
+
+
+def test_such_a_task_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        judge_all([Job(AT_FAULT["an assert of nothing"], f"{DOUBLE}#{n}") for n in range(3)])
+    assert [record.getMessage() for record in caplog.records] == [
+        "task f cannot be judged: this test asks nothing of the program: assert True"
+    ]
