@@ -239,12 +239,16 @@ class ZygoteProcess:
 
     def __init__(self, kind: str) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # what it forks inherits its streams, which must have been made for a pipe
+        ends = os.pipe()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, *COMMAND, str(theirs.fileno()), kind], env=ENVIRONMENT, cwd="/",
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno(), ends[0]], stdin=subprocess.DEVNULL, stdout=ends[1],
+                stderr=ends[1],
             )  # fmt: skip
+        for end in ends:
+            os.close(end)
         self.waiting_since = 0.0
         """When it was first asked for what it has not answered yet; 0 where nothing is due."""
         self._replies_due = 0

@@ -59,6 +59,13 @@ READERS = {
                                                                                     "Last()",
     "before another stdout": "import io, sys\n" + ADD.format("input()") + "\nsys.stdout = "
                                                                           "io.StringIO()",
+    "sys.stdout.reconfigure": "import sys\nsys.stdout.reconfigure(encoding='utf-8')\n"
+    "sys.stderr.reconfigure(line_buffering=False)\nsys.stdin.reconfigure(encoding='latin-1')\n"
+    + ADD.format("input()"),
+    "wrapping the buffers": "import io, sys\nsys.stdin = io.TextIOWrapper(sys.stdin.buffer)\n"
+    "sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')\n" + ADD.format("input()"),
+    "wrapping what it detaches": "import io, sys\n"
+    "sys.stdout = io.TextIOWrapper(sys.stdout.detach())\n" + ADD.format("input()"),
     "a stdout of two methods": "import os, sys\nclass Out:\n    def write(self, text): "
                                "os.write(1, text.encode())\n"
     "    def flush(self): pass\nsys.stdout = Out()\n" + ADD.format("input()"),

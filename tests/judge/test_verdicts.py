@@ -19,6 +19,12 @@ QUICK = Limits(cpu_seconds=0.4, wall_seconds=8.0, memory_mb=128)
 CASES: dict[str, tuple[str | None, Verdict, str]] = {
     "right": (RIGHT, Verdict.PASS, ""),
     "a right program that prints": (f"print('hello')\n{RIGHT}", Verdict.PASS, ""),
+    "a right program that sets its streams up": (
+        "import io, sys\nsys.stdout.reconfigure(encoding='utf-8')\n"
+        f"sys.stderr = io.TextIOWrapper(sys.stderr.buffer)\nprint('hello')\n{RIGHT}",
+        Verdict.PASS,
+        "",
+    ),
     "a wrong value": ("def add(a, b): return 3", Verdict.WRONG, "add([1], [2]) == [1, 2]"),
     "a value of the wrong type": ("def add(a, b): return str(a + b)", Verdict.WRONG, "add(1, 2)"),
     "an exception in the call": (
