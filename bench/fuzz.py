@@ -21,7 +21,7 @@ from pathlib import Path
 
 INSTRUMENTED = ("assay.judge.codec", "assay.judge.codec_types", "assay.judge.proxy",
     "assay.judge.protocol",
-                "assay.judge.codec_types", "assay.judge.requests", "assay.judge.sockets",
+                "assay.judge.codec_types", "assay.judge.requests", "assay.sandbox.sockets",
                 "assay.judge.worker")  # fmt: skip
 WORDS = ('"value"', '"raised"', '"function"', '"absent"', "null", "true", "[]", "!", "\\x0a")
 """What a fuzzer would take long to guess; the codec's tags come with them."""

@@ -178,7 +178,7 @@ async def soak(runs: int, slots: int, seed: int) -> list[str]:
     verdicts: Counter[tuple[str, str]] = Counter()
     before = open_files(os.getpid())
     async with Judge(LIMITS, slots) as judge:
-        supervisor = judge._supervisor._process.pid
+        supervisor = judge._sandbox._process.pid
         while len(zygotes(supervisor)) < slots:  # what starts is no growth
             await judge.run(Job(TASK, f"{next(iter(BENIGN))}\n# {time.monotonic()}"))
         watch = Watch(supervisor)

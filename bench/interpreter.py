@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from assay.judge import Judge
-from assay.judge.processes import is_stopped
+from assay.sandbox.processes import is_stopped
 from tests.judge.processes import descendants
 
 BLOCK = "found = [n * n for n in range(10)]\nsum(found)"
@@ -62,7 +62,7 @@ async def crowd(judge: Judge, count: int, block: str) -> str:
         for _ in range(5):
             await asyncio.gather(*(python.run(block) for python in pythons))
         running = (time.perf_counter() - start) / 5
-        supervisor = judge._supervisor._process.pid
+        supervisor = judge._sandbox._process.pid
         memory = [private_mb(pid) for pid in descendants(supervisor) if is_stopped(pid)]
     return (
         f"{count} at once: opened at {count / opening:.0f}/s, blocks at {count / running:.0f}/s;"

@@ -22,10 +22,10 @@ LAYERS = [
 ]  # fmt: skip
 MODULES = {
     "sandbox": "kernel limits cores cgroups landlock seccomp namespaces walls access attack"
-    " isolation zygote",
-    "judge": "protocol sockets codec_types codec task_code checkers requests proxy calls worker"
-    " script candidate repl warmup verdict processes job_queue slot runs sessions supervisor"
-    " supervisor_client verdict_cache circuit_breaker prepared_task exchange_runner references"
+    " isolation program sockets ending script repl zygote processes job_queue slot runs sessions"
+    " supervisor client",
+    "judge": "protocol codec_types codec task_code checkers requests proxy calls worker candidate"
+    " warmup verdict verdict_cache circuit_breaker prepared_task exchange_runner references"
     " interpreter judge",
     "policy": "adapters tokenizer tiny chat onednn head packed forward load critic reference",
     "engines": "base torch vllm open",

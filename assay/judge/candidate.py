@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
-from assay.judge import script
 from assay.judge.codec import (
     Json,
     Packer,
@@ -24,9 +23,10 @@ from assay.judge.codec import (
     shown,
 )
 from assay.judge.codec_types import TooLargeError
-from assay.judge.protocol import START
-from assay.judge.sockets import FramedSocket
+from assay.sandbox import script
 from assay.sandbox.kernel import MIB
+from assay.sandbox.repl import flush
+from assay.sandbox.sockets import START, FramedSocket
 
 MODULE = "candidate"
 REQUEST_MB = 256
@@ -202,10 +202,3 @@ class Candidate:
 def frame(*parts: Json) -> bytes:
     """One reply as a frame."""
     return dumps(list(parts)).encode()
-
-
-def flush() -> None:
-    """Flush what the program printed; it may have closed or replaced its streams."""
-    with contextlib.suppress(Exception):  # a stream may be any object by now
-        sys.stdout.flush()
-        sys.stderr.flush()

@@ -5,14 +5,19 @@ comes first.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from assay.judge.prepared_task import PreparedTask, ProxyFeatures
-from assay.judge.supervisor_client import SupervisorClient
+from assay.judge.checkers import CHECKERS, DEFAULT_CHECKER, difference
+from assay.judge.prepared_task import PreparedTask, ProxyFeatures, zygote_for
+from assay.judge.verdict import CHECKER, measured, printed_verdict
 from assay.judge.verdict_cache import CACHED, BoundedDict
-from assay.types import Execution, Verdict
+from assay.sandbox.client import Sandbox
+from assay.sandbox.limits import LONGEST, Limits
+from assay.sandbox.program import Program
+from assay.types import Exchange, Execution, Verdict
 
 
 class FailureCounts:
@@ -33,26 +38,42 @@ class FailureCounts:
 
 NOT_A_TESTS_MERIT = (Verdict.INFRA, Verdict.COMPILE)
 """Failures that say nothing about the test."""
+LONG = 100_000
+"""Characters that are compared in a thread, so that the loop goes on."""
+RUN_CHECKER = """
+import json, os, sys
+source, *arguments = json.load(sys.stdin)
+names, said = {"__name__": "checker"}, ""
+try:
+    exec(compile(source, "<checker>", "exec"), names)
+    holds = names["check"](*arguments) is True
+except BaseException as error:
+    holds, said = False, f"the checker raised {type(error).__name__}: {error}"
+print("\\n" + json.dumps([holds, said]), flush=True)
+os._exit(0)
+"""
 
 
 class ExchangeRunner:
     """Runs a program for each exchange of its task; with `stop_early`, until one fails."""
 
     def __init__(
-        self, supervisor: SupervisorClient, counts: FailureCounts, stop_early: bool
+        self, sandbox: Sandbox, counts: FailureCounts, limits: Limits, stop_early: bool
     ) -> None:
-        self._supervisor = supervisor
+        self._sandbox = sandbox
         self._counts = counts
+        self._limits = limits
         self._stop_early = stop_early
 
-    async def run(self, task: PreparedTask, program: str, features: ProxyFeatures) -> Execution:
+    async def run(
+        self, task: PreparedTask, checker: str, program: str, features: ProxyFeatures
+    ) -> Execution:
         """Judge one program. Raises SandboxError."""
 
         async def one(at: int) -> Execution:
             exchange = task.exchanges[at]
-            return await self._supervisor.execute(
-                task.exchange_job(program, features, exchange.stdin, exchange.stdout)
-            )
+            script = task.script(program, features, exchange.stdin)
+            return await self.execute(script, exchange, checker or DEFAULT_CHECKER)
 
         order = self._counts.order(task.digest, len(task.exchanges))
         if not self._stop_early:
@@ -65,6 +86,48 @@ class ExchangeRunner:
                     self._counts.note(task.digest, at)
                 break
         return combined(executions)
+
+    async def execute(
+        self, script: Program, exchange: Exchange | None = None, checker: str = DEFAULT_CHECKER
+    ) -> Execution:
+        """Run one program, and compare what it prints; any output is right without an exchange.
+        Raises SandboxError.
+        """
+        result = await self._sandbox.run(script)
+        verdict, detail = printed_verdict(result)
+        if verdict is Verdict.PASS and exchange is not None:
+            output = result.stdout.decode("utf-8", "surrogateescape")
+            verdict, detail = await self._compare(checker, exchange, output)
+        shown = result.stdout[: self._limits.output_kb * 1024]
+        execution = measured(result, verdict, detail, shown, result.stderr)
+        return replace(execution, passed=int(verdict is Verdict.PASS), total=1)
+
+    async def _compare(self, checker: str, exchange: Exchange, output: str) -> tuple[Verdict, str]:
+        """PASS, or WRONG with the difference."""
+        if checker not in CHECKERS:
+            return await self._run_checker(checker, exchange.stdin, output, exchange.stdout)
+        if len(output) + len(exchange.stdout) < LONG:
+            right = CHECKERS[checker](output, exchange.stdout)
+        else:
+            right = await asyncio.to_thread(CHECKERS[checker], output, exchange.stdout)
+        return (Verdict.PASS, "") if right else (Verdict.WRONG, difference(output, exchange.stdout))
+
+    async def _run_checker(
+        self, checker: str, stdin: str, output: str, expected: str
+    ) -> tuple[Verdict, str]:
+        """Run the data set's own checker as a program. An output on which it raises is wrong."""
+        given = json.dumps([checker, stdin, output, expected]).encode()
+        program = Program(
+            RUN_CHECKER.encode(), given, zygote=zygote_for(checker), time_factor=LONGEST
+        )
+        result = await self._sandbox.run(program)
+        try:
+            right, said = json.loads(result.stdout.rstrip().rpartition(b"\n")[2])
+        except (ValueError, TypeError):
+            return Verdict.INFRA, CHECKER + (result.detail or "it printed no verdict")
+        if right is True:
+            return Verdict.PASS, ""
+        return Verdict.WRONG, str(said) or difference(output, expected)
 
 
 def combined(executions: Mapping[int, Execution]) -> Execution:

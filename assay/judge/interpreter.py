@@ -8,9 +8,9 @@ from typing import Literal
 
 from assay.errors import RolloutLostError
 from assay.judge.circuit_breaker import CircuitBreaker
-from assay.judge.protocol import INTERPRETER, SESSION, WireJob
-from assay.judge.supervisor_client import SupervisorClient
-from assay.judge.verdict import KILLED
+from assay.sandbox.client import Sandbox
+from assay.sandbox.ending import KILLED
+from assay.sandbox.program import INTERPRETER, SESSION, Program
 
 STAYS = ("done", "error")
 """Ends of a block after which the state is still there."""
@@ -38,8 +38,8 @@ class Interpreter:
     machine ends it, the earlier blocks run again in a new one and must print the same.
     """
 
-    def __init__(self, supervisor: SupervisorClient, breaker: CircuitBreaker) -> None:
-        self._supervisor = supervisor
+    def __init__(self, sandbox: Sandbox, breaker: CircuitBreaker) -> None:
+        self._sandbox = sandbox
         self._breaker = breaker
         self._session = 0
         self._past: list[tuple[str, Observation]] = []
@@ -96,11 +96,11 @@ class Interpreter:
     async def _run(self, code: str) -> Observation:
         payload = SESSION.pack(self._session) + code.encode("utf-8", "replace")
         try:
-            result = await self._supervisor.run_block(WireJob(payload, zygote=INTERPRETER))
+            number, result = await self._sandbox.run_block(Program(payload, zygote=INTERPRETER))
         except asyncio.CancelledError:
             self._leave()
             raise
-        self._session = (self._session or result.number) if result.ended in STAYS else 0
+        self._session = (self._session or number) if result.ended in STAYS else 0
         if result.ended == "infra":
             raise RolloutLostError(result.detail)
         return observe(result.output, result.ended, result.detail)
@@ -108,7 +108,7 @@ class Interpreter:
     def _leave(self) -> None:
         """End the interpreter, if there is one."""
         if self._session:
-            self._supervisor.drop(self._session)
+            self._sandbox.drop(self._session)
         self._session = 0
 
 

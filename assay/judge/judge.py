@@ -16,9 +16,9 @@ from assay.judge.exchange_runner import ExchangeRunner, FailureCounts
 from assay.judge.interpreter import Interpreter
 from assay.judge.prepared_task import NO_FEATURES, PreparedTask, ProxyFeatures
 from assay.judge.references import References
-from assay.judge.supervisor_client import SupervisorClient
-from assay.judge.verdict import REFUSED, is_tasks_fault, is_unsendable
+from assay.judge.verdict import REFUSED, decide, is_tasks_fault, is_unsendable, parse_report
 from assay.judge.verdict_cache import CACHED, Archive, BoundedDict, VerdictCache
+from assay.sandbox.client import Sandbox
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import LONGEST, Limits
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from assay.config.sections import JudgeSettings
 
 log = logging.getLogger(__name__)
+ZYGOTE = "assay.judge.warmup"
+"""What zygotes run: it knows candidate processes, workers and interpreters."""
 JOBS_PER_SLOT = 4
 """Jobs per slot that `stream` has under way."""
 PREPARED_TASKS = 512
@@ -72,9 +74,9 @@ class Judge:
         self.strangers = strangers
         self._archive = archive
         self._cache = VerdictCache()
-        self._supervisor = SupervisorClient()
+        self._sandbox = Sandbox(ZYGOTE)
         self._counts = FailureCounts()
-        self._exchanges = ExchangeRunner(self._supervisor, self._counts, stop_early)
+        self._exchanges = ExchangeRunner(self._sandbox, self._counts, self.limits, stop_early)
         self._references = References(self._execute, self._answers, self.limits.cpu_seconds)
         self._reported: BoundedDict[str, None] = BoundedDict(CACHED)
         self._prepared: BoundedDict[int, tuple[Task, PreparedTask]] = BoundedDict(PREPARED_TASKS)
@@ -86,21 +88,21 @@ class Judge:
             raise SandboxError(
                 f"isolation is tier {isolation.tier} here: {isolation.advice}; see `assay doctor`"
             )
-        await self._supervisor.start(self.limits, self.slots, isolation.walls)
+        await self._sandbox.start(self.limits, self.slots, isolation.walls)
         if self._archive is not None:
             self._cache.archive = Archive(self._archive)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._references.close()
-        await self._supervisor.close()
+        await self._sandbox.close()
         if self._cache.archive is not None:
             self._cache.archive.close()
 
     @property
     def broken(self) -> str:
         """Why nothing can be judged any more; empty while all is well."""
-        return self._supervisor.broken
+        return self._sandbox.broken
 
     async def run(self, job: Job) -> Execution:
         """Judge one program. Raises DataError for a task without checks or in another language
@@ -133,9 +135,7 @@ class Judge:
         usual = self.limits.cpu_seconds
         factor = min(max((seconds or usual) / usual, 1.0), LONGEST)
         task, features = self._prepare(ANY_PROGRAM), ProxyFeatures(time_factor=factor)
-        execution = await self._supervisor.execute(
-            task.exchange_job(program, features, stdin, expected=None)
-        )
+        execution = await self._exchanges.execute(task.script(program, features, stdin))
         self._count(ANY_PROGRAM, execution)
         return execution
 
@@ -143,7 +143,7 @@ class Judge:
         """A sandboxed Python that keeps its state between blocks of code; an async context
         manager.
         """
-        return Interpreter(self._supervisor, self._breaker)
+        return Interpreter(self._sandbox, self._breaker)
 
     async def run_or_refuse(self, job: Job) -> Execution:
         """As `run`, but INFRA with the reason where the task is refused."""
@@ -206,7 +206,7 @@ class Judge:
                 # the reference never makes the check pass such an object, so the program is wrong
                 execution = replace(execution, verdict=Verdict.WRONG)
         except SandboxError as error:
-            if self._supervisor.broken:
+            if self._sandbox.broken:
                 raise
             return Execution(Verdict.INFRA, detail=str(error))
         return execution
@@ -214,19 +214,21 @@ class Judge:
     async def _execute(self, task: Task, program: str, features: ProxyFeatures) -> Execution:
         prepared = self._prepare(task)
         if prepared.exchanges:
-            return await self._exchanges.run(prepared, program, features)
+            return await self._exchanges.run(prepared, task.checker, program, features)
         if not (self.stop_early and prepared.any_order):
-            return await self._supervisor.execute(prepared.check_job(program, features))
+            return decide(await self._sandbox.run(prepared.checked(program, features)))
         order = self._counts.order(prepared.digest, len(task.checks))
-        execution = await self._supervisor.execute(prepared.check_job(program, features, order))
+        execution = decide(await self._sandbox.run(prepared.checked(program, features, order)))
         if execution.passed < len(order) and execution.verdict is not Verdict.INFRA:
             self._counts.note(prepared.digest, order[execution.passed])
         return execution
 
     async def _answers(self, task: Task) -> tuple[Execution, list[str]]:
         features = ProxyFeatures(time_factor=LONGEST)
-        job = self._prepare(task).check_job(task.reference or "", features)
-        return await self._supervisor.answers(job)
+        program = self._prepare(task).checked(task.reference or "", features)
+        result = await self._sandbox.run(program)
+        report = parse_report(result.report[1:])
+        return decide(result), report.answers if report else []
 
     def _prepare(self, task: Task) -> PreparedTask:
         if id(task) not in self._prepared:

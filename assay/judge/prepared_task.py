@@ -10,14 +10,13 @@ from dataclasses import asdict, astuple, dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from itertools import product
-from typing import Any
 
 from assay.errors import DataError
-from assay.judge.checkers import CHECKERS, DEFAULT_CHECKER
+from assay.judge.checkers import CHECKERS
 from assay.judge.codec import Json, loads
-from assay.judge.protocol import WireJob
 from assay.judge.task_code import leaves_no_trace
 from assay.sandbox.limits import LONGEST, Limits
+from assay.sandbox.program import Program
 from assay.types import Call, Check, Exchange, Task
 
 SLACK = 4.0
@@ -97,25 +96,30 @@ class PreparedTask:
         source = program.encode("utf-8", "surrogatepass")
         return hashlib.blake2b(source, key=self.digest, digest_size=32).digest()
 
-    def check_job(
-        self, program: str, features: ProxyFeatures, order: Sequence[int] = ()
-    ) -> WireJob:
-        """Run the checks of a function, in this order of their numbers or as they stand. Raises
-        CodecError.
+    def checked(self, program: str, features: ProxyFeatures, order: Sequence[int] = ()) -> Program:
+        """A function with a worker that runs its checks, in this order of their numbers or as they
+        stand. Raises CodecError.
         """
         fields = {
             "program": program,
             "features": [features.mutates, features.handles, features.callbacks],
             "order": order or list(range(len(self._task.checks))),
         }
-        return self._job(fields, features)
+        return Program(
+            companion=f"{json.dumps(fields)[:-1]},{self._shared_fields}".encode(),
+            keeps_companion=self._keeps_worker,
+            zygote=zygote_for(program, numeric=self._numeric),
+            time_factor=features.time_factor,
+        )
 
-    def exchange_job(
-        self, program: str, features: ProxyFeatures, stdin: str, expected: str | None
-    ) -> WireJob:
-        """Run a program once; any output is right where `expected` is None."""
-        fields = {"program": program, "expected": expected}
-        return self._job(fields, features, stdin.encode("utf-8", "surrogateescape"))
+    def script(self, program: str, features: ProxyFeatures, stdin: str) -> Program:
+        """A program that reads and prints."""
+        return Program(
+            program.encode("utf-8", "surrogatepass"),
+            stdin.encode("utf-8", "surrogateescape"),
+            zygote=zygote_for(program, numeric=self._numeric),
+            time_factor=features.time_factor,
+        )
 
     @cached_property
     def _keeps_worker(self) -> bool:
@@ -128,32 +132,19 @@ class PreparedTask:
 
     @cached_property
     def _shared_fields(self) -> str:
-        """The fields of a CheckJob or ExchangeJob that all programs share: the inside of a JSON
-        object.
-        """
-        task, limits = self._task, self._limits
-        if self.exchanges:
-            fields: dict[str, Any] = {
-                "reply_mb": limits.reply_mb,
-                "printed_mb": limits.printed_mb,
-                "output_kb": limits.output_kb,
-                "checker": task.checker or DEFAULT_CHECKER,
-            }
-        else:
-            fields = {
-                "reply_mb": limits.reply_mb,
-                "entry_point": task.entry_point,
-                "setup": task.setup,
-                "checker": task.checker,
-                "stop_early": self._stop_early,
-                "checks": [wire_check(one) for one in task.checks if not isinstance(one, Exchange)],
-            }
+        """The fields of a CheckJob that all programs share: the inside of a JSON object."""
+        task = self._task
+        fields = {
+            "reply_mb": self._limits.reply_mb,
+            "entry_point": task.entry_point,
+            "setup": task.setup,
+            "checker": task.checker,
+            "stop_early": self._stop_early,
+            "checks": [wire_check(one) for one in task.checks if not isinstance(one, Exchange)],
+        }
         return json.dumps(fields)[1:]
 
-    def _job(
-        self, fields: dict[str, Any], features: ProxyFeatures, stdin: bytes | None = None
-    ) -> WireJob:
-        numeric = HAS_NUMPY and (self._numeric or NUMERIC.search(fields["program"]) is not None)
-        payload = f"{json.dumps(fields)[:-1]},{self._shared_fields}".encode()
-        zygote = "numpy" if numeric else "plain"
-        return WireJob(payload, features.time_factor, zygote, stdin, self._keeps_worker)
+
+def zygote_for(*sources: str, numeric: bool = False) -> str:
+    """The kind of zygote that has loaded what these sources import."""
+    return "numpy" if HAS_NUMPY and (numeric or any(map(NUMERIC.search, sources))) else "plain"

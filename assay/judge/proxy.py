@@ -10,7 +10,7 @@ from assay.judge.codec import Json, Packer, Unpacker, raised
 from assay.judge.codec_types import CodecError, TooLargeError
 from assay.judge.protocol import UNSENDABLE, CheckJob
 from assay.judge.requests import Requests
-from assay.judge.sockets import FramedSocket
+from assay.sandbox.sockets import FramedSocket
 
 TEST_ITEMS = 5_000_000
 """How many items of an iterator a check may pass."""

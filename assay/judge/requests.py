@@ -7,7 +7,7 @@ from collections.abc import Callable
 from assay.judge.codec import Json, dumps, exception, loads
 from assay.judge.codec_types import CodecError
 from assay.judge.protocol import Outcome
-from assay.judge.sockets import FramedSocket, OversizedError, UnaskedError
+from assay.sandbox.sockets import FramedSocket, OversizedError, UnaskedError
 
 DETAIL = 400
 FATAL = {"exit": "error", "memory": "memory", "large": "output", "syntax": "compile"}

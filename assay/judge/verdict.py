@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 from assay.judge.protocol import UNASKED, UNSENDABLE, Outcome, WorkerReport
-from assay.sandbox.limits import Limits
+from assay.sandbox.program import Ended, Result
 from assay.types import Execution, Verdict
 
 FAILURES = {
@@ -22,43 +20,22 @@ FAILURES = {
 PROGRAM_FAILURES = {"hung_up", "unsendable", *FAILURES}
 """Ways in which a program can fail for good."""
 SETUP = "the task's setup fails: "
+CHECKER = "the task's checker fails: "
 REFUSED = "refused: "
 """Starts the detail where the task cannot be judged at all."""
-KILLED = "killed by SIGKILL"
-NEARLY = 0.8
-"""A process that was killed with this share of its memory in use ran out of memory."""
-LIBRARIES_MB = 512
-"""MiB beyond the limits that files of libraries may account for; more evaded RLIMIT_DATA."""
+LIMITS = {
+    Ended.CPU: Verdict.TIMEOUT, Ended.WALL: Verdict.TIMEOUT, Ended.MEMORY: Verdict.MEMORY,
+    Ended.PRINTED: Verdict.OUTPUT, Ended.LOST: Verdict.INFRA,
+}  # fmt: skip
+DEATHS = {
+    Ended.EXITED: Verdict.ERROR, Ended.CRASHED: Verdict.ERROR, Ended.CLOSED: Verdict.FORBIDDEN,
+}  # fmt: skip
 
 
-@dataclass(slots=True)
-class RunRecord:
-    """What is known of one run; complete once its process has ended."""
-
-    report: WorkerReport | None = None
-    """None where the worker died first."""
-    stopped: str = ""
-    """Why the supervisor stopped it: `cpu`, `wall`, `printed`, `frozen` (a signal had stopped it),
-    or empty."""
-    alive: bool = False
-    """Whether the candidate process lived when the report came."""
-    status: int = 0
-    """The process's status as of wait(2)."""
-    cpu_seconds: float = 0.0
-    memory_mb: float = 0.0
-    wall_seconds: float = 0.0
-    printed: bytes | bytearray = field(default_factory=bytearray)
-    previous_failure: str = ""
-    """How the machine failed the attempt before; empty for the first attempt."""
-    killed_for_memory: bool = False
-    """Whether the kernel has just killed a process of the slot's control group for memory."""
-
-
-def parse_report(frame: bytes, failures: Collection[str]) -> WorkerReport | None:
+def parse_report(frame: bytes) -> WorkerReport | None:
     """A worker's report; None, as for a worker that died, where its frame is no valid report.
 
-    The data set's code can write to the worker's socket, so every value is checked. `failures`: the
-    ways in which the program may have failed for good.
+    The data set's code can write to the worker's socket, so every value is checked.
     """
     try:
         fields = json.loads(frame)
@@ -70,12 +47,10 @@ def parse_report(frame: bytes, failures: Collection[str]) -> WorkerReport | None
     valid = (
         type(report.checks) is list
         and all(_is_outcome(check, {"held", "unasked", *FAILURES}) for check in report.checks)
-        and (report.failure is None or _is_outcome(report.failure, failures))
+        and (report.failure is None or _is_outcome(report.failure, PROGRAM_FAILURES))
         and type(report.setup_error) is str
-        and (report.output is None or type(report.output) is str)
         and type(report.answers) is list
         and all(type(answer) is str for answer in report.answers)
-        and type(report.awaits_exit) is bool
     )
     if not valid:
         return None
@@ -89,80 +64,70 @@ def _is_outcome(data: Any, ways: Collection[str]) -> bool:
     return type(data[0]) is str and data[0] in ways and type(data[1]) is str
 
 
-def decide(record: RunRecord, limits: Limits) -> Execution:
-    """The execution; its `total` counts only the checks that ran."""
-    verdict, detail = verdict_of(record, limits)
-    checks = record.report.checks if record.report else []
-    output = record.report.output if record.report else None
-    printed = record.printed.decode("utf-8", "replace")
+def decide(result: Result) -> Execution:
+    """The execution of a program that a worker has checked; its `total` counts only the checks that
+    ran.
+    """
+    report = parse_report(result.report[1:]) if result.report else None
+    verdict, detail = verdict_of(result, report)
+    checks = report.checks if report else []
+    execution = measured(result, verdict, detail, output=result.stderr)
+    passed = sum(check.how == "held" for check in checks)
+    return replace(execution, passed=passed, total=len(checks))
+
+
+def measured(
+    result: Result, verdict: Verdict, detail: str, output: bytes, stderr: bytes = b""
+) -> Execution:
+    """An execution with what the program printed and used."""
     return Execution(
         verdict=verdict,
-        passed=sum(check.how == "held" for check in checks),
-        total=len(checks),
         detail=detail,
-        output=printed if output is None else output,
-        stderr="" if output is None else printed,
-        cpu_seconds=record.cpu_seconds,
-        wall_seconds=record.wall_seconds,
-        memory_mb=record.memory_mb,
+        output=output.decode("utf-8", "replace"),
+        stderr=stderr.decode("utf-8", "replace"),
+        cpu_seconds=result.cpu_seconds,
+        wall_seconds=result.wall_seconds,
+        memory_mb=result.memory_mb,
     )
 
 
-def verdict_of(record: RunRecord, limits: Limits) -> tuple[Verdict, str]:
+def verdict_of(result: Result, report: WorkerReport | None) -> tuple[Verdict, str]:
     """Verdict and reason in one line. A limit comes before anything that the program may have
     reported.
     """
-    report, stopped = record.report, record.stopped
-    signal_number = os.WTERMSIG(record.status) if os.WIFSIGNALED(record.status) else 0
-    overran = record.cpu_seconds > limits.cpu_seconds + 1
-    if stopped == "printed":
-        return Verdict.OUTPUT, f"printed more than {limits.printed_mb} MiB"
-    if stopped == "cpu" or overran:
-        return Verdict.TIMEOUT, f"used more than {limits.cpu_seconds:g} s of CPU time"
-    if stopped == "wall":
-        return Verdict.TIMEOUT, f"took more than {limits.wall_seconds:g} s"
-    if record.memory_mb > limits.memory_mb + limits.stack_mb + LIBRARIES_MB:
-        return Verdict.MEMORY, f"had {record.memory_mb:.0f} MiB in use"
-    if stopped == "frozen":
-        return Verdict.INFRA, "a process was stopped by a signal"
+    if result.ended in LIMITS:
+        return LIMITS[result.ended], result.detail
     if report is None:
-        return Verdict.INFRA, "the test worker died"
+        return Verdict.INFRA, "the test worker's report is malformed"
     if report.setup_error:
         return Verdict.INFRA, SETUP + report.setup_error
     if report.failed_by == "hung_up":
-        return _death(record, limits, signal_number)
+        return DEATHS.get(result.ended, Verdict.FORBIDDEN), result.detail
     if report.failed_by == "unsendable":
         return Verdict.INFRA, report.failure.detail if report.failure else ""
     if report.failure:
         return FAILURES[report.failure.how], report.failure.detail
-    if report.awaits_exit and record.status != 0:
-        return _death(record, limits, signal_number)
     for how, detail in sorted(report.checks, key=lambda check: check.how != "unasked"):
         if how != "held":
             return FAILURES.get(how, Verdict.INFRA), detail
     if not report.checks:
         return Verdict.INFRA, "no check was run"
-    if report.awaits_exit or record.alive:
+    if result.ended is Ended.RUNNING:
         return Verdict.PASS, ""
-    return _death(record, limits, signal_number)
+    return DEATHS[result.ended], result.detail
 
 
-def _death(record: RunRecord, limits: Limits, signal_number: int) -> tuple[Verdict, str]:
-    """Verdict on a process that closed its socket, exited or was killed before the end."""
-    if record.alive and signal_number == signal.SIGKILL:
-        # we killed it; a process that was already exiting keeps its own status
-        return Verdict.FORBIDDEN, "closed its channel"
-    if signal_number == 0:
-        last = record.printed.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        ended = f"exited with status {os.WEXITSTATUS(record.status)}"
-        return Verdict.ERROR, f"{ended}: {last}" if last else ended
-    if signal_number != signal.SIGKILL:
-        return Verdict.ERROR, f"killed by {signal.Signals(signal_number).name}"
-    if record.killed_for_memory or record.memory_mb >= NEARLY * limits.memory_mb:
-        return Verdict.MEMORY, f"killed with {record.memory_mb:.0f} MiB in use"
-    # a program can neither send SIGKILL nor have the kernel send it, so the machine did; twice
-    # counts as the program's doing
-    return (Verdict.ERROR if record.previous_failure == KILLED else Verdict.INFRA), KILLED
+def printed_verdict(result: Result) -> tuple[Verdict, str]:
+    """The verdict on a program that reads and prints, before its output is compared: PASS where it
+    exited with status 0.
+    """
+    if result.ended in LIMITS:
+        return LIMITS[result.ended], result.detail
+    if result.report:
+        return Verdict.COMPILE, result.report.decode("utf-8", "replace")
+    if result.ended is Ended.EXITED and result.status == 0:
+        return Verdict.PASS, ""
+    return DEATHS[result.ended], result.detail
 
 
 def is_unsendable(execution: Execution) -> bool:
@@ -172,7 +137,7 @@ def is_unsendable(execution: Execution) -> bool:
 
 def is_tasks_fault(execution: Execution) -> bool:
     """Whether the task itself cannot be judged, which is no sign of a failing machine."""
-    by_task = (SETUP, REFUSED, UNSENDABLE, UNASKED)
+    by_task = (SETUP, CHECKER, REFUSED, UNSENDABLE, UNASKED)
     return execution.verdict is Verdict.INFRA and execution.detail.startswith(by_task)
 
 

@@ -13,15 +13,17 @@ import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from assay.judge import candidate, repl, worker
+from assay.judge import candidate, worker
 from assay.judge.codec import loads
-from assay.judge.protocol import INTERPRETER, Outcome
+from assay.judge.protocol import Outcome
 from assay.judge.proxy import Connection
+from assay.sandbox import repl
+from assay.sandbox.program import INTERPRETER
 from assay.sandbox.zygote import serve
 
 if TYPE_CHECKING:
     from assay.judge.protocol import CheckJob
-    from assay.judge.sockets import FramedSocket
+    from assay.sandbox.sockets import FramedSocket
 
 MODULES = (
     "__future__", "abc", "array", "bisect", "cmath", "collections", "copy", "datetime", "decimal",
@@ -96,7 +98,7 @@ def main() -> None:
     serve(
         int(sys.argv[1]),
         candidate=repl.prepare if kind == INTERPRETER else candidate.prepare,
-        worker=worker.prepare,
+        companion=worker.prepare,
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import builtins
 import gc
 import json
-import os
 import socket
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -18,91 +17,17 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from assay.judge.calls import Caller
-from assay.judge.checkers import CHECKERS, difference
-from assay.judge.codec import dumps, loads
-from assay.judge.codec_types import CodecError
-from assay.judge.protocol import START, UNASKED, CheckJob, ExchangeJob, Outcome, WorkerReport
+from assay.judge.protocol import UNASKED, CheckJob, Outcome, WorkerReport
 from assay.judge.proxy import Connection, Proxy
 from assay.judge.requests import DETAIL, CandidateFailed
-from assay.judge.sockets import FramedSocket, OversizedError, UnaskedError
+from assay.sandbox.ending import DONE, HUNG_UP, MISTREATED
 from assay.sandbox.kernel import MIB
-
-CHUNK = 262_144
-
-
-class ExchangeError(Exception):
-    """The exchange ended before there was anything to check; its arguments are an Outcome's."""
-
-
-def run_exchange(job: ExchangeJob, sock: FramedSocket, stdin: int) -> WorkerReport:
-    """Run a job's program once. Raises OSError where its streams cannot be sent."""
-    checks: list[Outcome] = []
-    failure, output = None, b""
-    try:
-        output = printed(job, sock, stdin)
-        checks.append(check_output(job, output.decode("utf-8", "surrogateescape"), stdin))
-    except ExchangeError as error:
-        failure = Outcome(*error.args)
-    except MemoryError:
-        failure = Outcome("output", "printed more than can be checked")
-    return WorkerReport(
-        checks,
-        failure,
-        output=output[: job["output_kb"] * 1024].decode("utf-8", "replace"),
-        awaits_exit=failure is None,
-    )
-
-
-def printed(job: ExchangeJob, sock: FramedSocket, stdin: int) -> bytes:
-    """All that the program prints. Raises ExchangeError where it does not start or prints too
-    much.
-    """
-    reading, writing = os.pipe()
-    try:
-        try:
-            sock.send_streams(stdin, writing)
-        finally:
-            os.close(writing)
-        sock.send(dumps(job["program"]).encode())
-        if error := loads(sock.receive()):
-            raise ExchangeError("compile", str(error))
-        return bytes(drain(reading, job["printed_mb"] * MIB))
-    except ConnectionError:
-        raise ExchangeError("hung_up", "the candidate is gone") from None
-    except (OversizedError, UnaskedError, CodecError):
-        raise ExchangeError("forbidden", "a malformed reply") from None
-    finally:
-        os.close(reading)
-
-
-def drain(reading: int, limit: int) -> bytearray:
-    """Read until the other end is closed. Raises ExchangeError for more than `limit` bytes."""
-    data = bytearray()
-    while chunk := os.read(reading, CHUNK):
-        data += chunk
-        if len(data) > limit:
-            raise ExchangeError("output", f"printed more than {limit // MIB} MiB")
-    return data
-
-
-def check_output(job: ExchangeJob, output: str, stdin: int) -> Outcome:
-    """`held`, or `wrong` with the difference."""
-    expected, checker = job["expected"], job["checker"]
-    if expected is None:
-        return Outcome("held")
-    if checker in CHECKERS:
-        right = CHECKERS[checker](output, expected)
-    else:
-        text = os.pread(stdin, os.fstat(stdin).st_size, 0).decode("utf-8", "surrogateescape")
-        try:
-            right = defined_check(checker, CHECKER)(text, output, expected) is True
-        except BaseException as error:  # noqa: BLE001  the data set's code: the output is wrong, whatever it raises
-            return Outcome("wrong", f"the checker raised {type(error).__name__}: {error}")
-    return Outcome("held") if right else Outcome("wrong", difference(output, expected))
-
+from assay.sandbox.sockets import START, FramedSocket
 
 Piece = tuple[str, str]
 """A source of the data set's, and its name in tracebacks."""
+HARMLESS_FAILURES = ("", "compile", "no_code", "error")
+"""After any other failure of a program, a worker that has read its replies takes no other job."""
 CHECKER = "<checker>"
 """The name of a checker in tracebacks."""
 
@@ -117,7 +42,7 @@ def serve(control: socket.socket) -> None:
     gc.enable()
     jobs, candidate = FramedSocket(control, 1 << 31), None
     while True:
-        _, descriptors, _, _ = socket.recv_fds(control, len(START), 2)
+        _, descriptors, _, _ = socket.recv_fds(control, len(START), 1)
         if candidate is not None:
             # only now: closing it would have ended the last program, which must live to pass
             candidate.close()
@@ -126,12 +51,14 @@ def serve(control: socket.socket) -> None:
         job = json.loads(jobs.receive())
         candidate = socket.socket(fileno=descriptors[0])
         sock = FramedSocket(candidate, int(job["reply_mb"] * MIB))
-        if len(descriptors) > 1:
-            report = run_exchange(job, sock, descriptors[1])
-            os.close(descriptors[1])
-        else:
-            report = run_checks(job, Connection(sock))
-        jobs.send(json.dumps(report._asdict()).encode())
+        report = run_checks(job, Connection(sock))
+        jobs.send(mark(report) + json.dumps(report._asdict()).encode())
+
+
+def mark(report: WorkerReport) -> bytes:
+    """What the sandbox is told of a report: it reads nothing else of it."""
+    how = report.failure.how if report.failure else ""
+    return HUNG_UP if how == "hung_up" else DONE if how in HARMLESS_FAILURES else MISTREATED
 
 
 def run_checks(job: CheckJob, connection: Connection) -> WorkerReport:

@@ -1,9 +1,9 @@
-"""Forks candidate processes, for untrusted code, and workers, which talk to them. Never runs the
+"""Forks candidate processes, for untrusted code, and companions, which talk to them. Never runs the
 code of either itself.
 
-The supervisor writes `["candidate", count]`, `["worker"]` or `["reap", [pid, ...]]`. The answers:
+The supervisor writes `["candidate", count]`, `["companion"]` or `["reap", [pid, ...]]`. It reads
 `["candidate", pid]` with three descriptors (the other end of its socket, its output, a pidfd),
-`["worker", pid]` with its control socket and a pidfd, and `["reaped", [pid, status, cpu_seconds,
+`["companion", pid]` with its control socket and a pidfd, and `["reaped", [pid, status, cpu_seconds,
 memory_mb], ...]`.
 """
 
@@ -42,7 +42,7 @@ class ZygoteSettings(NamedTuple):
     rules: AccessRules
     candidate: ProcessLimits
     """`threads` counts only where the family has a user of its own."""
-    worker: ProcessLimits
+    companion: ProcessLimits
 
 
 class ProcessEnd(NamedTuple):
@@ -82,13 +82,13 @@ Prepare = Callable[[socket.socket], Callable[[], None]]
 """From the socket that a fork will have, prepares the work of a role in the zygote."""
 
 
-def serve(control_fd: int, candidate: Prepare, worker: Prepare) -> None:
+def serve(control_fd: int, candidate: Prepare, companion: Prepare) -> None:
     """Fork until the supervisor hangs up. The first message is ZygoteSettings."""
     parent = os.getppid()
     os.dup2(control_fd, ROLE_FD)
     control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=ROLE_FD)
     role = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=ROLE_FD)
-    required, core, fields, candidate_limits, worker_limits = json.loads(control.recv(MESSAGE))
+    required, core, fields, candidate_limits, companion_limits = json.loads(control.recv(MESSAGE))
     os.sched_setaffinity(0, {core})
     kernel.die_first()
     rules, limits = AccessRules(*fields), ProcessLimits(*candidate_limits)
@@ -99,7 +99,7 @@ def serve(control_fd: int, candidate: Prepare, worker: Prepare) -> None:
             limits = limits._replace(threads=0)
         roles = (
             Role(ProcessWalls(limits), candidate(role)),
-            Role(ProcessWalls(ProcessLimits(*worker_limits)), worker(role)),
+            Role(ProcessWalls(ProcessLimits(*companion_limits)), companion(role)),
         )
         random.seed(0)
         gc.collect()
@@ -111,14 +111,14 @@ def serve(control_fd: int, candidate: Prepare, worker: Prepare) -> None:
         control.send(json.dumps(["failed", str(error)]).encode())
 
 
-def obey(control: socket.socket, candidate: Role, worker: Role) -> None:
+def obey(control: socket.socket, candidate: Role, companion: Role) -> None:
     """Fork and reap on command. Raises OSError where the machine cannot."""
     while message := control.recv(MESSAGE):
         command, *parts = json.loads(message)
         if command == "candidate":
             fork_processes(control, command, candidate, [os.pipe() for _ in range(parts[0])])
-        elif command == "worker":
-            fork_processes(control, command, worker, [()])
+        elif command == "companion":
+            fork_processes(control, command, companion, [()])
         else:
             control.send(json.dumps(["reaped", *map(reap, parts[0])]).encode())
 

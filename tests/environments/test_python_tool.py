@@ -19,8 +19,8 @@ from assay import environments, rewards
 from assay.engines.base import Sampling
 from assay.environments.python_tool import instructions
 from assay.judge import Judge
-from assay.judge.processes import is_stopped
 from assay.rollout.attempt import PromptedTask, RolloutContext, attempt
+from assay.sandbox.processes import is_stopped
 from assay.tasks import load
 from assay.types import Call, Check, Exchange, Rollout, Task, Turn, Verdict
 from tests.judge.jobs import ADD, RIGHT
@@ -135,7 +135,7 @@ def test_a_machine_that_fails_an_interpreter_loses_the_rollout_and_scores_nothin
         """
         end = time.monotonic() + 5
         while not (
-            found := [pid for pid in descendants(judge._supervisor._process.pid) if is_stopped(pid)]
+            found := [pid for pid in descendants(judge._sandbox._process.pid) if is_stopped(pid)]
         ):
             assert time.monotonic() < end
         os.kill(found[0], signal.SIGKILL)

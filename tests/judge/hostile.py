@@ -21,9 +21,9 @@ from assay.judge.codec import Unpacker, loads
 from assay.judge.codec_types import BUILTINS, CodecError
 from assay.judge.protocol import CheckJob, WorkerReport
 from assay.judge.proxy import Connection, Opaque
-from assay.judge.sockets import HEADER, BufferedSocket, FramedSocket
-from assay.judge.verdict import FAILURES, PROGRAM_FAILURES, parse_report
+from assay.judge.verdict import FAILURES, parse_report
 from assay.judge.worker import run_checks
+from assay.sandbox.sockets import HEADER, BufferedSocket, FramedSocket
 
 SCALARS = (
     type(None), bool, int, float, str, bytes, bytearray, complex, range, Decimal, Fraction,
@@ -132,7 +132,7 @@ def counted(stream: bytes) -> tuple[int, int]:
 
 def require_documented(report: WorkerReport) -> None:
     """Raises AssertionError where a report would pass, blame the machine, or be no report."""
-    assert parse_report(json.dumps(report._asdict()).encode(), PROGRAM_FAILURES) == report
+    assert parse_report(json.dumps(report._asdict()).encode()) == report
     assert not report.setup_error, "a program's reply is no fault of the setup's"
     ends = {check.how for check in report.checks}
     assert ends <= {"wrong", "error"}, "a check held that cannot"

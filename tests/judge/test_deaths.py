@@ -20,18 +20,17 @@ from assay.errors import SandboxError
 from assay.judge import Job, Judge, judge_all
 from assay.judge import judge as judge_module
 from assay.judge.circuit_breaker import CircuitBreaker
-from assay.judge.processes import (
+from assay.sandbox.isolation import Isolation
+from assay.sandbox.limits import Limits
+from assay.sandbox.processes import (
     CandidateProcess,
     Events,
     Message,
-    WorkerProcess,
     ZygoteProcess,
 )
-from assay.judge.protocol import WireJob
-from assay.judge.slot import CANDIDATES_PER_FORK
-from assay.judge.sockets import HEADER, BufferedSocket
-from assay.sandbox.isolation import Isolation
-from assay.sandbox.limits import Limits
+from assay.sandbox.program import Program
+from assay.sandbox.slot import CANDIDATES_PER_FORK
+from assay.sandbox.sockets import HEADER, BufferedSocket
 from assay.types import Execution, Verdict
 from tests.judge.jobs import RIGHT, add, task
 from tests.judge.processes import alive, children, descendants, gone, until, zygotes
@@ -43,7 +42,7 @@ async def processes(judge: Judge) -> dict[str, list[int]]:
     """Of the one slot, in the order in which they will be used: a zygote forks two workers, then
     its candidate processes.
     """
-    supervisor = judge._supervisor._process.pid
+    supervisor = judge._sandbox._process.pid
     await until(
         lambda: (
             [len(children(zygote)) for zygote in zygotes(supervisor)] == [2 + CANDIDATES_PER_FORK]
@@ -91,10 +90,10 @@ def test_the_supervisors_death_is_a_clear_error_and_ends_everything() -> None:
     async def bereft() -> list[int]:
         async with Judge(slots=2) as judge:
             job = asyncio.create_task(judge.run(add("while True: pass")))
-            await until(lambda: len(descendants(judge._supervisor._process.pid)) >= 2 * 3)
+            await until(lambda: len(descendants(judge._sandbox._process.pid)) >= 2 * 3)
             await asyncio.sleep(0.1)
-            pids = descendants(judge._supervisor._process.pid)
-            judge._supervisor._process.kill()
+            pids = descendants(judge._sandbox._process.pid)
+            judge._sandbox._process.kill()
             with pytest.raises(SandboxError, match="supervisor died"):
                 await asyncio.wait_for(job, 5)
             with pytest.raises(SandboxError, match="supervisor died"):
@@ -110,7 +109,7 @@ def test_nothing_runs_after_the_judge_is_closed() -> None:
             await judge.run(add(RIGHT))
             stuck = asyncio.create_task(judge.run(add("while True: pass")))
             await asyncio.sleep(0.1)
-            pids = [judge._supervisor._process.pid, *descendants(judge._supervisor._process.pid)]
+            pids = [judge._sandbox._process.pid, *descendants(judge._sandbox._process.pid)]
             stuck.cancel()
             await asyncio.wait([stuck])
             return pids
@@ -127,7 +126,7 @@ async def main():
         await asyncio.gather(*(judge.run(add("")) for _ in range(8)))
         jobs = [asyncio.create_task(judge.run(add("while True: pass"))) for _ in range(2)]
         await asyncio.sleep(0.1)
-        print(judge._supervisor._process.pid, flush=True)
+        print(judge._sandbox._process.pid, flush=True)
         await asyncio.gather(*jobs)
 asyncio.run(main())
 """
@@ -190,7 +189,7 @@ def test_many_hostile_programs_leave_no_process_behind() -> None:
                 pass
             await until(
                 lambda: (
-                    len(descendants(judge._supervisor._process.pid))
+                    len(descendants(judge._sandbox._process.pid))
                     <= 2 * (2 + 2 + 1 + CANDIDATES_PER_FORK + CANDIDATES_PER_FORK // 4)
                 )
             )
@@ -272,7 +271,7 @@ def test_a_report_without_end_is_not_read_into_the_supervisors_memory() -> None:
     async def run() -> tuple[Execution, int]:
         async with Judge(Limits(wall_seconds=5), slots=1) as judge:
             execution = await judge.run(Job(task("f", flood), "def f(): pass"))
-            status = Path(f"/proc/{judge._supervisor._process.pid}/status").read_text()
+            status = Path(f"/proc/{judge._sandbox._process.pid}/status").read_text()
             return execution, int(status.partition("VmHWM:")[2].split()[0])
 
     execution, peak = asyncio.run(run())
@@ -294,15 +293,13 @@ def test_a_frame_that_is_too_large_ends_a_buffered_socket_and_others_are_read() 
 
 def test_a_job_whose_input_finds_no_descriptor_is_the_machines_failure() -> None:
     ours, theirs = socket.socketpair()
-    sleeper = subprocess.Popen(["sleep", "60"])
-    with ours, theirs, sleeper:
-        worker = WorkerProcess(sleeper.pid, os.pidfd_open(sleeper.pid), BufferedSocket(ours))
+    with ours, theirs:
         candidate = CandidateProcess(0, 0, theirs.fileno(), 0)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
         try:
-            worker.give(candidate, WireJob(b"", stdin=b"1"))
+            channel, stdout = candidate.start(Program(b"", b"1"))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert sleeper.wait(10) == -signal.SIGKILL
-        os.close(worker.pidfd)
+        channel.stream.detach()
+        assert stdout == -1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from dataclasses import replace
 from functools import cache
 
@@ -12,10 +11,8 @@ import pytest
 from assay.errors import DataError
 from assay.judge import Job, Judge, judge_all
 from assay.judge.exchange_runner import combined
-from assay.judge.protocol import WireJob
-from assay.judge.sockets import FramedSocket
-from assay.judge.supervisor_client import SupervisorClient
-from assay.judge.worker import run_exchange
+from assay.sandbox.client import Sandbox
+from assay.sandbox.program import Program, Result
 from assay.types import Check, Exchange, Execution, Task, Verdict
 from tests.judge.jobs import judged_in_turn
 
@@ -210,30 +207,17 @@ def test_a_definite_failure_outweighs_the_machines() -> None:
     assert combined({0: found[0], 1: found[0]}).passed == 2
 
 
-def test_a_worker_that_cannot_hand_on_descriptors_fails_as_the_machine() -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs, pytest.raises(OSError, match="Bad file descriptor"):
-        run_exchange(
-            {
-                "program": "", "expected": None, "checker": "lines", "reply_mb": 1,
-                "printed_mb": 1, "output_kb": 1,
-            },
-            FramedSocket(ours, 100),
-            999,
-        )  # fmt: skip
-
-
 def test_a_reference_that_fails_is_run_once_more_and_not_for_every_liberty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    orders: list[WireJob] = []
-    execute = SupervisorClient.execute
+    orders: list[Program] = []
+    run = Sandbox.run
 
-    async def counted(line: SupervisorClient, order: WireJob) -> Execution:
-        orders.append(order)
-        return await execute(line, order)
+    async def counted(sandbox: Sandbox, program: Program) -> Result:
+        orders.append(program)
+        return await run(sandbox, program)
 
-    monkeypatch.setattr(SupervisorClient, "execute", counted)
+    monkeypatch.setattr(Sandbox, "run", counted)
     assert judged("print(4)", replace(SUM, reference="print(5)")).verdict is Verdict.WRONG
     assert len(orders) == 2
 

@@ -22,11 +22,11 @@ from typing import Any
 import pytest
 
 from assay.errors import SandboxError
-from assay.judge import Judge, judge_all, supervisor_client
-from assay.judge.slot import CANDIDATES_PER_FORK
-from assay.sandbox import kernel
+from assay.judge import Judge, judge_all
+from assay.sandbox import client, kernel
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
+from assay.sandbox.slot import CANDIDATES_PER_FORK
 from assay.types import Execution, Verdict
 from tests.judge.jobs import RIGHT, add
 from tests.judge.processes import alive, children, descendants, gone, until, zygotes
@@ -48,7 +48,7 @@ MIXED = [
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=2.5)
 PATIENT_FOR_A_SECOND = (
     "-c",
-    "import assay.judge.supervisor as it; it.ZYGOTE_SECONDS = 2; it.main()",
+    "import assay.sandbox.supervisor as it; it.ZYGOTE_SECONDS = 2; it.main()",
 )
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -83,8 +83,8 @@ def victims(judge: Judge, kind: str) -> list[int]:
     `worker` or `candidate`.
     """
     if kind == "started":
-        return children(judge._supervisor._process.pid)
-    found = [zygote for zygote in zygotes(judge._supervisor._process.pid) if children(zygote)]
+        return children(judge._sandbox._process.pid)
+    found = [zygote for zygote in zygotes(judge._sandbox._process.pid) if children(zygote)]
     if kind == "zygote":
         return found
     return [child for zygote in found for child in children(zygote) if role(child) == kind]
@@ -110,7 +110,7 @@ async def storm(judge: Judge, draw: random.Random) -> None:
 def test_in_a_storm_of_signals_every_verdict_is_right_or_infra(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor_client, "SUPERVISOR", PATIENT_FOR_A_SECOND)
+    monkeypatch.setattr(client, "SUPERVISOR", PATIENT_FOR_A_SECOND)
     draw = random.Random(seed)
     jobs = draw.sample(MIXED * 3, 3 * len(MIXED))
 
@@ -137,7 +137,7 @@ def test_in_a_storm_of_signals_every_verdict_is_right_or_infra(
 def test_a_job_whose_process_is_stopped_is_judged_again(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor_client, "SUPERVISOR", PATIENT_FOR_A_SECOND)
+    monkeypatch.setattr(client, "SUPERVISOR", PATIENT_FOR_A_SECOND)
     slow = f"import time\ntime.sleep(0.7)\n{RIGHT}"
 
     async def stopped() -> Execution:
@@ -158,10 +158,10 @@ def test_a_worker_that_dies_after_its_report_takes_no_verdict_with_it() -> None:
             worker = min(victims(judge, "worker"))
             job = asyncio.create_task(judge.run(add(f"import time\ntime.sleep(0.4)\n{RIGHT}")))
             await asyncio.sleep(0.2)
-            judge._supervisor._process.send_signal(signal.SIGSTOP)
+            judge._sandbox._process.send_signal(signal.SIGSTOP)
             await asyncio.sleep(0.8)
             os.kill(worker, signal.SIGKILL)
-            judge._supervisor._process.send_signal(signal.SIGCONT)
+            judge._sandbox._process.send_signal(signal.SIGCONT)
             return await asyncio.wait_for(job, 10)
 
     assert asyncio.run(bereft()).verdict is Verdict.PASS
@@ -172,9 +172,9 @@ def test_a_supervisor_that_stands_still_for_a_while_loses_nothing() -> None:
         async with Judge(LIMITS, slots=2) as judge:
             runs = asyncio.gather(*(judge.run(add(program)) for program, _ in MIXED * 2))
             await asyncio.sleep(0.3)
-            judge._supervisor._process.send_signal(signal.SIGSTOP)
+            judge._sandbox._process.send_signal(signal.SIGSTOP)
             await asyncio.sleep(1)
-            judge._supervisor._process.send_signal(signal.SIGCONT)
+            judge._sandbox._process.send_signal(signal.SIGCONT)
             return await asyncio.wait_for(runs, 60)
 
     assert [execution.verdict for execution in asyncio.run(paused())] == [
@@ -188,7 +188,7 @@ def test_a_supervisor_that_stands_still_for_a_while_loses_nothing() -> None:
 def test_without_a_supervisor_all_who_wait_get_a_clear_error(
     sign: signal.Signals, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor_client, "LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(client, "LOOK_SECONDS", 0.3)
 
     async def bereft() -> list[Execution | BaseException]:
         async with Judge(LIMITS, slots=2) as judge:
@@ -197,7 +197,7 @@ def test_without_a_supervisor_all_who_wait_get_a_clear_error(
             )
             await until(lambda: len(victims(judge, "candidate")) >= 2)
             os.kill(victims(judge, "zygote")[0], signal.SIGSTOP)
-            judge._supervisor._process.send_signal(sign)
+            judge._sandbox._process.send_signal(sign)
             ends = await asyncio.wait_for(runs, 20)
             with pytest.raises(SandboxError, match=error):
                 await judge.run(add(RIGHT))
@@ -222,8 +222,8 @@ async def main():
         if "forked" in sys.argv and os.fork() == 0:
             time.sleep(20)
         if "stopped" in sys.argv:
-            judge._supervisor._process.send_signal(signal.SIGSTOP)
-        print(judge._supervisor._process.pid, flush=True)
+            judge._sandbox._process.send_signal(signal.SIGSTOP)
+        print(judge._sandbox._process.pid, flush=True)
         await asyncio.gather(*jobs)
 asyncio.run(main())
 """
@@ -254,8 +254,8 @@ def test_a_thousand_cancelled_jobs_leave_a_judge_as_good_as_new() -> None:
     async def cancelled() -> None:
         async with Judge(Limits(cpu_seconds=60, wall_seconds=60), slots=2) as judge:
             await asyncio.gather(*(judge.run(add(RIGHT)) for _ in range(20)))
-            await until(lambda: len(descendants(judge._supervisor._process.pid)) >= 2 * (1 + 2 + 2))
-            before = open_files(os.getpid()), open_files(judge._supervisor._process.pid)
+            await until(lambda: len(descendants(judge._sandbox._process.pid)) >= 2 * (1 + 2 + 2))
+            before = open_files(os.getpid()), open_files(judge._sandbox._process.pid)
             runs = [asyncio.create_task(judge.run(add(LOOP))) for _ in range(1000)]
             await asyncio.sleep(0.3)
             for run in runs:
@@ -271,16 +271,15 @@ def test_a_thousand_cancelled_jobs_leave_a_judge_as_good_as_new() -> None:
             assert [execution.verdict for execution in after] == [
                 verdict for _, verdict in programs
             ]
-            assert not judge._supervisor._waiting
+            assert not judge._sandbox._waiting
             assert open_files(os.getpid()) <= before[0]
             assert (
-                open_files(judge._supervisor._process.pid)
-                <= before[1] + 2 * 3 * CANDIDATES_PER_FORK
+                open_files(judge._sandbox._process.pid) <= before[1] + 2 * 3 * CANDIDATES_PER_FORK
             )
             most = 2 * (
                 2 + 2 + 1 + CANDIDATES_PER_FORK + CANDIDATES_PER_FORK // 4
             )  # zygote and workers, a candidate that is kept, those that wait
-            await until(lambda: len(descendants(judge._supervisor._process.pid)) <= most)
+            await until(lambda: len(descendants(judge._sandbox._process.pid)) <= most)
 
     asyncio.run(cancelled())
 
@@ -304,7 +303,7 @@ def test_results_that_the_trainer_does_not_take_do_not_pile_up_in_the_supervisor
     async def unread() -> int:
         async with Judge(slots=2) as judge:
             await judge.run(add(loud))
-            before = most_used(judge._supervisor._process.pid)
+            before = most_used(judge._sandbox._process.pid)
             runs = [asyncio.create_task(judge.run(add(loud))) for _ in range(300)]
             await asyncio.sleep(0.2)
             seen, now = 0, before
@@ -313,12 +312,12 @@ def test_results_that_the_trainer_does_not_take_do_not_pile_up_in_the_supervisor
             ):  # the loop of the trainer stands still, as beside a long step of the learner's
                 seen = now
                 time.sleep(1)
-                now = most_used(judge._supervisor._process.pid)
+                now = most_used(judge._sandbox._process.pid)
             executions = await asyncio.wait_for(asyncio.gather(*runs), 60)
             assert {(execution.verdict, len(execution.output)) for execution in executions} == {
                 (Verdict.PASS, 65536)
             }
-            return most_used(judge._supervisor._process.pid) - before
+            return most_used(judge._sandbox._process.pid) - before
 
     assert asyncio.run(unread()) < 85 * 1024  # all of them are 115 MiB on the wire
 
@@ -473,7 +472,7 @@ def test_a_supervisor_that_runs_out_of_descriptors_works_or_says_so(most: int) -
     async def starved() -> str:
         async with Judge(LIMITS, slots=2) as judge:
             await judge.run(add(RIGHT))
-            with limited(resource.RLIMIT_NOFILE, most, judge._supervisor._process.pid):
+            with limited(resource.RLIMIT_NOFILE, most, judge._sandbox._process.pid):
                 return await verdicts_or_error(judge)
 
     end = asyncio.run(starved())
@@ -521,7 +520,7 @@ def test_a_machine_without_room_for_another_process_is_a_clear_error() -> None:
             await judge.run(add(RIGHT))
             await until(
                 lambda: all_moved(
-                    [judge._supervisor._process.pid, *descendants(judge._supervisor._process.pid)],
+                    [judge._sandbox._process.pid, *descendants(judge._sandbox._process.pid)],
                     members,
                 )
             )
@@ -539,9 +538,9 @@ def test_a_judge_that_cannot_start_all_its_zygotes_leaves_nothing(
         joining = f"import os, pathlib; pathlib.Path({str(members)!r}).write_text(str(os.getpid()))"
         most.write_text("2")
         monkeypatch.setattr(
-            supervisor_client,
+            client,
             "SUPERVISOR",
-            ("-c", f"{joining}; import assay.judge.supervisor as it; it.main()"),
+            ("-c", f"{joining}; import assay.sandbox.supervisor as it; it.main()"),
         )
         async with Judge(slots=2) as judge:
             with pytest.raises(SandboxError, match="Resource temporarily unavailable"):
@@ -590,7 +589,7 @@ def test_where_memory_runs_out_the_program_that_took_it_dies() -> None:
             await judge.run(add(RIGHT))
             await until(
                 lambda: all_moved(
-                    [judge._supervisor._process.pid, *descendants(judge._supervisor._process.pid)],
+                    [judge._sandbox._process.pid, *descendants(judge._sandbox._process.pid)],
                     members,
                 )
             )

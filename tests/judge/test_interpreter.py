@@ -17,8 +17,8 @@ import pytest
 from assay.errors import RolloutLostError, SandboxError
 from assay.judge import Judge, judge_all
 from assay.judge.interpreter import Interpreter, Observation
-from assay.judge.processes import is_stopped
 from assay.sandbox.limits import Limits
+from assay.sandbox.processes import is_stopped
 from assay.sandbox.seccomp import SETRLIMIT, column
 from assay.types import Verdict
 from tests.judge.jobs import RIGHT, add
@@ -48,7 +48,7 @@ async def stopped(judge: Judge, count: int) -> list[int]:
 
 def sleepers(judge: Judge) -> list[int]:
     """Processes behind a judge that are stopped."""
-    found = descendants(judge._supervisor._process.pid)
+    found = descendants(judge._sandbox._process.pid)
     return [pid for pid in found if is_stopped(pid)]
 
 
@@ -214,10 +214,10 @@ def test_hundreds_are_open_while_programs_are_judged_and_each_keeps_its_own_stat
 
 def test_more_than_may_be_open_wait_for_one_that_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     few = (
-        "import assay.judge.sessions as it; it.SESSIONS = 2; import assay.judge.supervisor as it;"
-        " it.main()"
+        "import assay.sandbox.sessions as it; it.SESSIONS = 2; import"
+        " assay.sandbox.supervisor as it; it.main()"
     )
-    monkeypatch.setattr("assay.judge.supervisor_client.SUPERVISOR", ("-c", few))
+    monkeypatch.setattr("assay.sandbox.client.SUPERVISOR", ("-c", few))
 
     async def crowd() -> None:
         async with Judge(slots=2) as judge:
@@ -277,7 +277,7 @@ def busy(judge: Judge) -> int:
     """The process that sleeps in a block, as a C call that nobody interrupts; 0 where there is
     none.
     """
-    for pid in descendants(judge._supervisor._process.pid):
+    for pid in descendants(judge._sandbox._process.pid):
         with contextlib.suppress(OSError):
             if "nanosleep" in Path(f"/proc/{pid}/wchan").read_text():
                 return pid
@@ -354,8 +354,8 @@ def test_a_program_cannot_have_the_kernel_kill_it(last: str) -> None:
 def test_a_zygote_that_fails_takes_no_state_with_it(
     sign: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hasty = "import assay.judge.supervisor as it; it.ZYGOTE_SECONDS = 2; it.main()"
-    monkeypatch.setattr("assay.judge.supervisor_client.SUPERVISOR", ("-c", hasty))
+    hasty = "import assay.sandbox.supervisor as it; it.ZYGOTE_SECONDS = 2; it.main()"
+    monkeypatch.setattr("assay.sandbox.client.SUPERVISOR", ("-c", hasty))
 
     async def run() -> list[str]:
         async with Judge(slots=1) as judge, contextlib.AsyncExitStack() as stack:
@@ -363,7 +363,7 @@ def test_a_zygote_that_fails_takes_no_state_with_it(
             await asyncio.gather(*(python.run(f"x = {at}") for at, python in enumerate(pythons)))
             (zygote,) = [
                 it
-                for it in zygotes(judge._supervisor._process.pid)
+                for it in zygotes(judge._sandbox._process.pid)
                 if set(children(it)) & set(await stopped(judge, 10))
             ]
             os.kill(zygote, sign)
@@ -388,8 +388,8 @@ def test_without_a_supervisor_there_is_a_clear_error() -> None:
             await other.run("x = 1")
             run = asyncio.create_task(python.run("import time\ntime.sleep(60)"))
             await until(lambda: busy(judge) != 0)
-            pids = descendants(judge._supervisor._process.pid)
-            judge._supervisor._process.kill()
+            pids = descendants(judge._sandbox._process.pid)
+            judge._sandbox._process.kill()
             for failing in (run, other.run("x")):
                 with pytest.raises(SandboxError, match="supervisor died"):
                     await asyncio.wait_for(failing, 5)
@@ -403,7 +403,7 @@ def test_none_is_left_when_the_judge_closes_before_they_do() -> None:
         judge = await Judge(slots=1).__aenter__()
         python = judge.interpreter()
         await python.run("x = 1")
-        pids = [judge._supervisor._process.pid, *descendants(judge._supervisor._process.pid)]
+        pids = [judge._sandbox._process.pid, *descendants(judge._sandbox._process.pid)]
         await judge.__aexit__()
         with pytest.raises(SandboxError, match="the judge is closed"):
             await python.run("x")
@@ -422,7 +422,7 @@ async def main():
         await asyncio.gather(*(python.run("x = 1") for python in pythons))
         runs = [asyncio.create_task(python.run("while True: pass")) for python in pythons[:4]]
         await asyncio.sleep(0.1)
-        print(judge._supervisor._process.pid, flush=True)
+        print(judge._sandbox._process.pid, flush=True)
         await asyncio.gather(*runs)
 asyncio.run(main())
 """

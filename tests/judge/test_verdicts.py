@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from assay.errors import DataError, SettingsError
 from assay.judge import Job, judge_all
 from assay.judge.protocol import Outcome, WorkerReport
-from assay.judge.verdict import KILLED, RunRecord, decide
+from assay.judge.verdict import decide
+from assay.sandbox.ending import DONE, HUNG_UP, KILLED, RunRecord, ending
 from assay.sandbox.limits import Limits
+from assay.sandbox.program import Result
 from assay.types import Execution, Verdict
 from tests.judge.jobs import ADD, RIGHT, add, task
 
@@ -201,9 +204,13 @@ def test_a_right_program_that_says_something_unasked_at_the_end_does_not_pass() 
     assert judge_all([Job(slow, late)])[0].verdict is Verdict.FORBIDDEN
 
 
+def packed(report: WorkerReport, mark: bytes = DONE) -> bytes:
+    return mark + json.dumps(report._asdict()).encode()
+
+
 HELD = WorkerReport([Outcome("held")])
-HUNG_UP = HELD._replace(failure=Outcome("hung_up"))
-RECORD = RunRecord(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", "")
+GONE = packed(HELD._replace(failure=Outcome("hung_up")), HUNG_UP)
+RECORD = RunRecord(True, packed(HELD), "", True, 9, 0.1, 20.0, 0.2)
 
 
 @pytest.mark.parametrize(
@@ -220,40 +227,46 @@ RECORD = RunRecord(HELD, "", True, 9, 0.1, 20.0, 0.2, b"", "")
         ({"report": None}, Verdict.INFRA),
         ({"memory_mb": 512 + 64 + 512.0}, Verdict.PASS),
         ({"memory_mb": 512 + 64 + 513.0}, Verdict.MEMORY),
-        ({"report": HELD._replace(checks=[])}, Verdict.INFRA),
-        ({"report": HELD._replace(failure=Outcome("forbidden", "x"))}, Verdict.FORBIDDEN),
-        ({"report": HUNG_UP}, Verdict.FORBIDDEN),
-        ({"report": HUNG_UP, "alive": False}, Verdict.INFRA),
+        ({"report": packed(HELD._replace(checks=[]))}, Verdict.INFRA),
+        ({"report": DONE + b"[]"}, Verdict.INFRA),
         (
-            {"report": HUNG_UP, "alive": False, "previous_failure": KILLED},
+            {"report": packed(HELD._replace(failure=Outcome("forbidden", "x")))},
+            Verdict.FORBIDDEN,
+        ),
+        ({"report": GONE}, Verdict.FORBIDDEN),
+        ({"report": GONE, "alive": False}, Verdict.INFRA),
+        (
+            {"report": GONE, "alive": False, "previous_failure": KILLED},
             Verdict.ERROR,
         ),
         (
             {
-                "report": HUNG_UP,
+                "report": GONE,
                 "alive": False,
                 "previous_failure": "the zygote died",
             },
             Verdict.INFRA,
         ),
-        ({"report": HUNG_UP, "status": 0}, Verdict.ERROR),
+        ({"report": GONE, "status": 0}, Verdict.ERROR),
         (
-            {"report": HUNG_UP, "alive": False, "memory_mb": 500.0},
+            {"report": GONE, "alive": False, "memory_mb": 500.0},
             Verdict.MEMORY,
         ),
-        ({"report": HUNG_UP, "alive": False, "status": 11}, Verdict.ERROR),
+        ({"report": GONE, "alive": False, "status": 11}, Verdict.ERROR),
         (
-            {"report": HUNG_UP, "alive": False, "status": 24},
+            {"report": GONE, "alive": False, "status": 24},
             Verdict.ERROR,
         ),
         (
-            {"report": HUNG_UP, "alive": False, "status": 24, "cpu_seconds": 42.0},
+            {"report": GONE, "alive": False, "status": 24, "cpu_seconds": 42.0},
             Verdict.TIMEOUT,
         ),
     ],
 )
 def test_the_evidence_decides(changed: dict[str, Any], verdict: Verdict) -> None:
-    assert decide(replace(RECORD, **changed), Limits()).verdict is verdict
+    record = replace(RECORD, **changed)
+    result = Result(*ending(record, Limits()), report=record.report or b"")
+    assert decide(result).verdict is verdict
 
 
 def test_a_program_that_dies_after_its_last_call_does_not_pass() -> None:

@@ -9,31 +9,29 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from assay.judge.job_queue import QueuedJob
-from assay.judge.processes import (
-    CandidateProcess,
-    Message,
-    TimeLimit,
-    WorkerProcess,
-    ZygoteProcess,
-)
-from assay.judge.protocol import INTERPRETER, ZYGOTES
-from assay.judge.sockets import BufferedSocket
-from assay.judge.verdict import LIBRARIES_MB, RunRecord
 from assay.sandbox import cgroups
 from assay.sandbox.access import access_rules
+from assay.sandbox.ending import LIBRARIES_MB, MISTREATED, RunRecord
+from assay.sandbox.job_queue import QueuedJob
 from assay.sandbox.kernel import MIB
 from assay.sandbox.limits import LONGEST, Limits
+from assay.sandbox.processes import (
+    CandidateProcess,
+    CompanionProcess,
+    Message,
+    TimeLimit,
+    ZygoteProcess,
+)
+from assay.sandbox.program import INTERPRETER, ZYGOTES, Program
+from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.walls import THREADS, ProcessLimits
 from assay.sandbox.zygote import MESSAGE, ZygoteSettings
 
-WORKER_JOBS = 200
-"""Jobs after which a worker is replaced."""
-HARMLESS_FAILURES = ("", "hung_up", "compile", "no_code", "error")
-"""After any other failure of a program, a worker that has read its replies takes no other job."""
-WORKER_MEMORY_MB, WORKER_CPU_SECONDS = 1024, 100_000
+COMPANION_JOBS = 200
+"""Jobs after which a companion is replaced."""
+COMPANION_MEMORY_MB, COMPANION_CPU_SECONDS = 1024, 100_000
 REPORT_MB = 256
-"""Largest report of a worker that the supervisor reads."""
+"""Largest report of a companion that the supervisor reads."""
 CANDIDATES_PER_FORK = 4
 """Candidate processes that are forked together."""
 SPARE_CPU_SECONDS = 2
@@ -53,30 +51,42 @@ class RunningJob:
 
     job: QueuedJob
     candidate: CandidateProcess
-    worker: WorkerProcess
+    companion: CompanionProcess | None
+    channel: BufferedSocket
+    """Where reports come from: the companion's socket, or else the program's own, which says only
+    why it cannot start."""
+    stdout: int
+    """The descriptor of the standard output of a program that stands alone; else -1."""
     time_limit: TimeLimit
     record: RunRecord
     started: float
     printed_bytes: int = 0
 
-    def read_printed(self, keep: int) -> bool:
-        """Read what the program printed, and keep the first `keep` bytes. False at its end."""
+    def read_output(self, source: int, keep: int) -> bool:
+        """Read what the program wrote, and keep the first `keep` bytes. False at its end."""
+        stream = self.record.stdout if source == self.stdout else self.record.stderr
         try:
-            chunk = os.read(self.candidate.printed, MESSAGE)
+            chunk = os.read(source, MESSAGE)
         except BlockingIOError:
             return True
-        self.record.printed += chunk[: max(0, keep - len(self.record.printed))]
+        stream += chunk[: max(0, keep - len(stream))]
         self.printed_bytes += len(chunk)
         return bool(chunk)
 
     def is_frozen(self) -> bool:
         """Whether someone has stopped a process of it by a signal; programs cannot do that."""
-        return self.candidate.is_frozen() or self.worker.is_frozen()
+        frozen = self.companion is not None and self.companion.is_frozen()
+        return frozen or self.candidate.is_frozen()
 
     @property
-    def sources(self) -> tuple[socket.socket, int, int]:
-        """What to watch: the worker's reports, the program's output, the process's end."""
-        return self.worker.control.stream, self.candidate.printed, self.candidate.pidfd
+    def outputs(self) -> list[int]:
+        """Descriptors of what the program writes."""
+        return [self.candidate.printed, *([self.stdout] if self.stdout >= 0 else [])]
+
+    @property
+    def sources(self) -> tuple[socket.socket | int, ...]:
+        """What to watch: reports, the program's output, the process's end."""
+        return self.channel.stream, self.candidate.pidfd, *self.outputs
 
     @property
     def due(self) -> float:
@@ -84,37 +94,48 @@ class RunningJob:
         return self.time_limit.deadline if self.record.stopped else self.time_limit.due
 
     @property
-    def keeps_worker(self) -> bool:
-        """Whether the worker may take another job: no code could change it in this one, and it has
-        read nothing that a program should not send.
+    def keeps_companion(self) -> bool:
+        """Whether the companion may take another job: no code could change it in this one, and it
+        has read nothing that a program should not send.
         """
         report = self.record.report
-        if report is None or self.record.stopped or report.failed_by not in HARMLESS_FAILURES:
-            return False
-        return self.job.job.keeps_worker and self.worker.jobs < WORKER_JOBS
+        if self.companion is None or report is None or self.record.stopped:
+            return self.companion is None
+        unharmed = report[:1] != MISTREATED and self.companion.jobs < COMPANION_JOBS
+        return unharmed and self.job.program.keeps_companion
+
+    def close(self) -> None:
+        """Close every descriptor but the companion's."""
+        if self.companion is None:
+            self.channel.stream.detach()  # it is the candidate's
+        for descriptor in {self.stdout} - {-1}:
+            os.close(descriptor)
+        self.candidate.close()
 
 
 class Slot:
     """Slots of one number share a core and take turns; there is one for each kind of zygote."""
 
-    def __init__(self, number: int, kind: str, limits: Limits, required: list[str]) -> None:
+    def __init__(
+        self, number: int, kind: str, limits: Limits, required: list[str], module: str
+    ) -> None:
         self.number = number
         self.kind = kind
         self.failure = ""
         """Why the zygote never came up."""
         self.candidates: deque[CandidateProcess] = deque()
-        self.workers: deque[WorkerProcess] = deque()
+        self.companions: deque[CompanionProcess] = deque()
         self.unreaped: dict[int, RunningJob] = {}
         self.run: RunningJob | None = None
         self._forking = 0
         sessions = SESSIONS if kind == INTERPRETER else 0
-        self.zygote, self.group = ZygoteProcess(kind), None
+        self.zygote, self.group = ZygoteProcess(module, kind), None
         if "group" in required:
             self.group = self._make_group(limits, sessions)
             self.zygote.join(self.group)
         self.zygote.send(self._settings(limits, required, sessions))
         for _ in range(0 if kind == INTERPRETER else 2):
-            self.zygote.send(["worker"])
+            self.zygote.send(["companion"])
         self._refill()
 
     def _settings(self, limits: Limits, required: list[str], sessions: int) -> ZygoteSettings:
@@ -129,21 +150,23 @@ class Slot:
             candidate=ProcessLimits(
                 cpu_seconds, limits.memory_mb, limits.stack_mb, limits.open_files, threads
             ),
-            worker=ProcessLimits(WORKER_CPU_SECONDS, WORKER_MEMORY_MB, limits.stack_mb, files),
+            companion=ProcessLimits(
+                COMPANION_CPU_SECONDS, COMPANION_MEMORY_MB, limits.stack_mb, files
+            ),
         )
 
     def _make_group(self, limits: Limits, sessions: int) -> cgroups.Group:
         cores = len(os.sched_getaffinity(0))
         half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (2 * MIB * cores)
-        memory_mb = limits.memory_mb + limits.stack_mb + WORKER_MEMORY_MB + LIBRARIES_MB
+        memory_mb = limits.memory_mb + limits.stack_mb + COMPANION_MEMORY_MB + LIBRARIES_MB
         memory_mb += min(sessions * SESSION_MB, half)
         processes = PROCESSES + sessions * (1 + SESSION_THREADS)
         return cgroups.make(f"{self.kind}{self.number}", memory_mb * MIB, processes)
 
-    @property
-    def free(self) -> bool:
-        """Whether a job could start at once."""
-        return self.run is None and bool(self.candidates) and bool(self.workers)
+    def can_run(self, program: Program) -> bool:
+        """Whether the program could start here at once."""
+        ready = self.companions or program.companion is None
+        return self.kind == program.zygote and bool(self.candidates and ready) and not self.run
 
     @property
     def runs(self) -> list[RunningJob]:
@@ -154,10 +177,17 @@ class Slot:
         """Start a job in an idle process."""
         candidate, limits = self.candidates.popleft(), job.limits
         time_limit = TimeLimit.start(candidate, limits.cpu_seconds, limits.wall_seconds)
-        record = RunRecord(previous_failure=job.failure)
-        worker = self.workers[0]
-        self.run = RunningJob(job, candidate, worker, time_limit, record, time.monotonic())
-        worker.give(candidate, job.job)
+        program = job.program
+        record = RunRecord(program.companion is not None, previous_failure=job.failure)
+        if program.companion is None:
+            companion, (channel, stdout) = None, candidate.start(program)
+        else:
+            companion, stdout = self.companions[0], -1
+            companion.give(candidate, program.companion)
+            channel = companion.control
+        self.run = RunningJob(
+            job, candidate, companion, channel, stdout, time_limit, record, time.monotonic()
+        )
         self._refill()
         return self.run
 
@@ -173,8 +203,8 @@ class Slot:
 
     def note_death(self, candidate: CandidateProcess, record: RunRecord) -> None:
         """Write into a record whether its process is dead, and whether for want of memory."""
-        hung_up = record.report is not None and record.report.failed_by == "hung_up"
-        record.alive = not candidate.is_dead(DEATH_SECONDS if hung_up and not record.stopped else 0)
+        wait = record.hung_up and not record.stopped
+        record.alive = not candidate.is_dead(DEATH_SECONDS if wait else 0)
         record.killed_for_memory = (
             not (record.alive and record.report) and self.group is not None and self.group.killed()
         )
@@ -187,7 +217,9 @@ class Slot:
         self.run = None
         run.candidate.kill()
         self.unreaped[run.candidate.pid] = run
-        replaced = [] if run.keeps_worker else [self._replace_worker(run.worker)]
+        replaced = []
+        if run.companion is not None and not run.keeps_companion:
+            replaced = [self._replace_companion(run.companion)]
         self.reap([run.candidate.pid, *replaced])
 
     def receive(self) -> Message | None:
@@ -198,21 +230,22 @@ class Slot:
             self._forking -= 1
             os.set_blocking(printed, False)
             self.candidates.append(CandidateProcess(message.parts[0], pidfd, sock, printed))
-        elif message and message.kind == "worker":
+        elif message and message.kind == "companion":
             descriptor, pidfd = message.descriptors
             control = BufferedSocket(socket.socket(fileno=descriptor), REPORT_MB * MIB)
-            self.workers.append(WorkerProcess(message.parts[0], pidfd, control))
+            self.companions.append(CompanionProcess(message.parts[0], pidfd, control))
         return message
 
     def close(self) -> list[RunningJob]:
         """Kill every process and close every descriptor; returns the runs that had not ended."""
         runs = self.runs
-        processes: list[CandidateProcess | WorkerProcess] = [*self.candidates, *self.workers]
-        for process in [*processes, *(run.candidate for run in runs)]:
+        idle: list[CandidateProcess | CompanionProcess] = [*self.candidates, *self.companions]
+        for process in [*idle, *(run.candidate for run in runs)]:
             process.kill()
-            process.close()
+        for open_one in [*runs, *idle]:
+            open_one.close()
         self.candidates.clear()
-        self.workers.clear()
+        self.companions.clear()
         self.unreaped.clear()
         self.run = None
         self.zygote.close()
@@ -224,10 +257,10 @@ class Slot:
             self._forking += CANDIDATES_PER_FORK
             self.zygote.send(["candidate", CANDIDATES_PER_FORK], replies=CANDIDATES_PER_FORK)
 
-    def _replace_worker(self, worker: WorkerProcess) -> int:
-        """Kill a worker and have another forked; the pid to be reaped."""
-        self.workers.remove(worker)
-        worker.kill()
-        worker.close()
-        self.zygote.send(["worker"])
-        return worker.pid
+    def _replace_companion(self, companion: CompanionProcess) -> int:
+        """Kill a companion and have another forked; the pid to be reaped."""
+        self.companions.remove(companion)
+        companion.kill()
+        companion.close()
+        self.zygote.send(["companion"])
+        return companion.pid

@@ -1,7 +1,8 @@
-"""Runs jobs in slots, enforces their limits and decides their verdicts.
+"""Runs programs in slots, enforces their limits and tells how they ended.
 
-It is started by exec and is one loop without threads. It runs no foreign code, forwards jobs
-unread, never decodes a value of a candidate's, and ends every process when the trainer hangs up.
+It is started by exec and is one loop without threads. It runs no foreign code, knows nothing of
+tests, decodes nothing that a program or a companion says, and ends every process when the trainer
+hangs up.
 """
 
 from __future__ import annotations
@@ -12,27 +13,26 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 
-from assay.judge.job_queue import JobQueue, QueuedJob
-from assay.judge.processes import Events, kill_children
-from assay.judge.protocol import (
-    INTERPRETER,
-    JobResult,
-    SupervisorSettings,
-    unpack_job,
-)
-from assay.judge.runs import GRACE_SECONDS, Runs
-from assay.judge.sessions import Sessions
-from assay.judge.slot import RunningJob, Slot
-from assay.judge.sockets import BufferedSocket
-from assay.judge.verdict import decide
 from assay.sandbox import cgroups, kernel
+from assay.sandbox.ending import ending
+from assay.sandbox.job_queue import JobQueue, QueuedJob
 from assay.sandbox.limits import Limits
+from assay.sandbox.processes import Events, kill_children
+from assay.sandbox.program import (
+    INTERPRETER,
+    Ended,
+    Result,
+    SupervisorSettings,
+    message,
+    unpack_program,
+)
+from assay.sandbox.runs import GRACE_SECONDS, Runs
+from assay.sandbox.sessions import Sessions
+from assay.sandbox.slot import RunningJob, Slot
+from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.zygote import ProcessEnd, many_files
-from assay.types import Execution, Verdict
 
 ZYGOTE_SECONDS = 30.0
 """A zygote that has not answered for so long is replaced."""
@@ -49,12 +49,12 @@ class Supervisor:
     """The loop. `trainer` sends jobs and receives results."""
 
     def __init__(
-        self, trainer: BufferedSocket, limits: Limits, slots: int, required: list[str]
+        self, trainer: BufferedSocket, limits: Limits, settings: SupervisorSettings
     ) -> None:
         self.trainer = trainer
         self.limits = limits
-        self.required = required
-        self.width = slots
+        self.settings = settings
+        self.width = settings.slots
         self.slots: list[Slot] = []
         self.queue = JobQueue()
         self.false_starts = 0
@@ -73,7 +73,7 @@ class Supervisor:
             self.sessions.assign([slot for slot in self.slots if slot.kind == INTERPRETER])
             self.trainer.flush()
             for run in self._running:
-                run.worker.control.flush()
+                run.channel.flush()
 
     def close(self) -> None:
         """End every process and wait until none is left."""
@@ -98,7 +98,8 @@ class Supervisor:
                 self.slots.append(self._new_slot(number, kind))
 
     def _new_slot(self, number: int, kind: str) -> Slot:
-        slot = Slot(number, kind, self.limits, self.required)
+        required, module = self.settings.required, self.settings.zygote
+        slot = Slot(number, kind, self.limits, required, module)
         self.events.watch(slot.zygote.control, lambda: self._on_zygote(slot))
         return slot
 
@@ -109,10 +110,10 @@ class Supervisor:
         for frame in self.trainer.receive():
             number, payload = int.from_bytes(frame[:NUMBER_BYTES], "big"), frame[NUMBER_BYTES:]
             if payload:
-                job = unpack_job(payload)
-                self._open_slots(job.zygote)
-                queued = QueuedJob(number, job, self.limits.scaled(job.time_factor))
-                if job.zygote == INTERPRETER:
+                program = unpack_program(payload)
+                self._open_slots(program.zygote)
+                queued = QueuedJob(number, program, self.limits.scaled(program.time_factor))
+                if program.zygote == INTERPRETER:
                     self.sessions.add(queued)
                 else:
                     self.queue.add(queued)
@@ -135,7 +136,7 @@ class Supervisor:
         """Start waiting jobs in free slots; of the slots that share a core, one runs at a time."""
         busy = {slot.number for slot in self.slots if slot.run}
         for slot in list(self.slots):
-            if slot.number in busy or not slot.free or self.trainer.pending > UNREAD_BYTES:
+            if slot.number in busy or self.trainer.pending > UNREAD_BYTES:
                 continue
             if job := self.queue.take(partial(self._can_run, slot)):
                 busy.add(slot.number)
@@ -146,10 +147,8 @@ class Supervisor:
                 self.runs.begin(slot, job)
 
     def _can_run(self, slot: Slot, job: QueuedJob) -> bool:
-        """Whether the slot is of the right kind; a job is retried in another slot if there is
-        one.
-        """
-        return slot.kind == job.job.zygote and (job.avoid is not slot or self.width == 1)
+        """Whether it can start there; a job is retried in another slot if there is one."""
+        return slot.can_run(job.program) and (job.avoid is not slot or self.width == 1)
 
     def _on_zygote(self, slot: Slot) -> None:
         """New processes, reaped ones, or the zygote's own end."""
@@ -170,20 +169,22 @@ class Supervisor:
     def _settle(self, slot: Slot, run: RunningJob) -> None:
         """All is known of a run: send the result, or retry where the machine failed."""
         job, record = run.job, run.record
-        execution = decide(record, job.limits)
-        failed = execution.verdict is Verdict.INFRA
-        if not (failed and self.queue.retry(job, slot, execution.detail)):
-            self._send_result(job, execution, record.report.answers if record.report else [])
+        ended, detail = ending(record, job.limits)
+        if ended is Ended.LOST and self.queue.retry(job, slot, detail):
+            return
+        status = os.WEXITSTATUS(record.status) if os.WIFEXITED(record.status) else 0
+        used = record.cpu_seconds, record.wall_seconds, record.memory_mb
+        written = record.report or b"", bytes(record.stdout), bytes(record.stderr)
+        self._send_result(job, Result(ended, detail, status, *used, *written))
 
-    def _send_result(
-        self, job: QueuedJob, execution: Execution, answers: Sequence[str] = ()
-    ) -> None:
+    def _send_result(self, job: QueuedJob, result: Result) -> None:
         """Tell the trainer, unless it has cancelled the job."""
         if not job.cancelled:
-            self._send("job", *JobResult(job.number, asdict(execution), list(answers)))
+            fields, blob = result.pack()
+            self.trainer.send(message("result", job.number, *fields, blob=blob))
 
     def _send(self, *parts: object) -> None:
-        self.trainer.send(json.dumps(parts).encode())
+        self.trainer.send(message(*parts))
 
     def _replace(self, slot: Slot) -> None:
         """A zygote is gone: retry its jobs elsewhere, and start a new one. Raises OSError where
@@ -194,7 +195,7 @@ class Supervisor:
         self.sessions.drop_slot(slot, ZYGOTE_DIED)
         for run in slot.close():
             if not self.queue.retry(run.job, slot, ZYGOTE_DIED):
-                self._send_result(run.job, Execution(Verdict.INFRA, detail=ZYGOTE_DIED))
+                self._send_result(run.job, Result(Ended.LOST, ZYGOTE_DIED))
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:  # what dead zygotes have left to us
                 pass
@@ -213,7 +214,7 @@ class Supervisor:
 
     def _timeout(self) -> float:
         """Seconds until the next deadline."""
-        if self.trainer.pending or any(run.worker.control.pending for run in self._running):
+        if self.trainer.pending or any(run.channel.pending for run in self._running):
             return 0.001
         now = time.monotonic()
         waits = [run.due - now for run in self._running]
@@ -234,12 +235,12 @@ def main() -> None:
     settings = SupervisorSettings(*json.loads(stream.recv(length, socket.MSG_WAITALL)))
     limits, trainer = Limits(**settings.limits), BufferedSocket(stream)
     try:
-        supervisor = Supervisor(trainer, limits, settings.slots, settings.required)
+        supervisor = Supervisor(trainer, limits, settings)
         with contextlib.closing(supervisor):
             supervisor.loop()
     except (OSError, MemoryError) as error:
         stream.settimeout(GRACE_SECONDS)
-        trainer.send(json.dumps(["fatal", str(error) or type(error).__name__]).encode())
+        trainer.send(message("fatal", str(error) or type(error).__name__))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from assay.judge.protocol import WireJob
 from assay.sandbox.limits import Limits
+from assay.sandbox.program import Program
 
 ATTEMPTS = 2
 
@@ -17,7 +17,7 @@ class QueuedJob:
     """One job from the trainer, and what has happened to it so far."""
 
     number: int
-    job: WireJob
+    program: Program
     limits: Limits
     attempt: int = 0
     avoid: object = None

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from assay.judge.protocol import WireJob
-from assay.judge.sockets import BufferedSocket
 from assay.sandbox import kernel
 from assay.sandbox.cgroups import Group
+from assay.sandbox.program import Program
+from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.zygote import MESSAGE
 
 Source = int | socket.socket
@@ -86,7 +86,7 @@ class CandidateProcess(Process):
     """A process that waits for a program, or runs one."""
 
     sock: int
-    """The descriptor of the worker's end of its socket."""
+    """The descriptor of our end of its socket, which a companion gets too."""
     printed: int
     """The descriptor from which to read what it prints."""
     spent: float = 0.0
@@ -106,6 +106,27 @@ class CandidateProcess(Process):
         poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(patience * 1000))
 
+    def start(self, program: Program) -> tuple[BufferedSocket, int]:
+        """Send it a program that stands alone. Returns its channel, on which it says why it cannot
+        start, and the descriptor from which to read its standard output: -1 where the machine has
+        no room for descriptors.
+        """
+        channel = BufferedSocket(socket.socket(fileno=self.sock), REPLY_BYTES)
+        passed: list[int] = []
+        try:
+            reading, writing = os.pipe()
+            passed += [writing]
+            os.set_blocking(reading, False)
+            passed.insert(0, memory_file(program.stdin))
+            channel.send_with_descriptors(passed, program.payload)
+        except OSError:
+            if passed:
+                os.close(reading)
+            reading = -1
+        for descriptor in passed:
+            os.close(descriptor)
+        return channel, reading
+
     def close(self) -> None:
         """Close every descriptor."""
         for descriptor in (self.sock, self.printed, self.pidfd):
@@ -113,23 +134,19 @@ class CandidateProcess(Process):
 
 
 @dataclass(slots=True)
-class WorkerProcess(Process):
-    """A test worker; it takes one job after another while no job can have changed it."""
+class CompanionProcess(Process):
+    """A companion; it takes one job after another while no job can have changed it."""
 
     control: BufferedSocket
     jobs: int = 0
 
-    def give(self, candidate: CandidateProcess, job: WireJob) -> None:
+    def give(self, candidate: CandidateProcess, job: bytes) -> None:
         """Send it a candidate's socket and a job."""
         self.jobs += 1
-        stdin: list[int] = []
         try:
-            stdin += [] if job.stdin is None else [memory_file(job.stdin)]
-            self.control.send_with_descriptors([candidate.sock, *stdin], job.payload)
+            self.control.send_with_descriptors([candidate.sock], job)
         except OSError:
-            self.kill()  # the machine's failure; the worker's silence shows it
-        for descriptor in stdin:
-            os.close(descriptor)
+            self.kill()  # the machine's failure; the companion's silence shows it
 
     def close(self) -> None:
         """Close every descriptor."""
@@ -223,11 +240,13 @@ ENVIRONMENT = {
     "PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TZ": "UTC",
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
 }  # fmt: skip
-COMMAND = ("-P", "-s", "-B", "-m", "assay.judge.warmup")
+OPTIONS = ("-P", "-s", "-B", "-m")
+REPLY_BYTES = 65_536
+"""Most bytes in which a program that stands alone says why it cannot start."""
 
 
 class Message(NamedTuple):
-    """What a zygote says: `ready`, `failed`, `candidate`, `worker`, `reaped` or `died`."""
+    """What a zygote says: `ready`, `failed`, `candidate`, `companion`, `reaped` or `died`."""
 
     kind: str
     parts: list[Any]
@@ -235,17 +254,19 @@ class Message(NamedTuple):
 
 
 class ZygoteProcess:
-    """One zygote, which waits for its ZygoteSettings. Raises OSError where it cannot be started."""
+    """One zygote of a kind, which runs `module` and waits for its ZygoteSettings. Raises OSError
+    where it cannot be started.
+    """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, module: str, kind: str) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # what it forks inherits its streams, which must have been made for a pipe
         ends = os.pipe()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, *COMMAND, str(theirs.fileno()), kind], env=ENVIRONMENT, cwd="/",
-                pass_fds=[theirs.fileno(), ends[0]], stdin=subprocess.DEVNULL, stdout=ends[1],
-                stderr=ends[1],
+                [sys.executable, *OPTIONS, module, str(theirs.fileno()), kind], env=ENVIRONMENT,
+                cwd="/", pass_fds=[theirs.fileno(), ends[0]], stdin=subprocess.DEVNULL,
+                stdout=ends[1], stderr=ends[1],
             )  # fmt: skip
         for end in ends:
             os.close(end)

@@ -20,11 +20,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from assay.judge.candidate import flush
-from assay.judge.protocol import DONE, RAISED
-from assay.judge.sockets import FramedSocket
 from assay.sandbox.kernel import MIB
+from assay.sandbox.sockets import FramedSocket
 
+DONE, RAISED = b"+", b"!"
+"""What is said of a block: it ran to its end; it raised. The state is kept."""
 CODE_MB = 64
 FRAMES = 8
 """Innermost frames of a traceback that are shown."""
@@ -75,3 +75,10 @@ def print_traceback(error: BaseException, names: str) -> None:
         sys.stderr.write(
             "".join(traceback.format_exception(type(error), error, trace, limit=-FRAMES))
         )
+
+
+def flush() -> None:
+    """Flush what the program printed; it may have closed or replaced its streams."""
+    with contextlib.suppress(Exception):  # a stream may be any object by now
+        sys.stdout.flush()
+        sys.stderr.flush()

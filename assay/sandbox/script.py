@@ -1,6 +1,4 @@
-"""The candidate's side of an exchange: runs a whole program with real standard streams, and exits
-as Python would.
-"""
+"""Runs a whole program of Python with real standard streams, and exits as Python would."""
 
 from __future__ import annotations
 
@@ -14,27 +12,28 @@ import types
 from types import CodeType
 from typing import NoReturn
 
-from assay.judge.codec import dumps, loads
-from assay.judge.sockets import FramedSocket
 from assay.sandbox.kernel import MIB
+from assay.sandbox.sockets import FramedSocket
 
 PROGRAM_MB = 256
+SHOWN = 1000
+"""Characters of the compiler's error that are told."""
 FLUSH_FAILED = 120
 """CPython's status when standard output cannot be flushed."""
 
 
 def serve(stream: socket.socket, stdin: int, stdout: int) -> None:
-    """Receive a program, answer with an empty text or the compiler's error, and become the program.
+    """Receive a program, and become it; or answer with the compiler's error.
 
     Raises ConnectionError.
     """
     sock = FramedSocket(stream, PROGRAM_MB * MIB)
+    source = sock.receive().decode("utf-8", "surrogatepass")
     try:
-        code = compile(loads(sock.receive()), "<program>", "exec", dont_inherit=True)
+        code = compile(source, "<program>", "exec", dont_inherit=True)
     except Exception as error:  # noqa: BLE001  the compiler raises half a dozen kinds
-        sock.send(dumps(f"{type(error).__name__}: {error}"[:MIB]).encode())
+        sock.send(f"{type(error).__name__}: {error}"[:SHOWN].encode("utf-8", "replace"))
         return
-    sock.send(dumps("").encode())
     stream.close()
     for descriptor, standard in ((stdin, 0), (stdout, 1)):
         os.dup2(descriptor, standard)

@@ -9,9 +9,10 @@ import struct
 import sys
 from collections.abc import Sequence
 
-from assay.judge.protocol import START
 from assay.sandbox.kernel import MIB
 
+START = b"."
+"""The byte that carries descriptors; no frame starts with it."""
 HEADER = struct.Struct("!I")
 CHUNK = 65_536
 
@@ -33,13 +34,6 @@ class FramedSocket:
     def __init__(self, stream: socket.socket, limit: int) -> None:
         self.stream = stream
         self.limit = limit
-
-    def send_streams(self, stdin: int, stdout: int) -> None:
-        """Announce a program that reads and prints, and send its standard streams.
-
-        Raises OSError where the machine has no room for descriptors under way.
-        """
-        socket.send_fds(self.stream, [START], [stdin, stdout])
 
     def send(self, frame: bytes) -> None:
         """Write one frame."""

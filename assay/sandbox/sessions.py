@@ -13,34 +13,31 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from assay.judge.job_queue import QueuedJob
-from assay.judge.processes import (
+from assay.sandbox.ending import RunRecord, ending
+from assay.sandbox.job_queue import QueuedJob
+from assay.sandbox.kernel import MIB, read_text
+from assay.sandbox.limits import LONGEST
+from assay.sandbox.processes import (
     CandidateProcess,
     Events,
     TimeLimit,
     pid_of,
     starved_seconds,
 )
-from assay.judge.protocol import DONE, RAISED, SESSION, BlockResult, Outcome, WorkerReport
-from assay.judge.slot import SESSION_MB, SESSION_THREADS, SESSIONS, Slot
-from assay.judge.sockets import BufferedSocket
-from assay.judge.verdict import RunRecord, verdict_of
-from assay.sandbox.kernel import MIB, read_text
-from assay.sandbox.limits import LONGEST
+from assay.sandbox.program import SESSION, BlockResult, Ended
+from assay.sandbox.repl import DONE, RAISED
+from assay.sandbox.slot import SESSION_MB, SESSION_THREADS, SESSIONS, Slot
+from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.zygote import MESSAGE, ProcessEnd
-from assay.types import Verdict
 
 OUTPUT_BYTES = 4096
 """Bytes of a block's output that are kept of its head, and of its tail."""
 ENDS = {DONE: "done", RAISED: "error"}
 LOST = {
-    Verdict.TIMEOUT: "timeout",
-    Verdict.MEMORY: "memory",
-    Verdict.OUTPUT: "output",
-    Verdict.INFRA: "infra",
-}
-"""What ends an interpreter, by verdict; any other is `died`."""
-HUNG_UP = Outcome("hung_up")
+    Ended.CPU: "timeout", Ended.WALL: "timeout", Ended.MEMORY: "memory", Ended.PRINTED: "output",
+    Ended.LOST: "infra",
+}  # fmt: skip
+"""What is said of an interpreter by how it ended; any other is `died`."""
 DESCRIPTORS = 4
 """One in so many of the supervisor's descriptors is for interpreters, which take three each."""
 
@@ -53,7 +50,9 @@ class Block:
     session: int
     """The number of the job that opened its interpreter; 0 where it is to open one."""
     code: bytes
-    record: RunRecord = field(default_factory=RunRecord)
+    record: RunRecord = field(default_factory=lambda: RunRecord(companion=False))
+    failure: tuple[str, str] | None = None
+    """What it did wrong, where that ends the interpreter."""
     head: bytearray = field(default_factory=bytearray)
     tail: bytes = b""
     printed: int = 0
@@ -106,8 +105,8 @@ class Session:
         frozen = exceeded == "wall" and self.candidate.is_frozen()
         return "frozen" if frozen else exceeded
 
-    def stop(self, block: Block) -> Outcome | None:
-        """Stop it after a block. Returns a failure where it holds more than it may keep."""
+    def stop(self, block: Block) -> bool:
+        """Stop it after a block. False where it holds more than it may keep, or has ended."""
         self.candidate.spent += self.candidate.cpu_seconds
         self.candidate.kill(signal.SIGSTOP)
         while block.read(self.candidate.printed):
@@ -117,13 +116,14 @@ class Session:
         )
         status = {line[0]: line[1] for line in lines if len(line) > 1}
         if "RssAnon:" not in status:
-            return HUNG_UP  # it ended after it had said that its block did
+            return False  # it ended after it had said that its block did
         if sum(int(status[name]) for name in ("RssAnon:", "VmPTE:")) > SESSION_MB * 1024:
-            return Outcome("memory", f"held more than {SESSION_MB} MiB when the code had ended")
-        if int(status["Threads:"]) > 1 + SESSION_THREADS:
-            return Outcome("error", f"left more than {SESSION_THREADS} threads running")
-        self.block = None
-        return None
+            block.failure = "memory", f"held more than {SESSION_MB} MiB when the code had ended"
+        elif int(status["Threads:"]) > 1 + SESSION_THREADS:
+            block.failure = "died", f"left more than {SESSION_THREADS} threads running"
+        if block.failure is None:
+            self.block = None
+        return block.failure is None
 
     def close(self) -> None:
         """Close every descriptor."""
@@ -146,8 +146,9 @@ class Sessions:
 
     def add(self, job: QueuedJob) -> None:
         """Queue code for an interpreter."""
-        (session,) = SESSION.unpack_from(job.job.payload)
-        self.waiting[job.number] = Block(job, session, job.job.payload[SESSION.size :])
+        payload = job.program.payload
+        (session,) = SESSION.unpack_from(payload)
+        self.waiting[job.number] = Block(job, session, payload[SESSION.size :])
 
     def assign(self, slots: Sequence[Slot]) -> None:
         """Start what waits: one block in a slot at a time, beside the job that runs there."""
@@ -173,8 +174,10 @@ class Sessions:
                 pass
             block.record.status, block.record.memory_mb = end.status, end.memory_mb
             block.record.cpu_seconds = end.cpu_seconds - session.candidate.spent
-            verdict, detail = verdict_of(block.record, block.job.limits)
-            self._answer(block, LOST.get(verdict, "died"), detail)
+            ended, detail = ending(block.record, block.job.limits)
+            limited = ended in LOST and ended is not Ended.LOST
+            said = (LOST.get(ended, "died"), detail)
+            self._answer(block, *(said if limited else block.failure or said))
         if session:
             session.close()
 
@@ -247,25 +250,26 @@ class Sessions:
             mark = b""
         block = session.block
         if block is None or mark not in ENDS:
-            intrusion = Outcome("forbidden", "wrote to the interpreter's own channel")
-            self._end(session, intrusion if mark else HUNG_UP)
-        elif failure := session.stop(block):
-            self._end(session, failure)
+            if block is not None and mark:
+                block.failure = "died", "wrote to the interpreter's own channel"
+            self._end(session)
+        elif not session.stop(block):
+            self._end(session)
         else:
             self._unwatch(session)
             self._answer(block, ENDS[mark], "")
 
-    def _end(self, session: Session, failure: Outcome = HUNG_UP, stopped: str = "") -> None:
+    def _end(self, session: Session, stopped: str = "") -> None:
         """Kill an interpreter; its block is answered when it is reaped."""
         self._unwatch(session)
         del self.open[session.number]
         if session.block is not None:
             record = session.block.record
-            record.report, record.stopped = WorkerReport([], failure), stopped
+            record.stopped = stopped
             session.slot.note_death(session.candidate, record)
         session.candidate.kill()
         self.unreaped[session.slot, session.candidate.pid] = session
         session.slot.reap([session.candidate.pid])
 
     def _answer(self, block: Block, ended: str, detail: str) -> None:
-        self.send_result(*BlockResult(block.job.number, ended, block.output, detail))
+        self.send_result(block.job.number, *BlockResult(ended, block.output, detail))

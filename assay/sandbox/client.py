@@ -1,6 +1,4 @@
-"""The trainer's end of a supervisor: starts it, sends jobs, receives results, and ends it with all
-its processes.
-"""
+"""The sandbox, for the trainer: runs untrusted programs in processes of a supervisor of its own."""
 
 from __future__ import annotations
 
@@ -12,26 +10,36 @@ import subprocess
 import sys
 from collections.abc import Collection
 from dataclasses import asdict
+from typing import Any
 
 from assay.errors import SandboxError
-from assay.judge.protocol import BlockResult, JobResult, SupervisorSettings, WireJob
-from assay.judge.sockets import HEADER
-from assay.judge.verdict import execution_of
 from assay.sandbox.limits import Limits
-from assay.types import Execution
+from assay.sandbox.program import (
+    BlockResult,
+    Program,
+    Result,
+    SupervisorSettings,
+    read_message,
+    unpack_result,
+)
+from assay.sandbox.sockets import HEADER
 
 NUMBERED = struct.Struct("!II")
-SUPERVISOR = ("-I", "-m", "assay.judge.supervisor")
+SUPERVISOR = ("-I", "-m", "assay.sandbox.supervisor")
 LOOK_SECONDS = 10.0
 LOOKS = 6
 """A supervisor that does not answer so many looks in a row is killed."""
 
 
-class SupervisorClient:
-    """Call `start` before and `close` after use."""
+class Sandbox:
+    """Runs programs. Call `start` before and `close` after use.
 
-    def __init__(self) -> None:
-        self._waiting: dict[int, asyncio.Future[JobResult | BlockResult]] = {}
+    zygote: the module that each zygote runs, which warms up and forks.
+    """
+
+    def __init__(self, zygote: str) -> None:
+        self._zygote = zygote
+        self._waiting: dict[int, asyncio.Future[Result | tuple[int, BlockResult]]] = {}
         self._number = 0
         self._answered = False
         self.broken = "the judge is not started; use `async with Judge() as judge`"
@@ -41,7 +49,7 @@ class SupervisorClient:
         """Start a supervisor whose zygotes put up the `required` walls. Raises SandboxError."""
         ours, self._process = start_supervisor()
         reader, self._writer = await asyncio.open_connection(sock=ours)
-        settings = SupervisorSettings(asdict(limits), slots, list(required))
+        settings = SupervisorSettings(asdict(limits), slots, list(required), self._zygote)
         frame = json.dumps(settings).encode()
         self._writer.write(HEADER.pack(len(frame)) + frame)
         self.broken = ""
@@ -50,23 +58,21 @@ class SupervisorClient:
             asyncio.create_task(self._watch()),
         ]
 
-    async def execute(self, job: WireJob) -> Execution:
-        """Run one job. Cancelled, it is dropped wherever it is. Raises SandboxError when the
+    async def run(self, program: Program) -> Result:
+        """Run one program. Cancelled, it is dropped wherever it is. Raises SandboxError when the
         supervisor has failed.
         """
-        return (await self.answers(job))[0]
-
-    async def answers(self, job: WireJob) -> tuple[Execution, list[str]]:
-        """As `execute`, with the program's answers to calls without an expected value."""
-        result = await self._send(job)
-        assert isinstance(result, JobResult)
-        return execution_of(result.execution), result.answers
-
-    async def run_block(self, job: WireJob) -> BlockResult:
-        """As `execute`, for code in an interpreter."""
-        result = await self._send(job)
-        assert isinstance(result, BlockResult)
+        result = await self._send(program)
+        assert isinstance(result, Result)
         return result
+
+    async def run_block(self, program: Program) -> tuple[int, BlockResult]:
+        """As `run`, for code in an interpreter; with the number that such an interpreter has if
+        this has opened it.
+        """
+        answer = await self._send(program)
+        assert not isinstance(answer, Result)
+        return answer
 
     def drop(self, number: int) -> None:
         """Cancel the job with this number, or end the interpreter that it opened."""
@@ -87,13 +93,14 @@ class SupervisorClient:
         self._process.kill()
         self._process.wait()
 
-    async def _send(self, job: WireJob) -> JobResult | BlockResult:
+    async def _send(self, program: Program) -> Result | tuple[int, BlockResult]:
         if self.broken:
             raise SandboxError(self.broken)
         self._number = number = self._number % 0xFFFFFFFF + 1
-        future: asyncio.Future[JobResult | BlockResult] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Result | tuple[int, BlockResult]]
+        future = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
-        frame = job.pack()
+        frame = program.pack()
         self._writer.write(NUMBERED.pack(len(frame) + 4, number) + frame)
         try:
             return await future
@@ -107,21 +114,23 @@ class SupervisorClient:
         try:
             while True:
                 (length,) = HEADER.unpack(await reader.readexactly(HEADER.size))
-                self._on_frame(*json.loads(await reader.readexactly(length)))
+                self._on_frame(*read_message(await reader.readexactly(length)))
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:  # whatever ends this task: nobody may wait for it any longer
             self._fail("the judge's supervisor died")
 
-    def _on_frame(self, kind: str, *parts: object) -> None:
+    def _on_frame(self, parts: list[Any], blob: bytes) -> None:
         self._answered = True
+        kind, *values = parts
         if kind == "fatal":
-            self._fail(f"the sandbox fails: {parts[0]}")
+            self._fail(f"the sandbox fails: {values[0]}")
         elif kind != "alive":
-            result = (JobResult if kind == "job" else BlockResult)._make(parts)
-            future = self._waiting.get(result.number)
+            number, *fields = values
+            future = self._waiting.get(number)
             if future is not None and not future.done():
-                future.set_result(result)
+                block = kind == "block" and (number, BlockResult(*fields))
+                future.set_result(block or unpack_result(fields, blob))
 
     async def _watch(self) -> None:
         """Kill a supervisor that stays silent. Looks are counted, not seconds: the trainer's own

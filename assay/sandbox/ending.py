@@ -1,0 +1,91 @@
+"""How a run ended: pure functions from what is known of a process to a reason."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+
+from assay.sandbox.limits import Limits
+from assay.sandbox.program import Ended
+
+KILLED = "killed by SIGKILL"
+NEARLY = 0.8
+"""A process that was killed with this share of its memory in use ran out of memory."""
+LIBRARIES_MB = 512
+"""MiB beyond the limits that files of libraries may account for; more evaded RLIMIT_DATA."""
+DONE, HUNG_UP, MISTREATED = b"+", b"-", b"!"
+"""What starts a companion's report: it is done with the program; the program hung up; the program
+sent what it should not, so the companion takes no other job."""
+
+
+@dataclass(slots=True)
+class RunRecord:
+    """What is known of one run; complete once its process has ended."""
+
+    companion: bool = True
+    """Whether the program has one."""
+    report: bytes | None = None
+    """What the companion reported; None where it died first."""
+    stopped: str = ""
+    """Why the supervisor stopped it: `cpu`, `wall`, `printed`, `frozen` (a signal had stopped it),
+    `descriptors` (it could not be given any), or empty."""
+    alive: bool = False
+    """Whether the process lived when the run ended."""
+    status: int = 0
+    """The process's status as of wait(2)."""
+    cpu_seconds: float = 0.0
+    memory_mb: float = 0.0
+    wall_seconds: float = 0.0
+    stdout: bytearray = field(default_factory=bytearray)
+    stderr: bytearray = field(default_factory=bytearray)
+    previous_failure: str = ""
+    """How the machine failed the attempt before; empty for the first attempt."""
+    killed_for_memory: bool = False
+    """Whether the kernel has just killed a process of the slot's control group for memory."""
+
+    @property
+    def hung_up(self) -> bool:
+        """Whether the program's end of the channel was closed."""
+        return not self.companion or (self.report or b"")[:1] == HUNG_UP
+
+
+def ending(record: RunRecord, limits: Limits) -> tuple[Ended, str]:
+    """How it ended, and why in one line. A limit comes before anything else."""
+    match record.stopped:
+        case "printed":
+            return Ended.PRINTED, f"printed more than {limits.printed_mb} MiB"
+        case "wall":
+            return Ended.WALL, f"took more than {limits.wall_seconds:g} s"
+        case "descriptors":
+            return Ended.LOST, "there is no room for more descriptors"
+    if record.stopped == "cpu" or record.cpu_seconds > limits.cpu_seconds + 1:
+        return Ended.CPU, f"used more than {limits.cpu_seconds:g} s of CPU time"
+    if record.memory_mb > limits.memory_mb + limits.stack_mb + LIBRARIES_MB:
+        return Ended.MEMORY, f"had {record.memory_mb:.0f} MiB in use"
+    if record.stopped == "frozen":
+        return Ended.LOST, "a process was stopped by a signal"
+    if record.companion and record.report is None:
+        return Ended.LOST, "the test worker died"
+    if record.alive and not record.hung_up:
+        return Ended.RUNNING, ""
+    return _death(record, limits)
+
+
+def _death(record: RunRecord, limits: Limits) -> tuple[Ended, str]:
+    """Of a process that closed its channel, exited or was killed before the end."""
+    number = os.WTERMSIG(record.status) if os.WIFSIGNALED(record.status) else 0
+    if record.alive and number == signal.SIGKILL:
+        # we killed it; a process that was already exiting keeps its own status
+        return Ended.CLOSED, "closed its channel"
+    if number == 0:
+        last = record.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        ended = f"exited with status {os.WEXITSTATUS(record.status)}"
+        return Ended.EXITED, f"{ended}: {last}" if last else ended
+    if number != signal.SIGKILL:
+        return Ended.CRASHED, f"killed by {signal.Signals(number).name}"
+    if record.killed_for_memory or record.memory_mb >= NEARLY * limits.memory_mb:
+        return Ended.MEMORY, f"killed with {record.memory_mb:.0f} MiB in use"
+    # a program can neither send SIGKILL nor have the kernel send it, so the machine did; twice
+    # counts as the program's doing
+    return (Ended.CRASHED if record.previous_failure == KILLED else Ended.LOST), KILLED

@@ -1,0 +1,104 @@
+"""The programs that run now: reads their reports and output, and stops them at their limits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+from assay.sandbox.job_queue import QueuedJob
+from assay.sandbox.kernel import MIB
+from assay.sandbox.limits import Limits
+from assay.sandbox.processes import Events
+from assay.sandbox.slot import RunningJob, Slot
+from assay.sandbox.zygote import ProcessEnd
+
+GRACE_SECONDS = 1.0
+"""What a companion gets to report after its program was stopped."""
+
+
+class Runs:
+    """Runs programs in slots; calls `on_end(slot, run)` when all is known of a run."""
+
+    def __init__(
+        self, events: Events, limits: Limits, on_end: Callable[[Slot, RunningJob], None]
+    ) -> None:
+        self._events = events
+        self._limits = limits
+        self._on_end = on_end
+
+    def begin(self, slot: Slot, job: QueuedJob) -> None:
+        """Start a program, and watch its channel and its output."""
+        run = slot.begin(job)
+        self._events.watch(run.channel.stream, lambda: self._on_report(slot, run))
+        for source in run.outputs:
+            self._events.watch(source, partial(self._on_output, run, source))
+        if run.companion is None:
+            self._events.watch(run.candidate.pidfd, lambda: self.finish(slot))
+            if run.stdout < 0:
+                self._stop(run, "descriptors")
+
+    def finish(self, slot: Slot) -> None:
+        """End the run in a slot. All is known when its killed process is reaped."""
+        run = slot.run
+        if run is not None:
+            self._events.unwatch(*run.sources)
+            for source in run.outputs:
+                before = -1
+                while run.printed_bytes > before and not run.record.stopped:
+                    before = run.printed_bytes
+                    self._read(run, source)
+            slot.end(run)
+
+    def on_reaped(self, slot: Slot, end: ProcessEnd) -> None:
+        """A process of a slot is reaped: a program's, or a companion, which is ignored."""
+        if run := slot.unreaped.pop(end.pid, None):
+            run.close()
+            run.record.status, run.record.memory_mb = end.status, end.memory_mb
+            run.record.cpu_seconds = end.cpu_seconds
+            self._on_end(slot, run)
+
+    def check_time(self, slot: Slot, now: float) -> None:
+        """Stop the run in a slot if its CPU or wall time is up."""
+        run = slot.run
+        if run is None or now < run.due:
+            return
+        exceeded = "" if run.record.stopped else run.time_limit.exceeded(now)
+        if not (run.record.stopped or exceeded):
+            return
+        if exceeded != "cpu" and run.is_frozen():
+            run.record.stopped = "frozen"
+        if run.record.stopped:
+            self.finish(slot)
+        else:
+            self._stop(run, exceeded)
+
+    def _on_report(self, slot: Slot, run: RunningJob) -> None:
+        """A report, or the end of whoever would send it."""
+        if slot.run is not run:
+            return
+        if frames := run.channel.receive():
+            run.record.report = frames[0]
+        if run.companion is None:
+            self._events.unwatch(run.channel.stream)  # the process's end is what ends the run
+        elif frames or not run.channel.open:
+            self.finish(slot)
+
+    def _on_output(self, run: RunningJob, source: int) -> None:
+        """What the program wrote; too much of it ends the run."""
+        if not self._read(run, source):
+            self._events.unwatch(source)
+
+    def _read(self, run: RunningJob, source: int) -> bool:
+        most, shown = self._limits.printed_mb * MIB, self._limits.output_kb * 1024
+        more = run.read_output(source, most if source == run.stdout else shown)
+        if run.printed_bytes > most:
+            self._stop(run, "printed")
+        return more
+
+    def _stop(self, run: RunningJob, why: str) -> None:
+        """Kill the program; a companion notices and reports what it has."""
+        if not run.record.stopped:
+            run.record.stopped = why
+            run.time_limit.deadline = time.monotonic() + GRACE_SECONDS
+            run.candidate.kill()
