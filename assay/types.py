@@ -94,7 +94,9 @@ class Task:
     """Empty where the task is only for SFT. A stdin/stdout program has exchanges; a function has
     checks or calls."""
     entry_point: str
-    """The function that the checks call; empty for a stdin/stdout program."""
+    """The function that the checks call; empty for a stdin/stdout program. `Solution().f` is a
+    method of a new `Solution`, or the function `f` of a program without that class; a `Check` calls
+    it as `candidate`."""
     language: str = "python"
     """The language of the program; only `python` can be judged so far."""
     stub: str = ""
@@ -114,6 +116,11 @@ class Task:
     """Completions for SFT; they may be long or wrong. Without any, SFT learns the reference."""
     stop: tuple[str, ...] = ()
     """Stop strings: generation ends there, and the completion leaves them out."""
+
+    @property
+    def function(self) -> str:
+        """The name of the function or method that the checks call."""
+        return self.entry_point.rpartition("().")[2]
 
 
 @dataclass(frozen=True, slots=True)

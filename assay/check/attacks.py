@@ -86,6 +86,6 @@ def lazy_programs(task: Task) -> dict[str, str]:
 
 def program_for(task: Task, source: str) -> str:
     """`source` as a program for this task: in its entry point, or run at once without one."""
-    name = task.entry_point or "main"
+    name = task.function or "main"
     program = source.replace("ANSWER", f"def {name}(*args, **kwargs):")
     return program if task.entry_point else f"{program}\n{name}()"

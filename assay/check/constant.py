@@ -21,7 +21,7 @@ inf, nan = float("inf"), float("nan")
 
 def constant_program(task: Task) -> str | None:
     """The program, in Python. None if the first answer is not known without running something."""
-    first, name = task.checks[0], task.entry_point
+    first, name = task.checks[0], task.function
     if isinstance(first, Exchange):
         return f"import sys\nsys.stdout.write({first.stdout!r})"
     if isinstance(first, Call):
@@ -40,11 +40,11 @@ def _of_call(call: Call, task: Task) -> str | None:
     except ValueError:
         return None
     if call.expected is not None:
-        return f"{NAMES}def {task.entry_point}(*args, **kwargs):\n    return {value!r}"
-    if task.reference is None:
+        return f"{NAMES}def {task.function}(*args, **kwargs):\n    return {value!r}"
+    if task.reference is None or task.function != task.entry_point:
         return None
     head = f"{task.reference}\n{NAMES}first_answer = {task.entry_point}(*{value!r})"
-    return f"{head}\ndef {task.entry_point}(*args, **kwargs):\n    return first_answer"
+    return f"{head}\ndef {task.function}(*args, **kwargs):\n    return first_answer"
 
 
 def _expected(source: str, name: str) -> Iterator[str]:

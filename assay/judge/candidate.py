@@ -116,15 +116,13 @@ class Candidate:
             return ["syntax", f"{type(error).__name__}: {shown(error)}"]
         sys.modules[MODULE] = self.module
         exec(code, self.module.__dict__)
-        return ["value", hasattr(self.module, entry_point)]
+        return ["value", any(hasattr(self.module, name) for name in entry_point.split("()."))]
 
     def call(self, target: str | int, packed: list[Json], named: dict[str, Json]) -> list[Json]:
         """Call a name of the module or an object by its number; answers the value, the index of the
         argument that it is, and the changed arguments.
         """
-        called: Any = (
-            getattr(self.module, target) if isinstance(target, str) else self.handles[target]
-        )
+        called = self.named(target) if isinstance(target, str) else self.handles[target]
         sent = [dumps(data) for data in packed] if self.mutates else []
         arguments = [self.unpacker.value(data) for data in packed]
         named = {name: self.unpacker.value(data) for name, data in named.items()}
@@ -133,6 +131,14 @@ class Candidate:
             (at for at, it in enumerate(arguments) if it is value and not is_iterator(value)), None
         )
         return ["value", self.packer.pack(value), same, self.mutations(arguments, sent)]
+
+    def named(self, target: str) -> Any:
+        """A function of the module. `Solution().f` is a method of a new object, or the function `f`
+        of a program without that class.
+        """
+        kind, _, name = target.rpartition("().")
+        made = getattr(self.module, kind)() if hasattr(self.module, kind) else self.module
+        return getattr(made, name)
 
     def mutations(self, arguments: list[Any], sent: list[str]) -> list[Json]:
         """Index and new value of each argument that is no longer what was `sent`."""

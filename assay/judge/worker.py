@@ -164,7 +164,8 @@ def set_up(
     if ended.how != "held" and connection.requests.asked:
         how = "no_code" if connection.absent else ended.how
         raise connection.requests.fail(how, ended.detail)
-    namespace[entry_point] = Proxy(connection, entry_point)
+    name = entry_point if entry_point.isidentifier() else "candidate"
+    namespace[name] = Proxy(connection, entry_point)
     return ended.detail
 
 

@@ -199,7 +199,7 @@ def _checks(row: Row, entry_point: str) -> Iterator[Check]:
         tree = parsed(source, row, "tests" if "tests" in row.fields else "test")
         calls_itself = re.search(r"^check\(", source, re.MULTILINE)
         yield Check(
-            f"{source}\n\ncheck({entry_point})"
+            f"{source}\n\ncheck({entry_point if entry_point.isidentifier() else 'candidate'})"
             if defines(tree, "check") and not calls_itself
             else source
         )

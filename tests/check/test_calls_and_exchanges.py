@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from assay.check.report import check
@@ -73,4 +74,18 @@ def test_flaws_of_exchanges_are_found(tmp_path: Path) -> None:
         "constant": {"constant_passes"},
         "echo": {"echo_passes"},
         "several": {"needs_checker"},
+    }
+
+
+def test_lazy_programs_and_attacks_reach_the_methods_that_a_task_calls(tmp_path: Path) -> None:
+    methods = [
+        called("constant method", (Call("[1]", "2"), Call("[1.0]", "2")), None),
+        called("echo method", (Call("[0]", "0"), Call('[""]', '""')), None),
+        called("sound method", (*CALLS, Call("[4]", "8")), None),
+    ]
+    tasks = [replace(task, entry_point="Solution().f") for task in methods]
+    assert found(tmp_path, tasks) == {
+        "constant method": {"constant_passes", "no_reference"},
+        "echo method": {"echo_passes", "no_reference"},
+        "sound method": {"no_reference"},
     }

@@ -356,3 +356,22 @@ def test_an_array_of_one_is_not_a_list_of_one() -> None:
     assert verdicts(one, *programs) == ["wrong"] * 3
     scalar = "import numpy\ndef f(): return numpy.int64(5)"
     assert verdicts(task(Call("[]", "5")), scalar) == ["pass"]
+
+
+def test_a_method_is_called_on_a_new_object_each_time_or_else_as_a_function() -> None:
+    calls = (Call("[1]", "[1]"), Call("[2]", "[2]"))
+    asserts = (
+        Check("def check(candidate):\n    assert candidate(x=3) == [3]\n\ncheck(candidate)"),
+    )
+    programs = [
+        "class Solution:\n    def __init__(self): self.a = []\n"
+        "    def f(self, x): self.a.append(x); return self.a",
+        "class Solution:\n    a = []\n    def f(self, x): self.a.append(x); return self.a",
+        "def f(x): return [x]",
+        "class Solution: pass\ndef f(x): return [x]",
+        "class Solution:\n    def __init__(self, a): pass\n    def f(self, x): return [x]",
+        "class Other:\n    def f(self, x): return [x]",
+    ]
+    of_calls, of_asserts = (Task("t", "", checks, "Solution().f") for checks in (calls, asserts))
+    assert verdicts(of_calls, *programs) == ["pass", "wrong", "pass", "error", "error", "no_code"]
+    assert verdicts(of_asserts, *programs) == ["pass", "pass", "pass", "error", "error", "no_code"]
