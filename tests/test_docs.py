@@ -68,6 +68,14 @@ def test_the_tree_shows_folders_and_files_that_exist() -> None:
     assert shown == real
 
 
+def test_the_page_on_data_says_where_each_task_set_comes_from() -> None:
+    from assay.tasks import task_sets
+
+    page = (ROOT / "docs" / "data.md").read_text()
+    sets = page.split("## Public sets")[1].split("\n## ")[0]
+    assert [name for name in task_sets if f"`{name}`" not in sets] == []
+
+
 def test_the_page_on_algorithms_has_a_paragraph_on_each() -> None:
     from assay.algorithms import algorithms
 

@@ -11,31 +11,10 @@ from typing import Any
 
 from assay import extract
 from assay.tasks import jsonl
+from assay.tasks.cases import AGREES, PRELUDE
 from assay.tasks.python_source import parsed
 from assay.tasks.rows import Row
 from assay.types import Task
-
-PRELUDE = """\
-from collections import *
-from functools import *
-from heapq import *
-from itertools import *
-from math import *
-from bisect import *
-from typing import *
-from builtins import *
-import bisect, collections, functools, heapq, itertools, json, math, operator, random, re, string
-import sys
-"""
-"""What programs of these sets import without saying so, as on LeetCode."""
-AGREES = """\
-def check(arguments, value, expected):
-    wrapped = expected[0] if isinstance(expected, list) and len(expected) == 1 else expected
-    return any(value == right or plain(value) == right for right in (expected, wrapped))
-def plain(value):
-    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
-"""
-"""PRIME's rule: tuples count as lists, and a list may wrap the expected value."""
 
 
 def task_of(found: object, where: str) -> Task:

@@ -6,7 +6,8 @@ import gzip
 import json
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from assay.errors import DataError
 from assay.registry import one_line
 from assay.tasks import is_file, require_split
-from assay.types import Message
+from assay.types import Message, Task
 
 log = logging.getLogger(__name__)
 LANGUAGE = ("language", "programming_language", "lang")
@@ -40,6 +41,11 @@ class Row:
     fields: Mapping[str, Any]
     where: str
     """For messages: `my.jsonl, line 3`."""
+
+    @property
+    def place(self) -> str:
+        """Where it stands in its file, as a part of an id: `line_3`."""
+        return self.where.rpartition(", ")[2].replace(" ", "_")
 
     def text(self, name: str, default: str | None = None) -> str:
         """A field that is a string, line ends normalised. Raises DataError when it is missing
@@ -127,6 +133,29 @@ class Row:
         return DataError(f"{self.where}: {why}")
 
 
+class LeftOutError(Exception):
+    """A well-formed row that is no task which can be judged; says which rows these are."""
+
+
+def kept(rows: Iterable[Row], task_of: Callable[[Row], Task]) -> Iterator[Task]:
+    """The tasks of the rows. One warning counts those that are left out, by reason."""
+    reasons: Counter[str] = Counter()
+    where, count = "", 0
+    try:
+        for count, row in enumerate(rows, start=1):  # noqa: B007  counted for the warning
+            where = row.where.rpartition(", ")[0]
+            try:
+                task = task_of(row)
+            except LeftOutError as reason:
+                reasons[str(reason)] += 1
+            else:
+                yield task
+    finally:
+        if reasons:
+            each = ", ".join(f"{number} {reason}" for reason, number in reasons.items())
+            warn_once(f"{where}: left out {reasons.total()} of {count} rows: {each}")
+
+
 def _kind(value: object) -> str:
     return "missing" if value is None else f"a {type(value).__name__} ({str(value)[:40]})"
 
@@ -145,6 +174,8 @@ class PublicSet:
     """Its configuration on the hub, where it has several."""
     splits: Collection[str] = ("all",)
     """The splits that the task set knows; each has its rows among the same ones."""
+    part: str | None = None
+    """The only one of the hub's splits that holds these rows; None for all of them."""
 
     def rows(self, split: str) -> Iterator[Row]:
         """All rows: of the file that `split` names, else from $ASSAY_DATA when it holds the file,
@@ -208,12 +239,13 @@ def _hub_rows(public: PublicSet, why: str) -> Iterator[Row]:
     try:
         import datasets
 
-        splits: Mapping[str, Any] = datasets.load_dataset(public.hub, public.config)
+        found: Any = datasets.load_dataset(public.hub, public.config, split=public.part)
     except Exception as error:  # the hub's client raises dozens of kinds
         raise DataError(
             f"{public.hub} cannot be loaded from the hub ({one_line(error)}), and {why}; "
             f"go online, or set ASSAY_DATA to a folder that holds {public.file}"
         ) from error
+    splits: Mapping[str, Any] = found if public.part is None else {public.part: found}
     for split, rows in splits.items():
         for number, fields in enumerate(rows, start=1):
             yield Row(fields, f"{public.hub}, {split} row {number}")

@@ -13,16 +13,12 @@ from assay.errors import DataError
 from assay.judge import Job, judge_all
 from assay.tasks import load
 from assay.types import Call, Exchange, Verdict
+from tests.tasks import written
 
 
 @pytest.fixture
 def public(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_DATA", str(data))
-
-
-def written(folder: Path, *rows: dict[str, Any]) -> str:
-    (folder / "my.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(folder / "my.jsonl")
 
 
 def test_the_public_sets_have_their_tasks(public: None) -> None:

@@ -1,0 +1,223 @@
+"""Test cases of coding sites' problems: inputs and outputs of a program, or of a function."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assay.judge.codec import Packer
+from assay.tasks.rows import LeftOutError, Row
+from assay.tasks.stdio import program_task
+from assay.types import Call, Exchange, Task
+
+PRELUDE = """\
+from copy import *
+from collections import *
+from functools import *
+from heapq import *
+from itertools import *
+from math import *
+from bisect import *
+from typing import *
+from builtins import *
+import bisect, collections, copy, datetime, functools, heapq, itertools, json, math, operator
+import random, re, string, sys
+sys.setrecursionlimit(50_000)
+"""
+"""What programs of these sets use without importing it, as on LeetCode."""
+PLAIN = """\
+def plain(value):
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+"""
+EQUAL = f"""\
+def check(arguments, value, expected):
+    return value == expected or plain(value) == expected
+{PLAIN}"""
+"""LiveCodeBench's rule: tuples count as lists, for JSON has no tuples."""
+AGREES = f"""\
+def check(arguments, value, expected):
+    wrapped = expected[0] if isinstance(expected, list) and len(expected) == 1 else expected
+    return any(value == right or plain(value) == right for right in (expected, wrapped))
+{PLAIN}"""
+"""PRIME's and TACO's rule: tuples count as lists, and a list may wrap the expected value."""
+METHOD = re.compile(r"^class Solution\b.*?^\s+def (\w+)\(\s*self", re.MULTILINE | re.DOTALL)
+FUNCTION = re.compile(r"^def (\w+)\(", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """Inputs and outputs as a row holds them."""
+
+    inputs: list[Any]
+    outputs: list[Any]
+    is_function: bool = False
+    """Whether they are the arguments and values of a function, not what a program reads and
+    prints."""
+    name: str = ""
+    """The function's, where the row names it."""
+    checker: str = AGREES
+    """Compares a function's value with the expected one."""
+    shown: int = 0
+    """So many of the first cases stand in the prompt."""
+
+
+def cases_of(found: object) -> Cases:
+    """The cases of {"inputs", "outputs"}, with "fn_name" for a function, or of a list of {"input",
+    "output"}, with `type` or `testtype`, `fn_name` or a `metadata` that holds `func_name`.
+
+    Raises LeftOutError for anything else, and for no cases at all.
+    """
+    checker = AGREES
+    if isinstance(found, Mapping):
+        inputs, outputs, name = map(found.get, ("inputs", "outputs", "fn_name"))
+        kinds = {bool(name)}
+    else:
+        rows = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+        inputs, outputs = ([one.get(field) for one in rows] for field in ("input", "output"))
+        name = next(filter(None, map(_function, rows)), None)
+        kinds = {_is_call(one) for one in rows}
+        if any("testtype" in one for one in rows):
+            checker = EQUAL
+    if not (isinstance(inputs, list) and isinstance(outputs, list) and inputs):
+        raise LeftOutError("without tests")
+    if len(inputs) != len(outputs) or len(kinds) > 1:
+        raise LeftOutError("whose inputs and outputs do not go together")
+    return Cases(inputs, outputs, kinds.pop(), str(name or ""), checker)
+
+
+def joined(shown: Cases, hidden: Cases) -> Cases:
+    """The cases of both; those of the first stand in the prompt. Raises LeftOutError where they
+    are of two kinds.
+    """
+    if shown.is_function != hidden.is_function:
+        raise LeftOutError("whose inputs and outputs do not go together")
+    return replace(
+        shown,
+        inputs=shown.inputs + hidden.inputs,
+        outputs=shown.outputs + hidden.outputs,
+        shown=len(shown.inputs),
+    )
+
+
+def task_of_cases(
+    task_id: str,
+    prompt: str,
+    cases: Cases,
+    *,
+    starter: str = "",
+    reference: str | None = None,
+) -> Task:
+    """The task of cases. `starter` is code that begins a function's program.
+
+    Raises LeftOutError where the cases do not say what is read, or what is called with what.
+    """
+    if not cases.is_function:
+        return program_task(task_id, prompt, _exchanges(cases), reference)
+    return function_task(
+        task_id,
+        prompt,
+        _calls(cases),
+        entry_point=_entry_point(cases, starter),
+        starter=starter,
+        reference=reference and with_prelude(reference),
+        checker=cases.checker,
+    )
+
+
+def function_task(
+    task_id: str,
+    prompt: str,
+    checks: tuple[Any, ...],
+    *,
+    entry_point: str,
+    starter: str,
+    prelude: str = PRELUDE,
+    **fields: Any,
+) -> Task:
+    """A task that shows its problem as comments, below the prelude and above the starter code."""
+    problem = "".join(f"# {line}".rstrip() + "\n" for line in prompt.strip().split("\n"))
+    begun = starter.strip("\n").rstrip() or f"# Define `{entry_point.rpartition('().')[2]}`."
+    stub = f"{prelude}\n{problem}\n{begun}\n"
+    return Task(task_id, prompt, checks, entry_point, stub=stub, **fields)
+
+
+def with_prelude(program: str) -> str:
+    """The program below the common imports."""
+    return program if "from __future__" in program else f"{PRELUDE}\n{program}"
+
+
+def first_block(text: str) -> str:
+    """The code in the first fenced block of a text, or else all of it."""
+    fenced = re.search(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return fenced[1] if fenced else text
+
+
+def _is_call(case: Mapping[str, Any]) -> bool:
+    kind = case.get("testtype") or case.get("type")
+    return kind in ("functional", "function_call") if kind else bool(_function(case))
+
+
+def _function(case: Mapping[str, Any]) -> Any:
+    metadata = case.get("metadata")
+    named = metadata.get("func_name") if isinstance(metadata, Mapping) else None
+    return case.get("fn_name") or named
+
+
+def _entry_point(cases: Cases, starter: str) -> str:
+    """`f` where the starter code defines that function; else `Solution().f`, for which the judge
+    takes a method of a class Solution, or else a function.
+    """
+    function, method = FUNCTION.search(starter), METHOD.search(starter)
+    name = cases.name or next((found[1] for found in (method, function) if found), "")
+    if not name.isidentifier():
+        raise LeftOutError("that name no function")
+    return name if function and function[1] == name else f"Solution().{name}"
+
+
+def _exchanges(cases: Cases) -> tuple[Exchange, ...]:
+    texts = [list(map(_text, side)) for side in (cases.inputs, cases.outputs)]
+    return tuple(
+        Exchange(stdin, stdout, hidden=at >= cases.shown)
+        for at, (stdin, stdout) in enumerate(zip(*texts, strict=True))
+    )
+
+
+def _text(value: Any) -> str:
+    """What is read or printed: a string, or a list of lines. Raises LeftOutError."""
+    lines = value if isinstance(value, list) else [value]
+    if not all(isinstance(line, str) for line in lines):
+        raise LeftOutError("whose inputs or outputs are no text")
+    return "\n".join(lines)
+
+
+def _calls(cases: Cases) -> tuple[Call, ...]:
+    """An input may be text with a line of JSON for each argument; its output is JSON then."""
+    given, expected = list(cases.inputs), list(cases.outputs)
+    try:
+        for at, (text, value) in enumerate(zip(given, expected, strict=True)):
+            if isinstance(text, str):
+                given[at] = list(map(json.loads, text.split("\n")))
+                expected[at] = json.loads(value) if isinstance(value, str) else value
+        packed = [[Packer().text(value) for value in side] for side in (given, expected)]
+    except (ValueError, RecursionError):
+        raise LeftOutError("whose inputs or outputs are no JSON") from None
+    if not all(isinstance(arguments, list) for arguments in given):
+        raise LeftOutError("whose inputs are no arguments")
+    return tuple(
+        Call(arguments, value, hidden=at >= cases.shown)
+        for at, (arguments, value) in enumerate(zip(*packed, strict=True))
+    )
+
+
+def parsed_json(row: Row, name: str) -> Any:
+    """A field that is data, or its JSON; None where it is missing or empty. Raises DataError."""
+    value = row.fields.get(name)
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value) if value else None
+    except (ValueError, RecursionError) as error:
+        raise row.wrong(f"{name!r} is no valid JSON ({error}); fix it") from error

@@ -1,0 +1,33 @@
+"""TACO: competitive programming and functions with topics and limits (arXiv:2312.14852)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from assay.tasks import task_set
+from assay.tasks.cases import cases_of, parsed_json, task_of_cases
+from assay.tasks.rows import PublicSet, Row, kept
+from assay.types import Task
+
+TACO = PublicSet("taco", "taco/taco_verified.json", "likaixin/TACO-verified")
+
+
+@task_set
+def taco(split: str = "all") -> Iterator[Task]:
+    """TACO (arXiv:2312.14852): the rows of BAAI/TACO, or those whose solutions were verified."""
+    return kept(TACO.rows(split), task_of)
+
+
+def task_of(row: Row) -> Task:
+    """A row with `question`, `input_output`, `starter_code` and `solutions`.
+
+    Raises LeftOutError for a row without usable tests, DataError for a malformed one.
+    """
+    solutions = Row({"solutions": parsed_json(row, "solutions")}, row.where)
+    return task_of_cases(
+        f"TACO/{row.fields.get('id', row.place)}",
+        row.text("question"),
+        cases_of(parsed_json(row, "input_output")),
+        starter=row.text("starter_code", default=""),
+        reference=next(iter(solutions.texts("solutions")), None),
+    )
