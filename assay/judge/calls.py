@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from assay.judge.codec import Json, Unpacker, dumps
-from assay.judge.codec_types import is_numpy
+from assay.judge.codec_types import is_numpy, plain_numpy
 from assay.judge.proxy import Connection, Opaque
 
 RELATIVE = 1e-7
@@ -74,28 +74,30 @@ def equal(value: Any, expected: Any, tolerance: float) -> bool:
     """Whether `value == expected`, or they differ only in floats that are close, or both nan.
 
     A float anywhere in lists, tuples, dicts and arrays may differ by `tolerance` (0: not at all)
-    plus 1e-7 of its size; types and lengths must then agree.
+    plus 1e-7 of its size; types and lengths must then agree. Numbers of numpy's are compared as
+    Python's.
     """
-    if is_numpy(value) and not is_numpy(expected) and not value.shape:
-        value = value.item()
-    with contextlib.suppress(ValueError):  # arrays have no single truth value
-        if not is_numpy(value) and value == expected:
-            return True
-    if type(value) is not type(expected):
+    if is_array(value) is not is_array(expected):
         return False
-    if is_numpy(expected):
-        return equal(value.tolist(), expected.tolist(), tolerance)
-    if isinstance(expected, float | complex):
-        return near(value, expected, tolerance)
-    if isinstance(expected, list | tuple):
+    value, expected = plain_numpy(value), plain_numpy(expected)
+    alike = type(value) is type(expected)
+    if alike and isinstance(expected, list | tuple):
         return len(value) == len(expected) and all(
             map(lambda one, two: equal(one, two, tolerance), value, expected)
         )
-    if isinstance(expected, dict):
+    if alike and isinstance(expected, dict):
         return value.keys() == expected.keys() and all(
             equal(value[key], expected[key], tolerance) for key in expected
         )
-    return False
+    with contextlib.suppress(ValueError):  # arrays in a deque have no single truth value
+        if value == expected:
+            return True
+    return alike and isinstance(expected, float | complex) and near(value, expected, tolerance)
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is an array of numpy's, of one dimension or more."""
+    return is_numpy(value) and value.shape != ()
 
 
 def near(value: complex, expected: complex, tolerance: float) -> bool:

@@ -50,6 +50,17 @@ def rebuild_numpy(parts: list[Any]) -> Any:
     return values[()] if scalar else values
 
 
+def plain_numpy(value: Any) -> Any:
+    """An array or scalar as Python numbers and lists of them; any other value as it is.
+
+    A float16 would decide whether it equals a Python number: 3.140625 then equals 3.14159265.
+    """
+    if not is_numpy(value):
+        return value
+    wide = {"f": "f8", "c": "c16"}.get(value.dtype.kind)
+    return (value.astype(wide) if wide else value).tolist()
+
+
 DECIMAL_EXPONENT = 100_000
 """Of a Decimal with a larger one, `int()` and `round()` would make a number that fits no memory."""
 INT_BITS, INT_DIGITS = 13_000, 1_000_000

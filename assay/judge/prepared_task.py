@@ -140,6 +140,8 @@ class PreparedTask:
             "setup": task.setup,
             "checker": task.checker,
             "stop_early": self._stop_early,
+            "numpy": any(map(NUMERIC.search, [task.checker, task.reference or ""]))
+            or self._numeric,
             "checks": [wire_check(one) for one in task.checks if not isinstance(one, Exchange)],
         }
         return json.dumps(fields)[1:]

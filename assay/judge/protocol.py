@@ -26,6 +26,8 @@ class CheckJob(TypedDict):
     order: list[int]
     """Numbers of the checks in the order in which to run them."""
     stop_early: bool
+    numpy: bool
+    """Whether what the program returns may be a value of numpy's; else it becomes Python's."""
     features: list[bool]
     """Of the task's ProxyFeatures: mutates, handles, callbacks."""
     reply_mb: int

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from assay.judge.codec import Json, Packer, Unpacker, raised
-from assay.judge.codec_types import CodecError, TooLargeError
+from assay.judge.codec_types import CodecError, TooLargeError, plain_numpy, rebuild_numpy
 from assay.judge.protocol import UNSENDABLE, CheckJob
 from assay.judge.requests import Requests
 from assay.sandbox.sockets import FramedSocket
@@ -37,6 +37,8 @@ class Connection:
         self._mutates, handles, self._callbacks = job["features"]
         if handles:
             self._unpacker.foreign["handle"] = self._remote
+        if not job["numpy"]:
+            self._unpacker.foreign["numpy"] = lambda parts: plain_numpy(rebuild_numpy(parts))
         self.requests.load(job["program"], job["entry_point"], *job["features"])
 
     def call(self, target: str | int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:

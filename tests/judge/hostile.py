@@ -107,7 +107,7 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
     playing.start()
     job: CheckJob = {
         "program": "", "entry_point": "f", "setup": "", "checks": list(CHECKS), "checker": "",
-        "stop_early": False, "features": [mutates, handles, False],
+        "stop_early": False, "numpy": False, "features": [mutates, handles, False],
         "order": list(range(len(CHECKS))), "reply_mb": 1,
     }  # fmt: skip
     with ours:

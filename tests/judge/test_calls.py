@@ -89,6 +89,19 @@ def test_arrays_are_compared_item_by_item() -> None:
     assert equal(np.float64(2.0), 2, 0)
 
 
+def test_a_number_of_numpys_does_not_decide_what_it_equals() -> None:
+    import numpy as np
+
+    rounded, endless, pi = np.float16(3.14), np.float16("inf"), 3.14159265
+    for value, expected in (
+        (rounded, pi), ([rounded], [pi]), ({"a": (rounded,)}, {"a": (pi,)}), (endless, 65520),
+        (np.array([3.14], np.float16), np.array([pi])), ([endless], [65520]),
+        (np.float32(0.1), 0.1),
+    ):  # fmt: skip
+        assert not equal(value, expected, 0)
+    assert equal([np.float16(0.5), np.longdouble(2)], [0.5, 2], 0)
+
+
 def test_calls_pass_where_every_answer_is_right() -> None:
     both = task(
         Call("[3]", "[1.5,3]"), Call("[[]]", '{"tuple":[]}'), Check("assert f(1) == [0.5, 1]")
@@ -348,12 +361,16 @@ def test_checks_keep_their_order_since_they_may_build_on_each_other() -> None:
     assert [execution.passed for execution in judge_all(wrong, slots=1)] == [2, 2, 2]
 
 
-def test_an_array_of_one_is_not_a_list_of_one() -> None:
+def test_an_array_is_judged_as_a_list_unless_the_task_uses_numpy_itself() -> None:
     pytest.importorskip("numpy")
     one = task(Call("[]", "[5]"), Call("[]", "[5]"))
     arrays = ("5", "[5]", "[[[5]]]")
     programs = [f"import numpy\ndef f(): return numpy.array({array})" for array in arrays]
-    assert verdicts(one, *programs) == ["wrong"] * 3
+    assert verdicts(one, *programs) == ["wrong", "pass", "wrong"]
+    of_arrays = task(Call("[]"), reference=programs[1])
+    assert verdicts(of_arrays, *programs, "def f(): return [5]") == [
+        "wrong", "pass", "wrong", "wrong",
+    ]  # fmt: skip
     scalar = "import numpy\ndef f(): return numpy.int64(5)"
     assert verdicts(task(Call("[]", "5")), scalar) == ["pass"]
 

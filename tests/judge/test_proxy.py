@@ -57,6 +57,18 @@ def test_what_a_check_passes_may_be_larger_than_what_a_program_returns() -> None
     )
 
 
+@pytest.mark.parametrize("value", ["float16(3.14)", "array(3.14, 'f2')", "array([3.14], 'f2')"])
+def test_a_value_of_numpys_does_not_decide_what_it_equals(value: str) -> None:
+    pytest.importorskip("numpy")
+    program = f"import numpy\ndef f(): return numpy.{value}"
+    assert verdict_of(task("f", "assert f() == 3.14159265"), program) is Verdict.WRONG
+    plain = program.replace("3.14", "0.5")
+    right = "assert f() == [0.5]" if "[" in value else "assert f() == 0.5 and type(f()) is float"
+    assert verdict_of(task("f", right), plain) is Verdict.PASS
+    uses = task("f", "assert f().dtype == 'f2'", reference=program)
+    assert verdict_of(uses, program) is Verdict.PASS
+
+
 def test_a_function_of_the_programs_may_be_passed_back_to_it() -> None:
     applying = task("f", "assert f(double, [1]) == [2]")
     program = "def double(x): return 2 * x\ndef f(g, x): return list(map(g, x))"
