@@ -45,8 +45,7 @@ LIMITS = walls.ProcessLimits(cpu_seconds=6, memory_mb=512, stack_mb=64, open_fil
 def process_steps() -> dict[str, Callable[[], None]]:
     """What a fork may do before it ends, each more than the one before."""
     process = walls.ProcessWalls(LIMITS)
-    limits_only = walls.ProcessWalls(LIMITS)
-    limits_only.filter.load = lambda: None  # type: ignore[method-assign]
+    limits_only = walls.ProcessWalls(LIMITS, filtered=False)
 
     def bare() -> None:
         pass

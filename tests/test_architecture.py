@@ -22,8 +22,8 @@ LAYERS = [
 ]  # fmt: skip
 MODULES = {
     "sandbox": "kernel limits cores cgroups landlock seccomp namespaces walls access attack"
-    " isolation program sockets ending script repl zygote processes job_queue slot runs sessions"
-    " supervisor client",
+    " isolation box program sockets ending script repl zygote launch processes job_queue slot runs"
+    " sessions supervisor client",
     "judge": "protocol codec_types codec task_code checkers requests proxy calls worker candidate"
     " warmup verdict verdict_cache circuit_breaker prepared_task exchange_runner references"
     " interpreter judge",

@@ -32,7 +32,7 @@ MODULE = "candidate"
 REQUEST_MB = 256
 
 
-def prepare(stream: socket.socket) -> Callable[[], None]:
+def prepare(_: str, stream: socket.socket) -> Callable[[], None]:
     """The work of a candidate process: to serve a worker until it hangs up."""
     candidate = Candidate(FramedSocket(stream, REQUEST_MB * MIB))
     return partial(serve, candidate)

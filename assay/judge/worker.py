@@ -32,7 +32,7 @@ CHECKER = "<checker>"
 """The name of a checker in tracebacks."""
 
 
-def prepare(control: socket.socket) -> Callable[[], None]:
+def prepare(_: str, control: socket.socket) -> Callable[[], None]:
     """The work of a worker, whose socket to the supervisor is `control`."""
     return partial(serve, control)
 

@@ -27,13 +27,28 @@ LIBRARIES = (
 )  # fmt: skip
 SYSTEM_PACKAGES = "/usr/lib/python3/dist-packages"
 UNREAD = ("site-packages", "dist-packages", "test")
+TOOLCHAINS = (
+    "/usr/bin",
+    "/bin",
+    "/usr/include",
+    "/usr/libexec",
+    "/etc/alternatives",
+    "/etc/ssl/openssl.cnf",
+)
+"""What programs and compilers need beside libraries."""
 FIRST_USER = 60_000
 
 
-def access_rules(family: int) -> AccessRules:
+def family_user(family: int) -> int | None:
+    """The user of a family by its number; None where it keeps ours."""
+    return FIRST_USER + family if os.getuid() == 0 else None
+
+
+def access_rules(family: int, box: str = "") -> AccessRules:
     """The rules of one family by its number: read the standard library, shared libraries and
-    PACKAGES; run as a user of its own where we are root.
+    PACKAGES; run as a user of its own where we are root. One with a `box` reads TOOLCHAINS too.
     """
+    libraries = (*LIBRARIES, *TOOLCHAINS) if box else LIBRARIES
     unresolved = sysconfig.get_path("stdlib")
     library = Path(unresolved).resolve()
     folders = [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
@@ -46,11 +61,12 @@ def access_rules(family: int) -> AccessRules:
     modules = (str(entry) for entry in library.iterdir() if entry.name not in UNREAD)
     unread = (f"{place}/{name}" for place in {str(library), unresolved} for name in UNREAD)
     return AccessRules(
-        readable=(*LIBRARIES, *modules, *packages),
+        readable=(*libraries, *modules, *packages),
         listable=(str(library), *folders),
-        shown=(*LIBRARIES, NULL, str(library), unresolved),
+        shown=(*libraries, NULL, str(library), unresolved),
         covered=(*unread, *folders, SYSTEM_PACKAGES),
         packages=packages,
         library=str(library),
-        user=FIRST_USER + family if os.getuid() == 0 else None,
+        user=family_user(family),
+        box=box,
     )

@@ -29,7 +29,7 @@ class RunRecord:
     """What the companion reported; None where it died first."""
     stopped: str = ""
     """Why the supervisor stopped it: `cpu`, `wall`, `printed`, `frozen` (a signal had stopped it),
-    `descriptors` (it could not be given any), or empty."""
+    `descriptors` (it could not be given any), `filled` (its folder), or empty."""
     alive: bool = False
     """Whether the process lived when the run ended."""
     status: int = 0
@@ -39,6 +39,8 @@ class RunRecord:
     wall_seconds: float = 0.0
     stdout: bytearray = field(default_factory=bytearray)
     stderr: bytearray = field(default_factory=bytearray)
+    files: dict[str, bytes] = field(default_factory=dict)
+    """Files that it made and that were to be fetched."""
     previous_failure: str = ""
     """How the machine failed the attempt before; empty for the first attempt."""
     killed_for_memory: bool = False
@@ -57,6 +59,8 @@ def ending(record: RunRecord, limits: Limits) -> tuple[Ended, str]:
             return Ended.PRINTED, f"printed more than {limits.printed_mb} MiB"
         case "wall":
             return Ended.WALL, f"took more than {limits.wall_seconds:g} s"
+        case "filled":
+            return Ended.MEMORY, "filled its folder"
         case "descriptors":
             return Ended.LOST, "there is no room for more descriptors"
     if record.stopped == "cpu" or record.cpu_seconds > limits.cpu_seconds + 1:

@@ -16,6 +16,8 @@ CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 EXECUTE, READ_FILE, READ_DIR = 1 << 0, 1 << 2, 1 << 3
 READ = EXECUTE | READ_FILE | READ_DIR
 WRITE_FILE, TRUNCATE = 1 << 1, 1 << 14
+REMOVE, MAKE_DIR, MAKE_FILE, MAKE_LINK, REFER = 0b11 << 4, 1 << 7, 1 << 8, 1 << 12, 1 << 13
+MAKE = READ | WRITE_FILE | TRUNCATE | REMOVE | MAKE_DIR | MAKE_FILE | MAKE_LINK | REFER
 NULL = "/dev/null"
 O_PATH = 0x200000
 
@@ -29,8 +31,11 @@ def abi() -> int:
     return max(0, int(libc.syscall(CREATE_RULESET, None, 0, 1)))
 
 
-def restrict(readable: Sequence[str], listable: Sequence[str]) -> None:
-    """Allow reading below `readable`, listing folders below `listable`, /dev/null, nothing else.
+def restrict(
+    readable: Sequence[str], listable: Sequence[str], writable: Sequence[str] = ()
+) -> None:
+    """Allow reading below `readable`, listing folders below `listable`, reading and writing below
+    `writable`, /dev/null, nothing else.
 
     Absent paths are skipped. Inherited by every child. Needs no-new-privileges. Raises OSError.
     """
@@ -46,7 +51,8 @@ def restrict(readable: Sequence[str], listable: Sequence[str]) -> None:
     )
     try:
         null = (READ_FILE | WRITE_FILE | TRUNCATE) & files
-        for rights, paths in ((READ, readable), (READ_DIR, listable), (null, (NULL,))):
+        rules = (READ, readable), (READ_DIR, listable), (null, (NULL,)), (MAKE & files, writable)
+        for rights, paths in rules:
             for path in paths:
                 _allow(ruleset, path, rights)
         syscall("landlock_restrict_self", RESTRICT_SELF, ruleset, 0)

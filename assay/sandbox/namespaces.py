@@ -22,6 +22,9 @@ MOUNT_SETATTR, AT_FDCWD = 442, -100
 ROOT = "/proc"
 """Where to assemble the new root: a folder that always exists and holds nothing that is needed."""
 HOST_NAME = "sandbox"
+BOX = "/box"
+BOX_MB, BOX_FILES = 256, 4096
+"""What a box may hold where it is a file system of its own."""
 OUTSIDE = 0
 """The pid of a parent outside our PID namespace."""
 
@@ -43,6 +46,8 @@ class AccessRules(NamedTuple):
     """The standard library's folder, which the user must be able to reach."""
     user: int | None
     """The user id to change to; None to stay the same user."""
+    box: str = ""
+    """The only folder to write to, for a family that starts other programs; else empty."""
 
 
 def enter(rules: AccessRules) -> None:
@@ -90,11 +95,17 @@ def change_root(rules: AccessRules) -> None:
             mount("tmpfs", ROOT + path, "tmpfs", MS_NOSUID | MS_NODEV, b"mode=0755,size=1m")
     for path in rules.packages:
         show(path)
+    if rules.box:
+        os.mkdir(ROOT + rules.box)
     os.chdir(ROOT)
     checked(libc.pivot_root(b".", b"."), "pivot_root")
     checked(libc.umount2(b".", MNT_DETACH), "umount2")
     os.chdir("/")
     seal("/", ATTR_RDONLY | ATTR_NOSUID, AT_RECURSIVE)
+    if rules.box:
+        owner = os.getuid() if rules.user is None else rules.user
+        options = f"mode=0700,uid={owner},size={BOX_MB}m,nr_inodes={BOX_FILES}"
+        mount("tmpfs", rules.box, "tmpfs", MS_NOSUID | MS_NODEV, options.encode())
 
 
 def show(path: str) -> None:

@@ -241,6 +241,8 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
 }  # fmt: skip
 OPTIONS = ("-P", "-s", "-B", "-m")
+DESCRIPTORS = 8
+"""Most that come with one message of a zygote."""
 REPLY_BYTES = 65_536
 """Most bytes in which a program that stands alone says why it cannot start."""
 
@@ -292,7 +294,7 @@ class ZygoteProcess:
         """
         try:
             data, descriptors, flags, _ = socket.recv_fds(
-                self.control, MESSAGE, 3, socket.MSG_DONTWAIT
+                self.control, MESSAGE, DESCRIPTORS, socket.MSG_DONTWAIT
             )
         except BlockingIOError:
             return None

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 INTERPRETER = "interpreter"
-ZYGOTES = ("plain", "numpy", INTERPRETER)
+EXEC = "exec"
+ZYGOTES = ("plain", "numpy", INTERPRETER, EXEC)
 """Kinds of zygote that a program may ask for."""
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/", "TMPDIR": ".", "LANG": "C.UTF-8", "TZ": "UTC"}
+"""What a program that is started by exec has."""
+RUNTIME_MB = 1024
 SESSION = struct.Struct("!I")
 """Starts the payload of code for an interpreter: the number of the program that opened it, 0 for a
 new one."""
-_HEAD = struct.Struct("!fB?iI")
-_NO_COMPANION = -1
+
+
+def message(*parts: object, blob: bytes = b"") -> bytes:
+    """A frame from the supervisor: a line of JSON, then any bytes."""
+    return json.dumps(parts).encode() + b"\n" + blob
+
+
+def read_message(frame: bytes) -> tuple[list[Any], bytes]:
+    """The parts of a frame made by `message`."""
+    line, _, blob = frame.partition(b"\n")
+    return json.loads(line), blob
 
 
 class Program(NamedTuple):
@@ -35,23 +49,41 @@ class Program(NamedTuple):
     zygote: str = "plain"
     time_factor: float = 1.0
     """Multiplies the time limits."""
+    fetch: tuple[str, ...] = ()
+    """Files of its folder to hand back, if it makes them."""
 
     def pack(self) -> bytes:
         """The program as a frame."""
-        size = _NO_COMPANION if self.companion is None else len(self.companion)
-        kind = ZYGOTES.index(self.zygote)
-        head = _HEAD.pack(self.time_factor, kind, self.keeps_companion, size, len(self.stdin))
-        return head + (self.companion or b"") + self.stdin + self.payload
+        size = None if self.companion is None else len(self.companion)
+        blob = b"".join((self.payload, self.stdin, self.companion or b""))
+        return message(len(self.payload), len(self.stdin), size, *self[3:], blob=blob)
 
 
 def unpack_program(frame: bytes) -> Program:
     """The program of a frame made by `Program.pack`."""
-    time_factor, kind, keeps, size, stdin_size = _HEAD.unpack_from(frame)
-    stdin_at = _HEAD.size + max(size, 0)
-    payload_at = stdin_at + stdin_size
-    companion = None if size == _NO_COMPANION else frame[_HEAD.size : stdin_at]
-    stdin, payload = frame[stdin_at:payload_at], frame[payload_at:]
-    return Program(payload, stdin, companion, keeps, ZYGOTES[kind], time_factor)
+    (payload, stdin, companion, *fields, fetch), blob = read_message(frame)
+    stdin += payload
+    job = None if companion is None else blob[stdin:]
+    cuts = blob[:payload], blob[payload:stdin], job
+    return Program._make([*cuts, *fields, tuple(fetch)])
+
+
+def command(
+    argv: Sequence[str], files: Mapping[str, bytes], stdin: bytes = b"", *,
+    starts_processes: bool = False, fetch: Sequence[str] = (), runtime_mb: int = 0,
+    time_factor: float = 1.0,
+) -> Program:  # fmt: skip
+    """A program that is started by exec in a folder of its own, which holds `files` at first.
+
+    argv: its first word is a path, absolute or in the folder. starts_processes: whether it may
+    start others, as compilers do; threads it always may. runtime_mb: memory beyond the limit, up to
+    RUNTIME_MB, for what a compiler or a language's runtime takes itself.
+    """
+    sizes = [(name, len(data)) for name, data in files.items()]
+    kept = min(runtime_mb, RUNTIME_MB)
+    blob = b"".join(files.values())
+    payload = message(argv, sizes, starts_processes, kept, ENVIRONMENT, blob=blob)
+    return Program(payload, stdin, zygote=EXEC, time_factor=time_factor, fetch=tuple(fetch))
 
 
 class Ended(StrEnum):
@@ -92,19 +124,23 @@ class Result(NamedTuple):
     """What a program that stands alone wrote to standard output."""
     stderr: bytes = b""
     """The beginning of what it wrote to standard error; with a companion, to both streams."""
+    files: Mapping[str, bytes] = {}
+    """The files that were to be fetched and that it made."""
 
     def pack(self) -> tuple[list[Any], bytes]:
         """The result as JSON, and the bytes to send after it."""
-        blobs = (self.report, self.stdout, self.stderr)
-        return [*self[:-3], *map(len, blobs)], b"".join(blobs)
+        blobs = (self.report, self.stdout, self.stderr, *self.files.values())
+        return [self[:6], list(self.files), list(map(len, blobs))], b"".join(blobs)
 
 
 def unpack_result(fields: list[Any], blob: bytes) -> Result:
     """The result that was packed so."""
-    ended, *used, report, stdout, _ = fields
-    stdout += report
-    cuts = blob[:report], blob[report:stdout], blob[stdout:]
-    return Result._make([Ended(ended), *used, *cuts])
+    (ended, *used), names, sizes = fields
+    parts: list[bytes] = []
+    for size in sizes:
+        parts.append(blob[:size])
+        blob = blob[size:]
+    return Result._make([Ended(ended), *used, *parts[:3], dict(zip(names, parts[3:], strict=True))])
 
 
 class BlockResult(NamedTuple):
@@ -127,14 +163,3 @@ class SupervisorSettings(NamedTuple):
     """Walls that every zygote must put up."""
     zygote: str
     """The module that a zygote runs: it gets a descriptor and its kind as arguments."""
-
-
-def message(*parts: object, blob: bytes = b"") -> bytes:
-    """A frame from the supervisor: a line of JSON, then any bytes."""
-    return json.dumps(parts).encode() + b"\n" + blob
-
-
-def read_message(frame: bytes) -> tuple[list[Any], bytes]:
-    """The parts of a frame made by `message`."""
-    line, _, blob = frame.partition(b"\n")
-    return json.loads(line), blob

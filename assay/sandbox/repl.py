@@ -30,7 +30,7 @@ FRAMES = 8
 """Innermost frames of a traceback that are shown."""
 
 
-def prepare(stream: socket.socket) -> Callable[[], None]:
+def prepare(_: str, stream: socket.socket) -> Callable[[], None]:
     """The work of an interpreter, which reads blocks from `stream`."""
     return partial(serve, FramedSocket(stream, CODE_MB * MIB))
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from assay.sandbox.box import is_overfull
 from assay.sandbox.job_queue import QueuedJob
 from assay.sandbox.kernel import MIB
 from assay.sandbox.limits import Limits
@@ -61,6 +62,8 @@ class Runs:
     def check_time(self, slot: Slot, now: float) -> None:
         """Stop the run in a slot if its CPU or wall time is up."""
         run = slot.run
+        if run is not None and slot.box and not run.record.stopped and is_overfull(slot.box):
+            self._stop(run, "filled")
         if run is None or now < run.due:
             return
         exceeded = "" if run.record.stopped else run.time_limit.exceeded(now)

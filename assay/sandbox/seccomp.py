@@ -64,6 +64,10 @@ PROCESS_NUMBERS = {
     "fork": (57, -1), "vfork": (58, -1), "setsid": (112, 157), "setpgid": (109, 154),
     "seccomp": (317, 277), "pidfd_open": (434, 434),
 }  # fmt: skip
+TO_START = ("execve", "kill")
+NEVER_STARTED = ("kill", "setsid", "setpgid", "seccomp", "pidfd_open")
+CLONE_NEW = 0x7E020080
+"""Every flag of clone that makes a namespace."""
 CLONE, CLONE3, PRCTL, TGKILL = (56, 220), (435, 435), (157, 167), (234, 131)
 PRLIMIT, MMAP, FCNTL, IOCTL = (302, 261), (9, 222), (72, 25), (16, 29)
 SETRLIMIT, RLIMIT_CPU = (160, 164), 0
@@ -117,13 +121,17 @@ def _refuse_values(argument: int, values: tuple[int, ...]) -> list[Instruction]:
     return [_argument(argument), *_refuse(list(values)), PASS_ON]
 
 
-def family_filter() -> list[Instruction]:
-    """Refuses what neither a zygote nor a process that it forks needs."""
+def family_filter(starts_programs: bool = False) -> list[Instruction]:
+    """Refuses what neither a zygote nor a process that it forks needs. One that starts programs
+    needs exec, and signals to end what they have started.
+    """
     audit, at = column()
+    needed = TO_START if starts_programs else ()
     return [
         (LOAD, 0, 0, ARCH), (EQUAL, 1, 0, audit), (RETURN, 0, 0, KILL),
         (LOAD, 0, 0, NR), (GREATER, 0, 1, NEWEST_KNOWN), UNKNOWN,
-        *_refuse([both[at] for both in NUMBERS.values() if both[at] >= 0]),
+        *_refuse([both[at] for name, both in NUMBERS.items()
+                  if both[at] >= 0 and name not in needed]),
         *_only_for(PRLIMIT[at], [_argument(0), (EQUAL, 0, 1, 0), PASS_ON, REFUSE]),
         *_only_for(MMAP[at], [_argument(3), (ANY_BIT, 0, 1, MAP_GROWSDOWN), REFUSE,
                               (AND, 0, 0, MAP_SHARED_ANONYMOUS),
@@ -136,14 +144,28 @@ def family_filter() -> list[Instruction]:
     ]  # fmt: skip
 
 
-def process_filter() -> list[Instruction]:
+def process_filter(starts_processes: bool = False) -> list[Instruction]:
     """Refuses processes but not threads, prctl, signals to others, SIGKILL or SIGSTOP to itself,
     and to set its CPU time limit, by which the kernel would send it SIGKILL.
+
+    One that `starts_processes` may fork and exec. What it starts can leave neither its process
+    group, by which all of it is killed, nor its namespaces.
     """
     _, at = column()
+    if starts_processes:
+        return [
+            (LOAD, 0, 0, NR),
+            *_refuse([both[at] for name, both in {**NUMBERS, **PROCESS_NUMBERS}.items()
+                      if both[at] >= 0 and name in NEVER_STARTED]),
+            (EQUAL, 0, 1, CLONE3[at]), UNKNOWN,
+            *_only_for(CLONE[at], [_argument(0), (ANY_BIT, 0, 1, CLONE_NEW), REFUSE, PASS_ON]),
+            *_only_for(PRCTL[at], [_argument(0), (EQUAL, 0, 1, PR_SET_NAME), PASS_ON, REFUSE]),
+            PASS_ON,
+        ]  # fmt: skip
     return [
         (LOAD, 0, 0, NR),
-        *_refuse([both[at] for both in PROCESS_NUMBERS.values() if both[at] >= 0]),
+        *_refuse([both[at] for both in (*PROCESS_NUMBERS.values(), NUMBERS["kill"])
+                  if both[at] >= 0]),
         (EQUAL, 0, 1, CLONE3[at]), UNKNOWN,
         *_only_for(CLONE[at], [_argument(0), (ANY_BIT, 0, 1, CLONE_THREAD), PASS_ON, REFUSE]),
         *_only_for(PRCTL[at], [_argument(0), (EQUAL, 0, 1, PR_SET_NAME), PASS_ON, REFUSE]),

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from assay.sandbox import cgroups
 from assay.sandbox.access import access_rules
+from assay.sandbox.box import make_box, remove_box
 from assay.sandbox.ending import LIBRARIES_MB, MISTREATED, RunRecord
 from assay.sandbox.job_queue import QueuedJob
 from assay.sandbox.kernel import MIB
 from assay.sandbox.limits import LONGEST, Limits
+from assay.sandbox.namespaces import BOX, BOX_MB, AccessRules
 from assay.sandbox.processes import (
     CandidateProcess,
     CompanionProcess,
@@ -22,11 +24,12 @@ from assay.sandbox.processes import (
     TimeLimit,
     ZygoteProcess,
 )
-from assay.sandbox.program import INTERPRETER, ZYGOTES, Program
+from assay.sandbox.program import EXEC, INTERPRETER, RUNTIME_MB, ZYGOTES, Program
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.walls import THREADS, ProcessLimits
 from assay.sandbox.zygote import MESSAGE, ZygoteSettings
 
+LAUNCHER = "assay.sandbox.launch"
 COMPANION_JOBS = 200
 """Jobs after which a companion is replaced."""
 COMPANION_MEMORY_MB, COMPANION_CPU_SECONDS = 1024, 100_000
@@ -129,26 +132,38 @@ class Slot:
         self.run: RunningJob | None = None
         self._forking = 0
         sessions = SESSIONS if kind == INTERPRETER else 0
+        family = number * len(ZYGOTES) + ZYGOTES.index(kind)
+        self.box = ""
+        """The folder of its programs, where they are started by exec and it is ours to watch."""
+        rules = access_rules(family)
+        if kind == EXEC:
+            module = LAUNCHER
+            if "namespaces" not in required:
+                self.box = make_box(rules.user if "user" in required else None)
+            rules = access_rules(family, self.box or BOX)
         self.zygote, self.group = ZygoteProcess(module, kind), None
         if "group" in required:
             self.group = self._make_group(limits, sessions)
             self.zygote.join(self.group)
-        self.zygote.send(self._settings(limits, required, sessions))
-        for _ in range(0 if kind == INTERPRETER else 2):
+        self.zygote.send(self._settings(limits, required, rules, sessions))
+        for _ in range(0 if kind in (INTERPRETER, EXEC) else 2):
             self.zygote.send(["companion"])
         self._refill()
 
-    def _settings(self, limits: Limits, required: list[str], sessions: int) -> ZygoteSettings:
+    def _settings(
+        self, limits: Limits, required: list[str], rules: AccessRules, sessions: int
+    ) -> ZygoteSettings:
         cores = sorted(os.sched_getaffinity(0))
         cpu_seconds = int(limits.cpu_seconds * LONGEST) + SPARE_CPU_SECONDS
+        memory_mb = limits.memory_mb + (RUNTIME_MB if self.kind == EXEC else 0)
         threads = THREADS + sessions * (1 + SESSION_THREADS)
         _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
         return ZygoteSettings(
             required,
             core=cores[self.number % len(cores)],
-            rules=access_rules(self.number * len(ZYGOTES) + ZYGOTES.index(self.kind)),
+            rules=rules,
             candidate=ProcessLimits(
-                cpu_seconds, limits.memory_mb, limits.stack_mb, limits.open_files, threads
+                cpu_seconds, memory_mb, limits.stack_mb, limits.open_files, threads
             ),
             companion=ProcessLimits(
                 COMPANION_CPU_SECONDS, COMPANION_MEMORY_MB, limits.stack_mb, files
@@ -166,6 +181,8 @@ class Slot:
     def can_run(self, program: Program) -> bool:
         """Whether the program could start here at once."""
         ready = self.companions or program.companion is None
+        if self.kind == EXEC and self.unreaped:
+            return False  # the last program's files are still there
         return self.kind == program.zygote and bool(self.candidates and ready) and not self.run
 
     @property
@@ -220,7 +237,10 @@ class Slot:
         replaced = []
         if run.companion is not None and not run.keeps_companion:
             replaced = [self._replace_companion(run.companion)]
-        self.reap([run.candidate.pid, *replaced])
+        if self.kind == EXEC:
+            self.zygote.send(["finish", run.candidate.pid, run.job.program.fetch])
+        else:
+            self.reap([run.candidate.pid, *replaced])
 
     def receive(self) -> Message | None:
         """The zygote's next message, if one has come; new processes are taken in here."""
@@ -234,7 +254,20 @@ class Slot:
             descriptor, pidfd = message.descriptors
             control = BufferedSocket(socket.socket(fileno=descriptor), REPORT_MB * MIB)
             self.companions.append(CompanionProcess(message.parts[0], pidfd, control))
+        elif message and message.descriptors:
+            run = self.unreaped.get(message.parts[0][0])
+            for name, descriptor in zip(message.parts[1], message.descriptors, strict=True):
+                with os.fdopen(descriptor, "rb") as file:
+                    if run is not None:
+                        run.record.files[name] = file.read(BOX_MB * MIB)
         return message
+
+    def remove_places(self) -> None:
+        """Remove the control group and the box, once no process is left."""
+        if self.group is not None:
+            self.group.remove()
+        if self.box:
+            remove_box(self.box)
 
     def close(self) -> list[RunningJob]:
         """Kill every process and close every descriptor; returns the runs that had not ended."""

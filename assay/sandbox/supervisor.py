@@ -15,7 +15,7 @@ import sys
 import time
 from functools import partial
 
-from assay.sandbox import cgroups, kernel
+from assay.sandbox import box, cgroups, kernel
 from assay.sandbox.ending import ending
 from assay.sandbox.job_queue import JobQueue, QueuedJob
 from assay.sandbox.limits import Limits
@@ -38,10 +38,11 @@ ZYGOTE_SECONDS = 30.0
 """A zygote that has not answered for so long is replaced."""
 UNREAD_BYTES = 16 * kernel.MIB
 """With more results than this that the trainer has not read, no job is started."""
+BOX_SECONDS = 0.02
+"""How often to look how full a box is that is a plain folder."""
 STARTS = 3
 """A zygote that dies so often before its first answer will not come up."""
 ZYGOTE_DIED = "the zygote died"
-PR_SET_CHILD_SUBREAPER = 36
 NUMBER_BYTES = 4
 
 
@@ -84,8 +85,7 @@ class Supervisor:
                 kill_children()
                 os.wait()
         for slot in self.slots:
-            if slot.group is not None:
-                slot.group.remove()
+            slot.remove_places()
 
     @property
     def _running(self) -> list[RunningJob]:
@@ -175,7 +175,8 @@ class Supervisor:
         status = os.WEXITSTATUS(record.status) if os.WIFEXITED(record.status) else 0
         used = record.cpu_seconds, record.wall_seconds, record.memory_mb
         written = record.report or b"", bytes(record.stdout), bytes(record.stderr)
-        self._send_result(job, Result(ended, detail, status, *used, *written))
+        result = Result(ended, detail, status, *used, *written, files=record.files)
+        self._send_result(job, result)
 
     def _send_result(self, job: QueuedJob, result: Result) -> None:
         """Tell the trainer, unless it has cancelled the job."""
@@ -218,6 +219,7 @@ class Supervisor:
             return 0.001
         now = time.monotonic()
         waits = [run.due - now for run in self._running]
+        waits += [BOX_SECONDS for slot in self.slots if slot.box and slot.run]
         return max(0.0, min([*waits, self.sessions.timeout(now)]))
 
 
@@ -225,9 +227,10 @@ def main() -> None:
     """Serve the trainer on the inherited descriptor; its first frame is the settings."""
     kernel.hide()
     kernel.die_with_parent(os.getppid())
-    kernel.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     many_files()
     cgroups.remove_leftovers()
+    box.remove_leftovers()
     stream = socket.socket(fileno=int(sys.argv[1]))
     length = int.from_bytes(stream.recv(4, socket.MSG_WAITALL), "big")
     if not length:

@@ -44,27 +44,29 @@ def family(rules: AccessRules) -> dict[str, Callable[[], None]]:
     if rules.user is not None:
         walls["user"] = partial(change_user, rules.user, rules.library)
     return walls | {
-        "landlock": partial(landlock.restrict, rules.readable, rules.listable),
+        "landlock": partial(
+            landlock.restrict, rules.readable, rules.listable, (rules.box,) if rules.box else ()
+        ),
         "capabilities": kernel.drop_capabilities,
-        "seccomp": lambda: seccomp.Filter(seccomp.family_filter()).load(),
+        "seccomp": lambda: seccomp.Filter(seccomp.family_filter(bool(rules.box))).load(),
     }
 
 
 def enclose_family(rules: AccessRules, required: Collection[str]) -> None:
     """Put the `required` walls around this process and all that it forks. Raises OSError."""
-    limit_family()
+    limit_family(namespaces.BOX_MB if rules.box else 1)
     for name, wall in family(rules).items():
         if name in required:
             wall()
     kernel.hide()
 
 
-def limit_family() -> None:
+def limit_family(file_mb: int = 1) -> None:
     """No new privileges, no core files, no files that grow."""
     kernel.forgo_privileges()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, MIB))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_mb * MIB, file_mb * MIB))
 
 
 def change_user(user: int, library: str) -> None:
@@ -94,7 +96,8 @@ class ProcessWalls:
     limit is too low.
     """
 
-    def __init__(self, limits: ProcessLimits) -> None:
+    def __init__(self, limits: ProcessLimits, filtered: bool = True) -> None:
+        """`filtered` is false for a process that loads a filter of its own before it execs."""
         memory, cpu_seconds = limits.memory_mb * MIB, limits.cpu_seconds
         stack = at_most(resource.RLIMIT_STACK, limits.stack_mb * MIB)
         space = at_most(resource.RLIMIT_AS, ADDRESS_SPACE_MB * MIB + memory)
@@ -109,7 +112,7 @@ class ProcessWalls:
         for name, (_, value) in self.limits.items():
             if (most := at_most(getattr(resource, name), value)) < value:
                 raise OSError(f"the hard limit {name} is {most} here, but the judge needs {value}")
-        self.filter = seccomp.Filter(seccomp.process_filter())
+        self.filter = seccomp.Filter(seccomp.process_filter()) if filtered else None
 
     def enclose(self, parent: int) -> None:
         """The last step before untrusted code. Raises OSError."""
@@ -117,4 +120,5 @@ class ProcessWalls:
         kernel.die_with_parent(parent)
         for name, value in self.limits.items():
             resource.setrlimit(getattr(resource, name), value)
-        self.filter.load()
+        if self.filter is not None:
+            self.filter.load()

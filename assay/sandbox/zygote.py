@@ -17,7 +17,8 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, NoReturn
 
 from assay.sandbox import kernel, namespaces
@@ -78,11 +79,17 @@ class Role(NamedTuple):
             os._exit(0)  # whatever happened: a fork must never return into its parent's loop
 
 
-Prepare = Callable[[socket.socket], Callable[[], None]]
-"""From the socket that a fork will have, prepares the work of a role in the zygote."""
+Prepare = Callable[[str, socket.socket], Callable[[], None]]
+"""From the family's box and the socket that a fork will have, prepares the work of a role in the
+zygote."""
+Finish = Callable[[str, socket.socket, int, list[str]], None]
+"""Ends a program in the box and reports that, with descriptors of files that it made."""
 
 
-def serve(control_fd: int, candidate: Prepare, companion: Prepare) -> None:
+def serve(
+    control_fd: int, candidate: Prepare, companion: Prepare | None = None,
+    finish: Finish | None = None,
+) -> None:  # fmt: skip
     """Fork until the supervisor hangs up. The first message is ZygoteSettings."""
     parent = os.getppid()
     os.dup2(control_fd, ROLE_FD)
@@ -97,28 +104,35 @@ def serve(control_fd: int, candidate: Prepare, companion: Prepare) -> None:
         kernel.die_with_parent(namespaces.OUTSIDE if "namespaces" in required else parent)
         if os.getuid() != rules.user:
             limits = limits._replace(threads=0)
-        roles = (
-            Role(ProcessWalls(limits), candidate(role)),
-            Role(ProcessWalls(ProcessLimits(*companion_limits)), companion(role)),
-        )
+        walls = ProcessWalls(limits, filtered=not rules.box)
+        roles = {"candidate": Role(walls, candidate(rules.box, role))}
+        if companion is not None:
+            walls = ProcessWalls(ProcessLimits(*companion_limits))
+            roles["companion"] = Role(walls, companion(rules.box, role))
         random.seed(0)
         gc.collect()
         gc.freeze()
         gc.disable()
         control.send(b'["ready"]')
-        obey(control, *roles)
+        obey(control, roles, finish and partial(finish, rules.box, control))
     except OSError as error:
         control.send(json.dumps(["failed", str(error)]).encode())
 
 
-def obey(control: socket.socket, candidate: Role, companion: Role) -> None:
+def obey(
+    control: socket.socket, roles: Mapping[str, Role],
+    finish: Callable[[int, list[str]], None] | None,
+) -> None:  # fmt: skip
     """Fork and reap on command. Raises OSError where the machine cannot."""
     while message := control.recv(MESSAGE):
         command, *parts = json.loads(message)
         if command == "candidate":
-            fork_processes(control, command, candidate, [os.pipe() for _ in range(parts[0])])
+            pipes = [os.pipe() for _ in range(parts[0])]
+            fork_processes(control, command, roles[command], pipes)
         elif command == "companion":
-            fork_processes(control, command, companion, [()])
+            fork_processes(control, command, roles[command], [()])
+        elif command == "finish" and finish is not None:
+            finish(*parts)
         else:
             control.send(json.dumps(["reaped", *map(reap, parts[0])]).encode())
 

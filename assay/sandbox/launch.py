@@ -1,0 +1,114 @@
+"""The zygote that starts other programs: compilers, what they made, and interpreters such as node.
+
+A fork receives a command and its files, writes them into the box, gives up what the command does
+not need, and becomes the program. The box is the family's only writable folder. One program uses it
+at a time, and all that it left is removed before the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import socket
+import stat
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from assay.sandbox import kernel
+from assay.sandbox.program import RUNTIME_MB, read_message
+from assay.sandbox.seccomp import Filter, process_filter
+from assay.sandbox.sockets import START, FramedSocket
+from assay.sandbox.zygote import reap, send_process, serve
+
+COMMAND_MB = 512
+FETCHED = 8
+"""Most files that a program may hand back."""
+
+
+def prepare(box: str, stream: socket.socket) -> Callable[[], None]:
+    """The work of a fork: to become the program that it is sent."""
+    sock = FramedSocket(stream, COMMAND_MB * kernel.MIB)
+    filters = [Filter(process_filter(starts)) for starts in (False, True)]
+    return partial(become, box, sock, filters)
+
+
+def become(box: str, sock: FramedSocket, filters: list[Filter]) -> None:
+    """Receive a command and become it; or say why it cannot be started."""
+    _, (stdin, stdout), _, _ = socket.recv_fds(sock.stream, len(START), 2)
+    (argv, files, starts, runtime_mb, environment), blob = read_message(sock.receive())
+    try:
+        os.chdir(box)
+        for name, size in files:
+            write(name, blob[:size])
+            blob = blob[size:]
+        for descriptor, standard in ((stdin, 0), (stdout, 1)):
+            os.dup2(descriptor, standard)
+            os.close(descriptor)
+        os.set_inheritable(sock.stream.fileno(), False)
+        for name in ("SIGPIPE", "SIGXFSZ"):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        most, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        memory = most - (RUNTIME_MB - runtime_mb) * kernel.MIB
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+        filters[starts].load()
+        os.execve(argv[0], argv, environment)
+    except OSError as error:
+        sock.send(f"{argv[0]} cannot be started: {error.strerror}".encode())
+
+
+def write(name: str, data: bytes) -> None:
+    """Write a file of the box, which may be executed. Raises OSError."""
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700)
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    finally:
+        os.close(descriptor)
+
+
+def finish(box: str, control: socket.socket, pid: int, names: list[str]) -> None:
+    """End a program with all that it started, hand over its files, and empty the box."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    end = reap(pid)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            left = os.wait4(-pid, 0)[2]  # orphans come to us
+            end = end._replace(cpu_seconds=end.cpu_seconds + left.ru_utime + left.ru_stime)
+    made = {name: open_made(box, name) for name in names[:FETCHED]}
+    found = {name: descriptor for name, descriptor in made.items() if descriptor >= 0}
+    send_process(control, ["reaped", end, list(found)], list(found.values()))
+    empty(box)
+
+
+def open_made(box: str, name: str) -> int:
+    """A descriptor of a regular file that the program made; -1 where there is none."""
+    try:
+        descriptor = os.open(f"{box}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return -1
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return -1
+
+
+def empty(box: str) -> None:
+    """Remove all that a folder holds. Raises OSError where something stays."""
+    with os.scandir(box) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            else:
+                Path(entry).unlink()
+
+
+if __name__ == "__main__":
+    kernel.prctl(kernel.CHILD_SUBREAPER, 1)
+    serve(int(sys.argv[1]), prepare, finish=finish)

@@ -1,0 +1,117 @@
+"""Programs that are started by exec: each in an empty folder, within its limits, and gone with all
+that it started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from assay.sandbox.client import Sandbox
+from assay.sandbox.isolation import probe_isolation
+from assay.sandbox.limits import Limits
+from assay.sandbox.program import Ended, Program, Result, command
+
+WITHOUT = {"A": (), "C": ("namespaces", "user", "group")}
+"""Walls that are left out, to run as on a machine of that tier."""
+LIMITS = Limits(cpu_seconds=2, wall_seconds=5, memory_mb=256)
+needs_gcc = pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
+needs_node = pytest.mark.skipif(not shutil.which("node"), reason="needs node")
+Run = Callable[..., list[Result]]
+
+
+@pytest.fixture(params=WITHOUT)
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    walls = [wall for wall in probe_isolation().walls if wall not in WITHOUT[request.param]]
+
+    def run(*programs: Program, limits: Limits = LIMITS) -> list[Result]:
+        async def one_by_one() -> list[Result]:
+            sandbox = Sandbox("assay.judge.warmup")
+            await sandbox.start(limits, 1, walls)
+            try:
+                return [await sandbox.run(program) for program in programs]
+            finally:
+                await sandbox.close()
+
+        return asyncio.run(one_by_one())
+
+    yield run
+    assert not list(Path("/dev/shm").glob("assay-box-*")), "a box was left"
+
+
+def shell(text: str, **options: object) -> Program:
+    return command(["/bin/sh", "-c", text], {}, **options)  # type: ignore[arg-type]
+
+
+def compiled(source: str) -> Program:
+    argv = ["/usr/bin/gcc", "-O1", "main.c", "-o", "program"]
+    return command(argv, {"main.c": source.encode()}, starts_processes=True, fetch=["program"])
+
+
+@needs_gcc
+def test_a_compiler_makes_a_program_that_reads_and_prints(run: Run) -> None:
+    adds = '#include <stdio.h>\nint main() { int a; scanf("%d", &a); printf("%d", a + 1); }'
+    (made,) = run(compiled(adds))
+    assert (made.ended, made.status) == (Ended.EXITED, 0), made
+    (ran,) = run(command(["./program"], made.files, b"41"))
+    assert (ran.ended, ran.status, ran.stdout) == (Ended.EXITED, 0, b"42")
+
+
+@needs_node
+def test_node_reads_and_prints(run: Run) -> None:
+    adds = b'console.log(1 + Number(require("fs").readFileSync(0, "utf8")))'
+    node = command(["/usr/bin/node", "main.js"], {"main.js": adds}, b"41", runtime_mb=512)
+    (ran,) = run(node)
+    assert (ran.ended, ran.stdout) == (Ended.EXITED, b"42\n"), ran
+
+
+def test_a_program_that_is_absent_says_so(run: Run) -> None:
+    (ran,) = run(command(["/usr/bin/nothing"], {}))
+    assert ran.report == b"/usr/bin/nothing cannot be started: No such file or directory"
+
+
+def test_a_folder_is_empty_for_the_next_program(run: Run) -> None:
+    leaves = shell("mkdir -p a/b; echo secret > a/b/c; ln -s / root; mkfifo pipe; ls",
+                   starts_processes=True)  # fmt: skip
+    first, second = run(leaves, command(["/bin/ls", "-A"], {}))
+    assert b"a" in first.stdout
+    assert second.stdout == b""
+
+
+def test_files_are_handed_back_but_no_links_and_no_pipes(run: Run) -> None:
+    makes = shell("echo made > file; ln -s file link; mkdir folder", starts_processes=True,
+                  fetch=["file", "link", "folder", "nothing"])  # fmt: skip
+    (ran,) = run(makes)
+    assert ran.files == {"file": b"made\n"}
+
+
+def test_a_program_starts_no_process_and_a_compiler_leaves_none(run: Run) -> None:
+    refused, stays, after = run(
+        shell("/bin/true & wait; echo on"), shell("sleep 60 & echo on", starts_processes=True),
+        shell("echo /proc/[0-9]*", starts_processes=True),
+    )  # fmt: skip
+    assert b"Cannot fork" in refused.stderr
+    assert stays.stdout == b"on\n"
+    assert stays.wall_seconds < 2
+    assert after.stdout == b"/proc/[0-9]*\n", "/proc cannot be listed"
+
+
+def test_time_and_output_are_bounded(run: Run) -> None:
+    busy, sleeps, prints = run(
+        shell("while :; do :; done"), command(["/bin/sleep", "60"], {}),
+        command(["/usr/bin/yes"], {}), limits=Limits(cpu_seconds=0.3, wall_seconds=1),
+    )  # fmt: skip
+    assert (busy.ended, sleeps.ended, prints.ended) == (Ended.CPU, Ended.WALL, Ended.PRINTED)
+
+
+def test_a_program_that_fills_its_folder_fills_nothing_else(run: Run) -> None:
+    fills = shell("while :; do head -c 60000000 /dev/zero > f$((n = n + 1)) || exit 9; done",
+                  starts_processes=True)  # fmt: skip
+    many = shell("while :; do : > f$((n = n + 1)) || exit 9; done")
+    limits = Limits(cpu_seconds=4, wall_seconds=10)
+    for ran in run(fills, many, limits=limits):
+        assert ran.ended is Ended.MEMORY or ran.status != 0, ran
