@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from assay.judge.codec import Packer
 from assay.tasks import task_set
-from assay.tasks.rows import PublicSet, Row, warn_once
-from assay.tasks.stdio import columns, exchanges, program_task, with_parsed
-from assay.types import Call, Task
+from assay.tasks.cases import Cases, question_task, task_of_cases
+from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
+from assay.tasks.stdio import columns, exchanges, program_task
+from assay.types import Task
 
 APPS = PublicSet("apps", "apps/selected150.jsonl.gz", "codeparrot/apps")
 FUNCTION = re.compile(r"^def (\w+)\((.*)\):", re.MULTILINE)
@@ -23,61 +23,43 @@ def apps(split: str = "all") -> Iterator[Task]:
     out unclear ones.
     """
     ids: set[str] = set()
-    for row in APPS.rows(split):
-        task = task_of(row)
-        if task is None:
-            warn_once(f"{row.where}: left out: its inputs are not the arguments of its function")
-        elif task.id not in ids:
+    for task in kept(APPS.rows(split), task_of):
+        if task.id not in ids:
             yield task
-        ids.add(task.id if task else "")
+        ids.add(task.id)
 
 
-def task_of(row: Row) -> Task | None:
+def task_of(row: Row) -> Task:
     """A row of the hub's (`question`, `input_output`) or MapCoder's (`description`, `test_list`,
     `sample_io`).
 
-    None where the inputs do not say what the function is called with. Raises DataError for a
-    malformed row.
+    Raises LeftOutError where the inputs do not say what the function is called with, DataError for
+    a malformed row.
     """
     if "question" in row.fields:
-        row = with_parsed(row, "input_output", "solutions")
-        tests = row.table("input_output")
-        name, prompt = str(row.fields.get("problem_id")), row.text("question")
-        reference = next(iter(row.texts("solutions")), None)
-        inputs, outputs = tests.items("inputs"), tests.items("outputs")
-    else:
-        cases = [*row.tables("sample_io"), *row.tables("test_list")]
-        name, prompt, reference = str(row.fields.get("id")), row.text("description"), None
-        inputs, outputs = columns(cases, "input", "output")
-    task_id, stub = f"APPS/{name}", row.text("starter_code", default="")
+        return question_task(f"APPS/{row.fields.get('problem_id')}", row)
+    tests = [*row.tables("sample_io"), *row.tables("test_list")]
+    inputs, outputs = columns(tests, "input", "output")
+    task_id, prompt = f"APPS/{row.fields.get('id')}", row.text("description")
+    stub = row.text("starter_code", default="")
     if not stub:
-        return program_task(task_id, prompt, exchanges(row, "tests", inputs, outputs), reference)
+        return program_task(task_id, prompt, exchanges(row, "tests", inputs, outputs))
     header = FUNCTION.search(stub)
-    if header and "question" not in row.fields:
-        inputs = _arguments(inputs, header[2])
-    is_call = all(isinstance(arguments, list) for arguments in inputs)
-    if header is None or not is_call or len(inputs) != len(outputs):
-        return None
-    calls = tuple(
-        Call(
-            Packer().text(arguments),
-            Packer().text(output[0] if isinstance(output, list) and output else output),
-        )
-        for arguments, output in zip(inputs, outputs, strict=True)
-    )
-    return Task(
-        task_id, f"{prompt.rstrip()}\n\n{stub.strip()}\n", calls, header[1], reference=reference
-    )
+    if header is None:
+        raise LeftOutError("whose starter code defines no function")
+    values = [one[0] if isinstance(one, list) and one else one for one in outputs]
+    cases = Cases(_arguments(inputs, header[2]), values, is_function=True, name=header[1])
+    return task_of_cases(task_id, prompt, cases, starter=stub)
 
 
 def _arguments(inputs: list[Any], parameters: str) -> list[list[Any]]:
     """MapCoder's inputs as arguments: a line each; a parameter whose lines are not all literals
-    takes strings. Empty where an input has another number of lines.
+    takes strings. Raises LeftOutError where an input has another number of lines.
     """
     count = len([name for name in parameters.split(",") if name.strip()])
     rows = [str(text).split("\n") if count > 1 else [str(text)] for text in inputs]
     if any(len(row) != count for row in rows):
-        return []
+        raise LeftOutError("whose inputs are no arguments")
     by_parameter = [_values(list(lines)) for lines in zip(*rows, strict=True)]
     return [list(row) for row in zip(*by_parameter, strict=True)]
 

@@ -127,6 +127,22 @@ def task_of_cases(
     )
 
 
+def question_task(task_id: str, row: Row) -> Task:
+    """The task of a row of APPS or TACO: `question`, `input_output`, `starter_code` and
+    `solutions`, of which the first is the reference.
+
+    Raises LeftOutError for a row without usable tests, DataError for a malformed one.
+    """
+    solutions = Row({"solutions": parsed_json(row, "solutions")}, row.where)
+    return task_of_cases(
+        task_id,
+        row.text("question"),
+        cases_of(parsed_json(row, "input_output")),
+        starter=row.text("starter_code", default=""),
+        reference=next(iter(solutions.texts("solutions")), None),
+    )
+
+
 def function_task(
     task_id: str,
     prompt: str,

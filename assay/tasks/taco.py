@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from assay.tasks import task_set
-from assay.tasks.cases import cases_of, parsed_json, task_of_cases
+from assay.tasks.cases import question_task
 from assay.tasks.rows import PublicSet, Row, kept
 from assay.types import Task
 
@@ -23,11 +23,4 @@ def task_of(row: Row) -> Task:
 
     Raises LeftOutError for a row without usable tests, DataError for a malformed one.
     """
-    solutions = Row({"solutions": parsed_json(row, "solutions")}, row.where)
-    return task_of_cases(
-        f"TACO/{row.fields.get('id', row.place)}",
-        row.text("question"),
-        cases_of(parsed_json(row, "input_output")),
-        starter=row.text("starter_code", default=""),
-        reference=next(iter(solutions.texts("solutions")), None),
-    )
+    return question_task(f"TACO/{row.fields.get('id', row.place)}", row)

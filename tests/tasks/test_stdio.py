@@ -139,6 +139,7 @@ def test_a_chat_model_is_told_that_a_program_reads_and_prints(tmp_path: Path) ->
     assert extract.program(task, "Sure:\n```python\nprint(3)\n```\nDone.") == "print(3)\n"
 
 
+ADDS = '{"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}'
 CALLS = {"problem_id": 1, "question": "Add.", "starter_code": "def add(a, b):"}
 CONTEST = {"name": "1_A", "description": "Double it."}
 GYM = {"id": 1, "responses_create_params": {"input": "Double it."}, "verifier_metadata": {}}
@@ -147,11 +148,8 @@ GYM = {"id": 1, "responses_create_params": {"input": "Double it."}, "verifier_me
 @pytest.mark.parametrize(
     ("name", "row", "says"),
     [
-        ("apps", {**CALLS, "input_output": "[1]"}, "'input_output' is a list"),
-        ("apps", {**CALLS, "input_output": "5"}, "'input_output' is a int"),
         ("apps", {**CALLS, "input_output": "[" * 9999}, "no valid JSON"),
-        ("apps", {**CALLS, "input_output": '{"inputs": 5}'}, "'inputs' is a int"),
-        ("apps", {**CALLS, "solutions": 5}, "'solutions' is a int"),
+        ("apps", {**CALLS, "input_output": ADDS, "solutions": 5}, "'solutions' is a int"),
         ("apps", {"id": 1, "description": "Add.", "test_list": ["f"]}, "make it a list of objects"),
         ("apps", {"id": 1, "description": "Add.", "test_list": 5}, "make it a list of objects"),
         ("code_contests", {**CONTEST, "public_tests": []}, "no tests"),
@@ -175,10 +173,32 @@ def test_malformed_rows_of_public_formats_are_refused_with_the_place(
     assert "my.jsonl" in str(refused.value)
 
 
-def test_a_call_whose_inputs_are_no_lists_of_arguments_is_left_out(tmp_path: Path) -> None:
-    odd = {**CALLS, "input_output": '{"inputs": [5], "outputs": [3]}'}
-    good = {**CALLS, "problem_id": 2, "input_output": '{"inputs": [[1, 2]], "outputs": [3]}'}
-    assert [task.id for task in load(f"apps:{written(tmp_path, odd, good)}")] == ["APPS/2"]
+@pytest.mark.parametrize("tests", ["[1]", "5", '{"inputs": 5}', ADDS.replace("[1, 2]", "5")])
+def test_rows_of_apps_without_calls_or_programs_are_left_out(
+    tmp_path: Path, tests: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = {**CALLS, "problem_id": 2, "input_output": ADDS}
+    file = written(tmp_path, {**CALLS, "input_output": tests}, good)
+    assert [task.id for task in load(f"apps:{file}")] == ["APPS/2"]
+    assert "my.jsonl: left out 1 of 2 rows: 1 w" in caplog.text
+
+
+def test_a_list_that_apps_expects_is_the_value_and_may_be_wrapped_in_another(
+    tmp_path: Path,
+) -> None:
+    def row(number: int, outputs: list[Any]) -> dict[str, Any]:
+        tests = {"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": outputs}
+        return {**CALLS, "problem_id": number, "input_output": json.dumps(tests)}
+
+    bare, wrapped = row(1, [[1, 2], [3, 4]]), row(2, [[[1, 2]], [[3, 4]]])
+    programs = [
+        "def add(a, b): return [a, b]",
+        "def add(a, b): return a, b",
+        "def add(a, b): return a",
+    ]
+    for task in load(f"apps:{written(tmp_path, bare, wrapped)}"):
+        found = [one.verdict.value for one in judge_all([Job(task, it) for it in programs])]
+        assert found == ["pass", "pass", "wrong"]
 
 
 HALF = "\ud800"
