@@ -63,7 +63,7 @@ class RunRequest(Request):
     language: Python
     stdin: str | None = None
     run_timeout: float = Field(10, gt=0, le=3600)
-    """CPU seconds."""
+    """Seconds of wall time, of which waiting for a core does not count; and of CPU time."""
     files: Unused = None
     fetch_files: Unused = None
     args: Unused = None

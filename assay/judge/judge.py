@@ -129,13 +129,14 @@ class Judge:
         """Run a program without a task: PASS where it exits with status 0. `output` and `stderr`
         hold what it wrote.
 
-        It has `seconds` of CPU time, between the usual limit and ten times that. Raises
-        SandboxError.
+        It has `seconds` of wall time, and as many of CPU time, but between the usual limit and ten
+        times that. Raises SandboxError.
         """
-        usual = self.limits.cpu_seconds
+        usual, most = self.limits.cpu_seconds, LONGEST * self.limits.wall_seconds
         factor = min(max((seconds or usual) / usual, 1.0), LONGEST)
         task, features = self._prepare(ANY_PROGRAM), ProxyFeatures(time_factor=factor)
-        execution = await self._exchanges.execute(task.script(program, features, stdin))
+        script = task.script(program, features, stdin, wall_seconds=min(seconds or 0.0, most))
+        execution = await self._exchanges.execute(script)
         self._count(ANY_PROGRAM, execution)
         return execution
 

@@ -110,15 +110,19 @@ class PreparedTask:
             keeps_companion=self._keeps_worker,
             zygote=zygote_for(program, numeric=self._numeric),
             time_factor=features.time_factor,
+            steps=max(1, sum(isinstance(check, Call) for check in self._task.checks)),
         )
 
-    def script(self, program: str, features: ProxyFeatures, stdin: str) -> Program:
-        """A program that reads and prints."""
+    def script(
+        self, program: str, features: ProxyFeatures, stdin: str, wall_seconds: float = 0.0
+    ) -> Program:
+        """A program that reads and prints; `wall_seconds` in place of the limit's."""
         return Program(
             program.encode("utf-8", "surrogatepass"),
             stdin.encode("utf-8", "surrogateescape"),
             zygote=zygote_for(program, numeric=self._numeric),
             time_factor=features.time_factor,
+            wall_seconds=wall_seconds,
         )
 
     @cached_property

@@ -11,6 +11,7 @@ import builtins
 import gc
 import json
 import socket
+import time
 from collections.abc import Callable
 from functools import lru_cache, partial
 from types import CodeType, FunctionType, ModuleType
@@ -28,6 +29,8 @@ Piece = tuple[str, str]
 """A source of the data set's, and its name in tracebacks."""
 HARMLESS_FAILURES = ("", "compile", "no_code", "error")
 """After any other failure of a program, a worker that has read its replies takes no other job."""
+NEXT_STEP, STEP_SECONDS = b"", 0.01
+"""Tells the sandbox that a call begins, unless it was told so a moment ago."""
 CHECKER = "<checker>"
 """The name of a checker in tracebacks."""
 
@@ -51,7 +54,7 @@ def serve(control: socket.socket) -> None:
         job = json.loads(jobs.receive())
         candidate = socket.socket(fileno=descriptors[0])
         sock = FramedSocket(candidate, int(job["reply_mb"] * MIB))
-        report = run_checks(job, Connection(sock))
+        report = run_checks(job, Connection(sock), partial(jobs.send, NEXT_STEP))
         jobs.send(mark(report) + json.dumps(report._asdict()).encode())
 
 
@@ -61,8 +64,11 @@ def mark(report: WorkerReport) -> bytes:
     return HUNG_UP if how == "hung_up" else DONE if how in HARMLESS_FAILURES else MISTREATED
 
 
-def run_checks(job: CheckJob, connection: Connection) -> WorkerReport:
-    """Run a job's checks in its order."""
+def run_checks(
+    job: CheckJob, connection: Connection, next_step: Callable[[], None] = lambda: None
+) -> WorkerReport:
+    """Run a job's checks in its order; tells the sandbox by `next_step` when a call begins."""
+    step_ends = time.monotonic() + STEP_SECONDS
     ended: list[Outcome] = []
     requests, setup_error = connection.requests, ""
     setup, checker = (job["setup"], "<setup>"), (job["checker"], CHECKER)
@@ -78,6 +84,9 @@ def run_checks(job: CheckJob, connection: Connection) -> WorkerReport:
             if type(check) is str:
                 ended.append(run_check((check, f"<check {number}>"), namespace, builtin))
             else:
+                if time.monotonic() > step_ends:
+                    next_step()
+                    step_ends = time.monotonic() + STEP_SECONDS
                 ended.append(make_call(check, number, caller, checker))
             if requests.failure or (job["stop_early"] and ended[-1].how != "held"):
                 break

@@ -52,8 +52,11 @@ class RunRecord:
         return not self.companion or (self.report or b"")[:1] == HUNG_UP
 
 
-def ending(record: RunRecord, limits: Limits) -> tuple[Ended, str]:
-    """How it ended, and why in one line. A limit comes before anything else."""
+def ending(record: RunRecord, limits: Limits, total: float = 0.0) -> tuple[Ended, str]:
+    """How it ended, and why in one line. A limit comes before anything else. `total`: CPU seconds
+    that all its steps together may use, where it has several.
+    """
+    total = max(total, limits.cpu_seconds)
     match record.stopped:
         case "printed":
             return Ended.PRINTED, f"printed more than {limits.printed_mb} MiB"
@@ -63,8 +66,9 @@ def ending(record: RunRecord, limits: Limits) -> tuple[Ended, str]:
             return Ended.MEMORY, "filled its folder"
         case "descriptors":
             return Ended.LOST, "there is no room for more descriptors"
-    if record.stopped == "cpu" or record.cpu_seconds > limits.cpu_seconds + 1:
-        return Ended.CPU, f"used more than {limits.cpu_seconds:g} s of CPU time"
+    if record.stopped == "cpu" or record.cpu_seconds > total + 1:
+        most = total if record.cpu_seconds >= total else limits.cpu_seconds
+        return Ended.CPU, f"used more than {most:g} s of CPU time"
     if record.memory_mb > limits.memory_mb + limits.stack_mb + LIBRARIES_MB:
         return Ended.MEMORY, f"had {record.memory_mb:.0f} MiB in use"
     if record.stopped == "frozen":

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from assay.sandbox.limits import Limits
+from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import Program
 
 ATTEMPTS = 2
@@ -25,6 +25,14 @@ class QueuedJob:
     failure: str = ""
     """How the machine failed the last attempt."""
     cancelled: bool = False
+
+    @property
+    def total_cpu_seconds(self) -> float:
+        """CPU time of all its steps together: no more than a program with the largest time factor
+        has.
+        """
+        usual = self.limits.cpu_seconds / self.program.time_factor
+        return min(self.program.steps * self.limits.cpu_seconds, LONGEST * usual)
 
 
 class JobQueue:

@@ -15,10 +15,11 @@ class Limits:
     """Raises SettingsError where a limit is not above 0."""
 
     cpu_seconds: float = 4.0
-    """CPU time of the program over all its calls, its import included: decides TIMEOUT."""
+    """CPU time of the program, its import included: decides TIMEOUT. Each call with given arguments
+    has it to itself, and all together have LONGEST times it."""
     wall_seconds: float = 20.0
     """Wall time of the whole run, for programs that sleep or block. Waiting for a core does not
-    count."""
+    count, nor does the CPU time of calls that have ended."""
     memory_mb: int = 512
     """Private writable memory of the program in MiB (RLIMIT_DATA)."""
     stack_mb: int = 64

@@ -160,22 +160,31 @@ class TimeLimit:
 
     candidate: CandidateProcess
     cpu_seconds: float
+    """Of one step, as `total` of all; `before`: what was used when this step began."""
+    total: float
     deadline: float
     """On the monotonic clock, as `next_look`."""
     next_look: float
     """When to read the CPU time next: no earlier than it can be used up by one thread."""
     starved: float
+    before: float = 0.0
 
     @classmethod
     def start(
-        cls, candidate: CandidateProcess, cpu_seconds: float, wall_seconds: float,
+        cls, candidate: CandidateProcess, cpu_seconds: float, wall_seconds: float, total: float,
         starved: float = 0.0,
     ) -> TimeLimit:  # fmt: skip
         """Time for one run from now on. `starved`: seconds for which the process has waited for a
         core before.
         """
         now = time.monotonic()
-        return cls(candidate, cpu_seconds, now + wall_seconds, now + cpu_seconds, starved)
+        return cls(candidate, cpu_seconds, total, now + wall_seconds, now + cpu_seconds, starved)
+
+    def next_step(self) -> None:
+        """Give the next step the CPU time of one. What was used does not count as wall time."""
+        used = self.candidate.cpu_seconds
+        self.deadline += max(0.0, used - self.before)
+        self.before = used
 
     @property
     def due(self) -> float:
@@ -185,7 +194,8 @@ class TimeLimit:
     def exceeded(self, now: float) -> str:
         """`cpu`, `wall`, or empty where time is left."""
         if now >= self.next_look:
-            left = self.cpu_seconds - self.candidate.cpu_seconds
+            most = min(self.before + self.cpu_seconds, self.total)
+            left = most - self.candidate.cpu_seconds
             self.next_look = now + max(0.002, left)
             if left <= 0:
                 return "cpu"

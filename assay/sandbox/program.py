@@ -49,6 +49,10 @@ class Program(NamedTuple):
     zygote: str = "plain"
     time_factor: float = 1.0
     """Multiplies the time limits."""
+    steps: int = 1
+    """How many steps its companion takes; each has the limit on CPU time to itself."""
+    wall_seconds: float = 0.0
+    """Wall time in place of the limit's; 0 for that."""
     fetch: tuple[str, ...] = ()
     """Files of its folder to hand back, if it makes them."""
 

@@ -80,7 +80,11 @@ class Runs:
         """A report, or the end of whoever would send it."""
         if slot.run is not run:
             return
-        if frames := run.channel.receive():
+        frames = run.channel.receive()
+        while frames and not frames[0] and run.companion is not None:
+            del frames[0]
+            run.time_limit.next_step()
+        if frames:
             run.record.report = frames[0]
         if run.companion is None:
             self._events.unwatch(run.channel.stream)  # the process's end is what ends the run

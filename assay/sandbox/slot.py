@@ -193,7 +193,9 @@ class Slot:
     def begin(self, job: QueuedJob) -> RunningJob:
         """Start a job in an idle process."""
         candidate, limits = self.candidates.popleft(), job.limits
-        time_limit = TimeLimit.start(candidate, limits.cpu_seconds, limits.wall_seconds)
+        time_limit = TimeLimit.start(
+            candidate, limits.cpu_seconds, limits.wall_seconds, job.total_cpu_seconds
+        )
         program = job.program
         record = RunRecord(program.companion is not None, previous_failure=job.failure)
         if program.companion is None:

@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 
 from assay.sandbox import box, cgroups, kernel
@@ -112,7 +113,9 @@ class Supervisor:
             if payload:
                 program = unpack_program(payload)
                 self._open_slots(program.zygote)
-                queued = QueuedJob(number, program, self.limits.scaled(program.time_factor))
+                limits = self.limits.scaled(program.time_factor)
+                wall_seconds = program.wall_seconds or limits.wall_seconds
+                queued = QueuedJob(number, program, replace(limits, wall_seconds=wall_seconds))
                 if program.zygote == INTERPRETER:
                     self.sessions.add(queued)
                 else:
@@ -169,7 +172,7 @@ class Supervisor:
     def _settle(self, slot: Slot, run: RunningJob) -> None:
         """All is known of a run: send the result, or retry where the machine failed."""
         job, record = run.job, run.record
-        ended, detail = ending(record, job.limits)
+        ended, detail = ending(record, job.limits, job.total_cpu_seconds)
         if ended is Ended.LOST and self.queue.retry(job, slot, detail):
             return
         status = os.WEXITSTATUS(record.status) if os.WIFEXITED(record.status) else 0

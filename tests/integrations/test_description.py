@@ -62,7 +62,7 @@ def test_openapi_describes_every_request_with_models_that_exist(server: Server) 
     body = found["paths"]["/run_code"]["post"]["requestBody"]["content"]["application/json"]
     assert body["schema"] == {"$ref": "#/components/schemas/RunRequest"}
     assert set(schemas["RunRequest"]["required"]) == {"code", "language"}
-    assert "CPU seconds" in schemas["RunRequest"]["properties"]["run_timeout"]["description"]
+    assert "wall time" in schemas["RunRequest"]["properties"]["run_timeout"]["description"]
     assert schemas["CasesConfig"]["properties"]["provided_data"]
     assert {"verdict", "passed", "total"} <= set(schemas["Execution"]["properties"])
 

@@ -142,6 +142,12 @@ def test_a_program_without_end_runs_out_of_time(server: Server) -> None:
     )
 
 
+def test_a_program_that_sleeps_runs_out_of_time_too(server: Server) -> None:
+    result = run_code(server, "import time\ntime.sleep(6)", run_timeout=1)["run_result"]
+    assert (result["status"], result["return_code"]) == ("TimeLimitExceeded", None)
+    assert 1 <= result["execution_time"] < 5
+
+
 def evaluate(server: Server, completion: str, cases: object, **extra: object) -> Any:
     config = {"language": "python", "provided_data": {"test_cases": cases}, "extra": extra}
     answer = server.post("/common_evaluate_batch", {"completion": completion, "config": config})

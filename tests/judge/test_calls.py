@@ -355,6 +355,41 @@ def test_the_call_that_told_programs_apart_comes_first() -> None:
     assert "call 14, f(13)" in first.detail
 
 
+BUSY = """
+import time
+def f(seconds):
+    end = time.process_time() + seconds
+    while time.process_time() < end: pass
+    return seconds
+"""
+
+
+def test_each_call_has_the_cpu_time_to_itself() -> None:
+    short = Limits(cpu_seconds=0.2, wall_seconds=1)
+    (many,) = judge_all([Job(task(*[Call("[0.15]", "0.15")] * 8), BUSY)], short)
+    assert (many.verdict, many.passed) == (Verdict.PASS, 8)  # 1.2 s of CPU and of wall time
+    (one,) = judge_all([Job(task(Call("[0.01]", "0.01"), Call("[0.4]", "0.4")), BUSY)], short)
+    assert (one.verdict, one.detail) == (Verdict.TIMEOUT, "used more than 0.2 s of CPU time")
+    assert one.cpu_seconds < 0.39
+
+
+def test_all_calls_together_have_ten_times_the_cpu_time() -> None:
+    short = Limits(cpu_seconds=0.1)
+    (execution,) = judge_all([Job(task(*[Call("[0.08]", "0.08")] * 20), BUSY)], short)
+    assert (execution.verdict, execution.detail) == (
+        Verdict.TIMEOUT, "used more than 1 s of CPU time",
+    )  # fmt: skip
+    assert execution.cpu_seconds < 1.2
+
+
+def test_a_program_cannot_take_the_time_of_calls_that_are_not_made() -> None:
+    asking = task(*[Call(f"[{number}]", "1") for number in range(9)])
+    spins = "import os\nfor _ in range(9): os.write(3, bytes(4))\nwhile True: pass"
+    (execution,) = judge_all([Job(asking, spins)], Limits(cpu_seconds=0.2))
+    assert execution.verdict in (Verdict.TIMEOUT, Verdict.FORBIDDEN)
+    assert execution.cpu_seconds < 0.8
+
+
 def test_checks_keep_their_order_since_they_may_build_on_each_other() -> None:
     building = task(Check("n = f(1)"), Check("assert n == 1"), Check("assert f(2) == 2 and n == 1"))
     wrong = [Job(building, f"def f(x): return 1  # {n}") for n in range(3)]
