@@ -83,6 +83,23 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
+class TestFunctions:
+    """A module of test functions and classes, as pytest and unittest collect them, or of doctests;
+    each test counts as a check.
+    """
+
+    __test__ = False
+
+    module: str
+    """Its Python, or text with `>>>`. It finds the program's names as it finds Python's own, or
+    imports them from `solution`."""
+    hidden: bool = True
+
+
+AnyCheck = Check | Call | Exchange | TestFunctions
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One problem with its tests."""
 
@@ -90,9 +107,9 @@ class Task:
     """Unique within its set: `HumanEval/0`."""
     prompt: str
     """What the model is shown: a stub to complete, or a description."""
-    checks: tuple[Check | Call, ...] | tuple[Exchange, ...]
+    checks: tuple[AnyCheck, ...]
     """Empty where the task is only for SFT. A stdin/stdout program has exchanges; a function has
-    checks or calls."""
+    the other kinds."""
     entry_point: str
     """The function that the checks call; empty for a stdin/stdout program. `Solution().f` is a
     method of a new `Solution`, or the function `f` of a program without that class; a `Check` calls

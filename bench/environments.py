@@ -193,8 +193,7 @@ async def _pass_visible(programs: Sequence[tuple[Task, str | None]]) -> list[boo
     """Whether each passes its task's visible checks."""
     async with Judge(stop_early=False) as judge:
         jobs = [
-            Job(replace(task, checks=tuple(visible(task))), program)  # type: ignore[arg-type]
-            for task, program in programs
+            Job(replace(task, checks=tuple(visible(task))), program) for task, program in programs
         ]
         return [execution.verdict is Verdict.PASS for execution in await judge.all(jobs)]
 

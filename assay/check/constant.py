@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 
 from assay.judge.codec import Unpacker
-from assay.types import Call, Exchange, Task
+from assay.types import Call, Check, Exchange, Task, TestFunctions
 
 NAMES = """from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -26,7 +26,11 @@ def constant_program(task: Task) -> str | None:
         return f"import sys\nsys.stdout.write({first.stdout!r})"
     if isinstance(first, Call):
         return _of_call(first, task)
-    sources = (check.source for check in task.checks if not isinstance(check, Call | Exchange))
+    sources = (
+        check.module if isinstance(check, TestFunctions) else check.source
+        for check in task.checks
+        if isinstance(check, Check | TestFunctions)
+    )
     answer = next((value for source in sources for value in _expected(source, name)), None)
     return None if answer is None else f"def {name}(*args, **kwargs):\n    return {answer}"
 

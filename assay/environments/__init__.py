@@ -13,7 +13,7 @@ from assay.config.parameters import fitted
 from assay.errors import DataError, SettingsError
 from assay.judge import Judge
 from assay.registry import Registry
-from assay.types import Call, Check, Exchange, Execution, Task
+from assay.types import AnyCheck, Execution, Task
 
 
 class OutOfRoomError(Exception):
@@ -39,7 +39,7 @@ class Conversation(Protocol):
     def cut_off(self) -> bool:
         """Whether the last reply ended at the token limit."""
 
-    async def check(self, checks: Sequence[Check | Call | Exchange] | None = None) -> Execution:
+    async def check(self, checks: Sequence[AnyCheck] | None = None) -> Execution:
         """Judge the program in the last reply under `checks`, by default under the task's; the turn
         records the verdict of the task's checks.
         """
@@ -55,7 +55,7 @@ Script = Callable[[Task, str, str], Generator[str, bool, None]]
 it yields the model's replies turn by turn; each `yield` returns whether the reply was correct."""
 
 
-def visible(task: Task) -> list[Check | Call | Exchange]:
+def visible(task: Task) -> list[AnyCheck]:
     """The checks that the model may see."""
     return [check for check in task.checks if not check.hidden]
 

@@ -15,7 +15,7 @@ from assay.environments import Conversation, environment_with, visible
 from assay.judge.codec import Unpacker, loads
 from assay.judge.codec_types import CodecError
 from assay.judge.interpreter import STAYS
-from assay.types import Call, Check, Exchange, Task
+from assay.types import AnyCheck, Call, Check, Exchange, Task
 
 OPEN, CLOSE = "<code>", "</code>"
 USE = f"Python in {OPEN}...{CLOSE} is run, and its output shown, before you answer"
@@ -81,7 +81,7 @@ def _output(text: str) -> str:
     return "<output>\n" + text.removesuffix("\n") + "\n</output>"
 
 
-def _examples(task: Task) -> dict[str, Check | Call | Exchange]:
+def _examples(task: Task) -> dict[str, AnyCheck]:
     """The first short visible checks, by their source."""
     sources = {_source(task, check): check for check in visible(task)}
     short = [text for text in sources if 0 < len(text) <= LONGEST]
@@ -98,7 +98,7 @@ def _runnable(task: Task) -> list[str]:
     ]
 
 
-def _source(task: Task, check: Check | Call | Exchange) -> str:
+def _source(task: Task, check: AnyCheck) -> str:
     """The check as Python, or the input and output of a program; empty for a call with a tolerance
     or a checker.
     """

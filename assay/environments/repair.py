@@ -10,7 +10,7 @@ from dataclasses import replace
 from pydantic import PositiveInt
 
 from assay.environments import Conversation, environment_with, visible
-from assay.types import Call, Check, Exchange, Execution, Task, Verdict
+from assay.types import AnyCheck, Call, Check, Exchange, Execution, Task, TestFunctions, Verdict
 
 LONGEST = 600
 """Characters shown of one side of a check, or of an input."""
@@ -40,7 +40,7 @@ async def repair(conversation: Conversation, *, turns: PositiveInt = 3) -> None:
     await conversation.reply()
 
 
-async def _failure(conversation: Conversation, checks: Sequence[Check | Call | Exchange]) -> str:
+async def _failure(conversation: Conversation, checks: Sequence[AnyCheck]) -> str:
     """How the last reply fails the first check that it fails; empty if it passes all."""
     for check in checks:
         execution = await conversation.check([with_value(check)])
@@ -49,7 +49,7 @@ async def _failure(conversation: Conversation, checks: Sequence[Check | Call | E
     return ""
 
 
-def with_value(check: Check | Call | Exchange) -> Check | Call | Exchange:
+def with_value(check: AnyCheck) -> AnyCheck:
     """The check with the actual value in its message, if it only asserts an equality."""
     left, right = equality_sides(check)
     if isinstance(check, Check) and left:
@@ -57,7 +57,7 @@ def with_value(check: Check | Call | Exchange) -> Check | Call | Exchange:
     return check
 
 
-def describe_failure(check: Check | Call | Exchange, execution: Execution) -> str:
+def describe_failure(check: AnyCheck, execution: Execution) -> str:
     """How the check fails, in one line; the input of a program follows on lines of its own."""
     detail = re.sub(r" at `[^`]*`?$", "", execution.detail).removeprefix("AssertionError: ")
     left, right = map(_short, equality_sides(check))
@@ -72,9 +72,11 @@ def describe_failure(check: Check | Call | Exchange, execution: Execution) -> st
             return f"{detail.removeprefix('test 1: ')}, where the input is\n{_short(check.stdin)}"
         case Call():
             return detail.removeprefix("call 1, ")
+        case TestFunctions():
+            return detail
 
 
-def equality_sides(check: Check | Call | Exchange) -> tuple[str, str]:
+def equality_sides(check: AnyCheck) -> tuple[str, str]:
     """`f(2)` and `4` of `assert f(2) == 4`; both empty for anything else."""
     try:
         body = ast.parse(check.source).body if isinstance(check, Check) else []

@@ -111,10 +111,10 @@ class Judge:
         if not job.task.checks or job.task.language != "python":
             why = "no checks" if not job.task.checks else f"the language {job.task.language!r}"
             raise DataError(f"task {job.task.id!r} has {why}: no program can be judged")
-        total = len(job.task.checks)
+        prepared = self._prepare(job.task)
+        total = prepared.total
         if job.program is None:
             return Execution(Verdict.NO_CODE, total=total, detail="the completion holds no program")
-        prepared = self._prepare(job.task)
         execution = await self._cache.get_or_run(
             prepared.key(job.program),
             partial(self._judge, job.task, job.program),
@@ -218,7 +218,7 @@ class Judge:
             return await self._exchanges.run(prepared, task.checker, program, features)
         if not (self.stop_early and prepared.any_order):
             return decide(await self._sandbox.run(prepared.checked(program, features)))
-        order = self._counts.order(prepared.digest, len(task.checks))
+        order = self._counts.order(prepared.digest, prepared.total)
         execution = decide(await self._sandbox.run(prepared.checked(program, features, order)))
         if execution.passed < len(order) and execution.verdict is not Verdict.INFRA:
             self._counts.note(prepared.digest, order[execution.passed])

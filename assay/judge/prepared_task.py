@@ -5,19 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from itertools import product
+from itertools import count, product
 
 from assay.errors import DataError
 from assay.judge.checkers import CHECKERS
 from assay.judge.codec import Json, loads
+from assay.judge.kinds.test_functions import collect, doctests
 from assay.judge.task_code import leaves_no_trace
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import Program
-from assay.types import Call, Check, Exchange, Task
+from assay.types import Call, Check, Exchange, Task, TestFunctions
 
 SLACK = 4.0
 """A program has so many times the reference's own CPU time, where that is more than the limit."""
@@ -57,17 +58,15 @@ NUMERIC = re.compile(r"^\s*(?:import|from)\s+(?:numpy|scipy|pandas)\b", re.MULTI
 HAS_NUMPY = find_spec("numpy") is not None
 
 
-def wire_check(check: Check | Call) -> Json:
-    """A check as the worker gets it: a source, or [arguments, [expected] or None, tolerance]."""
-    if isinstance(check, Call):
-        expected = None if check.expected is None else [loads(check.expected.encode())]
-        return [loads(check.arguments.encode()), expected, check.tolerance]
-    return check.source
+def wire_call(call: Call) -> Json:
+    """A call as the worker gets it: [arguments, [expected] or None, tolerance]."""
+    expected = None if call.expected is None else [loads(call.expected.encode())]
+    return [loads(call.arguments.encode()), expected, call.tolerance]
 
 
 class PreparedTask:
     """A task that is judged with these limits. Raises DataError for exchanges beside other
-    checks.
+    checks, and for test functions that cannot be run.
     """
 
     def __init__(
@@ -81,7 +80,13 @@ class PreparedTask:
             raise DataError(
                 f"task {task.id!r} has exchanges beside other checks; make two tasks of it"
             )
+        self._modules = [one.module for one in task.checks if isinstance(one, TestFunctions)]
         sources = [check.source for check in task.checks if isinstance(check, Check)]
+        sources += self._modules
+        self._sources = sources
+        self._checks = list(self._split())
+        self.total = len(self._checks) or len(self.exchanges)
+        """All checks; each of a module's tests is one."""
         self.any_order = not sources
         """Whether the tests may run in any order: a check may build on the one before."""
         self._numeric = any(map(NUMERIC.search, [task.setup, *sources]))
@@ -96,6 +101,23 @@ class PreparedTask:
         source = program.encode("utf-8", "surrogatepass")
         return hashlib.blake2b(source, key=self.digest, digest_size=32).digest()
 
+    def _split(self) -> Iterator[Json | Call]:
+        """The checks of a function as the worker gets them, but for calls."""
+        modules = count()
+        for check in self._task.checks:
+            match check:
+                case Check():
+                    yield check.source
+                case Call():
+                    yield check
+                case TestFunctions():
+                    at = next(modules)
+                    try:
+                        names = collect(check.module)
+                    except ValueError as error:
+                        raise DataError(f"the tests of task {self._task.id!r}: {error}") from None
+                    yield from ({"module": at, "name": name} for name in names)
+
     def checked(self, program: str, features: ProxyFeatures, order: Sequence[int] = ()) -> Program:
         """A function with a worker that runs its checks, in this order of their numbers or as they
         stand. Raises CodecError.
@@ -103,7 +125,7 @@ class PreparedTask:
         fields = {
             "program": program,
             "features": [features.mutates, features.handles, features.callbacks],
-            "order": order or list(range(len(self._task.checks))),
+            "order": order or list(range(self.total)),
         }
         return Program(
             companion=f"{json.dumps(fields)[:-1]},{self._shared_fields}".encode(),
@@ -130,8 +152,9 @@ class PreparedTask:
         """Whether a worker that has run the task's code may take another job."""
         task = self._task
         checker = [] if task.checker in {"", *CHECKERS} else [task.checker]
-        sources = [check.source for check in task.checks if isinstance(check, Check)]
-        code = [source for source in (task.setup, *checker, *sources) if source]
+        code = [source for source in (task.setup, *checker, *self._sources) if source]
+        if any(map(doctests, self._modules)):
+            return False  # their code is text
         return not code or (not self._strangers and all(map(leaves_no_trace, code)))
 
     @cached_property
@@ -146,7 +169,8 @@ class PreparedTask:
             "stop_early": self._stop_early,
             "numpy": any(map(NUMERIC.search, [task.checker, task.reference or ""]))
             or self._numeric,
-            "checks": [wire_check(one) for one in task.checks if not isinstance(one, Exchange)],
+            "checks": [wire_call(one) if isinstance(one, Call) else one for one in self._checks],
+            "modules": self._modules,
         }
         return json.dumps(fields)[1:]
 

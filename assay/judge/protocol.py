@@ -12,6 +12,8 @@ UNSENDABLE = "this test passes a "
 """Starts the detail of an `unsendable` outcome."""
 UNASKED = "this test asks nothing of the program"
 """Starts the detail of an `unasked` outcome."""
+PROGRAM = ("candidate", "solution", "main", "__main__", "submission", "program", "your_module")
+"""Names by which tests import the program."""
 
 
 class CheckJob(TypedDict):
@@ -22,7 +24,10 @@ class CheckJob(TypedDict):
     setup: str
     checker: str
     checks: list[Any]
-    """Sources of checks, and calls as [arguments, [expected] or None, tolerance]."""
+    """Sources of checks, calls as [arguments, [expected] or None, tolerance], and tests of modules
+    as {"module": number, "name": name}."""
+    modules: list[str]
+    """Sources of modules of tests."""
     order: list[int]
     """Numbers of the checks in the order in which to run them."""
     stop_early: bool

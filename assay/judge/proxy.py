@@ -69,6 +69,7 @@ class Connection:
             self.absent = self.absent or name
             raise NameError(f"name {name!r} is not defined")
         if reply == ["function", name]:
+            self.requests.named += 1
             return Proxy(self, name)
         return self.value(self.requests.parts(reply, 3)[0])
 

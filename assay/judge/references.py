@@ -25,12 +25,12 @@ from assay.judge.prepared_task import (
     NO_FEATURES,
     ProxyFeatures,
     time_factor,
-    wire_check,
+    wire_call,
 )
 from assay.judge.verdict import is_tasks_fault, is_unsendable
 from assay.judge.verdict_cache import CACHED, NOT_LASTING, BoundedDict
 from assay.sandbox.limits import LONGEST
-from assay.types import Call, Check, Exchange, Execution, Task, Verdict
+from assay.types import AnyCheck, Call, Execution, Task, Verdict
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -64,10 +64,10 @@ async def with_expected_values(task: Task, answers: Answers) -> Task:
     if file and not known:
         await asyncio.to_thread(_write, file, values)
     left = iter(values)
-    return replace(task, checks=tuple(_fill(check, left) for check in task.checks))  # type: ignore[arg-type]
+    return replace(task, checks=tuple(_fill(check, left) for check in task.checks))
 
 
-def _fill(check: Check | Call | Exchange, values: Iterator[str]) -> Check | Call | Exchange:
+def _fill(check: AnyCheck, values: Iterator[str]) -> AnyCheck:
     if isinstance(check, Call) and check.expected is None:
         return replace(check, expected=next(values))
     return check
@@ -75,7 +75,7 @@ def _fill(check: Check | Call | Exchange, values: Iterator[str]) -> Check | Call
 
 def _refuse_unreadable(task: Task, number: int, call: Call) -> None:
     try:
-        arguments, expected, _ = wire_check(call)
+        arguments, expected, _ = wire_call(call)
         reader = Unpacker({"opaque": str}, nodes=sys.maxsize)
         if type(reader.value(arguments)) is not list:
             raise CodecError("the arguments are no list")

@@ -32,6 +32,8 @@ class Requests:
         self.shown = ""
         self.asked = 0
         """How many requests were made, or tried to be."""
+        self.named = 0
+        """How many of them were answered by a function's name alone."""
         self._sock = sock
         self._number = 0
         self._loading = False

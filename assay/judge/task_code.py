@@ -35,7 +35,9 @@ MODULES = {
 }
 """Modules, each with the names that change no state of it. All names of WHOLE_MODULES are added."""
 WHOLE_MODULES = ("math", "cmath")
-KNOWN = {*MODULES, *WHOLE_MODULES}
+PROGRAM = ("candidate", "solution")
+"""The program, as tests import it: its names are requests."""
+KNOWN = {*MODULES, *WHOLE_MODULES, *PROGRAM}
 DATA_TYPES = (
     list, tuple, dict, set, frozenset, str, bytes, int, float, complex, range, Counter,
     OrderedDict, defaultdict, deque,
@@ -95,8 +97,9 @@ def _is_harmless(node: ast.AST) -> bool:
         case ast.Import(names=names):
             return all(one.name in KNOWN and _binds_well(one) for one in names)
         case ast.ImportFrom(module=module, names=names, level=level):
-            known = level == 0 and module in KNOWN
-            return known and all(one.name in ATTRIBUTES and _binds_well(one) for one in names)
+            known = ATTRIBUTES if module not in PROGRAM else {one.name for one in names}
+            listed = level == 0 and module in KNOWN
+            return listed and all(one.name in known and _binds_well(one) for one in names)
     return isinstance(node, NODES)
 
 

@@ -13,7 +13,7 @@ import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from assay.judge import candidate, worker
+from assay.judge import candidate, pieces, worker
 from assay.judge.codec import loads
 from assay.judge.protocol import Outcome
 from assay.judge.proxy import Connection
@@ -45,7 +45,8 @@ def f(numbers: List[float], threshold: float = 1.0) -> Dict[str, Tuple[int, ...]
     return found
 """,
     "setup": "from typing import List", "entry_point": "f", "checker": "", "order": [0],
-    "stop_early": True, "numpy": False, "features": [False] * 3, "reply_mb": 1,
+    "stop_early": True, "numpy": False, "features": [False] * 3, "modules": [],
+    "reply_mb": 1,
     "checks": ["def check(f):\n    assert f([2.0, 0.5, 0], 1.0) == {'0': (0, 1)}\n"
                "    assert not f([])\ncheck(f)"],
 }  # fmt: skip
@@ -72,7 +73,7 @@ def rehearse() -> None:
         report = worker.run_checks(REHEARSAL, Connection(sock))
         assert report.checks == [Outcome("held")], report
     del sys.modules[candidate.MODULE]
-    worker.compiled.cache_clear()
+    pieces.compiled.cache_clear()
 
 
 def rehearse_blocks() -> None:

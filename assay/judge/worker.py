@@ -7,26 +7,33 @@ too, because a data set is code.
 
 from __future__ import annotations
 
-import builtins
 import gc
 import json
 import socket
 import time
 from collections.abc import Callable
-from functools import lru_cache, partial
-from types import CodeType, FunctionType, ModuleType
+from functools import partial
 from typing import Any
 
 from assay.judge.calls import Caller
-from assay.judge.protocol import UNASKED, CheckJob, Outcome, WorkerReport
+from assay.judge.kinds.pytest_module import make_module
+from assay.judge.kinds.test_functions import TestRunner
+from assay.judge.pieces import (
+    LazyBuiltins,
+    Namespace,
+    Piece,
+    compiled,
+    describe,
+    require_asked,
+    run_piece,
+)
+from assay.judge.protocol import CheckJob, Outcome, WorkerReport
 from assay.judge.proxy import Connection, Proxy
 from assay.judge.requests import DETAIL, CandidateFailed
 from assay.sandbox.ending import DONE, HUNG_UP, MISTREATED
 from assay.sandbox.kernel import MIB
 from assay.sandbox.sockets import START, FramedSocket
 
-Piece = tuple[str, str]
-"""A source of the data set's, and its name in tracebacks."""
 HARMLESS_FAILURES = ("", "compile", "no_code", "error")
 """After any other failure of a program, a worker that has read its replies takes no other job."""
 NEXT_STEP, STEP_SECONDS = b"", 0.01
@@ -75,14 +82,17 @@ def run_checks(
     caller = Caller(connection, job["entry_point"])
     try:
         connection.load(job)
-        builtin = LazyBuiltins(connection)
-        namespace: dict[str, Any] = {"__name__": "checks", "__builtins__": builtin}
+        builtin = LazyBuiltins(connection, {"pytest": make_module()} if job["modules"] else {})
+        namespace: Namespace = {"__name__": "checks", "__builtins__": builtin}
+        tests = TestRunner(job["modules"], namespace, builtin)
         setup_error = set_up(setup, job["entry_point"], namespace, connection)
         setup_error = setup_error or load_checker(caller, checker)
         for number in [] if setup_error else job["order"]:
             check = job["checks"][number]
             if type(check) is str:
                 ended.append(run_check((check, f"<check {number}>"), namespace, builtin))
+            elif type(check) is dict:
+                ended.append(tests.run(check["module"], check["name"]))
             else:
                 if time.monotonic() > step_ends:
                     next_step()
@@ -98,12 +108,6 @@ def run_checks(
     return WorkerReport(ended, requests.failure, setup_error, answers=caller.answers)
 
 
-@lru_cache(maxsize=64)
-def compiled(source: str, filename: str) -> CodeType:
-    """The code of one piece, cached, since the rollouts of a group share it. Raises SyntaxError."""
-    return compile(source, filename, "exec", dont_inherit=True)
-
-
 def defined_check(source: str, filename: str) -> Callable[..., object]:
     """The `check` that a data set's checker defines, in its own namespace. Raises what its code
     raises.
@@ -114,55 +118,7 @@ def defined_check(source: str, filename: str) -> Callable[..., object]:
     return check
 
 
-PROGRAM = ("candidate", "solution", "main", "__main__", "submission", "program", "your_module")
-"""Names by which tests import the program."""
-CODE = (ModuleType, FunctionType, type, Proxy)
-
-
-class LazyBuiltins(dict[str, Any]):
-    """Python's built-in names, then the program's: asked for what the data set does not define."""
-
-    def __init__(self, connection: Connection) -> None:
-        # the import statement looks __import__ up without __missing__
-        super().__init__(__import__=self._import)
-        self.connection = connection
-        self.answers: dict[str, Any] = {}
-        """What checks have bound that asked the program; a use of it counts as asking."""
-
-    def __missing__(self, name: str) -> Any:
-        if name in self.answers:
-            self.connection.requests.asked += 1
-            return self.answers[name]
-        if not hasattr(builtins, name):
-            return self.connection.name(name)
-        self[name] = value = getattr(builtins, name)
-        return value
-
-    def _import(self, name: str, *parts: Any, **named: Any) -> Any:
-        """As `__import__`; the program is a module too."""
-        if name in PROGRAM:
-            return ProgramModule(self.connection)
-        return builtins.__import__(name, *parts, **named)
-
-
-class ProgramModule:
-    """The program, as a test imports it."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        try:
-            return self._connection.name(name)
-        except NameError:
-            raise AttributeError(f"the program does not define {name!r}") from None
-
-
-def set_up(
-    setup: Piece, entry_point: str, namespace: dict[str, Any], connection: Connection
-) -> str:
+def set_up(setup: Piece, entry_point: str, namespace: Namespace, connection: Connection) -> str:
     """Run the data set's setup, then bind the entry point over what that defined. Returns the
     setup's error.
 
@@ -178,31 +134,13 @@ def set_up(
     return ended.detail
 
 
-def run_piece(piece: Piece, namespace: dict[str, Any], connection: Connection) -> Outcome:
-    """Run one piece of the data set's code. A failure that it swallows stays in the requests'
-    `failure`.
-    """
-    try:
-        exec(compiled(*piece), namespace)
-    except BaseException as error:  # noqa: BLE001  the data set's code: the check does not hold, whatever it raises
-        if error is connection.requests.raised:
-            return Outcome("error", connection.requests.shown)
-        return Outcome("wrong", describe(error, *piece))
-    return Outcome("held")
-
-
-def run_check(piece: Piece, namespace: dict[str, Any], builtin: LazyBuiltins) -> Outcome:
-    """Run one check: `unasked` where it neither asks the program nor uses what an earlier check got
-    of it.
-    """
+def run_check(piece: Piece, namespace: Namespace, builtin: LazyBuiltins) -> Outcome:
+    """Run one check: an assert, say."""
     connection, known = builtin.connection, set(namespace)
-    asked = connection.requests.asked
-    outcome = run_piece(piece, namespace, connection)
-    if connection.requests.asked == asked:
-        return Outcome("unasked", f"{UNASKED}: {outcome.detail or piece[0].strip()}"[:DETAIL])
-    for name in namespace.keys() - known:
-        if not isinstance(namespace[name], CODE):
-            builtin.answers[name] = namespace.pop(name)
+    run = partial(run_piece, piece, namespace, connection)
+    outcome = require_asked(run, connection, piece[0])
+    if outcome.how != "unasked":
+        builtin.take_answers(namespace, known)
     return outcome
 
 
@@ -230,18 +168,3 @@ def make_call(call: list[Any], number: int, caller: Caller, checker: Piece) -> O
     if fault:
         return Outcome("wrong", f"{caller.describe(number, call[0])} {fault}"[:DETAIL])
     return Outcome("held")
-
-
-def describe(error: BaseException, source: str, filename: str) -> str:
-    """One line: the exception, and the line of the source that raised it."""
-    if isinstance(error, SyntaxError):
-        return f"{type(error).__name__}: {error}"[:DETAIL]
-    number, trace = 0, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == filename:
-            number = trace.tb_lineno
-        trace = trace.tb_next
-    lines = source.splitlines()
-    line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
-    text = ": ".join(part for part in (type(error).__name__, str(error)) if part)
-    return f"{text} at `{line}`"[:DETAIL] if line else text[:DETAIL]

@@ -15,10 +15,8 @@ from assay.maths.seeds import derive
 from assay.rollout.meter import Meter
 from assay.rollout.prompter import Prompter
 from assay.types import (
-    Call,
-    Check,
+    AnyCheck,
     Completion,
-    Exchange,
     Execution,
     Rollout,
     Score,
@@ -138,7 +136,7 @@ class Dialogue:
         """Whether the last reply ended at the token limit."""
         return self.turns[-1].completion.ended == "length"
 
-    async def check(self, checks: Sequence[Check | Call | Exchange] | None = None) -> Execution:
+    async def check(self, checks: Sequence[AnyCheck] | None = None) -> Execution:
         """Judge the last reply on `checks`, or on the checks of its task.
 
         Where turns are scored, the checks of the task run too, once per turn.
@@ -147,7 +145,7 @@ class Dialogue:
         if checks is not None and context.scores_turns and self.turns[-1].execution is None:
             await self.check()
         turn = self.turns[-1]
-        task = self.task if checks is None else replace(self.task, checks=tuple(checks))  # type: ignore[arg-type]
+        task = self.task if checks is None else replace(self.task, checks=tuple(checks))
         with context.judging:
             execution = await self.judge.run(Job(task, turn.program))
         if checks is None:

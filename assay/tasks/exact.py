@@ -8,12 +8,17 @@ from typing import Any
 
 from assay.registry import suggest
 from assay.tasks.rows import Row
-from assay.types import Call, Check, Exchange, Task
+from assay.types import Call, Check, Exchange, Task, TestFunctions
 
 FORMAT = "assay"
 BUILT = ("format", "messages", "checks")
 """Fields that are not values of the task as they stand."""
-CHECKS: dict[str, type[Any]] = {"source": Check, "arguments": Call, "stdin": Exchange}
+CHECKS: dict[str, type[Any]] = {
+    "source": Check,
+    "arguments": Call,
+    "stdin": Exchange,
+    "module": TestFunctions,
+}
 """By the field that only this kind has."""
 FITS: dict[str, Callable[[Any], bool]] = {
     "str": lambda value: isinstance(value, str),

@@ -10,12 +10,13 @@ from pathlib import Path
 from assay.errors import SettingsError
 from assay.judge.checkers import CHECKERS
 from assay.judge.codec import Packer
+from assay.judge.kinds.test_functions import collect, is_doctest, never_run
 from assay.registry import suggest
 from assay.tasks import exact, mbpp, task_set
 from assay.tasks.python_source import called, defines, parsed, without
 from assay.tasks.rows import TOLERANCE, Row, file_rows, warn_once
 from assay.tasks.stdio import columns, exchanges
-from assay.types import Call, Check, Message, Task
+from assay.types import Call, Check, Message, Task, TestFunctions
 
 TESTS = {"tests", "test", "inputs", "exchanges", "test_list", "checks"}
 """A row with one of these fields is a task; any other is only for SFT."""
@@ -161,10 +162,9 @@ def _function(row: Row, task: Task) -> Task:
     checker = row.text("checker", default="")
     if checker and not defines(parsed(checker, row, "checker"), "check"):
         raise row.wrong("'checker' defines no function 'check(arguments, value, expected)'")
-    checks: tuple[Check | Call, ...] = (*_checks(row, entry_point), *_calls(row))
     return replace(
         task,
-        checks=checks,
+        checks=(*_checks(row, entry_point), *_calls(row)),
         entry_point=entry_point,
         stub=stub,
         setup=setup,
@@ -194,15 +194,21 @@ def _tests(row: Row) -> tuple[str, ...]:
     return tests
 
 
-def _checks(row: Row, entry_point: str) -> Iterator[Check]:
+def _checks(row: Row, entry_point: str) -> Iterator[Check | TestFunctions]:
     for source in _tests(row):
-        tree = parsed(source, row, "tests" if "tests" in row.fields else "test")
         calls_itself = re.search(r"^check\(", source, re.MULTILINE)
-        yield Check(
-            f"{source}\n\ncheck({entry_point if entry_point.isidentifier() else 'candidate'})"
-            if defines(tree, "check") and not calls_itself
-            else source
-        )
+        if _defines(source, "check") and not calls_itself:
+            name = entry_point if entry_point.isidentifier() else "candidate"
+            source = f"{source}\n\ncheck({name})"
+        if never_run(source):
+            try:
+                collect(source)
+            except ValueError as error:
+                raise row.wrong(f"the tests cannot be run: {error}") from None
+            yield TestFunctions(source)
+        else:
+            parsed(source, row, "tests" if "tests" in row.fields else "test")
+            yield Check(source)
 
 
 def _calls(row: Row) -> Iterator[Call]:
@@ -235,7 +241,7 @@ def _calls(row: Row) -> Iterator[Call]:
 def _entry_point(row: Row) -> str:
     if row.fields.get("entry_point") is not None:
         return row.text("entry_point")
-    tests = [parsed(test, row, "tests") for test in _tests(row)]
+    tests = [parsed(test, row, "tests") for test in _tests(row) if not is_doctest(test)]
     field = "reference" if "reference" in row.fields else "canonical_solution"
     function = called(tests, parsed(row.text(field, default=""), row, field))
     if function is None:

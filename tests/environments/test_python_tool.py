@@ -240,7 +240,7 @@ def test_without_a_reference_one_whose_check_fails_teaches_nothing() -> None:
 
 def test_a_task_with_no_visible_check_that_runs_is_played_as_one_reply() -> None:
     for check in (Check(SEEN), Exchange("1 2", "3", hidden=False)):
-        task = replace(talks.ADD, checks=(check,))  # type: ignore[arg-type]
+        task = replace(talks.ADD, checks=(check,))
         (sample,) = played(talks.WRONG, name="python_tool", task=task)
         assert learned(sample) == f"{talks.WRONG}<end>"
 

@@ -97,7 +97,7 @@ def failure_of(task: Task, program: str | None) -> str:
 
     async def run() -> Execution:
         async with Judge(stop_early=False) as judge:
-            shown = replace(task, checks=(with_value(task.checks[0]),))  # type: ignore[arg-type]
+            shown = replace(task, checks=(with_value(task.checks[0]),))
             return await judge.run(Job(shown, program))
 
     return describe_failure(task.checks[0], asyncio.run(run()))

@@ -108,7 +108,7 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
     job: CheckJob = {
         "program": "", "entry_point": "f", "setup": "", "checks": list(CHECKS), "checker": "",
         "stop_early": False, "numpy": False, "features": [mutates, handles, False],
-        "order": list(range(len(CHECKS))), "reply_mb": 1,
+        "order": list(range(len(CHECKS))), "modules": [], "reply_mb": 1,
     }  # fmt: skip
     with ours:
         ours.setsockopt(

@@ -254,4 +254,4 @@ def test_a_hook_of_the_programs_own_does_not_hide_that_it_failed() -> None:
 
 def test_exchanges_beside_checks_are_no_task() -> None:
     with pytest.raises(DataError, match="exchanges beside other checks"):
-        judged("print(3)", Task("mixed", "", (Exchange("", "3"), Check("assert False")), "f"))  # type: ignore[arg-type]
+        judged("print(3)", Task("mixed", "", (Exchange("", "3"), Check("assert False")), "f"))

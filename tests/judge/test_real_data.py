@@ -4,12 +4,17 @@ ours.
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from assay.errors import DataError
 from assay.judge import Job, judge_all
-from assay.tasks import load
-from assay.types import Verdict
+from assay.tasks import load, task_from_dict
+from assay.types import TestFunctions, Verdict
 from tests.judge.samples import samples
 
 
@@ -41,3 +46,39 @@ def test_every_recorded_verdict_on_a_real_completion_is_ours() -> None:
     ]
     assert not differing
     assert len(recorded) == 1492
+
+
+def rows(file: str) -> list[dict[str, Any]]:
+    path = Path(os.environ["ASSAY_DATA"]) / file
+    if not path.is_file():
+        pytest.skip(f"no public data at {path}; set ASSAY_DATA")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.long
+def test_the_unittests_of_real_rows_tell_their_solutions_from_programs_that_do_nothing() -> None:
+    found = rows("bigcodebench/rows.jsonl")
+    tasks = [
+        task_from_dict({"prompt": "", "test": row["test"], "entry_point": row["entry_point"]})
+        for row in found
+    ]
+    right = [row["complete_prompt"] + row["canonical_solution"] for row in found]
+    idle = [f"{row['code_prompt']}    return None" for row in found]
+    jobs = [Job(task, program) for task, program in zip(tasks * 2, right + idle, strict=True)]
+    verdicts = [execution.verdict for execution in judge_all(jobs, stop_early=False)]
+    assert all(isinstance(task.checks[0], TestFunctions) for task in tasks)
+    assert verdicts[: len(found)].count(Verdict.PASS) >= 4
+    assert Verdict.PASS not in verdicts[len(found) :]
+
+
+@pytest.mark.long
+def test_a_real_module_of_test_functions_passes_its_solution_alone() -> None:
+    (row,) = [row for row in rows("rllm/reward_test_rows.jsonl") if row["data_source"] == "kodcode"]
+    name = "longest_subsequence"
+    task = task_from_dict({"prompt": "", "test": row["ground_truth"], "entry_point": name})
+    solution = row["model_response"].split("```python")[1].split("```")[0]
+    right, wrong = judge_all(
+        [Job(task, solution), Job(task, f"def {name}(x): return 5")], stop_early=False
+    )
+    assert (right.verdict, right.passed, right.total) == (Verdict.PASS, 6, 6)
+    assert (wrong.verdict, wrong.passed, wrong.total) == (Verdict.WRONG, 2, 6)

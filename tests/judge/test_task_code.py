@@ -10,7 +10,7 @@ from assay.errors import DataError
 from assay.judge import Job
 from assay.judge.task_code import leaves_no_trace
 from assay.tasks import load
-from assay.types import Check, Task, Verdict
+from assay.types import Check, Task, TestFunctions, Verdict
 from tests.judge.jobs import judged_in_turn
 from tests.tasks import sources
 
@@ -31,6 +31,7 @@ from tests.tasks import sources
         "try: f(1)\nexcept ValueError as error: pass",
         "x: int = 1\nassert f(x)",
         "not Python at all (",
+        "from solution import g as h\nimport candidate\ndef test_a():\n    assert h(1) == f(1)",
     ],
 )
 def test_plain_checks_leave_no_trace(source: str) -> None:
@@ -97,10 +98,21 @@ def test_nearly_all_real_tests_leave_no_trace() -> None:
 
 HOSTILE = """
 from assay.judge import worker
-worker.run_check = lambda *_: worker.Outcome("held")
+worker.run_check = lambda *_, held=worker.Outcome("held"): held
 """
 VICTIM = Task("victim", "", (Check("assert add(1, 2) == 3"),), "add")
 WRONG = "def add(a, b): return 0"
+
+
+@pytest.mark.parametrize("quoted", [False, True])
+def test_a_doctest_that_patches_its_worker_changes_no_verdict_of_another_task(quoted: bool) -> None:
+    text = "".join(f">>> {line}\n" for line in HOSTILE.strip().splitlines()) + ">>> add(1, 2)\n0\n"
+    module = TestFunctions(f'"""\n{text}"""\n' if quoted else text)
+    hostile = Task("hostile", "", (module,), "add")
+    jobs = [Job(hostile, WRONG), *(Job(VICTIM, f"{WRONG}  # {n} {quoted}") for n in range(6))]
+    own, *others = judged_in_turn(*jobs)
+    assert own.verdict is Verdict.PASS, own
+    assert {execution.verdict for execution in others} == {Verdict.WRONG}
 
 
 def test_a_setup_that_patches_its_worker_changes_no_verdict_of_another_task() -> None:

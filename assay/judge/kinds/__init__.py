@@ -1,0 +1,1 @@
+"""The kinds of tests: one file for each."""

@@ -1,0 +1,346 @@
+"""Test functions and classes of pytest and unittest, and doctests: each test is a check."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from math import prod
+from types import FunctionType
+from typing import Any
+
+from assay.judge.kinds.pytest_module import CASES, Skipped
+from assay.judge.pieces import (
+    LazyBuiltins,
+    Namespace,
+    Piece,
+    outcome_of,
+    require_asked,
+    run_piece,
+)
+from assay.judge.protocol import UNASKED, Outcome
+from assay.judge.requests import DETAIL
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+HOOKS = {"setup_module", "teardown_module", "setup_function", "teardown_function", "setup_class",
+         "teardown_class", "setUpModule", "tearDownModule"}  # fmt: skip
+PROMPT = re.compile(r"^\s*>>> ", re.MULTILINE)
+NAME = re.compile(r"(?:(\w+)::)?(\w+)(?:\[(\d+)\])?")
+"""Of a test: class, function, number of the case."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextTest:
+    """A test as the text of its module shows it."""
+
+    name: str
+    """`test_a`, or `TestB::test_a`."""
+    function: Function
+    holder: ast.ClassDef | None = None
+    unittest: bool = False
+    """Whether its class is a `unittest.TestCase`."""
+
+    @property
+    def head(self) -> str:
+        """The name by which the module would run it."""
+        return self.holder.name if self.holder else self.name
+
+    def cases(self) -> list[str]:
+        """Its name for each of its cases; once where the text does not show how many they are.
+
+        Raises ValueError for a fixture.
+        """
+        if isinstance(self.function, ast.AsyncFunctionDef) and not self.unittest:
+            raise ValueError(f"{self.name} is a coroutine; run it in a function of the tests")
+        marks = [
+            *self.function.decorator_list,
+            *(self.holder.decorator_list if self.holder else ()),
+        ]
+        given, counts = set[str](), list[int]()
+        for mark in marks:
+            match mark:
+                case ast.Call(ast.Attribute(attr="parametrize"), [names, values, *_]):
+                    given |= set(re.findall(r"\w+", ast.unparse(names)))
+                    counts.append(_length(values))
+        for name in [] if self.unittest else _required(self.function, self.holder is not None):
+            if name not in given:
+                raise ValueError(f"{self.name} needs the fixture {name!r}, which is not there")
+        if not counts or 0 in counts:
+            return [self.name]
+        return [f"{self.name}[{n}]" for n in range(prod(counts))]
+
+
+def collect(source: str) -> list[str]:
+    """The names of a module's tests: `test_a`, `TestB::test_c`, `test_d[0]` for each case that its
+    text shows, `doctest[0]` where there is nothing else.
+
+    Raises ValueError for code that is no Python, has no test, or needs what is not there.
+    """
+    try:
+        body = list(_statements(ast.parse(source).body))
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        if not PROMPT.search(source):
+            raise ValueError(f"no valid Python ({error})") from None
+        body = []
+    for node in body:
+        if isinstance(node, Function) and node.name in HOOKS:
+            raise ValueError(f"{node.name!r} would not be run; make it a part of the tests")
+    tests = {test.name: test for test in _tests(body)}  # the last of a name is the one that runs
+    names = [name for test in tests.values() for name in test.cases()]
+    names = names or [f"doctest[{n}]" for n, _ in enumerate(doctests(source))]
+    if not names:
+        raise ValueError("no test; add one")
+    return names
+
+
+def is_doctest(source: str) -> bool:
+    """Whether a text is no Python, but has examples of it."""
+    try:
+        ast.parse(source)
+    except SyntaxError:
+        return PROMPT.search(source) is not None
+    return False
+
+
+def never_run(source: str) -> bool:
+    """Whether a piece of code has tests that it does not run itself."""
+    if is_doctest(source):
+        return True
+    try:
+        body = list(_statements(ast.parse(source).body))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    known = {node.name: node for node in body if isinstance(node, Function | ast.ClassDef)}
+    loose = [node for node in body if not isinstance(node, DEFINITIONS) and not _is_text(node)]
+    reached, new = set[str](), _names(loose)
+    while new:
+        reached |= new
+        new = _names([known[name] for name in new if name in known]) - reached
+    tests = list(_tests(body))
+    if not tests:
+        return not loose and bool(doctests(source))
+    return any(test.unittest or test.head not in reached for test in tests)
+
+
+def doctests(source: str) -> list[str]:
+    """The texts with `>>>` of a module: its docstrings, or the whole where it is no Python."""
+    try:
+        nodes = ast.walk(ast.parse(source))
+    except SyntaxError:
+        return [source]
+    owners = (*Function.__args__, ast.ClassDef, ast.Module)
+    texts = [ast.get_docstring(node) or "" for node in nodes if isinstance(node, owners)]
+    return [text for text in texts if PROMPT.search(text)]
+
+
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+
+
+def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that run when the module does, those in blocks too."""
+    for node in body:
+        if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
+            continue
+        yield node
+        if isinstance(node, ast.If | ast.Try | ast.With | ast.For | ast.While):
+            for part in ("body", "orelse", "finalbody"):
+                yield from _statements(getattr(node, part, []))
+
+
+def _tests(body: Sequence[ast.stmt]) -> Iterator[TextTest]:
+    classes = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
+    used = _names(body)
+    for node in body:
+        if isinstance(node, Function) and node.name.startswith("test"):
+            # a function with parameters that others use is their helper
+            if not (_required(node, False) and node.name in used and not node.decorator_list):
+                yield TextTest(node.name, node)
+        elif isinstance(node, ast.ClassDef):
+            unittest = _is_case(node, classes)
+            for test in _methods(node, classes) if unittest or node.name[:4] == "Test" else ():
+                yield TextTest(f"{node.name}::{test.name}", test, node, unittest)
+
+
+def _bases(holder: ast.ClassDef) -> list[str]:
+    return [ast.unparse(base).rpartition(".")[2] for base in holder.bases]
+
+
+def _is_case(holder: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> bool:
+    return any(
+        base.endswith("TestCase") or (base in classes and _is_case(classes[base], classes))
+        for base in _bases(holder)
+    )
+
+
+def _methods(holder: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[Function]:
+    """The methods of a class that are tests, inherited ones too."""
+    inherited = [classes[base] for base in reversed(_bases(holder)) if base in classes]
+    found = {test.name: test for base in inherited for test in _methods(base, classes)}
+    own = [node for node in holder.body if isinstance(node, Function)]
+    return list((found | {node.name: node for node in own if node.name[:4] == "test"}).values())
+
+
+def _required(function: Function, is_method: bool) -> list[str]:
+    """Parameters without defaults."""
+    these = function.args
+    positional = [one.arg for one in (*these.posonlyargs, *these.args)]
+    named = [
+        one.arg
+        for one, default in zip(these.kwonlyargs, these.kw_defaults, strict=True)
+        if not default
+    ]
+    return positional[int(is_method) : len(positional) - len(these.defaults)] + named
+
+
+def _length(values: ast.expr) -> int:
+    """How many items a literal has; 0 where the text does not show it."""
+    match values:
+        case ast.List(items) | ast.Tuple(items) if not _holds(items, ast.Starred):
+            return len(items)
+    return 0
+
+
+def _holds(nodes: Sequence[ast.AST], kind: type[ast.AST]) -> bool:
+    return any(isinstance(node, kind) for node in nodes)
+
+
+def _names(nodes: Sequence[ast.AST]) -> set[str]:
+    """All names that they use."""
+    inside = (one for node in nodes for one in ast.walk(node))
+    return {node.id for node in inside if isinstance(node, ast.Name)}
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+class TestRunner:
+    """Runs the tests of a job's modules in the worker. The body of a module runs before its first
+    test.
+    """
+
+    def __init__(self, modules: Sequence[str], namespace: Namespace, builtin: LazyBuiltins) -> None:
+        self._modules, self._namespace, self._builtin = modules, namespace, builtin
+        self._bodies: dict[int, Outcome] = {}
+
+    def run(self, module: int, name: str) -> Outcome:
+        """Run one test by its name."""
+        piece = (self._modules[module], f"<tests {module}>")
+        if module not in self._bodies:
+            self._bodies[module] = self._run_body(piece)
+        ended = self._bodies[module]
+        if ended.how == "held":
+            test = partial(self._run_test, piece[0], name)
+            connection = self._builtin.connection
+            ended = require_asked(lambda: outcome_of(test, piece, connection), connection, name)
+        if ended.how == "held" or ended.detail.startswith(UNASKED):
+            return ended
+        return ended._replace(detail=f"{name}: {ended.detail}"[:DETAIL])
+
+    def _run_body(self, piece: Piece) -> Outcome:
+        if is_doctest(piece[0]):
+            return Outcome("held")
+        connection, known = self._builtin.connection, set(self._namespace)
+        asked, named = connection.requests.asked, connection.requests.named
+        ended = run_piece(piece, self._namespace, connection)
+        found = set(_made(self._namespace, known))
+        shown = {NAME.sub(r"\1::\2", name).removeprefix("::") for name in collect(piece[0])}
+        if ended.how == "held" and found - shown:
+            detail = f"{UNASKED}: {', '.join(sorted(found - shown))}: made while the module runs"
+            return Outcome("unasked", detail[:DETAIL])
+        if ended.how != "held" and connection.requests.asked == asked:
+            return Outcome("unasked", f"{UNASKED}: {ended.detail}"[:DETAIL])
+        if connection.requests.asked - asked > connection.requests.named - named:
+            self._builtin.take_answers(self._namespace, known)
+        return ended
+
+    def _run_test(self, source: str, name: str) -> None:
+        """Raises what the test raises."""
+        holder, function, case = NAME.fullmatch(name).groups()  # type: ignore[union-attr]
+        if function == "doctest":
+            return run_doctest(doctests(source)[int(case)], self._namespace)
+        kind: Any = self._namespace[holder] if holder else None
+        if hasattr(kind, "assertEqual"):
+            return run_unittest(kind(function))
+        owner = kind() if kind else None
+        test = getattr(owner, function) if owner else self._namespace[function]
+        cases = [
+            one | other
+            for one, other in product(getattr(kind, CASES, [{}]), getattr(test, CASES, [{}]))
+        ]
+        for arguments in cases if case is None else [cases[int(case)]]:
+            _hook(owner, "setup_method", test)
+            try:
+                test(**arguments)
+            finally:
+                _hook(owner, "teardown_method", test)
+        return None
+
+
+def _hook(owner: object, name: str, test: object) -> None:
+    """Call a hook of pytest's, which may take the test."""
+    if hook := getattr(owner, name, None):
+        hook(*[test][: hook.__code__.co_argcount - 1])
+
+
+def _made(namespace: Namespace, known: set[str]) -> Iterator[str]:
+    """The tests that a module has made."""
+    for name in namespace.keys() - known:
+        value = namespace[name]
+        if isinstance(value, FunctionType) and name.startswith("test"):
+            yield name
+        elif isinstance(value, type) and (hasattr(value, "assertEqual") or name[:4] == "Test"):
+            yield from (f"{name}::{test}" for test in dir(value) if test.startswith("test"))
+
+
+def run_unittest(case: Any) -> None:
+    """Run one test of a `unittest.TestCase`. Raises the first of what it raises or skips."""
+    import unittest
+
+    class Result(unittest.TestResult):
+        def __init__(self) -> None:
+            super().__init__()
+            self.raised: list[BaseException] = []
+
+        def addError(self, test: Any, error: Any) -> None:  # noqa: N802
+            self.raised.append(error[1])
+
+        def addSubTest(self, test: Any, subtest: Any, error: Any) -> None:  # noqa: N802
+            self.raised += [error[1]] if error else []
+
+        def addSkip(self, test: Any, reason: str) -> None:  # noqa: N802
+            self.raised.append(Skipped(f"skipped: {reason}"))
+
+        def addUnexpectedSuccess(self, test: Any) -> None:  # noqa: N802
+            self.raised.append(Skipped("marked as a failure that is expected"))
+
+        def addFailure(self, test: Any, error: Any) -> None:  # noqa: N802
+            self.raised.append(error[1])
+
+        def addExpectedFailure(self, test: Any, error: Any) -> None:  # noqa: N802
+            self.addUnexpectedSuccess(test)
+
+    unittest.TestSuite([case]).run(result := Result())
+    if result.raised:
+        raise result.raised[0]
+
+
+def run_doctest(text: str, namespace: Namespace) -> None:
+    """Run the examples of a text. Raises AssertionError where one prints something else, and what
+    an example raises.
+    """
+    import doctest
+
+    test = doctest.DocTestParser().get_doctest(text, namespace, "doctest", None, 0)
+    try:
+        doctest.DebugRunner(verbose=False).run(test, out=str)
+    except doctest.DocTestFailure as failure:
+        source, got, want = (
+            one.strip() for one in (failure.example.source, failure.got, failure.example.want)
+        )
+        raise AssertionError(f"{source} prints {got!r}, not {want!r}") from None
+    except doctest.UnexpectedException as failure:
+        raise failure.exc_info[1] from None

@@ -1,0 +1,119 @@
+"""Pieces of the data set's code in the test worker: how one is run, and what it can name."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from functools import lru_cache
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from assay.judge.protocol import PROGRAM, UNASKED, Outcome
+from assay.judge.proxy import Connection, Proxy
+from assay.judge.requests import DETAIL
+
+Piece = tuple[str, str]
+"""A source of the data set's, and its name in tracebacks."""
+Namespace = dict[str, Any]
+CODE = (ModuleType, FunctionType, type, Proxy)
+
+
+class LazyBuiltins(dict[str, Any]):
+    """Python's built-in names, then the program's: asked for what the data set does not define.
+
+    `modules` are modules that only the data set's code can import.
+    """
+
+    def __init__(self, connection: Connection, modules: dict[str, Any] | None = None) -> None:
+        # the import statement looks __import__ up without __missing__
+        super().__init__(__import__=self._import)
+        self.connection = connection
+        self.answers: Namespace = {}
+        """What checks have bound that asked the program; a use of it counts as asking."""
+        self._modules = dict.fromkeys(PROGRAM, ProgramModule(connection)) | (modules or {})
+
+    def __missing__(self, name: str) -> Any:
+        if name in self.answers:
+            self.connection.requests.asked += 1
+            return self.answers[name]
+        if not hasattr(builtins, name):
+            return self.connection.name(name)
+        self[name] = value = getattr(builtins, name)
+        return value
+
+    def _import(self, name: str, *parts: Any, **named: Any) -> Any:
+        """As `__import__`, with the program as a module too."""
+        if name in self._modules:
+            return self._modules[name]
+        return builtins.__import__(name, *parts, **named)
+
+    def take_answers(self, namespace: Namespace, known: set[str]) -> None:
+        """Move what a check has bound, and is no code, to where its use is seen. `known`: the names
+        from before.
+        """
+        for name in namespace.keys() - known:
+            if not isinstance(namespace[name], CODE):
+                self.answers[name] = namespace.pop(name)
+
+
+class ProgramModule:
+    """The program, as a test imports it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return self._connection.name(name)
+        except NameError:
+            raise AttributeError(f"the program does not define {name!r}") from None
+
+
+@lru_cache(maxsize=64)
+def compiled(source: str, filename: str) -> CodeType:
+    """The code of one piece, cached, since the rollouts of a group share it. Raises SyntaxError."""
+    return compile(source, filename, "exec", dont_inherit=True)
+
+
+def run_piece(piece: Piece, namespace: Namespace, connection: Connection) -> Outcome:
+    """Run one piece of the data set's code. A failure that it swallows stays in the requests'
+    `failure`.
+    """
+    return outcome_of(lambda: exec(compiled(*piece), namespace), piece, connection)
+
+
+def outcome_of(action: Callable[[], object], piece: Piece, connection: Connection) -> Outcome:
+    """How an action ends that runs code of a piece."""
+    try:
+        action()
+    except BaseException as error:  # noqa: BLE001  the data set's code: the check does not hold, whatever it raises
+        if error is connection.requests.raised:
+            return Outcome("error", connection.requests.shown)
+        return Outcome("wrong", describe(error, *piece))
+    return Outcome("held")
+
+
+def require_asked(run: Callable[[], Outcome], connection: Connection, shown: str) -> Outcome:
+    """The outcome of a check; `unasked` if it asks the program nothing. `shown`: what it is."""
+    asked = connection.requests.asked
+    outcome = run()
+    if connection.requests.asked > asked:
+        return outcome
+    return Outcome("unasked", f"{UNASKED}: {outcome.detail or shown.strip()}"[:DETAIL])
+
+
+def describe(error: BaseException, source: str, filename: str) -> str:
+    """One line: the exception, and the line of the source that raised it."""
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {error}"[:DETAIL]
+    number, trace = 0, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == filename:
+            number = trace.tb_lineno
+        trace = trace.tb_next
+    lines = source.splitlines()
+    line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    text = ": ".join(part for part in (type(error).__name__, str(error)) if part)
+    return f"{text} at `{line}`"[:DETAIL] if line else text[:DETAIL]
