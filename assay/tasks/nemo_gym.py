@@ -33,11 +33,16 @@ def task_of(row: Row) -> Task:
             " Gym's?"
         )
     row.require_python(metadata.fields)
-    if isinstance(request.fields.get("input"), str):
-        prompt = request.text("input")
-    else:
-        prompt = "\n\n".join(one.text("content") for one in request.tables("input"))
+    prompt = asked(row)
     tests = metadata.table("unit_tests")
     checks = exchanges(row, "unit_tests", tests.fields.get("inputs"), tests.fields.get("outputs"))
     name = str(row.fields.get("hash_id") or row.fields.get("id"))
     return program_task(name, prompt, checks)
+
+
+def asked(row: Row) -> str:
+    """The dialogue of a row as one text. Raises DataError when it is malformed."""
+    request = row.table("responses_create_params")
+    if isinstance(request.fields.get("input"), str):
+        return request.text("input")
+    return "\n\n".join(filter(None, (one.text("content") for one in request.tables("input"))))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from assay.tasks import task_set
+from assay.tasks import kodcode, task_set
 from assay.tasks.cases import (
     PRELUDE,
     cases_of,
@@ -42,7 +42,8 @@ def task_of(row: Row) -> Task:
     if source.startswith("swebench"):
         raise LeftOutError("whose task is a patch")
     if source.startswith("kodcode"):
-        raise LeftOutError("whose tests are test functions")
+        fields = {"question": prompt, "test": row.text("ground_truth"), "question_id": row.place}
+        return kodcode.task_of(Row(fields, row.where))
     tests = parsed_json(row, "tests" if row.fields.get("tests") else "ground_truth")
     solutions = row.fields.get("solutions")
     reference = solutions[0] if isinstance(solutions, list) and solutions else solutions

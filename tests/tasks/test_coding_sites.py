@@ -235,12 +235,15 @@ def test_rllms_rows_are_judged_as_their_own_tests_say(data: Path) -> None:
     left_out = [
         row["data_source"] for number, row in enumerate(rows, start=1) if number not in tasks
     ]
-    assert left_out == ["swebench", "kodcode"]
+    assert left_out == ["swebench"]
     replies = [(task, rows[number - 1]["model_response"]) for number, task in tasks.items()]
     programs = [(task, extract.program(task, reply)) for task, reply in replies]
-    recorded = ["pass" if rows[number - 1]["is_correct"] else "wrong" for number in tasks]
-    assert recorded.pop() == "wrong"  # for want of a code block; bare code is a program here
-    assert verdicts(*programs) == [*recorded, "pass"]
+    recorded = {rows[number - 1]["data_source"]: rows[number - 1]["is_correct"] for number in tasks}
+    assert (
+        recorded.pop("leetcode") is False
+    )  # for want of a code block: bare code is a program here
+    assert all(recorded.values())
+    assert verdicts(*programs) == ["pass"] * 10
 
 
 @pytest.mark.parametrize("name", ["code_contests", "codeforces", "leetcode"])
@@ -407,7 +410,7 @@ def test_extended_tests_are_single_asserts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     ["livecodebench", "taco", "rllm", "open_r1", "open_r1_codeforces", "leetcode_dataset",
-     "multipl_e_mbpp", "humaneval_et", "mbpp_et"],
+     "multipl_e_mbpp", "humaneval_et", "mbpp_et", "kodcode", "bigcodebench"],
 )  # fmt: skip
 def test_an_unknown_split_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match=f"unknown split 'nightly' of {name}"):
