@@ -38,17 +38,17 @@ def task_of(row: Row) -> Task:
     Raises LeftOutError for a row without usable tests, DataError for a malformed one.
     """
     prompt = row.text("problem" if "problem" in row.fields else "question")
+    task_id = f"rLLM/{row.fields.get('uid') or row.place}"
     source = row.text("data_source", default="")
     if source.startswith("swebench"):
         raise LeftOutError("whose task is a patch")
     if source.startswith("kodcode"):
-        fields = {"question": prompt, "test": row.text("ground_truth"), "question_id": row.place}
+        fields = {"question": prompt, "test": row.text("ground_truth"), "question_id": task_id}
         return kodcode.task_of(Row(fields, row.where))
     tests = parsed_json(row, "tests" if row.fields.get("tests") else "ground_truth")
     solutions = row.fields.get("solutions")
     reference = solutions[0] if isinstance(solutions, list) and solutions else solutions
     reference = first_block(reference) if isinstance(reference, str) and reference else None
-    task_id = f"rLLM/{row.fields.get('uid') or row.place}"
     if isinstance(tests, Mapping) and isinstance(tests.get("functional"), str):
         return _functional(task_id, prompt, tests["functional"], reference)
     return task_of_cases(

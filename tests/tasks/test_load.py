@@ -287,3 +287,19 @@ def test_a_data_folder_that_is_none_is_refused(
     monkeypatch.setenv("ASSAY_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(DataError, match="is no folder"):
         load("humaneval")
+
+
+def test_a_set_may_read_one_of_the_hubs_splits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ASSAY_DATA", raising=False)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    hub = tmp_path / "hub"
+    hub.mkdir()
+    for split in ("train", "test"):
+        (hub / f"{split}.jsonl").write_text(f'{{"split": "{split}"}}\n')
+    both = PublicSet("own", "none.jsonl", str(hub))
+    one = PublicSet("own", "none.jsonl", str(hub), splits=("test",), part="test")
+    assert [row.fields["split"] for row in both.rows("all")] == ["train", "test"]
+    (row,) = one.rows("test")
+    assert (row.fields["split"], row.place) == ("test", "test_row_1")
