@@ -10,7 +10,7 @@ from typing import Any
 
 from assay.judge.codec import Packer
 from assay.tasks.rows import LeftOutError, Row
-from assay.tasks.stdio import program_task
+from assay.tasks.stdio import program_task, with_parsed
 from assay.types import Call, Exchange, Task
 
 PRELUDE = """\
@@ -230,10 +230,4 @@ def _calls(cases: Cases) -> tuple[Call, ...]:
 
 def parsed_json(row: Row, name: str) -> Any:
     """A field that is data, or its JSON; None where it is missing or empty. Raises DataError."""
-    value = row.fields.get(name)
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value) if value else None
-    except (ValueError, RecursionError) as error:
-        raise row.wrong(f"{name!r} is no valid JSON ({error}); fix it") from error
+    return with_parsed(row, name).fields.get(name)

@@ -45,8 +45,7 @@ def mbpp_task_of(row: Row) -> Task:
 
 
 def _asserts(row: Row) -> tuple[Check, ...]:
-    shown = row.fields.get("test_list", [])
-    asserts = row.texts("test_case_list")
+    shown, asserts = row.texts("test_list"), row.texts("test_case_list")
     if not asserts:
         raise LeftOutError("without tests")
     return tuple(Check(text, hidden=text not in shown) for text in asserts)
