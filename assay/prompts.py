@@ -12,6 +12,7 @@ from typing import Any
 
 from assay.config.sections import PromptSettings
 from assay.errors import ModelError
+from assay.languages import language_named
 from assay.registry import one_line
 from assay.types import Exchange, Message, Task
 
@@ -144,7 +145,8 @@ def _read(file: Path) -> tuple[dict[str, Any], PromptSettings]:
 def _fill(template: str, task: Task) -> str:
     return template.format(
         prompt=task.prompt.rstrip(), stub=task.stub.rstrip(), entry_point=task.entry_point,
-        language=task.language, Language=task.language.capitalize(), interface=_interface(task),
+        language=task.language, Language=language_named(task.language).title,
+        interface=_interface(task),
     )  # fmt: skip
 
 

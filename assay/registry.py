@@ -23,8 +23,8 @@ from assay.errors import SettingsError
 
 T = TypeVar("T")
 KINDS = {
-    "algorithms": "algorithm", "environments": "environment", "rewards": "reward",
-    "tasks": "task set",
+    "algorithms": "algorithm", "environments": "environment", "languages": "language",
+    "rewards": "reward", "tasks": "task set",
 }  # fmt: skip
 """Folders of plug-ins, and what one plug-in is called."""
 PLUGIN = "assay_plugin_"

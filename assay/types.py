@@ -115,7 +115,7 @@ class Task:
     method of a new `Solution`, or the function `f` of a program without that class; a `Check` calls
     it as `candidate`."""
     language: str = "python"
-    """The language of the program; only `python` can be judged so far."""
+    """The language of the program: a name from languages/."""
     stub: str = ""
     """Code that a completion continues (HumanEval's prompt); empty if the completion is a whole
     program."""

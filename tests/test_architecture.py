@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parent.parent / "assay"
 FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
     "types", "errors", "openmp", "registry", "files", "sync", "progress", "config", "maths",
-    "sandbox", "judge", "tasks", "check", "prompts", "extract", "policy", "rewards",
+    "languages", "sandbox", "judge", "tasks", "check", "prompts", "extract", "policy", "rewards",
     "environments", "engines", "rollout", "algorithms", "evaluate", "trackers", "train",
     "doctor", "integrations", "commands", "cli", "__main__",
 ]  # fmt: skip
@@ -25,8 +25,8 @@ MODULES = {
     " isolation box program sockets ending script repl zygote launch processes job_queue slot runs"
     " sessions supervisor client",
     "judge": "protocol codec_types codec task_code checkers requests proxy calls pieces kinds"
-    " worker candidate warmup verdict verdict_cache circuit_breaker prepared_task exchange_runner"
-    " references interpreter judge",
+    " worker candidate warmup verdict verdict_cache circuit_breaker prepared_task builds"
+    " exchange_runner references interpreter judge",
     "judge/kinds": "pytest_module test_functions",
     "policy": "adapters tokenizer tiny chat onednn head packed forward load critic reference",
     "engines": "base torch vllm open",
@@ -38,7 +38,7 @@ TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train")
 FOR_A_PACKAGE = "integrations/verifiers.py"
 FILE_LINES, CLASS_LINES, FUNCTION_LINES = 400, 200, 60
 JUDGE_SIDE = ("sandbox", "judge", "languages", "check", "integrations")
-JUDGE_SIDE_LINES, OTHER_LINES = 6_000, 9_600
+JUDGE_SIDE_LINES, OTHER_LINES = 6_500, 9_600
 """Code lines: no blank lines, comments or docstrings. They are counted as the formatter would set
 them at 120 columns without trailing commas, so that wrapping costs nothing."""
 JOINED = ["--isolated", "--line-length", "120", "--config", "format.skip-magic-trailing-comma=true"]

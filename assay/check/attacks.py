@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from assay.check.constant import constant_program
+from assay.languages import language_named
 from assay.types import Task
 
 RAISE = "ANSWER raise RuntimeError('no answer')"
@@ -75,7 +76,7 @@ def attacks_on(task: Task) -> dict[str, str]:
 def lazy_programs(task: Task) -> dict[str, str]:
     """Programs that do no work: `empty`, `echo`, and `constant` if the first answer is known."""
     if task.language != "python":
-        return {"empty": ""}
+        return dict(language_named(task.language).lazy)
     lazy = {
         "empty": program_for(task, EMPTY),
         "echo": program_for(task, ECHO if task.entry_point else ECHO_STDIN),

@@ -24,7 +24,7 @@ def task_of(found: object, where: str) -> Task:
     Raises DataError for anything else, beginning with `where`.
     """
     row = Row(found if isinstance(found, Mapping) else {"assert_case": found}, where)
-    row.require_python()
+    language = row.language()
     asserts, inputs, outputs = map(row.fields.get, ("assert_case", "inputs", "outputs"))
     if isinstance(asserts, list) and all(isinstance(one, str) for one in asserts):
         fields = {"tests": asserts, "entry_point": _called(asserts, row)}
@@ -42,7 +42,9 @@ def task_of(found: object, where: str) -> Task:
     else:
         pairs = zip(map(_lines, inputs), map(_lines, outputs), strict=True)
         fields = {"exchanges": [{"stdin": given, "stdout": printed} for given, printed in pairs]}
-    return jsonl.task_of(Row({"task_id": "cases", "prompt": "", **fields}, where))
+    return jsonl.task_of(
+        Row({"task_id": "cases", "prompt": "", "language": language, **fields}, where)
+    )
 
 
 def cut(task: Task, reply: str) -> str | None:

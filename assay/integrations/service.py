@@ -89,7 +89,9 @@ class Service:
     async def run_code(self, request: Request) -> Response:
         """Run a program on standard input, as SandboxFusion does."""
         wanted = wire.RunRequest.model_validate(await self.fields(request))
-        run = self.judge.execute(wanted.code, wanted.stdin or "", seconds=wanted.run_timeout)
+        run = self.judge.execute(
+            wanted.code, wanted.stdin or "", wanted.run_timeout, wanted.language
+        )
         execution = await self.unless_gone(request, run)
         return answer(wire.run_answer(self.counted(execution)))
 

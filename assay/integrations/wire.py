@@ -22,12 +22,11 @@ Unused = Annotated[dict[str, Any] | list[Any] | None, Field(max_length=0)]
 """A field of SandboxFusion's that must be empty: programs get no files and no arguments here."""
 
 
-def _require_python(language: str) -> str:
-    Row({"language": language}, "the request").require_python()
-    return language
+def _known(language: str) -> str:
+    return Row({"language": language}, "the request").language()
 
 
-Python = Annotated[str, AfterValidator(_require_python)]
+Known = Annotated[str, AfterValidator(_known)]
 
 
 class Request(BaseModel):
@@ -60,7 +59,7 @@ class RunRequest(Request):
     """SandboxFusion's RunCodeRequest; its other fields change nothing."""
 
     code: str
-    language: Python
+    language: Known
     stdin: str | None = None
     run_timeout: float = Field(10, gt=0, le=3600)
     """Seconds of wall time, of which waiting for a core does not count; and of CPU time."""
@@ -94,7 +93,7 @@ class Extra(Request):
 class CasesConfig(Request):
     """The test cases, and how they are run."""
 
-    language: Python
+    language: Known
     provided_data: ProvidedData
     extra: Extra | None = None
 
@@ -124,7 +123,8 @@ class CasesRequest(Request):
             raise DataError(
                 "test cases of type function_call need 'fn_name', the function's name; add it"
             )
-        given = {"inputs": self.pairs.input, "outputs": self.pairs.output, "fn_name": name}
+        given = {"inputs": self.pairs.input, "outputs": self.pairs.output, "fn_name": name,
+                 "language": self.config.language}  # fmt: skip
         task = cases.task_of(given, "test_cases")
         program = cases.cut(task, self.completion)
         whole = cases.completed(task, program)
@@ -139,7 +139,7 @@ def job(fields: Fields, where: str = "the request") -> Job:
     row, given = Row(fields, where), fields.get("task", fields)
     if not isinstance(given, Mapping):
         raise row.wrong(f"'task' is a {type(given).__name__}; make it an object")
-    row.require_python(given)
+    given = {"language": row.language(given), **given}
     if ("program" in fields) == ("completion" in fields):
         raise row.wrong("give either 'program', whole code, or 'completion', a model's reply")
     text = row.text("program" if "program" in fields else "completion")

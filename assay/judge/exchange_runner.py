@@ -7,16 +7,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from assay.judge.builds import Builds
 from assay.judge.checkers import CHECKERS, DEFAULT_CHECKER, difference
 from assay.judge.prepared_task import PreparedTask, ProxyFeatures, zygote_for
-from assay.judge.verdict import CHECKER, measured, printed_verdict
+from assay.judge.verdict import CHECKER, compile_failure, measured, printed_verdict
 from assay.judge.verdict_cache import CACHED, BoundedDict
+from assay.languages import Language
 from assay.sandbox.client import Sandbox
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.program import Program
+from assay.sandbox.program import Program, command
 from assay.types import Exchange, Execution, Verdict
 
 
@@ -64,16 +66,23 @@ class ExchangeRunner:
         self._counts = counts
         self._limits = limits
         self._stop_early = stop_early
+        self._builds = Builds(sandbox.run)
+
+    def close(self) -> None:
+        """Cancel what runs in the background."""
+        self._builds.close()
 
     async def run(
         self, task: PreparedTask, checker: str, program: str, features: ProxyFeatures
     ) -> Execution:
-        """Judge one program. Raises SandboxError."""
+        """Judge one program. Raises SandboxError, DataError where a tool is not installed."""
+        ready = await self.ready(task.language, program, features.time_factor, task.numeric)
+        if isinstance(ready, Execution):
+            return replace(ready, total=len(task.exchanges))
 
         async def one(at: int) -> Execution:
             exchange = task.exchanges[at]
-            script = task.script(program, features, exchange.stdin)
-            return await self.execute(script, exchange, checker or DEFAULT_CHECKER)
+            return await self.execute(ready(exchange.stdin), exchange, checker or DEFAULT_CHECKER)
 
         order = self._counts.order(task.digest, len(task.exchanges))
         if not self._stop_early:
@@ -86,6 +95,25 @@ class ExchangeRunner:
                     self._counts.note(task.digest, at)
                 break
         return combined(executions)
+
+    async def ready(
+        self, language: Language, source: str, time_factor: float, numeric: bool = False
+    ) -> Callable[[str], Program] | Execution:
+        """What makes the program to run from its standard input; or the compiler's failure. Raises
+        as `run`.
+        """
+        factor = min(time_factor * language.time_factor, LONGEST)
+        if not language.run:
+            zygote = zygote_for(source, numeric=numeric)
+            payload = source.encode("utf-8", "surrogatepass")
+            return lambda stdin: Program(payload, encoded(stdin), zygote=zygote, time_factor=factor)
+        build = await self._builds.build(language, source)
+        if build.failure is not None:
+            return compile_failure(build.failure)
+        return lambda stdin: command(
+            build.argv, build.files, encoded(stdin), runtime_mb=language.runtime_mb,
+            time_factor=factor,
+        )  # fmt: skip
 
     async def execute(
         self, script: Program, exchange: Exchange | None = None, checker: str = DEFAULT_CHECKER
@@ -128,6 +156,11 @@ class ExchangeRunner:
         if right is True:
             return Verdict.PASS, ""
         return Verdict.WRONG, str(said) or difference(output, expected)
+
+
+def encoded(stdin: str) -> bytes:
+    """Standard input as bytes."""
+    return stdin.encode("utf-8", "surrogateescape")
 
 
 def combined(executions: Mapping[int, Execution]) -> Execution:

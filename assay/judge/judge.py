@@ -18,6 +18,7 @@ from assay.judge.prepared_task import NO_FEATURES, PreparedTask, ProxyFeatures
 from assay.judge.references import References
 from assay.judge.verdict import REFUSED, decide, is_tasks_fault, is_unsendable, parse_report
 from assay.judge.verdict_cache import CACHED, Archive, BoundedDict, VerdictCache
+from assay.languages import language_named
 from assay.sandbox.client import Sandbox
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import probe_isolation
@@ -95,6 +96,7 @@ class Judge:
 
     async def __aexit__(self, *_: object) -> None:
         self._references.close()
+        self._exchanges.close()
         await self._sandbox.close()
         if self._cache.archive is not None:
             self._cache.archive.close()
@@ -105,12 +107,11 @@ class Judge:
         return self._sandbox.broken
 
     async def run(self, job: Job) -> Execution:
-        """Judge one program. Raises DataError for a task without checks or in another language
-        than Python, SandboxError when the judge is broken.
+        """Judge one program. Raises DataError for a task that cannot be judged, SandboxError when
+        the judge is broken.
         """
-        if not job.task.checks or job.task.language != "python":
-            why = "no checks" if not job.task.checks else f"the language {job.task.language!r}"
-            raise DataError(f"task {job.task.id!r} has {why}: no program can be judged")
+        if not job.task.checks:
+            raise DataError(f"task {job.task.id!r} has no checks: no program can be judged")
         prepared = self._prepare(job.task)
         total = prepared.total
         if job.program is None:
@@ -124,18 +125,20 @@ class Judge:
         return replace(execution, total=total)
 
     async def execute(
-        self, program: str, stdin: str = "", seconds: float | None = None
+        self, program: str, stdin: str = "", seconds: float | None = None, language: str = "python"
     ) -> Execution:
         """Run a program without a task: PASS where it exits with status 0. `output` and `stderr`
         hold what it wrote.
 
         It has `seconds` of wall time, and as many of CPU time, but between the usual limit and ten
-        times that. Raises SandboxError.
+        times that. Raises DataError for a language that is unknown or not installed, SandboxError.
         """
         usual, most = self.limits.cpu_seconds, LONGEST * self.limits.wall_seconds
         factor = min(max((seconds or usual) / usual, 1.0), LONGEST)
-        task, features = self._prepare(ANY_PROGRAM), ProxyFeatures(time_factor=factor)
-        script = task.script(program, features, stdin, wall_seconds=min(seconds or 0.0, most))
+        ready = await self._exchanges.ready(language_named(language), program, factor)
+        if isinstance(ready, Execution):
+            return ready
+        script = ready(stdin)._replace(wall_seconds=min(seconds or 0.0, most))
         execution = await self._exchanges.execute(script)
         self._count(ANY_PROGRAM, execution)
         return execution

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from itertools import count, product
 
@@ -16,6 +16,7 @@ from assay.judge.checkers import CHECKERS
 from assay.judge.codec import Json, loads
 from assay.judge.kinds.test_functions import collect, doctests
 from assay.judge.task_code import leaves_no_trace
+from assay.languages import language_named, version
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import Program
 from assay.types import Call, Check, Exchange, Task, TestFunctions
@@ -89,9 +90,17 @@ class PreparedTask:
         """All checks; each of a module's tests is one."""
         self.any_order = not sources
         """Whether the tests may run in any order: a check may build on the one before."""
-        self._numeric = any(map(NUMERIC.search, [task.setup, *sources]))
+        self.language = language_named(task.language)
+        if self.language.run and not self.exchanges:
+            raise DataError(
+                f"task {task.id!r}: a program in {self.language.title} can only read and print;"
+                " give it exchanges"
+            )
+        self.numeric = any(map(NUMERIC.search, [task.setup, *sources]))
         tests = [[type(check).__name__, *astuple(check)] for check in task.checks]
         rules = [task.setup, task.entry_point, task.checker, task.reference, stop_early]
+        tools = self.language.tools
+        rules += [task.language, *map(partial(version, package=self.language.package), tools)]
         identity = json.dumps([tests, *rules, asdict(limits)]).encode()
         self.digest = hashlib.blake2b(identity, digest_size=32).digest()
         """Differs for every other task and every other limits."""
@@ -130,21 +139,9 @@ class PreparedTask:
         return Program(
             companion=f"{json.dumps(fields)[:-1]},{self._shared_fields}".encode(),
             keeps_companion=self._keeps_worker,
-            zygote=zygote_for(program, numeric=self._numeric),
+            zygote=zygote_for(program, numeric=self.numeric),
             time_factor=features.time_factor,
             steps=max(1, sum(isinstance(check, Call) for check in self._task.checks)),
-        )
-
-    def script(
-        self, program: str, features: ProxyFeatures, stdin: str, wall_seconds: float = 0.0
-    ) -> Program:
-        """A program that reads and prints; `wall_seconds` in place of the limit's."""
-        return Program(
-            program.encode("utf-8", "surrogatepass"),
-            stdin.encode("utf-8", "surrogateescape"),
-            zygote=zygote_for(program, numeric=self._numeric),
-            time_factor=features.time_factor,
-            wall_seconds=wall_seconds,
         )
 
     @cached_property
@@ -167,8 +164,7 @@ class PreparedTask:
             "setup": task.setup,
             "checker": task.checker,
             "stop_early": self._stop_early,
-            "numpy": any(map(NUMERIC.search, [task.checker, task.reference or ""]))
-            or self._numeric,
+            "numpy": any(map(NUMERIC.search, [task.checker, task.reference or ""])) or self.numeric,
             "checks": [wire_call(one) if isinstance(one, Call) else one for one in self._checks],
             "modules": self._modules,
         }

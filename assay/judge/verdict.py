@@ -130,6 +130,15 @@ def printed_verdict(result: Result) -> tuple[Verdict, str]:
     return DEATHS[result.ended], result.detail
 
 
+def compile_failure(result: Result) -> Execution:
+    """The execution of a program of which a compiler made nothing."""
+    verdict = Verdict.INFRA if result.ended is Ended.LOST else Verdict.COMPILE
+    lines = result.stderr.decode("utf-8", "replace").splitlines()
+    fault = next((line for line in lines if "error" in line), result.detail)
+    report = result.report.decode("utf-8", "replace")
+    return measured(result, verdict, report or fault, b"", result.stderr)
+
+
 def is_unsendable(execution: Execution) -> bool:
     """Whether a check passes an object that cannot be sent to the program."""
     return execution.verdict is Verdict.INFRA and execution.detail.startswith(UNSENDABLE)

@@ -83,8 +83,8 @@ def finish(box: str, control: socket.socket, pid: int, names: list[str]) -> None
             end = end._replace(cpu_seconds=end.cpu_seconds + left.ru_utime + left.ru_stime)
     made = {name: open_made(box, name) for name in names[:FETCHED]}
     found = {name: descriptor for name, descriptor in made.items() if descriptor >= 0}
-    send_process(control, ["reaped", end, list(found)], list(found.values()))
     empty(box)
+    send_process(control, ["reaped", end, list(found)], list(found.values()))
 
 
 def open_made(box: str, name: str) -> int:

@@ -11,8 +11,9 @@ from itertools import islice
 
 from assay.errors import DataError, SettingsError
 from assay.files import ROWS, split_spec
+from assay.languages import language_named
 from assay.registry import Registry, suggest
-from assay.types import Task
+from assay.types import Exchange, Task
 
 task_sets: Registry[Callable[..., Iterator[Task]]] = Registry("task set", "assay.tasks")
 task_set = task_sets.register
@@ -57,16 +58,25 @@ def _refuse_unusable(spec: str, tasks: list[Task], judged: bool) -> None:
                 f"{spec}, row {row}: task {task.id!r} has no tests, so only SFT can use it; add"
                 " tests, or remove the row"
             )
-        if task.checks and task.language != "python":
-            raise DataError(
-                f"{spec}, row {row}: the language of task {task.id!r} is {task.language!r}, which"
-                " cannot be judged; only 'python' can"
-            )
+        if task.checks:
+            _refuse_language(f"{spec}, row {row}", task)
         if task.id in known_ids:
             raise DataError(
                 f"{spec}, row {row}: the id {task.id!r} occurs twice; ids must be unique"
             )
         known_ids.add(task.id)
+
+
+def _refuse_language(where: str, task: Task) -> None:
+    try:
+        language = language_named(task.language)
+    except DataError as error:
+        raise DataError(f"{where}: task {task.id!r}: {error}") from None
+    if language.run and not isinstance(task.checks[0], Exchange):
+        raise DataError(
+            f"{where}: task {task.id!r}: a program in {language.title} can only be judged by what"
+            " it reads and prints; give it `inputs` and `outputs`"
+        )
 
 
 def task_from_dict(fields: Mapping[str, object]) -> Task:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from assay.tasks import task_set
 from assay.tasks.rows import PublicSet, Row
@@ -32,12 +33,12 @@ def task_of(row: Row) -> Task:
     """
     if "content" in row.fields:
         row = with_parsed(row, "labels", "test")
-        row.require_python(row.fields.get("labels"))
+        language = row.language(row.fields.get("labels"))
         ends = columns(row.tables("test"), "input.stdin", "output.stdout")
         checks = exchanges(row, "test", *ends)
         name, prompt, reference = f"CodeContests/{row.fields.get('id')}", row.text("content"), None
     else:
-        checks = ()
+        checks, language = (), "python"
         for field in ("public_tests", "private_tests", "generated_tests"):
             part, hidden = row.table(field), field != "public_tests"
             checks += exchanges(
@@ -45,7 +46,7 @@ def task_of(row: Row) -> Task:
             )
         name, prompt = f"CodeContests/{row.text('name')}", row.text("description")
         reference = _solution(row)
-    return program_task(name, prompt, checks, reference)
+    return replace(program_task(name, prompt, checks, reference), language=language)
 
 
 def _solution(row: Row) -> str | None:

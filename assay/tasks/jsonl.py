@@ -72,7 +72,7 @@ def task_of(row: Row) -> Task:
         {*REPLIES, "demonstrations", "reference"}
     ):
         return _without_tests(row)
-    row.require_python()
+    language = row.language()
     if row.fields.get("format") == exact.FORMAT:
         return exact.task_of(row)
     if "test_list" in row.fields:
@@ -86,6 +86,7 @@ def task_of(row: Row) -> Task:
         reference=row.text("reference", default="") or None,
         messages=messages,
         demonstrations=row.texts("demonstrations"),
+        language=language,
     )
     if "exchanges" in row.fields and not row.fields.keys().isdisjoint(("tests", "test", "inputs")):
         raise row.wrong("has 'exchanges' beside tests of a function; make it two rows")
@@ -103,7 +104,7 @@ def _without_tests(row: Row) -> Task:
     prompt, completion = row.text("prompt"), row.text("completion", default="")
     replies = (completion, row.text("answer", default=""), *row.texts("demonstrations"))
     task = Task(
-        _id(row), prompt, (), "", language=row.text("language", default="python"),
+        _id(row), prompt, (), "", language=row.language(),
         stub=prompt if completion else row.text("stub", default=""),
         reference=row.text("reference", default="") or None,
         demonstrations=tuple(filter(None, replies)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from assay.tasks import task_set
 from assay.tasks.rows import PublicSet, Row
@@ -32,12 +33,12 @@ def task_of(row: Row) -> Task:
             "'responses_create_params' or 'verifier_metadata' is missing; is this a row of NeMo"
             " Gym's?"
         )
-    row.require_python(metadata.fields)
+    language = row.language(metadata.fields)
     prompt = asked(row)
     tests = metadata.table("unit_tests")
     checks = exchanges(row, "unit_tests", tests.fields.get("inputs"), tests.fields.get("outputs"))
     name = str(row.fields.get("hash_id") or row.fields.get("id"))
-    return program_task(name, prompt, checks)
+    return replace(program_task(name, prompt, checks), language=language)
 
 
 def asked(row: Row) -> str:

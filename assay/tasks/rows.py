@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import DataError
+from assay.languages import canonical
 from assay.registry import one_line
 from assay.tasks import is_file, require_split
 from assay.types import Message, Task
@@ -21,7 +22,6 @@ log = logging.getLogger(__name__)
 LANGUAGE = ("language", "programming_language", "lang")
 TOLERANCE = 1e-6
 """Absolute tolerance for floats where a row names none; EvalPlus has the same."""
-PYTHON = ("python", "python3", "py")
 
 
 _warned: set[str] = set()
@@ -119,14 +119,25 @@ class Row:
     def _normalised(self, name: str, text: str) -> str:
         return self.encodable(name, text).replace("\r\n", "\n").replace("\r", "\n")
 
-    def require_python(self, *more: object) -> None:
-        """Raises DataError where the row, or one of the tables `more`, names another language."""
+    def language(self, *more: object) -> str:
+        """The language that the row, or one of the tables `more`, names; else `python`. Raises
+        DataError for an unknown one.
+        """
         for table in [table for table in (self.fields, *more) if isinstance(table, Mapping)]:
             for name in LANGUAGE:
-                if (language := table.get(name)) and str(language).lower() not in PYTHON:
-                    raise self.wrong(
-                        f"{name!r} is {language!r}, which cannot be judged; only 'python' can"
-                    )
+                if given := table.get(name):
+                    try:
+                        return canonical(str(given))
+                    except DataError as error:
+                        raise self.wrong(f"{name!r}: {error}") from None
+        return "python"
+
+    def require_python(self, *more: object) -> None:
+        """Raises DataError where the row, or one of the tables `more`, names another language."""
+        if (language := self.language(*more)) != "python":
+            raise self.wrong(
+                f"its language is {language!r}, but tests of this form are judged in Python only"
+            )
 
     def wrong(self, why: str) -> DataError:
         """The error that blames this row."""

@@ -266,10 +266,10 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
     (
         "POST",
         "/run_code",
-        {"code": "", "language": "cpp"},
+        {"code": "", "language": "lua"},
         {},
         422,
-        "'language' is 'cpp', which cannot be judged; only 'python' can",
+        "the language 'lua' cannot be judged; known: c, cpp",
     ),
     ("POST", "/run_code", {"language": "python"}, {}, 422, "code: Field required"),
     (

@@ -381,7 +381,7 @@ def test_multipl_es_mbpp_is_a_stub_whose_check_runs(tmp_path: Path) -> None:
         extract.program(task, f"    return {value}\n") for value in ("[2 * x for x in xs]", 0)
     ]
     assert verdicts(*((task, one) for one in programs)) == ["pass", "wrong"]
-    with pytest.raises(DataError, match="'language' is 'lua', which cannot be judged"):
+    with pytest.raises(DataError, match="the language 'lua' cannot be judged"):
         load(f"multipl_e_mbpp:{written(tmp_path, multipl_e(language='lua'))}")
 
 

@@ -126,28 +126,31 @@ SANDBOX = {"id": 1, "content": "p", "test": [{"input": {"stdin": "1"}, "output":
 @pytest.mark.parametrize(
     ("read", "row"),
     [
-        (nemo_gym.task_of, {**GYM, "verifier_metadata": {"unit_tests": STDIN, "language": "cpp"}}),
-        (nemo_gym.task_of, {**GYM, "verifier_metadata": {"unit_tests": STDIN}, "lang": "cpp"}),
-        (code_contests.task_of, {**SANDBOX, "labels": '{"programming_language": "cpp"}'}),
-        (lambda row: cases.task_of(row.fields, row.where), {**STDIN, "language": "cpp"}),
-        (lambda row: wire.job(row.fields), {"task": ROW, "language": "cpp", "program": ""}),
-        (lambda row: wire.job(row.fields), {**STDIN, "language": "cpp", "program": ""}),
+        (
+            nemo_gym.task_of,
+            {**GYM, "verifier_metadata": {"unit_tests": STDIN, "language": "lua"}},
+        ),
+        (nemo_gym.task_of, {**GYM, "verifier_metadata": {"unit_tests": STDIN}, "lang": "lua"}),
+        (code_contests.task_of, {**SANDBOX, "labels": '{"programming_language": "lua"}'}),
+        (lambda row: cases.task_of(row.fields, row.where), {**STDIN, "language": "lua"}),
+        (lambda row: wire.job(row.fields), {"task": ROW, "language": "lua", "program": ""}),
+        (lambda row: wire.job(row.fields), {**STDIN, "language": "lua", "program": ""}),
     ],
 )
 def test_a_row_of_any_format_in_another_language_is_refused_by_name(
     read: Callable[[Row], object], row: dict[str, Any]
 ) -> None:
-    with pytest.raises(DataError, match="is 'cpp', which cannot be judged; only 'python' can"):
+    with pytest.raises(DataError, match="the language 'lua' cannot be judged; known: c, cpp"):
         read(Row(row, "row 1"))
-    read(Row(literal_eval(repr(row).replace("cpp", "Python3")), "row 1"))
+    read(Row(literal_eval(repr(row).replace("lua", "Python3")), "row 1"))
 
 
 def test_the_judge_refuses_a_task_in_another_language() -> None:
     async def run() -> None:
         async with Judge(slots=1) as judge:
-            await judge.run(Job(replace(ADD, language="cpp"), "int f();"))
+            await judge.run(Job(replace(ADD, language="lua"), "int f();"))
 
-    with pytest.raises(DataError, match="task 'add' has the language 'cpp'"):
+    with pytest.raises(DataError, match="the language 'lua' cannot be judged"):
         asyncio.run(run())
 
 

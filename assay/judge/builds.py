@@ -1,0 +1,74 @@
+"""Makes programs of other languages ready to run. Equal programs are compiled once."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from assay.judge.verdict_cache import BoundedDict
+from assay.languages import Language, tool_path, version
+from assay.sandbox.program import Ended, Program, Result, command
+
+COMPILE_FACTOR = 10.0
+"""A compiler has so many times the time of a program."""
+KEPT = 256
+"""Compiled programs that are kept."""
+ENCODING = ("utf-8", "surrogatepass")
+
+
+class Build(NamedTuple):
+    """A program that is ready to run, or why there is none."""
+
+    argv: tuple[str, ...]
+    files: Mapping[str, bytes]
+    failure: Result | None = None
+    """The compiler's result, where it made no program."""
+
+
+class Builds:
+    """Compiles by `run`, which runs one program in the sandbox."""
+
+    def __init__(self, run: Callable[[Program], Awaitable[Result]]) -> None:
+        self._run = run
+        self._made: BoundedDict[bytes, asyncio.Task[Build]] = BoundedDict(KEPT)
+
+    async def build(self, language: Language, source: str) -> Build:
+        """A program, ready to run. Raises DataError where a tool is not installed, SandboxError."""
+        argv = tuple(_located(language.run, language))
+        files = {language.source: source.encode(*ENCODING)}
+        if not language.compile:
+            return Build(argv, files)
+        compiler = version(language.compile[0], language.package)
+        parts = "\0".join((*language.compile, compiler)).encode()
+        key = hashlib.sha256(parts + b"\0" + files[language.source]).digest()
+        if key not in self._made:
+            self._made[key] = asyncio.ensure_future(self._compile(language, argv, files))
+        made = self._made[key]
+        build = await asyncio.shield(made)
+        if build.failure and build.failure.ended is Ended.LOST and self._made.get(key) is made:
+            del self._made[key]
+        return build
+
+    async def _compile(
+        self, language: Language, argv: tuple[str, ...], files: Mapping[str, bytes]
+    ) -> Build:
+        compiler = command(
+            _located(language.compile, language), files, starts_processes=True,
+            fetch=["program"], runtime_mb=1024, time_factor=COMPILE_FACTOR,
+        )  # fmt: skip
+        result = await self._run(compiler)
+        made = result.ended is Ended.EXITED and result.status == 0 and "program" in result.files
+        return Build(argv, result.files, None if made else result)
+
+    def close(self) -> None:
+        """Cancel the compilers that run."""
+        for made in self._made.values():
+            made.cancel()
+
+
+def _located(words: tuple[str, ...], language: Language) -> list[str]:
+    """A command with the path of its tool."""
+    tool, *rest = words
+    return [tool if "/" in tool else tool_path(tool, language.package), *rest]

@@ -1,0 +1,86 @@
+"""The languages of programs, one per file: how each is compiled, run and shown."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+
+from assay.errors import DataError
+from assay.registry import Registry, suggest
+
+VERSION_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """One language. A program of it reads standard input and prints."""
+
+    title: str
+    """Its name in prose: `C++`."""
+    source: str
+    """The file that holds the program."""
+    run: tuple[str, ...] = ()
+    """The command that runs it, from a path or a tool's name; empty for Python, which a warm
+    process runs."""
+    compile: tuple[str, ...] = ()
+    """The command that makes the file `program` of the source; empty where nothing is compiled."""
+    fences: tuple[str, ...] = ()
+    """Names of it in code fences and data, beside its own."""
+    comment: str = "//"
+    package: str = ""
+    """The package of Debian's that brings it."""
+    hello: str = ""
+    """A program that prints `hello`."""
+    lazy: Mapping[str, str] = field(default_factory=dict)
+    """Programs by name that do no work, which no task may pass."""
+    runtime_mb: int = 0
+    """Memory that its runtime takes beside the program's."""
+    time_factor: float = 1.0
+    """Multiplies the time limits."""
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The tools of the machine's that it needs."""
+        commands = (self.compile[:1], self.run[:1])
+        return tuple(tool for command in commands for tool in command if "/" not in tool)
+
+
+languages: Registry[Callable[[], Language]] = Registry("language", "assay.languages")
+language = languages.register
+
+
+@cache
+def canonical(name: str) -> str:
+    """The language's own name, from that or a name of its fences. Raises DataError for an unknown
+    one.
+    """
+    known = {alias: one for one in languages for alias in (one, *languages[one]().fences)}
+    if name.lower() not in known:
+        raise DataError(f"the language {name!r} cannot be judged; {suggest(name, languages)}")
+    return known[name.lower()]
+
+
+@cache
+def language_named(name: str) -> Language:
+    """The language by its name or a name of its fences. Raises DataError for an unknown one."""
+    return languages[canonical(name)]()
+
+
+@cache
+def tool_path(tool: str, package: str) -> str:
+    """Where a tool is. Raises DataError where it is not installed."""
+    path = shutil.which(tool)
+    if path is None:
+        raise DataError(f"{tool} is not installed; on Debian and Ubuntu: apt install {package}")
+    return path
+
+
+@cache
+def version(tool: str, package: str) -> str:
+    """What a tool says of its version. Raises DataError where it is not installed."""
+    command = [tool_path(tool, package), "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_SECONDS)
+    return done.stdout.partition("\n")[0]

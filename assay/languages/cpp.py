@@ -1,0 +1,18 @@
+"""C++, compiled with g++."""
+
+from __future__ import annotations
+
+from assay.languages import Language, language
+
+
+@language
+def cpp() -> Language:
+    """C++17, compiled with g++."""
+    return Language(
+        title="C++", source="main.cpp", fences=("c++", "cc", "cxx"), package="g++",
+        compile=("g++", "-O2", "-std=gnu++17", "-w", "main.cpp", "-o", "program"),
+        run=("./program",),
+        hello='#include <iostream>\nint main() { std::cout << "hello\\n"; }',
+        lazy={"empty": "int main() {}",
+              "echo": "#include <iostream>\nint main() { std::cout << std::cin.rdbuf(); }"},
+    )  # fmt: skip
