@@ -1,19 +1,16 @@
-"""The folder in memory in which a slot's programs work, where it is no file system of its own."""
+"""The folder in memory in which a slot's programs work."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
-import shutil
-import tempfile
-from pathlib import Path
 
 from assay.sandbox.cgroups import start_time
 from assay.sandbox.kernel import MIB
 from assay.sandbox.namespaces import BOX_FILES, BOX_MB
 
-MEMORY = Path("/dev/shm")
+MEMORY = "/dev/shm"
 NAME = re.compile(r"assay-box-(\d+)-(\d+)-\w+")
 """A box's name: pid and start time of the process that made it, and letters."""
 
@@ -21,8 +18,8 @@ NAME = re.compile(r"assay-box-(\d+)-(\d+)-\w+")
 def make_box(user: int | None) -> str:
     """A folder for one family, whose user owns it. Raises OSError."""
     pid = os.getpid()
-    parent = MEMORY if os.access(MEMORY, os.W_OK) else None
-    box = tempfile.mkdtemp(prefix=f"assay-box-{pid}-{start_time(pid)}-", dir=parent)
+    box = f"{MEMORY}/assay-box-{pid}-{start_time(pid)}-{os.urandom(6).hex()}"
+    os.mkdir(box, 0o700)
     if user is not None:
         os.chown(box, user, user)
     return box
@@ -30,26 +27,48 @@ def make_box(user: int | None) -> str:
 
 def remove_box(box: str) -> None:
     """Remove it with all that it holds."""
-    shutil.rmtree(box, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        empty(box)
+        os.rmdir(box)
 
 
 def remove_leftovers() -> None:
     """Remove the boxes of processes that ended without removing them."""
     with contextlib.suppress(OSError):
-        for folder in MEMORY.glob("assay-box-*"):
-            name = NAME.fullmatch(folder.name)
-            if name and start_time(int(name[1])) != int(name[2]):
-                remove_box(str(folder))
+        for name in os.listdir(MEMORY):
+            made = NAME.fullmatch(name)
+            if made and start_time(int(made[1])) != int(made[2]):
+                remove_box(f"{MEMORY}/{name}")
+
+
+def empty(box: str) -> None:
+    """Remove all that a folder holds, however deep it is. Raises OSError where something stays."""
+    while names := os.listdir(box):
+        for path in (f"{box}/{name}" for name in names):
+            if os.path.isdir(path) and not os.path.islink(path):
+                with contextlib.suppress(PermissionError):  # who made it could put nothing there
+                    for inner in os.listdir(path):
+                        os.rename(f"{path}/{inner}", f"{box}/{os.urandom(16).hex()}")
+                os.rmdir(path)
+            else:
+                os.unlink(path)
 
 
 def is_overfull(box: str) -> bool:
-    """Whether it holds more than a box may."""
-    used = files = 0
-    for folder, folders, names in os.walk(box):
-        files += len(folders) + len(names)
-        if files > BOX_FILES:
+    """Whether it holds more than a box may, or is too deep to tell."""
+    used, files, folders = 0, 0, [box]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    files += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    used += 512 * entry.stat(follow_symlinks=False).st_blocks
+        except (FileNotFoundError, PermissionError):
+            continue  # removed meanwhile, or empty for want of rights
+        except OSError:
             return True
-        for name in names:
-            with contextlib.suppress(OSError):
-                used += 512 * os.lstat(f"{folder}/{name}").st_blocks
-    return used > BOX_MB * MIB
+        if files > BOX_FILES or used > BOX_MB * MIB:
+            return True
+    return False

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import resource
-import shutil
 import signal
 import socket
 import stat
@@ -20,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from assay.sandbox import kernel
+from assay.sandbox.box import empty
 from assay.sandbox.program import RUNTIME_MB, read_message
 from assay.sandbox.seccomp import Filter, process_filter
 from assay.sandbox.sockets import START, FramedSocket
@@ -97,16 +97,6 @@ def open_made(box: str, name: str) -> int:
         return descriptor
     os.close(descriptor)
     return -1
-
-
-def empty(box: str) -> None:
-    """Remove all that a folder holds. Raises OSError where something stays."""
-    with os.scandir(box) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
-            else:
-                Path(entry).unlink()
 
 
 if __name__ == "__main__":

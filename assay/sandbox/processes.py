@@ -76,6 +76,11 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, sign)
 
+    def kill_group(self) -> None:
+        """SIGKILL what it has started, where it is in our own PID namespace."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
     def is_frozen(self) -> bool:
         """Whether a signal has stopped it."""
         return is_stopped(pid_of(self.pidfd))

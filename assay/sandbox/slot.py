@@ -264,12 +264,10 @@ class Slot:
                         run.record.files[name] = file.read(BOX_MB * MIB)
         return message
 
-    def remove_places(self) -> None:
-        """Remove the control group and the box, once no process is left."""
+    def remove_group(self) -> None:
+        """Remove the control group, once no process is left."""
         if self.group is not None:
             self.group.remove()
-        if self.box:
-            remove_box(self.box)
 
     def close(self) -> list[RunningJob]:
         """Kill every process and close every descriptor; returns the runs that had not ended."""
@@ -277,6 +275,8 @@ class Slot:
         idle: list[CandidateProcess | CompanionProcess] = [*self.candidates, *self.companions]
         for process in [*idle, *(run.candidate for run in runs)]:
             process.kill()
+            if self.box:
+                process.kill_group()
         for open_one in [*runs, *idle]:
             open_one.close()
         self.candidates.clear()
@@ -284,6 +284,8 @@ class Slot:
         self.unreaped.clear()
         self.run = None
         self.zygote.close()
+        if self.box:
+            remove_box(self.box)
         return runs
 
     def _refill(self) -> None:
