@@ -31,7 +31,7 @@ from assay.judge.codec_types import (
     unhashable,
 )
 
-DEPTH, NODES, ITEMS = 200, 1_000_000, 100_000
+DEPTH, NODES, ITEMS = 200, 2_000_000, 100_000
 RECURSION = 20_000
 """The reader goes no deeper into JSON, even where a check has raised Python's recursion limit: the
 stack holds so many levels."""

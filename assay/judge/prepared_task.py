@@ -12,8 +12,9 @@ from importlib.util import find_spec
 from itertools import count, product
 
 from assay.errors import DataError
+from assay.judge.calls import RECOMPUTED
 from assay.judge.checkers import CHECKERS
-from assay.judge.codec import Json, loads
+from assay.judge.codec import Json, dumps, loads
 from assay.judge.kinds.test_functions import collect, doctests
 from assay.judge.task_code import leaves_no_trace
 from assay.languages import language_named, version
@@ -55,6 +56,7 @@ def time_factor(cpu_seconds: float, limit: float) -> float:
     return min(float(LONGEST), max(1.0, SLACK * cpu_seconds / limit))
 
 
+LARGE_ANSWER = dumps(RECOMPUTED)
 NUMERIC = re.compile(r"^\s*(?:import|from)\s+(?:numpy|scipy|pandas)\b", re.MULTILINE)
 HAS_NUMPY = find_spec("numpy") is not None
 
@@ -90,6 +92,8 @@ class PreparedTask:
         """All checks; each of a module's tests is one."""
         self.any_order = not sources
         """Whether the tests may run in any order: a check may build on the one before."""
+        large = any(isinstance(one, Call) and one.expected == LARGE_ANSWER for one in task.checks)
+        self._recomputing = (task.reference or "") if large else ""
         self.language = language_named(task.language)
         if self.language.run and not self.exchanges:
             raise DataError(
@@ -149,7 +153,8 @@ class PreparedTask:
         """Whether a worker that has run the task's code may take another job."""
         task = self._task
         checker = [] if task.checker in {"", *CHECKERS} else [task.checker]
-        code = [source for source in (task.setup, *checker, *self._sources) if source]
+        parts = (task.setup, self._recomputing, *checker, *self._sources)
+        code = [source for source in parts if source]
         if any(map(doctests, self._modules)):
             return False  # their code is text
         return not code or (not self._strangers and all(map(leaves_no_trace, code)))
@@ -163,6 +168,7 @@ class PreparedTask:
             "entry_point": task.entry_point,
             "setup": task.setup,
             "checker": task.checker,
+            "reference": self._recomputing,
             "stop_early": self._stop_early,
             "numpy": any(map(NUMERIC.search, [task.checker, task.reference or ""])) or self.numeric,
             "checks": [wire_call(one) if isinstance(one, Call) else one for one in self._checks],

@@ -23,6 +23,8 @@ class CheckJob(TypedDict):
     entry_point: str
     setup: str
     checker: str
+    reference: str
+    """Runs in the worker for expected values that are too large to send; else empty."""
     checks: list[Any]
     """Sources of checks, calls as [arguments, [expected] or None, tolerance], and tests of modules
     as {"module": number, "name": name}."""

@@ -34,7 +34,7 @@ from assay.types import AnyCheck, Call, Execution, Task, Verdict
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-VERSION = 1
+VERSION = 2
 """Of the answers' JSON: increased when the codec writes a value in another way."""
 OPAQUE = '{"opaque":'
 """Starts what is no data. Inside a JSON string the quote would be escaped."""
@@ -128,7 +128,7 @@ def _read(file: Path, count: int) -> list[str] | None:
     """The values in the file, if it exists and is valid."""
     try:
         values = json.loads(file.read_bytes())
-        reader = Unpacker({"opaque": str}, nodes=sys.maxsize)
+        reader = Unpacker({"opaque": str, "recomputed": str}, nodes=sys.maxsize)
         for value in values:
             reader.value(loads(value.encode()))
         if type(values) is list and len(values) == count:

@@ -44,7 +44,8 @@ def f(numbers: List[float], threshold: float = 1.0) -> Dict[str, Tuple[int, ...]
             found[str(number).strip()] = tuple(range(at))
     return found
 """,
-    "setup": "from typing import List", "entry_point": "f", "checker": "", "order": [0],
+    "setup": "from typing import List", "entry_point": "f", "checker": "",
+    "reference": "", "order": [0],
     "stop_early": True, "numpy": False, "features": [False] * 3, "modules": [],
     "reply_mb": 1,
     "checks": ["def check(f):\n    assert f([2.0, 0.5, 0], 1.0) == {'0': (0, 1)}\n"

@@ -79,7 +79,7 @@ def run_checks(
     ended: list[Outcome] = []
     requests, setup_error = connection.requests, ""
     setup, checker = (job["setup"], "<setup>"), (job["checker"], CHECKER)
-    caller = Caller(connection, job["entry_point"])
+    caller = Caller(connection, job["entry_point"], job["reference"])
     try:
         connection.load(job)
         builtin = LazyBuiltins(connection, {"pytest": make_module()} if job["modules"] else {})

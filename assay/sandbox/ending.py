@@ -52,16 +52,18 @@ class RunRecord:
         return not self.companion or (self.report or b"")[:1] == HUNG_UP
 
 
-def ending(record: RunRecord, limits: Limits, total: float = 0.0) -> tuple[Ended, str]:
-    """How it ended, and why in one line. A limit comes before anything else. `total`: CPU seconds
-    that all its steps together may use, where it has several.
+def ending(record: RunRecord, limits: Limits, steps: float = 1.0) -> tuple[Ended, str]:
+    """How it ended, and why in one line. A limit comes before anything else. `steps`: how many
+    times the time limits all its steps together have.
     """
-    total = max(total, limits.cpu_seconds)
+    total, wall_seconds = steps * limits.cpu_seconds, limits.wall_seconds
     match record.stopped:
         case "printed":
             return Ended.PRINTED, f"printed more than {limits.printed_mb} MiB"
         case "wall":
-            return Ended.WALL, f"took more than {limits.wall_seconds:g} s"
+            most = steps * wall_seconds
+            most = most if record.wall_seconds >= most else wall_seconds
+            return Ended.WALL, f"took more than {most:g} s"
         case "filled":
             return Ended.MEMORY, "filled its folder"
         case "descriptors":

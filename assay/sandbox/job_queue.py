@@ -27,12 +27,11 @@ class QueuedJob:
     cancelled: bool = False
 
     @property
-    def total_cpu_seconds(self) -> float:
-        """CPU time of all its steps together: no more than a program with the largest time factor
-        has.
+    def steps(self) -> float:
+        """How many times its time limits all steps together have: no more than a program with the
+        largest time factor.
         """
-        usual = self.limits.cpu_seconds / self.program.time_factor
-        return min(self.program.steps * self.limits.cpu_seconds, LONGEST * usual)
+        return min(self.program.steps, LONGEST / self.program.time_factor)
 
 
 class JobQueue:

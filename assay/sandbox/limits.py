@@ -18,8 +18,8 @@ class Limits:
     """CPU time of the program, its import included: decides TIMEOUT. Each call with given arguments
     has it to itself, and all together have LONGEST times it."""
     wall_seconds: float = 20.0
-    """Wall time of the whole run, for programs that sleep or block. Waiting for a core does not
-    count, nor does the CPU time of calls that have ended."""
+    """Wall time, for programs that sleep or block; of calls as `cpu_seconds`. Waiting for a core
+    does not count."""
     memory_mb: int = 512
     """Private writable memory of the program in MiB (RLIMIT_DATA)."""
     stack_mb: int = 64

@@ -165,8 +165,12 @@ class TimeLimit:
 
     candidate: CandidateProcess
     cpu_seconds: float
-    """Of one step, as `total` of all; `before`: what was used when this step began."""
+    """Of one step, as `wall_seconds`; `before`: what was used when this step began."""
+    wall_seconds: float
     total: float
+    """CPU seconds of all steps together."""
+    last: float
+    """When the deadline of all steps together is."""
     deadline: float
     """On the monotonic clock, as `next_look`."""
     next_look: float
@@ -176,20 +180,22 @@ class TimeLimit:
 
     @classmethod
     def start(
-        cls, candidate: CandidateProcess, cpu_seconds: float, wall_seconds: float, total: float,
-        starved: float = 0.0,
+        cls, candidate: CandidateProcess, cpu_seconds: float, wall_seconds: float,
+        starved: float = 0.0, steps: float = 1.0,
     ) -> TimeLimit:  # fmt: skip
         """Time for one run from now on. `starved`: seconds for which the process has waited for a
-        core before.
+        core before. `steps`: how many times these times all steps together have.
         """
         now = time.monotonic()
-        return cls(candidate, cpu_seconds, total, now + wall_seconds, now + cpu_seconds, starved)
+        return cls(
+            candidate, cpu_seconds, wall_seconds, steps * cpu_seconds, now + steps * wall_seconds,
+            now + wall_seconds, now + cpu_seconds, starved,
+        )  # fmt: skip
 
     def next_step(self) -> None:
-        """Give the next step the CPU time of one. What was used does not count as wall time."""
-        used = self.candidate.cpu_seconds
-        self.deadline += max(0.0, used - self.before)
-        self.before = used
+        """Give the next step the time of one."""
+        self.before = self.candidate.cpu_seconds
+        self.deadline = min(time.monotonic() + self.wall_seconds, self.last)
 
     @property
     def due(self) -> float:

@@ -94,7 +94,7 @@ class Session:
         limits, candidate = block.job.limits, self.candidate
         left = min(limits.cpu_seconds, LONGEST * limits.cpu_seconds - candidate.spent)
         starved = starved_seconds(pid_of(candidate.pidfd))
-        self.time_limit = TimeLimit.start(candidate, left, limits.wall_seconds, left, starved)
+        self.time_limit = TimeLimit.start(candidate, left, limits.wall_seconds, starved)
         self.block = block
         candidate.kill(signal.SIGCONT)
         self.sock.send(block.code)

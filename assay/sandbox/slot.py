@@ -194,7 +194,7 @@ class Slot:
         """Start a job in an idle process."""
         candidate, limits = self.candidates.popleft(), job.limits
         time_limit = TimeLimit.start(
-            candidate, limits.cpu_seconds, limits.wall_seconds, job.total_cpu_seconds
+            candidate, limits.cpu_seconds, limits.wall_seconds, steps=job.steps
         )
         program = job.program
         record = RunRecord(program.companion is not None, previous_failure=job.failure)

@@ -172,7 +172,7 @@ class Supervisor:
     def _settle(self, slot: Slot, run: RunningJob) -> None:
         """All is known of a run: send the result, or retry where the machine failed."""
         job, record = run.job, run.record
-        ended, detail = ending(record, job.limits, job.total_cpu_seconds)
+        ended, detail = ending(record, job.limits, job.steps)
         if ended is Ended.LOST and self.queue.retry(job, slot, detail):
             return
         status = os.WEXITSTATUS(record.status) if os.WIFEXITED(record.status) else 0

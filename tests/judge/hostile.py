@@ -107,6 +107,7 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
     playing.start()
     job: CheckJob = {
         "program": "", "entry_point": "f", "setup": "", "checks": list(CHECKS), "checker": "",
+        "reference": "",
         "stop_early": False, "numpy": False, "features": [mutates, handles, False],
         "order": list(range(len(CHECKS))), "modules": [], "reply_mb": 1,
     }  # fmt: skip

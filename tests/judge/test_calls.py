@@ -390,6 +390,19 @@ def test_a_program_cannot_take_the_time_of_calls_that_are_not_made() -> None:
     assert execution.cpu_seconds < 0.8
 
 
+def test_an_answer_too_large_to_carry_is_computed_again_by_the_reference(cache: Path) -> None:
+    """In the worker: HumanEval/130 asks for 1,000,005 numbers ten times."""
+    pile = "def f(xs, n):\n    xs.append(0)\n    return [1 + i / 2 for i in range(n)]"
+    asked = task(Call("[[],3]"), Call("[[],1000005]"), reference=pile)
+    late = pile.replace("return ", "if n > 4: n -= 1\n    return ")
+    rounded = "def f(xs, n): return [1 + i // 2 if i % 2 == 0 else 1 + i / 2 for i in range(n)]"
+    right, wrong, other = judged(asked, pile, late, rounded)
+    assert [right.verdict, wrong.verdict, other.verdict] == ["pass", "wrong", "pass"]
+    assert wrong.detail.startswith("call 2, f([], 1000005) gives [1.0, 1.5, 2.0,")
+    (file,) = cache.iterdir()
+    assert json.loads(file.read_text()) == ["[1.0,1.5,2.0]", '{"recomputed":[]}']
+
+
 def test_checks_keep_their_order_since_they_may_build_on_each_other() -> None:
     building = task(Check("n = f(1)"), Check("assert n == 1"), Check("assert f(2) == 2 and n == 1"))
     wrong = [Job(building, f"def f(x): return 1  # {n}") for n in range(3)]
