@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from bench.public_data import data_folder
@@ -81,6 +82,34 @@ def timed(arguments: list[str]) -> list[float]:
     return numbers
 
 
+ADDS = """#include <stdio.h>
+int main(void) { int a, b; scanf("%d %d", &a, &b); printf("%d", a + b); }"""
+
+
+async def executables(workers: int) -> tuple[float, float, int]:
+    """As `exchanges`, for 1000 runs of a static program in C."""
+    from assay.judge.builds import Builds
+    from assay.languages import language_named
+    from assay.sandbox.client import Sandbox
+    from assay.sandbox.isolation import probe_isolation
+    from assay.sandbox.limits import Limits
+    from assay.sandbox.program import command
+
+    begun = time.perf_counter()
+    sandbox = Sandbox("assay.judge.warmup")
+    await sandbox.start(Limits(), workers, probe_isolation().walls)
+    language = language_named("c")
+    static = replace(language, compile=(*language.compile, "-static"))
+    build = await Builds(sandbox.run).build(static, ADDS)
+    assert build.executable is not None, build.failure
+    program = command(build.argv, {}, b"1 2")._replace(executable=build.executable.path)
+    started = time.perf_counter()
+    results = await asyncio.gather(*(sandbox.run(program) for _ in range(1000)))
+    ended = time.perf_counter()
+    await sandbox.close()
+    return ended - started, started - begun, sum(result.stdout == b"3" for result in results)
+
+
 def rate(count: int, seconds: list[float]) -> str:
     low, high = count / max(seconds), count / min(seconds)
     return f"{count / statistics.median(seconds):7.1f}/s   ({low:.1f} to {high:.1f})"
@@ -98,6 +127,7 @@ def main() -> None:
         runs = {
             "functions": lambda: ours(file, options.workers),
             "exchanges": lambda: exchanges(options.workers),
+            "executables": lambda: executables(options.workers),
         }
         print(json.dumps(asyncio.run(runs[options.one]())))
         return
@@ -106,12 +136,16 @@ def main() -> None:
     mine: list[list[float]] = []
     other: list[list[float]] = []
     printing: list[list[float]] = []
+    executing: list[list[float]] = []
     for _ in range(options.rounds):
         mine.append(
             timed(["-m", "bench.judge", "--one", "functions", "--workers", str(options.workers)])
         )
         printing.append(
             timed(["-m", "bench.judge", "--one", "exchanges", "--workers", str(options.workers)])
+        )
+        executing.append(
+            timed(["-m", "bench.judge", "--one", "executables", "--workers", str(options.workers)])
         )
         if options.beside:
             other.append(timed(["-c", THEIRS, options.beside, str(file), str(options.workers)]))
@@ -126,6 +160,10 @@ def main() -> None:
     print(
         f"assay, read and print:   {rate(1000, [row[0] for row in printing])}   passed"
         f" {printing[-1][2]} of 1000 tests"
+    )
+    print(
+        f"assay, a program in C:   {rate(1000, [row[0] for row in executing])}   right"
+        f" {executing[-1][2]} of 1000 runs"
     )
     if not options.beside:
         print(

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from assay.judge.verdict_cache import BoundedDict
 from assay.languages import Language, tool_path, version
+from assay.sandbox.processes import Executable
 from assay.sandbox.program import Ended, Program, Result, command
 
 COMPILE_FACTOR = 10.0
@@ -23,6 +24,8 @@ class Build(NamedTuple):
 
     argv: tuple[str, ...]
     files: Mapping[str, bytes]
+    executable: Executable | None = None
+    """What a compiler made."""
     failure: Result | None = None
     """The compiler's result, where it made no program."""
 
@@ -59,8 +62,9 @@ class Builds:
             fetch=["program"], runtime_mb=1024, time_factor=COMPILE_FACTOR,
         )  # fmt: skip
         result = await self._run(compiler)
-        made = result.ended is Ended.EXITED and result.status == 0 and "program" in result.files
-        return Build(argv, result.files, None if made else result)
+        if result.ended is Ended.EXITED and result.status == 0 and "program" in result.files:
+            return Build(argv, {}, Executable(result.files["program"]))
+        return Build(argv, {}, failure=result)
 
     def close(self) -> None:
         """Cancel the compilers that run."""

@@ -110,10 +110,15 @@ class ExchangeRunner:
         build = await self._builds.build(language, source)
         if build.failure is not None:
             return compile_failure(build.failure)
-        return lambda stdin: command(
-            build.argv, build.files, encoded(stdin), runtime_mb=language.runtime_mb,
-            time_factor=factor,
-        )  # fmt: skip
+        program = command(
+            build.argv, build.files, runtime_mb=language.runtime_mb, time_factor=factor
+        )
+
+        def reading(stdin: str) -> Program:
+            path = build.executable.path if build.executable else ""
+            return program._replace(stdin=encoded(stdin), executable=path)
+
+        return reading
 
     async def execute(
         self, script: Program, exchange: Exchange | None = None, checker: str = DEFAULT_CHECKER

@@ -39,7 +39,7 @@ def prepare(box: str, stream: socket.socket) -> Callable[[], None]:
 
 def become(box: str, sock: FramedSocket, filters: list[Filter]) -> None:
     """Receive a command and become it; or say why it cannot be started."""
-    _, (stdin, stdout), _, _ = socket.recv_fds(sock.stream, len(START), 2)
+    _, (stdin, stdout, *executable), _, _ = socket.recv_fds(sock.stream, len(START), 3)
     (argv, files, starts, runtime_mb, environment), blob = read_message(sock.receive())
     try:
         os.chdir(box)
@@ -56,7 +56,7 @@ def become(box: str, sock: FramedSocket, filters: list[Filter]) -> None:
         memory = most - (RUNTIME_MB - runtime_mb) * kernel.MIB
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
         filters[starts].load()
-        os.execve(argv[0], argv, environment)
+        os.execve(executable[0] if executable else argv[0], argv, environment)
     except OSError as error:
         sock.send(f"{argv[0]} cannot be started: {error.strerror}".encode())
 

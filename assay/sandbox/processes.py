@@ -123,6 +123,8 @@ class CandidateProcess(Process):
             passed += [writing]
             os.set_blocking(reading, False)
             passed.insert(0, memory_file(program.stdin))
+            if program.executable:
+                passed.append(os.open(program.executable, os.O_RDONLY))
             channel.send_with_descriptors(passed, program.payload)
         except OSError:
             if passed:
@@ -220,9 +222,20 @@ class TimeLimit:
         return ""
 
 
+class Executable:
+    """A program's file in memory, which the supervisor opens by its path."""
+
+    def __init__(self, data: bytes) -> None:
+        self._file = memory_file(data)
+        self.path = f"/proc/{os.getpid()}/fd/{self._file}"
+
+    def __del__(self) -> None:
+        os.close(self._file)
+
+
 def memory_file(data: bytes) -> int:
     """A descriptor from which to read `data`, and to which nobody can write."""
-    file = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    file = os.memfd_create("data", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     left = memoryview(data)
     while left:
         left = left[os.write(file, left) :]

@@ -53,6 +53,8 @@ class Program(NamedTuple):
     """How many steps its companion takes; each has the limit on CPU time to itself."""
     wall_seconds: float = 0.0
     """Wall time in place of the limit's; 0 for that."""
+    executable: str = ""
+    """The path of an executable in memory, to run in place of its command's first word."""
     fetch: tuple[str, ...] = ()
     """Files of its folder to hand back, if it makes them."""
 

@@ -64,7 +64,7 @@ PROCESS_NUMBERS = {
     "fork": (57, -1), "vfork": (58, -1), "setsid": (112, 157), "setpgid": (109, 154),
     "seccomp": (317, 277), "pidfd_open": (434, 434),
 }  # fmt: skip
-TO_START = ("execve", "kill")
+TO_START = ("execve", "execveat", "kill")
 NEVER_STARTED = ("kill", "setsid", "setpgid", "seccomp", "pidfd_open")
 CLONE_NEW = 0x7E020080
 """Every flag of clone that makes a namespace."""
