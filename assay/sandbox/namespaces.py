@@ -9,6 +9,7 @@ import ctypes
 import os
 import socket
 import struct
+from collections.abc import Collection
 from typing import NamedTuple
 
 from assay.sandbox.kernel import checked, close_from, die_with_parent, hide, libc, syscall
@@ -81,6 +82,15 @@ def unshare() -> None:
         ):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
+
+
+def counts_alone(rules: AccessRules, required: Collection[str]) -> bool:
+    """Whether RLIMIT_NPROC counts only the family: it has a user of its own, or a user namespace,
+    which an ordinary user needs for any other and which Linux counts apart since 5.14.
+    """
+    newest = tuple(map(int, os.uname().release.split(".")[:2])) >= (5, 14)
+    apart = newest and os.getuid() != 0 and "namespaces" in required
+    return apart or os.getuid() == rules.user
 
 
 def change_root(rules: AccessRules) -> None:

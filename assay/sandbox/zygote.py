@@ -42,7 +42,7 @@ class ZygoteSettings(NamedTuple):
     """The CPU core on which it and its children run."""
     rules: AccessRules
     candidate: ProcessLimits
-    """`threads` counts only where the family has a user of its own."""
+    """`threads` counts only where the family's processes are counted alone."""
     companion: ProcessLimits
 
 
@@ -102,7 +102,7 @@ def serve(
     try:
         enclose_family(rules, required)
         kernel.die_with_parent(namespaces.OUTSIDE if "namespaces" in required else parent)
-        if os.getuid() != rules.user:
+        if not namespaces.counts_alone(rules, required):
             limits = limits._replace(threads=0)
         walls = ProcessWalls(limits, filtered=not rules.box)
         roles = {"candidate": Role(walls, candidate(rules.box, role))}

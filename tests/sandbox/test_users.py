@@ -22,10 +22,20 @@ from tests.test_architecture import PACKAGE
 
 NOBODY = 65_534
 SYSTEM_PYTHON = "/usr/bin/python3"
-NEEDED = ("__init__.py", "errors.py", "files.py", "sync.py", "types.py", "judge", "sandbox")
+NEEDED = (
+    "__init__.py",
+    "errors.py",
+    "files.py",
+    "sync.py",
+    "types.py",
+    "judge",
+    "sandbox",
+    "languages",
+    "registry.py",
+)
 """All of the package that judging takes; nothing of it needs a third-party package."""
 
-JUDGED = """
+JUDGED = '''
 import json, sys
 from dataclasses import asdict
 from assay.sandbox import kernel, seccomp
@@ -39,8 +49,20 @@ from assay.judge import Job, judge_all
 from assay.sandbox.isolation import probe_isolation
 from assay.types import Check, Task
 task = Task("add", "", (Check("assert add(1, 2) == 3"),), "add")
+threads = """
+import decimal, sqlite3, threading, wave
+threading.stack_size(32768)
+def add(a, b):
+    stop, started = threading.Event(), 0
+    try:
+        for started in range(400): threading.Thread(target=stop.wait).start()
+    except RuntimeError: pass
+    stop.set()
+    print(started)
+    return a + b
+"""
 programs = {
-    "pass": "import decimal, wave, sqlite3\\ndef add(a, b): return a + b",
+    "pass": threads,
     "wrong": "def add(a, b): return a - b",
     "timeout": "def add(a, b):\\n    while True: pass",
     "memory": "def add(a, b): return len(b'x' * 2**30)",
@@ -51,8 +73,9 @@ jobs = [Job(task, program) for program in programs.values()]
 done = judge_all(jobs, Limits(cpu_seconds=1), slots=2)
 verdicts = {name: [str(seen.verdict), seen.detail] for name, seen in zip(programs, done)}
 spun = done[list(programs).index("timeout")].cpu_seconds
-print(json.dumps({"probe": asdict(probe_isolation()), "verdicts": verdicts, "spun": spun}))
-"""
+found = {"probe": asdict(probe_isolation()), "verdicts": verdicts, "spun": spun}
+print(json.dumps({**found, "threads": int(done[0].output)}))
+'''
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +161,8 @@ def test_the_judge_is_sound(python_for_all: str, user: int | None, namespaces: s
         assert "docker run --security-opt" in probe_isolation["advice"] or namespaces == "allowed"
     assert set(ATTACKS) <= set(probe_isolation["enforced"])
     assert_judged(found)
+    bounded = probe_isolation["tier"] in "AB" or "group" in probe_isolation["walls"]
+    assert 100 < found["threads"] < 300 if bounded else found["threads"] == 399
 
 
 @needs_root
