@@ -12,9 +12,10 @@ from typing import Any
 
 from assay.config.sections import PromptSettings
 from assay.errors import ModelError
+from assay.judge.kinds.every import reads_and_prints
 from assay.languages import language_named
 from assay.registry import one_line
-from assay.types import Exchange, Message, Task
+from assay.types import Message, Task
 
 COMPLETE = (
     "Complete this {Language} code. Answer with one ```{language} code block. It holds the whole"
@@ -151,7 +152,7 @@ def _fill(template: str, task: Task) -> str:
 
 
 def _interface(task: Task) -> str:
-    if task.checks and isinstance(task.checks[0], Exchange):
+    if reads_and_prints(task):
         return " The program reads standard input and prints to standard output."
     if not task.entry_point or re.search(rf"\b{re.escape(task.entry_point)}\b", task.prompt):
         return ""

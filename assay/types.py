@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,6 +46,14 @@ class Verdict(StrEnum):
     """The completion has no program, or the program lacks the entry point."""
     INFRA = "infra"
     """The machine failed. It is never turned into a reward."""
+
+
+class AnyCheck(Protocol):
+    """A check of any kind. judge/kinds has a file for each kind, with all that is done with it."""
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it is hidden from the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +102,6 @@ class TestFunctions:
     """Its Python, or text with `>>>`. It finds the program's names as it finds Python's own, or
     imports them from `solution`."""
     hidden: bool = True
-
-
-AnyCheck = Check | Call | Exchange | TestFunctions
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,10 @@ MODULES = {
     "sandbox": "kernel limits cores cgroups landlock seccomp namespaces walls access attack"
     " isolation box program sockets ending script repl zygote launch processes job_queue slot runs"
     " sessions supervisor client",
-    "judge": "protocol codec_types codec task_code checkers requests proxy calls pieces kinds"
+    "judge": "protocol codec_types codec task_code checkers requests proxy pieces kinds"
     " worker candidate warmup verdict verdict_cache circuit_breaker prepared_task builds"
     " exchange_runner references interpreter judge",
-    "judge/kinds": "pytest_module test_functions",
+    "judge/kinds": "pytest_module kind asserts calls exchanges test_functions every",
     "policy": "adapters tokenizer tiny chat onednn head packed forward load critic reference",
     "engines": "base torch vllm open",
     "engines/torch": "sampling prefill fused cuda_graphs kv_cache cache_probe decode_loop engine",

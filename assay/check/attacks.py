@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.check.constant import constant_program
+from assay.judge.kinds.every import kind_of
 from assay.languages import language_named
 from assay.types import Task
 
@@ -81,7 +81,8 @@ def lazy_programs(task: Task) -> dict[str, str]:
         "empty": program_for(task, EMPTY),
         "echo": program_for(task, ECHO if task.entry_point else ECHO_STDIN),
     }
-    constant = constant_program(task)
+    known = (kind_of(check).answer(check, task) for check in task.checks)
+    constant = next((program for program in known if program is not None), None)
     return lazy if constant is None else {**lazy, "constant": constant}
 
 

@@ -7,7 +7,8 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from assay.types import Check, Task, TestFunctions
+from assay.judge.kinds.every import kind_of
+from assay.types import Task
 
 
 class Flaw(StrEnum):
@@ -76,7 +77,7 @@ def allows_several_answers(task: Task) -> str:
 
     Also empty for tasks with Python checks or a checker: those decide what they accept.
     """
-    if task.checker or any(isinstance(check, Check | TestFunctions) for check in task.checks):
+    if task.checker or any(kind_of(check).code(check) for check in task.checks):
         return ""
     match = SEVERAL_ANSWERS.search(task.prompt)
     return " ".join(match.group().split()) if match else ""

@@ -4,7 +4,6 @@ rollout's own.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Generator
 from typing import Annotated
 
@@ -12,10 +11,9 @@ from pydantic import Field
 
 from assay import extract
 from assay.environments import Conversation, environment_with, visible
-from assay.judge.codec import Unpacker, loads
-from assay.judge.codec_types import CodecError
 from assay.judge.interpreter import STAYS
-from assay.types import AnyCheck, Call, Check, Exchange, Task
+from assay.judge.kinds.every import kind_of
+from assay.types import AnyCheck, Task
 
 OPEN, CLOSE = "<code>", "</code>"
 USE = f"Python in {OPEN}...{CLOSE} is run, and its output shown, before you answer"
@@ -83,7 +81,7 @@ def _output(text: str) -> str:
 
 def _examples(task: Task) -> dict[str, AnyCheck]:
     """The first short visible checks, by their source."""
-    sources = {_source(task, check): check for check in visible(task)}
+    sources = {kind_of(check).show(check, task): check for check in visible(task)}
     short = [text for text in sources if 0 < len(text) <= LONGEST]
     return {text: sources[text] for text in short[:EXAMPLES]}
 
@@ -94,34 +92,5 @@ def _runnable(task: Task) -> list[str]:
     return [
         line
         for line, check in _examples(task).items()
-        if python and not isinstance(check, Exchange)
+        if python and not kind_of(check).whole_program
     ]
-
-
-def _source(task: Task, check: AnyCheck) -> str:
-    """The check as Python, or the input and output of a program; empty for a call with a tolerance
-    or a checker.
-    """
-    match check:
-        case Check():
-            return check.source
-        case Exchange():
-            return f"Input:\n{check.stdin.rstrip()}\nOutput:\n{check.stdout.rstrip()}"
-        case Call() if task.entry_point.isidentifier() and not check.tolerance and not task.checker:
-            arguments, expected = _literal(check.arguments), _literal(check.expected or "")
-            return (
-                f"assert {task.entry_point}({arguments[1:-1]}) == {expected}"
-                if arguments and expected
-                else ""
-            )
-    return ""
-
-
-def _literal(packed: str) -> str:
-    """A value in the judge's JSON as a Python literal; empty if it has none."""
-    try:
-        text = repr(Unpacker().value(loads(packed.encode())))
-        ast.literal_eval(text)
-    except (CodecError, ValueError, SyntaxError):
-        return ""
-    return text

@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import cast
 
 from assay.judge.builds import Builds
 from assay.judge.checkers import CHECKERS, DEFAULT_CHECKER, difference
@@ -78,13 +79,13 @@ class ExchangeRunner:
         """Judge one program. Raises SandboxError, DataError where a tool is not installed."""
         ready = await self.ready(task.language, program, features.time_factor, task.numeric)
         if isinstance(ready, Execution):
-            return replace(ready, total=len(task.exchanges))
+            return replace(ready, total=task.total)
 
         async def one(at: int) -> Execution:
-            exchange = task.exchanges[at]
+            exchange = cast("Exchange", task.checks[at])
             return await self.execute(ready(exchange.stdin), exchange, checker or DEFAULT_CHECKER)
 
-        order = self._counts.order(task.digest, len(task.exchanges))
+        order = self._counts.order(task.digest, task.total)
         if not self._stop_early:
             return combined(dict(zip(order, await asyncio.gather(*map(one, order)), strict=True)))
         executions: dict[int, Execution] = {}

@@ -19,18 +19,16 @@ CODE = (ModuleType, FunctionType, type, Proxy)
 
 
 class LazyBuiltins(dict[str, Any]):
-    """Python's built-in names, then the program's: asked for what the data set does not define.
+    """Python's built-in names, then the program's: asked for what the data set does not define."""
 
-    `modules` are modules that only the data set's code can import.
-    """
-
-    def __init__(self, connection: Connection, modules: dict[str, Any] | None = None) -> None:
+    def __init__(self, connection: Connection) -> None:
         # the import statement looks __import__ up without __missing__
         super().__init__(__import__=self._import)
         self.connection = connection
         self.answers: Namespace = {}
         """What checks have bound that asked the program; a use of it counts as asking."""
-        self._modules = dict.fromkeys(PROGRAM, ProgramModule(connection)) | (modules or {})
+        self.modules: Namespace = dict.fromkeys(PROGRAM, ProgramModule(connection))
+        """Modules that only the data set's code can import."""
 
     def __missing__(self, name: str) -> Any:
         if name in self.answers:
@@ -43,8 +41,8 @@ class LazyBuiltins(dict[str, Any]):
 
     def _import(self, name: str, *parts: Any, **named: Any) -> Any:
         """As `__import__`, with the program as a module too."""
-        if name in self._modules:
-            return self._modules[name]
+        if name in self.modules:
+            return self.modules[name]
         return builtins.__import__(name, *parts, **named)
 
     def take_answers(self, namespace: Namespace, known: set[str]) -> None:

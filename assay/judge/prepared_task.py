@@ -5,22 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from importlib.util import find_spec
-from itertools import count, product
+from itertools import product
 
 from assay.errors import DataError
-from assay.judge.calls import RECOMPUTED
 from assay.judge.checkers import CHECKERS
-from assay.judge.codec import Json, dumps, loads
-from assay.judge.kinds.test_functions import collect, doctests
+from assay.judge.kinds.every import kind_of
 from assay.judge.task_code import leaves_no_trace
 from assay.languages import language_named, version
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import Program
-from assay.types import Call, Check, Exchange, Task, TestFunctions
+from assay.types import Task
 
 SLACK = 4.0
 """A program has so many times the reference's own CPU time, where that is more than the limit."""
@@ -56,15 +54,8 @@ def time_factor(cpu_seconds: float, limit: float) -> float:
     return min(float(LONGEST), max(1.0, SLACK * cpu_seconds / limit))
 
 
-LARGE_ANSWER = dumps(RECOMPUTED)
 NUMERIC = re.compile(r"^\s*(?:import|from)\s+(?:numpy|scipy|pandas)\b", re.MULTILINE)
 HAS_NUMPY = find_spec("numpy") is not None
-
-
-def wire_call(call: Call) -> Json:
-    """A call as the worker gets it: [arguments, [expected] or None, tolerance]."""
-    expected = None if call.expected is None else [loads(call.expected.encode())]
-    return [loads(call.arguments.encode()), expected, call.tolerance]
 
 
 class PreparedTask:
@@ -77,35 +68,36 @@ class PreparedTask:
     ) -> None:
         self._task, self._limits, self._stop_early = task, limits, stop_early
         self._strangers = strangers
-        self.exchanges = tuple(check for check in task.checks if isinstance(check, Exchange))
-        """Those of a task whose programs read and print; else empty."""
-        if 0 < len(self.exchanges) < len(task.checks):
+        self.checks = task.checks
+        self._kinds = [(kind_of(check), check) for check in task.checks]
+        self.whole_program = any(kind.whole_program for kind, _ in self._kinds)
+        """Whether its programs read and print, and each check is a run of its own."""
+        if self.whole_program and not all(kind.whole_program for kind, _ in self._kinds):
             raise DataError(
                 f"task {task.id!r} has exchanges beside other checks; make two tasks of it"
             )
-        self._modules = [one.module for one in task.checks if isinstance(one, TestFunctions)]
-        sources = [check.source for check in task.checks if isinstance(check, Check)]
-        sources += self._modules
+        try:
+            self.total = sum(kind.count(check) for kind, check in self._kinds)
+            """All checks; each test of a module is one."""
+        except ValueError as error:
+            raise DataError(f"the tests of task {task.id!r}: {error}") from None
+        sources = [source for kind, check in self._kinds for source in kind.code(check) or ()]
         self._sources = sources
-        self._checks = list(self._split())
-        self.total = len(self._checks) or len(self.exchanges)
-        """All checks; each of a module's tests is one."""
         self.any_order = not sources
         """Whether the tests may run in any order: a check may build on the one before."""
-        large = any(isinstance(one, Call) and one.expected == LARGE_ANSWER for one in task.checks)
+        large = any(kind.is_recomputed(check) for kind, check in self._kinds)
         self._recomputing = (task.reference or "") if large else ""
         self.language = language_named(task.language)
-        if self.language.run and not self.exchanges:
+        if self.language.run and not self.whole_program:
             raise DataError(
                 f"task {task.id!r}: a program in {self.language.title} can only read and print;"
                 " give it exchanges"
             )
         self.numeric = any(map(NUMERIC.search, [task.setup, *sources]))
-        tests = [[type(check).__name__, *astuple(check)] for check in task.checks]
         rules = [task.setup, task.entry_point, task.checker, task.reference, stop_early]
         tools = self.language.tools
         rules += [task.language, *map(partial(version, package=self.language.package), tools)]
-        identity = json.dumps([tests, *rules, asdict(limits)]).encode()
+        identity = json.dumps([*map(repr, task.checks), *rules, asdict(limits)]).encode()
         self.digest = hashlib.blake2b(identity, digest_size=32).digest()
         """Differs for every other task and every other limits."""
 
@@ -113,23 +105,6 @@ class PreparedTask:
         """The key of a program's verdict in the cache."""
         source = program.encode("utf-8", "surrogatepass")
         return hashlib.blake2b(source, key=self.digest, digest_size=32).digest()
-
-    def _split(self) -> Iterator[Json | Call]:
-        """The checks of a function as the worker gets them, but for calls."""
-        modules = count()
-        for check in self._task.checks:
-            match check:
-                case Check():
-                    yield check.source
-                case Call():
-                    yield check
-                case TestFunctions():
-                    at = next(modules)
-                    try:
-                        names = collect(check.module)
-                    except ValueError as error:
-                        raise DataError(f"the tests of task {self._task.id!r}: {error}") from None
-                    yield from ({"module": at, "name": name} for name in names)
 
     def checked(self, program: str, features: ProxyFeatures, order: Sequence[int] = ()) -> Program:
         """A function with a worker that runs its checks, in this order of their numbers or as they
@@ -145,7 +120,7 @@ class PreparedTask:
             keeps_companion=self._keeps_worker,
             zygote=zygote_for(program, numeric=self.numeric),
             time_factor=features.time_factor,
-            steps=max(1, sum(isinstance(check, Call) for check in self._task.checks)),
+            steps=max(1, sum(kind.own_time for kind, _ in self._kinds)),
         )
 
     @cached_property
@@ -155,8 +130,6 @@ class PreparedTask:
         checker = [] if task.checker in {"", *CHECKERS} else [task.checker]
         parts = (task.setup, self._recomputing, *checker, *self._sources)
         code = [source for source in parts if source]
-        if any(map(doctests, self._modules)):
-            return False  # their code is text
         return not code or (not self._strangers and all(map(leaves_no_trace, code)))
 
     @cached_property
@@ -171,8 +144,7 @@ class PreparedTask:
             "reference": self._recomputing,
             "stop_early": self._stop_early,
             "numpy": any(map(NUMERIC.search, [task.checker, task.reference or ""])) or self.numeric,
-            "checks": [wire_call(one) if isinstance(one, Call) else one for one in self._checks],
-            "modules": self._modules,
+            "checks": [[kind.field, kind.wire(check)] for kind, check in self._kinds],
         }
         return json.dumps(fields)[1:]
 

@@ -26,10 +26,7 @@ class CheckJob(TypedDict):
     reference: str
     """Runs in the worker for expected values that are too large to send; else empty."""
     checks: list[Any]
-    """Sources of checks, calls as [arguments, [expected] or None, tolerance], and tests of modules
-    as {"module": number, "name": name}."""
-    modules: list[str]
-    """Sources of modules of tests."""
+    """Each as the name of its kind and what its kind makes of it (judge/kinds)."""
     order: list[int]
     """Numbers of the checks in the order in which to run them."""
     stop_early: bool

@@ -10,27 +10,26 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from assay.errors import DataError, SandboxError
 from assay.files import write_atomically
 from assay.judge.codec import Unpacker, loads
-from assay.judge.codec_types import CodecError
+from assay.judge.kinds.every import kind_of
 from assay.judge.prepared_task import (
     FEATURES_TO_TRY,
     NO_FEATURES,
     ProxyFeatures,
     time_factor,
-    wire_call,
 )
 from assay.judge.verdict import is_tasks_fault, is_unsendable
 from assay.judge.verdict_cache import CACHED, NOT_LASTING, BoundedDict
 from assay.sandbox.limits import LONGEST
-from assay.types import AnyCheck, Call, Execution, Task, Verdict
+from assay.types import Call, Execution, Task, Verdict
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -49,9 +48,9 @@ async def with_expected_values(task: Task, answers: Answers) -> Task:
     within the limits; SandboxError where the machine failed.
     """
     for number, check in enumerate(task.checks, start=1):
-        if isinstance(check, Call):
-            _refuse_unreadable(task, number, check)
-    calls = [check for check in task.checks if isinstance(check, Call) and check.expected is None]
+        if problem := kind_of(check).problem(check, task):
+            raise DataError(f"task {task.id!r}, call {number}: {problem}")
+    calls = cast("list[Call]", [one for one in task.checks if kind_of(one).is_open(one)])
     if not calls:
         return task
     file = _cache_file(task, calls)
@@ -64,30 +63,9 @@ async def with_expected_values(task: Task, answers: Answers) -> Task:
     if file and not known:
         await asyncio.to_thread(_write, file, values)
     left = iter(values)
-    return replace(task, checks=tuple(_fill(check, left) for check in task.checks))
-
-
-def _fill(check: AnyCheck, values: Iterator[str]) -> AnyCheck:
-    if isinstance(check, Call) and check.expected is None:
-        return replace(check, expected=next(values))
-    return check
-
-
-def _refuse_unreadable(task: Task, number: int, call: Call) -> None:
-    try:
-        arguments, expected, _ = wire_call(call)
-        reader = Unpacker({"opaque": str}, nodes=sys.maxsize)
-        if type(reader.value(arguments)) is not list:
-            raise CodecError("the arguments are no list")
-        reader.value(expected)
-    except CodecError as error:
-        raise DataError(
-            f"task {task.id!r}, call {number}: {error}; write it in the judge's JSON"
-        ) from None
-    if call.expected is None and task.reference is None:
-        raise DataError(
-            f"task {task.id!r}, call {number}: no expected value and no reference; add one of them"
-        )
+    checks = ((kind_of(check), check) for check in task.checks)
+    filled = (kind.closed(one, next(left)) if kind.is_open(one) else one for kind, one in checks)
+    return replace(task, checks=tuple(filled))
 
 
 async def _ask_reference(task: Task, answers: Answers) -> list[str]:
@@ -167,8 +145,6 @@ class References:
 
         Raises DataError where the reference gives none, SandboxError where the machine failed.
         """
-        if not any(isinstance(check, Call) for check in task.checks):
-            return task
         make = partial(with_expected_values, task, self._answers)
         return await self._once((key, "answers"), make)
 

@@ -46,10 +46,9 @@ def f(numbers: List[float], threshold: float = 1.0) -> Dict[str, Tuple[int, ...]
 """,
     "setup": "from typing import List", "entry_point": "f", "checker": "",
     "reference": "", "order": [0],
-    "stop_early": True, "numpy": False, "features": [False] * 3, "modules": [],
-    "reply_mb": 1,
-    "checks": ["def check(f):\n    assert f([2.0, 0.5, 0], 1.0) == {'0': (0, 1)}\n"
-               "    assert not f([])\ncheck(f)"],
+    "stop_early": True, "numpy": False, "features": [False] * 3, "reply_mb": 1,
+    "checks": [["source", "def check(f):\n    assert f([2.0, 0.5, 0], 1.0) == {'0': (0, 1)}\n"
+                          "    assert not f([])\ncheck(f)"]],
 }  # fmt: skip
 TIMES = 12
 """Python specialises code after eight runs."""

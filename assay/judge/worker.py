@@ -10,36 +10,27 @@ from __future__ import annotations
 import gc
 import json
 import socket
-import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
-from assay.judge.calls import Caller
-from assay.judge.kinds.pytest_module import make_module
-from assay.judge.kinds.test_functions import TestRunner
-from assay.judge.pieces import (
-    LazyBuiltins,
-    Namespace,
-    Piece,
-    compiled,
-    describe,
-    require_asked,
-    run_piece,
-)
+from assay.judge.kinds.asserts import ASSERTS
+from assay.judge.kinds.calls import CALLS, Caller
+from assay.judge.kinds.kind import Bench, Part
+from assay.judge.kinds.test_functions import TEST_FUNCTIONS
+from assay.judge.pieces import LazyBuiltins, Namespace, run_piece
 from assay.judge.protocol import CheckJob, Outcome, WorkerReport
 from assay.judge.proxy import Connection, Proxy
-from assay.judge.requests import DETAIL, CandidateFailed
+from assay.judge.requests import CandidateFailed
 from assay.sandbox.ending import DONE, HUNG_UP, MISTREATED
 from assay.sandbox.kernel import MIB
 from assay.sandbox.sockets import START, FramedSocket
 
 HARMLESS_FAILURES = ("", "compile", "no_code", "error")
 """After any other failure of a program, a worker that has read its replies takes no other job."""
-NEXT_STEP, STEP_SECONDS = b"", 0.01
-"""Tells the sandbox that a call begins, unless it was told so a moment ago."""
-CHECKER = "<checker>"
-"""The name of a checker in tracebacks."""
+NEXT_STEP = b""
+"""Tells the sandbox that a call begins."""
+RUN = {kind.field: kind.run for kind in (ASSERTS, CALLS, TEST_FUNCTIONS)}
+"""How a check is run, by the name of its kind."""
 
 
 def prepare(_: str, control: socket.socket) -> Callable[[], None]:
@@ -75,29 +66,20 @@ def run_checks(
     job: CheckJob, connection: Connection, next_step: Callable[[], None] = lambda: None
 ) -> WorkerReport:
     """Run a job's checks in its order; tells the sandbox by `next_step` when a call begins."""
-    step_ends = time.monotonic() + STEP_SECONDS
     ended: list[Outcome] = []
     requests, setup_error = connection.requests, ""
-    setup, checker = (job["setup"], "<setup>"), (job["checker"], CHECKER)
-    caller = Caller(connection, job["entry_point"], job["reference"])
+    caller = Caller(connection, job["entry_point"], job["reference"], next_step)
+    builtin = LazyBuiltins(connection)
+    namespace: Namespace = {"__name__": "checks", "__builtins__": builtin}
+    bench, parts = Bench(connection, builtin, namespace, caller), list[Part]()
     try:
         connection.load(job)
-        builtin = LazyBuiltins(connection, {"pytest": make_module()} if job["modules"] else {})
-        namespace: Namespace = {"__name__": "checks", "__builtins__": builtin}
-        tests = TestRunner(job["modules"], namespace, builtin)
-        setup_error = set_up(setup, job["entry_point"], namespace, connection)
-        setup_error = setup_error or load_checker(caller, checker)
+        setup_error = set_up(job["setup"], job["entry_point"], bench)
+        setup_error = setup_error or caller.load_checker((job["checker"], "<checker>"))
+        for field, check in [] if setup_error else job["checks"]:
+            parts += RUN[field](check, len(parts), bench)
         for number in [] if setup_error else job["order"]:
-            check = job["checks"][number]
-            if type(check) is str:
-                ended.append(run_check((check, f"<check {number}>"), namespace, builtin))
-            elif type(check) is dict:
-                ended.append(tests.run(check["module"], check["name"]))
-            else:
-                if time.monotonic() > step_ends:
-                    next_step()
-                    step_ends = time.monotonic() + STEP_SECONDS
-                ended.append(make_call(check, number, caller, checker))
+            ended.append(parts[number]())
             if requests.failure or (job["stop_early"] and ended[-1].how != "held"):
                 break
         requests.finish()
@@ -108,63 +90,18 @@ def run_checks(
     return WorkerReport(ended, requests.failure, setup_error, answers=caller.answers)
 
 
-def defined_check(source: str, filename: str) -> Callable[..., object]:
-    """The `check` that a data set's checker defines, in its own namespace. Raises what its code
-    raises.
-    """
-    namespace: dict[str, Any] = {"__name__": "checker"}
-    exec(compiled(source, filename), namespace)
-    check: Callable[..., object] = namespace["check"]
-    return check
-
-
-def set_up(setup: Piece, entry_point: str, namespace: Namespace, connection: Connection) -> str:
+def set_up(setup: str, entry_point: str, bench: Bench) -> str:
     """Run the data set's setup, then bind the entry point over what that defined. Returns the
     setup's error.
 
     Raises CandidateFailed where the setup fails after a request to the program: that may be the
     program's fault.
     """
-    ended = run_piece(setup, namespace, connection)
+    connection = bench.connection
+    ended = run_piece((setup, "<setup>"), bench.namespace, connection)
     if ended.how != "held" and connection.requests.asked:
         how = "no_code" if connection.absent else ended.how
         raise connection.requests.fail(how, ended.detail)
     name = entry_point if entry_point.isidentifier() else "candidate"
-    namespace[name] = Proxy(connection, entry_point)
+    bench.namespace[name] = Proxy(connection, entry_point)
     return ended.detail
-
-
-def run_check(piece: Piece, namespace: Namespace, builtin: LazyBuiltins) -> Outcome:
-    """Run one check: an assert, say."""
-    connection, known = builtin.connection, set(namespace)
-    run = partial(run_piece, piece, namespace, connection)
-    outcome = require_asked(run, connection, piece[0])
-    if outcome.how != "unasked":
-        builtin.take_answers(namespace, known)
-    return outcome
-
-
-def load_checker(caller: Caller, checker: Piece) -> str:
-    """Give the caller the data set's own `check`, if there is one. Returns its code's error."""
-    try:
-        caller.checker = defined_check(*checker) if checker[0] else None
-    except BaseException as error:  # noqa: BLE001  the data set's code
-        return describe(error, *checker)
-    return ""
-
-
-def make_call(call: list[Any], number: int, caller: Caller, checker: Piece) -> Outcome:
-    """Make one call: [arguments, [expected] or None, tolerance]. An answer on which the checker
-    raises is wrong.
-    """
-    requests = caller.connection.requests
-    try:
-        fault = caller.fault(*call)
-    except BaseException as error:  # noqa: BLE001  the program's error, or the data set's checker's
-        by_program = error is requests.raised
-        shown = requests.shown if by_program else describe(error, *checker)
-        detail = f"{shown} at {caller.describe(number, call[0])}"
-        return Outcome("error" if by_program else "wrong", detail[:DETAIL])
-    if fault:
-        return Outcome("wrong", f"{caller.describe(number, call[0])} {fault}"[:DETAIL])
-    return Outcome("held")

@@ -11,9 +11,10 @@ from itertools import islice
 
 from assay.errors import DataError, SettingsError
 from assay.files import ROWS, split_spec
+from assay.judge.kinds.every import reads_and_prints
 from assay.languages import language_named
 from assay.registry import Registry, suggest
-from assay.types import Exchange, Task
+from assay.types import Task
 
 task_sets: Registry[Callable[..., Iterator[Task]]] = Registry("task set", "assay.tasks")
 task_set = task_sets.register
@@ -72,7 +73,7 @@ def _refuse_language(where: str, task: Task) -> None:
         language = language_named(task.language)
     except DataError as error:
         raise DataError(f"{where}: task {task.id!r}: {error}") from None
-    if language.run and not isinstance(task.checks[0], Exchange):
+    if language.run and not reads_and_prints(task):
         raise DataError(
             f"{where}: task {task.id!r}: a program in {language.title} can only be judged by what"
             " it reads and prints; give it `inputs` and `outputs`"

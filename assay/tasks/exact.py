@@ -6,19 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
+from assay.judge.kinds.every import KINDS, kind_of
 from assay.registry import suggest
 from assay.tasks.rows import Row
-from assay.types import Call, Check, Exchange, Task, TestFunctions
+from assay.types import Task
 
 FORMAT = "assay"
 BUILT = ("format", "messages", "checks")
 """Fields that are not values of the task as they stand."""
-CHECKS: dict[str, type[Any]] = {
-    "source": Check,
-    "arguments": Call,
-    "stdin": Exchange,
-    "module": TestFunctions,
-}
+CHECKS: dict[str, type[Any]] = {kind.field: check for check, kind in KINDS.items()}
 """By the field that only this kind has."""
 FITS: dict[str, Callable[[Any], bool]] = {
     "str": lambda value: isinstance(value, str),
@@ -44,7 +40,7 @@ def task_of(row: Row) -> Task:
     others = {name: value for name, value in row.fields.items() if name not in BUILT}
     messages = row.messages("messages") if row.fields.get("messages") else ()
     checks = tuple(_build(_kind(check), check.fields, row) for check in row.tables("checks"))
-    if len({isinstance(check, Exchange) for check in checks}) > 1:
+    if len({kind_of(check).whole_program for check in checks}) > 1:
         raise row.wrong(
             "'checks' mixes exchanges with others; a program either reads and prints or is called"
         )

@@ -168,7 +168,7 @@ def test_nothing_is_told_of_a_hidden_check() -> None:
     for task in load("drills:longer"):
         shown = instructions(task)
         for check in task.checks:
-            assert (check.source in shown) is not check.hidden  # type: ignore[union-attr]
+            assert (check.source in shown) is not check.hidden  # type: ignore[attr-defined]
     assert (
         instructions(replace(ADD, checks=(Check("assert f(987) == 1"), Call("[654]", "1"))))
         == ALONE

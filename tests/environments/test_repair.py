@@ -8,8 +8,10 @@ from dataclasses import replace
 import pytest
 
 from assay.environments import visible
-from assay.environments.repair import LONGEST, describe_failure, equality_sides, with_value
+from assay.environments.repair import describe_failure
 from assay.judge import Job, Judge
+from assay.judge.kinds.asserts import ASSERTS, LONGEST, sides
+from assay.judge.kinds.every import kind_of
 from assay.types import Call, Check, Exchange, Execution, Task, Verdict
 from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, plain, talk
 
@@ -97,7 +99,7 @@ def failure_of(task: Task, program: str | None) -> str:
 
     async def run() -> Execution:
         async with Judge(stop_early=False) as judge:
-            shown = replace(task, checks=(with_value(task.checks[0]),))
+            shown = replace(task, checks=(kind_of(task.checks[0]).with_value(task.checks[0]),))
             return await judge.run(Job(shown, program))
 
     return describe_failure(task.checks[0], asyncio.run(run()))
@@ -116,7 +118,7 @@ def test_checks_of_every_shape_are_described() -> None:
 
 
 def test_a_check_is_rewritten_only_where_it_asserts_that_two_things_are_equal() -> None:
-    assert equality_sides(Check("assert f([1]) == [2]")) == ("f([1])", "[2]")
+    assert sides("assert f([1]) == [2]") == ("f([1])", "[2]")
     for source in (
         "assert f(1)",
         "assert f(1) == 2 == 2",
@@ -124,7 +126,7 @@ def test_a_check_is_rewritten_only_where_it_asserts_that_two_things_are_equal() 
         "assert f(1) == 2, 'no'",
         "a b",
     ):
-        assert with_value(Check(source)) == Check(source)
+        assert ASSERTS.with_value(Check(source)) == Check(source)
 
 
 def test_what_is_shown_of_a_check_has_a_limit() -> None:

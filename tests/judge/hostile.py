@@ -106,10 +106,10 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
     playing = threading.Thread(target=candidate)
     playing.start()
     job: CheckJob = {
-        "program": "", "entry_point": "f", "setup": "", "checks": list(CHECKS), "checker": "",
-        "reference": "",
+        "program": "", "entry_point": "f", "setup": "", "checker": "", "reference": "",
+        "checks": [["source", source] for source in CHECKS],
         "stop_early": False, "numpy": False, "features": [mutates, handles, False],
-        "order": list(range(len(CHECKS))), "modules": [], "reply_mb": 1,
+        "order": list(range(len(CHECKS))), "reply_mb": 1,
     }  # fmt: skip
     with ours:
         ours.setsockopt(

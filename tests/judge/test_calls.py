@@ -11,7 +11,7 @@ import pytest
 
 from assay.errors import DataError
 from assay.judge import Job, Judge, judge_all, references
-from assay.judge.calls import equal
+from assay.judge.kinds.calls import equal
 from assay.judge.verdict import is_tasks_fault
 from assay.sandbox.limits import Limits
 from assay.types import Call, Check, Execution, Task, Verdict

@@ -97,8 +97,8 @@ def test_nearly_all_real_tests_leave_no_trace() -> None:
 
 
 HOSTILE = """
-from assay.judge import worker
-worker.run_check = lambda *_, held=worker.Outcome("held"): held
+from assay.judge.kinds import asserts
+asserts.run_check = lambda *_, held=asserts.Outcome("held"): held
 """
 VICTIM = Task("victim", "", (Check("assert add(1, 2) == 3"),), "add")
 WRONG = "def add(a, b): return 0"

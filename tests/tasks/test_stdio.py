@@ -32,8 +32,8 @@ def test_the_public_sets_have_their_tasks(public: None) -> None:
 def test_mapcoders_lines_are_the_functions_arguments(public: None) -> None:
     tasks = {task.entry_point: task for task in load("apps") if isinstance(task.checks[0], Call)}
     assert tasks["get_score"].checks[0] == Call("[[1,2,3]]", "100")
-    assert tasks["name_in_str"].checks[-1].arguments.startswith('["')  # type: ignore[union-attr]
-    assert tasks["validate_pin"].checks[0].arguments == '["1234"]'  # type: ignore[union-attr]  # others are no literals
+    assert tasks["name_in_str"].checks[-1].arguments.startswith('["')  # type: ignore[attr-defined]
+    assert tasks["validate_pin"].checks[0].arguments == '["1234"]'  # type: ignore[attr-defined]  # others are no literals
 
 
 def test_decimal_fractions_are_compared_with_a_tolerance(public: None) -> None:

@@ -6,15 +6,16 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import product
 from math import prod
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from assay.judge.kinds.pytest_module import CASES, Skipped
+from assay.judge.kinds.asserts import constant
+from assay.judge.kinds.kind import Bench, Kind, Part
+from assay.judge.kinds.pytest_module import CASES, Skipped, make_module
 from assay.judge.pieces import (
-    LazyBuiltins,
     Namespace,
     Piece,
     outcome_of,
@@ -23,6 +24,9 @@ from assay.judge.pieces import (
 )
 from assay.judge.protocol import UNASKED, Outcome
 from assay.judge.requests import DETAIL
+
+if TYPE_CHECKING:
+    from assay.types import TestFunctions
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 HOOKS = {"setup_module", "teardown_module", "setup_function", "teardown_function", "setup_class",
@@ -217,51 +221,54 @@ def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
+def run(wire: list[Any], number: int, bench: Bench) -> list[Part]:
+    """A part for each test of [source, names]."""
+    source, names = wire
+    bench.builtin.modules.setdefault("pytest", make_module())
+    runner = TestRunner((source, f"<tests {number}>"), bench)
+    return [partial(runner.run, name) for name in names]
+
+
 class TestRunner:
-    """Runs the tests of a job's modules in the worker. The body of a module runs before its first
-    test.
-    """
+    """Runs the tests of a module in the worker, and its body before the first."""
 
-    def __init__(self, modules: Sequence[str], namespace: Namespace, builtin: LazyBuiltins) -> None:
-        self._modules, self._namespace, self._builtin = modules, namespace, builtin
-        self._bodies: dict[int, Outcome] = {}
+    def __init__(self, piece: Piece, bench: Bench) -> None:
+        self._piece, self._bench = piece, bench
+        self._namespace = bench.namespace
 
-    def run(self, module: int, name: str) -> Outcome:
+    def run(self, name: str) -> Outcome:
         """Run one test by its name."""
-        piece = (self._modules[module], f"<tests {module}>")
-        if module not in self._bodies:
-            self._bodies[module] = self._run_body(piece)
-        ended = self._bodies[module]
+        ended, connection = self._body, self._bench.connection
         if ended.how == "held":
-            test = partial(self._run_test, piece[0], name)
-            connection = self._builtin.connection
-            ended = require_asked(lambda: outcome_of(test, piece, connection), connection, name)
+            act = partial(outcome_of, partial(self._run_test, name), self._piece, connection)
+            ended = require_asked(act, connection, name)
         if ended.how == "held" or ended.detail.startswith(UNASKED):
             return ended
         return ended._replace(detail=f"{name}: {ended.detail}"[:DETAIL])
 
-    def _run_body(self, piece: Piece) -> Outcome:
-        if is_doctest(piece[0]):
+    @cached_property
+    def _body(self) -> Outcome:
+        """How the module's body has ended."""
+        if is_doctest(self._piece[0]):
             return Outcome("held")
-        connection, known = self._builtin.connection, set(self._namespace)
-        asked, named = connection.requests.asked, connection.requests.named
-        ended = run_piece(piece, self._namespace, connection)
-        found = set(_made(self._namespace, known))
-        shown = {NAME.sub(r"\1::\2", name).removeprefix("::") for name in collect(piece[0])}
-        if ended.how == "held" and found - shown:
-            detail = f"{UNASKED}: {', '.join(sorted(found - shown))}: made while the module runs"
-            return Outcome("unasked", detail[:DETAIL])
-        if ended.how != "held" and connection.requests.asked == asked:
+        known, requests = set(self._namespace), self._bench.connection.requests
+        asked, named = requests.asked, requests.named
+        ended = run_piece(self._piece, self._namespace, self._bench.connection)
+        shown = {NAME.sub(r"\1::\2", name).removeprefix("::") for name in collect(self._piece[0])}
+        others = ", ".join(sorted(set(_made(self._namespace, known)) - shown))
+        if ended.how == "held" and others:
+            return Outcome("unasked", f"{UNASKED}: {others}: made while the module runs"[:DETAIL])
+        if ended.how != "held" and requests.asked == asked:
             return Outcome("unasked", f"{UNASKED}: {ended.detail}"[:DETAIL])
-        if connection.requests.asked - asked > connection.requests.named - named:
-            self._builtin.take_answers(self._namespace, known)
+        if requests.asked - asked > requests.named - named:
+            self._bench.builtin.take_answers(self._namespace, known)
         return ended
 
-    def _run_test(self, source: str, name: str) -> None:
+    def _run_test(self, name: str) -> None:
         """Raises what the test raises."""
         holder, function, case = NAME.fullmatch(name).groups()  # type: ignore[union-attr]
         if function == "doctest":
-            return run_doctest(doctests(source)[int(case)], self._namespace)
+            return run_doctest(doctests(self._piece[0])[int(case)], self._namespace)
         kind: Any = self._namespace[holder] if holder else None
         if hasattr(kind, "assertEqual"):
             return run_unittest(kind(function))
@@ -344,3 +351,14 @@ def run_doctest(text: str, namespace: Namespace) -> None:
         raise AssertionError(f"{source} prints {got!r}, not {want!r}") from None
     except doctest.UnexpectedException as failure:
         raise failure.exc_info[1] from None
+
+
+TEST_FUNCTIONS: Kind[TestFunctions] = Kind(
+    field="module",
+    show=lambda check, task: "",
+    answer=lambda check, task: constant(check.module, task),
+    wire=lambda check: [check.module, collect(check.module)],
+    run=run,
+    count=lambda check: len(collect(check.module)),
+    code=lambda check: [check.module, *["import doctest" for _ in doctests(check.module)]],
+)

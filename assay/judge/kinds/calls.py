@@ -1,18 +1,29 @@
-"""Calls of the entry point by the test worker, and the comparison of each answer with the expected
-value.
+"""Calls: arguments of the entry point, and the value that is right. The worker makes one after the
+other and compares each answer.
 """
 
 from __future__ import annotations
 
+import ast
 import cmath
 import contextlib
 import sys
+import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from assay.judge.codec import Json, Packer, Unpacker, dumps, loads
-from assay.judge.codec_types import is_numpy, plain_numpy
+from assay.judge.codec_types import CodecError, is_numpy, plain_numpy
+from assay.judge.kinds.kind import Bench, Kind, Part
+from assay.judge.pieces import Piece, compiled, describe
+from assay.judge.protocol import Outcome
 from assay.judge.proxy import Connection, Opaque
+from assay.judge.requests import DETAIL
+
+if TYPE_CHECKING:
+    from assay.types import Call, Task
 
 RELATIVE = 1e-7
 """Relative tolerance beside an absolute one, as in numpy's assert_allclose."""
@@ -23,23 +34,66 @@ LARGE = 1 << 20
 RECOMPUTED: Json = {"recomputed": []}
 """Stands for such an answer: the worker then runs the reference itself."""
 SHOWN = 110
+STEP_SECONDS = 0.01
+"""The sandbox is told that a call begins, unless it was told so a moment ago."""
+NAMES = """from array import array
+from collections import Counter, OrderedDict, defaultdict, deque
+from decimal import Decimal
+from fractions import Fraction
+import datetime
+inf, nan = float("inf"), float("nan")
+"""
+"""Names that the `repr` of a value may use."""
 Checker = Callable[[list[Any], Any, Any], object]
 """Takes arguments, value and expected value; returns whether the value is right."""
 
 
 class Caller:
     """Makes the calls of one job. `answers`: JSON of the answers to calls without an expected
-    value.
+    value. `next_step` tells the sandbox that a call begins.
     """
 
-    def __init__(self, connection: Connection, entry_point: str, reference: str = "") -> None:
+    def __init__(
+        self, connection: Connection, entry_point: str, reference: str,
+        next_step: Callable[[], None],
+    ) -> None:  # fmt: skip
         self.connection = connection
         self.entry_point = entry_point
+        self.reference = reference
+        self.checker_piece: Piece = ("", "")
         self.checker: Checker | None = None
+        self._next_step, self._step_ends = next_step, time.monotonic() + STEP_SECONDS
         self.answers: list[str] = []
         self.room = ANSWERS_MIB << 20
         self.unpacker = Unpacker({"opaque": Opaque}, nodes=sys.maxsize)  # for the data set's side
-        self.reference = reference
+
+    def load_checker(self, piece: Piece) -> str:
+        """Take the data set's own `check`, if there is one. Returns its code's error."""
+        self.checker_piece = piece
+        try:
+            self.checker = defined_check(*piece) if piece[0] else None
+        except BaseException as error:  # noqa: BLE001  the data set's code
+            return describe(error, *piece)
+        return ""
+
+    def run(self, call: list[Any], number: int) -> Outcome:
+        """Make one call: [arguments, [expected] or None, tolerance]. An answer on which the checker
+        raises is wrong.
+        """
+        if time.monotonic() > self._step_ends:
+            self._next_step()
+            self._step_ends = time.monotonic() + STEP_SECONDS
+        requests = self.connection.requests
+        try:
+            fault = self.fault(*call)
+        except BaseException as error:  # noqa: BLE001  the program's error, or the data set's checker's
+            by_program = error is requests.raised
+            shown = requests.shown if by_program else describe(error, *self.checker_piece)
+            detail = f"{shown} at {self.describe(number, call[0])}"
+            return Outcome("error" if by_program else "wrong", detail[:DETAIL])
+        if fault:
+            return Outcome("wrong", f"{self.describe(number, call[0])} {fault}"[:DETAIL])
+        return Outcome("held")
 
     def fault(self, arguments: list[Json], expected: Json, tolerance: float) -> str:
         """Make one call; says what is wrong with its answer, or nothing. `expected` is a list of
@@ -87,6 +141,16 @@ class Caller:
         """A call for messages, counted from 1: `call 3, f(1, 2)`."""
         inside = ", ".join(map(show_value, self.unpacker.value(arguments)))
         return f"call {number + 1}, {self.entry_point}({shorten(inside)})"
+
+
+def defined_check(source: str, filename: str) -> Callable[..., object]:
+    """The `check` that a data set's checker defines, in its own namespace. Raises what its code
+    raises.
+    """
+    namespace: dict[str, Any] = {"__name__": "checker"}
+    exec(compiled(source, filename), namespace)
+    check: Callable[..., object] = namespace["check"]
+    return check
 
 
 def equal(value: Any, expected: Any, tolerance: float) -> bool:
@@ -141,3 +205,78 @@ def show_value(value: object) -> str:
 def shorten(text: str) -> str:
     """The text, shortened at its end."""
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
+def wire(call: Call) -> Json:
+    """[arguments, [expected] or None, tolerance]."""
+    expected = None if call.expected is None else [loads(call.expected.encode())]
+    return [loads(call.arguments.encode()), expected, call.tolerance]
+
+
+def run(call: list[Any], number: int, bench: Bench) -> list[Part]:
+    """One part."""
+    return [partial(bench.caller.run, call, number)]
+
+
+def show(call: Call, task: Task) -> str:
+    """The call as an assert; empty where it has a tolerance or a checker."""
+    if call.tolerance or task.checker or not task.entry_point.isidentifier():
+        return ""
+    arguments, expected = literal(call.arguments), literal(call.expected or "")
+    shown = f"assert {task.entry_point}({arguments[1:-1]}) == {expected}"
+    return shown if arguments and expected else ""
+
+
+def literal(packed: str) -> str:
+    """A value in the judge's JSON as a Python literal; empty if it has none."""
+    try:
+        text = repr(Unpacker().value(loads(packed.encode())))
+        ast.literal_eval(text)
+    except (CodecError, ValueError, SyntaxError):
+        return ""
+    return text
+
+
+def answer(call: Call, task: Task) -> str | None:
+    """Without an expected value in the call, the program runs the reference once for the answer."""
+    known = call.arguments if call.expected is None else call.expected
+    try:
+        value = Unpacker().value(loads(known.encode()))
+    except ValueError:
+        return None
+    if call.expected is not None:
+        return f"{NAMES}def {task.function}(*args, **kwargs):\n    return {value!r}"
+    if task.reference is None or task.function != task.entry_point:
+        return None
+    head = f"{task.reference}\n{NAMES}first_answer = {task.entry_point}(*{value!r})"
+    return f"{head}\ndef {task.function}(*args, **kwargs):\n    return first_answer"
+
+
+def problem(call: Call, task: Task) -> str | None:
+    """Why the call cannot be made or judged."""
+    try:
+        arguments, expected, _ = wire(call)
+        reader = Unpacker({"opaque": str}, nodes=sys.maxsize)
+        if type(reader.value(arguments)) is not list:
+            raise CodecError("the arguments are no list")
+        reader.value(expected)
+    except CodecError as error:
+        return f"{error}; write it in the judge's JSON"
+    if call.expected is None and task.reference is None:
+        return "no expected value and no reference; add one of them"
+    return None
+
+
+CALLS: Kind[Call] = Kind(
+    field="arguments",
+    show=show,
+    answer=answer,
+    failure=lambda call, detail, wrong: detail.removeprefix("call 1, "),
+    wire=wire,
+    run=run,
+    own_time=True,
+    problem=problem,
+    is_open=lambda call: call.expected is None,
+    is_recomputed=lambda call: call.expected == dumps(RECOMPUTED),
+    closed=lambda call, value: replace(call, expected=value),
+)

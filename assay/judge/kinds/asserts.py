@@ -1,0 +1,113 @@
+"""Checks: Python that raises where the program is wrong. Most are one assert."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from assay.judge.kinds.kind import Bench, Kind, Part
+from assay.judge.pieces import require_asked, run_piece
+from assay.judge.protocol import Outcome
+
+if TYPE_CHECKING:
+    from assay.types import Check, Task
+
+LONGEST = 600
+"""Characters shown of one side of a check, or of an input."""
+
+
+def run(source: str, number: int, bench: Bench) -> list[Part]:
+    """One part."""
+    return [partial(run_check, source, number, bench)]
+
+
+def run_check(source: str, number: int, bench: Bench) -> Outcome:
+    """Run one check in the namespace that all share."""
+    known = set(bench.namespace)
+    piece = (source, f"<check {number}>")
+    act = partial(run_piece, piece, bench.namespace, bench.connection)
+    outcome = require_asked(act, bench.connection, source)
+    if outcome.how != "unasked":
+        bench.builtin.take_answers(bench.namespace, known)
+    return outcome
+
+
+def sides(source: str) -> tuple[str, str]:
+    """`f(2)` and `4` of `assert f(2) == 4`; both empty for anything else."""
+    try:
+        body = ast.parse(source).body
+    except SyntaxError:
+        return "", ""
+    match body:
+        case [ast.Assert(ast.Compare(left, [ast.Eq()], [right]), None)]:
+            return ast.unparse(left), ast.unparse(right)
+    return "", ""
+
+
+def with_value(check: Check) -> Check:
+    """The check with the actual value in its message, if it only asserts an equality."""
+    left, right = sides(check.source)
+    if not left:
+        return check
+    return replace(check, source=f"_got = {left}\nassert _got == {right}, repr(_got)")
+
+
+def failure(check: Check, detail: str, wrong: bool) -> str:
+    """`f(2) gives 3, not 4`, or the check and the detail."""
+    left, right = map(short, sides(check.source))
+    if left and wrong:
+        return f"{left} gives {detail}, not {right}"
+    return f"{left or short(check.source)}: {detail}"
+
+
+def short(text: str) -> str:
+    """The text, cut off after LONGEST characters."""
+    text = text.strip()
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+
+
+def constant(source: str, task: Task) -> str | None:
+    """A program that always returns the first expected value of a source's asserts."""
+    answer = next(expected_values(source, task.function), None)
+    return answer and f"def {task.function}(*args, **kwargs):\n    return {answer}"
+
+
+def expected_values(source: str, name: str) -> Iterator[str]:
+    """The expected values of asserts that call `name`, in order, as Python expressions."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    tests = [node.test for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+    for test in sorted(tests, key=lambda node: (node.lineno, node.col_offset)):
+        match test:
+            case ast.Call() if _calls(test, name):
+                yield "True"
+            case ast.UnaryOp(ast.Not(), operand) if _calls(operand, name):
+                yield "False"
+            case ast.Compare(left, [ast.Eq() | ast.Is(), *_], [right, *_]):
+                if _calls(left, name) or _calls(right, name):
+                    yield ast.unparse(right if _calls(left, name) else left)
+
+
+def _calls(node: ast.expr, name: str) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in (name, "candidate")
+    )
+
+
+ASSERTS: Kind[Check] = Kind(
+    field="source",
+    show=lambda check, task: check.source,
+    answer=lambda check, task: constant(check.source, task),
+    failure=failure,
+    with_value=with_value,
+    wire=lambda check: check.source,
+    run=run,
+    code=lambda check: [check.source],
+)

@@ -1,0 +1,90 @@
+"""What a kind of test says of itself. Each of the files beside this one makes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from assay.judge.codec import Json
+from assay.judge.pieces import LazyBuiltins, Namespace
+from assay.judge.protocol import Outcome
+from assay.judge.proxy import Connection
+
+if TYPE_CHECKING:  # zygotes import this, and none of what stands here
+    from assay.judge.kinds.calls import Caller
+    from assay.types import Task
+
+C = TypeVar("C")
+Part = Callable[[], Outcome]
+"""Runs one of a task's checks in the worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What the checks of a job share in the worker."""
+
+    connection: Connection
+    builtin: LazyBuiltins
+    namespace: Namespace
+    caller: Caller
+
+
+def one(check: Any) -> int:
+    """The default of `count`."""
+    return 1
+
+
+def nothing(check: Any, *_: Any) -> Any:
+    """The default of what a kind does not have."""
+    return None
+
+
+def itself(check: Any) -> Any:
+    """The default of `with_value`."""
+    return check
+
+
+def detail_alone(check: Any, detail: str, wrong: bool) -> str:
+    """The default of `failure`."""
+    return detail
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[C]):
+    """One kind of test: how rows become it, what the worker runs, how a model sees it, and a cheat
+    that it must withstand.
+    """
+
+    field: str
+    """The field that only this kind has among a row's `checks` in assay's own format."""
+    show: Callable[[C, Task], str]
+    """The check for a model to read: Python that asserts it, or a program's input and output. Empty
+    where it cannot be shown."""
+    answer: Callable[[C, Task], str | None]
+    """A program that always gives the answer that the check wants; None if that is not known."""
+    failure: Callable[[C, str, bool], str] = detail_alone
+    """How a program fails the check, from the verdict's detail and whether that is `wrong`."""
+    with_value: Callable[[C], C] = itself
+    """The check that says in its detail which value it got, where it can."""
+    whole_program: bool = False
+    """Whether it runs a program that reads and prints, by itself; otherwise a worker runs it
+    against functions."""
+    wire: Callable[[C], Json] = nothing
+    """What the worker gets of it. Raises CodecError."""
+    run: Callable[[Any, int, Bench], Sequence[Part]] = nothing
+    """From that and the number of checks before it, the parts that the worker runs."""
+    count: Callable[[C], int] = one
+    """How many checks it counts as. Raises ValueError where it cannot be run at all."""
+    code: Callable[[C], list[str] | None] = nothing
+    """The data set's Python in it. Checks with code run in the order in which they stand."""
+    own_time: bool = False
+    """Whether each has the CPU time to itself."""
+    problem: Callable[[C, Task], str | None] = nothing
+    """Why it cannot be run, in one line."""
+    is_open: Callable[[C], bool | None] = nothing
+    """Whether it needs the reference's answer."""
+    is_recomputed: Callable[[C], bool | None] = nothing
+    """Whether the worker itself runs the reference for that answer, which is too large to send."""
+    closed: Callable[[C, str], C] = nothing
+    """The check with that answer."""
