@@ -41,10 +41,10 @@ def test_a_description_is_shown_as_it_is_with_the_functions_name_where_it_lacks_
 
 
 def test_the_language_is_the_tasks() -> None:
-    rust = Task("t", "Add one.", (Check("x"),), "", language="rust")
+    cpp = Task("t", "Add one.", (Check("x"),), "", language="cpp")
     assert (
-        messages(rust)[0].content
-        == "Solve this task in Rust. Answer with one ```rust code block.\n\nAdd one."
+        messages(cpp)[0].content
+        == "Solve this task in C++. Answer with one ```cpp code block.\n\nAdd one."
     )
 
 
