@@ -65,13 +65,13 @@ class Service:
 
     async def judge_one(self, request: Request) -> Response:
         """Judge one program."""
-        job = wire.job(await self.fields(request))
+        job = wire.JudgeRequest.model_validate(await self.fields(request)).job()
         execution = await self.unless_gone(request, self.judge.run(job))
         return answer(asdict(self.counted(execution)))
 
     async def judge_many(self, request: Request) -> Response:
         """Judge many programs; answers a line of JSON for each as it ends, with its index."""
-        jobs = wire.batch(await self.fields(request))
+        jobs = wire.BatchRequest.model_validate(await self.fields(request)).all_jobs()
 
         async def lines() -> AsyncIterator[str]:
             with self.place():

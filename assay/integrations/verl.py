@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from assay import extract
 from assay.errors import DataError
 from assay.integrations.background import score
-from assay.integrations.cases import completed, cut, task_of
+from assay.integrations.cases import task_of
 from assay.judge import Job
 
 
@@ -36,5 +37,5 @@ def compute_score(
     except (ValueError, RecursionError) as error:
         raise DataError(f"{data_source}: the ground truth is not JSON: {error}") from error
     task = task_of(truth, data_source)
-    job = Job(task, completed(task, cut(task, solution_str)))
+    job = Job(task, extract.program(task, solution_str))
     return score(data_source, job, fraction, slots)

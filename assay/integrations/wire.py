@@ -13,7 +13,8 @@ from assay import extract
 from assay.errors import DataError
 from assay.integrations import cases
 from assay.judge import Job
-from assay.tasks.jsonl import task_of
+from assay.tasks import jsonl
+from assay.tasks.cases import with_prelude
 from assay.tasks.rows import Row
 from assay.types import Execution, Task, Verdict
 
@@ -46,6 +47,24 @@ class JudgeRequest(Request):
     completion: str | None = None
     """A model's reply, from which the program is cut."""
 
+    def job(self, where: str = "the request", common: Fields | None = None) -> Job:
+        """The program and its task, else the `common` one, else the one of the fields beside it.
+        Raises DataError, beginning with `where`.
+        """
+        beside = self.model_extra or {}
+        given = next((one for one in (self.task, common) if one is not None), beside)
+        row = Row({"program": self.program, "completion": self.completion}, where)
+        given = {"language": Row(beside, where).language(given), **given}
+        if (self.program is None) == (self.completion is None):
+            raise row.wrong("give either 'program', whole code, or 'completion', a model's reply")
+        of_cases = "outputs" in given or "assert_case" in given
+        whole = Row({"task_id": "request", "prompt": "", **given}, where)
+        task = cases.task_of(given, where) if of_cases else jsonl.task_of(whole)
+        if self.program is None:
+            return Job(task, extract.program(task, row.text("completion")))
+        program = row.text("program")
+        return Job(task, with_prelude(program) if of_cases and task.entry_point else program)
+
 
 class BatchRequest(Request):
     """Many programs."""
@@ -53,6 +72,13 @@ class BatchRequest(Request):
     jobs: list[JudgeRequest] = Field(min_length=1, max_length=10_000)
     task: dict[str, Any] | None = None
     """The task of the jobs that have none of their own."""
+
+    def all_jobs(self) -> list[Job]:
+        """The jobs in their order. Raises DataError."""
+        jobs = [one.job(f"job {index}", self.task) for index, one in enumerate(self.jobs)]
+        known: dict[Task, Task] = {}
+        # equal tasks become one object, which the judge prepares once
+        return [replace(one, task=known.setdefault(one.task, one.task)) for one in jobs]
 
 
 class RunRequest(Request):
@@ -126,39 +152,8 @@ class CasesRequest(Request):
         given = {"inputs": self.pairs.input, "outputs": self.pairs.output, "fn_name": name,
                  "language": self.config.language}  # fmt: skip
         task = cases.task_of(given, "test_cases")
-        program = cases.cut(task, self.completion)
-        whole = cases.completed(task, program)
-        return program, [
-            Job(replace(task, checks=task.checks[n : n + 1]), whole)
-            for n in range(len(task.checks))
-        ]
-
-
-def job(fields: Fields, where: str = "the request") -> Job:
-    """The job that a JudgeRequest describes. Raises DataError, beginning with `where`."""
-    row, given = Row(fields, where), fields.get("task", fields)
-    if not isinstance(given, Mapping):
-        raise row.wrong(f"'task' is a {type(given).__name__}; make it an object")
-    given = {"language": row.language(given), **given}
-    if ("program" in fields) == ("completion" in fields):
-        raise row.wrong("give either 'program', whole code, or 'completion', a model's reply")
-    text = row.text("program" if "program" in fields else "completion")
-    if "outputs" in given or "assert_case" in given:
-        task = cases.task_of(given, where)
-        program = text if "program" in fields else cases.cut(task, text)
-        return Job(task, cases.completed(task, program))
-    task = task_of(Row({"task_id": "request", "prompt": "", **given}, where))
-    return Job(task, text if "program" in fields else extract.program(task, text))
-
-
-def batch(fields: Fields) -> list[Job]:
-    """The jobs of a BatchRequest. Raises DataError and ValidationError."""
-    BatchRequest.model_validate(fields)
-    common = {"task": fields["task"]} if "task" in fields else {}
-    jobs = [job({**common, **row}, f"job {index}") for index, row in enumerate(fields["jobs"])]
-    known: dict[Task, Task] = {}
-    # equal tasks become one object, which the judge prepares once
-    return [replace(one, task=known.setdefault(one.task, one.task)) for one in jobs]
+        program = extract.program(task, self.completion)
+        return program, [Job(replace(task, checks=(check,)), program) for check in task.checks]
 
 
 def run_answer(execution: Execution) -> dict[str, Any]:

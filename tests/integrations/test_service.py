@@ -231,9 +231,16 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
     ("POST", "/judge", "[" * 100_000, {}, 400, "not valid JSON"),
     ("POST", "/judge", "[]", {}, 422, "send an object"),
     ("POST", "/judge", {**DOUBLE}, {}, 422, "'program'"),
-    ("POST", "/judge", {**DOUBLE, "program": 3}, {}, 422, "make it a string"),
+    (
+        "POST",
+        "/judge",
+        {**DOUBLE, "program": 3},
+        {},
+        422,
+        "program: Input should be a valid string",
+    ),
     ("POST", "/judge", {**DOUBLE, "program": "", "completion": ""}, {}, 422, "either 'program'"),
-    ("POST", "/judge", {"task": [], "program": ""}, {}, 422, "make it an object"),
+    ("POST", "/judge", {"task": [], "program": ""}, {}, 422, "task: Input should be a valid dict"),
     ("POST", "/judge", {"tests": [], "entry_point": "f", "program": ""}, {}, 422, "no tests"),
     (
         "POST",
@@ -297,7 +304,7 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
         {"fn_name": "f", "inputs": [[DEEP]], "outputs": [1], "program": ""},
         {},
         422,
-        "nested deeper",
+        "no JSON",
     ),
     (
         "POST",

@@ -133,8 +133,14 @@ SANDBOX = {"id": 1, "content": "p", "test": [{"input": {"stdin": "1"}, "output":
         (nemo_gym.task_of, {**GYM, "verifier_metadata": {"unit_tests": STDIN}, "lang": "lua"}),
         (code_contests.task_of, {**SANDBOX, "labels": '{"programming_language": "lua"}'}),
         (lambda row: cases.task_of(row.fields, row.where), {**STDIN, "language": "lua"}),
-        (lambda row: wire.job(row.fields), {"task": ROW, "language": "lua", "program": ""}),
-        (lambda row: wire.job(row.fields), {**STDIN, "language": "lua", "program": ""}),
+        (
+            lambda row: wire.JudgeRequest(**row.fields).job(),
+            {"task": ROW, "language": "lua", "program": ""},
+        ),
+        (
+            lambda row: wire.JudgeRequest(**row.fields).job(),
+            {**STDIN, "language": "lua", "program": ""},
+        ),
     ],
 )
 def test_a_row_of_any_format_in_another_language_is_refused_by_name(
