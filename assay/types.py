@@ -48,6 +48,12 @@ class Verdict(StrEnum):
     """The machine failed. It is never turned into a reward."""
 
 
+Trust = Literal[
+    "own_equality", "own_order", "own_methods", "identity", "mutation", "steering"
+]  # fmt: skip
+"""What only the program can decide of its objects (docs/judge.md)."""
+
+
 class AnyCheck(Protocol):
     """A check of any kind. judge/kinds has a file for each kind, with all that is done with it."""
 
@@ -198,6 +204,14 @@ class Execution:
     """Seconds from the candidate's start to the verdict."""
     memory_mb: float = 0.0
     """Peak resident memory of the candidate in MiB."""
+    trusted: tuple[str, ...] = ()
+    """What the checks took the program's word for, beyond the judge's `trust`. Where a pass has
+    any, a program could have forged it."""
+
+    @property
+    def proven(self) -> bool:
+        """Whether it is a pass that took nobody's word for anything."""
+        return self.verdict is Verdict.PASS and not self.trusted
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "detail", printable(self.detail[:500])[:500])
@@ -256,8 +270,8 @@ class Rollout:
 
     @property
     def passed(self) -> bool:
-        """Whether the last turn's program passed every check."""
-        return self.execution is not None and self.execution.verdict is Verdict.PASS
+        """Whether the last turn's program passed every check, without being trusted."""
+        return self.execution is not None and self.execution.proven
 
     @property
     def execution(self) -> Execution | None:

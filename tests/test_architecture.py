@@ -24,9 +24,10 @@ MODULES = {
     "sandbox": "kernel limits cores cgroups landlock seccomp namespaces walls access attack"
     " isolation box program sockets ending script repl zygote launch processes job_queue slot runs"
     " sessions supervisor client",
-    "judge": "protocol codec_types codec task_code checkers requests proxy pieces kinds"
-    " worker candidate warmup verdict verdict_cache circuit_breaker prepared_task builds"
-    " exchange_runner references interpreter judge",
+    "judge": "protocol codec_types codec operations nodes task_code checkers requests remote"
+    " arrivals shared console proxy pieces kinds worker exports candidate warmup verdict"
+    " verdict_cache circuit_breaker prepared_task builds exchange_runner references"
+    " interpreter judge",
     "judge/kinds": "pytest_module kind asserts calls exchanges test_functions every",
     "policy": "adapters tokenizer tiny chat onednn head packed forward load critic reference",
     "engines": "base torch vllm open",

@@ -41,11 +41,16 @@ class Flaw(StrEnum):
     """An earlier task has the same prompt or the same checks."""
     NO_REFERENCE = "no_reference"
     """There is no reference to show that the task can be solved."""
+    NEEDS_TRUST = "needs_trust"
+    """The reference passes only where its word is taken for something: training pays such passes
+    only with `judge.trust`."""
     SLOW_REFERENCE = "slow_reference"
     """The reference uses more than a quarter of the CPU time limit."""
 
 
-WARNINGS = frozenset((Flaw.WEAK_CHECKS, Flaw.DUPLICATE, Flaw.NO_REFERENCE, Flaw.SLOW_REFERENCE))
+WARNINGS = frozenset((
+    Flaw.WEAK_CHECKS, Flaw.DUPLICATE, Flaw.NO_REFERENCE, Flaw.NEEDS_TRUST, Flaw.SLOW_REFERENCE,
+))  # fmt: skip
 """Flaws of a task that can still be trained on."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from assay.check.attacks import RAISE, attacks_on, lazy_programs, program_for
 from assay.check.findings import Finding, Flaw
 from assay.judge import Job, judge_all
+from assay.judge.verdict import cannot_be_judged
 from assay.progress import Progress
 from assay.sandbox.limits import Limits
 from assay.types import Execution, Task, Verdict
@@ -67,7 +68,9 @@ def run_trials(tasks: Sequence[Task], runner: ProgramRunner) -> list[list[Findin
     programs = [lazy_programs(task) | attacks_on(task) for task in targets]
     attacks = runner.run("running attacks", targets, programs, early=True)
     for number, raw in zip(open_tasks, attacks, strict=True):
-        findings[number] += [*_from_attacks(raw), *_not_judged(raw)]
+        # what an attack makes a check do that cannot be judged is no fault of the task
+        judged = {name: run for name, run in raw.items() if not cannot_be_judged(run)}
+        findings[number] += [*_from_attacks(judged), *_not_judged(judged)]
     return findings
 
 
@@ -94,6 +97,9 @@ def _from_proofs(raw: RawResult, limits: Limits) -> Iterable[Finding]:
             yield Finding(Flaw.FLAKY, f"passes once and fails once: {why}")
     elif slowest > SLOW_SHARE * limits.cpu_seconds:
         yield Finding(Flaw.SLOW_REFERENCE, f"{slowest:.2f} s of {limits.cpu_seconds:g} s")
+    if trusted := sorted({what for run in runs for what in run.trusted}):
+        listed = ", ".join(f'"{what}"' for what in trusted)
+        yield Finding(Flaw.NEEDS_TRUST, f"to pay it in training, set judge.trust = [{listed}]")
     only_raises = raw["raise"]
     if only_raises.passed:
         flaw = Flaw.RAISE_PASSES if only_raises.verdict is Verdict.PASS else Flaw.WEAK_CHECKS
@@ -102,7 +108,7 @@ def _from_proofs(raw: RawResult, limits: Limits) -> Iterable[Finding]:
 
 
 def _from_attacks(raw: RawResult) -> Iterable[Finding]:
-    passing = {name: run for name, run in raw.items() if run.verdict is Verdict.PASS}
+    passing = {name: run for name, run in raw.items() if run.proven}
     for name, flaw in LAZY.items():
         if name in passing:
             yield Finding(flaw, f"all {passing.pop(name).total} checks pass")

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from assay.registry import suggest
+from assay.types import Trust
 
 NAME = r"^\w[\w.\-]*$"
 """Runs and stages are named after their folders."""
@@ -254,6 +255,9 @@ class JudgeSettings(Section):
     allow_weak_isolation: bool = False
     """Judge even if the sandbox of this machine cannot keep programs away from your files (see
     `assay doctor`)."""
+    trust: tuple[Trust, ...] = ()
+    """What training pays for although only the program can decide it (docs/judge.md, "Objects").
+    `assay check` says what a task set needs."""
 
 
 class EvaluateSettings(Section):

@@ -73,6 +73,8 @@ class Evaluation:
     """Wall time of sampling and judging, in the process that finished the evaluation."""
     per_task: tuple[TaskResult, ...]
     """In the order of the tasks."""
+    on_trust: int = 0
+    """Passes in which the checks took the program's word for something."""
 
 
 def by_task(judged: Iterable[tuple[str, bool]]) -> tuple[TaskResult, ...]:
@@ -117,6 +119,7 @@ def summarise(
         dropped=len(rows) - len(judged),
         seconds=seconds,
         per_task=per_task,
+        on_trust=sum(row.verdict == Verdict.PASS and bool(row.trusted) for row in judged),
     )
 
 

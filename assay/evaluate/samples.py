@@ -28,6 +28,8 @@ class SampleRow:
     """Completion tokens over all turns."""
     truncated: bool
     """Whether the token limit ended the last completion."""
+    trusted: tuple[str, ...] = ()
+    """What the checks took the program's word for."""
     reply: str | None = None
     """The completion's text; None after several turns, where it does not answer the prompt."""
 
@@ -40,7 +42,8 @@ def row_of(rollout: Rollout, sample: int) -> SampleRow | None:
     reply = last.completion.text if len(rollout.turns) == 1 else None
     truncated, verdict = last.completion.ended == "length", str(rollout.execution.verdict)
     program, tokens = last.program or "", rollout.length
-    return SampleRow(rollout.task.id, sample, program, verdict, tokens, truncated, reply)
+    trusted = rollout.execution.trusted
+    return SampleRow(rollout.task.id, sample, program, verdict, tokens, truncated, trusted, reply)
 
 
 class SampleFile:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from assay.errors import DataError, SandboxError
 from assay.judge import Job, Judge
+from assay.judge.protocol import CANNOT
 from assay.judge.verdict import is_tasks_fault
 from assay.rewards.tests import score_execution
 from assay.sandbox.limits import Limits
@@ -89,7 +90,9 @@ def score(where: str, job: Job, fraction: bool = False, slots: int | None = None
     (execution,) = shared(slots=slots).run([job])
     value = score_execution(execution, fraction=fraction)
     if is_tasks_fault(execution):
-        raise DataError(f"{where}: the task cannot be judged: {execution.detail}")
+        raise DataError(
+            f"{where}: the task cannot be judged: {execution.detail.removeprefix(CANNOT)}"
+        )
     if value is None:
         raise SandboxError(f"{where}: the machine could not judge a program: {execution.detail}")
     return value

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import random
 import socket
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from assay.judge.codec import (
-    Json,
-    Packer,
-    Unpacker,
-    dumps,
-    exception,
-    is_iterator,
-    loads,
-    raised,
-    shown,
-)
-from assay.judge.codec_types import TooLargeError
+from assay.judge.codec import Json, Packer, Unpacker, dumps, exception, is_iterator, loads, shown
+from assay.judge.codec_types import MUTABLE, TooLargeError, collapsed, write_back
+from assay.judge.exports import Console, Exports, opaque, run_to_end, signature
+from assay.judge.operations import OPERATIONS
 from assay.sandbox import script
 from assay.sandbox.kernel import MIB
 from assay.sandbox.repl import flush
@@ -67,33 +60,40 @@ class Candidate:
     def __init__(self, sock: FramedSocket) -> None:
         self.sock = sock
         self.module = types.ModuleType(MODULE)
-        self.handles: list[Any] = []
-        self.mutates = False
-        self.packer = Packer(self.opaque)
-        known = {
-            "handle": self.handles.__getitem__,
-            "function": lambda name: getattr(self.module, name),
-            "callback": lambda number: partial(self.call_back, number),
+        self.exports = Exports(MODULE)
+        self.shared: dict[int, tuple[Any, str]] = {}
+        """Objects that the test may change or see changed, as they were when they last crossed."""
+        self.late: dict[int, BaseException] = {}
+        """By iterator: what it raised after items that had to be sent first."""
+        self.data_packer = Packer(opaque)
+        known: dict[str, Callable[[Any], Any]] = {
+            "handle": self.exports.objects.__getitem__,
+            "function": self.object,
+            "callback": self.callback,
+            "error": lambda parts: exception(parts[1], parts[2], parts[4]),
+            "graph": self.graph,
         }
         self.unpacker = Unpacker(known, nodes=sys.maxsize)  # requests come from the trusted side
-        self.requests: dict[str, Callable[..., list[Json]]] = {
-            "load": self.load,
-            "call": self.call,
-            "name": self.name,
-            "set": self.set,
-            # of an object with a handle, by its number
-            "get": lambda at, name: self.value(getattr(self.handles[at], name)),
-            "iterate": lambda at: self.value(item for item in self.handles[at]),
-            "text": lambda at: self.value(str(self.handles[at])),
-            "truth": lambda at: self.value(bool(self.handles[at])),
-        }
+        self.console = Console()
+        self.requests: dict[str, Callable[..., Any]] = {
+            "call": self.call, "answer": self.answer_packed, "operate": self.operate,
+            "items": self.items, "console": self.replace_console,
+            "printed": self.console.printed,
+            "get": lambda at, name: getattr(self.object(at), name),
+            "set": lambda at, name, new: setattr(self.object(at), name, self.unpacker.value(new)),
+            "delete": lambda at, name: delattr(self.object(at), name),
+            "plain": lambda at: collapsed(self.object(at), type(self.object(at))),
+            "await": lambda at: run_to_end(self.object(at)),
+            "seed": lambda *parts: random.seed(*map(self.unpacker.value, parts)),
+            "signature": lambda at: signature(self.object(at)),
+        }  # fmt: skip
         self.at = 0
 
     def answer(self, number: int, kind: str, parts: list[Json]) -> bytes:
         """The reply to one request: number, kind, and the parts of that kind."""
         self.at = number
         try:
-            return frame(number, *self.requests[kind](*parts))
+            return frame(number, *self.reply(kind, parts))
         except SystemExit as exit_:
             return frame(number, "exit", f"SystemExit({shown(exit_)})")
         except MemoryError:
@@ -101,108 +101,154 @@ class Candidate:
         except TooLargeError as error:
             return frame(number, "large", str(error))
         except BaseException as error:  # noqa: BLE001  the program's own code: whatever it raises is its answer
-            return frame(number, *raised(error))
+            return frame(number, *self.exports.raised(error))
 
-    def load(
-        self, program: str, entry_point: str, mutates: bool, handles: bool, callbacks: bool
-    ) -> list[Json]:
-        """Compile and run the program as a module; answers whether it has the entry point."""
-        self.mutates = mutates
-        if handles:
-            self.packer.foreign = self.handle
+    def reply(self, kind: str, parts: list[Json]) -> list[Json]:
+        """The reply's kind and parts: of all but `load`, a value, the index of the argument that it
+        is, and which objects have changed that the test holds.
+        """
+        if kind == "load":
+            return self.load(*parts)
+        asked, result, changed, dropped = parts
+        for number, packed in changed:
+            if number in self.shared:
+                write_back(self.shared[number][0], self.unpacker.value(packed))
+                self.share(number, self.shared[number][0])
+        for number in dropped:
+            self.shared.pop(number, None)
+        if kind == "name":
+            found = hasattr(self.module, asked[0])
+            value = [self.exports.packer.pack(getattr(self.module, asked[0]))] if found else []
+            return ["value", value, None, self.changes()]
+        if kind == "answer":
+            return ["value", self.answer_packed(*asked), None, []]
+        value = self.requests[kind](*asked)
+        same = None
+        if kind == "call":
+            value, same = value
+        if result:
+            self.share(result, value)
+        return ["value", self.exports.packer.pack(value), same, self.changes()]
+
+    def share(self, number: int, value: Any) -> None:
+        """Keep an object that the test may change or see changed."""
+        if type(value) in MUTABLE or self.exports.nodes.name_of(value):
+            self.shared[number] = value, dumps(self.exports.packer.pack(value))
+
+    def changes(self) -> list[Json]:
+        """Number and new value of each shared object that has changed."""
+        changes = []
+        for number, (value, before) in self.shared.items():
+            packed = self.exports.packer.pack(value)
+            if (now := dumps(packed)) != before:
+                self.shared[number] = value, now
+                changes.append([number, packed])
+        return changes
+
+    def load(self, program: str, entry_point: str, classes: list[list[str]]) -> list[Json]:
+        """Define the data set's classes, compile and run the program as a module; answers whether
+        it has the entry point.
+        """
+        for _, source in classes:
+            with contextlib.suppress(Exception):  # it may need what only the data set's setup has
+                exec(source, self.module.__dict__)
         try:
             code = compile(program, "<program>", "exec", dont_inherit=True)
         except Exception as error:  # noqa: BLE001  the compiler raises half a dozen kinds
             return ["syntax", f"{type(error).__name__}: {shown(error)}"]
         sys.modules[MODULE] = self.module
         exec(code, self.module.__dict__)
+        found = {name: getattr(self.module, name, None) for name, _ in classes if name}
+        self.exports.nodes.classes = {
+            name: kind for name, kind in found.items() if isinstance(kind, type)
+        }
         return ["value", any(hasattr(self.module, name) for name in entry_point.split("()."))]
 
-    def call(self, target: str | int, packed: list[Json], named: dict[str, Json]) -> list[Json]:
-        """Call a name of the module or an object by its number; answers the value, the index of the
-        argument that it is, and the changed arguments.
+    def object(self, at: int | str) -> Any:
+        """An object by its number, or a global of the program by its name. `Solution().f` is a
+        method of a new object, or the function `f` of a program without that class.
         """
-        called = self.named(target) if isinstance(target, str) else self.handles[target]
-        sent = [dumps(data) for data in packed] if self.mutates else []
-        arguments = [self.unpacker.value(data) for data in packed]
-        named = {name: self.unpacker.value(data) for name, data in named.items()}
-        value = called(*arguments, **named)
-        same = next(
-            (at for at, it in enumerate(arguments) if it is value and not is_iterator(value)), None
-        )
-        return ["value", self.packer.pack(value), same, self.mutations(arguments, sent)]
-
-    def named(self, target: str) -> Any:
-        """A function of the module. `Solution().f` is a method of a new object, or the function `f`
-        of a program without that class.
-        """
-        kind, _, name = target.rpartition("().")
+        if not isinstance(at, str):
+            return self.exports.objects[at]
+        kind, _, name = at.rpartition("().")
         made = getattr(self.module, kind)() if hasattr(self.module, kind) else self.module
         return getattr(made, name)
 
-    def mutations(self, arguments: list[Any], sent: list[str]) -> list[Json]:
-        """Index and new value of each argument that is no longer what was `sent`."""
-        now = [self.packer.pack(argument) for argument, _ in zip(arguments, sent, strict=False)]
-        return [
-            [at, new]
-            for at, (new, old) in enumerate(zip(now, sent, strict=True))
-            if dumps(new) != old
-        ]
+    def call(
+        self, target: int | str, packed: list[Json], named: dict[str, Json],
+        numbers: list[int | None],
+    ) -> tuple[Any, int | None]:  # fmt: skip
+        """Call an object; answers the value, and the index of the argument that it is."""
+        called = self.object(target)
+        arguments = list(map(self.unpacker.value, packed))
+        by_name = {name: self.unpacker.value(data) for name, data in named.items()}
+        for number, value in zip(numbers, [*arguments, *by_name.values()], strict=True):
+            if number is not None:
+                self.share(number, value)
+        value = called(*arguments, **by_name)
+        same = (at for at, it in enumerate(arguments) if it is value and not is_iterator(value))
+        return value, next(same, None)
 
-    def name(self, name: str) -> list[Json]:
-        """A global of the program: a function by its name, anything else as data."""
-        if not hasattr(self.module, name):
-            return ["absent"]
-        value = getattr(self.module, name)
-        return ["function", name] if callable(value) else self.value(value)
+    def answer_packed(self, target: str, packed: list[Json]) -> Json:
+        """Call a function; what is no data in the answer is opaque."""
+        return self.data_packer.pack(self.object(target)(*map(self.unpacker.value, packed)))
 
-    def set(self, number: int, name: str, packed: Json) -> list[Json]:
-        """Set an attribute of an object by its number."""
-        setattr(self.handles[number], name, self.unpacker.value(packed))
-        return self.value(None)
+    def operate(self, name: str, packed: list[Json]) -> Any:
+        """Carry out an operation of Python's."""
+        return OPERATIONS[name](*map(self.unpacker.value, packed))
 
-    def value(self, value: object) -> list[Json]:
-        """An answer like that to `call`, without arguments."""
-        return ["value", self.packer.pack(value), None, []]
+    def items(self, at: int, many: int, sent: Json) -> tuple[list[Any], bool]:
+        """The next items of an iterator, and whether it has ended."""
+        if error := self.late.pop(at, None):
+            raise error
+        iterator, found, sent = self.exports.objects[at], [], self.unpacker.value(sent)
+        try:
+            for _ in range(many):
+                item = next(iterator) if sent is None else iterator.send(sent)
+                found.append(item)
+        except StopIteration:
+            return found, True
+        except Exception as error:
+            if not found:
+                raise
+            self.late[at] = error
+        return found, False
 
-    def call_back(self, function: int, /, *arguments: Any, **named: Any) -> Any:
+    def callback(self, parts: Json) -> Callable[..., Any]:
+        """A function that stands for one that the check passed."""
+        number, name, doc = parts
+        if number not in self.exports.callbacks:
+
+            def function(*arguments: Any, **named: Any) -> Any:
+                return self.call_back(number, arguments, named)
+
+            function.__name__ = function.__qualname__ = name
+            function.__doc__, function.__module__ = doc, "checks"
+            self.exports.callbacks[number] = function
+        return self.exports.callbacks[number]
+
+    def call_back(self, function: int, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call a function that the check passed. Before it returns, requests may come from it."""
-        at = self.at
-        self.sock.send(
-            frame(
-                at, "callback", function, self.packer.pack(list(arguments)), self.packer.pack(named)
-            )
-        )
+        at, pack = self.at, self.exports.packer.pack
+        self.sock.send(frame(at, "callback", function, pack(list(arguments)), pack(named)))
         while True:
             kind, number, *parts = loads(self.sock.receive())
-            if kind == "returned":
+            if kind in ("returned", "raises"):
                 self.at = at
-                return self.unpacker.value(parts[0])
-            if kind == "raises":
-                self.at = at
-                _, names, made_of, name, text = parts
-                raise exception(names, made_of, f"{name}: {text}")
+                value = self.unpacker.value(parts[0])
+                if kind == "raises":
+                    raise value
+                return value
             self.sock.send(self.answer(number, kind, parts))
 
-    def opaque(self, value: object) -> Json:
-        """What is sent for an object that is no data: the items of an iterator, or the type's name
-        and the truth value.
-        """
-        if is_iterator(value):
-            return self.packer.snapshot(cast("Iterator[Any]", value))
-        truth = None
-        with contextlib.suppress(Exception):  # this may run the program's own code
-            truth = bool(value)
-        return {"opaque": [type(value).__name__, truth]}
+    def graph(self, rows: Json) -> Any:
+        """An instance of a class of the data set's."""
+        return self.exports.nodes.unpack(rows, self.unpacker, in_place=True, on_change=list)
 
-    def handle(self, value: object) -> Json:
-        """A handle on an object: its number and its type's name."""
-        at = next(
-            (at for at, known in enumerate(self.handles) if known is value), len(self.handles)
-        )
-        if at == len(self.handles):
-            self.handles.append(value)
-        return {"handle": [at, type(value).__name__]}
+    def replace_console(self, capture: bool, stdin: str | None, input_: Json, print_: Json) -> None:
+        """Put the test's own in place of standard streams, `input` and `print`."""
+        functions = map(self.unpacker.value, (input_, print_))
+        self.console.replace(capture, stdin, *functions)
 
 
 def frame(*parts: Json) -> bytes:

@@ -52,6 +52,8 @@ class Packer:
     def __init__(self, foreign: Callable[[object], Json] = refuse, items: int = ITEMS) -> None:
         self.foreign = foreign
         self.items = items
+        self.intercept: Callable[[Any], Json] | None = None
+        """Asked first of an iterator or an instance of a subclass: a tagged object, or None."""
 
     def text(self, value: object) -> str:
         """The JSON text of one value. Raises CodecError."""
@@ -116,10 +118,12 @@ class Packer:
         return [self.pack(value, depth) for value in values]
 
     def _unusual(self, value: Any, kind: type, depth: int) -> Json:
-        if kind.__module__ in ("builtins", "itertools") and is_iterator(value):
-            return self.snapshot(value, depth)
         if (tagged := pack_special(value)) is not None:
             return tagged
+        if self.intercept and (tagged := self.intercept(value)) is not None:
+            return tagged
+        if kind.__module__ in ("builtins", "itertools") and is_iterator(value):
+            return self.snapshot(value, depth)
         base = collapsed(value, kind)
         return self.foreign(value) if base is value else self.pack(base, depth - 1)
 
@@ -166,6 +170,10 @@ class Unpacker:
             raise
         except Exception as error:  # noqa: BLE001  constructors of built-in types with hostile parts
             raise CodecError(f"malformed value: {type(error).__name__}") from None
+
+    def inner(self, data: Json) -> Any:
+        """A part of a value, for what rebuilds a further tag."""
+        return self._value(data, DEPTH)
 
     def _value(self, data: Json, depth: int) -> Any:
         kind = type(data)
@@ -222,10 +230,10 @@ def raised(error: BaseException) -> list[Json]:
     """A reply for an exception: names of its built-in classes with the nearest first, arguments to
     rebuild it, its type's name, its text.
     """
-    bases = [base for base in type(error).__mro__ if getattr(builtins, base.__name__, None) is base]
+    bases = [base for base in type(error).__mro__ if error_name(base)]
     text = shown(error)
     parts = arguments(error, bases[0] if bases else Exception, text)
-    return ["raised", [base.__name__ for base in bases], parts, f"{type(error).__name__}", text]
+    return ["raised", list(map(error_name, bases)), parts, f"{type(error).__name__}", text]
 
 
 def arguments(error: BaseException, base: type[BaseException], text: str) -> list[Json]:
@@ -248,16 +256,47 @@ def shown(error: BaseException) -> str:
         return "(no text)"
 
 
-def exception(names: Json, arguments: Json, text: str) -> Exception:
-    """The nearest allowed built-in exception among `names`, else RuntimeError(text)."""
+LIBRARIES = (
+    "asyncio", "binascii", "configparser", "csv", "decimal", "json", "queue", "re", "sqlite3",
+    "statistics", "struct", "subprocess", "zipfile", "zlib",
+)  # fmt: skip
+"""Of these, exceptions are rebuilt as their own class."""
+
+
+def error_name(kind: type) -> str:
+    """`ValueError`, `json.decoder:JSONDecodeError`; empty where it cannot be rebuilt."""
+    if getattr(builtins, kind.__name__, None) is kind:
+        return kind.__name__ if issubclass(kind, Exception) else ""
+    known = kind.__module__.partition(".")[0] in LIBRARIES and issubclass(kind, Exception)
+    return f"{kind.__module__}:{kind.__qualname__}" if known else ""
+
+
+def error_type(name: Json) -> type[Exception] | None:
+    """The exception of a name that `error_name` gave, where its module is loaded."""
+    module, found, attribute = name.rpartition(":") if type(name) is str else ("", "", "")
+    if found and module.partition(".")[0] not in LIBRARIES:
+        return None
+    kind = getattr(sys.modules.get(module) if found else builtins, attribute, None)
+    return kind if isinstance(kind, type) and issubclass(kind, Exception) else None
+
+
+def exception(
+    names: Json, arguments: Json, text: str, on_steering: Callable[[str], None] | None = None
+) -> Exception:
+    """The nearest exception that can be rebuilt among `names`, else RuntimeError(text). One that
+    would look like the check's own, or steer its loops, is told to `on_steering`, or skipped.
+    """
     if type(arguments) is not list or not all(type(part) in BARE_OR_FLOAT for part in arguments):
         arguments = [text]
     for name in names if type(names) is list else ():
-        allowed = type(name) is str and name not in NEVER_RAISED
-        kind = getattr(builtins, name, None) if allowed else None
-        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        kind = error_type(name)
+        if kind is None or (name in NEVER_RAISED and (not on_steering or name.endswith("Group"))):
             continue
-        if not issubclass(kind, UnicodeError):
-            with contextlib.suppress(TypeError, ValueError):  # the arguments may be anything
-                return kind(*arguments)
+        if issubclass(kind, UnicodeError):
+            continue
+        with contextlib.suppress(TypeError, ValueError):  # the arguments may be anything
+            error = kind.__new__(kind, text) if ":" in name else kind(*arguments)
+            if name in NEVER_RAISED and on_steering:
+                on_steering(name)
+            return error
     return RuntimeError(text)

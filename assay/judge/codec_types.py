@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import builtins
 import datetime
 import math
 import sys
@@ -83,6 +84,11 @@ BUILTINS: dict[str, Any] = {
         divmod, pow, hash,
     )
 }  # fmt: skip
+BUILTINS |= {
+    name: kind
+    for name, kind in vars(builtins).items()
+    if isinstance(kind, type) and issubclass(kind, BaseException)
+}
 BUILTIN_NAMES = {id(builtin): name for name, builtin in BUILTINS.items()}
 
 
@@ -182,6 +188,23 @@ COLLAPSE: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 """Turn an instance of a subclass into its base, by the base's own methods."""
 
 
+MUTABLE = (list, dict, set, bytearray, deque)
+
+
+def write_back(old: Any, new: Any) -> None:
+    """Give a mutable object the value `new`, in place."""
+    if type(old) is not type(new):
+        return
+    if isinstance(old, list | bytearray):
+        old[:] = new
+    elif isinstance(old, dict | set):
+        old.clear()
+        old.update(new)
+    elif isinstance(old, deque):
+        old.clear()
+        old.extend(new)
+
+
 def unhashable(packed: Any) -> bool:
     """Whether packed data is of an unhashable value."""
     if type(packed) is not dict:
@@ -227,13 +250,20 @@ TYPES: dict[type, TypeCodec] = {
         "defaultdict",
         lambda it: [it.default_factory, dict(it)],
         list,
-        lambda parts: defaultdict(parts[0], parts[1]),
+        lambda parts: defaultdict(parts[0] if callable(parts[0]) else None, parts[1]),
     ),
     type({}.keys()): TypeCodec("keys", list, list, lambda items: dict.fromkeys(items).keys()),
     type({}.values()): TypeCodec(
         "values", list, list, lambda items: dict(enumerate(items)).values()
     ),
     type({}.items()): TypeCodec("items", list, list, _items),
+    type(OrderedDict().keys()): TypeCodec(
+        "keys", list, list, lambda items: dict.fromkeys(items).keys()
+    ),
+    type(OrderedDict().values()): TypeCodec(
+        "values", list, list, lambda items: dict(enumerate(items)).values()
+    ),
+    type(OrderedDict().items()): TypeCodec("items", list, list, _items),
     Decimal: TypeCodec("Decimal", str, str, _decimal),
     Fraction: TypeCodec("Fraction", lambda it: [it.numerator, it.denominator], list, _fraction),
     array.array: TypeCodec(

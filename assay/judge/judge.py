@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,9 @@ from assay.judge.circuit_breaker import CircuitBreaker
 from assay.judge.exchange_runner import ExchangeRunner, FailureCounts
 from assay.judge.interpreter import Interpreter
 from assay.judge.prepared_task import NO_FEATURES, PreparedTask, ProxyFeatures
+from assay.judge.protocol import CANNOT
 from assay.judge.references import References
-from assay.judge.verdict import REFUSED, decide, is_tasks_fault, is_unsendable, parse_report
+from assay.judge.verdict import REFUSED, cannot_be_judged, decide, is_tasks_fault, parse_report
 from assay.judge.verdict_cache import CACHED, Archive, BoundedDict, VerdictCache
 from assay.languages import language_named
 from assay.sandbox.client import Sandbox
@@ -38,6 +39,9 @@ PREPARED_TASKS = 512
 """Prepared tasks that are kept: they may be large, and a service never sees most of them again."""
 MAY_NEED_FEATURES = (Verdict.WRONG, Verdict.ERROR, Verdict.TIMEOUT)
 """Verdicts that a task's proxy features or time factor can change."""
+EXCUSED = frozenset(("mutation", "own_methods", "steering"))
+"""What a program may decide itself where the task's reference does. Where two objects of the
+program's are compared, a program can pass any test, whatever the reference does."""
 ANY_PROGRAM = Task(id="", prompt="", checks=(Exchange("", ""),), entry_point="")
 
 
@@ -57,7 +61,8 @@ class Judge:
     limits: of one run. slots: programs that run at once; the available cores if None. stop_early:
     stop at the first failed test. allow_weak: run even where the sandbox is not sound. archive: a
     file that keeps all verdicts. strangers: tasks come from several clients that do not trust each
-    other, so no worker runs the code of two tasks.
+    other, so no worker runs the code of two tasks. trust: what may be taken on a program's word
+    (types.Trust): an execution's `trusted` says what else was.
 
     Raises SandboxError where the sandbox is not sound, where the supervisor dies or hangs, and
     where the machine fails too often (see CircuitBreaker). A program that was judged before is not
@@ -67,7 +72,9 @@ class Judge:
     def __init__(
         self, limits: Limits | None = None, slots: int | None = None, stop_early: bool = True,
         allow_weak: bool = False, archive: Path | None = None, strangers: bool = False,
+        trust: Collection[str] = (),
     ) -> None:  # fmt: skip
+        self.trust = frozenset(trust)
         self.limits = limits or Limits()
         self.slots = slots or cores()
         self.stop_early = stop_early
@@ -122,7 +129,7 @@ class Judge:
             partial(self._references.settles, prepared.digest),
         )
         self._count(job.task, execution)
-        return replace(execution, total=total)
+        return replace(execution, total=total, trusted=without(execution, self.trust))
 
     async def execute(
         self, program: str, stdin: str = "", seconds: float | None = None, language: str = "python"
@@ -193,27 +200,17 @@ class Judge:
         return [executions[index] for index in range(len(jobs))]
 
     async def _judge(self, task: Task, program: str) -> Execution:
-        """Judge a program without proxy features; where it fails and the task's reference needs
-        some, judge it again with those.
-        """
+        """Judge a program; what its first run leaves open is settled by the task's reference."""
         key = self._prepare(task).digest
         try:
             task = await self._references.with_expected_values(key, task)
-            execution = await self._execute(task, program, NO_FEATURES)
-            unsendable = is_unsendable(execution)
-            if task.reference is None or not (unsendable or execution.verdict in MAY_NEED_FEATURES):
-                return execution
-            features = await self._references.features(key, task)
-            if features is not None and features != NO_FEATURES:
-                execution = await self._execute(task, program, features)
-            if features is not None and is_unsendable(execution):
-                # the reference never makes the check pass such an object, so the program is wrong
-                execution = replace(execution, verdict=Verdict.WRONG)
+            again = partial(self._execute, task, program)
+            features = partial(self._references.features, key, task)
+            return await settled(task, await again(NO_FEATURES), again, features)
         except SandboxError as error:
             if self._sandbox.broken:
                 raise
             return Execution(Verdict.INFRA, detail=str(error))
-        return execution
 
     async def _execute(self, task: Task, program: str, features: ProxyFeatures) -> Execution:
         prepared = self._prepare(task)
@@ -246,7 +243,42 @@ class Judge:
             self._breaker.note(execution.detail if execution.verdict is Verdict.INFRA else "")
         elif task.id not in self._reported:
             self._reported[task.id] = None
-            log.warning("task %s cannot be judged: %s", task.id, execution.detail)
+            detail = execution.detail.removeprefix(CANNOT)
+            log.warning("task %s cannot be judged: %s", task.id, detail)
+
+
+def without(execution: Execution, excused: Set[str]) -> tuple[str, ...]:
+    """What an execution trusted, less what is excused."""
+    return tuple(what for what in execution.trusted if what not in excused)
+
+
+async def settled(
+    task: Task, execution: Execution, again: Callable[[ProxyFeatures], Awaitable[Execution]],
+    needed: Callable[[], Awaitable[ProxyFeatures | None]],
+) -> Execution:  # fmt: skip
+    """The execution that counts, after a first one. A program that fails and has changed what a
+    test passed, or whose task needs more, is judged `again`. What the reference decides itself, a
+    program may decide too; `needed` runs the reference.
+    """
+    passed = execution.verdict is Verdict.PASS
+    if passed:  # nothing that the program changed has reached the test
+        execution = replace(execution, trusted=without(execution, {"mutation"}))
+        if not EXCUSED.intersection(execution.trusted):
+            return execution
+    elif not (cannot_be_judged(execution) or execution.verdict in MAY_NEED_FEATURES):
+        return execution
+    if task.reference is None:
+        changes = not passed and "mutation" in execution.trusted
+        return await again(ProxyFeatures(mutates=True)) if changes else execution
+    features = await needed()
+    if features is None:
+        return execution
+    if not passed and (features.mutates or features.time_factor > 1):
+        execution = await again(features)
+    if cannot_be_judged(execution):
+        # the reference never makes the check do this, so the program is wrong
+        execution = replace(execution, verdict=Verdict.WRONG)
+    return replace(execution, trusted=without(execution, EXCUSED & features.trusted))
 
 
 def judge_all(
@@ -280,4 +312,5 @@ def open_judge(settings: JudgeSettings) -> Judge:
         stop_early=False,
         allow_weak=settings.allow_weak_isolation,
         archive=Path(settings.verdict_cache) if settings.verdict_cache else None,
+        trust=settings.trust,
     )

@@ -9,13 +9,13 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from assay.judge.protocol import PROGRAM, UNASKED, Outcome
-from assay.judge.proxy import Connection, Proxy
+from assay.judge.proxy import Connection, is_function
 from assay.judge.requests import DETAIL
 
 Piece = tuple[str, str]
 """A source of the data set's, and its name in tracebacks."""
 Namespace = dict[str, Any]
-CODE = (ModuleType, FunctionType, type, Proxy)
+CODE = (ModuleType, FunctionType, type)
 
 
 class LazyBuiltins(dict[str, Any]):
@@ -50,7 +50,7 @@ class LazyBuiltins(dict[str, Any]):
         from before.
         """
         for name in namespace.keys() - known:
-            if not isinstance(namespace[name], CODE):
+            if not isinstance(value := namespace[name], CODE) and not is_function(value):
                 self.answers[name] = namespace.pop(name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
@@ -9,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from importlib.util import find_spec
-from itertools import product
 
 from assay.errors import DataError
 from assay.judge.checkers import CHECKERS
@@ -26,26 +26,18 @@ SLACK = 4.0
 
 @dataclass(frozen=True, slots=True)
 class ProxyFeatures:
-    """A program could lie through each of these, so a task gets only those that its reference
-    needs.
-    """
+    """What a task needs, as its reference shows."""
 
     mutates: bool = False
-    """Arguments that a call changes are changed in the caller too."""
-    handles: bool = False
-    """Objects that are no data are sent as handles; their attributes, items and calls are
-    requests."""
-    callbacks: bool = False
-    """The program can call functions that a test passes; each call is a request to the worker."""
+    """Objects of a test that the program changes are changed there too."""
+    trusted: frozenset[str] = frozenset()
+    """What the reference decides itself."""
     time_factor: float = 1.0
     """Multiplies the time limits."""
 
 
 NO_FEATURES = ProxyFeatures()
-FEATURES_TO_TRY = tuple(
-    ProxyFeatures(mutates, handles, callbacks)
-    for callbacks, handles, mutates in product((False, True), repeat=3)
-)
+FEATURES_TO_TRY = (NO_FEATURES, ProxyFeatures(mutates=True))
 """What to try, in this order, until the reference passes."""
 
 
@@ -56,6 +48,34 @@ def time_factor(cpu_seconds: float, limit: float) -> float:
 
 NUMERIC = re.compile(r"^\s*(?:import|from)\s+(?:numpy|scipy|pandas)\b", re.MULTILINE)
 HAS_NUMPY = find_spec("numpy") is not None
+
+
+def node_classes(task: Task) -> list[list[str]]:
+    """Name and source of each plain class that the setup defines, after the setup's imports. The
+    program has them too, without the methods that the prompt does not speak of.
+    """
+    try:
+        body = ast.parse(task.setup).body if "class " in task.setup else []
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    shown = "\n".join([task.prompt, task.stub, *(message.content for message in task.messages)])
+    found: list[list[str]] = []
+    names = {"object"}
+    for part in body:
+        if isinstance(part, ast.Import | ast.ImportFrom):
+            found.append(["", ast.unparse(part)])
+        elif isinstance(part, ast.ClassDef) and part.name != task.entry_point:
+            if not all(isinstance(base, ast.Name) and base.id in names for base in part.bases):
+                continue
+            if not re.search(rf"\b{part.name}\b", shown):
+                part.body = [one for one in part.body if _is_of_data(one)] or [ast.Pass()]
+            names.add(part.name)
+            found.append([part.name, ast.unparse(part)])
+    return found if any(name for name, _ in found) else []
+
+
+def _is_of_data(part: ast.stmt) -> bool:
+    return not isinstance(part, ast.FunctionDef) or part.name.startswith("__")
 
 
 class PreparedTask:
@@ -112,7 +132,7 @@ class PreparedTask:
         """
         fields = {
             "program": program,
-            "features": [features.mutates, features.handles, features.callbacks],
+            "mutates": features.mutates,
             "order": order or list(range(self.total)),
         }
         return Program(
@@ -140,6 +160,7 @@ class PreparedTask:
             "reply_mb": self._limits.reply_mb,
             "entry_point": task.entry_point,
             "setup": task.setup,
+            "classes": node_classes(task),
             "checker": task.checker,
             "reference": self._recomputing,
             "stop_early": self._stop_early,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypedDict
 
-UNSENDABLE = "this test passes a "
+CANNOT = "cannot be judged: "
 """Starts the detail of an `unsendable` outcome."""
 UNASKED = "this test asks nothing of the program"
 """Starts the detail of an `unasked` outcome."""
@@ -32,8 +32,11 @@ class CheckJob(TypedDict):
     stop_early: bool
     numpy: bool
     """Whether what the program returns may be a value of numpy's; else it becomes Python's."""
-    features: list[bool]
-    """Of the task's ProxyFeatures: mutates, handles, callbacks."""
+    classes: list[list[str]]
+    """Name and source of each class of the setup that the program has too; a source without a name
+    is of imports."""
+    mutates: bool
+    """Whether what a program changes in a test's objects is changed there."""
     reply_mb: int
 
 
@@ -42,7 +45,7 @@ class Outcome(NamedTuple):
 
     how: str
     """`held`, a key of verdict.FAILURES, for a check `unasked` (it asked the program nothing), or
-    as a failure of the program: `hung_up` or `unsendable` (it passes what cannot be sent)."""
+    as a failure of the program: `hung_up` or `unsendable` (it does what cannot be carried)."""
     detail: str = ""
 
 
@@ -57,6 +60,8 @@ class WorkerReport(NamedTuple):
     """What the data set's own setup or checker raised."""
     answers: list[str] = []  # noqa: RUF012  never changed
     """JSON of the answers to calls without an expected value."""
+    trusted: list[str] = []  # noqa: RUF012  never changed
+    """Of types.Trust: what the program decided."""
 
     @property
     def failed_by(self) -> str:

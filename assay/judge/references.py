@@ -26,7 +26,7 @@ from assay.judge.prepared_task import (
     ProxyFeatures,
     time_factor,
 )
-from assay.judge.verdict import is_tasks_fault, is_unsendable
+from assay.judge.verdict import cannot_be_judged, is_tasks_fault
 from assay.judge.verdict_cache import CACHED, NOT_LASTING, BoundedDict
 from assay.sandbox.limits import LONGEST
 from assay.types import Call, Execution, Task, Verdict
@@ -183,8 +183,9 @@ class References:
             first = first or execution.detail
             if execution.verdict is Verdict.PASS:
                 factor = time_factor(execution.cpu_seconds, self._cpu_seconds)
-                return replace(features, time_factor=factor)
-            unsendable = is_unsendable(execution)
+                trusted = frozenset(execution.trusted)
+                return replace(features, trusted=trusted, time_factor=factor)
+            unsendable = cannot_be_judged(execution)
             if execution.verdict is Verdict.INFRA and not is_tasks_fault(execution):
                 raise SandboxError(f"the task's reference could not be tried: {execution.detail}")
             if execution.verdict not in (Verdict.WRONG, Verdict.ERROR) and not unsendable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from assay.judge.codec import Json, dumps, exception, loads
+from assay.judge.codec import Json, dumps, loads
 from assay.judge.codec_types import CodecError
 from assay.judge.protocol import Outcome
 from assay.sandbox.sockets import FramedSocket, OversizedError, UnaskedError
@@ -25,7 +25,8 @@ class Requests:
     request with CandidateFailed.
     """
 
-    def __init__(self, sock: FramedSocket) -> None:
+    def __init__(self, sock: FramedSocket, rebuild: Callable[[list[Json]], BaseException]) -> None:
+        self._rebuild = rebuild
         self.failure: Outcome | None = None
         self.raised: BaseException | None = None
         """The program's last exception, rebuilt here, and its description."""
@@ -33,9 +34,9 @@ class Requests:
         self.asked = 0
         """How many requests were made, or tried to be."""
         self.named = 0
-        """How many of them were answered by a function's name alone."""
+        """How many of them were answered by a function or class alone."""
         self._sock = sock
-        self._number = 0
+        self.number = 0
         self._loading = False
 
     def load(self, *parts: Json) -> None:
@@ -57,7 +58,7 @@ class Requests:
         self._await_load()
         self._require_quiet()
         self.send(kind, *parts)
-        number = self._number
+        number = self.number
         while (reply := self._receive(number))[0] == "callback" and on_callback:
             on_callback(reply[1:])
         return self._checked(reply)
@@ -71,9 +72,9 @@ class Requests:
 
     def send(self, kind: str, *parts: Json) -> None:
         """Send a numbered frame without waiting. Raises CandidateFailed."""
-        self._number += 1
+        self.number += 1
         try:
-            self._sock.send(dumps([kind, self._number, *parts]).encode())
+            self._sock.send(dumps([kind, self.number, *parts]).encode())
         except ConnectionError:
             raise self.hung_up() from None
 
@@ -99,7 +100,7 @@ class Requests:
             return
         self._loading = False
         try:
-            (has_entry_point,) = self.parts(self._checked(self._receive(self._number)), 1)
+            (has_entry_point,) = self.parts(self._checked(self._receive(self.number)), 1)
         except Exception:  # noqa: BLE001  whatever the program raised while it was loaded
             raise self.fail("error", self.shown) from None
         if has_entry_point is not True:
@@ -136,8 +137,10 @@ class Requests:
         if kind in FATAL:
             raise self.fail(FATAL[kind], text)
         if kind == "raised":
-            names, arguments, name = reply[1:4] if len(reply) == 5 else ([], [], "Exception")
-            self.shown = f"{str(name)[:100]}: {text}"
-            self.raised = exception(names, arguments, self.shown)
+            if len(reply) != 6:
+                raise self.fail("forbidden", "a reply of the wrong shape")
+            text = str(reply[4])[:DETAIL]
+            self.shown = f"{str(reply[3])[:100]}: {text}"
+            self.raised = self._rebuild(reply[1:])
             raise self.raised
         return reply

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
-from assay.judge.protocol import UNASKED, UNSENDABLE, Outcome, WorkerReport
+from assay.judge.protocol import CANNOT, UNASKED, Outcome, WorkerReport
 from assay.sandbox.program import Ended, Result
-from assay.types import Execution, Verdict
+from assay.types import Execution, Trust, Verdict
 
 FAILURES = {
     failure.value: failure
@@ -51,6 +51,8 @@ def parse_report(frame: bytes) -> WorkerReport | None:
         and type(report.setup_error) is str
         and type(report.answers) is list
         and all(type(answer) is str for answer in report.answers)
+        and type(report.trusted) is list
+        and all(type(what) is str and what in get_args(Trust) for what in report.trusted)
     )
     if not valid:
         return None
@@ -73,7 +75,8 @@ def decide(result: Result) -> Execution:
     checks = report.checks if report else []
     execution = measured(result, verdict, detail, output=result.stderr)
     passed = sum(check.how == "held" for check in checks)
-    return replace(execution, passed=passed, total=len(checks))
+    trusted = tuple(report.trusted) if report else ()
+    return replace(execution, passed=passed, total=len(checks), trusted=trusted)
 
 
 def measured(
@@ -139,17 +142,18 @@ def compile_failure(result: Result) -> Execution:
     return measured(result, verdict, report or fault, b"", result.stderr)
 
 
-def is_unsendable(execution: Execution) -> bool:
-    """Whether a check passes an object that cannot be sent to the program."""
-    return execution.verdict is Verdict.INFRA and execution.detail.startswith(UNSENDABLE)
+def cannot_be_judged(execution: Execution) -> bool:
+    """Whether a check does what the wall between test and program cannot carry."""
+    return execution.verdict is Verdict.INFRA and execution.detail.startswith(CANNOT)
 
 
 def is_tasks_fault(execution: Execution) -> bool:
     """Whether the task itself cannot be judged, which is no sign of a failing machine."""
-    by_task = (SETUP, CHECKER, REFUSED, UNSENDABLE, UNASKED)
+    by_task = (SETUP, CHECKER, REFUSED, CANNOT, UNASKED)
     return execution.verdict is Verdict.INFRA and execution.detail.startswith(by_task)
 
 
 def execution_of(fields: dict[str, Any]) -> Execution:
     """The execution of its fields in JSON."""
-    return Execution(**{**fields, "verdict": Verdict(fields["verdict"])})
+    known = {"verdict": Verdict(fields["verdict"]), "trusted": tuple(fields.get("trusted", ()))}
+    return Execution(**{**fields, **known})

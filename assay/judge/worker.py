@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import gc
 import json
+import random
 import socket
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
+from assay.judge.console import SEED
 from assay.judge.kinds.asserts import ASSERTS
 from assay.judge.kinds.calls import CALLS, Caller
 from assay.judge.kinds.kind import Bench, Part
 from assay.judge.kinds.test_functions import TEST_FUNCTIONS
 from assay.judge.pieces import LazyBuiltins, Namespace, run_piece
 from assay.judge.protocol import CheckJob, Outcome, WorkerReport
-from assay.judge.proxy import Connection, Proxy
+from assay.judge.proxy import Connection
 from assay.judge.requests import CandidateFailed
 from assay.sandbox.ending import DONE, HUNG_UP, MISTREATED
 from assay.sandbox.kernel import MIB
@@ -72,9 +75,12 @@ def run_checks(
     builtin = LazyBuiltins(connection)
     namespace: Namespace = {"__name__": "checks", "__builtins__": builtin}
     bench, parts = Bench(connection, builtin, namespace, caller), list[Part]()
+    random.seed = connection.console.seed
     try:
         connection.load(job)
         setup_error = set_up(job["setup"], job["entry_point"], bench)
+        found: dict[str, Any] = {name: namespace.get(name) for name, _ in job["classes"]}
+        connection.nodes.classes = {name: it for name, it in found.items() if isinstance(it, type)}
         setup_error = setup_error or caller.load_checker((job["checker"], "<checker>"))
         for field, check in [] if setup_error else job["checks"]:
             parts += RUN[field](check, len(parts), bench)
@@ -85,9 +91,14 @@ def run_checks(
         requests.finish()
     except (CandidateFailed, ConnectionError):
         requests.hung_up()
+    finally:
+        random.seed = SEED
+    if connection.doubt and ended and ended[-1].how in ("wrong", "error"):
+        connection.cannot(connection.doubt)
     if requests.failure and ended and ended[-1].how != "held":
         ended.pop()
-    return WorkerReport(ended, requests.failure, setup_error, answers=caller.answers)
+    trusted = sorted(connection.trusted)
+    return WorkerReport(ended, requests.failure, setup_error, caller.answers, trusted)
 
 
 def set_up(setup: str, entry_point: str, bench: Bench) -> str:
@@ -103,5 +114,6 @@ def set_up(setup: str, entry_point: str, bench: Bench) -> str:
         how = "no_code" if connection.absent else ended.how
         raise connection.requests.fail(how, ended.detail)
     name = entry_point if entry_point.isidentifier() else "candidate"
-    bench.namespace[name] = Proxy(connection, entry_point)
+    is_class = name == entry_point and name.lstrip("_")[:1].isupper()
+    bench.namespace[name] = (connection.name if is_class else connection.function)(entry_point)
     return ended.detail

@@ -29,15 +29,16 @@ def tests(
 def score_execution(execution: Execution | None, *, fraction: bool = False) -> float | None:
     """1 if every check passes, else 0; with `fraction`, the share of checks that pass.
 
-    A program that broke the sandbox's rules scores 0. None if the machine failed: such an
-    execution has no score.
+    A program that broke the sandbox's rules scores 0, and so does one that passes only because its
+    word was taken for something that the judge's `trust` does not list. None if the machine failed:
+    such an execution has no score.
     """
     if execution is None:
         return 0.0
     if execution.verdict is Verdict.INFRA:
         return None
     if execution.verdict is Verdict.PASS:
-        return 1.0
+        return float(execution.proven)
     if not fraction or execution.verdict is Verdict.FORBIDDEN or not execution.total:
         return 0.0
     return execution.passed / execution.total

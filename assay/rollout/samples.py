@@ -71,7 +71,7 @@ def _worth(rollout: Rollout, discount: float) -> list[tuple[Turn, tuple[float, b
     for turn in reversed(rollout.turns):
         own = turn.score.total if turn.score else 0.0
         worth = max(own, discount * worth) if found else own
-        passed = turn.execution is not None and turn.execution.verdict is Verdict.PASS
+        passed = turn.execution is not None and turn.execution.proven
         found.append((turn, (worth, passed)))
     return found[::-1]
 
@@ -140,10 +140,17 @@ def describe(groups: Sequence[Sequence[Rollout]], min_std: float = MIN_STD) -> M
         "rollout/length_max": float(max(lengths)),
         "rollout/truncated": fmean(r.turns[-1].completion.ended == "length" for r, _ in scored),
         "rollout/zero_variance_groups": fmean(has_zero_variance(one, min_std) for one in groups),
+        "rollout/on_trust": fmean(on_trust(rollout) for rollout, _ in scored),
         "rollout/turns": sum(len(rollout.turns) for rollout, _ in scored) / count,
     }
     verdicts = Counter(rollout.execution.verdict for rollout, _ in scored if rollout.execution)
     return metrics | {f"verdict/{verdict}": number / count for verdict, number in verdicts.items()}
+
+
+def on_trust(rollout: Rollout) -> bool:
+    """Whether its last program passed because it was trusted, so that it counts as no pass."""
+    execution = rollout.execution
+    return execution is not None and execution.verdict is Verdict.PASS and not execution.proven
 
 
 def staleness(groups: Sequence[Sequence[Rollout]], version: int) -> Metrics:

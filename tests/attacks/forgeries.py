@@ -71,7 +71,7 @@ class A(tuple):
     __len__ = lambda s: 2
     __hash__ = tuple.__hash__
 ANSWER return A()"""),
-    Attack("a type that equals by its metaclass", "wrong", """
+    Attack("a type that equals by its metaclass", "wrong error", """
 class Meta(type):
     __eq__ = __bool__ = lambda *a: True
     __hash__ = type.__hash__

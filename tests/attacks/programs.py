@@ -55,7 +55,7 @@ class A({base}):
     __sub__ = __rsub__ = __abs__ = __round__ = lambda s, *a: s
     __hash__ = {base}.__hash__
 ANSWER return A()""") for base in ("float", "int", "str", "list", "tuple", "dict")),
-    Attack("claims another class", "wrong", """
+    Attack("claims another class", "wrong error", """
 class A:
     __class__ = property(lambda s: bool)
     __eq__ = lambda *a: True
@@ -67,7 +67,7 @@ class A(list):
 ANSWER return A()"""),
     Attack("nan", "wrong", "ANSWER return float('nan')"),
     Attack("NotImplemented", "wrong", "ANSWER return NotImplemented"),
-    Attack("pickle payload", "wrong", """
+    Attack("pickle payload", "wrong error", """
 class A:
     def __reduce__(self): return (print, ('LEAKED',))
 ANSWER return A()"""),
@@ -79,7 +79,7 @@ ANSWER
     result = []
     threading.Thread(target=later, args=(result,), daemon=True).start()
     return result"""),
-    Attack("emptied arguments", "wrong error", """
+    Attack("emptied arguments", "wrong error trusted", """
 ANSWER
     for arg in args:
         if isinstance(arg, list): arg.clear()
@@ -170,18 +170,12 @@ ANSWER
     for arg in args:
         if isinstance(arg, list): arg.clear()
     return []"""),
-    Attack("reply by hand that the arguments are empty", "forbidden", """
+    Attack("reply by hand that the arguments are empty", "wrong forbidden", """
 import os, struct, time
 ANSWER
     frame = b'[2,"value",[],null,[[0,[]]]]'
     os.write(3, struct.pack('!I', len(frame)) + frame); time.sleep(9)"""),
-    Attack("allow itself handles, then answer differently each time", "forbidden", """
-import sys
-frame = sys._getframe()
-while frame:
-    judge = frame.f_locals.get('self')
-    if type(judge).__name__ == 'Candidate': judge.packer.foreign = judge.handle
-    frame = frame.f_back
+    Attack("answer differently each time", "wrong error trusted", """
 class Shifty(object):
     total = 2
     def __iter__(self):
@@ -300,7 +294,7 @@ ANSWER
     return deep"""),
     Attack("a list that holds itself", "output",
     "ANSWER\n    loop = []\n    loop.append(loop)\n    return loop"),
-    Attack("an iterator without end", "output",
+    Attack("an iterator without end", "wrong error output timeout",
     "import itertools\nANSWER return (x for x in itertools.count())"),
     Attack("a bad address", "error", "import ctypes\nANSWER ctypes.string_at(0)"),
     Attack("recursion without end", "error memory timeout", """

@@ -54,7 +54,7 @@ def test_shares_of_tests_are_scored_where_asked_for() -> None:
 
 def test_what_the_machine_cannot_judge_is_none_and_counted() -> None:
     counted: dict[str, float] = {}
-    columns = {"tests": [["assert f(lambda: 1)"], ["assert f(1)"]], "entry_point": ["f"] * 2}
+    columns = {"tests": [["assert f(object())"], ["assert f(1)"]], "entry_point": ["f"] * 2}
     reward = code_reward()
     found = reward(
         ["p"] * 2,

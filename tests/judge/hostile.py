@@ -17,10 +17,11 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from assay.judge.arrivals import Opaque
 from assay.judge.codec import Unpacker, loads
 from assay.judge.codec_types import BUILTINS, CodecError
 from assay.judge.protocol import CheckJob, WorkerReport
-from assay.judge.proxy import Connection, Opaque
+from assay.judge.proxy import Connection
 from assay.judge.verdict import FAILURES, parse_report
 from assay.judge.worker import run_checks
 from assay.sandbox.sockets import HEADER, BufferedSocket, FramedSocket
@@ -108,7 +109,7 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
     job: CheckJob = {
         "program": "", "entry_point": "f", "setup": "", "checker": "", "reference": "",
         "checks": [["source", source] for source in CHECKS],
-        "stop_early": False, "numpy": False, "features": [mutates, handles, False],
+        "stop_early": False, "numpy": False, "mutates": mutates, "classes": [],
         "order": list(range(len(CHECKS))), "reply_mb": 1,
     }  # fmt: skip
     with ours:

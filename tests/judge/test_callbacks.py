@@ -24,10 +24,17 @@ def test_a_program_may_call_what_it_was_passed_where_the_reference_does() -> Non
     assert verdict_of(CALLING, "def f(g, x): return g(x)")[0] is Verdict.WRONG
 
 
-def test_without_a_reference_it_is_the_checks_doing() -> None:
-    verdict, detail = verdict_of(task("f", "assert f(lambda x: x + 3, 4) == 10"), TWICE)
+def test_no_reference_is_needed_for_that() -> None:
+    without = task("f", "assert f(lambda x: x + 3, 4) == 10")
+    assert verdict_of(without, TWICE) == (Verdict.PASS, "")
+    assert verdict_of(without, "def f(g, x): return g(x)")[0] is Verdict.WRONG
+
+
+def test_an_object_of_the_checks_own_class_cannot_be_passed() -> None:
+    check = "class A:\n    n = 1\nassert f(A()) == 1"
+    verdict, detail = verdict_of(task("f", check), "def f(a): return a.n")
     assert verdict is Verdict.INFRA
-    assert detail.startswith("this test passes a function object to the program")
+    assert detail == "cannot be judged: this test passes a A object to the program"
 
 
 @pytest.mark.parametrize(

@@ -80,18 +80,18 @@ def test_a_returned_argument_that_was_changed_is_returned_changed_and_the_caller
     assert verdict_of(sorting, "def f(x):\n    x.sort()\n    return x") is Verdict.PASS
 
 
-def test_arguments_change_in_the_caller_only_where_the_reference_needs_it() -> None:
+def test_arguments_change_in_the_caller_only_where_the_test_would_fail_otherwise() -> None:
     check = "x = [3, 1]\nf(x)\nassert x == [1, 3]"
     in_place = "def f(x): x.sort()"
     assert verdict_of(task("f", check, reference=in_place), in_place) is Verdict.PASS
-    assert verdict_of(task("f", check), in_place) is Verdict.WRONG
+    assert judge_all([Job(task("f", check), in_place)])[0].trusted == ("mutation",)
     unneeded = task(
         "f", "x = [3, 1]\nassert f(x) == sorted(x)", reference="def f(x): return sorted(x)"
     )
     assert verdict_of(unneeded, "def f(x):\n    x.clear()\n    return []") is Verdict.WRONG
 
 
-def test_objects_are_reached_into_only_where_the_reference_needs_it() -> None:
+def test_objects_are_reached_into() -> None:
     check = "n = Node(1)\nn.right = Node(2)\nassert f(n) == 3 and n.right.value == 2"
     tree = "class Node:\n    def __init__(self, value): self.value, self.right = value, None\n"
     total = tree + "def f(n): return n.value + n.right.value"
@@ -100,7 +100,7 @@ def test_objects_are_reached_into_only_where_the_reference_needs_it() -> None:
         verdict_of(task("f", check, reference=total), tree + "def f(n): return n.value")
         is Verdict.WRONG
     )
-    assert verdict_of(task("f", check), total) is Verdict.WRONG
+    assert verdict_of(task("f", check), total) is Verdict.PASS
 
 
 def test_a_program_is_not_judged_while_the_machine_fails_its_reference(
@@ -242,6 +242,6 @@ def test_an_object_that_is_no_data_is_true_or_false_and_nothing_else() -> None:
         "class E:\n    def __bool__(self): raise KeyError\n    __eq__ = lambda *_: True\ndef"
         " f(text): return E()"
     )
-    assert verdict_of(task("f", "assert f('abc')"), unsure) is Verdict.WRONG
+    assert verdict_of(task("f", "assert f('abc')"), unsure) is Verdict.ERROR
     handed = task("f", "x = f('abc')\nassert x and x.group() == 'a'", reference=match)
     assert verdict_of(handed, match) is Verdict.PASS

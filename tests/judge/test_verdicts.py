@@ -172,8 +172,11 @@ def test_a_check_may_expect_an_exception_by_its_built_in_class() -> None:
         ("raise FileNotFoundError(2, 'no', 'f')", "str(e) == \"[Errno 2] no: 'f'\""),
         ("raise ValueError(10**5000)", "type(e) is ValueError"),
         ("raise ValueError(float('nan'))", "str(e) == 'nan'"),
-        ("raise Low(7)", "type(e) is ValueError and str(e) == 'low: 7'"),
-        ("raise AssertionError('x')", "type(e) is Exception and str(e) == 'x'"),
+        (
+            "raise Low(7)",
+            "type(e).__name__ == 'Low' and str(e) == 'low: 7' and isinstance(e, ValueError)",
+        ),
+        ("raise AssertionError('x')", "type(e) is AssertionError and str(e) == 'x'"),
     ],
 )
 def test_an_exception_arrives_with_its_own_text_and_arguments(program: str, held: str) -> None:
@@ -183,16 +186,15 @@ def test_an_exception_arrives_with_its_own_text_and_arguments(program: str, held
     assert execution.verdict is Verdict.PASS, execution
 
 
-def test_a_program_cannot_raise_what_a_check_raises_itself() -> None:
+def test_that_a_program_raises_what_a_check_raises_itself_is_noted() -> None:
     expecting = task(
         "f", "try:\n    f()\nexcept (AssertionError, NameError, StopIteration):\n    pass"
     )
     programs = [
         f"def f(): raise {name}" for name in ("AssertionError", "NameError", "StopIteration")
     ]
-    assert {
-        seen.verdict for seen in judge_all([Job(expecting, program) for program in programs])
-    } == {Verdict.ERROR}
+    executions = judge_all([Job(expecting, program) for program in programs])
+    assert {(seen.verdict, seen.trusted) for seen in executions} == {(Verdict.PASS, ("steering",))}
 
 
 def test_a_right_program_that_says_something_unasked_at_the_end_does_not_pass() -> None:
@@ -335,18 +337,18 @@ def test_a_program_cannot_lay_the_setups_names_open_by_failing_in_it() -> None:
 def test_a_check_that_passes_what_cannot_cross_is_no_fault_of_the_program_nor_of_the_machine() -> (
     None
 ):
-    passing = task("f", "assert f(lambda x: x + 1, [1]) == [2]")
-    executions = judge_all([Job(passing, "def f(g, x): return list(map(g, x))")] * 21)
+    passing = task("f", "assert f(object(), [1]) == [2]")
+    executions = judge_all([Job(passing, "def f(g, x): return [2]")] * 21)
     assert {execution.verdict for execution in executions} == {Verdict.INFRA}
     assert executions[0].detail == (
-        "this test passes a function object to the program; the sandbox can only send plain data"
+        "cannot be judged: this test passes a object object to the program"
     )
 
 
-def test_what_the_program_returned_and_cannot_be_sent_back_is_its_own_fault() -> None:
+def test_what_the_program_returned_can_be_sent_back() -> None:
     round_trip = task("f", "assert g(f(1)) == 1")
     program = "class A: pass\ndef f(x): return A()\ndef g(x): return 1"
-    assert judge_all([Job(round_trip, program)])[0].verdict is Verdict.WRONG
+    assert judge_all([Job(round_trip, program)])[0].verdict is Verdict.PASS
 
 
 def test_the_entry_point_is_the_candidates_even_where_setup_has_one() -> None:

@@ -14,12 +14,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from assay.judge.arrivals import Opaque
 from assay.judge.codec import Json, Packer, Unpacker, dumps, loads
 from assay.judge.codec_types import CodecError, is_numpy, plain_numpy
 from assay.judge.kinds.kind import Bench, Kind, Part
 from assay.judge.pieces import Piece, compiled, describe
 from assay.judge.protocol import Outcome
-from assay.judge.proxy import Connection, Opaque
+from assay.judge.proxy import Connection
 from assay.judge.requests import DETAIL
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Caller:
         packed = self.recompute(arguments) if expected[0] == RECOMPUTED else expected[0]
         if self.checker is None and answer == packed:
             return ""
-        value, right = self.connection.value(answer), self.unpacker.value(packed)
+        value, right = self.connection.arrivals.value(answer), self.unpacker.value(packed)
         if self.checker is None:
             holds = equal(value, right, tolerance)
         else:
@@ -117,7 +118,7 @@ class Caller:
 
     def keep(self, answer: Json) -> None:
         """Keep a reference's answer. Raises CandidateFailed where all answers are too large."""
-        self.connection.value(answer)
+        self.connection.arrivals.value(answer)
         text = dumps(answer)
         large = len(text) > LARGE and self.entry_point.isidentifier()
         self.answers.append(dumps(RECOMPUTED) if large else text)

@@ -1,0 +1,225 @@
+"""What arrives from the program: data, and objects of classes that are made here after its own.
+
+The sender may be hostile: whatever it claims of a class, no code of its choice runs, and nothing of
+the test's is compared by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from assay.judge.codec import SHOWN, Json, Unpacker, error_type, exception
+from assay.judge.codec_types import (
+    COLLAPSE,
+    MUTABLE,
+    CodecError,
+    TooLargeError,
+    plain_numpy,
+    rebuild_numpy,
+)
+from assay.judge.operations import COMPARISONS
+from assay.judge.remote import (
+    METHODS,
+    Attributes,
+    Place,
+    Remote,
+    RemoteClass,
+    RemoteError,
+    RemoteValue,
+    awaited,
+    items,
+    make,
+)
+
+if TYPE_CHECKING:
+    from assay.judge.proxy import Connection
+
+IMMUTABLE = {kind.__name__: kind for kind, _ in COLLAPSE if kind not in MUTABLE}
+
+
+class Arrivals:
+    """Rebuilds values, objects and exceptions of one program."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.identity = False
+        """Whether the test looks at the identity of objects; then an object stays the same one."""
+        self.may_stop = False
+        """Whether the last request may raise StopIteration without saying more than it should."""
+        self.running: dict[int, tuple[Place | None, Any]] = {}
+        """By id: generators and coroutines that stand for the program's."""
+        self._connection = connection
+        self._expected = False
+        self._objects: dict[int, Any] = {}
+        self._types: dict[int, RemoteClass] = {}
+        self._unpacker = Unpacker({
+            "opaque": Opaque, "handle": self._handle, "class": self._type, "lazy": self._lazy,
+            "subclass": self._subclass, "coroutine": self._coroutine, "error": self.error,
+            "callback": connection.own_function, "graph": self._graph,
+        })  # fmt: skip
+
+    def keep_numpy(self, keep: bool) -> None:
+        """Whether values of numpy's stay so; else they become Python's."""
+        if not keep:
+            self._unpacker.foreign["numpy"] = lambda parts: plain_numpy(rebuild_numpy(parts))
+
+    def value(self, data: Json, expected: bool = False) -> Any:
+        """A value as the program packed it. Raises CandidateFailed where it is too large or
+        malformed.
+        """
+        before, self._expected = self._expected, expected
+        try:
+            return self._unpacker.value(data)
+        except (TooLargeError, MemoryError) as error:
+            raise self._connection.requests.fail("output", str(error)) from None
+        except CodecError as error:
+            raise self._connection.requests.fail("forbidden", str(error)) from None
+        finally:
+            self._expected = before
+
+    def error(self, parts: list[Json]) -> BaseException:
+        """An exception of the program's, rebuilt. Raises CandidateFailed where it is malformed."""
+        names, arguments, name, text, own = parts
+        try:
+            text = str(text)[:SHOWN]
+            error = exception(names, arguments, f"{str(name)[:100]}: {text}", self._steered)
+            if own is None:
+                return error
+            number, kind = own[0], self._type(own[1])
+            if not issubclass(kind, Exception) or type(number) is not int:
+                raise CodecError("malformed exception")
+            made: BaseException = make(kind, Place(self._connection, number, expected=True))
+            made.args = error.args
+            object.__setattr__(made, "_text", text)
+            return made
+        except Exception as fault:  # noqa: BLE001  hostile parts, as for Unpacker.value
+            raise self._connection.requests.fail(
+                "forbidden", f"malformed exception: {type(fault).__name__}"
+            ) from None
+
+    def _steered(self, name: str) -> None:
+        if not (self.may_stop and name.startswith("Stop")):
+            self._connection.trust("steering")
+
+    def _type(self, parts: Json) -> RemoteClass:
+        """A class of ours for a class of the program's: its number, name, special methods, whether
+        it holds mutable data, bases, and the members of an Enum.
+        """
+        number, name, own, is_data, bases, members = parts
+        if number in self._types:
+            return self._types[number]
+        if not (type(number) is int and type(name) is str and type(own) is list):
+            raise CodecError("malformed class")
+        made = tuple(self._base(base) for base in bases)
+        if not any(issubclass(base, Attributes) for base in made):
+            error = any(issubclass(base, BaseException) for base in made)
+            made = (RemoteError if error else RemoteValue if made else Remote, *made)
+        methods = frozenset(one for one in own if type(one) is str and one in METHODS)
+        namespace = {
+            "_place": Place(self._connection, number, expected=True), "_own": methods,
+            "_is_data": is_data is True, "__doc__": Attributes.__dict__["__doc__"],
+        }  # fmt: skip
+        kind = type.__new__(RemoteClass, name, made, namespace)
+        if issubclass(kind, RemoteValue):  # compared as the data that it is
+            for one in methods.difference(COMPARISONS, ["__hash__"]):
+                type.__setattr__(kind, one, METHODS[one])
+        self._types[number] = kind
+        if members:
+            self._enumerate(kind, members)
+        return kind
+
+    def _enumerate(self, kind: RemoteClass, members: Json) -> None:
+        """Make all members of an Enum, so that a test which names one asks nothing of the program,
+        and members are compared here.
+        """
+        by_number: dict[int, Any] = {}
+        for name, number in members:
+            if number in by_number:
+                self._connection.trust(
+                    "own_equality"
+                )  # an alias: a program could make all members one
+            by_number.setdefault(number, make(kind, Place(self._connection, number, expected=True)))
+            type.__setattr__(kind, str(name), by_number[number])
+        for name in ("__eq__", "__ne__", "__hash__"):
+            type.__setattr__(kind, name, getattr(object, name))
+        type.__setattr__(
+            kind, "_members", {str(name): by_number[number] for name, number in members}
+        )
+        self._objects |= by_number
+
+    def _base(self, base: Json) -> type:
+        if type(base) is list:
+            return self._type(base)
+        if base in IMMUTABLE:
+            return IMMUTABLE[base]
+        kind = error_type(base)
+        if kind is None:
+            raise CodecError("unknown base class")
+        if issubclass(kind, AssertionError | NameError | StopIteration | StopAsyncIteration):
+            self._connection.trust("steering")
+        return kind
+
+    def _handle(self, parts: Json) -> Any:
+        number, kind = parts
+        made = self._type(kind)
+        if type(number) is not int:
+            raise CodecError("malformed handle")
+        if "_members" in made.__dict__ and number in self._objects:
+            return self._objects[number]
+        if self.identity and number in self._objects:
+            self._connection.trust("identity")
+            return self._objects[number]
+        remote = make(made, Place(self._connection, number, self._expected))
+        if self.identity:
+            self._objects[number] = remote
+        return remote
+
+    def _subclass(self, parts: Json) -> Any:
+        """An instance of a subclass of a data type: data, unless the test expects an object."""
+        number, kind, data = parts
+        plain, made = self._unpacker.inner(data), self._type(kind)
+        place = Place(self._connection, number, self._expected)
+        if issubclass(made, RemoteValue):
+            return make(made, place, plain)
+        return make(made, place) if self._expected else plain
+
+    def _lazy(self, number: Json) -> Any:
+        return self._run(items, number)
+
+    def _coroutine(self, number: Json) -> Any:
+        return self._run(awaited, number)
+
+    def _run(self, kind: Callable[[Place], Any], number: Json) -> Any:
+        """A generator or coroutine that stands for one of the program's."""
+        place = Place(self._connection, number, self._expected)
+        made = kind(place)
+        self.running[id(made)] = place, made
+        return made
+
+    def _graph(self, rows: Json) -> Any:
+        return self._connection.nodes.unpack(
+            rows,
+            self._unpacker,
+            self._connection.shared.mutates,
+            partial(self._connection.trust, "mutation"),
+        )
+
+
+class Opaque:
+    """An object that a call returned and that is no data: equal only to itself; its truth value is
+    what the program sent.
+    """
+
+    def __init__(self, parts: Json) -> None:
+        name, truth = parts if type(parts) is list and len(parts) == 2 else (parts, None)
+        self._name = str(name)[:100]
+        self._truth = truth if type(truth) is bool else None
+
+    def __repr__(self) -> str:
+        return f"<a {self._name} of the candidate's>"
+
+    def __bool__(self) -> bool:
+        if self._truth is None:
+            raise TypeError(f"{self!r} is no data")
+        return self._truth

@@ -1,0 +1,59 @@
+"""ClassEval's classes and LeetCodeDataset's rows pass with their own solutions."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.judge import Job, judge_all
+from assay.types import Check, Task, TestFunctions
+
+WITH_FILES = ("ClassEval_50", "ClassEval_60")
+"""Tests that share files with the program cannot be judged."""
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    file = Path(os.environ["ASSAY_DATA"], name)
+    if not file.exists():
+        pytest.skip(f"no {file}")
+    return [json.loads(line) for line in gzip.open(file)]
+
+
+def verdicts(tasks: list[tuple[Task, str]]) -> dict[str, set[str]]:
+    """By task: the verdicts on its solution, without the reference and with it."""
+    jobs = [Job(task, program) for task, program in tasks]
+    jobs += [Job(replace(task, reference=program), f"{program}\n") for task, program in tasks]
+    found: dict[str, set[str]] = {}
+    for job, execution in zip(jobs, judge_all(jobs, slots=2), strict=True):
+        found.setdefault(job.task.id, set()).add(f"{execution.verdict} {execution.trusted}")
+    return found
+
+
+def test_classes_pass_with_their_own_solutions_but_for_those_that_share_files() -> None:
+    tasks = []
+    for row in rows("class_tasks/classeval.jsonl.gz"):
+        imports = "\n".join(row["import_statement"])
+        tests = (TestFunctions(f"{imports}\n{row['test']}"),)
+        task = Task(row["task_id"], "", tests, row["class_name"])
+        tasks.append((task, f"{imports}\n{row['solution_code']}"))
+    expected = {
+        task.id: {"infra ()"} if task.id in WITH_FILES else {"pass ()"} for task, _ in tasks
+    }
+    assert verdicts(tasks) == expected
+
+
+def test_methods_that_take_and_return_nodes_pass() -> None:
+    tasks = []
+    for row in rows("leetcode_dataset/train_rows.jsonl.gz"):
+        check = Check(f"{row['test']}\ncheck({row['entry_point']})")
+        task = Task(row["task_id"], "", (check,), "Solution", setup=row["prompt"])
+        tasks.append((task, row["prompt"] + row["completion"]))
+    found = verdicts(tasks)
+    assert len(found) == 30
+    assert set().union(*found.values()) == {"pass ()"}
