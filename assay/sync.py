@@ -1,11 +1,11 @@
-"""Runs coroutines for callers that do not await."""
+"""Runs coroutines: many at once, or one for a caller that does not await."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -44,3 +44,19 @@ def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
                     loop.call_soon_threadsafe(task.cancel)
                 ended.wait()  # an interrupt while the thread starts leaves it to itself
             raise
+
+
+async def together(calls: Iterable[Coroutine[None, None, T]]) -> list[T]:
+    """Run all calls at once and return their results in order.
+
+    When one call raises, the others are cancelled, and that exception is raised as it is.
+    """
+    try:
+        async with asyncio.TaskGroup() as running:
+            tasks = [running.create_task(call) for call in calls]
+    except BaseExceptionGroup as raised:
+        first: BaseException = raised
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from first.__cause__
+    return [task.result() for task in tasks]

@@ -44,12 +44,13 @@ from assay.integrations.trl import code_reward
 from assay.judge import Judge
 from assay.policy.load import Policy, load_policy
 from assay.policy.tiny import make_tiny
+from assay.rewards import Reward, Term
 from assay.rollout.attempt import RolloutContext
 from assay.rollout.prompter import Prompter
 from assay.tasks import load
 from assay.train.learner import Learner
 from assay.train.sources import RolloutSource
-from assay.types import Check, Metrics, Rollout, Score, Task
+from assay.types import Check, Metrics, Rollout, Task
 
 TASKS, GROUP = 64, 8
 ENDS = 1 / 110
@@ -114,9 +115,9 @@ def tasks(policy: Policy, size: Size) -> list[Task]:
     return found
 
 
-def reward(rollout: Rollout) -> Score:
+def reward(rollout: Rollout) -> float:
     """The verdict, and a ten-thousandth for each character."""
-    return Score(float(rollout.passed) + of_length([], [rollout.turns[-1].completion.text])[0])
+    return float(rollout.passed) + of_length([], [rollout.turns[-1].completion.text])[0]
 
 
 def of_length(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
@@ -144,7 +145,7 @@ class Ours:
             judge,
             Prompter(self.policy.chat),
             talk,
-            reward,
+            Reward([Term("whole", reward, 1.0)]),
             sampling,
             self.policy.context,
         )

@@ -6,6 +6,7 @@ what the user can fix, 3 for what the machine lacks.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -290,7 +291,7 @@ def test_a_reward_that_raises_is_answered_with_its_file_and_line(tmp_path: Path)
     load_plugins(["mine.py"], tmp_path)
     rollout = Rollout(Task("add", "Add.", (Check("assert add(1, 2) == 3"),), "add"), (), None)
     with pytest.raises(UserError) as raised:
-        rewards.build({"raising": {}})(rollout)
+        asyncio.run(rewards.build({"raising": {}})([rollout]))
     line, code = explain(raised.value)
     assert line.startswith(f"plug-in {tmp_path}/mine.py, line 5: reward 'raising' raised ZeroDiv")
     assert code == 2

@@ -13,8 +13,9 @@ from assay.evaluate.report import Evaluation, summarise
 from assay.evaluate.samples import SampleRow, row_of
 from assay.maths.seeds import derive
 from assay.rollout.attempt import PromptedTask, RolloutContext, attempt
-from assay.rollout.group import together
+from assay.rollout.group import score
 from assay.rollout.meter import Meter
+from assay.sync import together
 from assay.types import Rollout
 
 
@@ -49,7 +50,8 @@ async def run_benchmark(
 
     async def run_task(task_number: int, task_id: str) -> list[Rollout]:
         missing = [n for n in range(settings.samples) if (task_id, n) not in rows]
-        return await together(run_one(task_number, sample) for sample in missing)
+        rollouts = await together(run_one(task_number, sample) for sample in missing)
+        return await score(rollouts, tests_only)
 
     groups = await together(run_task(number, one.task.id) for number, one in enumerate(prompts))
     in_order = [

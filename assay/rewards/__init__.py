@@ -2,33 +2,104 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from reprlib import repr as shortened
 from typing import Any
 
 from assay.config.parameters import fitted
-from assay.errors import SettingsError, UserError
+from assay.errors import RolloutLostError, SettingsError, UserError
 from assay.registry import Registry, one_line
-from assay.types import Rollout, Score, Verdict
+from assay.sync import together
+from assay.types import Rollout, Score
 
-rewards: Registry[Callable[..., float]] = Registry("reward", "assay.rewards")
+BatchFunction = Callable[[Sequence[Rollout]], Awaitable[Sequence[float | RolloutLostError]]]
+"""Gives one number for each rollout of a batch, or the error for a rollout that the machine lost.
+Several batches may be scored at once."""
+
+rewards: Registry[Callable[..., Any]] = Registry("reward", "assay.rewards")
 reward = rewards.register
+"""The decorator of a reward. Its own parameters come after the rollouts.
+
+| form | what it is |
+| --- | --- |
+| `def name(rollout)` | returns the number of one rollout |
+| `async def name(rollouts)` | a BatchFunction |
+| `async def name()` that yields once | yields a BatchFunction: opens before, closes after |
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One term of a reward, with its parameters."""
+    """One term of a reward."""
 
     name: str
-    function: Callable[..., float]
-    parameters: Mapping[str, object]
+    function: Callable[..., Any]
+    """In any of the three forms, with its parameters bound."""
     weight: float
 
 
-def build(settings: Mapping[str, Mapping[str, Any]]) -> Callable[[Rollout], Score]:
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """The weighted sum of terms."""
+
+    terms: Sequence[Term]
+    opened: dict[str, BatchFunction] = field(default_factory=dict)
+    """What the terms that open something have yielded, by the names of the terms."""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Open what terms have to open, and close it in the end. What they raise is raised."""
+        async with AsyncExitStack() as closing:
+            for term in [one for one in self.terms if inspect.isasyncgenfunction(one.function)]:
+                opening: Any = asynccontextmanager(term.function)
+                self.opened[term.name] = await closing.enter_async_context(opening())
+            yield
+
+    async def __call__(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
+        """The rollouts with their scores. All terms are asked at once, each for the whole batch.
+
+        A rollout with a failure stays as it is; one for which a term raises RolloutLostError gets a
+        failure. Raises UserError for a term that raises anything else or does not give finite
+        numbers.
+        """
+        ready = [one for one in rollouts if one.failure is None]
+        columns = await together(self._ask(term, ready) for term in self.terms if ready)
+        rows = zip(*columns, strict=True)
+        return [self._scored(one, next(rows)) if one.failure is None else one for one in rollouts]
+
+    async def _ask(self, term: Term, rollouts: Sequence[Rollout]) -> list[float | RolloutLostError]:
+        """The numbers of one term, before its weight."""
+        function: Any = self.opened.get(term.name, term.function)
+        batched = term.name in self.opened or inspect.iscoroutinefunction(function)
+        values: list[float | RolloutLostError] = []
+        for batch in [rollouts] if batched else [[one] for one in rollouts]:
+            try:
+                found = list(await function(batch)) if batched else [function(batch[0])]
+                if len(found) != len(batch):
+                    raise ValueError(f"{len(found)} numbers for {len(batch)} rollouts")
+            except RolloutLostError as lost:
+                found = [lost] * len(batch)
+            except Exception as error:  # a reward is the user's code: they must fix what it raises
+                raised = f"reward {term.name!r} raised {one_line(error)}"
+                raise UserError(f"{raised} (task {batch[0].task.id}); fix the reward") from error
+            values += [_number(term.name, *pair) for pair in zip(found, batch, strict=True)]
+        return values
+
+    def _scored(self, rollout: Rollout, values: Sequence[float | RolloutLostError]) -> Rollout:
+        parts: dict[str, float] = {}
+        for term, value in zip(self.terms, values, strict=True):
+            if isinstance(value, RolloutLostError):
+                return replace(rollout, failure=str(value))
+            parts[term.name] = term.weight * value
+        return replace(rollout, score=Score(sum(parts.values()), parts))
+
+
+def build(settings: Mapping[str, Mapping[str, Any]]) -> Reward:
     """The weighted sum of the terms in `settings`: `{"tests": {"mode": "fraction"}, "length":
     {"weight": 0.5}}`.
 
@@ -38,40 +109,27 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Callable[[Rollout], Scor
     """
     if not settings:
         raise SettingsError("`rewards` is empty; name at least one term, such as tests = {}")
-    terms = [_term(name, given) for name, given in settings.items()]
-
-    def score(rollout: Rollout) -> Score:
-        """Raises UserError for a term that raises or is not a finite number, and ValueError if the
-        machine failed the rollout.
-        """
-        execution = rollout.execution
-        if rollout.failure is not None or (execution and execution.verdict is Verdict.INFRA):
-            raise ValueError(
-                f"{rollout.task.id}: the machine failed this rollout; it is dropped, never scored"
-            )
-        parts = {term.name: term.weight * _value(term, rollout) for term in terms}
-        return Score(total=sum(parts.values()), parts=parts)
-
-    return score
+    return Reward([_term(name, given) for name, given in settings.items()])
 
 
-def _value(term: Term, rollout: Rollout) -> float:
-    try:
-        value = term.function(rollout, **term.parameters)
-    except Exception as error:  # a reward is the user's code: they must fix whatever it raises
-        raised = f"reward {term.name!r} raised {one_line(error)}"
-        raise UserError(f"{raised} (task {rollout.task.id}); fix the reward") from error
+def _number(term: str, value: Any, rollout: Rollout) -> float | RolloutLostError:
+    if isinstance(value, RolloutLostError):
+        return value
     with suppress(Exception):  # any object, whose conversion to a number may raise anything
         if math.isfinite(value):
             return float(value)
     returned = " ".join(shortened(value).split())
     raise UserError(
-        f"reward {term.name!r} returned {returned} (task {rollout.task.id}); it must return a"
-        " finite number"
+        f"reward {term!r} returned {returned} (task {rollout.task.id}); it must return a finite"
+        " number"
     )
 
 
 def _term(name: str, given: Mapping[str, Any]) -> Term:
     function = rewards[name]
-    values = fitted("reward", name, function, given, "rewards", name, common={"weight": float})
-    return Term(name, function, weight=values.pop("weight", 1.0), parameters=values)
+    values = fitted(
+        "reward", name, function, given, "rewards", name, common={"weight": float},
+        first=0 if inspect.isasyncgenfunction(function) else 1,
+    )  # fmt: skip
+    weight = values.pop("weight", 1.0)
+    return Term(name, partial(function, **values), weight)

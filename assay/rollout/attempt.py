@@ -1,8 +1,8 @@
-"""One attempt at a task, turn by turn: sample a completion, extract the program, judge, score."""
+"""One attempt at a task, turn by turn: sample a completion, extract the program, judge."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +12,7 @@ from assay.environments import Environment, OutOfRoomError
 from assay.errors import DataError, RolloutLostError, UserError
 from assay.judge import Job, Judge
 from assay.maths.seeds import derive
+from assay.rewards import Reward
 from assay.rollout.meter import Meter
 from assay.rollout.prompter import Prompter
 from assay.types import (
@@ -19,13 +20,10 @@ from assay.types import (
     Completion,
     Execution,
     Rollout,
-    Score,
     Task,
     Turn,
     Verdict,
 )
-
-RewardFunction = Callable[[Rollout], Score]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,7 @@ class RolloutContext:
     judge: Judge
     prompter: Prompter
     environment: Environment
-    reward: RewardFunction
+    reward: Reward
     sampling: Sampling
     context_length: int | None = None
     """Longest sequence of the model, in tokens."""
@@ -76,9 +74,9 @@ def make_prompts(
 
 
 async def attempt(prompted_task: PromptedTask, context: RolloutContext, seed: int) -> Rollout:
-    """One rollout of a task; all its random numbers follow from `seed`.
+    """One rollout of a task, not yet scored; all its random numbers follow from `seed`.
 
-    A failure of the machine gives a rollout without a score. Raises UserError for an environment
+    A failure of the machine gives a rollout with a `failure`. Raises UserError for an environment
     that ends before it asks for a reply, and SandboxError when the judge gives up.
     """
     task, talk = prompted_task.task, Dialogue(prompted_task, context, seed)
@@ -94,8 +92,7 @@ async def attempt(prompted_task: PromptedTask, context: RolloutContext, seed: in
             await talk.check()
     except RolloutLostError as failure:
         return Rollout(task, tuple(talk.turns), None, failure=str(failure))
-    rollout = Rollout(task, tuple(talk.turns), None)
-    return replace(rollout, score=talk.turns[-1].score or context.reward(rollout))
+    return Rollout(task, tuple(talk.turns), None)
 
 
 class Dialogue:
@@ -152,9 +149,6 @@ class Dialogue:
             self.turns[-1] = replace(turn, execution=execution)
         if execution.verdict is Verdict.INFRA:
             raise RolloutLostError(execution.detail or "the judge failed")
-        if checks is None and context.scores_turns:
-            score = context.reward(Rollout(self.task, tuple(self.turns), None))
-            self.turns[-1] = replace(self.turns[-1], score=score)
         return execution
 
     def show(self, text: str, *, correct: bool = True) -> None:

@@ -1,40 +1,50 @@
 """Groups of rollouts. Each completion is judged as soon as it ends, while others are still being
-generated.
+generated; the whole group is scored at once.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterable
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from assay.maths.seeds import derive
 from assay.rollout.attempt import PromptedTask, RolloutContext, attempt
+from assay.sync import together
 from assay.types import Rollout
-
-T = TypeVar("T")
 
 
 async def group(
     prompted_task: PromptedTask, count: int, context: RolloutContext, seed: int
 ) -> list[Rollout]:
-    """`count` judged rollouts of one task. Raises as `together` does."""
-    return await together(attempt(prompted_task, context, derive(seed, n)) for n in range(count))
+    """`count` judged and scored rollouts of one task. Raises as `together` and `score` do."""
+    attempts = (attempt(prompted_task, context, derive(seed, n)) for n in range(count))
+    return await score(await together(attempts), context)
 
 
-async def together(calls: Iterable[Coroutine[None, None, T]]) -> list[T]:
-    """Run all calls at once and return their results in order.
+async def score(rollouts: Sequence[Rollout], context: RolloutContext) -> list[Rollout]:
+    """The rollouts with their scores, all from one batch.
 
-    When one call raises, the others are cancelled, and that exception is raised as it is.
+    Where turns are scored, the batch holds each judged turn with those before it, and the last
+    score is the rollout's. Raises as the reward does.
     """
-    try:
-        async with asyncio.TaskGroup() as running:
-            tasks = [running.create_task(call) for call in calls]
-    except BaseExceptionGroup as raised:
-        raise _first(raised) from None
-    return [task.result() for task in tasks]
+    if not context.scores_turns:
+        return await context.reward(rollouts)
+    parts = [
+        replace(one, turns=one.turns[:n])
+        for one in rollouts
+        for n, turn in enumerate(one.turns, 1)
+        if turn.execution
+    ]
+    scored = iter(await context.reward(parts))
+    return [_with_turn_scores(one, scored) for one in rollouts]
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    inner = group.exceptions[0]
-    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+def _with_turn_scores(rollout: Rollout, scored: Iterator[Rollout]) -> Rollout:
+    """The rollout with the scores of its judged turns, or with its first failure."""
+    parts = {n: next(scored) for n, turn in enumerate(rollout.turns) if turn.execution}
+    for one in (rollout, *parts.values()):
+        if one.failure is not None:
+            return replace(rollout, failure=one.failure)
+    scores = [parts[n].score if n in parts else None for n in range(len(rollout.turns))]
+    turns = [replace(turn, score=one) for turn, one in zip(rollout.turns, scores, strict=True)]
+    return replace(rollout, turns=tuple(turns), score=scores[-1])

@@ -12,9 +12,9 @@ from assay.environments import OutOfRoomError
 from assay.errors import RolloutLostError
 from assay.progress import Progress
 from assay.rollout.attempt import Dialogue, PromptedTask, RolloutContext
-from assay.rollout.group import together
 from assay.rollout.prompter import completion
 from assay.rollout.samples import dialogues
+from assay.sync import together
 from assay.types import Completion, Sample, Task
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ class Stream:
     | who | takes | gives | waits for |
     |---|---|---|---|
     | `fill` | the next number | a running group | nothing; it keeps `prefetch` extra groups |
-    | a group | its task | judged rollouts | the engine and the judge |
+    | a group | its task | scored rollouts | the engine, judge and reward |
     | `take` (the loop) | finished groups | the groups of a step | enough finished groups |
     | `publish` (the loop) | the new version | nothing | the end of groups that are too old |
 

@@ -26,7 +26,8 @@ from assay.judge.judge import open_judge
 from assay.maths.seeds import derive
 from assay.policy.load import Policy, load_policy
 from assay.progress import Progress
-from assay.rollout.attempt import PromptedTask, RewardFunction, RolloutContext, make_prompts
+from assay.rewards import Reward
+from assay.rollout.attempt import PromptedTask, RolloutContext, make_prompts
 from assay.rollout.pairs import read_pairs
 from assay.rollout.play import play
 from assay.rollout.prompter import Prompter
@@ -47,7 +48,7 @@ class Stage:
 
     settings: RunSettings
     algorithm: Algorithm
-    reward: RewardFunction
+    reward: Reward
     environment: Environment
     tasks: list[Task]
     """Training tasks."""
@@ -215,17 +216,20 @@ async def _open_context(
     stage: Stage, policy: Policy, prompter: Prompter, logs: Path, progress: Progress,
     closing: AsyncExitStack,
 ) -> RolloutContext:  # fmt: skip
-    """Start the judge and the engine; `closing` stops them."""
+    """Start the judge, the reward and the engine; `closing` stops them."""
     settings, rollout = stage.settings, stage.settings.rollout
+    learns_from_rollouts = stage.algorithm.learns_from == "rollouts"
     judge = open_judge(settings.judge)
     if stage.needs_judge:
         progress.phase("starting judge")
         await closing.enter_async_context(judge)
+    if learns_from_rollouts:
+        await closing.enter_async_context(stage.reward.open())
     progress.phase("starting engine")
     opening = open_engine(
         policy,
         settings.engine,
-        separate_copy=rollout.max_staleness > 0 and stage.algorithm.learns_from == "rollouts",
+        separate_copy=rollout.max_staleness > 0 and learns_from_rollouts,
         generates=stage.generates,
         logs=logs,
         seed=derive(settings.seed, settings.stage, "engine"),

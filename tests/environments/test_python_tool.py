@@ -19,7 +19,8 @@ from assay import environments, rewards
 from assay.engines.base import Sampling
 from assay.environments.python_tool import instructions
 from assay.judge import Judge
-from assay.rollout.attempt import PromptedTask, RolloutContext, attempt
+from assay.rollout.attempt import PromptedTask, RolloutContext
+from assay.rollout.group import group
 from assay.sandbox.processes import is_stopped
 from assay.tasks import load
 from assay.types import Call, Check, Exchange, Rollout, Task, Turn, Verdict
@@ -79,7 +80,8 @@ def rollout_of(
             talk = environments.build({"name": "python_tool"} | settings)
             reward, sampling = rewards.build({"tests": {}}), Sampling(1000)
             context = RolloutContext(engine, judge, Numbered(), talk, reward, sampling)  # type: ignore[arg-type]
-            return await attempt(PromptedTask(ADD, (1,)), context, seed=0)
+            (rollout,) = await group(PromptedTask(ADD, (1,)), 1, context, seed=0)
+            return rollout
 
     return asyncio.run(run()), stops
 

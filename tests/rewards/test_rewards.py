@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +34,16 @@ def rollout(
     )
 
 
+def scored(settings: dict[str, dict[str, Any]], *rollouts: Rollout) -> list[Rollout]:
+    return asyncio.run(build(settings)(rollouts))
+
+
+def score(settings: dict[str, dict[str, Any]], one: Rollout) -> Score:
+    (found,) = scored(settings, one)
+    assert found.score is not None
+    return found.score
+
+
 RIGHT = rollout()
 HALF = rollout(Verdict.WRONG, passed=3)
 EMPTY = rollout(Verdict.NO_CODE, passed=0, total=0, program=None)
@@ -55,27 +66,26 @@ EMPTY = rollout(Verdict.NO_CODE, passed=0, total=0, program=None)
 def test_each_term_has_the_value_worked_out_by_hand(
     settings: dict[str, dict[str, Any]], right: float, half: float, empty: float
 ) -> None:
-    score = build(settings)
-    assert [score(one).total for one in (RIGHT, HALF, EMPTY)] == pytest.approx([right, half, empty])
+    found = [one.score.total for one in scored(settings, RIGHT, HALF, EMPTY) if one.score]
+    assert found == pytest.approx([right, half, empty])
 
 
 def test_parts_are_the_weighted_terms_and_add_up_to_the_total() -> None:
-    score = build(
-        {"tests": {}, "length": {"weight": 2.0, "alpha": 0.2}, "format": {"weight": 0.25}}
-    )(RIGHT)
-    assert score.parts == pytest.approx({"tests": 1.0, "length": -0.2, "format": 0.25})
-    assert score.total == pytest.approx(1.05)
-    assert score.total == sum(score.parts.values())
+    terms = {"tests": {}, "length": {"weight": 2.0, "alpha": 0.2}, "format": {"weight": 0.25}}
+    found = score(terms, RIGHT)
+    assert found.parts == pytest.approx({"tests": 1.0, "length": -0.2, "format": 0.25})
+    assert found.total == pytest.approx(1.05)
+    assert found.total == sum(found.parts.values())
 
 
 def test_a_program_that_broke_the_walls_rules_gets_nothing_for_the_checks_it_passed() -> None:
-    assert build({"tests": {"mode": "fraction"}})(rollout(Verdict.FORBIDDEN, passed=3)).total == 0.0
+    assert score({"tests": {"mode": "fraction"}}, rollout(Verdict.FORBIDDEN, passed=3)).total == 0.0
 
 
 def test_only_the_last_turn_is_judged_but_every_turns_tokens_are_paid_for() -> None:
     two = Rollout(TASK, (HALF.turns[0], RIGHT.turns[0]), None)
-    assert build({"tests": {}})(two).total == 1.0
-    assert build({"length": {"alpha": 1.0}})(two).total == pytest.approx(-1.0)
+    assert score({"tests": {}}, two).total == 1.0
+    assert score({"length": {"alpha": 1.0}}, two).total == pytest.approx(-1.0)
 
 
 @pytest.mark.parametrize(
@@ -92,8 +102,8 @@ def test_format_asks_for_an_end_a_program_and_one_closed_block(
     text: str, ended: Literal["stop", "length"], plain: float, fenced: float
 ) -> None:
     one = rollout(Verdict.WRONG, text=text, ended=ended)
-    assert build({"format": {}})(one).total == plain
-    assert build({"format": {"fenced": True}})(one).total == fenced
+    assert score({"format": {}}, one).total == plain
+    assert score({"format": {"fenced": True}}, one).total == fenced
 
 
 @pytest.mark.parametrize(
@@ -132,10 +142,11 @@ def test_settings_that_do_not_fit_are_refused(
 
 
 def test_a_rollout_that_the_machine_failed_is_never_scored() -> None:
-    score = build({"tests": {}})
-    for failed in (replace(RIGHT, failure="the engine died"), rollout(Verdict.INFRA)):
-        with pytest.raises(ValueError, match="t/1"):
-            score(failed)
+    failed = replace(RIGHT, failure="the engine died")
+    assert scored({"length": {}}, failed, RIGHT, failed)[::2] == [failed, failed]
+    assert scored({"length": {}}, failed) == [failed]
+    with pytest.raises(UserError, match=r"the machine failed.*t/1"):
+        scored({"tests": {}}, rollout(Verdict.INFRA))
 
 
 def test_a_term_that_is_no_number_names_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,13 +155,13 @@ def test_a_term_that_is_no_number_names_itself(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setitem(rewards._items, "broken", broken)
     with pytest.raises(UserError, match=r"reward 'broken' returned nan \(task t/1\)"):
-        build({"broken": {"size": 2}})(RIGHT)
+        score({"broken": {"size": 2}}, RIGHT)
     with pytest.raises(SettingsError, match="must be a whole number"):
         build({"broken": {"size": 1.5}})
 
 
 def test_a_score_holds_no_more_than_its_terms() -> None:
-    assert build({"tests": {}})(HALF) == Score(total=0.0, parts={"tests": 0.0})
+    assert score({"tests": {}}, HALF) == Score(total=0.0, parts={"tests": 0.0})
 
 
 def add_rewards(text: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +201,7 @@ def test_parameters_take_what_their_annotations_say_whatever_else_is_for_type_ch
     given: dict[str, Any], total: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_rewards(TYPED, tmp_path, monkeypatch)
-    assert build({"typed": given})(RIGHT).total == total
+    assert score({"typed": given}, RIGHT).total == total
 
 
 @pytest.mark.parametrize(
@@ -226,7 +237,7 @@ def test_a_parameter_without_a_default_must_be_given(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(rewards._items, "needy", needy)
     with pytest.raises(SettingsError, match=r"setting 'rewards\.needy\.size' is missing"):
         build({"needy": {"weight": 2}})
-    assert build({"needy": {"size": 3, "weight": 2}})(RIGHT).total == 6.0
+    assert score({"needy": {"size": 3, "weight": 2}}, RIGHT).total == 6.0
 
 
 def test_a_parameter_named_as_every_terms_weight_is_refused(
@@ -246,7 +257,7 @@ def test_whatever_a_term_raises_is_one_line_that_names_it(monkeypatch: pytest.Mo
 
     monkeypatch.setitem(rewards._items, "short_answer", short_answer)
     with pytest.raises(UserError) as caught:
-        build({"short_answer": {}})(RIGHT)
+        score({"short_answer": {}}, RIGHT)
     assert (
         str(caught.value)
         == "reward 'short_answer' raised LookupError: first second (task t/1); fix the reward"
@@ -264,7 +275,7 @@ def test_a_term_that_returns_no_finite_number_is_one_line_that_names_it(
 ) -> None:
     monkeypatch.setitem(rewards._items, "odd", lambda rollout: value)
     with pytest.raises(UserError) as caught:
-        build({"odd": {}})(RIGHT)
+        score({"odd": {}}, RIGHT)
     assert str(caught.value).startswith(f"reward 'odd' returned {shown}")
     assert str(caught.value).endswith("(task t/1); it must return a finite number")
 
@@ -274,7 +285,7 @@ def test_a_term_may_return_anything_that_is_a_number(
     value: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(rewards._items, "one", lambda rollout: value)
-    assert build({"one": {}})(RIGHT).parts == {"one": 1.0}
+    assert score({"one": {}}, RIGHT).parts == {"one": 1.0}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from assay.engines.base import GenerationRequest, Sampling
 from assay.judge import Judge
 from assay.policy.chat import Chat
 from assay.rollout.attempt import RolloutContext, attempt, make_prompts
+from assay.rollout.group import score
 from assay.rollout.prompter import Prompter
 from assay.types import Check, Rollout, Task
 from tests.policies import tiny_policy
@@ -75,6 +76,6 @@ def talk(
         async with Judge(stop_early=False) as judge:
             using = context(writer, judge, chat, environment, **changes)
             (asked,) = make_prompts([task], using.prompter, 1, None)
-            return await attempt(asked, using, seed=3)
+            return (await score([await attempt(asked, using, seed=3)], using))[0]
 
     return asyncio.run(run()), writer.requests

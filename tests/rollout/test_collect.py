@@ -13,11 +13,13 @@ import pytest
 from assay import environments, rewards
 from assay.algorithms.reward_shaping import drop_zero_variance
 from assay.engines.base import GenerationRequest, Sampling
-from assay.errors import SettingsError
+from assay.errors import UserError
 from assay.judge import Judge
-from assay.rollout.attempt import PromptedTask, RewardFunction, RolloutContext
-from assay.rollout.group import group, together
+from assay.rewards import Reward, Term
+from assay.rollout.attempt import PromptedTask, RolloutContext
+from assay.rollout.group import group
 from assay.rollout.samples import describe, to_samples
+from assay.sync import together
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
 from tests.scripted import ScriptedEngine
 
@@ -33,7 +35,7 @@ PROMPTS = {(1, 2): 0, (3,): 1}
 
 
 def gather(
-    script: Callable[[GenerationRequest, int], str], reward: RewardFunction,
+    script: Callable[[GenerationRequest, int], str], reward: Reward,
     asked: list[PromptedTask] | None = None
 ) -> list[list[Rollout]]:  # fmt: skip
     """Two rollouts of each task."""
@@ -147,9 +149,10 @@ def test_a_failing_engine_stops_the_collection() -> None:
         gather(script, rewards.build({"tests": {}}))
 
 
-def test_what_a_reward_raises_is_raised_as_it_is() -> None:
-    def refuse(rollout: Rollout) -> Score:
-        raise SettingsError("reward 'x' is broken")
+def test_what_a_reward_raises_is_the_users_error_with_its_cause() -> None:
+    def refuse(rollout: Rollout) -> float:
+        raise ArithmeticError("too many")
 
-    with pytest.raises(SettingsError, match="'x' is broken"):
-        gather(lambda request, member: ANSWERS[0, 0], refuse)
+    with pytest.raises(UserError, match="'x' raised ArithmeticError: too many") as raised:
+        gather(lambda request, member: ANSWERS[0, 0], Reward([Term("x", refuse, 1.0)]))
+    assert isinstance(raised.value.__cause__, ArithmeticError), "it holds the plug-in's line"

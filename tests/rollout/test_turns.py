@@ -4,6 +4,7 @@ they become.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from assay.algorithms import algorithms
 from assay.engines.base import Sampling
 from assay.environments import Conversation, environment
 from assay.errors import RolloutLostError, SandboxError, UserError
+from assay.rewards import rewards
 from assay.rollout.samples import describe, to_samples
 from assay.train.batch import with_weights
 from assay.types import Completion, Execution, Rollout, Score, Task, Turn, Verdict
@@ -103,6 +105,22 @@ def test_turns_are_scored_under_all_checks_where_the_settings_ask_for_it() -> No
     assert rollout.score == rollout.turns[-1].score
     (first, second) = to_samples([[rollout]], turn_discount=0.4)
     assert [first.reward, second.reward] == pytest.approx([0.0 + 0.4 * 0.5, 0.5])
+
+
+def test_all_turns_of_a_group_are_scored_in_one_batch_with_the_turns_before_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batches = []
+
+    async def turns(rollouts: Sequence[Rollout]) -> list[float]:
+        batches.append([len(rollout.turns) for rollout in rollouts])
+        return [float(len(rollout.turns)) for rollout in rollouts]
+
+    monkeypatch.setitem(rewards._items, "turns", turns)
+    rollout, _ = talk(WRONG, WRONG, RIGHT, rewards={"turns": {}}, scores_turns=True)
+    assert batches == [[1, 2, 3]]
+    assert [turn.score.total for turn in rollout.turns if turn.score] == [1.0, 2.0, 3.0]
+    assert rollout.score == Score(3.0, {"turns": 3.0})
 
 
 def turn(
