@@ -16,6 +16,7 @@ import asyncio
 import os
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -152,6 +153,8 @@ def measure(size: Size, given: argparse.Namespace) -> dict[str, list[Round]]:
             wall, cpu = time.perf_counter() - wall, clock() - cpu
             total = sum(lengths)
             rounds[name].append((total / wall, total / cpu, statistics.mean(lengths)))
+            said = f"{size.label}, round {number + 1}, {name}: {total / wall:,.0f} tokens/s"
+            print(f"{said}, {total / cpu:,.0f} by CPU time", file=sys.stderr, flush=True)
     return rounds
 
 
