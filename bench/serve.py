@@ -79,7 +79,7 @@ def request_of(kind: str, number: int) -> HttpRequest:
         )
     if kind == "fields":
         return HttpRequest(
-            "/judge", json.dumps({"program": number, **DOUBLE}).encode(), 422, "make it a string"
+            "/judge", json.dumps({"program": number, **DOUBLE}).encode(), 422, "program"
         )
     return HttpRequest("/judge", b" " * int((BODY_MB + 0.1) * 2**20), 413, "larger than")
 

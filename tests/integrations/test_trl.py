@@ -80,7 +80,7 @@ def test_grpo_of_trl_trains_on_the_reward(tmp_path: Path) -> None:
     rows = [
         {
             "prompt": task.prompt,
-            "tests": ["assert 1"],
+            "tests": ["f([])"],
             "entry_point": "f",
             "setup": "",
             "reference": task.reference,

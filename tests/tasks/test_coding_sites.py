@@ -320,9 +320,6 @@ def test_open_r1s_codeforces_keeps_what_one_output_decides(
     assert verdicts(*((task, one) for one in programs)) == ["pass", "wrong"]
 
 
-NODES = "these tests pass objects of the data set's own classes to the program"
-
-
 @pytest.fixture(scope="module")
 def leetcode() -> list[tuple[Task, Execution]]:
     """LeetCodeDataset's rows that are here, with the verdict on the row's own solution."""
@@ -344,7 +341,6 @@ def test_leetcode_datasets_solutions_pass_their_tests(
     assert [ended.verdict for ended in plain] == [Verdict.PASS] * 20
 
 
-@pytest.mark.xfail(strict=True, reason=NODES)
 def test_leetcode_datasets_solutions_on_lists_and_trees_pass_their_tests(
     leetcode: list[tuple[Task, Execution]],
 ) -> None:

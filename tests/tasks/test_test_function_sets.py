@@ -83,7 +83,6 @@ def test_bigcodebenchs_solutions_pass_and_programs_that_return_none_fail(
     assert "pass" not in verdicts(*((task, lazy) for task in bigcodebench))
 
 
-@pytest.mark.xfail(strict=True, reason="the test seeds random in its process, not the program's")
 def test_a_solution_that_draws_from_a_seeded_random_passes(bigcodebench: list[Task]) -> None:
     assert verdicts((bigcodebench[0], bigcodebench[0].reference)) == ["pass"]
 
