@@ -101,7 +101,7 @@ async def executables(workers: int) -> tuple[float, float, int]:
     language = language_named("c")
     static = replace(language, compile=(*language.compile, "-static"))
     build = await Builds(sandbox.run).build(static, ADDS)
-    assert build.executable is not None, build.failure
+    assert build.executable is not None, build.compiled
     program = command(build.argv, {}, b"1 2")._replace(executable=build.executable.path)
     started = time.perf_counter()
     results = await asyncio.gather(*(sandbox.run(program) for _ in range(1000)))

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from prometheus_client import generate_latest
@@ -23,11 +24,14 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from assay.errors import AssayError, MachineError, UserError
-from assay.integrations import openapi, wire
+from assay import extract
+from assay.errors import AssayError, DataError, MachineError, UserError
+from assay.integrations import notebook, openapi, wire
 from assay.integrations.metrics import Metrics
-from assay.judge import Job, Judge
+from assay.integrations.notebook import RESULTS
+from assay.judge import Job, Judge, Run
 from assay.judge.codec_types import CodecError
+from assay.languages import language_named
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.kernel import MIB
 from assay.types import Execution, Verdict
@@ -38,6 +42,7 @@ GONE = 499
 READ_ON = 8
 """An oversized body is read up to this many times the limit: hanging up on unread data would lose
 the answer."""
+NOTEBOOK = Path(notebook.__file__).read_text()
 OPEN = ("/health", "/", "/docs", "/openapi.json")
 """Paths that need no token: monitoring and documentation."""
 
@@ -89,11 +94,48 @@ class Service:
     async def run_code(self, request: Request) -> Response:
         """Run a program on standard input, as SandboxFusion does."""
         wanted = wire.RunRequest.model_validate(await self.fields(request))
+        folder = wanted.folder(language_named(wanted.language).source)
         run = self.judge.execute(
-            wanted.code, wanted.stdin or "", wanted.run_timeout, wanted.language
-        )
-        execution = await self.unless_gone(request, run)
-        return answer(wire.run_answer(self.counted(execution)))
+            wanted.code, wanted.stdin or "", wanted.run_timeout, wanted.language,
+            folder if any(folder) else None,
+        )  # fmt: skip
+        return answer(wire.run_answer(await self.finished(request, run)))
+
+    async def run_jupyter(self, request: Request) -> Response:
+        """Run a notebook's cells, as SandboxFusion does; a cell that raises ends none after it."""
+        wanted = wire.JupyterRequest.model_validate(await self.fields(request))
+        folder = wanted.folder(language_named("python").source, RESULTS)
+        given = json.dumps([wanted.cells, wanted.cell_timeout])
+        run = self.judge.execute(NOTEBOOK, given, wanted.total_timeout, folder=folder)
+        return answer(wire.jupyter_answer(await self.finished(request, run), len(wanted.cells)))
+
+    async def finished(self, request: Request, work: Coroutine[Any, Any, Run]) -> Run:
+        """What came of a program, counted. Raises HTTPException where its files are too large."""
+        run = await self.unless_gone(request, work)
+        if sum(map(len, run.files.values())) > self.bounds.body_mb * MIB:
+            raise HTTPException(
+                413, f"the files to fetch are larger than {self.bounds.body_mb:g} MiB"
+            )
+        self.counted(run.execution)
+        return run
+
+    async def get_prompts(self, request: Request) -> Response:
+        """The prompts of a task set, as SandboxFusion gives them."""
+        wanted = wire.PromptsRequest.model_validate(await self.fields(request))
+        found = asyncio.to_thread(wire.tasks_of, wanted.dataset)
+        tasks = await self.unless_gone(request, found)
+        return answer(wire.prompts_answer(tasks.values(), wanted))
+
+    async def submit(self, request: Request) -> Response:
+        """Judge a completion on a task of a task set, as SandboxFusion does."""
+        wanted = wire.SubmitRequest.model_validate(await self.fields(request))
+        found = asyncio.to_thread(wire.tasks_of, wanted.dataset)
+        task = (await self.unless_gone(request, found)).get(str(wanted.id))
+        if task is None:
+            raise DataError(f"id: {wanted.dataset!r} has no task {wanted.id!r}; see /get_prompts")
+        program = extract.program(task, wanted.completion)
+        execution = await self.unless_gone(request, self.judge.run(Job(task, program)))
+        return answer(wire.submit_answer(wanted, task, program, self.counted(execution)))
 
     async def evaluate(self, request: Request) -> Response:
         """Judge a completion on test cases, as SandboxFusion does."""
@@ -250,6 +292,9 @@ def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
         "/judge": (service.judge_one, wire.JudgeRequest),
         "/judge/batch": (service.judge_many, wire.BatchRequest),
         "/run_code": (service.run_code, wire.RunRequest),
+        "/run_jupyter": (service.run_jupyter, wire.JupyterRequest),
+        "/get_prompts": (service.get_prompts, wire.PromptsRequest),
+        "/submit": (service.submit, wire.SubmitRequest),
         "/common_evaluate_batch": (service.evaluate, wire.CasesRequest),
     }
     routes = [Route(path, endpoint, methods=["POST"]) for path, (endpoint, _) in posts.items()]

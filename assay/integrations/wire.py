@@ -2,32 +2,59 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache, partial
+from itertools import islice
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from assay import extract
 from assay.errors import DataError
+from assay.files import split_spec
 from assay.integrations import cases
-from assay.judge import Job
-from assay.tasks import jsonl
+from assay.integrations.notebook import RESULTS
+from assay.judge import Job, Run
+from assay.judge.builds import Folder
+from assay.languages import language_named
+from assay.prompts import messages
+from assay.sandbox.program import FETCHED
+from assay.tasks import is_file, jsonl, load
 from assay.tasks.cases import with_prelude
 from assay.tasks.rows import Row
 from assay.types import Execution, Task, Verdict
 
 Fields = Mapping[str, Any]
-Unused = Annotated[dict[str, Any] | list[Any] | None, Field(max_length=0)]
-"""A field of SandboxFusion's that must be empty: programs get no files and no arguments here."""
+SETS = 4
+"""Task sets that stay loaded."""
 
 
 def _known(language: str) -> str:
     return Row({"language": language}, "the request").language()
 
 
+def _unused(value: object) -> object:
+    if value:
+        raise ValueError("this field of SandboxFusion's is not supported here; leave it out")
+    return value
+
+
+def _inside(name: str) -> str:
+    path = PurePosixPath(name)
+    if not (path.name and name.isprintable()) or path.is_absolute() or ".." in path.parts:
+        raise ValueError("only files below the program's own folder are supported: folder/name")
+    return str(path)
+
+
 Known = Annotated[str, AfterValidator(_known)]
+Unused = Annotated[Any, AfterValidator(_unused)]
+Name = Annotated[str, AfterValidator(_inside)]
+Data = Annotated[bytes, BeforeValidator(partial(base64.b64decode, validate=True))]
 
 
 class Request(BaseModel):
@@ -81,7 +108,25 @@ class BatchRequest(Request):
         return [replace(one, task=known.setdefault(one.task, one.task)) for one in jobs]
 
 
-class RunRequest(Request):
+class FolderRequest(Request):
+    """Files of a program's folder."""
+
+    files: dict[Name, Data | None] | None = None
+    """Files that lie in the folder, in base64, by their paths."""
+    fetch_files: list[Name] | None = Field(None, max_length=FETCHED - 1)
+    """Files to hand back in base64, where the program makes them."""
+
+    def folder(self, source: str, *fetch: str) -> Folder:
+        """The folder; `fetch` are more files to hand back. Raises DataError for a file that has the
+        name of the program's own `source`.
+        """
+        if source in (self.files or ()):
+            raise DataError(f"files: {source!r} is the program's own file; give another name")
+        files = {name: data for name, data in (self.files or {}).items() if data is not None}
+        return Folder(files, (*fetch, *(self.fetch_files or ())))
+
+
+class RunRequest(FolderRequest):
     """SandboxFusion's RunCodeRequest; its other fields change nothing."""
 
     code: str
@@ -89,9 +134,57 @@ class RunRequest(Request):
     stdin: str | None = None
     run_timeout: float = Field(10, gt=0, le=3600)
     """Seconds of wall time, of which waiting for a core does not count; and of CPU time."""
-    files: Unused = None
-    fetch_files: Unused = None
     args: Unused = None
+
+
+class JupyterRequest(FolderRequest):
+    """SandboxFusion's RunJupyterRequest; its other fields change nothing."""
+
+    cells: list[str]
+    """Python, without IPython's `%` and `!`."""
+    cell_timeout: float = Field(0, ge=0, le=3600)
+    """Seconds after which a cell gets a TimeoutError; 0 for none."""
+    total_timeout: float = Field(45, gt=0, le=3600)
+    """As `run_timeout` of /run_code, for all cells together."""
+    kernel: Literal["python3"] = "python3"
+
+
+class CellResult(BaseModel):
+    """What came of a cell."""
+
+    stdout: str
+    stderr: str
+    display: list[dict[str, Any]]
+    error: list[dict[str, Any]]
+
+
+class SetConfig(Request):
+    """Options; the service's limits hold, and the set says the language."""
+
+    custom_extract_logic: Unused = None
+    provided_data: Unused = None
+    is_fewshot: Unused = None
+
+
+class PromptsRequest(Request):
+    """SandboxFusion's GetPromptsRequest."""
+
+    dataset: str
+    """A task set, with a split if it has some: `humaneval`, `mbpp:test`."""
+    config: SetConfig = SetConfig()
+    offset: int = Field(0, ge=0)
+    limit: int = Field(1_000_000, ge=0)
+
+
+class SubmitRequest(Request):
+    """SandboxFusion's SubmitRequest."""
+
+    dataset: str
+    """As in /get_prompts."""
+    id: int | str
+    """The id of one of its prompts."""
+    completion: str
+    config: SetConfig = SetConfig()
 
 
 class Pairs(Request):
@@ -156,28 +249,90 @@ class CasesRequest(Request):
         return program, [Job(replace(task, checks=(check,)), program) for check in task.checks]
 
 
-def run_answer(execution: Execution) -> dict[str, Any]:
-    """SandboxFusion's RunCodeResponse. As there, a syntax error is a failed run; only a failure of
-    the machine is an Error.
+def tasks_of(dataset: str) -> dict[str, Task]:
+    """The tasks of a set by their ids. Raises DataError for one of files, which clients may not
+    read; and as `load`.
     """
+    name, split = split_spec(dataset)
+    if name == "jsonl" or is_file(split):
+        raise DataError("dataset: files are not supported; name a task set, or ask /judge")
+    return {task.id: task for task in _loaded(dataset)}
+
+
+_loaded = lru_cache(SETS)(load)
+
+
+def prompts_answer(tasks: Iterable[Task], request: PromptsRequest) -> list[dict[str, Any]]:
+    """SandboxFusion's list of Prompts."""
+    return [
+        {"id": task.id, "prompt": "\n\n".join(one.content for one in messages(task)),
+         "labels": {"programming_language": task.language}}
+        for task in islice(tasks, request.offset, request.offset + request.limit)
+    ]  # fmt: skip
+
+
+def run_answer(run: Run) -> dict[str, Any]:
+    """SandboxFusion's RunCodeResponse. As there, a syntax error of Python is a failed run; only a
+    failure of the machine is an Error.
+    """
+    status, message = _status(run.execution)
+    ran = run.compiled is None or run.compiled.verdict is Verdict.PASS
+    return {
+        "status": status,
+        "message": message,
+        "compile_result": run.compiled and _command(run.compiled),
+        "run_result": _command(run.execution) if ran else None,
+        "executor_pod_name": None,
+        "files": _encoded(run.files),
+    }
+
+
+def jupyter_answer(run: Run, cells: int) -> dict[str, Any]:
+    """SandboxFusion's RunJupyterResponse, with the cells that ended."""
+    lines, ended = run.files.get(RESULTS, b"").splitlines()[:cells], list[CellResult]()
+    with contextlib.suppress(ValidationError):  # the cells may write there too
+        ended.extend(map(CellResult.model_validate_json, lines))
+    status, message = _status(run.execution)
+    return {
+        "status": "Failed" if status == "Success" and len(ended) != cells else status,
+        "message": message,
+        "driver": _command(run.execution),
+        "cells": [one.model_dump() for one in ended],
+        "executor_pod_name": None,
+        "files": _encoded({name: data for name, data in run.files.items() if name != RESULTS}),
+    }
+
+
+def _status(execution: Execution) -> tuple[str, str]:
+    """SandboxFusion's RunStatus, and its message."""
+    if execution.verdict is Verdict.INFRA:
+        return "SandboxError", execution.detail
+    return "Success" if execution.verdict is Verdict.PASS else "Failed", ""
+
+
+def _command(execution: Execution) -> dict[str, Any]:
+    """SandboxFusion's CommandRunResult."""
     infra, timeout = execution.verdict is Verdict.INFRA, execution.verdict is Verdict.TIMEOUT
     passed = execution.verdict is Verdict.PASS
-    stderr = execution.stderr if passed or execution.stderr else execution.detail
-    result = {
+    return {
         "status": "Error" if infra else "TimeLimitExceeded" if timeout else "Finished",
         "execution_time": execution.wall_seconds,
         "return_code": None if infra or timeout else 0 if passed else _return_code(execution),
         "stdout": execution.output,
-        "stderr": stderr,
+        "stderr": execution.stderr if passed or execution.stderr else execution.detail,
     }
-    return {
-        "status": "SandboxError" if infra else "Success" if passed else "Failed",
-        "message": execution.detail if infra else "",
-        "compile_result": None,
-        "run_result": result,
-        "executor_pod_name": None,
-        "files": {},
-    }
+
+
+def _encoded(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: base64.b64encode(data).decode() for name, data in files.items()}
+
+
+def _judged(execution: Execution, language: str) -> dict[str, Any]:
+    """The RunCodeResponse of a program that was judged: a wrong output is a run that succeeded."""
+    if execution.verdict is Verdict.WRONG:
+        execution = replace(execution, verdict=Verdict.PASS)
+    failed = execution.verdict is Verdict.COMPILE and bool(language_named(language).compile)
+    return run_answer(Run(execution, execution if failed else None))
 
 
 def cases_answer(
@@ -188,16 +343,32 @@ def cases_answer(
     """
     tests, pairs = [], request.pairs
     for execution, given, expected in zip(executions, pairs.input, pairs.output, strict=False):
-        passed, wrong = execution.verdict is Verdict.PASS, execution.verdict is Verdict.WRONG
-        run = run_answer(replace(execution, verdict=Verdict.PASS) if wrong else execution)
+        passed = execution.verdict is Verdict.PASS
+        run = _judged(execution, request.config.language)
         shown: dict[str, Any] = {"input": {"stdin": given}, "output": {"stdout": expected}}
         if request.of_function:
             shown = {"type": "function_call", "fn_name": pairs.fn_name}
             shown |= {"input": given, "output": expected}
         tests.append({"passed": passed, "exec_info": run, "test_info": shown})
     accepted = len(tests) == len(pairs.input) and all(test["passed"] for test in tests)
+    return _eval_result(request.id, accepted, program, tests)
+
+
+def submit_answer(
+    request: SubmitRequest, task: Task, program: str | None, execution: Execution
+) -> dict[str, Any]:
+    """SandboxFusion's EvalResult, with all of a task's checks as one test."""
+    accepted = execution.verdict is Verdict.PASS
+    info = {"passed": execution.passed, "total": execution.total, "verdict": execution.verdict}
+    test = {"passed": accepted, "exec_info": _judged(execution, task.language), "test_info": info}
+    return _eval_result(request.id, accepted, program, [test])
+
+
+def _eval_result(
+    name: object, accepted: bool, program: str | None, tests: list[dict[str, Any]]
+) -> dict[str, Any]:
     unused = dict.fromkeys(("full_code", "test_code", "extracted_type", "extra"))
-    answer = {"id": request.id, "accepted": accepted, "extracted_code": program or ""}
+    answer = {"id": name, "accepted": accepted, "extracted_code": program or ""}
     return {**answer, **unused, "tests": tests}
 
 

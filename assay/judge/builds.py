@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from assay.judge.verdict_cache import BoundedDict
@@ -19,6 +21,15 @@ KEPT = 256
 ENCODING = ("utf-8", "surrogatepass")
 
 
+class Folder(NamedTuple):
+    """What a program's folder is used for, beside the program."""
+
+    files: Mapping[str, bytes] = {}
+    """Files that lie in it; the compiler sees them too."""
+    fetch: tuple[str, ...] = ()
+    """Files to hand back, where the program makes them."""
+
+
 class Build(NamedTuple):
     """A program that is ready to run, or why there is none."""
 
@@ -26,8 +37,8 @@ class Build(NamedTuple):
     files: Mapping[str, bytes]
     executable: Executable | None = None
     """What a compiler made."""
-    failure: Result | None = None
-    """The compiler's result, where it made no program."""
+    compiled: Result | None = None
+    """The compiler's result; None where nothing is compiled."""
 
 
 class Builds:
@@ -37,22 +48,30 @@ class Builds:
         self._run = run
         self._made: BoundedDict[bytes, asyncio.Task[Build]] = BoundedDict(KEPT)
 
-    async def build(self, language: Language, source: str) -> Build:
-        """A program, ready to run. Raises DataError where a tool is not installed, SandboxError."""
+    async def build(
+        self, language: Language, source: str, beside: Mapping[str, bytes] = MappingProxyType({})
+    ) -> Build:
+        """A program, ready to run with the files `beside` it. Raises DataError where a tool is not
+        installed, SandboxError.
+        """
         argv = tuple(_located(language.run, language))
-        files = {language.source: source.encode(*ENCODING)}
+        files = {**beside, language.source: source.encode(*ENCODING)}
         if not language.compile:
             return Build(argv, files)
         compiler = version(language.compile[0], language.package)
         parts = "\0".join((*language.compile, compiler)).encode()
-        key = hashlib.sha256(parts + b"\0" + files[language.source]).digest()
+        whole = hashlib.sha256(parts)
+        for name, data in files.items():
+            whole.update(json.dumps([name, len(data)]).encode() + data)
+        key = whole.digest()
         if key not in self._made:
             self._made[key] = asyncio.ensure_future(self._compile(language, argv, files))
         made = self._made[key]
         build = await asyncio.shield(made)
-        if build.failure and build.failure.ended is Ended.LOST and self._made.get(key) is made:
+        lost = build.compiled and build.compiled.ended is Ended.LOST
+        if lost and self._made.get(key) is made:
             del self._made[key]
-        return build
+        return build._replace(files=beside)
 
     async def _compile(
         self, language: Language, argv: tuple[str, ...], files: Mapping[str, bytes]
@@ -63,8 +82,9 @@ class Builds:
         )  # fmt: skip
         result = await self._run(compiler)
         if result.ended is Ended.EXITED and result.status == 0 and "program" in result.files:
-            return Build(argv, {}, Executable(result.files["program"]))
-        return Build(argv, {}, failure=result)
+            made = Executable(result.files["program"])
+            return Build(argv, {}, made, result._replace(files={}))
+        return Build(argv, {}, compiled=result)
 
     def close(self) -> None:
         """Cancel the compilers that run."""

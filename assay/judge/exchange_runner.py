@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import cast
 
-from assay.judge.builds import Builds
+from assay.judge.builds import Builds, Folder
 from assay.judge.checkers import CHECKERS, DEFAULT_CHECKER, difference
 from assay.judge.prepared_task import PreparedTask, ProxyFeatures, zygote_for
 from assay.judge.verdict import CHECKER, compile_failure, measured, printed_verdict
@@ -19,7 +19,7 @@ from assay.judge.verdict_cache import CACHED, BoundedDict
 from assay.languages import Language
 from assay.sandbox.client import Sandbox
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.program import Program, command
+from assay.sandbox.program import Program, Result, command
 from assay.types import Exchange, Execution, Verdict
 
 
@@ -77,13 +77,14 @@ class ExchangeRunner:
         self, task: PreparedTask, checker: str, program: str, features: ProxyFeatures
     ) -> Execution:
         """Judge one program. Raises SandboxError, DataError where a tool is not installed."""
-        ready = await self.ready(task.language, program, features.time_factor, task.numeric)
-        if isinstance(ready, Execution):
-            return replace(ready, total=task.total)
+        start, _ = await self.ready(task.language, program, features.time_factor, task.numeric)
+        if isinstance(start, Execution):
+            return replace(start, total=task.total)
 
         async def one(at: int) -> Execution:
             exchange = cast("Exchange", task.checks[at])
-            return await self.execute(ready(exchange.stdin), exchange, checker or DEFAULT_CHECKER)
+            result = await self._sandbox.run(start(exchange.stdin))
+            return await self.decided(result, exchange, checker or DEFAULT_CHECKER)
 
         order = self._counts.order(task.digest, task.total)
         if not self._stop_early:
@@ -98,36 +99,43 @@ class ExchangeRunner:
         return combined(executions)
 
     async def ready(
-        self, language: Language, source: str, time_factor: float, numeric: bool = False
-    ) -> Callable[[str], Program] | Execution:
-        """What makes the program to run from its standard input; or the compiler's failure. Raises
-        as `run`.
-        """
+        self,
+        language: Language,
+        source: str,
+        time_factor: float,
+        numeric: bool = False,
+        folder: Folder | None = None,
+    ) -> tuple[Callable[[str], Program] | Execution, Result | None]:
+        """What makes the program to run from its standard input, or the compiler's failure; and
+        the compiler's result. A warm process runs it where it needs no folder. Raises as `run`.
+        """  # fmt: skip
         factor = min(time_factor * language.time_factor, LONGEST)
-        if not language.run:
+        if language.warm and folder is None:
             zygote = zygote_for(source, numeric=numeric)
             payload = source.encode("utf-8", "surrogatepass")
-            return lambda stdin: Program(payload, encoded(stdin), zygote=zygote, time_factor=factor)
-        build = await self._builds.build(language, source)
-        if build.failure is not None:
-            return compile_failure(build.failure)
+            warm = Program(payload, zygote=zygote, time_factor=factor)
+            return lambda stdin: warm._replace(stdin=encoded(stdin)), None
+        files, fetch = folder or Folder()
+        build = await self._builds.build(language, source, files)
+        if build.compiled is not None and build.executable is None:
+            return compile_failure(build.compiled), build.compiled
         program = command(
-            build.argv, build.files, runtime_mb=language.runtime_mb, time_factor=factor
-        )
+            build.argv, build.files, runtime_mb=language.runtime_mb, time_factor=factor,
+            fetch=fetch, environment=language.environment,
+        )  # fmt: skip
 
         def reading(stdin: str) -> Program:
             path = build.executable.path if build.executable else ""
             return program._replace(stdin=encoded(stdin), executable=path)
 
-        return reading
+        return reading, build.compiled
 
-    async def execute(
-        self, script: Program, exchange: Exchange | None = None, checker: str = DEFAULT_CHECKER
+    async def decided(
+        self, result: Result, exchange: Exchange | None = None, checker: str = DEFAULT_CHECKER
     ) -> Execution:
-        """Run one program, and compare what it prints; any output is right without an exchange.
+        """What came of a program that reads and prints; any output is right without an exchange.
         Raises SandboxError.
         """
-        result = await self._sandbox.run(script)
         verdict, detail = printed_verdict(result)
         if verdict is Verdict.PASS and exchange is not None:
             output = result.stdout.decode("utf-8", "surrogateescape")

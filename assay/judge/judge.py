@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence, Set
+import re
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+    Set,
+)
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from assay.errors import DataError, SandboxError
+from assay.judge.builds import Folder
 from assay.judge.circuit_breaker import CircuitBreaker
 from assay.judge.exchange_runner import ExchangeRunner, FailureCounts
 from assay.judge.interpreter import Interpreter
@@ -42,6 +53,10 @@ MAY_NEED_FEATURES = (Verdict.WRONG, Verdict.ERROR, Verdict.TIMEOUT)
 EXCUSED = frozenset(("mutation", "own_methods", "steering"))
 """What a program may decide itself where the task's reference does. Where two objects of the
 program's are compared, a program can pass any test, whatever the reference does."""
+MENTIONS_FILES = re.compile(
+    r"\bopen\((?!0)|\b(makedirs|mkdir|pathlib|tempfile|shutil|sqlite3|savefig)\b"
+)
+"""A program without a task gets a folder where its text says so."""
 ANY_PROGRAM = Task(id="", prompt="", checks=(Exchange("", ""),), entry_point="")
 
 
@@ -52,6 +67,17 @@ class Job:
     task: Task
     program: str | None
     """A whole program. None, where the completion held no code, gets NO_CODE without a run."""
+
+
+class Run(NamedTuple):
+    """What came of a program without a task."""
+
+    execution: Execution
+    """PASS where it exited with status 0. `output` and `stderr` hold what it wrote."""
+    compiled: Execution | None = None
+    """The same of its compiler; None where nothing is compiled."""
+    files: Mapping[str, bytes] = {}
+    """The files that were to be fetched and that it made."""
 
 
 class Judge:
@@ -132,23 +158,26 @@ class Judge:
         return replace(execution, total=total, trusted=without(execution, self.trust))
 
     async def execute(
-        self, program: str, stdin: str = "", seconds: float | None = None, language: str = "python"
-    ) -> Execution:
-        """Run a program without a task: PASS where it exits with status 0. `output` and `stderr`
-        hold what it wrote.
-
-        It has `seconds` of wall time, and as many of CPU time, but between the usual limit and ten
-        times that. Raises DataError for a language that is unknown or not installed, SandboxError.
+        self, program: str, stdin: str = "", seconds: float | None = None, language: str = "python",
+        folder: Folder | None = None,
+    ) -> Run:  # fmt: skip
+        """Run a program without a task, for `seconds` of wall time, and as many of CPU time, but
+        between the usual limit and ten times that. Raises DataError, SandboxError.
         """
         usual, most = self.limits.cpu_seconds, LONGEST * self.limits.wall_seconds
         factor = min(max((seconds or usual) / usual, 1.0), LONGEST)
-        ready = await self._exchanges.ready(language_named(language), program, factor)
-        if isinstance(ready, Execution):
-            return ready
-        script = ready(stdin)._replace(wall_seconds=min(seconds or 0.0, most))
-        execution = await self._exchanges.execute(script)
+        folder = folder or (Folder() if MENTIONS_FILES.search(program) else None)
+        start, compiler = await self._exchanges.ready(
+            language_named(language), program, factor, folder=folder
+        )
+        compiled = compiler and await self._exchanges.decided(compiler)
+        if isinstance(start, Execution):
+            return Run(start, compiled)
+        wall_seconds = min(seconds or 0.0, most)
+        result = await self._sandbox.run(start(stdin)._replace(wall_seconds=wall_seconds))
+        execution = await self._exchanges.decided(result)
         self._count(ANY_PROGRAM, execution)
-        return execution
+        return Run(execution, compiled, result.files)
 
     def interpreter(self) -> Interpreter:
         """A sandboxed Python that keeps its state between blocks of code; an async context

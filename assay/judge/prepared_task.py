@@ -108,7 +108,7 @@ class PreparedTask:
         large = any(kind.is_recomputed(check) for kind, check in self._kinds)
         self._recomputing = (task.reference or "") if large else ""
         self.language = language_named(task.language)
-        if self.language.run and not self.whole_program:
+        if not (self.language.warm or self.whole_program):
             raise DataError(
                 f"task {task.id!r}: a program in {self.language.title} can only read and print;"
                 " give it exchanges"

@@ -22,9 +22,12 @@ class Language:
     """Its name in prose: `C++`."""
     source: str
     """The file that holds the program."""
-    run: tuple[str, ...] = ()
-    """The command that runs it, from a path or a tool's name; empty for Python, which a warm
-    process runs."""
+    run: tuple[str, ...]
+    """The command that runs it, from a path or a tool's name."""
+    warm: bool = False
+    """Whether warm processes run it too, and can call its functions; they have no folder."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """What its command has beside the usual environment."""
     compile: tuple[str, ...] = ()
     """The command that makes the file `program` of the source; empty where nothing is compiled."""
     fences: tuple[str, ...] = ()

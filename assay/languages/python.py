@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from assay.languages import Language, language
+
+PACKAGES = [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
 
 
 @language
 def python() -> Language:
-    """Python, run by a warm process of assay's own interpreter."""
+    """Python, run by assay's own interpreter: in a warm process, or in a folder."""
     return Language(
-        title="Python", source="program.py", fences=("py", "python3"), comment="#",
+        title="Python", source="program.py", fences=("py", "python3"), comment="#", warm=True,
+        run=(os.path.realpath(sys.executable), "program.py"),
+        environment={"PYTHONPATH": ":".join(PACKAGES), "PYTHONHASHSEED": "0"},
         hello='print("hello")',
     )  # fmt: skip

@@ -36,6 +36,11 @@ TOOLCHAINS = (
     "/etc/ssl/openssl.cnf",
 )
 """What programs and compilers need beside libraries."""
+INTERPRETER = (
+    os.path.realpath(sys.executable),
+    f"{sysconfig.get_config_var('LIBDIR')}/{sysconfig.get_config_var('INSTSONAME')}",
+)
+"""What starts Python: the program and its shared library."""
 FIRST_USER = 60_000
 
 
@@ -46,9 +51,10 @@ def family_user(family: int) -> int | None:
 
 def access_rules(family: int, box: str = "") -> AccessRules:
     """The rules of one family by its number: read the standard library, shared libraries and
-    PACKAGES; run as a user of its own where we are root. One with a `box` reads TOOLCHAINS too.
+    PACKAGES; run as a user of its own where we are root. One with a `box` reads TOOLCHAINS and
+    INTERPRETER too.
     """
-    libraries = (*LIBRARIES, *TOOLCHAINS) if box else LIBRARIES
+    libraries = (*LIBRARIES, *TOOLCHAINS, *INTERPRETER) if box else LIBRARIES
     unresolved = sysconfig.get_path("stdlib")
     library = Path(unresolved).resolve()
     folders = [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]

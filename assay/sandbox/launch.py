@@ -20,14 +20,13 @@ from pathlib import Path
 
 from assay.sandbox import kernel
 from assay.sandbox.box import empty
-from assay.sandbox.program import RUNTIME_MB, read_message
+from assay.sandbox.namespaces import BOX_MB
+from assay.sandbox.program import FETCHED, RUNTIME_MB, read_message
 from assay.sandbox.seccomp import Filter, process_filter
 from assay.sandbox.sockets import START, FramedSocket
 from assay.sandbox.zygote import reap, send_process, serve
 
 COMMAND_MB = 512
-FETCHED = 8
-"""Most files that a program may hand back."""
 
 
 def prepare(box: str, stream: socket.socket) -> Callable[[], None]:
@@ -81,19 +80,28 @@ def finish(box: str, control: socket.socket, pid: int, names: list[str]) -> None
         while True:
             left = os.wait4(-pid, 0)[2]  # orphans come to us
             end = end._replace(cpu_seconds=end.cpu_seconds + left.ru_utime + left.ru_stime)
-    made = {name: open_made(box, name) for name in names[:FETCHED]}
-    found = {name: descriptor for name, descriptor in made.items() if descriptor >= 0}
+    found, room = {}, BOX_MB * kernel.MIB
+    for name in names[:FETCHED]:
+        if (descriptor := open_made(box, name, room)) >= 0:
+            found[name] = descriptor
+            room -= os.fstat(descriptor).st_size
     empty(box)
     send_process(control, ["reaped", end, list(found)], list(found.values()))
 
 
-def open_made(box: str, name: str) -> int:
-    """A descriptor of a regular file that the program made; -1 where there is none."""
+def open_made(box: str, name: str, most: int) -> int:
+    """A descriptor of a regular file that the program made, without links; -1 where there is
+    none, or it has more than `most` bytes.
+    """
+    path = os.path.normpath(f"{box}/{name}")
+    if os.path.realpath(path) != path or not path.startswith(f"{box}/"):
+        return -1
     try:
-        descriptor = os.open(f"{box}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return -1
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    file = os.fstat(descriptor)
+    if stat.S_ISREG(file.st_mode) and file.st_size <= most:
         return descriptor
     os.close(descriptor)
     return -1

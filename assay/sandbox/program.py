@@ -12,6 +12,8 @@ INTERPRETER = "interpreter"
 EXEC = "exec"
 ZYGOTES = ("plain", "numpy", INTERPRETER, EXEC)
 """Kinds of zygote that a program may ask for."""
+FETCHED = 17
+"""Most files that a program may hand back."""
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/", "TMPDIR": ".", "LANG": "C.UTF-8", "TZ": "UTC"}
 """What a program that is started by exec has."""
 RUNTIME_MB = 1024
@@ -77,18 +79,20 @@ def unpack_program(frame: bytes) -> Program:
 def command(
     argv: Sequence[str], files: Mapping[str, bytes], stdin: bytes = b"", *,
     starts_processes: bool = False, fetch: Sequence[str] = (), runtime_mb: int = 0,
-    time_factor: float = 1.0,
+    time_factor: float = 1.0, environment: Mapping[str, str] | None = None,
 ) -> Program:  # fmt: skip
     """A program that is started by exec in a folder of its own, which holds `files` at first.
 
     argv: its first word is a path, absolute or in the folder. starts_processes: whether it may
     start others, as compilers do; threads it always may. runtime_mb: memory beyond the limit, up to
     RUNTIME_MB, for what a compiler or a language's runtime takes itself.
+    environment: its variables beside the usual ones.
     """
     sizes = [(name, len(data)) for name, data in files.items()]
     kept = min(runtime_mb, RUNTIME_MB)
     blob = b"".join(files.values())
-    payload = message(argv, sizes, starts_processes, kept, ENVIRONMENT, blob=blob)
+    surroundings = {**ENVIRONMENT, **(environment or {})}
+    payload = message(argv, sizes, starts_processes, kept, surroundings, blob=blob)
     return Program(payload, stdin, zygote=EXEC, time_factor=time_factor, fetch=tuple(fetch))
 
 

@@ -73,7 +73,7 @@ def _refuse_language(where: str, task: Task) -> None:
         language = language_named(task.language)
     except DataError as error:
         raise DataError(f"{where}: task {task.id!r}: {error}") from None
-    if language.run and not reads_and_prints(task):
+    if not language.warm and not reads_and_prints(task):
         raise DataError(
             f"{where}: task {task.id!r}: a program in {language.title} can only be judged by what"
             " it reads and prints; give it `inputs` and `outputs`"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +19,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the service needs `pip install 'assay[serve]'`")
 
+from assay.tasks import load
 from tests.integrations.server import (
     LONG_SECONDS,
     Server,
@@ -26,6 +29,7 @@ from tests.integrations.server import (
     until,
 )
 
+needs_cpp = pytest.mark.skipif(not shutil.which("g++"), reason="needs g++")
 DOUBLE: dict[str, Any] = {
     "tests": ["assert double(2) == 4", "assert double('a') == 'aa'"],
     "entry_point": "double",
@@ -148,6 +152,110 @@ def test_a_program_that_sleeps_runs_out_of_time_too(server: Server) -> None:
     assert 1 <= result["execution_time"] < 5
 
 
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def test_files_lie_in_the_folder_of_a_program_and_those_it_makes_are_fetched(
+    server: Server,
+) -> None:
+    code = (
+        "import os, helper\nos.mkdir('out')\nopen('out/b', 'w').write(open('in/a').read() * 2)\n"
+        "os.symlink('/usr/bin/env', 'link')\nos.symlink('/usr/bin', 'folder')\nprint(helper.X)"
+    )
+    files = {"in/a": encoded("hé"), "helper.py": encoded("X = 7"), "absent": None}
+    fetch = ["out/b", "link", "folder/env", "absent"]
+    answer = run_code(server, code, files=files, fetch_files=fetch)
+    assert (answer["status"], answer["run_result"]["stdout"]) == ("Success", "7\n")
+    assert answer["files"] == {"out/b": encoded("héhé")}
+
+
+def test_a_program_that_mentions_files_has_an_empty_folder_and_no_other_files(
+    server: Server,
+) -> None:
+    writes = "import os\nprint(os.listdir())\nopen('a', 'w').write('x')\nprint(open('a').read())"
+    assert run_code(server, writes)["run_result"]["stdout"] == "['program.py']\nx\n"
+    assert "FileNotFound" in run_code(server, "open('/etc/passwd')")["run_result"]["stderr"]
+
+
+def test_files_that_are_too_large_to_fetch_are_refused(server: Server) -> None:
+    body = {"code": "open('a', 'w').write('x' * 300_000)", "language": "python"}
+    answer = server.post("/run_code", {**body, "fetch_files": ["a"]})
+    assert (answer.status, "larger than 0.25 MiB" in answer.json["error"]) == (413, True)
+
+
+@needs_cpp
+def test_the_compiler_has_a_result_of_its_own_and_sees_the_files(server: Server) -> None:
+    code = '#include "x.h"\n#include <cstdio>\nint main() { printf("%d", X); return X; }'
+    answer = run_code(server, code, language="cpp", files={"x.h": encoded("#define X 3")})
+    assert (answer["status"], answer["compile_result"]["return_code"]) == ("Failed", 0)
+    assert (answer["run_result"]["stdout"], answer["run_result"]["return_code"]) == ("3", 3)
+    answer = run_code(server, code, language="cpp")
+    assert (answer["status"], answer["run_result"]) == ("Failed", None)
+    assert answer["compile_result"]["return_code"] == 1
+    assert "x.h: No such file" in answer["compile_result"]["stderr"]
+
+
+def jupyter(server: Server, *cells: str, **more: object) -> Any:
+    answer = server.post("/run_jupyter", {"cells": cells, **more})
+    assert answer.status == 200
+    return answer.json
+
+
+def test_cells_share_a_namespace_and_one_that_raises_ends_none_after_it(server: Server) -> None:
+    answer = jupyter(
+        server,
+        "import os, sys\na = open('in').read()",
+        "print(a, file=sys.stderr)\nos.write(1, b'raw')\na + '!'",
+        "def f():\n    1 / 0\nf()",
+        "open('out', 'w').write(a)\n_",
+        files={"in": encoded("hi")},
+        fetch_files=["out"],
+    )
+    assert (answer["status"], answer["driver"]["return_code"]) == ("Success", 0)
+    assert answer["files"] == {"out": encoded("hi")}
+    _, second, third, last = answer["cells"]
+    assert second == {
+        "stdout": "raw", "stderr": "hi\n", "display": [{"text/plain": "'hi!'"}], "error": []
+    }  # fmt: skip
+    (error,) = third["error"]
+    assert (error["ename"], error["evalue"]) == ("ZeroDivisionError", "division by zero")
+    assert error["traceback"][1].startswith('  File "<cell 3>", line 3')
+    assert last["display"] == [{"text/plain": "'hi!'"}]
+
+
+def test_a_notebook_that_runs_out_of_time_has_the_cells_that_ended(server: Server) -> None:
+    answer = jupyter(server, "1", "import time\ntime.sleep(60)", total_timeout=1)
+    assert (answer["status"], len(answer["cells"])) == ("Failed", 1)
+    assert answer["driver"]["status"] == "TimeLimitExceeded"
+    answer = jupyter(server, "import time\ntime.sleep(60)", "2", cell_timeout=0.2)
+    assert answer["cells"][0]["error"][0]["ename"] == "TimeoutError"
+    assert answer["cells"][1]["display"] == [{"text/plain": "2"}]
+
+
+@pytest.mark.parametrize(
+    "cell", ["import os; os._exit(0)", "open('.cells', 'w').write('[[\\n'); import os; os._exit(0)"]
+)
+def test_a_notebook_that_ends_or_forges_its_cells_has_failed(server: Server, cell: str) -> None:
+    answer = jupyter(server, cell, "2")
+    assert (answer["status"], answer["cells"]) == ("Failed", [])
+
+
+def test_a_completion_is_judged_on_a_task_of_a_set_by_its_id(server: Server) -> None:
+    prompts = server.post("/get_prompts", {"dataset": "drills:test", "offset": 1, "limit": 2}).json
+    tasks = load("drills:test", limit=3)
+    assert [one["id"] for one in prompts] == [task.id for task in tasks[1:]]
+    assert tasks[1].prompt in prompts[0]["prompt"] or tasks[1].stub in prompts[0]["prompt"]
+    fields = {"dataset": "drills:test", "id": tasks[1].id, "config": {}}
+    right = server.post("/submit", {**fields, "completion": f"```python\n{tasks[1].reference}```"})
+    assert (right.json["accepted"], right.json["tests"][0]["passed"]) == (True, True)
+    wrong = server.post("/submit", {**fields, "completion": "```python\n1 / 0\n```"})
+    assert (wrong.json["accepted"], wrong.json["tests"][0]["exec_info"]["status"]) == (
+        False,
+        "Failed",
+    )
+
+
 def evaluate(server: Server, completion: str, cases: object, **extra: object) -> Any:
     config = {"language": "python", "provided_data": {"test_cases": cases}, "extra": extra}
     answer = server.post("/common_evaluate_batch", {"completion": completion, "config": config})
@@ -221,6 +329,8 @@ NAMELESS = {
     "language": "python",
     "provided_data": {"test_cases": {"type": "function_call", "input": [], "output": []}},
 }
+PY = {"code": "", "language": "python"}
+SUBMIT = {"dataset": "drills:test", "id": "none", "completion": ""}
 REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
     ("GET", "/nowhere", None, {}, 404, "Not Found"),
     ("GET", "/judge", None, {}, 405, "Method Not Allowed"),
@@ -287,7 +397,25 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
         422,
         "run_timeout",
     ),
-    ("POST", "/run_code", {"code": "", "language": "python", "files": {"a": ""}}, {}, 422, "files"),
+    ("POST", "/run_code", {**PY, "files": {"/etc/a": ""}}, {}, 422, "below the program's own"),
+    ("POST", "/run_code", {**PY, "files": {"a": "?"}}, {}, 422, "files.a: "),
+    ("POST", "/run_code", {**PY, "files": {"program.py": ""}}, {}, 422, "the program's own file"),
+    ("POST", "/run_code", {**PY, "fetch_files": ["a/../../b"]}, {}, 422, "below the program's own"),
+    ("POST", "/run_code", {**PY, "fetch_files": ["a"] * 17}, {}, 422, "at most 16 items"),
+    ("POST", "/run_code", {**PY, "args": ["-v"]}, {}, 422, "args: Value error, this field of"),
+    ("POST", "/run_jupyter", {"cells": [], "kernel": "ir"}, {}, 422, "'python3'"),
+    ("POST", "/get_prompts", {"dataset": "jsonl:/etc/passwd"}, {}, 422, "files are not supported"),
+    ("POST", "/get_prompts", {"dataset": "mbpp:a.jsonl"}, {}, 422, "files are not supported"),
+    ("POST", "/get_prompts", {"dataset": "drill"}, {}, 422, "drills"),
+    ("POST", "/submit", {**SUBMIT, "id": 7}, {}, 422, "'drills:test' has no task 7"),
+    (
+        "POST",
+        "/submit",
+        {**SUBMIT, "config": {"custom_extract_logic": "x"}},
+        {},
+        422,
+        "config.custom_extract_logic: Value error, this field of SandboxFusion's is not supported",
+    ),
     (
         "POST",
         "/run_code",

@@ -189,7 +189,8 @@ def test_a_program_without_a_task_is_run_for_what_it_prints() -> None:
             shown = await judge.execute(
                 "import sys\nprint(input()[::-1])\nprint('e', file=sys.stderr)", "abc"
             )
-            return shown, await judge.execute("raise SystemExit(4)")
+            failed = await judge.execute("raise SystemExit(4)")
+            return shown.execution, failed.execution
 
     shown, failed = asyncio.run(run())
     assert (shown.verdict, shown.output, shown.stderr) == (Verdict.PASS, "cba\n", "e\n")

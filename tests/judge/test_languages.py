@@ -77,9 +77,9 @@ def test_equal_programs_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_program_without_a_task_may_be_of_any_language() -> None:
     async def run() -> tuple[str, Verdict]:
         async with Judge(slots=1) as judge:
-            execution = await judge.execute(ADDS, "20 22", language="c++")
+            run = await judge.execute(ADDS, "20 22", language="c++")
             broken = await judge.execute("int main(", language="cpp")
-            return execution.output, broken.verdict
+            return run.execution.output, broken.execution.verdict
 
     assert asyncio.run(run()) == ("42", Verdict.COMPILE)
 
