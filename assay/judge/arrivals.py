@@ -121,13 +121,21 @@ class Arrivals:
             "_is_data": is_data is True, "__doc__": Attributes.__dict__["__doc__"],
         }  # fmt: skip
         kind = type.__new__(RemoteClass, name, made, namespace)
-        if issubclass(kind, RemoteValue):  # compared as the data that it is
-            for one in methods.difference(COMPARISONS, ["__hash__"]):
-                type.__setattr__(kind, one, METHODS[one])
         self._types[number] = kind
         if members:
             self._enumerate(kind, members)
         return kind
+
+    def use_own_methods(self, kind: RemoteClass) -> None:
+        """Let data of a class that the test names use that class's own methods; all other data is
+        only data. It is compared as the data that it is.
+        """
+        for base in kind.__mro__:
+            if issubclass(base, RemoteValue):
+                for one in base.__dict__.get("_own", frozenset()).difference(
+                    COMPARISONS, ["__hash__"]
+                ):
+                    type.__setattr__(base, one, METHODS[one])
 
     def _enumerate(self, kind: RemoteClass, members: Json) -> None:
         """Make all members of an Enum, so that a test which names one asks nothing of the program,

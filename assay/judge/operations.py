@@ -45,5 +45,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "__deepcopy__": lambda of, _: copy.deepcopy(of),
 }  # fmt: skip
 """By special method: what carries it out where the object is."""
+ARITHMETIC = frozenset(dunder(name) for name in f"{BINARY} {_IN_PLACE} divmod round".split())
 REFLECTED = {f"__r{dunder(name)[2:]}": dunder(name) for name in f"{BINARY} divmod".split()}
 """Methods that Python calls with the operands swapped, and the operation that is meant."""

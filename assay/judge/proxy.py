@@ -117,7 +117,9 @@ class Connection:
         value = self.arrivals.value(reply[0], expected=is_class)
         if isinstance(value, RemoteClass):
             self.requests.named += 1
-            self._named |= {value} if is_class else set()
+            if is_class:
+                self._named.add(value)
+                self.arrivals.use_own_methods(value)
         self.requests.named += is_function(value)
         return value
 

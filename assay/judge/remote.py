@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from assay.judge.codec import Json
 from assay.judge.codec_types import COLLAPSE
-from assay.judge.operations import COMPARISONS, OPERATIONS, REFLECTED
+from assay.judge.operations import ARITHMETIC, COMPARISONS, OPERATIONS, REFLECTED
 
 if TYPE_CHECKING:
     from assay.judge.proxy import Connection
@@ -53,9 +53,10 @@ def ask(remote: object, kind: str, *parts: Json) -> Any:
 def operate(remote: object, name: str, *operands: Any) -> Any:
     """Carry out an operation where the object is."""
     connection, _, expected = place_of(remote)
-    if not expected and (
-        name == "__contains__" or (name in LIKE_DATA and not connection.knows(type(remote)))
-    ):
+    # a test that subtracts what it expects would tell the program that, and believe the answer
+    told = name in ARITHMETIC and not all(isinstance(one, Attributes) for one in operands)
+    as_data = name in LIKE_DATA and not connection.knows(type(remote))
+    if not expected and (name == "__contains__" or told or as_data):
         connection.trust("own_methods")
     packed = [connection.packer.pack(operand) for operand in operands]
     return connection.ask("operate", name, packed, expected=expected)

@@ -159,7 +159,14 @@ ANSWER os.write(3, frame[:13]); os.write(3, frame[13:]); time.sleep(9)"""),
     "import os, time\nANSWER os.close(3); time.sleep(9)"),
     # features that the task was not given: seen by victims that pass a variable and look at it
     # afterwards
-    Attack("allow itself mutations, then empty the arguments", "forbidden wrong error", """
+    Attack("an object that differs from nothing", "wrong error trusted", """
+class A:
+    __sub__ = __rsub__ = __add__ = __radd__ = __mod__ = lambda self, other: 0.0
+    __eq__ = lambda self, other: True
+    __hash__ = lambda self: 1
+ANSWER return A()
+"""),
+    Attack("allow itself mutations, then empty the arguments", "forbidden wrong error trusted", """
 import sys
 frame = sys._getframe()
 while frame:
