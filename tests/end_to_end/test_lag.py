@@ -174,7 +174,9 @@ def test_a_second_signal_ends_a_run_at_once_and_its_processes_with_it(tmp_path: 
 
 def supervisor_of(processes: list[int]) -> int:
     return next(
-        pid for pid in processes if b"judge.supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        pid
+        for pid in processes
+        if b"sandbox.supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes()
     )
 
 
