@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 
+import pytest
+
 from assay.judge import Job, Judge
+from assay.sandbox.client import Sandbox
+from assay.sandbox.program import Program, Result
 from assay.types import Check, Execution, Task
 
 ADD = Task(
@@ -51,3 +55,16 @@ def task(entry_point: str, *checks: str, setup: str = "", reference: str | None 
         setup=setup,
         reference=reference,
     )
+
+
+def programs_run(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
+    """The programs that the sandbox runs from now on, as they are started."""
+    programs: list[Program] = []
+    run = Sandbox.run
+
+    async def counted(sandbox: Sandbox, program: Program) -> Result:
+        programs.append(program)
+        return await run(sandbox, program)
+
+    monkeypatch.setattr(Sandbox, "run", counted)
+    return programs

@@ -11,10 +11,8 @@ import pytest
 from assay.errors import DataError
 from assay.judge import Job, Judge, judge_all
 from assay.judge.exchange_runner import combined
-from assay.sandbox.client import Sandbox
-from assay.sandbox.program import Program, Result
 from assay.types import Check, Exchange, Execution, Task, Verdict
-from tests.judge.jobs import judged_in_turn
+from tests.judge.jobs import judged_in_turn, programs_run
 
 SUM = Task("sum", "", (Exchange("1 2\n", "3\n"), Exchange("5 6", "11")), "")
 ADD = "print(sum(map(int, {}.split())))"
@@ -211,14 +209,7 @@ def test_a_definite_failure_outweighs_the_machines() -> None:
 def test_a_reference_that_fails_is_run_once_more_and_not_for_every_liberty(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    orders: list[Program] = []
-    run = Sandbox.run
-
-    async def counted(sandbox: Sandbox, program: Program) -> Result:
-        orders.append(program)
-        return await run(sandbox, program)
-
-    monkeypatch.setattr(Sandbox, "run", counted)
+    orders = programs_run(monkeypatch)
     assert judged("print(4)", replace(SUM, reference="print(5)")).verdict is Verdict.WRONG
     assert len(orders) == 2
 

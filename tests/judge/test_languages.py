@@ -12,10 +12,10 @@ from assay.errors import DataError
 from assay.judge import Job, Judge, judge_all
 from assay.judge.builds import Builds
 from assay.languages import language_named, languages
-from assay.sandbox.client import Sandbox
 from assay.sandbox.program import Program, Result
 from assay.tasks import task_from_dict
 from assay.types import Check, Exchange, Task, Verdict
+from tests.judge.jobs import programs_run
 
 
 def is_there(name: str) -> bool:
@@ -59,14 +59,7 @@ def test_verdicts_are_those_of_python() -> None:
 
 @needs_cpp
 def test_equal_programs_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs: list[Program] = []
-    run = Sandbox.run
-
-    async def counted(sandbox: Sandbox, program: Program) -> Result:
-        runs.append(program)
-        return await run(sandbox, program)
-
-    monkeypatch.setattr(Sandbox, "run", counted)
+    runs = programs_run(monkeypatch)
     tasks = [replace(SUM, id=str(n), checks=(Exchange(f"{n} {n}", f"{2 * n}"),)) for n in range(8)]
     assert {one.verdict for one in judge_all([Job(task, ADDS) for task in tasks])} == {Verdict.PASS}
     assert [program.fetch for program in runs].count(("program",)) == 1
