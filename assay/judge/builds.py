@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from assay.judge.verdict_cache import BoundedDict
-from assay.languages import Language, tool_path, version
+from assay.languages import Language, tool_path
 from assay.sandbox.processes import Executable
 from assay.sandbox.program import Ended, Program, Result, command
 
@@ -39,6 +39,8 @@ class Build(NamedTuple):
     """What a compiler made."""
     compiled: Result | None = None
     """The compiler's result; None where nothing is compiled."""
+    failed: bool = False
+    """Whether it made nothing."""
 
 
 class Builds:
@@ -58,8 +60,7 @@ class Builds:
         files = {**beside, language.source: source.encode(*ENCODING)}
         if not language.compile:
             return Build(argv, files)
-        compiler = version(language.compile[0], language.package)
-        parts = "\0".join((*language.compile, compiler)).encode()
+        parts = "\0".join((*language.compile, *language.versions())).encode()
         whole = hashlib.sha256(parts)
         for name, data in files.items():
             whole.update(json.dumps([name, len(data)]).encode() + data)
@@ -71,7 +72,7 @@ class Builds:
         lost = build.compiled and build.compiled.ended is Ended.LOST
         if lost and self._made.get(key) is made:
             del self._made[key]
-        return build._replace(files=beside)
+        return build._replace(files={**build.files, **beside})
 
     async def _compile(
         self, language: Language, argv: tuple[str, ...], files: Mapping[str, bytes]
@@ -79,12 +80,15 @@ class Builds:
         compiler = command(
             _located(language.compile, language), files, starts_processes=True,
             fetch=["program"], runtime_mb=1024, time_factor=COMPILE_FACTOR,
+            environment=language.environment,
         )  # fmt: skip
         result = await self._run(compiler)
         if result.ended is Ended.EXITED and result.status == 0 and "program" in result.files:
-            made = Executable(result.files["program"])
-            return Build(argv, {}, made, result._replace(files={}))
-        return Build(argv, {}, compiled=result)
+            made, result = result.files["program"], result._replace(files={})
+            if argv[0] != "./program":
+                return Build(argv, {"program": made}, compiled=result)
+            return Build(argv, {}, Executable(made), result)
+        return Build(argv, {}, compiled=result, failed=True)
 
     def close(self) -> None:
         """Cancel the compilers that run."""

@@ -117,7 +117,7 @@ class ExchangeRunner:
             return lambda stdin: warm._replace(stdin=encoded(stdin)), None
         files, fetch = folder or Folder()
         build = await self._builds.build(language, source, files)
-        if build.compiled is not None and build.executable is None:
+        if build.compiled is not None and build.failed:
             return compile_failure(build.compiled), build.compiled
         program = command(
             build.argv, build.files, runtime_mb=language.runtime_mb, time_factor=factor,

@@ -8,14 +8,14 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.util import find_spec
 
 from assay.errors import DataError
 from assay.judge.checkers import CHECKERS
 from assay.judge.kinds.every import kind_of
 from assay.judge.task_code import leaves_no_trace
-from assay.languages import language_named, version
+from assay.languages import language_named
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import Program
 from assay.types import Task
@@ -115,8 +115,7 @@ class PreparedTask:
             )
         self.numeric = any(map(NUMERIC.search, [task.setup, *sources]))
         rules = [task.setup, task.entry_point, task.checker, task.reference, stop_early]
-        tools = self.language.tools
-        rules += [task.language, *map(partial(version, package=self.language.package), tools)]
+        rules += [task.language, *self.language.versions()]
         identity = json.dumps([*map(repr, task.checks), *rules, asdict(limits)]).encode()
         self.digest = hashlib.blake2b(identity, digest_size=32).digest()
         """Differs for every other task and every other limits."""

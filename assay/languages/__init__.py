@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
@@ -10,8 +11,10 @@ from functools import cache
 
 from assay.errors import DataError
 from assay.registry import Registry, suggest
+from assay.sandbox.program import ENVIRONMENT
 
 VERSION_SECONDS = 10
+PATH = ENVIRONMENT["PATH"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +46,18 @@ class Language:
     """Memory that its runtime takes beside the program's."""
     time_factor: float = 1.0
     """Multiplies the time limits."""
+    asks_version: str = "--version"
+    """The argument with which its tools tell their version."""
 
     @property
     def tools(self) -> tuple[str, ...]:
         """The tools of the machine's that it needs."""
         commands = (self.compile[:1], self.run[:1])
         return tuple(tool for command in commands for tool in command if "/" not in tool)
+
+    def versions(self) -> list[str]:
+        """What its tools say of their version. Raises DataError where one is not installed."""
+        return [version(tool_path(tool, self.package), self.asks_version) for tool in self.tools]
 
 
 languages: Registry[Callable[[], Language]] = Registry("language", "assay.languages")
@@ -75,15 +84,14 @@ def language_named(name: str) -> Language:
 @cache
 def tool_path(tool: str, package: str) -> str:
     """Where a tool is. Raises DataError where it is not installed."""
-    path = shutil.which(tool)
+    path = shutil.which(tool, path=PATH)
     if path is None:
         raise DataError(f"{tool} is not installed; on Debian and Ubuntu: apt install {package}")
-    return path
+    return os.path.realpath(path)
 
 
 @cache
-def version(tool: str, package: str) -> str:
-    """What a tool says of its version. Raises DataError where it is not installed."""
-    command = [tool_path(tool, package), "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=VERSION_SECONDS)
+def version(path: str, argument: str) -> str:
+    """The first line in which the tool at a path answers to this argument."""
+    done = subprocess.run([path, argument], capture_output=True, text=True, timeout=VERSION_SECONDS)
     return done.stdout.partition("\n")[0]

@@ -28,13 +28,10 @@ LIBRARIES = (
 SYSTEM_PACKAGES = "/usr/lib/python3/dist-packages"
 UNREAD = ("site-packages", "dist-packages", "test")
 TOOLCHAINS = (
-    "/usr/bin",
-    "/bin",
-    "/usr/include",
-    "/usr/libexec",
-    "/etc/alternatives",
-    "/etc/ssl/openssl.cnf",
-)
+    "/usr/bin", "/bin", "/usr/include", "/usr/libexec", "/etc/alternatives",
+    "/etc/ssl/openssl.cnf", "/usr/share/nodejs",
+    *(str(path) for path in [*Path("/usr/share").glob("go-*"), *Path("/etc").glob("java-*")]),
+)  # fmt: skip
 """What programs and compilers need beside libraries."""
 INTERPRETER = (
     os.path.realpath(sys.executable),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from dataclasses import dataclass, field
 
@@ -17,6 +18,12 @@ LIBRARIES_MB = 512
 DONE, HUNG_UP, MISTREATED = b"+", b"-", b"!"
 """What starts a companion's report: it is done with the program; the program hung up; the program
 sent what it should not, so the companion takes no other job."""
+
+
+NAMES_ERROR = re.compile(
+    r"^(?:[\w.]*(?:Error|Exception)\b|Exception in |panic: |fatal error: |thread .* panicked).*",
+    re.MULTILINE,
+)
 
 
 @dataclass(slots=True)
@@ -82,6 +89,12 @@ def ending(record: RunRecord, limits: Limits, steps: float = 1.0) -> tuple[Ended
     return _death(record, limits)
 
 
+def telling_line(text: str) -> str:
+    """The last line in which a language's runtime names an error, else the last."""
+    lines: list[str] = NAMES_ERROR.findall(text)
+    return lines[-1] if lines else text.rpartition("\n")[2]
+
+
 def _death(record: RunRecord, limits: Limits) -> tuple[Ended, str]:
     """Of a process that closed its channel, exited or was killed before the end."""
     number = os.WTERMSIG(record.status) if os.WIFSIGNALED(record.status) else 0
@@ -89,9 +102,9 @@ def _death(record: RunRecord, limits: Limits) -> tuple[Ended, str]:
         # we killed it; a process that was already exiting keeps its own status
         return Ended.CLOSED, "closed its channel"
     if number == 0:
-        last = record.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        said = telling_line(record.stderr.decode("utf-8", "replace").strip())
         ended = f"exited with status {os.WEXITSTATUS(record.status)}"
-        return Ended.EXITED, f"{ended}: {last}" if last else ended
+        return Ended.EXITED, f"{ended}: {said}" if said else ended
     if number != signal.SIGKILL:
         return Ended.CRASHED, f"killed by {signal.Signals(number).name}"
     if record.killed_for_memory or record.memory_mb >= NEARLY * limits.memory_mb:

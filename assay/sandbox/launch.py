@@ -55,7 +55,8 @@ def become(box: str, sock: FramedSocket, filters: list[Filter]) -> None:
         memory = most - (RUNTIME_MB - runtime_mb) * kernel.MIB
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
         filters[starts].load()
-        os.execve(executable[0] if executable else argv[0], argv, environment)
+        home = dict.fromkeys(("HOME", "TMPDIR"), box)
+        os.execve(executable[0] if executable else argv[0], argv, {**environment, **home})
     except OSError as error:
         sock.send(f"{argv[0]} cannot be started: {error.strerror}".encode())
 

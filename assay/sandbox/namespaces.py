@@ -5,6 +5,7 @@ A zygote enters once and its children inherit. An ordinary user needs a user nam
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import socket
@@ -18,6 +19,7 @@ NEWNS, NEWUTS, NEWIPC, NEWUSER = 0x20000, 0x4000000, 0x8000000, 0x10000000
 NEWPID, NEWNET = 0x20000000, 0x40000000
 NAMESPACES = NEWNS | NEWUTS | NEWIPC | NEWPID | NEWNET
 MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE, MNT_DETACH = 2, 4, 0x1000, 0x4000, 0x40000, 2
+NOEXEC = MS_NOSUID | MS_NODEV | 8
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC, AT_RECURSIVE = 1, 2, 4, 8, 0x8000
 MOUNT_SETATTR, AT_FDCWD = 442, -100
 ROOT = "/proc"
@@ -107,6 +109,9 @@ def change_root(rules: AccessRules) -> None:
         show(path)
     if rules.box:
         os.mkdir(ROOT + rules.box)
+        os.mkdir(ROOT + "/proc")
+        with contextlib.suppress(OSError):  # a container may refuse it; rustc and java need it
+            mount("proc", ROOT + "/proc", "proc", NOEXEC, b"subset=pid,hidepid=ptraceable")
     os.chdir(ROOT)
     checked(libc.pivot_root(b".", b"."), "pivot_root")
     checked(libc.umount2(b".", MNT_DETACH), "umount2")

@@ -14,8 +14,8 @@ ZYGOTES = ("plain", "numpy", INTERPRETER, EXEC)
 """Kinds of zygote that a program may ask for."""
 FETCHED = 17
 """Most files that a program may hand back."""
-ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/", "TMPDIR": ".", "LANG": "C.UTF-8", "TZ": "UTC"}
-"""What a program that is started by exec has."""
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": "UTC"}
+"""What a program that is started by exec has, beside HOME and TMPDIR, which are its folder."""
 RUNTIME_MB = 1024
 SESSION = struct.Struct("!I")
 """Starts the payload of code for an interpreter: the number of the program that opened it, 0 for a

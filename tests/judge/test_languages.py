@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,6 +12,8 @@ from assay.errors import DataError
 from assay.judge import Job, Judge, judge_all
 from assay.judge.builds import Builds
 from assay.languages import language_named, languages
+from assay.sandbox.isolation import probe_isolation
+from assay.sandbox.limits import Limits
 from assay.sandbox.program import Program, Result
 from assay.tasks import task_from_dict
 from assay.types import Check, Exchange, Task, Verdict
@@ -19,17 +21,76 @@ from tests.judge.jobs import programs_run
 
 
 def is_there(name: str) -> bool:
-    return all(map(shutil.which, language_named(name).tools))
+    try:
+        return bool(language_named(name).versions() or True)
+    except DataError:
+        return False
 
 
 INSTALLED = [name for name in languages if is_there(name)]
+TIERS = {"A": (), "C": ("namespaces", "user", "group")}
+"""Walls that are left out, to run as on a machine of that tier."""
 SUM = Task("sum", "", (Exchange("1 2\n", "3\n"), Exchange("5 6", "11")), "", language="cpp")
 ADDS = "#include <iostream>\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b; }"
+PROGRAMS = {
+    "go": (
+        'package main\n\nimport "fmt"\n\n'
+        "func main() { var a, b int; fmt.Scan(&a, &b); fmt.Println(a + b) }",
+        "package main\n\nfunc main() { var a []int; _ = a[len(a)] }",
+        "package main\n\nfunc main() { var a [][]byte; for { b := make([]byte, 1<<20);"
+        " for i := range b { b[i] = 1 }; a = append(a, b) } }",
+        r"status 2: panic: runtime error: index out of range \[0\]",
+    ),
+    "rust": (
+        "use std::io::*;\nfn main() { let mut s = String::new(); stdin().read_to_string(&mut s)"
+        ".unwrap(); let mut w = s.split_whitespace().map(|w| w.parse::<i64>().unwrap());"
+        ' println!("{}", w.next().unwrap() + w.next().unwrap()); }',
+        'fn main() { let a: Vec<i32> = Vec::new(); println!("{}", a[a.len()]); }',
+        "fn main() { let mut a = Vec::new(); while a.len() < 1 << 20 { a.push(vec![1u8; 1 << 20]) }"
+        ' println!("{}", a.len()); }',
+        r"status 101: thread 'main' panicked at",
+    ),
+    "java": (
+        "import java.util.*;\npublic class Solution { public static void main(String[] args)"
+        " { Scanner in = new Scanner(System.in);"
+        " System.out.println(in.nextInt() + in.nextInt()); } }",
+        "class Main { public static void main(String[] a) { System.out.println(a[0]); } }",
+        "import java.util.*;\nclass Main { public static void main(String[] a)"
+        " { List<byte[]> l = new ArrayList<>(); for (;;) l.add(new byte[1 << 20]); } }",
+        r'status 1: Exception in thread "main" java.lang.ArrayIndexOutOfBounds',
+    ),
+    "typescript": (
+        'import * as fs from "fs";\n'
+        'const [a, b]: number[] = fs.readFileSync(0, "utf8").split(" ").map(Number);\n'
+        "console.log(a + b);",
+        'const f = (n: number): number => { throw new TypeError("no") };\nf(1);',
+        "const a: number[][] = []; for (;;) a.push(new Array(1 << 17).fill(1.5));",
+        r"status 1: TypeError: no",
+    ),
+}
+"""Of each language: a program that adds, one that raises, one that fills memory, and what is said
+of the second.
+"""
 needs_cpp = pytest.mark.skipif("cpp" not in INSTALLED, reason="needs g++")
 
 
-@pytest.mark.parametrize("name", INSTALLED)
-def test_a_language_says_hello_and_its_lazy_programs_do_not(name: str) -> None:
+QUICK = {("python", "A"), ("c", "A"), ("cpp", "A"), ("javascript", "A"), ("javascript", "C")}
+
+
+@pytest.mark.parametrize(
+    ("name", "tier"),
+    [
+        pytest.param(name, tier, marks=[] if (name, tier) in QUICK else [pytest.mark.long])
+        for name in INSTALLED
+        for tier in TIERS
+    ],
+)
+def test_a_language_says_hello_and_its_lazy_programs_do_not(
+    name: str, tier: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = probe_isolation()
+    walls = tuple(wall for wall in found.walls if wall not in TIERS[tier])
+    monkeypatch.setattr("assay.judge.judge.probe_isolation", lambda: replace(found, walls=walls))
     language = language_named(name)
     task = Task(name, "", (Exchange("", "hello\n"),), "", language=name)
     hello, broken, *lazy = judge_all(
@@ -38,6 +99,22 @@ def test_a_language_says_hello_and_its_lazy_programs_do_not(name: str) -> None:
     assert hello.verdict is Verdict.PASS, hello
     assert broken.verdict in (Verdict.COMPILE, Verdict.ERROR)
     assert {execution.verdict for execution in lazy} <= {Verdict.WRONG}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name in INSTALLED])
+def test_a_program_adds_loops_raises_and_fills_memory(name: str) -> None:
+    adds, raises, fills, error = PROGRAMS[name]
+    task = Task(name, "", (Exchange("20 22\n", "42\n"),), "", language=name)
+    right, wrong, raised, filled = judge_all(
+        [Job(task, source) for source in (adds, adds.replace("+", "-"), raises, fills)],
+        Limits(cpu_seconds=2, memory_mb=256),
+    )
+    assert (right.verdict, wrong.verdict) == (Verdict.PASS, Verdict.WRONG), (right, wrong)
+    assert raised.verdict is Verdict.ERROR
+    assert re.search(error, raised.detail), raised.detail
+    assert filled.verdict in (Verdict.ERROR, Verdict.MEMORY)
+    assert filled.memory_mb < 256 + 1024
 
 
 @needs_cpp
