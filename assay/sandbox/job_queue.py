@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.program import Program
+from assay.sandbox.program import ZYGOTES, Program
 
 ATTEMPTS = 2
 
@@ -38,26 +38,29 @@ class JobQueue:
     """Jobs by number, in the order in which to start them."""
 
     def __init__(self) -> None:
-        self._waiting: OrderedDict[int, QueuedJob] = OrderedDict()
+        self._waiting: dict[str, OrderedDict[int, QueuedJob]] = {
+            kind: OrderedDict() for kind in ZYGOTES
+        }
 
     def add(self, job: QueuedJob) -> None:
         """Append a new job."""
-        self._waiting[job.number] = job
+        self._waiting[job.program.zygote][job.number] = job
 
     def cancel(self, number: int) -> None:
         """Drop a job if it waits here."""
-        self._waiting.pop(number, None)
+        for jobs in self._waiting.values():
+            jobs.pop(number, None)
 
-    def take(self, can_run: Callable[[QueuedJob], bool]) -> QueuedJob | None:
-        """Remove and return the first job that `can_run` accepts."""
-        job = next(filter(can_run, self._waiting.values()), None)
-        return self._waiting.pop(job.number) if job else None
+    def take(self, kind: str, can_run: Callable[[QueuedJob], bool]) -> QueuedJob | None:
+        """Remove and return the first job for this kind of zygote that `can_run` accepts."""
+        job = next(filter(can_run, self._waiting[kind].values()), None)
+        return self._waiting[kind].pop(job.number) if job else None
 
     def requeue(self, job: QueuedJob) -> None:
         """Put a job first, unless it is cancelled."""
         if not job.cancelled:
-            self._waiting[job.number] = job
-            self._waiting.move_to_end(job.number, last=False)
+            self.add(job)
+            self._waiting[job.program.zygote].move_to_end(job.number, last=False)
 
     def retry(self, job: QueuedJob, slot: object, failure: str) -> bool:
         """Requeue a job that the machine failed in `slot`. False where it has no attempt left."""

@@ -35,8 +35,12 @@ class Limits:
 
     def scaled(self, factor: float) -> Limits:
         """The same limits with `factor` times the CPU and wall time."""
-        return replace(
-            self, cpu_seconds=self.cpu_seconds * factor, wall_seconds=self.wall_seconds * factor
+        return (
+            self
+            if factor == 1
+            else replace(
+                self, cpu_seconds=self.cpu_seconds * factor, wall_seconds=self.wall_seconds * factor
+            )
         )
 
     def __post_init__(self) -> None:

@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import select
-import selectors
 import signal
 import socket
 import subprocess
@@ -31,33 +30,30 @@ class Events:
     """The descriptors to watch and the function to call for each."""
 
     def __init__(self) -> None:
-        self._selector = selectors.DefaultSelector()
+        self._poll = select.epoll()
+        self._callbacks: dict[int, Callable[[], None]] = {}
 
     def watch(self, source: Source, callback: Callable[[], None]) -> None:
         """Call `callback` whenever `source` can be read."""
-        self._selector.register(source, selectors.EVENT_READ, callback)
+        number = source if isinstance(source, int) else source.fileno()
+        self._poll.register(number, select.EPOLLIN)
+        self._callbacks[number] = callback
 
     def unwatch(self, *sources: Source) -> None:
         """Watch no longer; harmless where nobody watched."""
         for source in sources:
-            with contextlib.suppress(KeyError, ValueError):
-                self._selector.unregister(source)
+            number = source if isinstance(source, int) else source.fileno()
+            if self._callbacks.pop(number, None):
+                self._poll.unregister(number)
 
     def dispatch(self, timeout: float) -> None:
         """Wait up to `timeout` seconds for events, and call their functions."""
-        for key, _ in self._selector.select(timeout):
-            if self._is_watched(key):
-                callback: Callable[[], None] = key.data
+        ready = [(number, self._callbacks[number]) for number, _ in self._poll.poll(timeout)]
+        for number, callback in ready:
+            # a callback earlier in this round may have closed the source, and another one may have
+            # got its number
+            if self._callbacks.get(number) is callback:
                 callback()
-
-    def _is_watched(self, key: selectors.SelectorKey) -> bool:
-        """Whether the event still counts: a callback earlier in this round may have closed its
-        source, and another source may have got the same number.
-        """
-        try:
-            return self._selector.get_key(key.fileobj) is key
-        except (KeyError, ValueError):
-            return False
 
 
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -273,6 +269,7 @@ def pid_of(pidfd: int) -> int:
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TZ": "UTC",
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+    "LD_BIND_NOW": "1",
 }  # fmt: skip
 OPTIONS = ("-P", "-s", "-B", "-m")
 DESCRIPTORS = 8

@@ -55,8 +55,7 @@ class Runs:
         """A process of a slot is reaped: a program's, or a companion, which is ignored."""
         if run := slot.unreaped.pop(end.pid, None):
             run.close()
-            run.record.status, run.record.memory_mb = end.status, end.memory_mb
-            run.record.cpu_seconds = end.cpu_seconds
+            slot.complete(run.record, end)
             self._on_end(slot, run)
 
     def check_time(self, slot: Slot, now: float) -> None:

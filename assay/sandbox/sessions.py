@@ -26,7 +26,7 @@ from assay.sandbox.processes import (
 )
 from assay.sandbox.program import SESSION, BlockResult, Ended
 from assay.sandbox.repl import DONE, RAISED
-from assay.sandbox.slot import SESSION_MB, SESSION_THREADS, SESSIONS, Slot
+from assay.sandbox.slot import SESSION_MB, SESSION_THREADS, SESSIONS, Slot, is_alive
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.zygote import MESSAGE, ProcessEnd
 
@@ -172,8 +172,7 @@ class Sessions:
         if session and block:
             while block.read(session.candidate.printed):
                 pass
-            block.record.status, block.record.memory_mb = end.status, end.memory_mb
-            block.record.cpu_seconds = end.cpu_seconds - session.candidate.spent
+            slot.complete(block.record, end, session.candidate.spent)
             ended, detail = ending(block.record, block.job.limits)
             limited = ended in LOST and ended is not Ended.LOST
             said = (LOST.get(ended, "died"), detail)
@@ -266,7 +265,7 @@ class Sessions:
         if session.block is not None:
             record = session.block.record
             record.stopped = stopped
-            session.slot.note_death(session.candidate, record)
+            record.alive = is_alive(session.candidate, record)
         session.candidate.kill()
         self.unreaped[session.slot, session.candidate.pid] = session
         session.slot.reap([session.candidate.pid])

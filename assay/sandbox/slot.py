@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import socket
 import time
 from collections import deque
@@ -27,7 +28,7 @@ from assay.sandbox.processes import (
 from assay.sandbox.program import EXEC, INTERPRETER, RUNTIME_MB, ZYGOTES, Program
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.walls import THREADS, ProcessLimits
-from assay.sandbox.zygote import MESSAGE, ZygoteSettings
+from assay.sandbox.zygote import MESSAGE, ProcessEnd, ZygoteSettings
 
 LAUNCHER = "assay.sandbox.launch"
 COMPANION_JOBS = 200
@@ -183,7 +184,7 @@ class Slot:
         ready = self.companions or program.companion is None
         if self.kind == EXEC and self.unreaped:
             return False  # the last program's files are still there
-        return self.kind == program.zygote and bool(self.candidates and ready) and not self.run
+        return bool(self.candidates and ready) and not self.run
 
     @property
     def runs(self) -> list[RunningJob]:
@@ -220,18 +221,20 @@ class Slot:
         """Have killed processes reaped."""
         self.zygote.send(["reap", pids])
 
-    def note_death(self, candidate: CandidateProcess, record: RunRecord) -> None:
-        """Write into a record whether its process is dead, and whether for want of memory."""
-        wait = record.hung_up and not record.stopped
-        record.alive = not candidate.is_dead(DEATH_SECONDS if wait else 0)
-        record.killed_for_memory = (
-            not (record.alive and record.report) and self.group is not None and self.group.killed()
-        )
+    def complete(self, record: RunRecord, end: ProcessEnd, spent: float = 0.0) -> None:
+        """Write into a record how its process has ended, and whether for want of memory. `spent`:
+        CPU seconds that count elsewhere.
+        """
+        record.status, record.memory_mb = end.status, end.memory_mb
+        record.cpu_seconds = end.cpu_seconds - spent
+        died = not record.alive and os.WTERMSIG(end.status) == signal.SIGKILL
+        died |= record.companion and record.report is None
+        record.killed_for_memory = died and self.group is not None and self.group.killed()
 
     def end(self, run: RunningJob) -> None:
         """End a run: its process is killed, and the record is complete once that is reaped."""
         record = run.record
-        self.note_death(run.candidate, record)
+        record.alive = is_alive(run.candidate, record)
         record.wall_seconds = time.monotonic() - run.started
         self.run = None
         run.candidate.kill()
@@ -301,3 +304,9 @@ class Slot:
         companion.close()
         self.zygote.send(["companion"])
         return companion.pid
+
+
+def is_alive(candidate: CandidateProcess, record: RunRecord) -> bool:
+    """Whether a process whose run ends still lives. One that has hung up may be just ending."""
+    wait = record.hung_up and not record.stopped
+    return not candidate.is_dead(DEATH_SECONDS if wait else 0)

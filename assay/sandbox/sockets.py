@@ -119,9 +119,9 @@ class BufferedSocket:
     def receive(self) -> list[bytes]:
         """Every whole frame that has arrived."""
         try:
-            while chunk := self.stream.recv(4 * CHUNK):
+            while chunk := self.stream.recv(CHUNK):
                 self._incoming += chunk
-                if len(chunk) < 4 * CHUNK or len(self._incoming) > self.most:
+                if len(chunk) < CHUNK or len(self._incoming) > self.most:
                     break
             else:
                 self.open = False

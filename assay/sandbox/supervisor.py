@@ -114,8 +114,9 @@ class Supervisor:
                 program = unpack_program(payload)
                 self._open_slots(program.zygote)
                 limits = self.limits.scaled(program.time_factor)
-                wall_seconds = program.wall_seconds or limits.wall_seconds
-                queued = QueuedJob(number, program, replace(limits, wall_seconds=wall_seconds))
+                if program.wall_seconds:
+                    limits = replace(limits, wall_seconds=program.wall_seconds)
+                queued = QueuedJob(number, program, limits)
                 if program.zygote == INTERPRETER:
                     self.sessions.add(queued)
                 else:
@@ -139,9 +140,10 @@ class Supervisor:
         """Start waiting jobs in free slots; of the slots that share a core, one runs at a time."""
         busy = {slot.number for slot in self.slots if slot.run}
         for slot in list(self.slots):
-            if slot.number in busy or self.trainer.pending > UNREAD_BYTES:
+            full = self.trainer.pending > UNREAD_BYTES
+            if slot.number in busy or full or not slot.candidates:
                 continue
-            if job := self.queue.take(partial(self._can_run, slot)):
+            if job := self.queue.take(slot.kind, partial(self._can_run, slot)):
                 busy.add(slot.number)
                 self.slots.remove(slot)
                 self.slots.append(
