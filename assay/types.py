@@ -144,6 +144,8 @@ class Task:
     """Completions for SFT; they may be long or wrong. Without any, SFT learns the reference."""
     stop: tuple[str, ...] = ()
     """Stop strings: generation ends there, and the completion leaves them out."""
+    hash_seed: int | None = None
+    """PYTHONHASHSEED of its programs; None for one that is made of its checks."""
 
     @property
     def function(self) -> str:

@@ -12,7 +12,7 @@ from assay.types import Task
 
 
 class Flaw(StrEnum):
-    """One kind of finding. The first ten drop a task from the output, the others only warn."""
+    """One kind of finding. The first eleven drop a task from the output, the others only warn."""
 
     INVALID_ROW = "invalid_row"
     """The row is not a task; for example, it has no tests."""
@@ -20,6 +20,8 @@ class Flaw(StrEnum):
     """The task's own reference does not pass."""
     FLAKY = "flaky"
     """The reference passes once and fails once."""
+    SET_ORDER = "set_order"
+    """The reference passes under one hash seed and fails under another."""
     NOT_JUDGED = "not_judged"
     """The judge could not run a program: the task's setup fails, a check passes an object that
     cannot enter the sandbox or asks the program nothing, or the machine failed."""

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from assay.check.attacks import RAISE, attacks_on, lazy_programs, program_for
 from assay.check.findings import Finding, Flaw
 from assay.judge import Job, judge_all
+from assay.judge.prepared_task import TASK_SEEDS
 from assay.judge.verdict import cannot_be_judged
 from assay.progress import Progress
 from assay.sandbox.limits import Limits
+from assay.sandbox.program import HASH_SEEDS
 from assay.types import Execution, Task, Verdict
 
 SLOW_SHARE = 0.25
 """Share of the CPU time limit. A reference that uses more leaves too little for correct but slower
 programs."""
 RESEED = '__import__("random").seed(1)\n'
-BLOCKING = (Flaw.REFERENCE_FAILS, Flaw.FLAKY, Flaw.NOT_JUDGED)
+BLOCKING = (Flaw.REFERENCE_FAILS, Flaw.FLAKY, Flaw.SET_ORDER, Flaw.NOT_JUDGED)
 """After these, the verdicts of other programs say nothing about the task."""
+DECIDED = (Verdict.PASS, Verdict.WRONG, Verdict.ERROR)
 LAZY = {"empty": Flaw.EMPTY_PASSES, "constant": Flaw.CONSTANT_PASSES, "echo": Flaw.ECHO_PASSES}
+ORDERS = tuple(f"hash seed {seed}" for seed in range(TASK_SEEDS, HASH_SEEDS))
+"""Runs of the reference under seeds that no task has by itself."""
 RawResult = dict[str, Execution]
 """Executions of one task's programs, by the programs' names."""
 
@@ -58,6 +63,11 @@ class ProgramRunner:
 def run_trials(tasks: Sequence[Task], runner: ProgramRunner) -> list[list[Finding]]:
     """Findings for each task. Raises SandboxError like the judge."""
     proofs = runner.run("running references", tasks, [_proofs(task) for task in tasks], early=False)
+    for seed, order in enumerate(ORDERS, start=TASK_SEEDS):
+        variants = [replace(task, hash_seed=seed) for task in tasks]
+        programs = [_ordered(task, raw, order) for task, raw in zip(tasks, proofs, strict=True)]
+        for raw, other in zip(proofs, runner.run(order, variants, programs, False), strict=True):
+            raw.update(other)
     findings = [[*_from_proofs(raw, runner.limits), *_not_judged(raw)] for raw in proofs]
     open_tasks = [
         number
@@ -84,11 +94,22 @@ def _proofs(task: Task) -> dict[str, str]:
     return programs
 
 
+def _ordered(task: Task, raw: RawResult, name: str) -> dict[str, str]:
+    """The reference by this name, where the order of a set may decide whether it passes."""
+    decided = "reference" in raw and raw["reference"].verdict in DECIDED
+    return {name: task.reference or ""} if decided and task.language == "python" else {}
+
+
 def _from_proofs(raw: RawResult, limits: Limits) -> Iterable[Finding]:
+    seeded = [raw[name] for name in ("reference", *ORDERS) if name in raw]
     runs = [raw[name] for name in ("reference", "again") if name in raw]
     failures = [run for run in runs if run.verdict not in (Verdict.PASS, Verdict.INFRA)]
     slowest = max((run.cpu_seconds for run in runs), default=0.0)
-    if failures:
+    unordered = [run for run in seeded if run.verdict in DECIDED[1:]]
+    if unordered and any(run.verdict is Verdict.PASS for run in seeded):
+        why = f"passes under {len(seeded) - len(unordered)} of {len(seeded)} hash seeds"
+        yield Finding(Flaw.SET_ORDER, f"{why}, else {unordered[0].detail}")
+    elif failures:
         first = failures[0]
         why = f"{first.verdict}: {first.detail}; {first.passed} of {first.total} checks pass"
         if len(failures) == len(runs):

@@ -21,6 +21,7 @@ from assay.evaluate.benchmark import run_benchmark
 from assay.evaluate.report import Evaluation, read_report, write_report
 from assay.evaluate.samples import SampleFile, SampleRow
 from assay.judge.judge import open_judge
+from assay.judge.prepared_task import TASK_SEEDS
 from assay.progress import Progress
 from assay.prompts import settings_of as prompt_settings
 from assay.rollout.attempt import PromptedTask, RolloutContext, make_prompts
@@ -181,7 +182,8 @@ def _setup(
         "samples": settings.samples,
         "seed": seed,
         "sampling": asdict(sampling_of(settings)),
-        "judge": judge.model_dump(include={"cpu_seconds", "wall_seconds", "memory_mb"}),
+        "judge": judge.model_dump(include={"cpu_seconds", "wall_seconds", "memory_mb"})
+        | {"hash_seeds": TASK_SEEDS},
         "prompt": json.loads(prompter.card(prompts[0].task)),
         "prompts_sha256": _hash([one.prompt for one in prompts]),
         "stop": sorted({word for one in prompts for word in one.stop}),

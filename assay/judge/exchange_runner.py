@@ -77,7 +77,8 @@ class ExchangeRunner:
         self, task: PreparedTask, checker: str, program: str, features: ProxyFeatures
     ) -> Execution:
         """Judge one program. Raises SandboxError, DataError where a tool is not installed."""
-        start, _ = await self.ready(task.language, program, features.time_factor, task.numeric)
+        zygote = zygote_for(program, numeric=task.numeric, hash_seed=task.hash_seed)
+        start, _ = await self.ready(task.language, program, features.time_factor, zygote)
         if isinstance(start, Execution):
             return replace(start, total=task.total)
 
@@ -103,7 +104,7 @@ class ExchangeRunner:
         language: Language,
         source: str,
         time_factor: float,
-        numeric: bool = False,
+        zygote: str = "",
         folder: Folder | None = None,
     ) -> tuple[Callable[[str], Program] | Execution, Result | None]:
         """What makes the program to run from its standard input, or the compiler's failure; and
@@ -111,9 +112,8 @@ class ExchangeRunner:
         """  # fmt: skip
         factor = min(time_factor * language.time_factor, LONGEST)
         if language.warm and folder is None:
-            zygote = zygote_for(source, numeric=numeric)
             payload = source.encode("utf-8", "surrogatepass")
-            warm = Program(payload, zygote=zygote, time_factor=factor)
+            warm = Program(payload, zygote=zygote or zygote_for(source), time_factor=factor)
             return lambda stdin: warm._replace(stdin=encoded(stdin)), None
         files, fetch = folder or Folder()
         build = await self._builds.build(language, source, files)

@@ -17,9 +17,11 @@ from assay.judge.kinds.every import kind_of
 from assay.judge.task_code import leaves_no_trace
 from assay.languages import language_named
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.program import Program
+from assay.sandbox.program import HASH_SEEDS, Program
 from assay.types import Task
 
+TASK_SEEDS = 2
+"""Hash seeds that tasks have, by their texts. Each has zygotes of its own: 22 MiB for a slot."""
 SLACK = 4.0
 """A program has so many times the reference's own CPU time, where that is more than the limit."""
 
@@ -48,6 +50,14 @@ def time_factor(cpu_seconds: float, limit: float) -> float:
 
 NUMERIC = re.compile(r"^\s*(?:import|from)\s+(?:numpy|scipy|pandas)\b", re.MULTILINE)
 HAS_NUMPY = find_spec("numpy") is not None
+
+
+def hash_seed(task: Task) -> int:
+    """PYTHONHASHSEED of a task's programs: the same in every run, and not for every task."""
+    if task.hash_seed is not None:
+        return task.hash_seed % HASH_SEEDS
+    text = json.dumps([task.setup, task.entry_point, *map(repr, task.checks)])
+    return hashlib.blake2b(text.encode()).digest()[0] % TASK_SEEDS
 
 
 def node_classes(task: Task) -> list[list[str]]:
@@ -114,8 +124,9 @@ class PreparedTask:
                 " give it exchanges"
             )
         self.numeric = any(map(NUMERIC.search, [task.setup, *sources]))
+        self.hash_seed = hash_seed(task)
         rules = [task.setup, task.entry_point, task.checker, task.reference, stop_early]
-        rules += [task.language, *self.language.versions()]
+        rules += [str(self.hash_seed), task.language, *self.language.versions()]
         identity = json.dumps([*map(repr, task.checks), *rules, asdict(limits)]).encode()
         self.digest = hashlib.blake2b(identity, digest_size=32).digest()
         """Differs for every other task and every other limits."""
@@ -137,7 +148,7 @@ class PreparedTask:
         return Program(
             companion=f"{json.dumps(fields)[:-1]},{self._shared_fields}".encode(),
             keeps_companion=self._keeps_worker,
-            zygote=zygote_for(program, numeric=self.numeric),
+            zygote=zygote_for(program, numeric=self.numeric, hash_seed=self.hash_seed),
             time_factor=features.time_factor,
             steps=max(1, sum(kind.own_time for kind, _ in self._kinds)),
         )
@@ -169,6 +180,7 @@ class PreparedTask:
         return json.dumps(fields)[1:]
 
 
-def zygote_for(*sources: str, numeric: bool = False) -> str:
-    """The kind of zygote that has loaded what these sources import."""
-    return "numpy" if HAS_NUMPY and (numeric or any(map(NUMERIC.search, sources))) else "plain"
+def zygote_for(*sources: str, numeric: bool = False, hash_seed: int = 0) -> str:
+    """The kind of zygote that has this seed and has loaded what these sources import."""
+    loads = HAS_NUMPY and (numeric or any(map(NUMERIC.search, sources)))
+    return f"{'numpy' if loads else 'plain'}_{hash_seed}"

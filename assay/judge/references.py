@@ -24,6 +24,7 @@ from assay.judge.prepared_task import (
     FEATURES_TO_TRY,
     NO_FEATURES,
     ProxyFeatures,
+    hash_seed,
     time_factor,
 )
 from assay.judge.verdict import cannot_be_judged, is_tasks_fault
@@ -53,9 +54,11 @@ async def with_expected_values(task: Task, answers: Answers) -> Task:
     calls = cast("list[Call]", [one for one in task.checks if kind_of(one).is_open(one)])
     if not calls:
         return task
-    file = _cache_file(task, calls)
+    seed = hash_seed(replace(task, hash_seed=None))  # whatever the program's
+    asked = replace(task, checks=tuple(calls), hash_seed=seed)
+    file = _cache_file(asked, calls)
     known = await asyncio.to_thread(_read, file, len(calls)) if file else None
-    values = known or await _ask_reference(replace(task, checks=tuple(calls)), answers)
+    values = known or await _ask_reference(asked, answers)
     for number, value in enumerate(values, start=1):
         if OPAQUE in value and not task.checker:
             where = f"task {task.id!r}, call {number}"
@@ -65,7 +68,7 @@ async def with_expected_values(task: Task, answers: Answers) -> Task:
     left = iter(values)
     checks = ((kind_of(check), check) for check in task.checks)
     filled = (kind.closed(one, next(left)) if kind.is_open(one) else one for kind, one in checks)
-    return replace(task, checks=tuple(filled))
+    return replace(task, checks=tuple(filled), hash_seed=hash_seed(task))
 
 
 async def _ask_reference(task: Task, answers: Answers) -> list[str]:
@@ -87,7 +90,8 @@ async def _ask_reference(task: Task, answers: Answers) -> list[str]:
 def _cache_file(task: Task, calls: Sequence[Call]) -> Path | None:
     """Where its expected values are cached; None for a user without a home."""
     arguments = [call.arguments for call in calls]
-    parts = [VERSION, sys.version_info[:2], task.reference, task.setup, task.entry_point, arguments]
+    python = sys.version_info[:2], task.hash_seed
+    parts = [VERSION, *python, task.reference, task.setup, task.entry_point, arguments]
     name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     folder = os.environ.get("XDG_CACHE_HOME") or _home_cache()
     return Path(folder) / "assay" / "expected" / f"{name}.json" if folder else None

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 
-from assay.sandbox.cgroups import start_time
+from assay.sandbox.cgroups import is_leftover, own_name
 from assay.sandbox.kernel import MIB
 from assay.sandbox.namespaces import BOX_FILES, BOX_MB
 
 MEMORY = "/dev/shm"
-NAME = re.compile(r"assay-box-(\d+)-(\d+)-\w+")
-"""A box's name: pid and start time of the process that made it, and letters."""
 
 
 def make_box(user: int | None) -> str:
     """A folder for one family, whose user owns it. Raises OSError."""
-    pid = os.getpid()
-    box = f"{MEMORY}/assay-box-{pid}-{start_time(pid)}-{os.urandom(6).hex()}"
+    box = f"{MEMORY}/{own_name('box' + os.urandom(6).hex())}"
     os.mkdir(box, 0o700)
     if user is not None:
         os.chown(box, user, user)
@@ -35,10 +31,8 @@ def remove_box(box: str) -> None:
 def remove_leftovers() -> None:
     """Remove the boxes of processes that ended without removing them."""
     with contextlib.suppress(OSError):
-        for name in os.listdir(MEMORY):
-            made = NAME.fullmatch(name)
-            if made and start_time(int(made[1])) != int(made[2]):
-                remove_box(f"{MEMORY}/{name}")
+        for name in filter(is_leftover, os.listdir(MEMORY)):
+            remove_box(f"{MEMORY}/{name}")
 
 
 def empty(box: str) -> None:

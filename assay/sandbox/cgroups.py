@@ -14,7 +14,7 @@ from pathlib import Path
 from assay.sandbox.kernel import read_text
 
 NAME = re.compile(r"assay-(\d+)-(\d+)-\w+")
-"""A group's name: pid and start time of the process that made it, and its purpose."""
+"""What is named by `own_name`: pid and start time of the process that made it, and its purpose."""
 PROCESSES = "cgroup.procs"
 LIMITS = {
     "memory.limit_in_bytes": "memory", "memory.memsw.limit_in_bytes": "memory",  # version 1
@@ -69,8 +69,7 @@ class Group:
 
 def make(name: str, memory: int, processes: int) -> Group:
     """A group for this process's children, made unless it exists. Raises OSError."""
-    name = f"assay-{os.getpid()}-{start_time(os.getpid())}-{name}"
-    group = Group(tuple(parent / name for parent in parents()))
+    group = Group(tuple(parent / own_name(name) for parent in parents()))
     try:
         for folder in group.folders:
             folder.mkdir(exist_ok=True)
@@ -87,9 +86,19 @@ def remove_leftovers() -> None:
     with contextlib.suppress(OSError):
         for parent in parents():
             for folder in parent.glob("assay-*"):
-                name = NAME.fullmatch(folder.name)
-                if name and start_time(int(name[1])) != int(name[2]):
+                if is_leftover(folder.name):
                     Group((folder,)).remove()
+
+
+def own_name(purpose: str) -> str:
+    """A name of something of this process, by which the next one finds it if it is left."""
+    return f"assay-{os.getpid()}-{start_time(os.getpid())}-{purpose}"
+
+
+def is_leftover(name: str) -> bool:
+    """Whether it is the name of something of a process that has ended."""
+    made = NAME.fullmatch(name)
+    return made is not None and start_time(int(made[1])) != int(made[2])
 
 
 def parents() -> tuple[Path, ...]:

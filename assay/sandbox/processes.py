@@ -267,7 +267,7 @@ def pid_of(pidfd: int) -> int:
 
 
 ENVIRONMENT = {
-    "PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "TZ": "UTC",
+    "PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "TZ": "UTC",
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
     "LD_BIND_NOW": "1",
 }  # fmt: skip
@@ -295,10 +295,12 @@ class ZygoteProcess:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # what it forks inherits its streams, which must have been made for a pipe
         ends = os.pipe()
+        name, _, seed = kind.partition("_")
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, *OPTIONS, module, str(theirs.fileno()), kind], env=ENVIRONMENT,
-                cwd="/", pass_fds=[theirs.fileno(), ends[0]], stdin=subprocess.DEVNULL,
+                [sys.executable, *OPTIONS, module, str(theirs.fileno()), name],
+                env=ENVIRONMENT | {"PYTHONHASHSEED": seed or "0"}, cwd="/",
+                pass_fds=[theirs.fileno(), ends[0]], stdin=subprocess.DEVNULL,
                 stdout=ends[1], stderr=ends[1],
             )  # fmt: skip
         for end in ends:

@@ -10,8 +10,14 @@ from typing import Any, NamedTuple
 
 INTERPRETER = "interpreter"
 EXEC = "exec"
-ZYGOTES = ("plain", "numpy", INTERPRETER, EXEC)
-"""Kinds of zygote that a program may ask for."""
+HASH_SEEDS = 5
+"""Values of PYTHONHASHSEED that a program may ask for."""
+ZYGOTES = (
+    INTERPRETER,
+    EXEC,
+    *(f"{kind}_{seed}" for kind in ("plain", "numpy") for seed in range(HASH_SEEDS)),
+)
+"""Kinds of zygote that a program may ask for, with the hash seed where there is one for each."""
 FETCHED = 17
 """Most files that a program may hand back."""
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": "UTC"}
@@ -48,7 +54,7 @@ class Program(NamedTuple):
     """The companion's job; None for a program that stands alone."""
     keeps_companion: bool = False
     """Whether the job can change nothing in the companion, which may then take another."""
-    zygote: str = "plain"
+    zygote: str = "plain_0"
     time_factor: float = 1.0
     """Multiplies the time limits."""
     steps: int = 1

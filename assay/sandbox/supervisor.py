@@ -67,7 +67,6 @@ class Supervisor:
 
     def loop(self) -> None:
         """Run until the trainer hangs up. Raises OSError where the machine cannot go on."""
-        self._open_slots("plain")
         while self.trainer.open:
             self.events.dispatch(self._timeout())
             self._check_time()

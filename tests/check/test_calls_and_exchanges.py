@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from string import ascii_letters
 
 from assay.check.report import check
+from assay.judge.prepared_task import TASK_SEEDS
+from assay.sandbox.program import HASH_SEEDS
 from assay.tasks.exact import row_of
 from assay.types import Call, Exchange, Task
 from tests.check.test_command import RUNNER, flaws
@@ -75,6 +80,34 @@ def test_flaws_of_exchanges_are_found(tmp_path: Path) -> None:
         "echo": {"echo_passes"},
         "several": {"needs_checker"},
     }
+
+
+def test_a_reference_whose_answer_depends_on_the_order_of_a_set_is_found(tmp_path: Path) -> None:
+    letter = next(letter for letter in ascii_letters if len(parities(letter)) == 2)
+    parity = f"hash({letter!r}) % 2"
+    tasks = [
+        called("call", (Call("[1]", "1"),), f"def f(x):\n    return {parity}\n"),
+        called("no answer", (Call("[1]"),), f"def f(x):\n    return {parity}\n"),
+        talked("exchange", (Exchange("", "1"),), f"print({parity})"),
+        called("sound", reference=f"other = {parity}\n{DOUBLE}"),
+    ]
+    everything = found(tmp_path, tasks)
+    assert {name for name, flaws in everything.items() if "set_order" in flaws} == {
+        "call",
+        "no answer",
+        "exchange",
+    }
+
+
+def parities(letter: str) -> set[str]:
+    """Of its hash under every seed that the check tries."""
+    return {
+        subprocess.run(
+            [sys.executable, "-c", f"print(hash({letter!r}) % 2)"],
+            env={"PYTHONHASHSEED": str(seed)}, capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in range(TASK_SEEDS, HASH_SEEDS)
+    }  # fmt: skip
 
 
 def test_lazy_programs_and_attacks_reach_the_methods_that_a_task_calls(tmp_path: Path) -> None:

@@ -40,12 +40,13 @@ SLOW = f"import time\ntime.sleep(0.7)\n{RIGHT}"
 
 async def processes(judge: Judge) -> dict[str, list[int]]:
     """Of the one slot, in the order in which they will be used: a zygote forks two workers, then
-    its candidate processes.
+    its candidate processes, of which a first job has used one.
     """
+    await judge.run(add(RIGHT))
     supervisor = judge._sandbox._process.pid
     await until(
         lambda: (
-            [len(children(zygote)) for zygote in zygotes(supervisor)] == [2 + CANDIDATES_PER_FORK]
+            [len(children(zygote)) for zygote in zygotes(supervisor)] == [1 + CANDIDATES_PER_FORK]
         )
     )
     (zygote,) = zygotes(supervisor)

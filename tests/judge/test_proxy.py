@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from assay.judge import Job, Judge, judge_all
-from assay.judge.prepared_task import ProxyFeatures
-from assay.types import Execution, Task, Verdict
+from assay.judge.prepared_task import TASK_SEEDS, ProxyFeatures, hash_seed
+from assay.types import Exchange, Execution, Task, Verdict
 from tests.judge.jobs import RIGHT, add, task
 
 
@@ -189,6 +189,25 @@ def test_random_numbers_and_hashes_are_the_same_in_every_run() -> None:
     printing = "import random\nprint(random.random(), hash('a'))\n" + RIGHT
     outputs = {execution.output for execution in judge_all([add(printing) for _ in range(6)])}
     assert len(outputs) == 1
+
+
+def test_the_hash_seed_is_that_of_the_task_in_the_program_and_in_its_test() -> None:
+    printing = f"print(hash('a'))\n{RIGHT}"
+    tasks = [
+        task(
+            "add", "assert add('a', '') == 'a'", f"assert add(hash('a'), {at}) == hash('a') + {at}"
+        )
+        for at in range(8)
+    ]
+    tasks.append(Task("stdin", "", (Exchange("", "1"),), "", hash_seed=hash_seed(tasks[0])))
+    jobs = [Job(one, f"{printing}\n# {at}") for one in tasks for at in range(2)]
+    runs = judge_all(jobs, slots=1, stop_early=False)
+    hashes = [run.output for run in runs]
+    assert hashes[::2] == hashes[1::2]
+    assert hashes[-1] == hashes[0]
+    by_seed = {(hash_seed(one), text) for one, text in zip(tasks, hashes[::2], strict=True)}
+    assert len(by_seed) == TASK_SEEDS
+    assert [run.verdict for run in runs[:-2]] == [Verdict.PASS] * 16
 
 
 def test_executions_stream_with_their_index_and_many_at_once() -> None:

@@ -121,6 +121,7 @@ def test_a_wrong_that_comes_of_a_reference_short_of_time_is_not_kept(tmp_path: P
         PreparedTask(replace(INC, checks=(Check("assert f(1) == 3"),)), Limits(), True),
         PreparedTask(replace(INC, setup="import math"), Limits(), True),
         PreparedTask(replace(INC, entry_point="g"), Limits(), True),
+        PreparedTask(replace(INC, hash_seed=3), Limits(), True),
         PreparedTask(replace(INC, reference=RIGHT), Limits(), True),
         PreparedTask(replace(INC, checks=(Exchange("", ""),)), Limits(), True),
         PreparedTask(INC, Limits(cpu_seconds=1), True),

@@ -45,7 +45,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
 
 def boxes_left() -> list[str]:
     """Boxes whose supervisor has ended; another test may run beside this one."""
-    boxes = [box.name for box in Path("/dev/shm").glob("assay-box-*")]
+    boxes = [box.name for box in Path("/dev/shm").glob("assay-*-box*")]
     return [box for box in boxes if not Path(f"/proc/{box.split('-')[2]}").exists()]
 
 
