@@ -5,7 +5,7 @@ VLLM := .venv-vllm
 BIN := $(VENV)/bin
 PARALLEL := -n 2 --dist worksteal
 
-.PHONY: install demo test test-long test-integrations test-vllm lint fuzz bench clean
+.PHONY: install demo test test-long test-integrations test-vllm languages lint fuzz bench clean
 .DEFAULT_GOAL := install
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -39,6 +39,12 @@ $(VLLM)/installed: constraints-vllm.txt
 
 test-vllm: install $(VLLM)/installed
 	$(BIN)/python -m pytest -m vllm -o timeout=1200 tests/engines/vllm
+
+# What Debian and Ubuntu have to judge programs of other languages than Python; as root.
+languages:
+	apt-get update -q
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+		gcc g++ nodejs node-typescript golang-go default-jdk-headless rustc
 
 lint: install
 	$(BIN)/ruff check .

@@ -12,11 +12,13 @@ from typing import Any
 
 from rich.table import Table
 
+from assay.errors import DataError
+from assay.languages import language_named, languages
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import Isolation, probe_isolation
 
 PACKAGES = ("assay", "torch", "transformers", "peft", "datasets", "vllm")
-TOOLS = ("iverilog", "yosys", "g++", "node", "java", "go", "rustc", "nvidia-smi")
+TOOLS = ("iverilog", "yosys", "nvidia-smi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,21 @@ class Machine:
     packages: dict[str, str | None]
     """Versions; None where a package is absent."""
     tools: dict[str, str | None]
-    """Paths of other languages' tools; None where absent."""
+    """Paths of other tools; None where absent."""
+    languages: dict[str, str]
+    """Of each language the versions of its tools, or what to install; then how its self-test
+    ended."""
     accelerators: int
     """NVIDIA devices."""
 
 
-def examine() -> Machine:
-    """Examine this machine, in well under a second."""
+def examine(self_test: bool = False) -> Machine:
+    """Examine this machine, in well under a second; with `self_test`, a program of each language
+    says hello, which takes some seconds.
+    """
+    found = {name: tools_of(name) for name in languages}
+    for name, said in hellos(*found).items() if self_test else ():
+        found[name] += f"; {said}"
     return Machine(
         isolation=probe_isolation(),
         python=platform.python_version(),
@@ -49,6 +59,7 @@ def examine() -> Machine:
         memory_gb=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         packages={name: version(name) for name in PACKAGES},
         tools={name: shutil.which(name) for name in TOOLS},
+        languages=found,
         accelerators=len(list(Path("/dev").glob("nvidia[0-9]*"))),
     )
 
@@ -59,6 +70,35 @@ def version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def tools_of(language: str) -> str:
+    """The versions of a language's tools, or what to install."""
+    try:
+        versions = language_named(language).versions()
+        return ", ".join(versions) or f"Python {platform.python_version()}"
+    except DataError as error:
+        return str(error)
+
+
+def hellos(*names: str) -> dict[str, str]:
+    """The CPU time in which a program of each language says hello in the sandbox, or why it does
+    not. Raises SandboxError.
+    """
+    from assay.judge import Job, judge_all
+    from assay.types import Exchange, Task, Verdict
+
+    jobs = []
+    for name in names:
+        task = Task(name, "", (Exchange("", "hello"),), "", language=name)
+        jobs.append(Job(task, language_named(name).hello))
+    ended = judge_all(jobs, slots=1, allow_weak=True, skip_refused=True)
+    return {
+        name: f"hello in {1000 * one.cpu_seconds:.0f} ms of CPU time"
+        if one.verdict is Verdict.PASS
+        else f"{one.verdict}: {one.detail}"
+        for name, one in zip(names, ended, strict=True)
+    }
 
 
 def as_dict(machine: Machine) -> dict[str, Any]:
@@ -80,6 +120,6 @@ def render(machine: Machine) -> Table:
     table.add_row("python", machine.python)
     table.add_row("system", f"{machine.system}, {machine.cores} cores, {machine.memory_gb:g} GB")
     table.add_row("accelerators", str(machine.accelerators))
-    for name, value in {**machine.packages, **machine.tools}.items():
+    for name, value in {**machine.packages, **machine.languages, **machine.tools}.items():
         table.add_row(name, value or "absent")
     return table

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from assay import doctor
+from assay.languages import language_named
 
 
 def test_the_examination_names_tier_cores_versions_and_tools() -> None:
@@ -19,6 +23,7 @@ def test_the_examination_names_tier_cores_versions_and_tools() -> None:
     assert plain["cores"] >= 1
     assert plain["packages"]["torch"] == doctor.version("torch")
     assert plain["tools"].keys() == set(doctor.TOOLS)
+    assert plain["languages"]["python"].startswith("Python 3.")
 
 
 def test_what_is_absent_is_shown_as_absent() -> None:
@@ -36,3 +41,15 @@ def test_it_imports_neither_torch_nor_transformers() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_self_test_says_how_each_language_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = replace(language_named("c"), run=("no-such-tool",), compile=(), package="some-package")
+    monkeypatch.setattr("assay.doctor.languages", {"python": None, "c": None})
+    known = {"python": language_named("python"), "c": absent}
+    for module in ("doctor", "judge.prepared_task", "judge.judge"):
+        monkeypatch.setattr(f"assay.{module}.language_named", known.__getitem__)
+    found = doctor.examine(self_test=True).languages
+    assert re.fullmatch(r"Python 3.*; hello in \d+ ms of CPU time", found["python"])
+    why = "no-such-tool is not installed; on Debian and Ubuntu: apt install some-package"
+    assert found["c"].startswith(f"{why}; infra: ")

@@ -88,8 +88,9 @@ def edition() -> bytes:
     )
     digest = hashlib.blake2b("\n".join([sys.version, *installed]).encode(), digest_size=16)
     root = Path(assay.__file__).parent
-    for file in sorted([*(root / "judge").glob("*.py"), *(root / "sandbox").glob("*.py")]):
-        digest.update(file.read_bytes())
+    for folder in ("judge", "languages", "sandbox"):
+        for file in sorted((root / folder).rglob("*.py")):
+            digest.update(file.read_bytes())
     return digest.digest()
 
 

@@ -52,8 +52,8 @@ class Language:
     @property
     def tools(self) -> tuple[str, ...]:
         """The tools of the machine's that it needs."""
-        commands = (self.compile[:1], self.run[:1])
-        return tuple(tool for command in commands for tool in command if "/" not in tool)
+        words = dict.fromkeys((*self.compile[:1], *self.run[:1]))
+        return tuple(tool for tool in words if "/" not in tool)
 
     def versions(self) -> list[str]:
         """What its tools say of their version. Raises DataError where one is not installed."""

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import assay
 from assay.judge import Job, Judge
 from assay.judge.prepared_task import PreparedTask
-from assay.judge.verdict_cache import PRINTED_CHARACTERS, Archive, BoundedDict, VerdictCache
+from assay.judge.verdict_cache import (
+    PRINTED_CHARACTERS,
+    Archive,
+    BoundedDict,
+    VerdictCache,
+    edition,
+)
 from assay.sandbox.limits import Limits
 from assay.types import Check, Exchange, Execution, Task, Verdict
 
@@ -135,6 +143,18 @@ def test_whatever_decides_a_verdict_is_part_of_its_key(changed: PreparedTask) ->
     )
     assert usual.key(RIGHT) != usual.key(WRONG)
     assert changed.key(RIGHT) != usual.key(RIGHT)
+
+
+@pytest.mark.parametrize("name", ["judge/kinds/calls.py", "languages/c.py", "sandbox/slot.py"])
+def test_another_source_of_the_judge_is_another_edition(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("judge", "languages", "sandbox"):
+        shutil.copytree(Path(assay.__file__).parent / folder, tmp_path / folder)
+    monkeypatch.setattr(assay, "__file__", str(tmp_path / "__init__.py"))
+    before = edition.__wrapped__()
+    (tmp_path / name).write_text((tmp_path / name).read_text() + "\n# another\n")
+    assert edition.__wrapped__() != before
 
 
 def test_two_judges_share_an_archive(tmp_path: Path) -> None:
