@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.judge.codec import SHOWN, Json, Unpacker, error_type, exception
 from assay.judge.codec_types import (
+    BUILTINS,
     COLLAPSE,
     MUTABLE,
     CodecError,
@@ -31,11 +32,13 @@ from assay.judge.remote import (
     awaited,
     items,
     make,
+    place_of,
 )
 
 if TYPE_CHECKING:
     from assay.judge.proxy import Connection
 
+SHOWING = ("__str__", "__repr__", "__format__")
 IMMUTABLE = {kind.__name__: kind for kind, _ in COLLAPSE if kind not in MUTABLE}
 
 
@@ -47,16 +50,18 @@ class Arrivals:
         """Whether the test looks at the identity of objects; then an object stays the same one."""
         self.may_stop = False
         """Whether the last request may raise StopIteration without saying more than it should."""
+        self.members = set[Place]()
+        """The classes of members of an Enum that the program has sent."""
         self.running: dict[int, tuple[Place | None, Any]] = {}
         """By id: generators and coroutines that stand for the program's."""
         self._connection = connection
-        self._expected = False
+        self._made = False
         self._objects: dict[int, Any] = {}
         self._types: dict[int, RemoteClass] = {}
         self._unpacker = Unpacker({
             "opaque": Opaque, "handle": self._handle, "class": self._type, "lazy": self._lazy,
             "subclass": self._subclass, "coroutine": self._coroutine, "error": self.error,
-            "callback": connection.own_function, "graph": self._graph,
+            "callback": connection.own_function, "graph": self._graph, "builtin": self._builtin,
         })  # fmt: skip
 
     def keep_numpy(self, keep: bool) -> None:
@@ -64,11 +69,11 @@ class Arrivals:
         if not keep:
             self._unpacker.foreign["numpy"] = lambda parts: plain_numpy(rebuild_numpy(parts))
 
-    def value(self, data: Json, expected: bool = False) -> Any:
-        """A value as the program packed it. Raises CandidateFailed where it is too large or
-        malformed.
+    def value(self, data: Json, made: bool = False) -> Any:
+        """A value as the program packed it; `made`: the test constructs it. Raises CandidateFailed
+        where it is too large or malformed.
         """
-        before, self._expected = self._expected, expected
+        before, self._made = self._made, made
         try:
             return self._unpacker.value(data)
         except (TooLargeError, MemoryError) as error:
@@ -76,7 +81,7 @@ class Arrivals:
         except CodecError as error:
             raise self._connection.requests.fail("forbidden", str(error)) from None
         finally:
-            self._expected = before
+            self._made = before
 
     def error(self, parts: list[Json]) -> BaseException:
         """An exception of the program's, rebuilt. Raises CandidateFailed where it is malformed."""
@@ -89,8 +94,8 @@ class Arrivals:
             number, kind = own[0], self._type(own[1])
             if not issubclass(kind, Exception) or type(number) is not int:
                 raise CodecError("malformed exception")
-            made: BaseException = make(kind, Place(self._connection, number, expected=True))
-            made.args = error.args
+            made: BaseException = make(kind, self._place(number, kind))
+            BaseException.__dict__["args"].__set__(made, error.args)
             object.__setattr__(made, "_text", text)
             return made
         except Exception as fault:  # noqa: BLE001  hostile parts, as for Unpacker.value
@@ -117,9 +122,12 @@ class Arrivals:
             made = (RemoteError if error else RemoteValue if made else Remote, *made)
         methods = frozenset(one for one in own if type(one) is str and one in METHODS)
         namespace = {
-            "_place": Place(self._connection, number, expected=True), "_own": methods,
+            "_place": Place(self._connection, number), "_own": methods,
             "_is_data": is_data is True, "__doc__": Attributes.__dict__["__doc__"],
         }  # fmt: skip
+        usable = methods.intersection(METHODS if issubclass(made[0], Remote) else SHOWING)
+        if not issubclass(made[0], RemoteError):
+            namespace |= {one: METHODS[one] for one in usable}
         kind = type.__new__(RemoteClass, name, made, namespace)
         self._types[number] = kind
         if members:
@@ -147,8 +155,9 @@ class Arrivals:
                 self._connection.trust(
                     "own_equality"
                 )  # an alias: a program could make all members one
-            by_number.setdefault(number, make(kind, Place(self._connection, number, expected=True)))
-            type.__setattr__(kind, str(name), by_number[number])
+            by_number.setdefault(number, make(kind, self._place(number, kind)))
+            if str(name)[:1] != "_":  # else it could take the place of a method of ours
+                type.__setattr__(kind, str(name), by_number[number])
         for name in ("__eq__", "__ne__", "__hash__"):
             type.__setattr__(kind, name, getattr(object, name))
         type.__setattr__(
@@ -174,23 +183,34 @@ class Arrivals:
         if type(number) is not int:
             raise CodecError("malformed handle")
         if "_members" in made.__dict__ and number in self._objects:
+            self.members.add(place_of(made))
             return self._objects[number]
         if self.identity and number in self._objects:
             self._connection.trust("identity")
             return self._objects[number]
-        remote = make(made, Place(self._connection, number, self._expected))
+        remote = make(made, self._place(number, made))
         if self.identity:
             self._objects[number] = remote
         return remote
 
     def _subclass(self, parts: Json) -> Any:
-        """An instance of a subclass of a data type: data, unless the test expects an object."""
+        """An instance of a subclass of a data type: data, unless the test has named the class."""
         number, kind, data = parts
         plain, made = self._unpacker.inner(data), self._type(kind)
-        place = Place(self._connection, number, self._expected)
-        if issubclass(made, RemoteValue):
+        place = self._place(number, made)
+        if issubclass(made, RemoteValue) and issubclass(made, type(plain)):
             return make(made, place, plain)
-        return make(made, place) if self._expected else plain
+        return make(made, place) if place.kind.made and issubclass(made, Remote) else plain
+
+    def _place(self, number: Any, kind: Any) -> Place:
+        return Place(self._connection, number, place_of(kind), self._made)
+
+    def _builtin(self, name: Json) -> Any:
+        """A function or class of Python's; an `except` of some catches the test's own assertion."""
+        found = BUILTINS[name]
+        if isinstance(found, type) and issubclass(AssertionError, found) and found is not object:
+            self._connection.trust("steering")
+        return found
 
     def _lazy(self, number: Json) -> Any:
         return self._run(items, number)
@@ -200,7 +220,7 @@ class Arrivals:
 
     def _run(self, kind: Callable[[Place], Any], number: Json) -> Any:
         """A generator or coroutine that stands for one of the program's."""
-        place = Place(self._connection, number, self._expected)
+        place = Place(self._connection, number)
         made = kind(place)
         self.running[id(made)] = place, made
         return made

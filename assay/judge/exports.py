@@ -17,7 +17,7 @@ from typing import Any, cast
 from assay.judge.codec import Json, Packer, error_name, is_iterator, raised
 from assay.judge.codec_types import COLLAPSE, MUTABLE, collapsed
 from assay.judge.nodes import Nodes
-from assay.judge.operations import OPERATIONS, REFLECTED
+from assay.judge.operations import OF_OBJECTS, OPERATIONS, REFLECTED
 
 
 class Exports:
@@ -84,12 +84,7 @@ class Exports:
         """
         number = self.number(kind)
         if number not in self._described:
-            own = {
-                name
-                for base in kind.__mro__
-                if base.__module__ != "builtins"
-                for name in vars(base)
-            }
+            own = {name for base in kind.__mro__ if base not in PLAIN for name in vars(base)}
             bases = filter(None, dict.fromkeys(map(self._base, kind.__bases__)))
             members = [] if issubclass(kind, DATA) else getattr(kind, "__members__", {})
             self._described[number] = [
@@ -112,7 +107,9 @@ DATA = tuple(kind for kind, _ in COLLAPSE)
 IMMUTABLE = {kind: kind.__name__ for kind in DATA if kind not in MUTABLE}
 LOOPS: list[Any] = []
 """The event loop of the program, once it needs one."""
-SPECIAL = {*OPERATIONS, *REFLECTED}
+PLAIN = {object, *IMMUTABLE}
+"""Classes whose operations the other side has itself."""
+SPECIAL = {*OPERATIONS, *OF_OBJECTS, *REFLECTED}
 
 
 def opaque(value: object) -> Json:

@@ -16,6 +16,10 @@ BINARY = "add sub mul truediv floordiv mod pow matmul lshift rshift and_ or_ xor
 _IN_PLACE = "iadd isub imul itruediv ifloordiv imod ipow imatmul ilshift irshift iand ior ixor"
 _OTHERS = "neg pos abs invert index getitem setitem delitem contains"
 
+OF_OBJECTS = ("__call__", "__await__", "__enter__", "__exit__", "__aenter__", "__aexit__",
+              "__aiter__", "__anext__")  # fmt: skip
+"""Operations that no data has."""
+
 
 def special(name: str, of: Any, *operands: Any) -> Any:
     """Call a special method, which Python looks up on the type."""
@@ -37,14 +41,10 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         for kind in (len, iter, next, bool, hash, str, repr, format, int, float, complex, bytes,
                      round, reversed, divmod, dir, math.trunc, math.floor, math.ceil)
     },
-    **{
-        name: partial(special, name)
-        for name in ("__enter__", "__exit__", "__aenter__", "__aexit__", "__aiter__", "__anext__")
-    },
+    **{name: partial(special, name) for name in OF_OBJECTS[2:]},
     "__copy__": copy.copy,
     "__deepcopy__": lambda of, _: copy.deepcopy(of),
 }  # fmt: skip
 """By special method: what carries it out where the object is."""
-ARITHMETIC = frozenset(dunder(name) for name in f"{BINARY} {_IN_PLACE} divmod round".split())
 REFLECTED = {f"__r{dunder(name)[2:]}": dunder(name) for name in f"{BINARY} divmod".split()}
 """Methods that Python calls with the operands swapped, and the operation that is meant."""

@@ -5,8 +5,10 @@ object that is reached by further requests.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from importlib import import_module
 from types import TracebackType
 from typing import Any
 
@@ -16,7 +18,7 @@ from assay.judge.codec_types import CodecError
 from assay.judge.console import Console
 from assay.judge.nodes import Nodes
 from assay.judge.protocol import CANNOT, CheckJob
-from assay.judge.remote import Attributes, Place, Remote, RemoteClass, make, place_of
+from assay.judge.remote import Function, Place, RemoteClass, is_remote, make, place_of
 from assay.judge.requests import CandidateFailed, Requests
 from assay.judge.shared import PASSED, PASSED_BY_NAME, SharedObjects
 from assay.sandbox.sockets import FramedSocket
@@ -42,8 +44,9 @@ class Connection:
         """The first name that a check used and the program does not define."""
         self.doubt = ""
         """What a test did that plain Python may answer in another way."""
-        self.trusted: set[str] = set()
-        """What only the program could decide (types.TRUSTED)."""
+        self.doubtful = set[tuple[Place, bool]]()
+        """Operations that a test also has for data: the object, and whether they got data of the
+        test."""
         self.packer = Packer(self._reference, TEST_ITEMS)
         self.packer.intercept = self._handle_of
         self.nodes = Nodes(0)
@@ -53,7 +56,7 @@ class Connection:
         self.quiet = False
         """Whether an object that cannot be sent is no failure."""
         self._functions: list[Callable[..., Any]] = []
-        self._named: set[type] = set()
+        self._trusted = set[str]()
 
     def load(self, job: CheckJob) -> None:
         """Send the program."""
@@ -67,19 +70,24 @@ class Connection:
 
     def trust(self, what: str) -> None:
         """Note that the program decided something that a test relies on."""
-        self.trusted.add(what)
+        self._trusted.add(what)
 
-    def knows(self, kind: type) -> bool:
-        """Whether the test names this class of the program's."""
-        return not self._named.isdisjoint(kind.__mro__)
+    def trusted(self) -> list[str]:
+        """What only the program could decide (types.Trust)."""
+        if any(place.is_trusted(tells) for place, tells in self.doubtful):
+            self.trust("own_methods")
+        if not all(kind.made for kind in self.arrivals.members):  # members that no test names
+            self.trust("own_equality")
+        return sorted(self._trusted)
 
     def cannot(self, what: str) -> CandidateFailed:
         """The failure of a test that cannot be judged."""
         return self.requests.fail("unsendable", CANNOT + what)
 
     def call(
-        self, target: str | int, arguments: tuple[Any, ...], named: dict[str, Any], expected: bool
-    ) -> Any:
+        self, target: str | int, arguments: tuple[Any, ...], named: dict[str, Any],
+        made: bool = False,
+    ) -> Any:  # fmt: skip
         """Call something of the program's. An argument that it returns comes back as the caller's
         object, unless it was changed.
         """
@@ -92,9 +100,11 @@ class Connection:
         parts = (target, packed, by_name, numbers)
         number = next(self.shared.numbers) if type(target) is int else 0
         value, same = self._request("call", parts, number)
+        if self.arrivals.identity and value in packed:
+            self.trust("identity")
         if is_index(same, arguments) and value == packed[same]:
             return arguments[same]
-        found = self.arrivals.value(value, expected)
+        found = self.arrivals.value(value, made)
         if number:
             self.shared.add(found, value, number)
         return found
@@ -107,33 +117,34 @@ class Connection:
 
     def name(self, name: str) -> Any:
         """A global of the program. Raises NameError where it has none of that name."""
-        is_class = name.lstrip("_")[:1].isupper()
         reply, _ = self._request("name", (name,))
         if type(reply) is not list or len(reply) > 1:
             raise self.requests.fail("forbidden", "a reply of the wrong shape")
         if not reply:
             self.absent = self.absent or name
             raise NameError(f"name {name!r} is not defined")
-        value = self.arrivals.value(reply[0], expected=is_class)
+        value = self.arrivals.value(reply[0])
+        if type(value).__name__ == "module":
+            if name in sys.stdlib_module_names:
+                return import_module(name)
+            self.trust("own_methods")
         if isinstance(value, RemoteClass):
-            self.requests.named += 1
-            if is_class:
-                self._named.add(value)
-                self.arrivals.use_own_methods(value)
-        self.requests.named += is_function(value)
+            place_of(value).made = True
+            self.arrivals.use_own_methods(value)
+        self.requests.named += isinstance(value, RemoteClass) or is_function(value)
         return value
 
     def function(self, name: str) -> Any:
         """A global by its name; it is looked up when it is used."""
-        return make(Remote, Place(self, name, expected=False))
+        return make(Function, Place(self, name))
 
-    def ask(self, kind: str, *parts: Json, expected: bool = False) -> Any:
+    def ask(self, kind: str, *parts: Json) -> Any:
         """The value that answers a request."""
         if kind not in OF_CONSOLE:
             self.shared.look()
         number = next(self.shared.numbers)
         packed, _ = self._request(kind, parts, number)
-        value = self.arrivals.value(packed, expected)
+        value = self.arrivals.value(packed)
         self.shared.add(value, packed, number)
         return value
 
@@ -200,8 +211,8 @@ class Connection:
 
     def _handle_of(self, value: object) -> Json:
         """What is sent for what came from the program; None for anything else."""
-        is_remote = isinstance(value, Attributes | RemoteClass)
-        place = place_of(value) if is_remote else self.arrivals.running.get(id(value), NOWHERE)[0]
+        running = self.arrivals.running.get(id(value), NOWHERE)
+        place = place_of(value) if is_remote(value) else running[0]
         if place is None:
             return None
         return {"handle" if type(place.target) is int else "function": place.target}
@@ -220,7 +231,7 @@ def strings(data: Json) -> Iterator[str]:
 
 def is_function(value: object) -> bool:
     """Whether it is a function of the program's."""
-    return isinstance(value, Remote) and type(value).__name__ == "function"
+    return isinstance(value, Function) or type(value).__name__ == "function"
 
 
 def is_index(number: Json, of: list[Any] | tuple[Any, ...]) -> bool:

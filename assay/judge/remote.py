@@ -8,33 +8,63 @@ program can decide, which `Connection.trust` notes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from assay.judge.codec import Json
-from assay.judge.codec_types import COLLAPSE
-from assay.judge.operations import ARITHMETIC, COMPARISONS, OPERATIONS, REFLECTED
+from assay.judge.codec_types import COLLAPSE, TYPES
+from assay.judge.operations import COMPARISONS, OF_OBJECTS, OPERATIONS, REFLECTED
 
 if TYPE_CHECKING:
     from assay.judge.proxy import Connection
 
-LIKE_DATA = {"__len__", "__iter__", "__next__", "__getitem__", "__bool__", "__reversed__"}
-"""Operations with which a test reads data as well as objects."""
-OF_DATA = frozenset(name for kind, _ in COLLAPSE for name in dir(kind) if name[0] != "_")
+OF_DATA = frozenset(
+    name for kind in (*TYPES, *(base for base, _ in COLLAPSE)) for name in dir(kind)
+)
+"""Names of attributes that data has."""
+UNCOMPARED = ("__getitem__", "__format__", "__round__")
+"""Operations of which the operand is no expected value, but an index, a format, digits."""
+SEEN = (*COMPARISONS, "__hash__")
+"""Operations that are noted where two objects are compared, and a hash, which decides nothing."""
 ITEMS = 2_000_000
 CHUNK_AFTER, CHUNK = 32, 1024
 """So many items of an iterator are asked for one by one; then twice as many each time, at most
 CHUNK."""
 
 
-class Place(NamedTuple):
-    """Where an object of the program is."""
+class Place:
+    """Where an object of the program is, and what the test has shown of what it takes it for."""
 
-    connection: Connection
-    target: int | str
-    """Its number, or its name in the program."""
-    expected: bool
-    """Whether the test constructed it or reached into it, so that it cannot stand for data."""
+    __slots__ = ("connection", "kind", "made", "shown", "target", "told")
+
+    def __init__(
+        self, connection: Connection, target: int | str, kind: Place | None = None,
+        made: bool = False,
+    ) -> None:  # fmt: skip
+        self.connection, self.target = connection, target
+        """`target`: its number, or its name in the program."""
+        self.kind = kind or self
+        """The place of its class."""
+        self.made = made
+        """Whether the test has constructed it, or has named this class."""
+        self.shown = False
+        """Whether the test has done with it, or with one of this class, what it cannot do with
+        data."""
+
+        self.told = False
+        """Whether it is what an operation with data of the test has answered."""
+
+    def shows(self, name: str) -> bool:
+        """Whether data has no such operation or attribute, so that the test expects an object."""
+        numpy = getattr(sys.modules.get("numpy"), "ndarray", None)
+        if name in OF_OBJECTS or not (name[:2] == "__" or name in OF_DATA or hasattr(numpy, name)):
+            self.shown = self.kind.shown = True
+        return self.shown
+
+    def is_trusted(self, told: bool) -> bool:
+        """Whether data that an operation has answered is believed as if it were of data itself."""
+        return not self.shown and self.kind.shown + self.made + (not told) < 2
 
 
 def place_of(remote: object) -> Place:
@@ -44,36 +74,47 @@ def place_of(remote: object) -> Place:
     return place
 
 
+def is_remote(value: object) -> bool:
+    """Whether it is an object or class of the program's."""
+    return isinstance(value, Attributes | RemoteClass)
+
+
 def ask(remote: object, kind: str, *parts: Json) -> Any:
     """The answer to one request about an object."""
     place = place_of(remote)
-    return place.connection.ask(kind, place.target, *parts, expected=place.expected)
+    return place.connection.ask(kind, place.target, *parts)
 
 
 def operate(remote: object, name: str, *operands: Any) -> Any:
     """Carry out an operation where the object is."""
-    connection, _, expected = place_of(remote)
-    # a test that subtracts what it expects would tell the program that, and believe the answer
-    told = name in ARITHMETIC and not all(isinstance(one, Attributes) for one in operands)
-    as_data = name in LIKE_DATA and not connection.knows(type(remote))
-    if not expected and (name == "__contains__" or told or as_data):
-        connection.trust("own_methods")
-    packed = [connection.packer.pack(operand) for operand in operands]
-    return connection.ask("operate", name, packed, expected=expected)
+    place = place_of(remote)
+    told = place.told or not (name in UNCOMPARED or all(map(is_remote, operands)))
+    packed = [*map(place.connection.packer.pack, operands)]
+    answer = place.connection.ask("operate", name, packed)
+    if is_remote(answer):
+        place_of(answer).told = told
+        place_of(answer).made |= place.made and name == "__iter__"
+    elif not (place.shows(name) or name in SEEN):
+        place.connection.doubtful.add((place, told))
+    return answer
 
 
 def read(remote: object, name: str) -> Any:
     """An attribute."""
-    connection, target, expected = place_of(remote)
+    place = place_of(remote)
+    if name.startswith("__array"):  # with these, numpy would let the program compare
+        place.connection.doubt = f"this test uses a {type(remote).__name__} object as an array"
+        raise AttributeError(name)
+    if not (place.shows(name) or name[:2] == "__"):
+        place.connection.doubtful.add((place, place.told))
     if name == "__signature__":
-        return signature(connection.ask("signature", target))
-    if name in OF_DATA and not (expected or connection.knows(type(remote))):
-        connection.trust("own_methods")
-    return connection.ask("get", target, name, expected=expected or name not in OF_DATA)
+        return signature(ask(remote, "signature"))
+    return ask(remote, "get", name)
 
 
 def write(remote: object, name: str, value: Any) -> None:
     """Set an attribute."""
+    place_of(remote).shows(name)
     ask(remote, "set", name, place_of(remote).connection.packer.pack(value))
 
 
@@ -101,23 +142,49 @@ def compared(remote: object, name: str, other: object) -> Any:
     """Two objects of the program's are compared by it; with data, only what is data in the object
     is compared, and here.
     """
-    connection, _, expected = place_of(remote)
-    if isinstance(other, Attributes | RemoteClass):
-        connection.trust("own_equality" if name in ("__eq__", "__ne__") else "own_order")
+    place, kind = place_of(remote), type(remote)
+    if is_remote(other):
+        place.connection.trust("own_equality" if name in ("__eq__", "__ne__") else "own_order")
         return operate(remote, name, remote, other)
-    if type(remote).__dict__.get("_is_data"):
+    if kind.__dict__.get("_is_data"):
         return OPERATIONS[name](ask(remote, "plain"), other)
-    if name in type(remote).__dict__.get("_own", ()) and (
-        expected or connection.knows(type(remote))
-    ):
-        connection.doubt = f"this test compares a {type(remote).__name__} object with plain data"
+    if name in kind.__dict__.get("_own", ()) and (place.made or place.shown or place.kind.shown):
+        place.connection.doubt = f"this test compares a {kind.__name__} object with plain data"
     return NotImplemented
 
 
+def call(remote: object, *arguments: Any, **named: Any) -> Any:
+    """Call an object."""
+    place_of(remote).shows("__call__")
+    return place_of(remote).connection.call(place_of(remote).target, arguments, named)
+
+
+def leave(remote: object, kind: Any, error: Any, trace: Any) -> bool:
+    """Leave a `with` block. A program that swallows an exception skips the rest of the block."""
+    swallows = bool(operate(remote, "__exit__", remote, kind, error, trace))
+    if swallows and kind is not None:
+        place_of(remote).connection.trust("steering")
+    return swallows
+
+
+async def leave_later(remote: object, kind: Any, error: Any, trace: Any) -> bool:
+    """As `leave`, for `async with`."""
+    swallows = bool(await operate(remote, "__aexit__", remote, kind, error, trace))
+    if swallows and kind is not None:
+        place_of(remote).connection.trust("steering")
+    return swallows
+
+
 METHODS: dict[str, Callable[..., Any]] = {
-    name: forwarding(name, operation)
-    for name, operation in {**{name: name for name in OPERATIONS}, **REFLECTED}.items()
+    **{name: forwarding(name, name) for name in OPERATIONS},
+    **{name: forwarding(name, operation) for name, operation in REFLECTED.items()},
+    "__call__": call,
+    "__await__": lambda self: awaited(place_of(self)).__await__(),
+    "__exit__": leave,
+    "__aexit__": leave_later,
 }
+OF_ALL = [name for name in METHODS if name in vars(object)] + ["__copy__", "__deepcopy__"]
+"""What every object has; the rest is there where the program's class defines it."""
 
 
 class RemoteClass(type):
@@ -135,10 +202,11 @@ class RemoteClass(type):
 
     def __call__(cls, *arguments: Any, **named: Any) -> Any:
         """Make an object of it."""
-        connection, target, expected = place_of(cls)
+        place = place_of(cls)
+        place.made = True
         if "_members" in cls.__dict__:  # the program says which member has a value
-            connection.trust("own_equality")
-        return connection.call(target, arguments, named, expected)
+            place.connection.trust("own_equality")
+        return place.connection.call(place.target, arguments, named, made=True)
 
     def __getattr__(cls, name: str) -> Any:
         if "_place" not in cls.__dict__:
@@ -205,28 +273,23 @@ class RemoteValue(Attributes):
     def __hash__(self) -> int:
         return super().__hash__()
 
-    def __repr__(self) -> str:
-        return str(operate(self, "__repr__", self))
-
 
 class Remote(Attributes):
     """Any other object."""
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Call it."""
-        connection, target, _ = place_of(self)
-        return connection.call(target, arguments, named, expected=False)
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return awaited(place_of(self)).__await__()
 
     @property
     def __dict__(self) -> Any:  # type: ignore[override]
         return read(self, "__dict__")
 
 
-for _name, _method in METHODS.items():
-    type.__setattr__(Remote, _name, _method)
+for _name in OF_ALL:
+    type.__setattr__(Remote, _name, METHODS[_name])
+
+
+class Function(Remote):
+    """A function of the program by its name."""
+
+    __call__ = call
 
 
 def make(kind: type, place: Place, *data: Any) -> Any:
@@ -238,19 +301,18 @@ def make(kind: type, place: Place, *data: Any) -> Any:
 
 async def awaited(place: Place) -> Any:
     """A coroutine of the program's, which runs there to its end when it is awaited here."""
-    return place.connection.ask("await", place.target, expected=place.expected)
+    return place.connection.ask("await", place.target)
 
 
 def items(place: Place) -> Generator[Any, Any, None]:
     """What an iterator of the program's yields, as far as it is read."""
-    connection, target, expected = place
-    count, asked, sent, talks = 0, -1, None, False
+    connection, count, asked, sent, talks = place.connection, 0, -1, None, False
     while True:
         # a test that asks for nothing between many items could not tell when each was made
         undisturbed = count >= CHUNK_AFTER and asked == connection.requests.number and not talks
         many = min(count, CHUNK) if undisturbed else 1
         packed = connection.packer.pack(sent)
-        found, ended = connection.ask("items", target, many, packed, expected=expected)
+        found, ended = connection.ask("items", place.target, many, packed)
         asked, count = connection.requests.number, count + len(found)
         if count > ITEMS:
             raise connection.requests.fail("output", f"an iterator yields more than {ITEMS} items")

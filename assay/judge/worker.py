@@ -97,8 +97,7 @@ def run_checks(
         connection.cannot(connection.doubt)
     if requests.failure and ended and ended[-1].how != "held":
         ended.pop()
-    trusted = sorted(connection.trusted)
-    return WorkerReport(ended, requests.failure, setup_error, caller.answers, trusted)
+    return WorkerReport(ended, requests.failure, setup_error, caller.answers, connection.trusted())
 
 
 def set_up(setup: str, entry_point: str, bench: Bench) -> str:

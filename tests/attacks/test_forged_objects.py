@@ -1,0 +1,58 @@
+"""No object of a program passes a test that its behaviour did not earn, without `trusted`.
+
+forged_objects.txt holds, after each name and what may come of it (a verdict, or what a pass
+trusts), the program, `---`, the setup if any with `===`, and the test.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from assay.judge import Job, judge_all
+from assay.types import Execution
+from tests.judge.jobs import task
+
+TEXT = Path(__file__).with_name("forged_objects.txt").read_text()
+
+
+def read_rows() -> dict[str, tuple[Job, str]]:
+    found = {}
+    for block in re.split(r"^##### ", TEXT, flags=re.MULTILINE)[1:]:
+        head, _, body = block.partition("\n")
+        name, _, outcomes = head.partition(" | ")
+        program, _, test = body.partition("---\n")
+        setup, _, test = test.rpartition("===\n")
+        defined = re.findall(r"^(?:async def|def|class) (\w+)", program, re.MULTILINE)
+        entry = next(
+            it for it in ["f", *defined] if it in defined and re.search(rf"\b{it}\b", test)
+        )
+        if find_spec("numpy") or "numpy" not in body:
+            found[name] = Job(task(entry, test, setup=setup), program), outcomes
+    return found
+
+
+ROWS = read_rows()
+
+
+@pytest.fixture(scope="module")
+def executions() -> dict[str, Execution]:
+    done = judge_all([job for job, _ in ROWS.values()])
+    return dict(zip(ROWS, done, strict=True))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_forged_object_never_passes_unseen(name: str, executions: dict[str, Execution]) -> None:
+    execution, outcomes = executions[name], ROWS[name][1].split()
+    if execution.passed:
+        assert execution.trusted
+        assert set(execution.trusted) <= set(outcomes), execution
+    else:
+        assert str(execution.verdict) in outcomes, execution
+
+
+def test_there_are_forgeries_enough() -> None:
+    assert len(ROWS) >= 40
