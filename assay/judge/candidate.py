@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import random
 import socket
 import sys
 import types
@@ -13,9 +12,8 @@ from functools import partial
 from typing import Any
 
 from assay.judge.codec import Json, Packer, Unpacker, dumps, exception, is_iterator, loads, shown
-from assay.judge.codec_types import MUTABLE, TooLargeError, collapsed, write_back
-from assay.judge.exports import Console, Exports, opaque, run_to_end, signature
-from assay.judge.operations import OPERATIONS
+from assay.judge.codec_types import MUTABLE, TooLargeError, write_back
+from assay.judge.exports import ON_OBJECTS, Console, Exports, opaque
 from assay.sandbox import script
 from assay.sandbox.kernel import MIB
 from assay.sandbox.repl import flush
@@ -78,14 +76,6 @@ class Candidate:
         self.requests: dict[str, Callable[..., Any]] = {
             "call": self.call, "answer": self.answer_packed, "operate": self.operate,
             "items": self.items, "console": self.replace_console,
-            "printed": self.console.printed,
-            "get": lambda at, name: getattr(self.object(at), name),
-            "set": lambda at, name, new: setattr(self.object(at), name, self.unpacker.value(new)),
-            "delete": lambda at, name: delattr(self.object(at), name),
-            "plain": lambda at: collapsed(self.object(at), type(self.object(at))),
-            "await": lambda at: run_to_end(self.object(at)),
-            "seed": lambda *parts: random.seed(*map(self.unpacker.value, parts)),
-            "signature": lambda at: signature(self.object(at)),
         }  # fmt: skip
         self.at = 0
 
@@ -195,7 +185,7 @@ class Candidate:
 
     def operate(self, name: str, packed: list[Json]) -> Any:
         """Carry out an operation of Python's."""
-        return OPERATIONS[name](*map(self.unpacker.value, packed))
+        return ON_OBJECTS[name](*map(self.unpacker.value, packed))
 
     def items(self, at: int, many: int, sent: Json) -> tuple[list[Any], bool]:
         """The next items of an iterator, and whether it has ended."""
@@ -245,10 +235,9 @@ class Candidate:
         """An instance of a class of the data set's."""
         return self.exports.nodes.unpack(rows, self.unpacker, in_place=True, on_change=list)
 
-    def replace_console(self, capture: bool, stdin: str | None, input_: Json, print_: Json) -> None:
+    def replace_console(self, *packed: Json) -> None:
         """Put the test's own in place of standard streams, `input` and `print`."""
-        functions = map(self.unpacker.value, (input_, print_))
-        self.console.replace(capture, stdin, *functions)
+        self.console.replace(*map(self.unpacker.value, packed))
 
 
 def frame(*parts: Json) -> bytes:

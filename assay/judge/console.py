@@ -12,56 +12,37 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from assay.judge.proxy import Connection
 
-INPUT, PRINT, SEED = builtins.input, builtins.print, random.seed
+SEED = random.seed
+
+
+def in_place() -> list[Any]:
+    """What stands there now."""
+    return [sys.stdout, sys.stdin, builtins.input, builtins.print]
 
 
 class Console:
-    """Entered around each request: what the program prints meanwhile goes where the test wants."""
+    """Tells the program, before each request, of what the test has replaced: as functions that the
+    program calls.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._stdout, self._stdin = sys.stdout, sys.stdin
-        self._sent: list[Any] = [False, None, None, None]
-        self._depth = 0
+        self._own = self._told = in_place()
 
     def seed(self, *arguments: Any, **named: Any) -> None:
         """Seed `random` here and in the program."""
         SEED(*arguments, **named)
-        packed = [self._connection.packer.pack(value) for value in (*arguments, *named.values())]
-        self._connection.ask("seed", *packed)
+        packed = [*map(self._connection.packer.pack, (*arguments, *named.values()))]
+        self._connection.ask("operate", "seed", packed)
 
-    def __enter__(self) -> None:
-        self._depth += 1
-        if (
-            sys.stdout is self._stdout
-            and sys.stdin is self._stdin
-            and self._sent[0] is False
-            and (
-                builtins.input is INPUT and builtins.print is PRINT and self._sent[1:] == [None] * 3
-            )
-        ):
+    def tell(self) -> None:
+        """Tell the program of what was replaced since the last request."""
+        now = in_place()
+        if all(one is other for one, other in zip(now, self._told, strict=True)):
             return
-        pack = self._connection.packer.pack
-        text = None
-        if sys.stdin is not self._stdin:
-            at = sys.stdin.tell()
-            text = sys.stdin.read()
-            sys.stdin.seek(at)
-        self._sent = [
-            sys.stdout is not self._stdout, text,
-            None if builtins.input is INPUT else pack(builtins.input),
-            None if builtins.print is PRINT else pack(builtins.print),
-        ]  # fmt: skip
-        self._connection.ask("console", *self._sent)
-
-    def __exit__(self, *_: object) -> None:
-        self._depth -= 1
-        if self._depth or not (self._sent[0] or self._sent[1] is not None):
-            return
-        if self._connection.requests.failure:
-            return
-        printed, read = self._connection.ask("printed")
-        if self._sent[0] and type(printed) is str:
-            sys.stdout.write(printed)
-        if self._sent[1] is not None and type(read) is int:
-            sys.stdin.read(read)
+        self._told = now
+        out, in_, ask, show = (
+            None if one is own else one for one, own in zip(now, self._own, strict=True)
+        )
+        parts = [out and out.write, in_ and in_.read, in_ and in_.readline, ask, show]
+        self._connection.ask("console", *map(self._connection.packer.pack, parts))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import io
+import random
 import sys
 import types
 from collections.abc import Awaitable, Callable, Iterator
@@ -146,21 +147,30 @@ def run_to_end(awaitable: Awaitable[Any]) -> Any:
     return LOOPS[0].run_until_complete(waiting())
 
 
+class Stream(io.TextIOBase):
+    """A standard stream that the test has replaced: its own functions."""
+
+    def __init__(self, **functions: Any) -> None:
+        vars(self).update(functions)
+
+
 class Console:
     """Standard input and output, `input` and `print`, as a test has replaced them."""
 
     def __init__(self) -> None:
         self._own = sys.stdout, sys.stdin, builtins.input, builtins.print
 
-    def replace(self, capture: bool, stdin: str | None, *functions: Any) -> None:
+    def replace(self, write: Any, read: Any, readline: Any, *functions: Any) -> None:
         """Replace what is given."""
         own_out, own_in, own_input, own_print = self._own
-        sys.stdout = io.StringIO() if capture else own_out
-        sys.stdin = own_in if stdin is None else io.StringIO(stdin)
+        sys.stdout = Stream(write=write) if write else own_out
+        sys.stdin = Stream(read=read, readline=readline) if read else own_in
         builtins.input, builtins.print = functions[0] or own_input, functions[1] or own_print
 
-    def printed(self) -> list[Any]:
-        """What was printed and how many characters were read since then."""
-        text = sys.stdout.getvalue() if isinstance(sys.stdout, io.StringIO) else ""
-        read = sys.stdin.tell() if isinstance(sys.stdin, io.StringIO) else 0
-        return [text, read]
+
+ON_OBJECTS: dict[str, Callable[..., Any]] = {
+    **OPERATIONS, "getattr": getattr, "setattr": setattr, "delattr": delattr,
+    "await": run_to_end, "seed": random.seed, "signature": signature,
+    "plain": lambda of: collapsed(of, type(of)),
+}  # fmt: skip
+"""By name: what the other side asks for."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from importlib import import_module
 from types import TracebackType
 from typing import Any
@@ -25,7 +24,6 @@ from assay.sandbox.sockets import FramedSocket
 
 TEST_ITEMS = 5_000_000
 """How many items of an iterator a check may pass."""
-OF_CONSOLE = ("console", "printed")
 IDENTITY = re.compile(r"\bis (?!None\b|not None\b|True\b|False\b|not True\b|not False\b)|assertIs\b"
                       r"|assertIsNot\b|\bid\(")  # fmt: skip
 """In the text of a test that looks at the identity of objects."""
@@ -140,7 +138,7 @@ class Connection:
 
     def ask(self, kind: str, *parts: Json) -> Any:
         """The value that answers a request."""
-        if kind not in OF_CONSOLE:
+        if kind != "console":
             self.shared.look()
         number = next(self.shared.numbers)
         packed, _ = self._request(kind, parts, number)
@@ -150,15 +148,13 @@ class Connection:
 
     def _request(self, kind: str, parts: tuple[Json, ...], result: int = 0) -> list[Json]:
         """A request and its reply: a packed value, and the index of the argument that it is."""
-        with self.console if kind not in OF_CONSOLE else nullcontext():
-            self.arrivals.may_stop = kind == "await" or (
-                kind == "operate" and parts[0] == "__next__"
-            )
-            reply = self.requests.request(
-                kind, parts, result, *self.shared.take(), on_callback=self._call_back
-            )
-            value, same, changes = self.requests.parts(reply, 3)
-            self.shared.write_back(changes)
+        self.console.tell()
+        self.arrivals.may_stop = parts[0] in ("await", "__next__")
+        reply = self.requests.request(
+            kind, parts, result, *self.shared.take(), on_callback=self._call_back
+        )
+        value, same, changes = self.requests.parts(reply, 3)
+        self.shared.write_back(changes)
         return [value, same]
 
     def _call_back(self, parts: list[Json]) -> None:
@@ -213,9 +209,7 @@ class Connection:
         """What is sent for what came from the program; None for anything else."""
         running = self.arrivals.running.get(id(value), NOWHERE)
         place = place_of(value) if is_remote(value) else running[0]
-        if place is None:
-            return None
-        return {"handle" if type(place.target) is int else "function": place.target}
+        return place and place.packed
 
 
 NOWHERE = None, None

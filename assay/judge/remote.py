@@ -36,7 +36,7 @@ CHUNK."""
 class Place:
     """Where an object of the program is, and what the test has shown of what it takes it for."""
 
-    __slots__ = ("connection", "kind", "made", "shown", "target", "told")
+    __slots__ = ("connection", "kind", "made", "packed", "shown", "target", "told")
 
     def __init__(
         self, connection: Connection, target: int | str, kind: Place | None = None,
@@ -44,6 +44,8 @@ class Place:
     ) -> None:  # fmt: skip
         self.connection, self.target = connection, target
         """`target`: its number, or its name in the program."""
+        self.packed: Json = {"handle" if type(target) is int else "function": target}
+        """What is sent for it."""
         self.kind = kind or self
         """The place of its class."""
         self.made = made
@@ -62,6 +64,11 @@ class Place:
             self.shown = self.kind.shown = True
         return self.shown
 
+    def ask(self, name: str, *operands: Any) -> Any:
+        """What an operation on it answers."""
+        packed = [*map(self.connection.packer.pack, operands)]
+        return self.connection.ask("operate", name, [self.packed, *packed])
+
     def is_trusted(self, told: bool) -> bool:
         """Whether data that an operation has answered is believed as if it were of data itself."""
         return not self.shown and self.kind.shown + self.made + (not told) < 2
@@ -77,12 +84,6 @@ def place_of(remote: object) -> Place:
 def is_remote(value: object) -> bool:
     """Whether it is an object or class of the program's."""
     return isinstance(value, Attributes | RemoteClass)
-
-
-def ask(remote: object, kind: str, *parts: Json) -> Any:
-    """The answer to one request about an object."""
-    place = place_of(remote)
-    return place.connection.ask(kind, place.target, *parts)
 
 
 def operate(remote: object, name: str, *operands: Any) -> Any:
@@ -108,14 +109,14 @@ def read(remote: object, name: str) -> Any:
     if not (place.shows(name) or name[:2] == "__"):
         place.connection.doubtful.add((place, place.told))
     if name == "__signature__":
-        return signature(ask(remote, "signature"))
-    return ask(remote, "get", name)
+        return signature(place.ask("signature"))
+    return place.ask("getattr", name)
 
 
 def write(remote: object, name: str, value: Any) -> None:
     """Set an attribute."""
     place_of(remote).shows(name)
-    ask(remote, "set", name, place_of(remote).connection.packer.pack(value))
+    place_of(remote).ask("setattr", name, value)
 
 
 def signature(rows: list[Any]) -> Any:
@@ -147,7 +148,7 @@ def compared(remote: object, name: str, other: object) -> Any:
         place.connection.trust("own_equality" if name in ("__eq__", "__ne__") else "own_order")
         return operate(remote, name, remote, other)
     if kind.__dict__.get("_is_data"):
-        return OPERATIONS[name](ask(remote, "plain"), other)
+        return OPERATIONS[name](place.ask("plain"), other)
     if name in kind.__dict__.get("_own", ()) and (place.made or place.shown or place.kind.shown):
         place.connection.doubt = f"this test compares a {kind.__name__} object with plain data"
     return NotImplemented
@@ -245,7 +246,7 @@ class Attributes(metaclass=RemoteClass):
             write(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        ask(self, "delete", name)
+        place_of(self).ask("delattr", name)
 
     @property
     def __doc__(self) -> Any:  # type: ignore[override]
@@ -301,7 +302,7 @@ def make(kind: type, place: Place, *data: Any) -> Any:
 
 async def awaited(place: Place) -> Any:
     """A coroutine of the program's, which runs there to its end when it is awaited here."""
-    return place.connection.ask("await", place.target)
+    return place.ask("await")
 
 
 def items(place: Place) -> Generator[Any, Any, None]:
