@@ -20,9 +20,9 @@ from assay.judge.codec_types import (
     plain_numpy,
     rebuild_numpy,
 )
-from assay.judge.operations import COMPARISONS
 from assay.judge.remote import (
     METHODS,
+    SEEN,
     Attributes,
     Place,
     Remote,
@@ -52,16 +52,17 @@ class Arrivals:
         """Whether the last request may raise StopIteration without saying more than it should."""
         self.members = set[Place]()
         """The classes of members of an Enum that the program has sent."""
-        self.running: dict[int, tuple[Place | None, Any]] = {}
+        self.running: dict[int, tuple[Place, Any]] = {}
         """By id: generators and coroutines that stand for the program's."""
         self._connection = connection
         self._made = False
         self._objects: dict[int, Any] = {}
         self._types: dict[int, RemoteClass] = {}
         self._unpacker = Unpacker({
-            "opaque": Opaque, "handle": self._handle, "class": self._type, "lazy": self._lazy,
-            "subclass": self._subclass, "coroutine": self._coroutine, "error": self.error,
-            "callback": connection.own_function, "graph": self._graph, "builtin": self._builtin,
+            "opaque": Opaque, "handle": self._handle, "class": self._type, "graph": self._graph,
+            "subclass": self._subclass, "error": self.error, "builtin": self._builtin,
+            "lazy": partial(self._run, items), "coroutine": partial(self._run, awaited),
+            "callback": connection.own_function,
         })  # fmt: skip
 
     def keep_numpy(self, keep: bool) -> None:
@@ -140,9 +141,7 @@ class Arrivals:
         """
         for base in kind.__mro__:
             if issubclass(base, RemoteValue):
-                for one in base.__dict__.get("_own", frozenset()).difference(
-                    COMPARISONS, ["__hash__"]
-                ):
+                for one in base.__dict__.get("_own", frozenset()).difference(SEEN):
                     type.__setattr__(base, one, METHODS[one])
 
     def _enumerate(self, kind: RemoteClass, members: Json) -> None:
@@ -182,11 +181,11 @@ class Arrivals:
         made = self._type(kind)
         if type(number) is not int:
             raise CodecError("malformed handle")
-        if "_members" in made.__dict__ and number in self._objects:
-            self.members.add(place_of(made))
-            return self._objects[number]
-        if self.identity and number in self._objects:
-            self._connection.trust("identity")
+        if number in self._objects:
+            if "_members" in made.__dict__:
+                self.members.add(place_of(made))
+            else:
+                self._connection.trust("identity")
             return self._objects[number]
         remote = make(made, self._place(number, made))
         if self.identity:
@@ -212,12 +211,6 @@ class Arrivals:
             self._connection.trust("steering")
         return found
 
-    def _lazy(self, number: Json) -> Any:
-        return self._run(items, number)
-
-    def _coroutine(self, number: Json) -> Any:
-        return self._run(awaited, number)
-
     def _run(self, kind: Callable[[Place], Any], number: Json) -> Any:
         """A generator or coroutine that stands for one of the program's."""
         place = Place(self._connection, number)
@@ -229,7 +222,7 @@ class Arrivals:
         return self._connection.nodes.unpack(
             rows,
             self._unpacker,
-            self._connection.shared.mutates,
+            self._connection.mutates,
             partial(self._connection.trust, "mutation"),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import gc
 import socket
@@ -12,8 +13,9 @@ from functools import partial
 from typing import Any
 
 from assay.judge.codec import Json, Packer, Unpacker, dumps, exception, is_iterator, loads, shown
-from assay.judge.codec_types import MUTABLE, TooLargeError, write_back
-from assay.judge.exports import ON_OBJECTS, Console, Exports, opaque
+from assay.judge.codec_types import TooLargeError
+from assay.judge.exports import ON_OBJECTS, Exports, Stream, opaque
+from assay.judge.shared import SharedObjects
 from assay.sandbox import script
 from assay.sandbox.kernel import MIB
 from assay.sandbox.repl import flush
@@ -59,8 +61,7 @@ class Candidate:
         self.sock = sock
         self.module = types.ModuleType(MODULE)
         self.exports = Exports(MODULE)
-        self.shared: dict[int, tuple[Any, str]] = {}
-        """Objects that the test may change or see changed, as they were when they last crossed."""
+        self.shared = SharedObjects(self.exports.packer, self.exports.nodes)
         self.late: dict[int, BaseException] = {}
         """By iterator: what it raised after items that had to be sent first."""
         self.data_packer = Packer(opaque)
@@ -72,10 +73,11 @@ class Candidate:
             "graph": self.graph,
         }
         self.unpacker = Unpacker(known, nodes=sys.maxsize)  # requests come from the trusted side
-        self.console = Console()
+        self.own_console = sys.stdout, sys.stdin, builtins.input, builtins.print
         self.requests: dict[str, Callable[..., Any]] = {
             "call": self.call, "answer": self.answer_packed, "operate": self.operate,
             "items": self.items, "console": self.replace_console,
+            "name": lambda name: [getattr(self.module, name)] if hasattr(self.module, name) else [],
         }  # fmt: skip
         self.at = 0
 
@@ -99,41 +101,17 @@ class Candidate:
         """
         if kind == "load":
             return self.load(*parts)
-        asked, result, changed, dropped = parts
-        for number, packed in changed:
-            if number in self.shared:
-                write_back(self.shared[number][0], self.unpacker.value(packed))
-                self.share(number, self.shared[number][0])
-        for number in dropped:
-            self.shared.pop(number, None)
-        if kind == "name":
-            found = hasattr(self.module, asked[0])
-            value = [self.exports.packer.pack(getattr(self.module, asked[0]))] if found else []
-            return ["value", value, None, self.changes()]
+        asked, result, told = parts
+        self.shared.take(told, self.unpacker.value)
         if kind == "answer":
-            return ["value", self.answer_packed(*asked), None, []]
+            return ["value", self.answer_packed(*asked), None, [[], []]]
         value = self.requests[kind](*asked)
         same = None
         if kind == "call":
             value, same = value
         if result:
-            self.share(result, value)
-        return ["value", self.exports.packer.pack(value), same, self.changes()]
-
-    def share(self, number: int, value: Any) -> None:
-        """Keep an object that the test may change or see changed."""
-        if type(value) in MUTABLE or self.exports.nodes.name_of(value):
-            self.shared[number] = value, dumps(self.exports.packer.pack(value))
-
-    def changes(self) -> list[Json]:
-        """Number and new value of each shared object that has changed."""
-        changes = []
-        for number, (value, before) in self.shared.items():
-            packed = self.exports.packer.pack(value)
-            if (now := dumps(packed)) != before:
-                self.shared[number] = value, now
-                changes.append([number, packed])
-        return changes
+            self.shared.keep(result, value)
+        return ["value", self.exports.packer.pack(value), same, self.shared.tell()]
 
     def load(self, program: str, entry_point: str, classes: list[list[str]]) -> list[Json]:
         """Define the data set's classes, compile and run the program as a module; answers whether
@@ -174,7 +152,7 @@ class Candidate:
         by_name = {name: self.unpacker.value(data) for name, data in named.items()}
         for number, value in zip(numbers, [*arguments, *by_name.values()], strict=True):
             if number is not None:
-                self.share(number, value)
+                self.shared.keep(number, value)
         value = called(*arguments, **by_name)
         same = (at for at, it in enumerate(arguments) if it is value and not is_iterator(value))
         return value, next(same, None)
@@ -237,7 +215,11 @@ class Candidate:
 
     def replace_console(self, *packed: Json) -> None:
         """Put the test's own in place of standard streams, `input` and `print`."""
-        self.console.replace(*map(self.unpacker.value, packed))
+        write, read, readline, ask, show = map(self.unpacker.value, packed)
+        out, in_, own_ask, own_show = self.own_console
+        sys.stdout = Stream(write=write) if write else out
+        sys.stdin = Stream(read=read, readline=readline) if read else in_
+        builtins.input, builtins.print = ask or own_ask, show or own_show
 
 
 def frame(*parts: Json) -> bytes:

@@ -52,6 +52,8 @@ class Packer:
     def __init__(self, foreign: Callable[[object], Json] = refuse, items: int = ITEMS) -> None:
         self.foreign = foreign
         self.items = items
+        self.quiet = False
+        """Whether what cannot be sent is no failure of the check's."""
         self.intercept: Callable[[Any], Json] | None = None
         """Asked first of an iterator or an instance of a subclass: a tagged object, or None."""
 

@@ -32,13 +32,13 @@ class Console:
     def seed(self, *arguments: Any, **named: Any) -> None:
         """Seed `random` here and in the program."""
         SEED(*arguments, **named)
-        packed = [*map(self._connection.packer.pack, (*arguments, *named.values()))]
-        self._connection.ask("operate", "seed", packed)
+        pack = self._connection.packer.pack
+        self._connection.ask("operate", "seed", [*map(pack, (*arguments, *named.values()))])
 
     def tell(self) -> None:
         """Tell the program of what was replaced since the last request."""
         now = in_place()
-        if all(one is other for one, other in zip(now, self._told, strict=True)):
+        if now == self._told:
             return
         self._told = now
         out, in_, ask, show = (

@@ -5,11 +5,9 @@ It may run the program's code and the program may change all of it; the other si
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import io
 import random
-import sys
 import types
 from collections.abc import Awaitable, Callable, Iterator
 from enum import Enum
@@ -152,20 +150,6 @@ class Stream(io.TextIOBase):
 
     def __init__(self, **functions: Any) -> None:
         vars(self).update(functions)
-
-
-class Console:
-    """Standard input and output, `input` and `print`, as a test has replaced them."""
-
-    def __init__(self) -> None:
-        self._own = sys.stdout, sys.stdin, builtins.input, builtins.print
-
-    def replace(self, write: Any, read: Any, readline: Any, *functions: Any) -> None:
-        """Replace what is given."""
-        own_out, own_in, own_input, own_print = self._own
-        sys.stdout = Stream(write=write) if write else own_out
-        sys.stdin = Stream(read=read, readline=readline) if read else own_in
-        builtins.input, builtins.print = functions[0] or own_input, functions[1] or own_print
 
 
 ON_OBJECTS: dict[str, Callable[..., Any]] = {

@@ -27,14 +27,11 @@ class Nodes:
 
     def name_of(self, value: object) -> str:
         """The name of its class, where that is one of these; else nothing."""
-        if not self.classes:
-            return ""
-        names = (kind.__name__ for kind in type(value).__mro__)
-        return next((name for name in names if name in self.classes), "")
+        return next((it.__name__ for it in type(value).__mro__ if it.__name__ in self.classes), "")
 
     def has(self, value: object) -> bool:
         """Whether it is an instance of exactly one of the classes here."""
-        return bool(self.classes) and type(value) in self.classes.values()
+        return type(value) in self.classes.values()
 
     def pack(self, value: Any, packer: Packer) -> Json:
         """A graph: a row [number, class name, attributes] for each instance that can be reached."""
@@ -64,22 +61,19 @@ class Nodes:
         unpacker.left -= len(rows)
         if unpacker.left < 0:
             raise TooLargeError("too many instances")
-        made = {number: self._known.get(number) or self._new(name) for number, name, _ in rows}
+        new = {number: object.__new__(self.classes[name]) for number, name, _ in rows}
+        known = new.keys() & self._known.keys()
+        made = new | {number: self._known[number] for number in known}
         fields = self._fields(rows, made, unpacker)
-        known = [number for number in made if number in self._known]
         if any(fields[number] != dict(attributes(made[number])) for number in known):
             on_change()
             if not in_place:
-                known, made = [], {number: self._new(name) for number, name, _ in rows}
-                fields = self._fields(rows, made, unpacker)
+                made, fields = new, self._fields(rows, new, unpacker)
         for number, instance in made.items():
             fill(instance, fields[number])
             if number not in self._known:
                 self._known[number], self._numbers[id(instance)] = instance, number
         return made[rows[0][0]]
-
-    def _new(self, name: str) -> Any:
-        return object.__new__(self.classes[name])
 
     def _fields(
         self, rows: Json, made: dict[int, Any], unpacker: Unpacker

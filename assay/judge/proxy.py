@@ -48,17 +48,17 @@ class Connection:
         self.packer = Packer(self._reference, TEST_ITEMS)
         self.packer.intercept = self._handle_of
         self.nodes = Nodes(0)
-        self.shared = SharedObjects(self)
+        self.shared = SharedObjects(self.packer, self.nodes)
+        self.mutates = False
+        """Whether what the program changes is changed in the test's objects."""
         self.arrivals = Arrivals(self)
         self.console = Console(self)
-        self.quiet = False
-        """Whether an object that cannot be sent is no failure."""
         self._functions: list[Callable[..., Any]] = []
         self._trusted = set[str]()
 
     def load(self, job: CheckJob) -> None:
         """Send the program."""
-        self.shared.mutates = job["mutates"]
+        self.mutates = job["mutates"]
         text = "\n".join([job["setup"], *strings(job["checks"])])
         self.arrivals.keep_numpy(job["numpy"])
         self.arrivals.identity = IDENTITY.search(text) is not None
@@ -90,21 +90,21 @@ class Connection:
         object, unless it was changed.
         """
         self.requests.asked += 1  # even where an argument cannot be sent
-        self.shared.look()
         packed = [self.packer.pack(argument) for argument in arguments]
         by_name = {name: self.packer.pack(value) for name, value in named.items()}
-        numbers = self.shared.arguments(arguments, packed, PASSED)
-        numbers += self.shared.arguments(named.values(), by_name.values(), PASSED_BY_NAME)
+        told = self.shared.tell()
+        numbers = self.shared.keep_passed(arguments, PASSED)
+        numbers += self.shared.keep_passed(named.values(), PASSED_BY_NAME)
         parts = (target, packed, by_name, numbers)
         number = next(self.shared.numbers) if type(target) is int else 0
-        value, same = self._request("call", parts, number)
+        value, same = self._request("call", parts, number, told)
         if self.arrivals.identity and value in packed:
             self.trust("identity")
         if is_index(same, arguments) and value == packed[same]:
             return arguments[same]
         found = self.arrivals.value(value, made)
         if number:
-            self.shared.add(found, value, number)
+            self.shared.keep(number, found)
         return found
 
     def call_packed(self, target: str, arguments: list[Json]) -> Json:
@@ -115,13 +115,13 @@ class Connection:
 
     def name(self, name: str) -> Any:
         """A global of the program. Raises NameError where it has none of that name."""
-        reply, _ = self._request("name", (name,))
-        if type(reply) is not list or len(reply) > 1:
+        found = self.ask("name", name)
+        if type(found) is not list or len(found) > 1:
             raise self.requests.fail("forbidden", "a reply of the wrong shape")
-        if not reply:
+        if not found:
             self.absent = self.absent or name
             raise NameError(f"name {name!r} is not defined")
-        value = self.arrivals.value(reply[0])
+        (value,) = found
         if type(value).__name__ == "module":
             if name in sys.stdlib_module_names:
                 return import_module(name)
@@ -138,24 +138,32 @@ class Connection:
 
     def ask(self, kind: str, *parts: Json) -> Any:
         """The value that answers a request."""
-        if kind != "console":
-            self.shared.look()
         number = next(self.shared.numbers)
         packed, _ = self._request(kind, parts, number)
         value = self.arrivals.value(packed)
-        self.shared.add(value, packed, number)
+        self.shared.keep(number, value)
         return value
 
-    def _request(self, kind: str, parts: tuple[Json, ...], result: int = 0) -> list[Json]:
+    def _request(
+        self, kind: str, parts: tuple[Json, ...], result: int = 0, told: list[Json] | None = None
+    ) -> list[Json]:
         """A request and its reply: a packed value, and the index of the argument that it is."""
         self.console.tell()
         self.arrivals.may_stop = parts[0] in ("await", "__next__")
         reply = self.requests.request(
-            kind, parts, result, *self.shared.take(), on_callback=self._call_back
+            kind, parts, result, told or self.shared.tell(), on_callback=self._call_back
         )
         value, same, changes = self.requests.parts(reply, 3)
-        self.shared.write_back(changes)
+        try:
+            self.shared.take(changes, self._new)
+        except CodecError as error:
+            raise self.requests.fail("forbidden", str(error)) from None
         return [value, same]
+
+    def _new(self, packed: Json) -> Any:
+        """What the program has made of an object of the test's."""
+        self.trust("mutation")
+        return self.arrivals.value(packed) if self.mutates else None
 
     def _call_back(self, parts: list[Json]) -> None:
         """Call a function that the check has passed, and send what it returns or raises."""
@@ -167,14 +175,13 @@ class Connection:
         if type(arguments) is not list or type(named) is not dict:
             raise fail("forbidden", "a malformed call")
         try:
-            self.requests.send("returned", self.packer.pack(function(*arguments, **named)))
-        except AssertionError as error:
-            if error is not self.requests.raised:
+            answer = "returned", self.packer.pack(function(*arguments, **named))
+        except Exception as error:  # noqa: BLE001  the check's own function: its caller gets what it raises
+            if isinstance(error, AssertionError) and error is not self.requests.raised:
                 detail = f"AssertionError: {error} in a function that the check passes"
                 raise fail("wrong", detail) from None
-            self.requests.send("raises", self.packer.pack(error))
-        except Exception as error:  # noqa: BLE001  the check's own function: its caller gets what it raises
-            self.requests.send("raises", self.packer.pack(error))
+            answer = "raises", self.packer.pack(error)
+        self.requests.send(*answer)
 
     def _reference(self, value: object) -> Json:
         """What is sent for an object that is no data."""
@@ -195,7 +202,7 @@ class Connection:
                 self._functions.append(value)
             name = getattr(value, "__name__", type(value).__name__)
             return {"callback": [at, str(name), str(value.__doc__ or "")]}
-        if self.quiet:
+        if self.packer.quiet:
             raise CodecError("no data")
         raise self.cannot(f"this test passes a {type(value).__name__} object to the program")
 
@@ -207,12 +214,10 @@ class Connection:
 
     def _handle_of(self, value: object) -> Json:
         """What is sent for what came from the program; None for anything else."""
-        running = self.arrivals.running.get(id(value), NOWHERE)
-        place = place_of(value) if is_remote(value) else running[0]
-        return place and place.packed
-
-
-NOWHERE = None, None
+        if is_remote(value):
+            return place_of(value).packed
+        running = self.arrivals.running.get(id(value))
+        return running and running[0].packed
 
 
 def strings(data: Json) -> Iterator[str]:

@@ -66,8 +66,8 @@ class Place:
 
     def ask(self, name: str, *operands: Any) -> Any:
         """What an operation on it answers."""
-        packed = [*map(self.connection.packer.pack, operands)]
-        return self.connection.ask("operate", name, [self.packed, *packed])
+        packed = [self.packed, *map(self.connection.packer.pack, operands)]
+        return self.connection.ask("operate", name, packed)
 
     def is_trusted(self, told: bool) -> bool:
         """Whether data that an operation has answered is believed as if it were of data itself."""
@@ -90,8 +90,7 @@ def operate(remote: object, name: str, *operands: Any) -> Any:
     """Carry out an operation where the object is."""
     place = place_of(remote)
     told = place.told or not (name in UNCOMPARED or all(map(is_remote, operands)))
-    packed = [*map(place.connection.packer.pack, operands)]
-    answer = place.connection.ask("operate", name, packed)
+    answer = place.connection.ask("operate", name, [*map(place.connection.packer.pack, operands)])
     if is_remote(answer):
         place_of(answer).told = told
         place_of(answer).made |= place.made and name == "__iter__"
@@ -160,20 +159,22 @@ def call(remote: object, *arguments: Any, **named: Any) -> Any:
     return place_of(remote).connection.call(place_of(remote).target, arguments, named)
 
 
-def leave(remote: object, kind: Any, error: Any, trace: Any) -> bool:
-    """Leave a `with` block. A program that swallows an exception skips the rest of the block."""
-    swallows = bool(operate(remote, "__exit__", remote, kind, error, trace))
-    if swallows and kind is not None:
+def swallows(remote: object, kind: Any, answer: Any) -> bool:
+    """Whether the program swallows the exception of a `with` block, and so skips the rest of it."""
+    if answer and kind is not None:
         place_of(remote).connection.trust("steering")
-    return swallows
+        return True
+    return False
 
 
-async def leave_later(remote: object, kind: Any, error: Any, trace: Any) -> bool:
-    """As `leave`, for `async with`."""
-    swallows = bool(await operate(remote, "__aexit__", remote, kind, error, trace))
-    if swallows and kind is not None:
-        place_of(remote).connection.trust("steering")
-    return swallows
+def leave(remote: object, *about: Any) -> bool:
+    """Leave a `with` block."""
+    return swallows(remote, about[0], operate(remote, "__exit__", remote, *about))
+
+
+async def leave_later(remote: object, *about: Any) -> bool:
+    """Leave an `async with` block."""
+    return swallows(remote, about[0], await operate(remote, "__aexit__", remote, *about))
 
 
 METHODS: dict[str, Callable[..., Any]] = {

@@ -1,24 +1,25 @@
-"""Mutable data that test and program both hold: what one changes in place, the other sees."""
+"""Mutable data that test and program both hold: what one changes in place, the other sees. Each
+side tells the other with each request and each reply.
+"""
 
 from __future__ import annotations
 
+import marshal
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from assay.judge.codec import Json, dumps
+from assay.judge.codec import Json, Packer, dumps
 from assay.judge.codec_types import MUTABLE, CodecError, write_back
+from assay.judge.nodes import Nodes
 
-if TYPE_CHECKING:
-    from assay.judge.proxy import Connection
-
-Held = dict[int, tuple[Any, str]]
+Held = dict[int, tuple[Any, bytes | str]]
 """By number: an object, and what it was when it last crossed."""
 
 
 def references(held: Held, number: int) -> int:
-    """How many references there are to an object; more than UNHELD where the test has one."""
+    """How many references there are to an object; more than UNHELD where this side has one."""
     value, _ = held[number]
     return sys.getrefcount(value)
 
@@ -34,79 +35,70 @@ PASSED, PASSED_BY_NAME = _Probe()([], it=[])
 
 
 class SharedObjects:
-    """Arguments and answers that the test still holds, by number.
+    """Arguments and answers that both sides still hold, by number."""
 
-    A change that the program makes is written back where `mutates`, and is noted in any case.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        self.mutates = False
+    def __init__(self, packer: Packer, nodes: Nodes) -> None:
         self.numbers = count(1)
-        self._connection = connection
+        self._packer, self._nodes = packer, nodes
         self._held: Held = {}
-        self._changed: list[Json] = []
-        self._dropped: list[int] = []
 
-    def look(self) -> None:
-        """Note what the test has changed since the last request, and what it no longer holds."""
-        for number in list(self._held):
-            value, before = self._held[number]
-            now = self._text(value)
-            if now != before and now is not None:
-                self._changed.append([number, self._connection.packer.pack(value)])
-            self._held[number] = value, now or before
-            value = None
-            if references(self._held, number) <= UNHELD:
-                self._dropped.append(number)
-                del self._held[number]
-
-    def take(self) -> list[Json]:
-        """What to tell the program: what the test has changed, and what it no longer holds."""
-        (changed, self._changed), (dropped, self._dropped) = (
-            (self._changed, []),
-            (self._dropped, []),
-        )
-        return [changed, dropped]
-
-    def arguments(
-        self, arguments: Collection[Any], packed: Collection[Json], free: int
-    ) -> list[int | None]:
-        """Numbers for the arguments of a call that the test holds beyond the call."""
-        counts = list(map(sys.getrefcount, arguments))
-        return [
-            self.add(value, data) if references > free else None
-            for value, data, references in zip(arguments, packed, counts, strict=True)
-        ]
-
-    def add(self, value: Any, packed: Json, number: int = 0) -> int | None:
+    def keep(self, number: int, value: Any) -> int | None:
         """The number of an object that either side may change from now on; None for another."""
-        if type(value) not in MUTABLE and not self._connection.nodes.has(value):
+        if type(value) not in MUTABLE and not self._nodes.has(value):
             return None
-        number = number or next(self.numbers)
-        self._held[number] = value, dumps(packed)
+        self._held[number] = value, self._text(value)
         return number
 
-    def write_back(self, changes: Json) -> None:
-        """Take over what the program has changed."""
-        for pair in changes if type(changes) is list else ():
-            if type(pair) is not list or len(pair) != 2 or type(pair[0]) is not int:
-                raise self._connection.requests.fail(
-                    "forbidden", "a change of nothing that was sent"
-                )
-            if pair[0] not in self._held:  # dropped meanwhile
-                continue
-            self._connection.trust("mutation")
-            if self.mutates:
-                old = self._held[pair[0]][0]
-                write_back(old, self._connection.arrivals.value(pair[1]))
-                self._held[pair[0]] = old, self._text(old) or ""
+    def keep_passed(self, arguments: Collection[Any], free: int) -> list[int | None]:
+        """Numbers for the arguments of a call that the test holds beyond the call."""
+        counts = [*map(sys.getrefcount, arguments)]
+        return [
+            self.keep(next(self.numbers), value) if references > free else None
+            for value, references in zip(arguments, counts, strict=True)
+        ]
 
-    def _text(self, value: Any) -> str | None:
-        """What a shared object is now; None where it holds what cannot be sent."""
-        self._connection.quiet = True
+    def tell(self) -> list[Json]:
+        """What this side has changed since it last told, and what it no longer holds."""
+        changed, dropped = list[Json](), list[int]()
+        if not self._held:
+            return [changed, dropped]
+        for number, (value, before) in [*self._held.items()]:
+            now = self._text(value)
+            if now != before and now:
+                changed.append([number, self._packer.pack(value)])
+                self._held[number] = value, now
+        value = None
+        for number in [*self._held]:
+            if references(self._held, number) <= UNHELD:
+                dropped.append(number)
+                del self._held[number]
+        return [changed, dropped]
+
+    def take(self, told: Json, new: Callable[[Json], Any]) -> None:
+        """Take over what the other side tells; `new` unpacks what an object is now. Raises
+        CodecError.
+        """
         try:
-            return dumps(self._connection.packer.pack(value))
+            changed, dropped = told
+            for number, packed in changed:
+                if number in self._held:
+                    old = self._held[number][0]
+                    write_back(old, new(packed))
+                    self._held[number] = old, self._text(old)
+            for number in dropped:
+                self._held.pop(number, None)
+        except (TypeError, ValueError):
+            raise CodecError("a change of nothing that was sent") from None
+
+    def _text(self, value: Any) -> bytes | str:
+        """What an object is now; nothing where it holds what cannot be sent."""
+        try:
+            return marshal.dumps(value, 2)
+        except ValueError:  # it holds more than plain data
+            quiet, self._packer.quiet = self._packer.quiet, True
+        try:
+            return dumps(self._packer.pack(value))
         except CodecError:
-            return None
+            return ""
         finally:
-            self._connection.quiet = False
+            self._packer.quiet = quiet
