@@ -47,7 +47,7 @@ ANSWER
     "forged replies": """
 import os, struct
 ANSWER
-    frame = b'[1,"value",true,null,[]]'
+    frame = b'[1,"value",true,null,[[],[]]]'
     for fd in range(3, 32):
         try: os.write(fd, struct.pack('!I', len(frame)) + frame + b'{"verdict": "pass"}')
         except OSError: pass""",

@@ -61,7 +61,9 @@ class Nodes:
         unpacker.left -= len(rows)
         if unpacker.left < 0:
             raise TooLargeError("too many instances")
-        new = {number: object.__new__(self.classes[name]) for number, name, _ in rows}
+        new: dict[int, Any] = {
+            number: object.__new__(self.classes[name]) for number, name, _ in rows
+        }
         known = new.keys() & self._known.keys()
         made = new | {number: self._known[number] for number in known}
         fields = self._fields(rows, made, unpacker)
