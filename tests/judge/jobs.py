@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 
@@ -68,3 +70,17 @@ def programs_run(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
 
     monkeypatch.setattr(Sandbox, "run", counted)
     return programs
+
+
+def read_pairs(file: Path) -> dict[str, tuple[str, str, str, str]]:
+    """By name, from a table: a note, a right program, a wrong one and the tests of both."""
+    pairs = {}
+    for block in re.split(r"^##### ", file.read_text(), flags=re.MULTILINE)[1:]:
+        head, _, body = block.partition("\n")
+        name, _, note = head.partition(" |")
+        program, _, tests = body.partition("\n---\n")
+        right, _, bug = program.rpartition("\n@ ")
+        old, _, new = bug.replace("\\n", "\n").partition(" => ")
+        assert right.count(old) >= 1, f"{name}: {old}"
+        pairs[name] = note, right, right.replace(old, new, 1), tests
+    return pairs
