@@ -144,6 +144,9 @@ class Task:
     """Completions for SFT; they may be long or wrong. Without any, SFT learns the reference."""
     stop: tuple[str, ...] = ()
     """Stop strings: generation ends there, and the completion leaves them out."""
+    large: bool = False
+    """Whether its inputs are so large that its programs have the memory, and all calls together the
+    time, of LARGE programs; of a list of over 50,000 items, a digest is compared."""
     hash_seed: int | None = None
     """PYTHONHASHSEED of its programs; None for one that is made of its checks."""
 

@@ -46,11 +46,6 @@ sets = {"humaneval": get_human_eval_plus(err_incomplete=False),
         "mbpp": get_mbpp_plus(err_incomplete=False)}
 jobs = []
 for name, problems in sets.items():
-    for task, left_out in job["left_out"].items():
-        if task in problems:
-            inputs, base = problems[task]["plus_input"], len(problems[task]["base_input"])
-            kept = [one for at, one in enumerate(inputs, base) if at not in left_out]
-            problems[task]["plus_input"] = kept
     problems = {task: problem for task, problem in problems.items() if task in job["programs"]}
     expected = get_groundtruth(problems, name, NOT_NONE if name == "mbpp" else [])
     jobs += [(name, 0, problems[task], job["programs"][task], expected[task], False, True)
@@ -142,7 +137,7 @@ def main() -> None:
         return
     data = data_folder("humanevalplus", "mbppplus")
     from assay.tasks import load
-    from assay.tasks.evalplus import HUMANEVAL, LEFT_OUT, MBPP
+    from assay.tasks.evalplus import HUMANEVAL, MBPP
 
     tasks = [*load("humanevalplus"), *load("mbppplus")][:: options.every]
     references = {task.id: str(task.reference) for task in tasks}
@@ -155,7 +150,7 @@ def main() -> None:
         def both(
             programs: dict[str, str],
         ) -> tuple[tuple[float, dict[str, Any]], tuple[float, dict[str, Any]]]:
-            job.write_text(json.dumps({"programs": programs, "left_out": LEFT_OUT}))
+            job.write_text(json.dumps({"programs": programs}))
             mine = timed(
                 "-m", "bench.evalplus", "--one", str(job), "--workers", str(options.workers)
             )

@@ -12,7 +12,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from assay.judge.codec import Json, Packer, Unpacker, dumps, exception, is_iterator, loads, shown
+from assay.judge.codec import (
+    Json,
+    Packer,
+    Unpacker,
+    digest,
+    dumps,
+    exception,
+    is_iterator,
+    loads,
+    shown,
+)
 from assay.judge.codec_types import TooLargeError
 from assay.judge.exports import ON_OBJECTS, Exports, Stream, opaque
 from assay.judge.shared import SharedObjects
@@ -75,7 +85,7 @@ class Candidate:
         self.unpacker = Unpacker(known, nodes=sys.maxsize)  # requests come from the trusted side
         self.own_console = sys.stdout, sys.stdin, builtins.input, builtins.print
         self.requests: dict[str, Callable[..., Any]] = {
-            "call": self.call, "answer": self.answer_packed, "operate": self.operate,
+            "call": self.call, "operate": self.operate,
             "items": self.items, "console": self.replace_console,
             "name": lambda name: [getattr(self.module, name)] if hasattr(self.module, name) else [],
         }  # fmt: skip
@@ -103,8 +113,8 @@ class Candidate:
             return self.load(*parts)
         asked, result, told = parts
         self.shared.take(told, self.unpacker.value)
-        if kind == "answer":
-            return ["value", self.answer_packed(*asked), None, [[], []]]
+        if kind in ("answer", "digest"):
+            return ["value", self.answer_packed(kind, *asked), None, [[], []]]
         value = self.requests[kind](*asked)
         same = None
         if kind == "call":
@@ -157,9 +167,10 @@ class Candidate:
         same = (at for at, it in enumerate(arguments) if it is value and not is_iterator(value))
         return value, next(same, None)
 
-    def answer_packed(self, target: str, packed: list[Json]) -> Json:
+    def answer_packed(self, kind: str, target: str, packed: list[Json]) -> Json:
         """Call a function; what is no data in the answer is opaque."""
-        return self.data_packer.pack(self.object(target)(*map(self.unpacker.value, packed)))
+        value = self.object(target)(*map(self.unpacker.value, packed))
+        return self.data_packer.pack(digest(value) if kind == "digest" else value)
 
     def operate(self, name: str, packed: list[Json]) -> Any:
         """Carry out an operation of Python's."""

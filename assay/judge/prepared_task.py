@@ -125,7 +125,7 @@ class PreparedTask:
             )
         self.numeric = any(map(NUMERIC.search, [task.setup, *sources]))
         self.hash_seed = hash_seed(task)
-        rules = [task.setup, task.entry_point, task.checker, task.reference, stop_early]
+        rules = [task.setup, task.entry_point, task.checker, task.reference, stop_early, task.large]
         rules += [str(self.hash_seed), task.language, *self.language.versions()]
         identity = json.dumps([*map(repr, task.checks), *rules, asdict(limits)]).encode()
         self.digest = hashlib.blake2b(identity, digest_size=32).digest()
@@ -148,7 +148,9 @@ class PreparedTask:
         return Program(
             companion=f"{json.dumps(fields)[:-1]},{self._shared_fields}".encode(),
             keeps_companion=self._keeps_worker,
-            zygote=zygote_for(program, numeric=self.numeric, hash_seed=self.hash_seed),
+            zygote=f"large_{self.hash_seed}"
+            if self._task.large
+            else zygote_for(program, numeric=self.numeric, hash_seed=self.hash_seed),
             time_factor=features.time_factor,
             steps=max(1, sum(kind.own_time for kind, _ in self._kinds)),
         )
@@ -174,6 +176,7 @@ class PreparedTask:
             "checker": task.checker,
             "reference": self._recomputing,
             "stop_early": self._stop_early,
+            "large": task.large,
             "numpy": any(map(NUMERIC.search, [task.checker, task.reference or ""])) or self.numeric,
             "checks": [[kind.field, kind.wire(check)] for kind, check in self._kinds],
         }

@@ -30,6 +30,8 @@ class CheckJob(TypedDict):
     order: list[int]
     """Numbers of the checks in the order in which to run them."""
     stop_early: bool
+    large: bool
+    """Whether answers are digests where they are too large to be sent."""
     numpy: bool
     """Whether what the program returns may be a value of numpy's; else it becomes Python's."""
     classes: list[list[str]]

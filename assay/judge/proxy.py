@@ -107,11 +107,11 @@ class Connection:
             self.shared.keep(number, found)
         return found
 
-    def call_packed(self, target: str, arguments: list[Json]) -> Json:
+    def call_packed(self, target: str, arguments: list[Json], kind: str = "answer") -> Json:
         """Call with packed arguments that nobody uses afterwards; the answer stays packed, and an
         object in it is opaque.
         """
-        return self._request("answer", (target, arguments))[0]
+        return self._request(kind, (target, arguments))[0]
 
     def name(self, name: str) -> Any:
         """A global of the program. Raises NameError where it has none of that name."""

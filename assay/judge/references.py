@@ -90,7 +90,7 @@ async def _ask_reference(task: Task, answers: Answers) -> list[str]:
 def _cache_file(task: Task, calls: Sequence[Call]) -> Path | None:
     """Where its expected values are cached; None for a user without a home."""
     arguments = [call.arguments for call in calls]
-    python = sys.version_info[:2], task.hash_seed
+    python = sys.version_info[:2], task.hash_seed, task.large
     parts = [VERSION, *python, task.reference, task.setup, task.entry_point, arguments]
     name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     folder = os.environ.get("XDG_CACHE_HOME") or _home_cache()

@@ -46,7 +46,8 @@ def f(numbers: List[float], threshold: float = 1.0) -> Dict[str, Tuple[int, ...]
 """,
     "setup": "from typing import List", "entry_point": "f", "checker": "",
     "reference": "", "order": [0],
-    "stop_early": True, "numpy": False, "mutates": False, "classes": [], "reply_mb": 1,
+    "stop_early": True, "large": False, "numpy": False, "mutates": False, "classes": [],
+    "reply_mb": 1,
     "checks": [["source", "def check(f):\n    assert f([2.0, 0.5, 0], 1.0) == {'0': (0, 1)}\n"
                           "    assert not f([])\ncheck(f)"]],
 }  # fmt: skip
@@ -91,7 +92,7 @@ def main() -> None:
     for name in MODULES:
         importlib.import_module(name)
     kind = sys.argv[2]
-    if kind != "plain":
+    if kind in ("numpy", INTERPRETER):
         importlib.import_module("numpy").random.seed(0)
     rehearse()
     if kind == INTERPRETER:

@@ -71,7 +71,7 @@ def run_checks(
     """Run a job's checks in its order; tells the sandbox by `next_step` when a call begins."""
     ended: list[Outcome] = []
     requests, setup_error = connection.requests, ""
-    caller = Caller(connection, job["entry_point"], job["reference"], next_step)
+    caller = Caller(connection, job["entry_point"], job["reference"], next_step, job["large"])
     builtin = LazyBuiltins(connection)
     namespace: Namespace = {"__name__": "checks", "__builtins__": builtin}
     bench, parts = Bench(connection, builtin, namespace, caller), list[Part]()

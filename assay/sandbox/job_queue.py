@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.program import ZYGOTES, Program
+from assay.sandbox.program import ZYGOTES, Program, share_of
 
 ATTEMPTS = 2
 
@@ -31,7 +31,9 @@ class QueuedJob:
         """How many times its time limits all steps together have: no more than a program with the
         largest time factor.
         """
-        return min(self.program.steps, LONGEST / self.program.time_factor)
+        return min(
+            self.program.steps, LONGEST * share_of(self.program.zygote) / self.program.time_factor
+        )
 
 
 class JobQueue:

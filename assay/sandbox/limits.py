@@ -8,6 +8,8 @@ from assay.errors import SettingsError
 
 LONGEST = 10
 """The largest factor on the time limits, for tasks whose reference is slow."""
+LARGE = 5
+"""How many times the memory, and the time of all steps together, a task of large inputs has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +35,14 @@ class Limits:
     open_files: int = 32
     """File descriptors that the program may hold."""
 
-    def scaled(self, factor: float) -> Limits:
-        """The same limits with `factor` times the CPU and wall time."""
-        return (
-            self
-            if factor == 1
-            else replace(
-                self, cpu_seconds=self.cpu_seconds * factor, wall_seconds=self.wall_seconds * factor
-            )
+    def scaled(self, factor: float, share: int = 1) -> Limits:
+        """The same limits with `factor` times the CPU and wall time, `share` times the memory."""
+        if factor == share == 1:
+            return self
+        cpu_seconds, wall_seconds = self.cpu_seconds * factor, self.wall_seconds * factor
+        memory_mb = self.memory_mb * share
+        return replace(
+            self, cpu_seconds=cpu_seconds, wall_seconds=wall_seconds, memory_mb=memory_mb
         )
 
     def __post_init__(self) -> None:

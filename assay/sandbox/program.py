@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from assay.sandbox.limits import LARGE
+
 INTERPRETER = "interpreter"
 EXEC = "exec"
 HASH_SEEDS = 5
@@ -15,7 +17,7 @@ HASH_SEEDS = 5
 ZYGOTES = (
     INTERPRETER,
     EXEC,
-    *(f"{kind}_{seed}" for kind in ("plain", "numpy") for seed in range(HASH_SEEDS)),
+    *(f"{kind}_{seed}" for kind in ("plain", "numpy", "large") for seed in range(HASH_SEEDS)),
 )
 """Kinds of zygote that a program may ask for, with the hash seed where there is one for each."""
 FETCHED = 17
@@ -26,6 +28,11 @@ RUNTIME_MB = 1024
 SESSION = struct.Struct("!I")
 """Starts the payload of code for an interpreter: the number of the program that opened it, 0 for a
 new one."""
+
+
+def share_of(kind: str) -> int:
+    """How many times the usual memory and time of all steps programs of a kind have."""
+    return LARGE if kind.startswith("large") else 1
 
 
 def message(*parts: object, blob: bytes = b"") -> bytes:

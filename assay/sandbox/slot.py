@@ -25,7 +25,7 @@ from assay.sandbox.processes import (
     TimeLimit,
     ZygoteProcess,
 )
-from assay.sandbox.program import EXEC, INTERPRETER, RUNTIME_MB, ZYGOTES, Program
+from assay.sandbox.program import EXEC, INTERPRETER, RUNTIME_MB, ZYGOTES, Program, share_of
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.walls import THREADS, ProcessLimits
 from assay.sandbox.zygote import MESSAGE, ProcessEnd, ZygoteSettings
@@ -155,8 +155,10 @@ class Slot:
         self, limits: Limits, required: list[str], rules: AccessRules, sessions: int
     ) -> ZygoteSettings:
         cores = sorted(os.sched_getaffinity(0))
-        cpu_seconds = int(limits.cpu_seconds * LONGEST) + SPARE_CPU_SECONDS
-        memory_mb = limits.memory_mb + (RUNTIME_MB if self.kind == EXEC else 0)
+        cpu_seconds = int(limits.cpu_seconds * LONGEST * share_of(self.kind)) + SPARE_CPU_SECONDS
+        memory_mb = limits.memory_mb * share_of(self.kind) + (
+            RUNTIME_MB if self.kind == EXEC else 0
+        )
         threads = THREADS + sessions * (1 + SESSION_THREADS)
         _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
         return ZygoteSettings(
@@ -174,7 +176,12 @@ class Slot:
     def _make_group(self, limits: Limits, sessions: int) -> cgroups.Group:
         cores = len(os.sched_getaffinity(0))
         half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (2 * MIB * cores)
-        memory_mb = limits.memory_mb + limits.stack_mb + COMPANION_MEMORY_MB + LIBRARIES_MB
+        memory_mb = (
+            limits.memory_mb * share_of(self.kind)
+            + limits.stack_mb
+            + COMPANION_MEMORY_MB
+            + LIBRARIES_MB
+        )
         memory_mb += min(sessions * SESSION_MB, half)
         processes = PROCESSES + sessions * (1 + SESSION_THREADS)
         return cgroups.make(f"{self.kind}{self.number}", memory_mb * MIB, processes)

@@ -27,6 +27,7 @@ from assay.sandbox.program import (
     Result,
     SupervisorSettings,
     message,
+    share_of,
     unpack_program,
 )
 from assay.sandbox.runs import GRACE_SECONDS, Runs
@@ -112,7 +113,7 @@ class Supervisor:
             if payload:
                 program = unpack_program(payload)
                 self._open_slots(program.zygote)
-                limits = self.limits.scaled(program.time_factor)
+                limits = self.limits.scaled(program.time_factor, share_of(program.zygote))
                 if program.wall_seconds:
                     limits = replace(limits, wall_seconds=program.wall_seconds)
                 queued = QueuedJob(number, program, limits)

@@ -64,12 +64,13 @@ def mbpp_task_of(row: Row) -> Task:
         entry_point=entry_point,
         reference=row.text("canonical_solution"),
         checker=CHECKERS.get(entry_point, ""),
+        large=row.text("task_id") in LARGE,
         stop=humaneval.STOP,
     )
 
 
 def _calls(row: Row) -> tuple[Call, ...]:
-    """The base inputs, then the others, but for those that are left out."""
+    """The base inputs, then the others."""
     identity, atol = row.text("task_id"), row.fields.get("atol")
     if not isinstance(atol, int | float):
         raise row.wrong("'atol' is no number; add the tolerance, or 0")
@@ -84,19 +85,12 @@ def _calls(row: Row) -> tuple[Call, ...]:
         packed = [Packer().text(convert(arguments)) for arguments in inputs]
     except (TypeError, ValueError, IndexError, AttributeError) as error:
         raise row.wrong(f"an input is not what {identity} takes ({error}); fix it") from error
-    left_out = LEFT_OUT.get(identity, ())
-    return tuple(
-        Call(text, None, atol or TOLERANCE) for at, text in enumerate(packed) if at not in left_out
-    )
+    return tuple(Call(text, None, atol or TOLERANCE) for text in packed)
 
 
-LEFT_OUT: dict[str, tuple[int, ...]] = {
-    "Mbpp/255": (88, 89, 93, 99, 103),
-    "Mbpp/599": (12, 16, 18, 19, *range(21, 25), 26, 35, 37, 42, 53, 73),
-}
-"""19 inputs of 165,268, which no right program can answer within the limits: Mbpp/255's answers
-take 40 to 900 MiB, over `limits.reply_mb`; Mbpp/599's take 2.7 s each, and 2 of 16 alike stay.
-"""
+LARGE = ("Mbpp/255", "Mbpp/599")
+"""Tasks with large inputs: 5 answers of Mbpp/255 take 40 to 900 MiB as JSON, and one takes
+1.1 GiB in the program; 16 inputs of Mbpp/599 take 2.7 s each."""
 
 Convert = Callable[[list[Any]], list[Any]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,27 @@ def test_calls_pass_where_every_answer_is_right() -> None:
     assert (wrong.verdict, wrong.passed) == (Verdict.ERROR, 1)
     assert wrong.detail.startswith("TypeError: unsupported operand")
     assert wrong.detail.endswith("at call 2, f([])")
+
+
+def test_of_large_tasks_long_answers_are_compared_by_a_digest_and_programs_have_more_memory() -> (
+    None
+):
+    inputs = Call("[60000]"), Call("[3]")
+    row = "('a', n / 2, None) * 200"  # 400 MiB of JSON in all
+    right = f"def f(n): return [{row} for n in range(n)]"
+    large = replace(task(*inputs, reference=right), large=True)
+    filled = "held = [bytes(1000) for _ in range(700_000)]"
+    told = f"def f(n): return [{row} for n in range(n)] if n < 9 else 'blake2b ' + '0' * 64"
+    programs = (
+        right,
+        f"{filled}\n{right}",
+        right.replace("n / 2", "n / 2 if n < 59999 else 0"),
+        right.replace("None) * 200", "None) * (200 + (n == 7))"),
+        told,
+    )
+    assert verdicts(large, *programs) == ["pass", "pass", "wrong", "wrong", "wrong"]
+    small = replace(large, checks=inputs[1:], large=False)
+    assert verdicts(small, f"{filled}\n{right}") == ["memory"]
 
 
 def test_a_wrong_answer_says_which_call_what_came_and_what_was_expected() -> None:

@@ -56,11 +56,12 @@ class Caller:
 
     def __init__(
         self, connection: Connection, entry_point: str, reference: str,
-        next_step: Callable[[], None],
+        next_step: Callable[[], None], large: bool,
     ) -> None:  # fmt: skip
         self.connection = connection
         self.entry_point = entry_point
         self.reference = reference
+        self.asks = "digest" if large else "answer"
         self.checker_piece: Piece = ("", "")
         self.checker: Checker | None = None
         self._next_step, self._step_ends = next_step, time.monotonic() + STEP_SECONDS
@@ -102,7 +103,7 @@ class Caller:
 
         Raises what the program or the checker raises, and CandidateFailed.
         """
-        answer = self.connection.call_packed(self.entry_point, arguments)
+        answer = self.connection.call_packed(self.entry_point, arguments, self.asks)
         if expected is None:
             self.keep(answer)
             return ""
