@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from assay.languages import aliases
 from assay.types import Task
 
 FENCE = re.compile(r"^(?P<before>[^`]*?)(?P<fence>`{3,})[ \t]*(?P<tag>[\w+#-]*)(?P<rest>[^`]*)$")
@@ -45,6 +46,8 @@ class Fenced:
     """Without the fences, ending in a line end."""
     closed: bool
     """Whether the closing fence is there."""
+    tag: str
+    """What the opening fence names, in lower case; empty where that is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def program(task: Task, reply: str) -> str | None:
     found = (
         _python(task, reply)
         if task.language == "python"
-        else _last_block(reply) or task.stub + reply
+        else _last_block(task, reply) or task.stub + reply
     )
     return found if reply.strip() and found and found.strip() else None
 
@@ -97,23 +100,24 @@ def fenced_blocks(reply: str) -> list[Fenced]:
     """
     blocks: list[Fenced] = []
     lines: list[str] = []
-    open_fence, margin = "", 0
+    open_fence, tag, margin = "", "", 0
     for line in reply.split("\n"):
         fence = FENCE.match(line)
         if not open_fence and fence and _opens(fence):
             open_fence, margin, lines = fence["fence"], len(line) - len(line.lstrip()), []
+            tag = fence["tag"].lower()
         elif open_fence and fence and _closes(fence, open_fence, margin, lines):
             if fence["before"].strip():
                 lines.append(_without_margin(fence["before"], margin))
-            blocks.append(Fenced(_code(lines), closed=True))
+            blocks.append(Fenced(_code(lines), closed=True, tag=tag))
             open_fence = ""
         elif open_fence and fence and fence["tag"] and not fence["before"]:
-            blocks.append(Fenced(_code(lines), closed=False))
-            lines = []
+            blocks.append(Fenced(_code(lines), closed=False, tag=tag))
+            lines, tag = [], fence["tag"].lower()
         elif open_fence:
             lines.append(_without_margin(line, margin))
     if open_fence:
-        blocks.append(Fenced(_code(lines), closed=False))
+        blocks.append(Fenced(_code(lines), closed=False, tag=tag))
     return blocks
 
 
@@ -149,8 +153,15 @@ def _answer(reply: str) -> str:
     return "" if not thought and answer.lstrip().startswith("<think>") else answer
 
 
-def _last_block(reply: str) -> str | None:
+def _last_block(task: Task, reply: str) -> str | None:
+    """The last closed block, or else the last. Where one is tagged with the task's language, those
+    of other languages do not count.
+    """
     blocks = fenced_blocks(reply)
+    tagged = [aliases().get(block.tag, "") for block in blocks]
+    if task.language in tagged:
+        named = zip(blocks, tagged, strict=True)
+        blocks = [block for block, name in named if name in ("", task.language)]
     closed = [block.code for block in blocks if block.closed]
     found = closed or [block.code for block in blocks]
     return found[-1] if found else None
@@ -171,7 +182,7 @@ def _python(task: Task, reply: str) -> str | None:
     if not blocks:
         return None if entry else _statements(bare)
     bodies = [block.code for block in blocks if task.stub and _continues(task.stub, block.code)]
-    return _trimmed(task.stub + bodies[-1], entry) if bodies else _last_block(reply)
+    return _trimmed(task.stub + bodies[-1], entry) if bodies else _last_block(task, reply)
 
 
 def _continues(stub: str, reply: str) -> bool:

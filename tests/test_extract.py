@@ -146,13 +146,13 @@ def test_a_closed_block_is_taken_as_it_stands() -> None:
 def test_a_fence_inside_a_docstring_does_not_end_the_block() -> None:
     code = 'def f(n):\n    """\n    ```\n    f(1)\n    ```\n    """\n    return 1\n'
     assert program(PLAIN, f"```python\n{code}```") == code
-    assert fenced_blocks(f"```python\n{code}```") == [Fenced(code, closed=True)]
+    assert fenced_blocks(f"```python\n{code}```") == [Fenced(code, closed=True, tag="python")]
 
 
 def test_a_closing_fence_indented_like_the_code_ends_the_block() -> None:
     code = 'def f(n):\n    """Adds one."""\n    return n + 1\n'
     reply = f"```python\n{code}    ```\nIt adds one.\n"
-    assert fenced_blocks(reply) == [Fenced(code, closed=True)]
+    assert fenced_blocks(reply) == [Fenced(code, closed=True, tag="python")]
     assert program(PLAIN, reply) == code
 
 
@@ -236,6 +236,10 @@ def test_other_languages_are_taken_from_the_last_closed_block() -> None:
         program(rust, "```rust\nfn f() {}\n```\nor\n```rust\nfn f() { 1 }\n```") == "fn f() { 1 }\n"
     )
     assert program(rust, "fn f() {}") == "fn f() {}"
+    code = "```Rust\nfn f() {}\n```\n"
+    assert program(rust, f"{code}In Python:\n```py\ndef f(): pass\n```\n") == "fn f() {}\n"
+    assert program(rust, f"{code}Or:\n```\nfn f() {{ 1 }}\n```\n") == "fn f() { 1 }\n"
+    assert program(rust, "```py\nf\n```\n```cpp\nf()\n```\n") == "f()\n"
     assert program(task("fn f() {\n", language="rust"), "    1\n}") == "fn f() {\n    1\n}"
 
 

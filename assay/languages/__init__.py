@@ -69,10 +69,15 @@ def canonical(name: str) -> str:
     """The language's own name, from that or a name of its fences. Raises DataError for an unknown
     one.
     """
-    known = {alias: one for one in languages for alias in (one, *languages[one]().fences)}
-    if name.lower() not in known:
+    if name.lower() not in aliases():
         raise DataError(f"the language {name!r} cannot be judged; {suggest(name, languages)}")
-    return known[name.lower()]
+    return aliases()[name.lower()]
+
+
+@cache
+def aliases() -> dict[str, str]:
+    """Each language by its own name and by the names of its fences."""
+    return {alias: one for one in languages for alias in (one, *languages[one]().fences)}
 
 
 @cache
