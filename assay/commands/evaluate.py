@@ -65,5 +65,8 @@ def evaluate(
             policy, settings, judge=judge, environment=environment, seed=seed, folder=out,
             progress=progress,
         )  # fmt: skip
-    files = f"\nreport   {done.folder / 'report.md'}\nsamples  {done.folder / 'samples.jsonl'}"
+    trust = options.on_trust(done.evaluation.on_trust)
+    files = (
+        f"{trust}\nreport   {done.folder / 'report.md'}\nsamples  {done.folder / 'samples.jsonl'}"
+    )
     options.print_result(asdict(done.evaluation), as_json, ["", table([done.evaluation])], files)

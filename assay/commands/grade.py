@@ -41,7 +41,7 @@ def grade(
         rate = f"{graded.pass_at_1:.3f}  [{low:.3f}, {high:.3f}] over {graded.tasks} tasks"
     counts = sorted(graded.verdicts.items(), key=lambda pair: -pair[1])
     shown = ", ".join(f"{name} {count}" for name, count in counts)
-    trust = f"\non trust {graded.on_trust} of the passes" if graded.on_trust else ""
+    trust = options.on_trust(graded.on_trust)
     lines = f"pass@1   {rate}\nverdicts {shown}{trust}\nfile     {graded.file}"
     options.print_result(asdict(graded), as_json, [], lines)
     if lost := graded.verdicts.get("infra"):

@@ -94,6 +94,11 @@ def print_result(
     typer.echo(end, nl=bool(end))
 
 
+def on_trust(passes: int) -> str:
+    """A line on the passes in which a program's word was taken for something; empty for none."""
+    return f"\non trust {passes} of the passes" if passes else ""
+
+
 def show(*shown: RenderableType) -> None:
     """Print tables and lines to standard output."""
     from rich.console import Console

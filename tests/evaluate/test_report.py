@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from assay.commands.options import on_trust
 from assay.config.sections import EvaluateSettings
 from assay.errors import DataError, MachineError
 from assay.evaluate.report import (
@@ -181,3 +182,8 @@ def printed(shown: Table, width: int) -> str:
     with console.capture() as captured:
         console.print(shown)
     return captured.get()
+
+
+def test_passes_on_trust_are_told_in_a_line_only_where_there_are_any() -> None:
+    assert on_trust(0) == ""
+    assert on_trust(2) == "\non trust 2 of the passes"
