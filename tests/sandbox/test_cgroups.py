@@ -96,10 +96,11 @@ def test_a_killed_supervisor_leaves_no_process_in_its_groups() -> None:
             return groups_of(judge._sandbox._process.pid)
 
     groups = asyncio.run(bereft())
-    end = time.monotonic() + 5
-    while any((group / "cgroup.procs").read_text() for group in groups) and time.monotonic() < end:
+    end = time.monotonic() + 20
+    # a group with a process cannot be removed; another judge that starts now may remove these too
+    while any(group.exists() for group in groups) and time.monotonic() < end:
         time.sleep(0.02)
-    cgroups.remove_leftovers()
+        cgroups.remove_leftovers()
     assert groups
     assert not any(group.exists() for group in groups)
 
