@@ -49,7 +49,8 @@ async def ours(file: Path, workers: int) -> tuple[float, float, int]:
     tasks = load(f"humaneval:{file}")
     begun = time.perf_counter()
     async with Judge(slots=workers) as judge:
-        await judge.run(Job(tasks[0], tasks[0].reference))
+        # tasks have different hash seeds, whose processes start with their first program
+        await judge.all([Job(task, f"{task.reference}\n# first") for task in tasks[:8]])
         started = time.perf_counter()
         jobs = [Job(task, task.reference) for task in tasks]
         passed = sum([execution.verdict == "pass" async for _, execution in judge.stream(jobs)])

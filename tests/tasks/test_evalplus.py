@@ -42,6 +42,7 @@ def arguments(task: Task) -> list[Any]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("name", "tasks", "calls"), [("humanevalplus", 164, 124253), ("mbppplus", 378, 41015)]
 )
