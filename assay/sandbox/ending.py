@@ -34,9 +34,8 @@ class RunRecord:
     """Whether the program has one."""
     report: bytes | None = None
     """What the companion reported; None where it died first."""
-    stopped: str = ""
-    """Why the supervisor stopped it: `cpu`, `wall`, `printed`, `frozen` (a signal had stopped it),
-    `descriptors` (it could not be given any), `filled` (its folder), or empty."""
+    stopped: Ended | None = None
+    """Why the supervisor stopped it, if it did."""
     alive: bool = False
     """Whether the process lived when the run ended."""
     status: int = 0
@@ -52,6 +51,8 @@ class RunRecord:
     """How the machine failed the attempt before; empty for the first attempt."""
     killed_for_memory: bool = False
     """Whether the kernel has just killed a process of the slot's control group for memory."""
+    why: str = ""
+    """Why it was stopped, where the limits do not say it."""
 
     @property
     def hung_up(self) -> bool:
@@ -65,23 +66,21 @@ def ending(record: RunRecord, limits: Limits, steps: float = 1.0) -> tuple[Ended
     """
     total, wall_seconds = steps * limits.cpu_seconds, limits.wall_seconds
     match record.stopped:
-        case "printed":
+        case Ended.PRINTED:
             return Ended.PRINTED, f"printed more than {limits.printed_mb} MiB"
-        case "wall":
+        case Ended.WALL:
             most = steps * wall_seconds
             most = most if record.wall_seconds >= most else wall_seconds
             return Ended.WALL, f"took more than {most:g} s"
-        case "filled":
-            return Ended.MEMORY, "filled its folder"
-        case "descriptors":
-            return Ended.LOST, "there is no room for more descriptors"
-    if record.stopped == "cpu" or record.cpu_seconds > total + 1:
+        case Ended.MEMORY:
+            return Ended.MEMORY, record.why
+    if record.stopped is Ended.CPU or record.cpu_seconds > total + 1:
         most = total if record.cpu_seconds >= total else limits.cpu_seconds
         return Ended.CPU, f"used more than {most:g} s of CPU time"
     if record.memory_mb > limits.memory_mb + limits.stack_mb + LIBRARIES_MB:
         return Ended.MEMORY, f"had {record.memory_mb:.0f} MiB in use"
-    if record.stopped == "frozen":
-        return Ended.LOST, "a process was stopped by a signal"
+    if record.stopped is Ended.LOST:
+        return Ended.LOST, record.why or "a process was stopped by a signal"
     if record.companion and record.report is None:
         return Ended.LOST, "the test worker died"
     if record.alive and not record.hung_up:

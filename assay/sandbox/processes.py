@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from assay.sandbox import kernel
 from assay.sandbox.cgroups import Group
-from assay.sandbox.program import Program
+from assay.sandbox.program import Ended, Program
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.zygote import MESSAGE
 
@@ -200,22 +200,22 @@ class TimeLimit:
         """When to call `exceeded` next."""
         return min(self.deadline, self.next_look)
 
-    def exceeded(self, now: float) -> str:
-        """`cpu`, `wall`, or empty where time is left."""
+    def exceeded(self, now: float) -> Ended | None:
+        """CPU, WALL, or None where time is left."""
         if now >= self.next_look:
             most = min(self.before + self.cpu_seconds, self.total)
             left = most - self.candidate.cpu_seconds
             self.next_look = now + max(0.002, left)
             if left <= 0:
-                return "cpu"
+                return Ended.CPU
         if now < self.deadline:
-            return ""
+            return None
         starved = starved_seconds(pid_of(self.candidate.pidfd))
         if starved - self.starved <= 0.01:
-            return "wall"
+            return Ended.WALL
         self.deadline += starved - self.starved
         self.starved = starved
-        return ""
+        return None
 
 
 class Executable:

@@ -11,6 +11,7 @@ from assay.sandbox.job_queue import QueuedJob
 from assay.sandbox.kernel import MIB
 from assay.sandbox.limits import Limits
 from assay.sandbox.processes import Events
+from assay.sandbox.program import Ended
 from assay.sandbox.slot import RunningJob, Slot
 from assay.sandbox.zygote import ProcessEnd
 
@@ -37,7 +38,7 @@ class Runs:
         if run.companion is None:
             self._events.watch(run.candidate.pidfd, lambda: self.finish(slot))
             if run.stdout < 0:
-                self._stop(run, "descriptors")
+                self._stop(run, Ended.LOST, "there is no room for more descriptors")
 
     def finish(self, slot: Slot) -> None:
         """End the run in a slot. All is known when its killed process is reaped."""
@@ -62,15 +63,15 @@ class Runs:
         """Stop the run in a slot if its CPU or wall time is up."""
         run = slot.run
         if run is not None and slot.box and not run.record.stopped and is_overfull(slot.box):
-            self._stop(run, "filled")
+            self._stop(run, Ended.MEMORY, "filled its folder")
         if run is None or now < run.due:
             return
-        exceeded = "" if run.record.stopped else run.time_limit.exceeded(now)
+        exceeded = None if run.record.stopped else run.time_limit.exceeded(now)
         if not (run.record.stopped or exceeded):
             return
-        if exceeded != "cpu" and run.is_frozen():
-            run.record.stopped = "frozen"
-        if run.record.stopped:
+        if exceeded is not Ended.CPU and run.is_frozen():
+            run.record.stopped = Ended.LOST
+        if exceeded is None or run.record.stopped:
             self.finish(slot)
         else:
             self._stop(run, exceeded)
@@ -99,12 +100,12 @@ class Runs:
         most, shown = self._limits.printed_mb * MIB, self._limits.output_kb * 1024
         more = run.read_output(source, most if source == run.stdout else shown)
         if run.printed_bytes > most:
-            self._stop(run, "printed")
+            self._stop(run, Ended.PRINTED)
         return more
 
-    def _stop(self, run: RunningJob, why: str) -> None:
+    def _stop(self, run: RunningJob, ended: Ended, why: str = "") -> None:
         """Kill the program; a companion notices and reports what it has."""
         if not run.record.stopped:
-            run.record.stopped = why
+            run.record.stopped, run.record.why = ended, why
             run.time_limit.deadline = time.monotonic() + GRACE_SECONDS
             run.candidate.kill()

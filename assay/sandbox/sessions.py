@@ -17,13 +17,7 @@ from assay.sandbox.ending import RunRecord, ending
 from assay.sandbox.job_queue import QueuedJob
 from assay.sandbox.kernel import MIB, read_text
 from assay.sandbox.limits import LONGEST
-from assay.sandbox.processes import (
-    CandidateProcess,
-    Events,
-    TimeLimit,
-    pid_of,
-    starved_seconds,
-)
+from assay.sandbox.processes import CandidateProcess, Events, TimeLimit, pid_of, starved_seconds
 from assay.sandbox.program import SESSION, BlockResult, Ended
 from assay.sandbox.repl import DONE, RAISED
 from assay.sandbox.slot import SESSION_MB, SESSION_THREADS, SESSIONS, Slot, is_alive
@@ -99,11 +93,11 @@ class Session:
         candidate.kill(signal.SIGCONT)
         self.sock.send(block.code)
 
-    def exceeded(self, now: float) -> str:
-        """Why to end it: `cpu`, `wall`, `frozen` (someone else stopped it), or empty."""
-        exceeded = self.time_limit.exceeded(now) if self.block and self.time_limit else ""
-        frozen = exceeded == "wall" and self.candidate.is_frozen()
-        return "frozen" if frozen else exceeded
+    def exceeded(self, now: float) -> Ended | None:
+        """Why to end it, if it is to end: LOST where someone else stopped it."""
+        exceeded = self.time_limit.exceeded(now) if self.block and self.time_limit else None
+        frozen = exceeded is Ended.WALL and self.candidate.is_frozen()
+        return Ended.LOST if frozen else exceeded
 
     def stop(self, block: Block) -> bool:
         """Stop it after a block. False where it holds more than it may keep, or has ended."""
@@ -111,9 +105,8 @@ class Session:
         self.candidate.kill(signal.SIGSTOP)
         while block.read(self.candidate.printed):
             pass
-        lines = map(
-            str.split, read_text(f"/proc/{pid_of(self.candidate.pidfd)}/status").splitlines()
-        )
+        text = read_text(f"/proc/{pid_of(self.candidate.pidfd)}/status")
+        lines = map(str.split, text.splitlines())
         status = {line[0]: line[1] for line in lines if len(line) > 1}
         if "RssAnon:" not in status:
             return False  # it ended after it had said that its block did
@@ -203,7 +196,7 @@ class Sessions:
         for session in [*self.running.values()]:
             session.sock.flush()
             if why := session.exceeded(now):
-                self._end(session, stopped=why)
+                self._end(session, why)
 
     def timeout(self, now: float) -> float:
         """Seconds until the next deadline."""
@@ -239,7 +232,7 @@ class Sessions:
         if block is None or not block.read(session.candidate.printed):
             self.events.unwatch(session.candidate.printed)
         elif block.printed > block.job.limits.printed_mb * MIB:
-            self._end(session, stopped="printed")
+            self._end(session, Ended.PRINTED)
 
     def _on_end_of_block(self, session: Session) -> None:
         """The byte that ends a block; another byte, or its silence, ends the interpreter."""
@@ -258,7 +251,7 @@ class Sessions:
             self._unwatch(session)
             self._answer(block, ENDS[mark], "")
 
-    def _end(self, session: Session, stopped: str = "") -> None:
+    def _end(self, session: Session, stopped: Ended | None = None) -> None:
         """Kill an interpreter; its block is answered when it is reaped."""
         self._unwatch(session)
         del self.open[session.number]

@@ -14,7 +14,7 @@ from assay.judge.protocol import Outcome, WorkerReport
 from assay.judge.verdict import decide
 from assay.sandbox.ending import DONE, HUNG_UP, KILLED, RunRecord, ending
 from assay.sandbox.limits import Limits
-from assay.sandbox.program import Result
+from assay.sandbox.program import Ended, Result
 from assay.types import Execution, Verdict
 from tests.judge.jobs import ADD, RIGHT, add, task
 
@@ -212,7 +212,7 @@ def packed(report: WorkerReport, mark: bytes = DONE) -> bytes:
 
 HELD = WorkerReport([Outcome("held")])
 GONE = packed(HELD._replace(failure=Outcome("hung_up")), HUNG_UP)
-RECORD = RunRecord(True, packed(HELD), "", True, 9, 0.1, 20.0, 0.2)
+RECORD = RunRecord(True, packed(HELD), None, True, 9, 0.1, 20.0, 0.2)
 
 
 @pytest.mark.parametrize(
@@ -221,10 +221,10 @@ RECORD = RunRecord(True, packed(HELD), "", True, 9, 0.1, 20.0, 0.2)
         ({}, Verdict.PASS),
         ({"alive": False}, Verdict.INFRA),
         ({"alive": False, "status": 0}, Verdict.ERROR),
-        ({"stopped": "frozen", "report": None}, Verdict.INFRA),
-        ({"stopped": "cpu"}, Verdict.TIMEOUT),
-        ({"stopped": "wall"}, Verdict.TIMEOUT),
-        ({"stopped": "printed"}, Verdict.OUTPUT),
+        ({"stopped": Ended.LOST, "report": None}, Verdict.INFRA),
+        ({"stopped": Ended.CPU}, Verdict.TIMEOUT),
+        ({"stopped": Ended.WALL}, Verdict.TIMEOUT),
+        ({"stopped": Ended.PRINTED}, Verdict.OUTPUT),
         ({"cpu_seconds": 6.0}, Verdict.TIMEOUT),
         ({"report": None}, Verdict.INFRA),
         ({"memory_mb": 512 + 64 + 512.0}, Verdict.PASS),
