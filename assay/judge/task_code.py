@@ -13,16 +13,19 @@ import builtins
 from collections import Counter, OrderedDict, defaultdict, deque
 from importlib import import_module
 
-NODES = (
-    ast.mod, ast.FunctionDef, ast.Lambda, ast.arguments, ast.arg, ast.Return, ast.Delete,
-    ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr, ast.For, ast.While, ast.If, ast.IfExp,
-    ast.Raise, ast.Try, ast.ExceptHandler, ast.Assert, ast.Import, ast.ImportFrom, ast.alias,
-    ast.Global, ast.Nonlocal, ast.Expr, ast.Pass, ast.Break, ast.Continue, ast.BoolOp, ast.BinOp,
+NAMELESS = (
+    ast.mod, ast.Lambda, ast.arguments, ast.Return, ast.Delete, ast.Assign, ast.AugAssign,
+    ast.AnnAssign, ast.NamedExpr, ast.For, ast.While, ast.If, ast.IfExp, ast.Raise, ast.Try,
+    ast.Assert, ast.alias, ast.Expr, ast.Pass, ast.Break, ast.Continue, ast.BoolOp, ast.BinOp,
     ast.UnaryOp, ast.Dict, ast.Set, ast.List, ast.Tuple, ast.ListComp, ast.SetComp, ast.DictComp,
     ast.GeneratorExp, ast.comprehension, ast.Compare, ast.Call, ast.keyword, ast.FormattedValue,
-    ast.JoinedStr, ast.Constant, ast.Attribute, ast.Subscript, ast.Starred, ast.Name, ast.Slice,
-    ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop, ast.type_ignore,
+    ast.JoinedStr, ast.Constant, ast.Subscript, ast.Starred, ast.Slice, ast.expr_context,
+    ast.boolop, ast.operator, ast.unaryop, ast.cmpop, ast.type_ignore,
 )  # fmt: skip
+HARMLESS_KINDS = frozenset(
+    kind for kind in vars(ast).values() if isinstance(kind, type) and issubclass(kind, NAMELESS)
+)
+"""Nodes that are harmless whatever they hold; those that name something are looked at."""
 MODULES = {
     "__future__": "annotations",
     "bisect": "bisect bisect_left bisect_right",
@@ -75,7 +78,7 @@ def leaves_no_trace(source: str) -> bool:
         return True
     except (RecursionError, MemoryError):
         return False
-    return all(map(_is_harmless, ast.walk(tree)))
+    return all(type(node) in HARMLESS_KINDS or _is_harmless(node) for node in ast.walk(tree))
 
 
 def _is_harmless(node: ast.AST) -> bool:
@@ -90,8 +93,8 @@ def _is_harmless(node: ast.AST) -> bool:
             return _may_be_bound(name)
         case ast.Attribute(attr=name, ctx=context):
             return name in ATTRIBUTES and isinstance(context, ast.Load)
-        case ast.ExceptHandler(name=name) if name is not None:
-            return _may_be_bound(name)
+        case ast.ExceptHandler(name=name):
+            return name is None or _may_be_bound(name)
         case ast.Global(names=names) | ast.Nonlocal(names=names):
             return all(map(_may_be_bound, names))
         case ast.Import(names=names):
@@ -100,7 +103,7 @@ def _is_harmless(node: ast.AST) -> bool:
             known = ATTRIBUTES if module not in PROGRAM else {one.name for one in names}
             listed = level == 0 and module in KNOWN
             return listed and all(one.name in known and _binds_well(one) for one in names)
-    return isinstance(node, NODES)
+    return False
 
 
 def _binds_well(imported: ast.alias) -> bool:

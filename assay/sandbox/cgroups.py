@@ -54,10 +54,8 @@ class Group:
             for name in KILLS
             for line in read_text(folder / name).splitlines()
         ]
-        before, self.kills = (
-            self.kills,
-            sum(int(line[1]) for line in lines if line[0] == "oom_kill"),
-        )
+        before = self.kills
+        self.kills = sum(int(line[1]) for line in lines if line[0] == "oom_kill")
         return self.kills > before
 
     def remove(self) -> None:

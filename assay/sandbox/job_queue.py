@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.program import ZYGOTES, Program, share_of
+from assay.sandbox.program import Program, share_of
 
 ATTEMPTS = 2
 
@@ -40,9 +40,8 @@ class JobQueue:
     """Jobs by number, in the order in which to start them."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, OrderedDict[int, QueuedJob]] = {
-            kind: OrderedDict() for kind in ZYGOTES
-        }
+        self._waiting = defaultdict[str, OrderedDict[int, QueuedJob]](OrderedDict)
+        """By the kind of zygote."""
 
     def add(self, job: QueuedJob) -> None:
         """Append a new job."""

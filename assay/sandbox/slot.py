@@ -25,7 +25,7 @@ from assay.sandbox.processes import (
     TimeLimit,
     ZygoteProcess,
 )
-from assay.sandbox.program import EXEC, INTERPRETER, RUNTIME_MB, ZYGOTES, Program, share_of
+from assay.sandbox.program import EXEC, INTERPRETER, RUNTIME_MB, ZYGOTES, share_of
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.walls import THREADS, ProcessLimits
 from assay.sandbox.zygote import MESSAGE, ProcessEnd, ZygoteSettings
@@ -186,12 +186,12 @@ class Slot:
         processes = PROCESSES + sessions * (1 + SESSION_THREADS)
         return cgroups.make(f"{self.kind}{self.number}", memory_mb * MIB, processes)
 
-    def can_run(self, program: Program) -> bool:
-        """Whether the program could start here at once."""
-        ready = self.companions or program.companion is None
+    @property
+    def is_free(self) -> bool:
+        """Whether a program that needs no companion could start here at once."""
         if self.kind == EXEC and self.unreaped:
             return False  # the last program's files are still there
-        return bool(self.candidates and ready) and not self.run
+        return bool(self.candidates) and not self.run
 
     @property
     def runs(self) -> list[RunningJob]:

@@ -141,19 +141,19 @@ class Supervisor:
         busy = {slot.number for slot in self.slots if slot.run}
         for slot in list(self.slots):
             full = self.trainer.pending > UNREAD_BYTES
-            if slot.number in busy or full or not slot.candidates:
+            if slot.number in busy or full or not slot.is_free:
                 continue
             if job := self.queue.take(slot.kind, partial(self._can_run, slot)):
                 busy.add(slot.number)
                 self.slots.remove(slot)
-                self.slots.append(
-                    slot
-                )  # last in the next round: slots that share a core take turns
+                # last in the next round: slots that share a core take turns
+                self.slots.append(slot)
                 self.runs.begin(slot, job)
 
     def _can_run(self, slot: Slot, job: QueuedJob) -> bool:
         """Whether it can start there; a job is retried in another slot if there is one."""
-        return slot.can_run(job.program) and (job.avoid is not slot or self.width == 1)
+        ready = slot.companions or job.program.companion is None
+        return bool(ready) and (job.avoid is not slot or self.width == 1)
 
     def _on_zygote(self, slot: Slot) -> None:
         """New processes, reaped ones, or the zygote's own end."""
