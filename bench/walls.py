@@ -44,18 +44,18 @@ LIMITS = walls.ProcessLimits(cpu_seconds=6, memory_mb=512, stack_mb=64, open_fil
 
 def process_steps() -> dict[str, Callable[[], None]]:
     """What a fork may do before it ends, each more than the one before."""
-    process = walls.ProcessWalls(LIMITS)
-    limits_only = walls.ProcessWalls(LIMITS, filtered=False)
+    process = walls.process_walls(LIMITS, os.getpid())
+    limits_only = walls.process_walls(LIMITS, os.getpid(), filtered=False)
 
     def bare() -> None:
         pass
 
     def limited() -> None:
-        limits_only.enclose(os.getppid())
+        walls.put_up(limits_only)
 
     def full() -> None:
         kernel.forgo_privileges()
-        process.enclose(os.getppid())
+        walls.put_up(process)
 
     return {
         "fork and exit": bare,
@@ -83,10 +83,11 @@ def measured(required: list[str]) -> tuple[float, dict[str, list[float]]]:
     child = os.fork()
     if child == 0:
         try:
-            steps, rules = process_steps(), access_rules(0)
+            rules = access_rules(0)
             begun = time.perf_counter()
             walls.enclose_family(rules, required)
             once = (time.perf_counter() - begun) * 1000
+            steps = process_steps()
             times: dict[str, list[float]] = {name: [] for name in steps}
             for _ in range(FORKS):
                 for name, step in steps.items():

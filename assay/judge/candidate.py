@@ -29,7 +29,7 @@ from assay.judge.shared import SharedObjects
 from assay.sandbox import script
 from assay.sandbox.kernel import MIB
 from assay.sandbox.repl import flush
-from assay.sandbox.sockets import START, FramedSocket
+from assay.sandbox.sockets import FramedSocket
 
 MODULE = "candidate"
 REQUEST_MB = 256
@@ -43,25 +43,24 @@ def prepare(_: str, stream: socket.socket) -> Callable[[], None]:
 
 def serve(candidate: Candidate) -> None:
     """Run one script, or answer a worker's requests one by one; a reply carries its request's
-    number.
+    number. Raises ConnectionError when the other side hangs up.
     """
     gc.enable()
     sock = candidate.sock
-    with contextlib.suppress(ConnectionError):
-        if sock.stream.recv(len(START), socket.MSG_PEEK) == START:
-            _, streams, _, _ = socket.recv_fds(sock.stream, len(START), 2)
-            script.serve(sock.stream, *streams)
-        else:
-            answer_requests(candidate, sock)
-
-
-def answer_requests(candidate: Candidate, sock: FramedSocket) -> None:
-    """Answer until the worker hangs up. Raises ConnectionError then."""
+    frame, streams = sock.receive_with_descriptors()
+    if streams:
+        script.serve(sock, frame, *streams)
     while True:
-        kind, number, *parts = loads(sock.receive())
-        reply = candidate.answer(number, kind, parts)
-        flush()
-        sock.send(reply)
+        respond(candidate, frame)
+        frame = sock.receive()
+
+
+def respond(candidate: Candidate, frame: bytes) -> None:
+    """Answer one request."""
+    kind, number, *parts = loads(frame)
+    reply = candidate.answer(number, kind, parts)
+    flush()
+    candidate.sock.send(reply)
 
 
 class Candidate:

@@ -9,21 +9,22 @@ import contextlib
 import importlib
 import io
 import linecache
+import socket
 import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from assay.judge import candidate, pieces, worker
-from assay.judge.codec import loads
 from assay.judge.protocol import Outcome
 from assay.judge.proxy import Connection
-from assay.sandbox import repl
+from assay.sandbox import repl, script
+from assay.sandbox.kernel import MIB
 from assay.sandbox.program import INTERPRETER
+from assay.sandbox.sockets import TIMES, FramedSocket, rehearse_receiving
 from assay.sandbox.zygote import serve
 
 if TYPE_CHECKING:
     from assay.judge.protocol import CheckJob
-    from assay.sandbox.sockets import FramedSocket
 
 MODULES = (
     "__future__", "abc", "array", "bisect", "cmath", "collections", "copy", "datetime", "decimal",
@@ -51,28 +52,28 @@ def f(numbers: List[float], threshold: float = 1.0) -> Dict[str, Tuple[int, ...]
     "checks": [["source", "def check(f):\n    assert f([2.0, 0.5, 0], 1.0) == {'0': (0, 1)}\n"
                           "    assert not f([])\ncheck(f)"]],
 }  # fmt: skip
-TIMES = 12
-"""Python specialises code after eight runs."""
 
 
 def rehearse() -> None:
     """Judge a program of ours in this process, so that forks inherit filled caches and specialised
     code.
     """
-    replies: list[bytes] = []
+    near, far = (FramedSocket(end, MIB) for end in socket.socketpair())
 
     def answer(frame: bytes) -> None:
-        kind, number, *parts = loads(frame)
-        replies.append(program.answer(number, kind, parts))
+        far.send(frame)
+        candidate.respond(program, near.receive())
 
     sock = cast(
-        "FramedSocket",
-        SimpleNamespace(send=answer, receive=replies.pop, is_quiet=lambda: True),
+        "FramedSocket", SimpleNamespace(send=answer, receive=far.receive, is_quiet=far.is_quiet)
     )
     for _ in range(TIMES):
-        program = candidate.Candidate(sock)
+        program = candidate.Candidate(near)
         report = worker.run_checks(REHEARSAL, Connection(sock))
         assert report.checks == [Outcome("held")], report
+    for end in (near, far):
+        end.stream.close()
+    rehearse_receiving(b"pass", lambda source: script.execute(script.compiled(source), {}))
     del sys.modules[candidate.MODULE]
     pieces.compiled.cache_clear()
 

@@ -26,7 +26,7 @@ from assay.judge.proxy import Connection
 from assay.judge.requests import CandidateFailed
 from assay.sandbox.ending import DONE, HUNG_UP, MISTREATED
 from assay.sandbox.kernel import MIB
-from assay.sandbox.sockets import START, FramedSocket
+from assay.sandbox.sockets import FramedSocket
 
 HARMLESS_FAILURES = ("", "compile", "no_code", "error")
 """After any other failure of a program, a worker that has read its replies takes no other job."""
@@ -42,18 +42,18 @@ def prepare(_: str, control: socket.socket) -> Callable[[], None]:
 
 
 def serve(control: socket.socket) -> None:
-    """Serve jobs one after another: receive a candidate's socket and a job, write the report."""
+    """Serve jobs one after another: receive a candidate's socket and a job, write the report.
+    Raises ConnectionError when the supervisor hangs up.
+    """
     gc.enable()
     jobs, candidate = FramedSocket(control, 1 << 31), None
     while True:
-        _, descriptors, _, _ = socket.recv_fds(control, len(START), 1)
+        frame, (descriptor,) = jobs.receive_with_descriptors()
         if candidate is not None:
             # only now: closing it would have ended the last program, which must live to pass
             candidate.close()
-        if not descriptors:
-            return
-        job = json.loads(jobs.receive())
-        candidate = socket.socket(fileno=descriptors[0])
+        job = json.loads(frame)
+        candidate = socket.socket(fileno=descriptor)
         sock = FramedSocket(candidate, int(job["reply_mb"] * MIB))
         report = run_checks(job, Connection(sock), partial(jobs.send, NEXT_STEP))
         jobs.send(mark(report) + json.dumps(report._asdict()).encode())

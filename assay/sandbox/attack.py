@@ -165,7 +165,7 @@ def main() -> None:
             up.append(name)
     try:
         kernel.hide()
-        walls.ProcessWalls(LIMITS).enclose(os.getppid())
+        walls.put_up(walls.process_walls(LIMITS, os.getppid()))
     except OSError as error:
         refused["limits"] = str(error)
     stood, failed = attacked(ATTACKS | HIDING)

@@ -10,9 +10,10 @@ MIB = 1024 * 1024
 PDEATHSIG, DUMPABLE, NO_NEW_PRIVS, SECCOMP, CHILD_SUBREAPER = 1, 4, 38, 22, 36
 CAPBSET_READ, CAPBSET_DROP, CAP_AMBIENT = 23, 24, 47
 CAPABILITY_VERSION_3 = 0x20080522
-CLOSE_RANGE = 436
 SIGKILL, SIGSTOP = 9, 19
 PAGE = 4096
+MOST_FILES = 65_536
+"""More descriptors than a process has that closes all of them."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 _with_gil = ctypes.PyDLL(None)
@@ -95,12 +96,6 @@ def fork() -> int:
     The hooks of os.fork touch two hundred pages where `threading` is loaded, and reseed `random`.
     """
     return checked(_with_gil.fork(), "fork")
-
-
-def close_from(first: int) -> None:
-    """Close every descriptor from `first` on."""
-    if libc.syscall(CLOSE_RANGE, first, 0xFFFFFFFF, 0) != 0:
-        os.closerange(first, 4096)  # kernels before 5.9
 
 
 def cpu_seconds_of(pid: int) -> float:

@@ -21,9 +21,9 @@ from pathlib import Path
 from assay.sandbox import kernel
 from assay.sandbox.box import empty
 from assay.sandbox.namespaces import BOX_MB
-from assay.sandbox.program import FETCHED, RUNTIME_MB, read_message
+from assay.sandbox.program import FETCHED, RUNTIME_MB, message, read_message
 from assay.sandbox.seccomp import Filter, process_filter
-from assay.sandbox.sockets import START, FramedSocket
+from assay.sandbox.sockets import FramedSocket, rehearse_receiving
 from assay.sandbox.zygote import reap, send_process, serve
 
 COMMAND_MB = 512
@@ -38,8 +38,8 @@ def prepare(box: str, stream: socket.socket) -> Callable[[], None]:
 
 def become(box: str, sock: FramedSocket, filters: list[Filter]) -> None:
     """Receive a command and become it; or say why it cannot be started."""
-    _, (stdin, stdout, *executable), _, _ = socket.recv_fds(sock.stream, len(START), 3)
-    (argv, files, starts, runtime_mb, environment), blob = read_message(sock.receive())
+    frame, (stdin, stdout, *executable) = sock.receive_with_descriptors()
+    (argv, files, starts, runtime_mb, environment), blob = read_message(frame)
     try:
         os.chdir(box)
         for name, size in files:
@@ -48,9 +48,6 @@ def become(box: str, sock: FramedSocket, filters: list[Filter]) -> None:
         for descriptor, standard in ((stdin, 0), (stdout, 1)):
             os.dup2(descriptor, standard)
             os.close(descriptor)
-        os.set_inheritable(sock.stream.fileno(), False)
-        for name in ("SIGPIPE", "SIGXFSZ"):
-            signal.signal(getattr(signal, name), signal.SIG_DFL)
         most, _ = resource.getrlimit(resource.RLIMIT_DATA)
         memory = most - (RUNTIME_MB - runtime_mb) * kernel.MIB
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
@@ -110,4 +107,7 @@ def open_made(box: str, name: str, most: int) -> int:
 
 if __name__ == "__main__":
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these; programs do not
+        signal.signal(number, signal.SIG_DFL)
+    rehearse_receiving(message([], [], False, 0, {}), read_message)
     serve(int(sys.argv[1]), prepare, finish=finish)

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Collection
 from typing import NamedTuple
 
-from assay.sandbox.kernel import checked, close_from, die_with_parent, hide, libc, syscall
+from assay.sandbox.kernel import MOST_FILES, checked, die_with_parent, hide, libc, syscall
 
 NEWNS, NEWUTS, NEWIPC, NEWUSER = 0x20000, 0x4000000, 0x8000000, 0x10000000
 NEWPID, NEWNET = 0x20000000, 0x40000000
@@ -28,6 +28,8 @@ HOST_NAME = "sandbox"
 BOX = "/box"
 BOX_MB, BOX_FILES = 256, 4096
 """What a box may hold where it is a file system of its own."""
+FIRST = 1
+"""The pid of a namespace's first process: its end ends all of them."""
 OUTSIDE = 0
 """The pid of a parent outside our PID namespace."""
 
@@ -63,7 +65,7 @@ def enter(rules: AccessRules) -> None:
     if child:
         die_with_parent(os.getppid())
         hide()
-        close_from(0)  # the child's peers must see it hang up
+        os.closerange(0, MOST_FILES)  # the child's peers must see it hang up
         os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
     die_with_parent(OUTSIDE)
     socket.sethostname(HOST_NAME)

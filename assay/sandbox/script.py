@@ -6,56 +6,44 @@ import atexit
 import contextlib
 import gc
 import os
-import socket
 import sys
 import types
 from types import CodeType
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from assay.sandbox.kernel import MIB
 from assay.sandbox.sockets import FramedSocket
 
-PROGRAM_MB = 256
 SHOWN = 1000
 """Characters of the compiler's error that are told."""
 FLUSH_FAILED = 120
 """CPython's status when standard output cannot be flushed."""
 
 
-def serve(stream: socket.socket, stdin: int, stdout: int) -> None:
-    """Receive a program, and become it; or answer with the compiler's error.
-
-    Raises ConnectionError.
-    """
-    sock = FramedSocket(stream, PROGRAM_MB * MIB)
-    source = sock.receive().decode("utf-8", "surrogatepass")
+def serve(sock: FramedSocket, source: bytes, stdin: int, stdout: int) -> NoReturn:
+    """Become a program; or answer with the compiler's error, and end. Raises ConnectionError."""
     try:
-        code = compile(source, "<program>", "exec", dont_inherit=True)
+        code = compiled(source)
     except Exception as error:  # noqa: BLE001  the compiler raises half a dozen kinds
         sock.send(f"{type(error).__name__}: {error}"[:SHOWN].encode("utf-8", "replace"))
-        return
-    stream.close()
+        os._exit(0)
+    sock.stream.close()
     for descriptor, standard in ((stdin, 0), (stdout, 1)):
         os.dup2(descriptor, standard)
         os.close(descriptor)
     run_as_main(code)
 
 
+def compiled(source: bytes) -> CodeType:
+    """The program's code. Raises what the compiler raises."""
+    text = source.decode("utf-8", "surrogatepass")
+    return compile(text, "<program>", "exec", dont_inherit=True)
+
+
 def run_as_main(code: CodeType) -> NoReturn:
     """Run the program as `__main__`, then wait for its threads and run its exit handlers."""
-    module = types.ModuleType("__main__")
-    sys.modules["__main__"] = module
+    sys.modules["__main__"] = module = types.ModuleType("__main__")
     sys.argv = ["program.py"]
-    status = 0
-    try:
-        exec(code, module.__dict__)
-    except SystemExit as end:
-        status = status_of(end)
-    except BaseException as error:  # noqa: BLE001  the program's own code: whatever it raises ends it
-        trace = error.__traceback__ and error.__traceback__.tb_next
-        status = 1
-        with contextlib.suppress(BaseException):  # the hook may be the program's own
-            sys.excepthook(type(error), error.with_traceback(trace), trace)
+    status = execute(code, module.__dict__)
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
     atexit._run_exitfuncs()
@@ -64,6 +52,20 @@ def run_as_main(code: CodeType) -> NoReturn:
     gc.collect()  # writes the buffers of files that the program did not close
     flushes("__stdout__")  # as its finalizer would: a failure does not count
     os._exit(status if flushed else FLUSH_FAILED)
+
+
+def execute(code: CodeType, names: dict[str, Any]) -> int:
+    """Run the program's code; returns its exit status."""
+    try:
+        exec(code, names)
+    except SystemExit as end:
+        return status_of(end)
+    except BaseException as error:  # noqa: BLE001  the program's own code: whatever it raises ends it
+        trace = error.__traceback__ and error.__traceback__.tb_next
+        with contextlib.suppress(BaseException):  # the hook may be the program's own
+            sys.excepthook(type(error), error.with_traceback(trace), trace)
+        return 1
+    return 0
 
 
 def flushes(name: str) -> bool:

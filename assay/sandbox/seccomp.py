@@ -12,7 +12,7 @@ import errno
 import os
 import struct
 
-from assay.sandbox.kernel import SECCOMP, SIGKILL, SIGSTOP, prctl
+from assay.sandbox.kernel import SECCOMP, SIGKILL, SIGSTOP, checked, libc
 
 NEWEST_KNOWN = 462
 ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
@@ -185,13 +185,13 @@ class Filter:
     def __init__(self, program: list[Instruction]) -> None:
         code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
         self._code = ctypes.create_string_buffer(code, len(code))
-        self._header = struct.pack("@HP", len(program), ctypes.addressof(self._code))
-        self._own_pid = next(
-            (8 * at + 4 for at, step in enumerate(program) if step[3] == OWN_PID), None
-        )
+        header = struct.pack("@HP", len(program), ctypes.addressof(self._code))
+        self._arguments = SECCOMP, ctypes.c_ulong(2), header, 0, 0
+        self._words = memoryview(self._code).cast("B").cast("I")
+        self._own_pid = [2 * at + 1 for at, step in enumerate(program) if step[3] == OWN_PID]
 
     def load(self) -> None:
         """Filter this process and all that it forks. Needs no-new-privileges. Raises OSError."""
-        if self._own_pid is not None:
-            struct.pack_into("=I", self._code, self._own_pid, os.getpid())
-        prctl(SECCOMP, 2, self._header)
+        for at in self._own_pid:
+            self._words[at] = os.getpid()
+        checked(libc.prctl(*self._arguments), "seccomp")

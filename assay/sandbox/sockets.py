@@ -4,10 +4,11 @@ supervisor.
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from assay.sandbox.kernel import MIB
 
@@ -15,6 +16,10 @@ START = b"."
 """The byte that carries descriptors; no frame starts with it."""
 HEADER = struct.Struct("!I")
 CHUNK = 65_536
+TIMES = 12
+"""Python specialises code after eight runs."""
+PASSED = socket.CMSG_SPACE(16)
+"""Room for four descriptors that come with a frame."""
 
 
 class OversizedError(Exception):
@@ -41,7 +46,17 @@ class FramedSocket:
 
     def receive(self) -> bytes:
         """Read one frame. Raises OversizedError, and UnaskedError where more than one has come."""
-        first = self._read(CHUNK)
+        return self._frame(self._read(CHUNK))
+
+    def receive_with_descriptors(self) -> tuple[bytes, list[int]]:
+        """As `receive`, with the descriptors that came before the frame, if any."""
+        first, passed, _, _ = self.stream.recvmsg(CHUNK, PASSED)
+        if not first:
+            raise ConnectionResetError
+        descriptors = list(memoryview(passed[0][2]).cast("i")) if passed else []
+        return self._frame(first[len(START) :] if passed else first), descriptors
+
+    def _frame(self, first: bytes) -> bytes:
         while len(first) < HEADER.size:
             first += self._read(CHUNK)
         (length,) = HEADER.unpack_from(first)
@@ -140,3 +155,17 @@ class BufferedSocket:
             frames.append(bytes(self._incoming[HEADER.size : end]))
             del self._incoming[:end]
         return frames
+
+
+def rehearse_receiving(frame: bytes, use: Callable[[bytes], object]) -> None:
+    """Receive and use a frame with a descriptor in a zygote, so that its forks inherit filled
+    caches and specialised code.
+    """
+    near, far = socket.socketpair()
+    sender, receiver = BufferedSocket(near), FramedSocket(far, CHUNK)
+    with near, far:
+        for _ in range(TIMES):
+            sender.send_with_descriptors([0], frame)
+            received, descriptors = receiver.receive_with_descriptors()
+            os.close(*descriptors)
+            use(received)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from assay.sandbox import kernel, landlock, namespaces, seccomp
 from assay.sandbox.kernel import MIB
@@ -23,6 +23,10 @@ ADDRESS_SPACE_MB = 16 * 1024
 small."""
 THREADS = 256
 """Threads of one candidate process, where its user is the family's own."""
+
+
+Step = tuple[Callable[..., object], tuple[Any, ...]]
+"""A call and its arguments. Made before the fork: a look-up after it copies pages."""
 
 
 class ProcessLimits(NamedTuple):
@@ -91,34 +95,35 @@ def at_most(which: int, value: int) -> int:
     return value if hard == resource.RLIM_INFINITY else min(hard, value)
 
 
-class ProcessWalls:
-    """The walls of one forked process, prepared once by the zygote. Raises OSError where a hard
-    limit is too low.
+def process_walls(limits: ProcessLimits, parent: int, filtered: bool = True) -> list[Step]:
+    """The last steps before untrusted code, for forks of `parent`. Each raises OSError.
+
+    `filtered` is false for a process that loads a filter of its own before it execs. Raises OSError
+    where a hard limit is too low.
     """
+    memory, cpu_seconds = limits.memory_mb * MIB, limits.cpu_seconds
+    stack = at_most(resource.RLIMIT_STACK, limits.stack_mb * MIB)
+    space = at_most(resource.RLIMIT_AS, ADDRESS_SPACE_MB * MIB + memory)
+    values = {
+        "RLIMIT_CPU": (cpu_seconds, cpu_seconds + 1),
+        "RLIMIT_DATA": (memory, memory),
+        "RLIMIT_NOFILE": (limits.open_files, limits.open_files),
+        "RLIMIT_STACK": (stack, stack),
+        "RLIMIT_AS": (space, space),
+        **({"RLIMIT_NPROC": (limits.threads, limits.threads)} if limits.threads else {}),
+    }
+    steps: list[Step] = [(os.setsid, ())]
+    if parent != namespaces.FIRST:
+        steps.append((kernel.die_with_parent, (parent,)))
+    for name, value in values.items():
+        which = getattr(resource, name)
+        if (most := at_most(which, value[1])) < value[1]:
+            raise OSError(f"the hard limit {name} is {most} here, but the judge needs {value[1]}")
+        steps.append((resource.setrlimit, (which, value)))
+    return steps + ([(seccomp.Filter(seccomp.process_filter()).load, ())] if filtered else [])
 
-    def __init__(self, limits: ProcessLimits, filtered: bool = True) -> None:
-        """`filtered` is false for a process that loads a filter of its own before it execs."""
-        memory, cpu_seconds = limits.memory_mb * MIB, limits.cpu_seconds
-        stack = at_most(resource.RLIMIT_STACK, limits.stack_mb * MIB)
-        space = at_most(resource.RLIMIT_AS, ADDRESS_SPACE_MB * MIB + memory)
-        self.limits = {
-            "RLIMIT_CPU": (cpu_seconds, cpu_seconds + 1),
-            "RLIMIT_DATA": (memory, memory),
-            "RLIMIT_NOFILE": (limits.open_files, limits.open_files),
-            "RLIMIT_STACK": (stack, stack),
-            "RLIMIT_AS": (space, space),
-            **({"RLIMIT_NPROC": (limits.threads, limits.threads)} if limits.threads else {}),
-        }
-        for name, (_, value) in self.limits.items():
-            if (most := at_most(getattr(resource, name), value)) < value:
-                raise OSError(f"the hard limit {name} is {most} here, but the judge needs {value}")
-        self.filter = seccomp.Filter(seccomp.process_filter()) if filtered else None
 
-    def enclose(self, parent: int) -> None:
-        """The last step before untrusted code. Raises OSError."""
-        os.setsid()
-        kernel.die_with_parent(parent)
-        for name, value in self.limits.items():
-            resource.setrlimit(getattr(resource, name), value)
-        if self.filter is not None:
-            self.filter.load()
+def put_up(steps: Sequence[Step]) -> None:
+    """Put up walls around this process. Raises OSError."""
+    for call, arguments in steps:
+        call(*arguments)

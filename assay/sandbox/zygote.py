@@ -22,8 +22,9 @@ from functools import partial
 from typing import NamedTuple, NoReturn
 
 from assay.sandbox import kernel, namespaces
+from assay.sandbox.kernel import MOST_FILES
 from assay.sandbox.namespaces import AccessRules
-from assay.sandbox.walls import ProcessLimits, ProcessWalls, enclose_family
+from assay.sandbox.walls import ProcessLimits, Step, enclose_family, process_walls, put_up
 
 MESSAGE = 65_536
 ROLE_FD = 3
@@ -58,25 +59,23 @@ class ProcessEnd(NamedTuple):
 
 
 class Role(NamedTuple):
-    """What a fork becomes: its walls and its work."""
+    """What a fork becomes: its walls, by steps, and its work."""
 
-    walls: ProcessWalls
+    walls: list[Step]
     work: Callable[[], None]
 
-    def take(self, streams: Sequence[int], parent: int) -> NoReturn:
-        """Turn this fork into the role: its descriptors are `streams`, which become 0 to 3."""
+
+def become(steps: Sequence[Step], work: Callable[[], None]) -> NoReturn:
+    """Turn this fork into a role, by steps that were prepared before it."""
+    try:
         try:
-            try:
-                for descriptor, stream in enumerate(streams):
-                    os.dup2(stream, descriptor)
-                kernel.close_from(ROLE_FD + 1)
-                self.walls.enclose(parent)
-            except (OSError, ValueError, MemoryError):
-                # any other end would be taken for the program's
-                signal.raise_signal(signal.SIGKILL)
-            self.work()
-        finally:
-            os._exit(0)  # whatever happened: a fork must never return into its parent's loop
+            put_up(steps)
+        except (OSError, ValueError, MemoryError):
+            # any other end would be taken for the program's
+            signal.raise_signal(signal.SIGKILL)
+        work()
+    finally:
+        os._exit(0)  # whatever happened: a fork must never return into its parent's loop
 
 
 Prepare = Callable[[str, socket.socket], Callable[[], None]]
@@ -104,11 +103,12 @@ def serve(
         kernel.die_with_parent(namespaces.OUTSIDE if "namespaces" in required else parent)
         if not namespaces.counts_alone(rules, required):
             limits = limits._replace(threads=0)
-        walls = ProcessWalls(limits, filtered=not rules.box)
-        roles = {"candidate": Role(walls, candidate(rules.box, role))}
+        close: list[Step] = [(os.closerange, (ROLE_FD + 1, MOST_FILES))]
+        walls = process_walls(limits, os.getpid(), filtered=not rules.box)
+        roles = {"candidate": Role(close + walls, candidate(rules.box, role))}
         if companion is not None:
-            walls = ProcessWalls(ProcessLimits(*companion_limits))
-            roles["companion"] = Role(walls, companion(rules.box, role))
+            walls = process_walls(ProcessLimits(*companion_limits), os.getpid())
+            roles["companion"] = Role(close + walls, companion(rules.box, role))
         random.seed(0)
         gc.collect()
         gc.freeze()
@@ -170,17 +170,21 @@ def fork_processes(
 
     All forks come first: after each, this process copies every page that it touches.
     """
-    ends = [(*socket.socketpair(), pipe) for pipe in pipes]
-    # a null device for each: flags that are set on a shared one would outlive a process
-    nulls = [os.open(os.devnull, os.O_RDWR) for _ in pipes]
-    parent, pids = os.getpid(), []
-    for null, (inside, _, pipe) in zip(nulls, ends, strict=True):
-        prints = pipe[1] if pipe else null
+    prepared = []
+    for pipe in pipes:
+        inside, outside = socket.socketpair()
+        # a null device for each: flags that are set on a shared one would outlive a process
+        null = os.open(os.devnull, os.O_RDWR)
+        streams = [null, *2 * (pipe[1:] or (null,)), inside.fileno()]
+        moves = [(os.dup2, (stream, at, at < ROLE_FD)) for at, stream in enumerate(streams)]
+        prepared.append(([*moves, *role.walls], null, pipe, inside, outside))
+    pids, work = [], role.work
+    for steps, *_ in prepared:
         pid = patient_fork()
         if pid == 0:
-            role.take((null, prints, prints, inside.fileno()), parent)
+            become(steps, work)
         pids.append(pid)
-    for null, pid, (inside, outside, pipe) in zip(nulls, pids, ends, strict=True):
+    for pid, (_, null, pipe, inside, outside) in zip(pids, prepared, strict=True):
         for descriptor in (null, *pipe[1:]):
             os.close(descriptor)
         inside.close()

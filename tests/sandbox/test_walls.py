@@ -31,7 +31,7 @@ if become:
 """
 ENCLOSED = """
 walls.enclose_family(rules, required)
-walls.ProcessWalls(LIMITS).enclose(os.getppid())
+walls.put_up(walls.process_walls(LIMITS, os.getppid()))
 stood, failed = attack.attacked(attack.ATTACKS)
 import decimal, wave
 print(json.dumps({"failed": failed, "stood": stood, "user": os.getuid(), "groups": os.getgroups()}))
@@ -202,7 +202,7 @@ def test_capabilities_are_gone_for_good() -> None:
 
 BEYOND = """
 walls.enclose_family(rules, required)
-walls.ProcessWalls(LIMITS).enclose(os.getppid())
+walls.put_up(walls.process_walls(LIMITS, os.getppid()))
 libc, found = kernel.libc, {}
 import ctypes, threading
 for name, call in {
@@ -237,7 +237,7 @@ def test_calls_that_widen_the_kernel_are_refused_and_threads_are_not() -> None:
 THREADS = """
 import threading
 walls.enclose_family(rules, required)
-walls.ProcessWalls(LIMITS._replace(threads=walls.THREADS)).enclose(os.getppid())
+walls.put_up(walls.process_walls(LIMITS._replace(threads=walls.THREADS), os.getppid()))
 threading.stack_size(32768)
 done, started = threading.Event(), 0
 try:
