@@ -6,6 +6,7 @@ the test's is compared by it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -50,8 +51,8 @@ class Arrivals:
         """Whether the test looks at the identity of objects; then an object stays the same one."""
         self.may_stop = False
         """Whether the last request may raise StopIteration without saying more than it should."""
-        self.members = set[Place]()
-        """The classes of members of an Enum that the program has sent."""
+        self.members = Counter[Place]()
+        """How often the program has sent each member of an Enum."""
         self.running: dict[int, tuple[Place, Any]] = {}
         """By id: generators and coroutines that stand for the program's."""
         self._connection = connection
@@ -85,24 +86,19 @@ class Arrivals:
             self._made = before
 
     def error(self, parts: list[Json]) -> BaseException:
-        """An exception of the program's, rebuilt. Raises CandidateFailed where it is malformed."""
+        """An exception of the program's, rebuilt. Raises CodecError."""
         names, arguments, name, text, own = parts
-        try:
-            text = str(text)[:SHOWN]
-            error = exception(names, arguments, f"{str(name)[:100]}: {text}", self._steered)
-            if own is None:
-                return error
-            number, kind = own[0], self._type(own[1])
-            if not issubclass(kind, Exception) or type(number) is not int:
-                raise CodecError("malformed exception")
-            made: BaseException = make(kind, self._place(number, kind))
-            BaseException.__dict__["args"].__set__(made, error.args)
-            object.__setattr__(made, "_text", text)
-            return made
-        except Exception as fault:  # noqa: BLE001  hostile parts, as for Unpacker.value
-            raise self._connection.requests.fail(
-                "forbidden", f"malformed exception: {type(fault).__name__}"
-            ) from None
+        text = str(text)[:SHOWN]
+        error = exception(names, arguments, f"{str(name)[:100]}: {text}", self._steered)
+        if own is None:
+            return error
+        number, kind = own[0], self._type(own[1])
+        if not issubclass(kind, Exception) or type(number) is not int:
+            raise CodecError("malformed exception")
+        made: BaseException = make(kind, self._place(number, kind))
+        BaseException.__dict__["args"].__set__(made, error.args)
+        object.__setattr__(made, "_text", text)
+        return made
 
     def _steered(self, name: str) -> None:
         if not (self.may_stop and name.startswith("Stop")):
@@ -148,21 +144,14 @@ class Arrivals:
         """Make all members of an Enum, so that a test which names one asks nothing of the program,
         and members are compared here.
         """
-        by_number: dict[int, Any] = {}
-        for name, number in members:
-            if number in by_number:
-                self._connection.trust(
-                    "own_equality"
-                )  # an alias: a program could make all members one
-            by_number.setdefault(number, make(kind, self._place(number, kind)))
-            if str(name)[:1] != "_":  # else it could take the place of a method of ours
-                type.__setattr__(kind, str(name), by_number[number])
+        made = {number: make(kind, self._place(number, kind)) for _, number in members}
+        if len(made) < len(members):  # an alias: a program could make all members one
+            self._connection.trust("own_equality")
         for name in ("__eq__", "__ne__", "__hash__"):
             type.__setattr__(kind, name, getattr(object, name))
-        type.__setattr__(
-            kind, "_members", {str(name): by_number[number] for name, number in members}
-        )
-        self._objects |= by_number
+        named = {str(name): made[number] for name, number in members}
+        type.__setattr__(kind, "_members", named)
+        self._objects |= made
 
     def _base(self, base: Json) -> type:
         if type(base) is list:
@@ -183,7 +172,7 @@ class Arrivals:
             raise CodecError("malformed handle")
         if number in self._objects:
             if "_members" in made.__dict__:
-                self.members.add(place_of(made))
+                self.members[place_of(self._objects[number])] += 1
             else:
                 self._connection.trust("identity")
             return self._objects[number]

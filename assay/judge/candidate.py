@@ -79,13 +79,13 @@ class Candidate:
             "function": self.object,
             "callback": self.callback,
             "error": lambda parts: exception(parts[1], parts[2], parts[4]),
-            "graph": self.graph,
+            "graph": lambda rows: self.exports.nodes.unpack(rows, self.unpacker, True, list),
         }
         self.unpacker = Unpacker(known, nodes=sys.maxsize)  # requests come from the trusted side
         self.own_console = sys.stdout, sys.stdin, builtins.input, builtins.print
         self.requests: dict[str, Callable[..., Any]] = {
-            "call": self.call, "operate": self.operate,
-            "items": self.items, "console": self.replace_console,
+            "call": self.call, "items": self.items, "console": self.replace_console,
+            "operate": lambda name, packed: ON_OBJECTS[name](*map(self.unpacker.value, packed)),
             "name": lambda name: [getattr(self.module, name)] if hasattr(self.module, name) else [],
         }  # fmt: skip
         self.at = 0
@@ -135,10 +135,8 @@ class Candidate:
             return ["syntax", f"{type(error).__name__}: {shown(error)}"]
         sys.modules[MODULE] = self.module
         exec(code, self.module.__dict__)
-        found = {name: getattr(self.module, name, None) for name, _ in classes if name}
-        self.exports.nodes.classes = {
-            name: kind for name, kind in found.items() if isinstance(kind, type)
-        }
+        found = ((name, getattr(self.module, name, None)) for name, _ in classes)
+        self.exports.nodes.classes = {name: it for name, it in found if isinstance(it, type)}
         return ["value", any(hasattr(self.module, name) for name in entry_point.split("()."))]
 
     def object(self, at: int | str) -> Any:
@@ -170,10 +168,6 @@ class Candidate:
         """Call a function; what is no data in the answer is opaque."""
         value = self.object(target)(*map(self.unpacker.value, packed))
         return self.data_packer.pack(digest(value) if kind == "digest" else value)
-
-    def operate(self, name: str, packed: list[Json]) -> Any:
-        """Carry out an operation of Python's."""
-        return ON_OBJECTS[name](*map(self.unpacker.value, packed))
 
     def items(self, at: int, many: int, sent: Json) -> tuple[list[Any], bool]:
         """The next items of an iterator, and whether it has ended."""
@@ -218,10 +212,6 @@ class Candidate:
                     raise value
                 return value
             self.sock.send(self.answer(number, kind, parts))
-
-    def graph(self, rows: Json) -> Any:
-        """An instance of a class of the data set's."""
-        return self.exports.nodes.unpack(rows, self.unpacker, in_place=True, on_change=list)
 
     def replace_console(self, *packed: Json) -> None:
         """Put the test's own in place of standard streams, `input` and `print`."""

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from types import TracebackType
 from typing import Any
 
 from assay.judge.arrivals import Arrivals, Opaque
-from assay.judge.codec import Json, Packer, raised
+from assay.judge.codec import Json, Packer, dumps, raised
 from assay.judge.codec_types import CodecError
 from assay.judge.console import Console
 from assay.judge.nodes import Nodes
@@ -37,7 +37,7 @@ class Connection:
     """Calls and values of one program."""
 
     def __init__(self, sock: FramedSocket) -> None:
-        self.requests = Requests(sock, lambda parts: self.arrivals.error(parts))
+        self.requests = Requests(sock, lambda parts: self.arrivals.value({"error": parts}))
         self.absent = ""
         """The first name that a check used and the program does not define."""
         self.doubt = ""
@@ -59,7 +59,7 @@ class Connection:
     def load(self, job: CheckJob) -> None:
         """Send the program."""
         self.mutates = job["mutates"]
-        text = "\n".join([job["setup"], *strings(job["checks"])])
+        text = f"{job['setup']}\n{dumps(job['checks'])}".replace("\\n", "\n")
         self.arrivals.keep_numpy(job["numpy"])
         self.arrivals.identity = IDENTITY.search(text) is not None
         if FILES.search(text):
@@ -74,8 +74,8 @@ class Connection:
         """What only the program could decide (types.Trust)."""
         if any(place.is_trusted(tells) for place, tells in self.doubtful):
             self.trust("own_methods")
-        if not all(kind.made for kind in self.arrivals.members):  # members that no test names
-            self.trust("own_equality")
+        if any(times > 1 and not it.made for it, times in self.arrivals.members.items()):
+            self.trust("own_equality")  # two of one member that no test names may be compared
         return sorted(self._trusted)
 
     def cannot(self, what: str) -> CandidateFailed:
@@ -218,14 +218,6 @@ class Connection:
             return place_of(value).packed
         running = self.arrivals.running.get(id(value))
         return running and running[0].packed
-
-
-def strings(data: Json) -> Iterator[str]:
-    """All texts in lists."""
-    if type(data) is str:
-        yield data
-    for part in data if type(data) is list else ():
-        yield from strings(part)
 
 
 def is_function(value: object) -> bool:

@@ -91,7 +91,7 @@ def operate(remote: object, name: str, *operands: Any) -> Any:
     place = place_of(remote)
     told = place.told or not (name in UNCOMPARED or all(map(is_remote, operands)))
     answer = place.connection.ask("operate", name, [*map(place.connection.packer.pack, operands)])
-    if is_remote(answer):
+    if isinstance(answer, Remote):
         place_of(answer).told = told
         place_of(answer).made |= place.made and name == "__iter__"
     elif not (place.shows(name) or name in SEEN):
@@ -161,10 +161,10 @@ def call(remote: object, *arguments: Any, **named: Any) -> Any:
 
 def swallows(remote: object, kind: Any, answer: Any) -> bool:
     """Whether the program swallows the exception of a `with` block, and so skips the rest of it."""
-    if answer and kind is not None:
+    swallowed = kind is not None and bool(answer)
+    if swallowed:
         place_of(remote).connection.trust("steering")
-        return True
-    return False
+    return swallowed
 
 
 def leave(remote: object, *about: Any) -> bool:
@@ -185,7 +185,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "__exit__": leave,
     "__aexit__": leave_later,
 }
-OF_ALL = [name for name in METHODS if name in vars(object)] + ["__copy__", "__deepcopy__"]
+OF_ALL = [*METHODS.keys() & vars(object), "__bool__", "__copy__", "__deepcopy__"]
 """What every object has; the rest is there where the program's class defines it."""
 
 
@@ -213,7 +213,11 @@ class RemoteClass(type):
     def __getattr__(cls, name: str) -> Any:
         if "_place" not in cls.__dict__:
             raise AttributeError(name)
-        return read(cls, name)
+        return cls._member(name) if name in cls.__dict__.get("_members", ()) else read(cls, name)
+
+    def _member(cls, name: str) -> Any:
+        place_of(cls.__dict__["_members"][name]).made = True
+        return cls.__dict__["_members"][name]
 
     def __setattr__(cls, name: str, value: Any) -> None:
         write(cls, name, value)
@@ -223,11 +227,12 @@ class RemoteClass(type):
         return read(cls, "__doc__") if "_place" in cls.__dict__ else None
 
     def __getitem__(cls, key: Any) -> Any:
-        members = cls.__dict__.get("_members", {})
-        return members[key] if key in members else operate(cls, "__getitem__", cls, key)
+        if key in cls.__dict__.get("_members", ()):
+            return cls._member(key)
+        return operate(cls, "__getitem__", cls, key)
 
 
-for _name in ("__iter__", "__len__", "__contains__", "__reversed__"):  # of an Enum
+for _name in ("__iter__", "__len__", "__contains__", "__reversed__", "__bool__"):  # of an Enum
     setattr(RemoteClass, _name, METHODS[_name])
 
 

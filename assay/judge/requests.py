@@ -55,8 +55,7 @@ class Requests:
         CandidateFailed, or the program's exception.
         """
         self.asked += 1
-        self._await_load()
-        self._require_quiet()
+        self.finish()
         self.send(kind, *parts)
         number = self.number
         while (reply := self._receive(number))[0] == "callback" and on_callback:
