@@ -12,7 +12,6 @@ from typing import Any
 
 from assay.config.sections import PromptSettings
 from assay.errors import ModelError
-from assay.judge.kinds.every import reads_and_prints
 from assay.languages import language_named
 from assay.registry import one_line
 from assay.types import Message, Task
@@ -152,7 +151,7 @@ def _fill(template: str, task: Task) -> str:
 
 
 def _interface(task: Task) -> str:
-    if reads_and_prints(task):
+    if task.checks and not task.entry_point:
         return " The program reads standard input and prints to standard output."
     if not task.entry_point or re.search(rf"\b{re.escape(task.entry_point)}\b", task.prompt):
         return ""

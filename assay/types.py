@@ -49,9 +49,9 @@ class Verdict(StrEnum):
 
 
 Trust = Literal[
-    "own_equality", "own_order", "own_methods", "identity", "mutation", "steering"
+    "own_equality", "own_order", "own_methods", "own_process", "identity", "mutation", "steering"
 ]  # fmt: skip
-"""What only the program can decide of its objects (docs/judge.md)."""
+"""What only the program can decide (docs/judge.md)."""
 
 
 class AnyCheck(Protocol):
@@ -93,6 +93,21 @@ class Exchange:
 
     stdin: str
     stdout: str
+    hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTests:
+    """Tests in the program's language, which run in its own process. It can end them early, so that
+    they pass is taken on trust.
+    """
+
+    after: str
+    """What follows the program's source: the tests, and what starts them."""
+    before: str = ""
+    """What stands before the program's source."""
+    beside: str = ""
+    """A source file of its own, in a language that compiles all files of a folder."""
     hidden: bool = True
 
 

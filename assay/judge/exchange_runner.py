@@ -9,10 +9,10 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import cast
 
 from assay.judge.builds import Builds, Folder
 from assay.judge.checkers import CHECKERS, DEFAULT_CHECKER, difference
+from assay.judge.kinds.kind import ProgramRun
 from assay.judge.prepared_task import PreparedTask, ProxyFeatures, zygote_for
 from assay.judge.verdict import CHECKER, compile_failure, measured, printed_verdict
 from assay.judge.verdict_cache import CACHED, BoundedDict
@@ -20,7 +20,7 @@ from assay.languages import Language
 from assay.sandbox.client import Sandbox
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import Program, Result, command
-from assay.types import Exchange, Execution, Verdict
+from assay.types import Execution, Verdict
 
 
 class FailureCounts:
@@ -78,14 +78,18 @@ class ExchangeRunner:
     ) -> Execution:
         """Judge one program. Raises SandboxError, DataError where a tool is not installed."""
         zygote = zygote_for(program, numeric=task.numeric, hash_seed=task.hash_seed)
-        start, _ = await self.ready(task.language, program, features.time_factor, zygote)
-        if isinstance(start, Execution):
-            return replace(start, total=task.total)
+        runs, language = task.runs(program), task.language
 
         async def one(at: int) -> Execution:
-            exchange = cast("Exchange", task.checks[at])
-            result = await self._sandbox.run(start(exchange.stdin))
-            return await self.decided(result, exchange, checker or DEFAULT_CHECKER)
+            wanted = runs[at]
+            beside = Folder({language.beside: wanted.beside.encode()}) if wanted.beside else None
+            start, _ = await self.ready(
+                language, wanted.source, features.time_factor, zygote, beside
+            )
+            if isinstance(start, Execution):
+                return start
+            result = await self._sandbox.run(start(wanted.stdin))
+            return await self.decided(result, wanted, checker or DEFAULT_CHECKER)
 
         order = self._counts.order(task.digest, task.total)
         if not self._stop_early:
@@ -131,28 +135,32 @@ class ExchangeRunner:
         return reading, build.compiled
 
     async def decided(
-        self, result: Result, exchange: Exchange | None = None, checker: str = DEFAULT_CHECKER
+        self, result: Result, wanted: ProgramRun | None = None, checker: str = DEFAULT_CHECKER
     ) -> Execution:
-        """What came of a program that reads and prints; any output is right without an exchange.
-        Raises SandboxError.
+        """What came of a run without a worker; any output is right where none is wanted. Raises
+        SandboxError.
         """
         verdict, detail = printed_verdict(result)
-        if verdict is Verdict.PASS and exchange is not None:
+        if verdict is Verdict.PASS and wanted and wanted.stdout is not None:
             output = result.stdout.decode("utf-8", "surrogateescape")
-            verdict, detail = await self._compare(checker, exchange, output)
+            verdict, detail = await self._compare(checker, wanted.stdin, output, wanted.stdout)
         shown = result.stdout[: self._limits.output_kb * 1024]
         execution = measured(result, verdict, detail, shown, result.stderr)
-        return replace(execution, passed=int(verdict is Verdict.PASS), total=1)
+        passed = verdict is Verdict.PASS
+        trusted = wanted.trusted if wanted and passed else ()
+        return replace(execution, passed=int(passed), total=1, trusted=trusted)
 
-    async def _compare(self, checker: str, exchange: Exchange, output: str) -> tuple[Verdict, str]:
+    async def _compare(
+        self, checker: str, stdin: str, output: str, expected: str
+    ) -> tuple[Verdict, str]:
         """PASS, or WRONG with the difference."""
         if checker not in CHECKERS:
-            return await self._run_checker(checker, exchange.stdin, output, exchange.stdout)
-        if len(output) + len(exchange.stdout) < LONG:
-            right = CHECKERS[checker](output, exchange.stdout)
+            return await self._run_checker(checker, stdin, output, expected)
+        if len(output) + len(expected) < LONG:
+            right = CHECKERS[checker](output, expected)
         else:
-            right = await asyncio.to_thread(CHECKERS[checker], output, exchange.stdout)
-        return (Verdict.PASS, "") if right else (Verdict.WRONG, difference(output, exchange.stdout))
+            right = await asyncio.to_thread(CHECKERS[checker], output, expected)
+        return (Verdict.PASS, "") if right else (Verdict.WRONG, difference(output, expected))
 
     async def _run_checker(
         self, checker: str, stdin: str, output: str, expected: str
@@ -189,11 +197,13 @@ def combined(executions: Mapping[int, Execution]) -> Execution:
         return verdict is Verdict.PASS, verdict is Verdict.INFRA, at
 
     first, every = min(executions, key=rank), executions.values()
+    detail = executions[first].detail
+    of_a_test = detail and executions[first].verdict is not Verdict.COMPILE
     return replace(
         executions[first],
         passed=sum(execution.verdict is Verdict.PASS for execution in every),
         total=len(every),
-        detail=f"test {first + 1}: {executions[first].detail}" if executions[first].detail else "",
+        detail=f"test {first + 1}: {detail}" if of_a_test else detail,
         cpu_seconds=max(execution.cpu_seconds for execution in every),
         wall_seconds=sum(execution.wall_seconds for execution in every),
         memory_mb=max(execution.memory_mb for execution in every),

@@ -243,7 +243,7 @@ class Judge:
 
     async def _execute(self, task: Task, program: str, features: ProxyFeatures) -> Execution:
         prepared = self._prepare(task)
-        if prepared.whole_program:
+        if prepared.runs_alone:
             return await self._exchanges.run(prepared, task.checker, program, features)
         if not (self.stop_early and prepared.any_order):
             return decide(await self._sandbox.run(prepared.checked(program, features)))

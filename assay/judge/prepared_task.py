@@ -13,7 +13,8 @@ from importlib.util import find_spec
 
 from assay.errors import DataError
 from assay.judge.checkers import CHECKERS
-from assay.judge.kinds.every import kind_of
+from assay.judge.kinds.every import kind_of, runs_alone
+from assay.judge.kinds.kind import ProgramRun
 from assay.judge.task_code import leaves_no_trace
 from assay.languages import language_named
 from assay.sandbox.limits import LONGEST, Limits
@@ -100,9 +101,10 @@ class PreparedTask:
         self._strangers = strangers
         self.checks = task.checks
         self._kinds = [(kind_of(check), check) for check in task.checks]
-        self.whole_program = any(kind.whole_program for kind, _ in self._kinds)
-        """Whether its programs read and print, and each check is a run of its own."""
-        if self.whole_program and not all(kind.whole_program for kind, _ in self._kinds):
+        alone = set(map(runs_alone, task.checks))
+        self.runs_alone = True in alone
+        """Whether each check is a run of the program, without a worker."""
+        if len(alone) > 1:
             raise DataError(
                 f"task {task.id!r} has exchanges beside other checks; make two tasks of it"
             )
@@ -118,7 +120,7 @@ class PreparedTask:
         large = any(kind.is_recomputed(check) for kind, check in self._kinds)
         self._recomputing = (task.reference or "") if large else ""
         self.language = language_named(task.language)
-        if not (self.language.warm or self.whole_program):
+        if not (self.language.warm or self.runs_alone):
             raise DataError(
                 f"task {task.id!r}: a program in {self.language.title} can only read and print;"
                 " give it exchanges"
@@ -130,6 +132,12 @@ class PreparedTask:
         identity = json.dumps([*map(repr, task.checks), *rules, asdict(limits)]).encode()
         self.digest = hashlib.blake2b(identity, digest_size=32).digest()
         """Differs for every other task and every other limits."""
+
+    def runs(self, program: str) -> list[ProgramRun]:
+        """The runs of a program that decide the checks, where it runs alone."""
+        return [
+            kind.run_of(check, program, self.language) for kind, check in self._kinds if kind.run_of
+        ]
 
     def key(self, program: str) -> bytes:
         """The key of a program's verdict in the cache."""

@@ -25,7 +25,9 @@ class Language:
     """Its name in prose: `C++`."""
     source: str
     """The file that holds the program."""
-    run: tuple[str, ...]
+    beside: str = ""
+    """Another file whose source is compiled with it; empty where it can have none."""
+    run: tuple[str, ...] = ()
     """The command that runs it, from a path or a tool's name."""
     warm: bool = False
     """Whether warm processes run it too, and can call its functions; they have no folder."""
@@ -48,6 +50,10 @@ class Language:
     """Multiplies the time limits."""
     asks_version: str = "--version"
     """The argument with which its tools tell their version."""
+
+    with_imports: Callable[[str], str] = str
+    """A source with just the imports that it uses, where a compiler refuses others and tests were
+    written for another program."""
 
     @property
     def tools(self) -> tuple[str, ...]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from assay.languages import Language, language
+
+LIBRARIES = ["-lcrypto"] if any(Path("/usr/lib").glob("*/libcrypto.so")) else []
 
 
 @language
@@ -10,7 +14,8 @@ def cpp() -> Language:
     """C++17, compiled with g++."""
     return Language(
         title="C++", source="main.cpp", fences=("c++", "cc", "cxx"), package="g++",
-        compile=("g++", "-O2", "-std=gnu++17", "-w", "main.cpp", "-o", "program"),
+        compile=("g++", "-O2", "-std=gnu++17", "-w", "main.cpp", "-o", "program",
+                 "-Wl,--as-needed", *LIBRARIES),
         run=("./program",),
         hello='#include <iostream>\nint main() { std::cout << "hello\\n"; }',
         lazy={"empty": "int main() {}",

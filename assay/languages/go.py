@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import re
+
 from assay.languages import Language, language
+
+PACKAGES = (
+    "bufio", "bytes", "container/heap", "crypto/md5", "encoding/hex", "errors", "fmt", "math",
+    "math/big", "math/bits", "math/rand", "os", "reflect", "regexp", "sort", "strconv", "strings",
+    "testing", "time", "unicode", "unicode/utf8",
+)  # fmt: skip
+IMPORTS = re.compile(r"^import\s*(?:\([^)]*\)|\"[^\"\n]*\")", re.MULTILINE)
+TEXT = re.compile(r"//[^\n]*|/\*.*?\*/|`[^`]*`|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
+
+
+def with_imports(source: str) -> str:
+    """A source with the imports of Go's own packages that it uses."""
+    head, clause, body = IMPORTS.sub("", source).rpartition("package main")
+    code = TEXT.sub("", body)
+    used = [one for one in PACKAGES if re.search(rf"\b{one.rpartition('/')[2]}\.", code)]
+    imports = "".join(f'import "{one}"\n' for one in used)
+    return f"{head}{clause}\n\n{imports}{body}" if source else source
 
 
 @language
 def go() -> Language:
     """Go, compiled with go build."""
     return Language(
-        title="Go", source="main.go", fences=("golang",), package="golang-go",
-        compile=("go", "build", "-o", "program", "main.go"), run=("./program",),
-        asks_version="version",
+        title="Go", source="main.go", beside="tests.go", fences=("golang",), package="golang-go",
+        compile=("go", "build", "-o", "program", "."), run=("./program",),
+        asks_version="version", with_imports=with_imports,
         environment={"GO111MODULE": "off", "CGO_ENABLED": "0", "GOMAXPROCS": "2"},
         hello='package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("hello") }',
         lazy={"empty": "package main\n\nfunc main() {}",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from assay.judge.kinds.every import KINDS, kind_of
+from assay.judge.kinds.every import KINDS, runs_alone
 from assay.registry import suggest
 from assay.tasks.rows import Row
 from assay.types import Task
@@ -41,7 +41,7 @@ def task_of(row: Row) -> Task:
     others = {name: value for name, value in row.fields.items() if name not in BUILT}
     messages = row.messages("messages") if row.fields.get("messages") else ()
     checks = tuple(_build(_kind(check), check.fields, row) for check in row.tables("checks"))
-    if len({kind_of(check).whole_program for check in checks}) > 1:
+    if len(set(map(runs_alone, checks))) > 1:
         raise row.wrong(
             "'checks' mixes exchanges with others; a program either reads and prints or is called"
         )

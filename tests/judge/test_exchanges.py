@@ -98,7 +98,7 @@ def test_a_program_may_read_and_print_in_any_way(way: str) -> None:
         ),
         (ADD.format("input()") + "\nexit('no')", Verdict.ERROR, "test 1: exited with status 1: no"),
         ("import os\nos.abort()", Verdict.ERROR, "test 1: killed by SIGABRT"),
-        ("print(", Verdict.COMPILE, "test 1: SyntaxError: "),
+        ("print(", Verdict.COMPILE, "SyntaxError: "),
         ("while True: print('x' * 1000)", Verdict.OUTPUT, "test 1: printed more than 10 MiB"),
         ("import sys\nsys.stdout.close()", Verdict.WRONG, "test 1: line 1 is '', not '3'"),
     ],

@@ -8,11 +8,13 @@ from assay.judge.kinds.asserts import ASSERTS
 from assay.judge.kinds.calls import CALLS
 from assay.judge.kinds.exchanges import EXCHANGES
 from assay.judge.kinds.kind import Kind
+from assay.judge.kinds.own_tests import OWN_TESTS
 from assay.judge.kinds.test_functions import TEST_FUNCTIONS
-from assay.types import AnyCheck, Call, Check, Exchange, Task, TestFunctions
+from assay.types import AnyCheck, Call, Check, Exchange, OwnTests, TestFunctions
 
 KINDS: dict[type[AnyCheck], Kind[Any]] = {
-    Check: ASSERTS, Call: CALLS, Exchange: EXCHANGES, TestFunctions: TEST_FUNCTIONS,
+    Check: ASSERTS, Call: CALLS, Exchange: EXCHANGES, OwnTests: OWN_TESTS,
+    TestFunctions: TEST_FUNCTIONS,
 }  # fmt: skip
 
 
@@ -21,6 +23,6 @@ def kind_of(check: AnyCheck) -> Kind[Any]:
     return KINDS[type(check)]
 
 
-def reads_and_prints(task: Task) -> bool:
-    """Whether the task's programs are whole ones, which read and print."""
-    return any(kind_of(check).whole_program for check in task.checks)
+def runs_alone(check: AnyCheck) -> bool:
+    """Whether a run of the program, without a worker, decides the check."""
+    return kind_of(check).run_of is not None

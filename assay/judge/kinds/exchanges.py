@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from assay.judge.kinds.asserts import short
-from assay.judge.kinds.kind import Kind
+from assay.judge.kinds.kind import Kind, ProgramRun
 
 if TYPE_CHECKING:
     from assay.types import Exchange, Task
@@ -26,5 +26,5 @@ EXCHANGES: Kind[Exchange] = Kind(
     show=show,
     answer=lambda check, task: f"import sys\nsys.stdout.write({check.stdout!r})",
     failure=failure,
-    whole_program=True,
+    run_of=lambda check, program, _: ProgramRun(program, check.stdin, check.stdout),
 )

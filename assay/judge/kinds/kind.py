@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from assay.judge.codec import Json
 from assay.judge.pieces import LazyBuiltins, Namespace
@@ -13,7 +13,8 @@ from assay.judge.proxy import Connection
 
 if TYPE_CHECKING:  # zygotes import this, and none of what stands here
     from assay.judge.kinds.calls import Caller
-    from assay.types import Task
+    from assay.languages import Language
+    from assay.types import Task, Trust
 
 C = TypeVar("C")
 Part = Callable[[], Outcome]
@@ -28,6 +29,19 @@ class Bench:
     builtin: LazyBuiltins
     namespace: Namespace
     caller: Caller
+
+
+class ProgramRun(NamedTuple):
+    """A run of a program without a worker."""
+
+    source: str
+    stdin: str = ""
+    stdout: str | None = None
+    """The expected output; None where any is right."""
+    beside: str = ""
+    """The text of another source file in its folder."""
+    trusted: tuple[Trust, ...] = ()
+    """What a pass takes on trust."""
 
 
 def one(check: Any) -> int:
@@ -67,9 +81,9 @@ class Kind(Generic[C]):
     """How a program fails the check, from the verdict's detail and whether that is `wrong`."""
     with_value: Callable[[C], C] = itself
     """The check that says in its detail which value it got, where it can."""
-    whole_program: bool = False
-    """Whether it runs a program that reads and prints, by itself; otherwise a worker runs it
-    against functions."""
+    run_of: Callable[[C, str, Language], ProgramRun] | None = None
+    """The run of a program that decides it, without a worker; None where a worker runs it against
+    functions."""
     wire: Callable[[C], Json] = nothing
     """What the worker gets of it. Raises CodecError."""
     run: Callable[[Any, int, Bench], Sequence[Part]] = nothing

@@ -1,0 +1,26 @@
+"""Tests in the program's language that run in its own process, as HumanEval-X and MultiPL-E have
+them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from assay.judge.kinds.kind import Kind, ProgramRun
+from assay.types import OwnTests
+
+if TYPE_CHECKING:
+    from assay.languages import Language
+
+
+def run_of(check: OwnTests, program: str, language: Language) -> ProgramRun:
+    """The program between the tests' parts, which must exit with status 0."""
+    there = program.lstrip().startswith(check.before.strip())
+    source = f"{'' if there else check.before}{program}\n{check.after}"
+    beside = language.with_imports(check.beside)
+    return ProgramRun(language.with_imports(source), beside=beside, trusted=("own_process",))
+
+
+OWN_TESTS: Kind[OwnTests] = Kind(
+    field="after", show=lambda check, task: "", answer=lambda check, task: None, run_of=run_of
+)

@@ -1,0 +1,126 @@
+"""HumanEval-X: HumanEval's tasks in six languages, with tests in each (arXiv:2303.17568)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from assay.tasks import require_split, task_set
+from assay.tasks.humaneval import task_of as python_task
+from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
+from assay.types import OwnTests, Task
+
+HEADERS = ("stdlib.h", "math.h", "stdio.h", "algorithm", "climits", "cstring", "iostream", "map",
+           "string", "vector")  # fmt: skip
+INCLUDES = "".join(f"#include <{name}>\n" for name in HEADERS) + "using namespace std;\n"
+IMPORTS = "import java.util.*;\nimport java.lang.*;\n"
+RAISES = """const load = require("module")._load, hash = require("crypto").createHash;
+require("module")._load = (name, ...others) => name !== "js-md5" ? load(name, ...others)
+  : (text) => hash("md5").update(text).digest("hex");
+console.assert = (holds, ...said) => {
+  if (!holds) throw new Error(said.join(" ") || "an assertion fails");
+};
+"""
+EQUAL = """package main
+
+type assertions struct{}
+
+func (assertions) New(t *testing.T) assertions { return assertions{} }
+
+func (assertions) Equal(want, got interface{}, _ ...interface{}) {
+\tif !reflect.DeepEqual(want, got) {
+\t\tpanic(fmt.Sprintf("%v, not %v", got, want))
+\t}
+}
+
+var assert assertions
+"""
+"""What the tests use of testify."""
+CRATES = re.compile(r"^use (?:rand|regex|md5)\b.*;$", re.MULTILINE)
+"""Lines of every task's stub; the packages are none of Rust's own."""
+NEEDS_CRATE = re.compile(r"\brand::|\bRegex\b|\bmd5::")
+FUNCTION = re.compile(r"(\w+)(?:<[^()]*>)?\s*(?:=\s*(?:function\s*)?)?\(")
+STOPS = {
+    "cpp": ("\nint main",), "go": ("\nfunc main", "\nfunc Test"), "java": ("\npublic class Main",),
+    "javascript": ("\nconsole.", "\nconst test"), "rust": ("\nfn main", "\n#[cfg(test)]"),
+}  # fmt: skip
+
+
+def cpp_tests(row: Row) -> OwnTests:
+    """A `main` that asserts."""
+    return OwnTests(row.text("test"), INCLUDES)
+
+
+def go_tests(row: Row) -> OwnTests:
+    """A test function in a file of its own, with its own imports."""
+    test = row.text("test")
+    name = re.search(r"func (Test\w+)", test)
+    start = f"func main() {{ {name and name[1]}(nil) }}\n"
+    return OwnTests("", "package main\n\n", f"{EQUAL}{test}{start}")
+
+
+def java_tests(row: Row) -> OwnTests:
+    """A class `Main` beside the program's `Solution`."""
+    return OwnTests(row.text("test"), IMPORTS)
+
+
+def javascript_tests(row: Row) -> OwnTests:
+    """A function of `console.assert`, which only warns by itself."""
+    return OwnTests(row.text("test"), RAISES)
+
+
+def rust_tests(row: Row) -> OwnTests:
+    """A module of test functions."""
+    module = row.text("test").replace("#[cfg(test)]", "")
+    names = re.findall(r"#\[test\]\s*fn (\w+)", module)
+    module = re.sub(r"#\[test\]\s*fn", "pub fn", module)
+    inside = re.search(r"mod (\w+)", module)
+    calls = " ".join(f"{inside and inside[1]}::{name}();" for name in names)
+    return OwnTests(f"{module}\nfn main() {{ {calls} }}\n")
+
+
+TESTS: dict[str, Callable[[Row], OwnTests]] = {
+    "cpp": cpp_tests, "go": go_tests, "java": java_tests, "javascript": javascript_tests,
+    "rust": rust_tests,
+}  # fmt: skip
+SPLITS = ("python", *TESTS)
+
+
+@task_set
+def humaneval_x(split: str = "cpp") -> Iterator[Task]:
+    """HumanEval-X: HumanEval in python, cpp, go, java, javascript or rust (arXiv:2303.17568)."""
+    require_split("humaneval_x", split, SPLITS)
+    short = {"javascript": "js"}.get(split, split)
+    name = f"humaneval_x/humaneval_{short}.jsonl.gz"
+    published = PublicSet("humaneval_x", name, "THUDM/humaneval-x", short, (split,))
+    return kept(published.rows(split), partial(task_of, language=split))
+
+
+def task_of(row: Row, language: str) -> Task:
+    """A row with task_id, prompt, declaration, canonical_solution and test.
+
+    Raises DataError where one is missing, LeftOutError where the task needs more than its language.
+    """
+    declared = row.text("declaration")
+    functions = [FUNCTION.search(line) for line in reversed(declared.splitlines())]
+    function = next(filter(None, functions), None)
+    if function is None:
+        raise row.wrong("'declaration' ends in no function")
+    stub = row.text("prompt")
+    if language == "python":
+        return python_task(Row({**row.fields, "entry_point": function[1]}, row.where))
+    if language == "rust":
+        stub += CRATES.sub("", declared)
+        if NEEDS_CRATE.search(row.text("canonical_solution") + row.text("test")):
+            raise LeftOutError("that need packages that Rust does not bring")
+    return Task(
+        id=row.text("task_id"),
+        prompt=stub,
+        checks=(TESTS[language](row),),
+        entry_point=function[1],
+        language=language,
+        stub=stub,
+        reference=stub + row.text("canonical_solution"),
+        stop=STOPS[language],
+    )

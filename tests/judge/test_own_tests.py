@@ -1,0 +1,46 @@
+"""Tests that run in the program's own process pass on trust only."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from assay.judge import Job, judge_all
+from assay.judge.kinds.own_tests import run_of
+from assay.languages import language_named
+from assay.types import OwnTests, Task, Verdict
+
+pytestmark = pytest.mark.skipif(not shutil.which("node"), reason="needs node")
+TESTS = OwnTests(
+    after='if (add(1, 2) !== 3) throw new Error("not 3");', before='const unused = require("fs");\n'
+)
+ADD = Task("add", "", (TESTS,), "add", language="javascript")
+RIGHT = "const add = (a, b) => a + b"
+ENDS_EARLY = "process.exit(0)"
+
+
+def test_a_program_passes_on_trust_since_it_can_end_the_tests() -> None:
+    right, wrong, early, other = judge_all(
+        [Job(ADD, text) for text in (RIGHT, RIGHT.replace("+", "-"), ENDS_EARLY, "let a = (")],
+    )
+    for passed in (right, early):
+        assert (passed.verdict, passed.trusted) == (Verdict.PASS, ("own_process",))
+        assert not passed.proven
+    assert (wrong.verdict, wrong.trusted) == (Verdict.ERROR, ())
+    assert "Error: not 3" in wrong.detail
+    assert other.verdict is Verdict.ERROR
+
+
+def test_what_stands_before_the_program_is_there_once() -> None:
+    given = run_of(TESTS, TESTS.before + RIGHT, language_named("javascript"))
+    assert given.source.count("require") == 1
+
+
+def test_go_gets_the_imports_that_it_uses_and_no_others() -> None:
+    check = OwnTests("", "package main\n\n", 'package main\n\nimport "os"\n\nfunc main() { F() }\n')
+    program = 'import (\n\t"fmt"\n\t"sort"\n)\n// math.Pi\nfunc F() { fmt.Println("time.Now") }'
+    given = run_of(check, program, language_named("go"))
+    assert given.source.count("import") == 1
+    assert 'import "fmt"' in given.source
+    assert "import" not in given.beside
