@@ -62,6 +62,7 @@ bench: fuzz
 	$(BIN)/python -m bench.attacks $(BESIDE)
 	$(BIN)/python -m bench.verdicts
 	$(BIN)/python -m bench.hostile
+	$(BIN)/python -m bench.native
 	$(BIN)/python -m bench.interpreter
 	$(BIN)/python -m bench.serve
 	$(BIN)/python -m bench.walls

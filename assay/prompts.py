@@ -12,6 +12,7 @@ from typing import Any
 
 from assay.config.sections import PromptSettings
 from assay.errors import ModelError
+from assay.judge.kinds.every import runs_alone
 from assay.languages import language_named
 from assay.registry import one_line
 from assay.types import Message, Task
@@ -151,7 +152,7 @@ def _fill(template: str, task: Task) -> str:
 
 
 def _interface(task: Task) -> str:
-    if task.checks and not task.entry_point:
+    if not task.stub and any(map(runs_alone, task.checks)):
         return " The program reads standard input and prints to standard output."
     if not task.entry_point or re.search(rf"\b{re.escape(task.entry_point)}\b", task.prompt):
         return ""

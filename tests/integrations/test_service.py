@@ -360,7 +360,7 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
         422,
         "no valid Python",
     ),
-    ("POST", "/judge", {**DOUBLE, "language": "rust", "program": ""}, {}, 422, "'rust'"),
+    ("POST", "/judge", {**DOUBLE, "language": "lua", "program": ""}, {}, 422, "'lua'"),
     (
         "POST",
         "/judge",

@@ -52,7 +52,7 @@ def gone(pids: list[int], seconds: float = 3.0) -> bool:
     return not alive(pids)
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], object]) -> None:
     end = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < end

@@ -90,6 +90,12 @@ def victims(judge: Judge, kind: str) -> list[int]:
     return [child for zygote in found for child in children(zygote) if role(child) == kind]
 
 
+async def ready(judge: Judge) -> None:
+    """Judge a first program, which starts a zygote, and wait for the forks of the next ones."""
+    await judge.run(add(RIGHT))
+    await until(lambda: victims(judge, "candidate"))
+
+
 async def storm(judge: Judge, draw: random.Random) -> None:
     """Signal one process after another; SIGKILL candidates only once, since twice counts as the
     program's doing.
@@ -142,7 +148,7 @@ def test_a_job_whose_process_is_stopped_is_judged_again(
 
     async def stopped() -> Execution:
         async with Judge(Limits(wall_seconds=3), slots=1) as judge:
-            await until(lambda: len(victims(judge, "candidate")) == CANDIDATES_PER_FORK)
+            await ready(judge)
             job = asyncio.create_task(judge.run(add(slow)))
             await asyncio.sleep(0.2)
             os.kill(min(victims(judge, kind)), signal.SIGSTOP)
@@ -154,7 +160,7 @@ def test_a_job_whose_process_is_stopped_is_judged_again(
 def test_a_worker_that_dies_after_its_report_takes_no_verdict_with_it() -> None:
     async def bereft() -> Execution:
         async with Judge(slots=1) as judge:
-            await until(lambda: len(victims(judge, "candidate")) == CANDIDATES_PER_FORK)
+            await ready(judge)
             worker = min(victims(judge, "worker"))
             job = asyncio.create_task(judge.run(add(f"import time\ntime.sleep(0.4)\n{RIGHT}")))
             await asyncio.sleep(0.2)
