@@ -26,7 +26,7 @@ MODULES = {
     " sessions supervisor client",
     "judge": "protocol codec_types codec operations nodes task_code checkers requests remote"
     " arrivals shared console proxy pieces kinds worker exports candidate warmup verdict"
-    " verdict_cache circuit_breaker prepared_task builds exchange_runner references"
+    " verdict_cache prepared_task builds exchange_runner references"
     " interpreter judge",
     "judge/kinds": "pytest_module kind asserts calls exchanges own_tests test_functions every",
     "policy": "adapters tokenizer tiny chat onednn head packed forward load critic reference",

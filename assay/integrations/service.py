@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,7 +27,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from assay import extract
 from assay.errors import AssayError, DataError, MachineError, UserError
 from assay.integrations import notebook, openapi, wire
-from assay.integrations.metrics import Metrics
 from assay.integrations.notebook import RESULTS
 from assay.judge import Job, Judge, Run
 from assay.judge.codec_types import CodecError
@@ -47,6 +46,10 @@ OPEN = ("/health", "/", "/docs", "/openapi.json")
 """Paths that need no token: monitoring and documentation."""
 
 
+SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+"""Upper bounds of the histogram."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """Limits on clients."""
@@ -57,6 +60,27 @@ class Bounds:
     """Largest request body in MiB; larger ones are answered 413."""
     body_seconds: float = 10
     """Time in which a client must send a body; slower ones are answered 408."""
+
+
+class Metrics:
+    """Requests by path and status, verdicts by kind, load, and the time that requests took."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "assay_requests", "Requests answered.", ["path", "status"], registry=registry
+        )
+        self.verdicts = Counter(
+            "assay_verdicts", "Programs judged.", ["verdict"], registry=registry
+        )
+        self.running = Gauge("assay_running", "Requests whose programs run.", registry=registry)
+        self.waiting = Gauge("assay_waiting", "Requests that wait for a slot.", registry=registry)
+        self.seconds = Histogram(
+            "assay_request_seconds",
+            "Time to an answer.",
+            buckets=SECONDS,
+            registry=registry,
+        )
 
 
 class Service:

@@ -197,13 +197,12 @@ def combined(executions: Mapping[int, Execution]) -> Execution:
         return verdict is Verdict.PASS, verdict is Verdict.INFRA, at
 
     first, every = min(executions, key=rank), executions.values()
-    detail = executions[first].detail
-    of_a_test = detail and executions[first].verdict is not Verdict.COMPILE
+    verdict, detail = executions[first].verdict, executions[first].detail
     return replace(
         executions[first],
         passed=sum(execution.verdict is Verdict.PASS for execution in every),
         total=len(every),
-        detail=f"test {first + 1}: {detail}" if of_a_test else detail,
+        detail=f"test {first + 1}: {detail}" if detail and verdict != Verdict.COMPILE else detail,
         cpu_seconds=max(execution.cpu_seconds for execution in every),
         wall_seconds=sum(execution.wall_seconds for execution in every),
         memory_mb=max(execution.memory_mb for execution in every),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from assay.errors import RolloutLostError
-from assay.judge.circuit_breaker import CircuitBreaker
+from assay.judge.verdict import CircuitBreaker
 from assay.sandbox.client import Sandbox
 from assay.sandbox.ending import KILLED
 from assay.sandbox.program import INTERPRETER, SESSION, Program

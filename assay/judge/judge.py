@@ -22,13 +22,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from assay.errors import DataError, SandboxError
 from assay.judge.builds import Folder
-from assay.judge.circuit_breaker import CircuitBreaker
 from assay.judge.exchange_runner import ExchangeRunner, FailureCounts
 from assay.judge.interpreter import Interpreter
 from assay.judge.prepared_task import NO_FEATURES, PreparedTask, ProxyFeatures
 from assay.judge.protocol import CANNOT
 from assay.judge.references import References
-from assay.judge.verdict import REFUSED, cannot_be_judged, decide, is_tasks_fault, parse_report
+from assay.judge.verdict import (
+    REFUSED,
+    CircuitBreaker,
+    cannot_be_judged,
+    decide,
+    is_tasks_fault,
+    parse_report,
+)
 from assay.judge.verdict_cache import CACHED, Archive, BoundedDict, VerdictCache
 from assay.languages import language_named
 from assay.sandbox.client import Sandbox

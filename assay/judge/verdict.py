@@ -1,12 +1,16 @@
-"""Decides a verdict: pure functions from a worker's report and a process's end to an Execution."""
+"""Decides a verdict: pure functions from a worker's report and a process's end to an Execution. The
+judge stops when the machine fails too often for its verdicts to be believed.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, get_args
 
+from assay.errors import SandboxError
 from assay.judge.protocol import CANNOT, UNASKED, Outcome, WorkerReport
 from assay.sandbox.program import Ended, Result
 from assay.types import Execution, Trust, Verdict
@@ -157,3 +161,25 @@ def execution_of(fields: dict[str, Any]) -> Execution:
     """The execution of its fields in JSON."""
     known = {"verdict": Verdict(fields["verdict"]), "trusted": tuple(fields.get("trusted", ()))}
     return Execution(**{**fields, **known})
+
+
+TOLERATED = 20
+"""Failures among the last WINDOW programs that are accepted."""
+WINDOW = 200
+
+
+class CircuitBreaker:
+    """Counts failures of the machine among the last `window` programs."""
+
+    def __init__(self, tolerated: int = TOLERATED, window: int = WINDOW) -> None:
+        self.tolerated = tolerated
+        self._failed: deque[bool] = deque(maxlen=window)
+
+    def note(self, failure: str) -> None:
+        """Count one program: how the machine failed it, or empty. Raises SandboxError for more
+        failures than are tolerated.
+        """
+        self._failed.append(bool(failure))
+        if failure and (count := sum(self._failed)) > self.tolerated:
+            of = f"{count} of the last {len(self._failed)} programs"
+            raise SandboxError(f"the machine failed {of}, at last: {failure}")

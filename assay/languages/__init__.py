@@ -14,7 +14,6 @@ from assay.registry import Registry, suggest
 from assay.sandbox.program import ENVIRONMENT
 
 VERSION_SECONDS = 10
-PATH = ENVIRONMENT["PATH"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def language_named(name: str) -> Language:
 @cache
 def tool_path(tool: str, package: str) -> str:
     """Where a tool is. Raises DataError where it is not installed."""
-    path = shutil.which(tool, path=PATH)
+    path = shutil.which(tool, path=ENVIRONMENT["PATH"])
     if path is None:
         raise DataError(f"{tool} is not installed; on Debian and Ubuntu: apt install {package}")
     return os.path.realpath(path)

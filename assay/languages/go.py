@@ -19,8 +19,9 @@ def with_imports(source: str) -> str:
     """A source with the imports of Go's own packages that it uses."""
     head, clause, body = IMPORTS.sub("", source).rpartition("package main")
     code = TEXT.sub("", body)
-    used = [one for one in PACKAGES if re.search(rf"\b{one.rpartition('/')[2]}\.", code)]
-    imports = "".join(f'import "{one}"\n' for one in used)
+    imports = "".join(
+        f'import "{one}"\n' for one in PACKAGES if re.search(rf"\b{one.rpartition('/')[2]}\.", code)
+    )
     return f"{head}{clause}\n\n{imports}{body}" if source else source
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from assay.errors import SandboxError
-from assay.judge.circuit_breaker import CircuitBreaker
+from assay.judge.verdict import CircuitBreaker
 
 
 def feed(breaker: CircuitBreaker, pattern: str) -> None:

@@ -19,7 +19,7 @@ import pytest
 from assay.errors import SandboxError
 from assay.judge import Job, Judge, judge_all
 from assay.judge import judge as judge_module
-from assay.judge.circuit_breaker import CircuitBreaker
+from assay.judge.verdict import CircuitBreaker
 from assay.sandbox.isolation import Isolation
 from assay.sandbox.limits import Limits
 from assay.sandbox.processes import (

@@ -44,24 +44,9 @@ class ProgramRun(NamedTuple):
     """What a pass takes on trust."""
 
 
-def one(check: Any) -> int:
-    """The default of `count`."""
-    return 1
-
-
 def nothing(check: Any, *_: Any) -> Any:
     """The default of what a kind does not have."""
     return None
-
-
-def itself(check: Any) -> Any:
-    """The default of `with_value`."""
-    return check
-
-
-def detail_alone(check: Any, detail: str, wrong: bool) -> str:
-    """The default of `failure`."""
-    return detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +62,9 @@ class Kind(Generic[C]):
     where it cannot be shown."""
     answer: Callable[[C, Task], str | None]
     """A program that always gives the answer that the check wants; None if that is not known."""
-    failure: Callable[[C, str, bool], str] = detail_alone
+    failure: Callable[[C, str, bool], str] = lambda check, detail, wrong: detail
     """How a program fails the check, from the verdict's detail and whether that is `wrong`."""
-    with_value: Callable[[C], C] = itself
+    with_value: Callable[[C], C] = lambda check: check
     """The check that says in its detail which value it got, where it can."""
     run_of: Callable[[C, str, Language], ProgramRun] | None = None
     """The run of a program that decides it, without a worker; None where a worker runs it against
@@ -88,7 +73,7 @@ class Kind(Generic[C]):
     """What the worker gets of it. Raises CodecError."""
     run: Callable[[Any, int, Bench], Sequence[Part]] = nothing
     """From that and the number of checks before it, the parts that the worker runs."""
-    count: Callable[[C], int] = one
+    count: Callable[[C], int] = lambda check: 1
     """How many checks it counts as. Raises ValueError where it cannot be run at all."""
     code: Callable[[C], list[str] | None] = nothing
     """The data set's Python in it. Checks with code run in the order in which they stand."""

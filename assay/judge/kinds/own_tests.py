@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 def run_of(check: OwnTests, program: str, language: Language) -> ProgramRun:
     """The program between the tests' parts, which must exit with status 0."""
-    there = program.lstrip().startswith(check.before.strip())
-    source = f"{'' if there else check.before}{program}\n{check.after}"
+    before = "" if program.lstrip().startswith(check.before.strip()) else check.before
+    source = f"{before}{program}\n{check.after}"
     beside = language.with_imports(check.beside)
     return ProgramRun(language.with_imports(source), beside=beside, trusted=("own_process",))
 

@@ -109,6 +109,11 @@ def is_doctest(source: str) -> bool:
     return False
 
 
+def is_text(node: ast.stmt) -> bool:
+    """Whether a statement is only a text, as docstrings are."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
 def never_run(source: str) -> bool:
     """Whether a piece of code has tests that it does not run itself."""
     if is_doctest(source):
@@ -118,7 +123,7 @@ def never_run(source: str) -> bool:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     known = {node.name: node for node in body if isinstance(node, Function | ast.ClassDef)}
-    loose = [node for node in body if not isinstance(node, DEFINITIONS) and not _is_text(node)]
+    loose = [node for node in body if not (isinstance(node, DEFINITIONS) or is_text(node))]
     reached, new = set[str](), _names(loose)
     while new:
         reached |= new
@@ -202,23 +207,15 @@ def _required(function: Function, is_method: bool) -> list[str]:
 def _length(values: ast.expr) -> int:
     """How many items a literal has; 0 where the text does not show it."""
     match values:
-        case ast.List(items) | ast.Tuple(items) if not _holds(items, ast.Starred):
-            return len(items)
+        case ast.List(items) | ast.Tuple(items):
+            return 0 if any(isinstance(item, ast.Starred) for item in items) else len(items)
     return 0
-
-
-def _holds(nodes: Sequence[ast.AST], kind: type[ast.AST]) -> bool:
-    return any(isinstance(node, kind) for node in nodes)
 
 
 def _names(nodes: Sequence[ast.AST]) -> set[str]:
     """All names that they use."""
     inside = (one for node in nodes for one in ast.walk(node))
     return {node.id for node in inside if isinstance(node, ast.Name)}
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def run(wire: list[Any], number: int, bench: Bench) -> list[Part]:
@@ -312,23 +309,21 @@ def run_unittest(case: Any) -> None:
             super().__init__()
             self.raised: list[BaseException] = []
 
-        def addError(self, test: Any, error: Any) -> None:  # noqa: N802
-            self.raised.append(error[1])
+        def addError(self, test: Any, err: Any) -> None:  # noqa: N802
+            self.raised += [err[1]] if err else []
 
-        def addSubTest(self, test: Any, subtest: Any, error: Any) -> None:  # noqa: N802
-            self.raised += [error[1]] if error else []
+        addFailure = addError  # noqa: N815
 
-        def addSkip(self, test: Any, reason: str) -> None:  # noqa: N802
+        def addSubTest(self, test: Any, subtest: Any, err: Any) -> None:  # noqa: N802
+            self.addError(test, err)
+
+        def addSkip(self, test: Any, reason: str = "a failure that is expected") -> None:  # noqa: N802
             self.raised.append(Skipped(f"skipped: {reason}"))
 
-        def addUnexpectedSuccess(self, test: Any) -> None:  # noqa: N802
-            self.raised.append(Skipped("marked as a failure that is expected"))
+        def addExpectedFailure(self, test: Any, err: Any) -> None:  # noqa: N802
+            self.addSkip(test)
 
-        def addFailure(self, test: Any, error: Any) -> None:  # noqa: N802
-            self.raised.append(error[1])
-
-        def addExpectedFailure(self, test: Any, error: Any) -> None:  # noqa: N802
-            self.addUnexpectedSuccess(test)
+        addUnexpectedSuccess = addSkip  # noqa: N815
 
     unittest.TestSuite([case]).run(result := Result())
     if result.raised:
