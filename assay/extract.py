@@ -70,14 +70,15 @@ def program(task: Task, reply: str) -> str | None:
     A reply that continues the body of the stub's function completes the stub. Otherwise, in this
     order: the last closed code block that defines the entry point; bare code, or an unclosed block,
     that defines it; a block that continues the body of the stub's function; the last closed block;
-    any block. A completed stub, bare code and unclosed blocks are cut after the entry point's
+    any block. In other languages: the last block, after the stub if it does not define the stub's
+    function. A completed stub, bare code and unclosed blocks are cut after the entry point's
     definition; only later definitions that it uses stay.
     """
     reply = _answer(reply.replace("\r\n", "\n").replace("\r", "\n"))
     found = (
         _python(task, reply)
         if task.language == "python"
-        else _last_block(task, reply) or task.stub + reply
+        else _whole(task, _last_block(task, reply) or reply)
     )
     return found if reply.strip() and found and found.strip() else None
 
@@ -165,6 +166,16 @@ def _last_block(task: Task, reply: str) -> str | None:
     closed = [block.code for block in blocks if block.closed]
     found = closed or [block.code for block in blocks]
     return found[-1] if found else None
+
+
+def _whole(task: Task, code: str) -> str:
+    """Code of another language than Python; after the stub, unless it defines the function."""
+    if not task.entry_point:
+        return task.stub + code
+    before, _, _ = task.stub.rpartition(task.entry_point)
+    words = "|".join(["function", "const", "let", "var", *map(re.escape, before.split()[-1:])])
+    defined = re.search(rf"(?:{words})[\s*&]+{re.escape(task.entry_point)}\b", code)
+    return code if defined else task.stub + code
 
 
 def _python(task: Task, reply: str) -> str | None:

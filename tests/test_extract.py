@@ -243,6 +243,20 @@ def test_other_languages_are_taken_from_the_last_closed_block() -> None:
     assert program(task("fn f() {\n", language="rust"), "    1\n}") == "fn f() {\n    1\n}"
 
 
+def test_in_another_language_a_block_that_does_not_define_the_stubs_function_continues_it() -> None:
+    stub = "// Counts down.\nint f(int n) {\n"
+    cpp = task(stub, language="cpp")
+    body = "    if (f(n - 1)) { return f(n - 2); }\n}\n"
+    whole = "int f(int n) { return n ? f(n - 1) : 0; }\n"
+    assert program(cpp, f"```cpp\n{body}```") == stub + body
+    assert program(cpp, body) == stub + body
+    assert program(cpp, f"Sure:\n```cpp\n{whole}```") == whole
+    script = task("const f = (n) => {\n", language="javascript")
+    assert (
+        program(script, "```js\nfunction f(n) { return 0 }\n```") == "function f(n) { return 0 }\n"
+    )
+
+
 @pytest.mark.parametrize(
     "bomb",
     ["(" * 50_000, '"' * 50_001, "'\\" * 25_000, "def f(n):\n" + " " * 50_000 + "x", "```" * 20_000,
@@ -254,7 +268,8 @@ def test_other_languages_are_taken_from_the_last_closed_block() -> None:
 )  # fmt: skip
 def test_hostile_text_is_read_in_linear_time(bomb: str) -> None:
     start = time.process_time()
-    for asked in (PLAIN, STUBBED, task(entry_point="")):
+    others = (task(entry_point=""), task("int f() {\n", language="cpp"))
+    for asked in (PLAIN, STUBBED, *others):
         program(asked, bomb)
         program(asked, f"    x = 1\n{bomb}")
         program(asked, f"```python\n{bomb}")

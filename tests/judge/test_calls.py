@@ -115,6 +115,7 @@ def test_calls_pass_where_every_answer_is_right() -> None:
     assert wrong.detail.endswith("at call 2, f([])")
 
 
+@pytest.mark.long
 def test_of_large_tasks_long_answers_are_compared_by_a_digest_and_programs_have_more_memory() -> (
     None
 ):
@@ -412,6 +413,7 @@ def test_a_program_cannot_take_the_time_of_calls_that_are_not_made() -> None:
     assert execution.cpu_seconds < 0.8
 
 
+@pytest.mark.long
 def test_an_answer_too_large_to_carry_is_computed_again_by_the_reference(cache: Path) -> None:
     """In the worker: HumanEval/130 asks for 1,000,005 numbers ten times."""
     pile = "def f(xs, n):\n    xs.append(0)\n    return [1 + i / 2 for i in range(n)]"

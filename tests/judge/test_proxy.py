@@ -47,6 +47,7 @@ def test_an_object_that_yields_arrives_as_what_it_yields() -> None:
     )
 
 
+@pytest.mark.long
 def test_what_a_check_passes_may_be_larger_than_what_a_program_returns() -> None:
     counted = "def f(x): return sum(1 for _ in x)"
     assert (
