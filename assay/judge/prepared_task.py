@@ -15,7 +15,7 @@ from assay.errors import DataError
 from assay.judge.checkers import CHECKERS
 from assay.judge.kinds.every import kind_of, runs_alone
 from assay.judge.kinds.kind import ProgramRun
-from assay.judge.task_code import leaves_no_trace
+from assay.judge.task_code import leaves_no_trace, looks_at_identity
 from assay.languages import language_named
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import HASH_SEEDS, Program
@@ -181,6 +181,7 @@ class PreparedTask:
             "entry_point": task.entry_point,
             "setup": task.setup,
             "classes": node_classes(task),
+            "identity": any(map(looks_at_identity, [task.setup, *self._sources])),
             "checker": task.checker,
             "reference": self._recomputing,
             "stop_early": self._stop_early,

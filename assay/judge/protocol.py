@@ -34,6 +34,8 @@ class CheckJob(TypedDict):
     """Whether answers are digests where they are too large to be sent."""
     numpy: bool
     """Whether what the program returns may be a value of numpy's; else it becomes Python's."""
+    identity: bool
+    """Whether the tests look at the identity of objects."""
     classes: list[list[str]]
     """Name and source of each class of the setup that the program has too; a source without a name
     is of imports."""

@@ -38,6 +38,8 @@ MODULES = {
 }
 """Modules, each with the names that change no state of it. All names of WHOLE_MODULES are added."""
 WHOLE_MODULES = ("math", "cmath")
+IDENTITY = ("id", "eval", "exec", "assertIs", "assertIsNot", "is_", "is_not")
+"""Names of functions that compare objects by identity, or may run what does."""
 PROGRAM = ("candidate", "solution")
 """The program, as tests import it: its names are requests."""
 KNOWN = {*MODULES, *WHOLE_MODULES, *PROGRAM}
@@ -66,6 +68,25 @@ ERRORS = [name for name, kind in vars(builtins).items()
           if isinstance(kind, type) and issubclass(kind, BaseException)]  # fmt: skip
 UNLISTED = frozenset(dir(builtins)).difference(HARMLESS.split(), ERRORS)
 """Names of Python's that code may neither use nor bind."""
+
+
+def looks_at_identity(source: str) -> bool:
+    """Whether a piece of a task's code may compare objects by `is`, other than with a constant."""
+    try:
+        return any(map(_sees_identity, ast.walk(ast.parse(source))))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False  # it never runs
+
+
+def _sees_identity(node: ast.AST) -> bool:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name in IDENTITY
+        case ast.Compare(ops=ops, comparators=sides):
+            pairs = zip(ops, sides, strict=True)
+            return any(type(how) in (ast.Is, ast.IsNot) and type(side) is not ast.Constant
+                       for how, side in pairs)  # fmt: skip
+    return False
 
 
 def leaves_no_trace(source: str) -> bool:

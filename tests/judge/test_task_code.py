@@ -8,7 +8,7 @@ import pytest
 
 from assay.errors import DataError
 from assay.judge import Job
-from assay.judge.task_code import leaves_no_trace
+from assay.judge.task_code import leaves_no_trace, looks_at_identity
 from assay.tasks import load
 from assay.types import Check, Task, TestFunctions, Verdict
 from tests.judge.jobs import judged_in_turn
@@ -85,6 +85,24 @@ def test_plain_checks_leave_no_trace(source: str) -> None:
 )
 def test_code_that_may_change_the_worker_counts_as_a_trace(source: str) -> None:
     assert not leaves_no_trace(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "looks"),
+    [
+        ("assert f(x) is x", True),
+        ("assert 1 < 2 is not f(x)", True),
+        ("assert id(f(x)) == id(x)", True),
+        ("t.assertIs(f(x), x)", True),
+        ("eval('f(x) is x')", True),
+        ("assert f(x) is None", False),
+        ("assert f(1) is not True", False),
+        ('"""What is a word?"""\nassert f(x) == x  # is it', False),
+        ("assert f(", False),
+    ],
+)
+def test_only_code_that_compares_identity_looks_at_it(source: str, looks: bool) -> None:
+    assert looks_at_identity(source) is looks
 
 
 def test_nearly_all_real_tests_leave_no_trace() -> None:
