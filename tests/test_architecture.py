@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import shutil
 import subprocess
 import sys
@@ -167,3 +168,12 @@ def test_no_lint_or_type_check_is_switched_off_for_a_whole_file() -> None:
     for file in FILES:
         assert "# mypy: ignore" not in file.read_text()
         assert "# ruff: noqa" not in file.read_text()
+
+
+PRIVATE_WORDS = re.compile(r"\b(?:seen|told|lean|Means|Bundle|flat_groups|look_out|hopeless)\b")
+
+
+def test_words_that_only_we_would_use_are_not_used() -> None:
+    found = [f"{name_of(file)}: {line.strip()}" for file in FILES
+             for line in file.read_text().splitlines() if PRIVATE_WORDS.search(line)]  # fmt: skip
+    assert len(found) < 10, found

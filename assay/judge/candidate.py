@@ -110,8 +110,8 @@ class Candidate:
         """
         if kind == "load":
             return self.load(*parts)
-        asked, result, told = parts
-        self.shared.take(told, self.unpacker.value)
+        asked, result, changes = parts
+        self.shared.take(changes, self.unpacker.value)
         if kind in ("answer", "digest"):
             return ["value", self.answer_packed(kind, *asked), None, [[], []]]
         value = self.requests[kind](*asked)

@@ -299,7 +299,7 @@ def exception(
     names: Json, arguments: Json, text: str, on_steering: Callable[[str], None] | None = None
 ) -> Exception:
     """The nearest exception that can be rebuilt among `names`, else RuntimeError(text). One that
-    would look like the check's own, or steer its loops, is told to `on_steering`, or skipped.
+    would look like the check's own, or steer its loops, is passed to `on_steering`, or skipped.
     """
     if type(arguments) is not list or not all(type(part) in BARE_OR_FLOAT for part in arguments):
         arguments = [text]

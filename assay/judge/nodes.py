@@ -38,12 +38,12 @@ class Nodes:
         if self._pending is not None:  # inside a graph
             self._pending.append(value)
             return {"node": self._number(value)}
-        self._pending, rows, seen = [value], [], set()
+        self._pending, rows, visited = [value], [], set()
         try:
             while self._pending:
                 value = self._pending.pop()
-                if (number := self._number(value)) not in seen:
-                    seen.add(number)
+                if (number := self._number(value)) not in visited:
+                    visited.add(number)
                     fields = {name: packer.pack(part) for name, part in attributes(value)}
                     rows.append([number, self.name_of(value), fields])
         finally:

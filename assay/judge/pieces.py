@@ -46,8 +46,8 @@ class LazyBuiltins(dict[str, Any]):
         return builtins.__import__(name, *parts, **named)
 
     def take_answers(self, namespace: Namespace, known: set[str]) -> None:
-        """Move what a check has bound, and is no code, to where its use is seen. `known`: the names
-        from before.
+        """Move what a check has bound, and is no code, to where its use is noticed. `known`: the
+        names from before.
         """
         for name in namespace.keys() - known:
             if not isinstance(value := namespace[name], CODE) and not is_function(value):

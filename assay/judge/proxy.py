@@ -89,12 +89,12 @@ class Connection:
         self.requests.asked += 1  # even where an argument cannot be sent
         packed = [self.packer.pack(argument) for argument in arguments]
         by_name = {name: self.packer.pack(value) for name, value in named.items()}
-        told = self.shared.tell()
+        ours = self.shared.tell()
         numbers = self.shared.keep_passed(arguments, PASSED)
         numbers += self.shared.keep_passed(named.values(), PASSED_BY_NAME)
         parts = (target, packed, by_name, numbers)
         number = next(self.shared.numbers) if type(target) is int else 0
-        value, same = self._request("call", parts, number, told)
+        value, same = self._request("call", parts, number, ours)
         if self.arrivals.identity and value in packed:
             self.trust("identity")
         if is_index(same, arguments) and value == packed[same]:
@@ -142,13 +142,13 @@ class Connection:
         return value
 
     def _request(
-        self, kind: str, parts: tuple[Json, ...], result: int = 0, told: list[Json] | None = None
+        self, kind: str, parts: tuple[Json, ...], result: int = 0, ours: list[Json] | None = None
     ) -> list[Json]:
         """A request and its reply: a packed value, and the index of the argument that it is."""
         self.console.tell()
         self.arrivals.may_stop = parts[0] in ("await", "__next__")
         reply = self.requests.request(
-            kind, parts, result, told or self.shared.tell(), on_callback=self._call_back
+            kind, parts, result, ours or self.shared.tell(), on_callback=self._call_back
         )
         value, same, changes = self.requests.parts(reply, 3)
         try:

@@ -36,7 +36,7 @@ CHUNK."""
 class Place:
     """Where an object of the program is, and what the test has shown of what it takes it for."""
 
-    __slots__ = ("connection", "kind", "made", "packed", "shown", "target", "told")
+    __slots__ = ("connection", "informed", "kind", "made", "packed", "shown", "target")
 
     def __init__(
         self, connection: Connection, target: int | str, kind: Place | None = None,
@@ -54,8 +54,8 @@ class Place:
         """Whether the test has done with it, or with one of this class, what it cannot do with
         data."""
 
-        self.told = False
-        """Whether it is what an operation with data of the test has answered."""
+        self.informed = False
+        """Whether it has got data of the test: an operation with such data answered it."""
 
     def shows(self, name: str) -> bool:
         """Whether data has no such operation or attribute, so that the test expects an object."""
@@ -69,9 +69,9 @@ class Place:
         packed = [self.packed, *map(self.connection.packer.pack, operands)]
         return self.connection.ask("operate", name, packed)
 
-    def is_trusted(self, told: bool) -> bool:
+    def is_trusted(self, informed: bool) -> bool:
         """Whether data that an operation has answered is believed as if it were of data itself."""
-        return not self.shown and self.kind.shown + self.made + (not told) < 2
+        return not self.shown and self.kind.shown + self.made + (not informed) < 2
 
 
 def place_of(remote: object) -> Place:
@@ -89,13 +89,13 @@ def is_remote(value: object) -> bool:
 def operate(remote: object, name: str, *operands: Any) -> Any:
     """Carry out an operation where the object is."""
     place = place_of(remote)
-    told = place.told or not (name in UNCOMPARED or all(map(is_remote, operands)))
+    informed = place.informed or not (name in UNCOMPARED or all(map(is_remote, operands)))
     answer = place.connection.ask("operate", name, [*map(place.connection.packer.pack, operands)])
     if isinstance(answer, Remote):
-        place_of(answer).told = told
+        place_of(answer).informed = informed
         place_of(answer).made |= place.made and name == "__iter__"
     elif not (place.shows(name) or name in SEEN):
-        place.connection.doubtful.add((place, told))
+        place.connection.doubtful.add((place, informed))
     return answer
 
 
@@ -106,7 +106,7 @@ def read(remote: object, name: str) -> Any:
         place.connection.doubt = f"this test uses a {type(remote).__name__} object as an array"
         raise AttributeError(name)
     if not (place.shows(name) or name[:2] == "__"):
-        place.connection.doubtful.add((place, place.told))
+        place.connection.doubtful.add((place, place.informed))
     if name == "__signature__":
         return signature(place.ask("signature"))
     return place.ask("getattr", name)

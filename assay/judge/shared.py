@@ -58,7 +58,7 @@ class SharedObjects:
         ]
 
     def tell(self) -> list[Json]:
-        """What this side has changed since it last told, and what it no longer holds."""
+        """What this side has changed since it last reported, and what it no longer holds."""
         changed, dropped = list[Json](), list[int]()
         if not self._held:
             return [changed, dropped]
@@ -74,12 +74,12 @@ class SharedObjects:
                 del self._held[number]
         return [changed, dropped]
 
-    def take(self, told: Json, new: Callable[[Json], Any]) -> None:
+    def take(self, changes: Json, new: Callable[[Json], Any]) -> None:
         """Take over what the other side tells; `new` unpacks what an object is now. Raises
         CodecError.
         """
         try:
-            changed, dropped = told
+            changed, dropped = changes
             for number, packed in changed:
                 if number in self._held:
                     old = self._held[number][0]

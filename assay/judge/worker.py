@@ -60,7 +60,7 @@ def serve(control: socket.socket) -> None:
 
 
 def mark(report: WorkerReport) -> bytes:
-    """What the sandbox is told of a report: it reads nothing else of it."""
+    """What the sandbox gets to know of a report: it reads nothing else of it."""
     how = report.failure.how if report.failure else ""
     return HUNG_UP if how == "hung_up" else DONE if how in HARMLESS_FAILURES else MISTREATED
 

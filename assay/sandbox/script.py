@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from assay.sandbox.sockets import FramedSocket
 
 SHOWN = 1000
-"""Characters of the compiler's error that are told."""
+"""Characters of the compiler's error that are reported."""
 FLUSH_FAILED = 120
 """CPython's status when standard output cannot be flushed."""
 

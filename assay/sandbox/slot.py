@@ -46,7 +46,7 @@ SESSIONS, SESSION_MB, SESSION_THREADS = 512, 128, 3
 """Interpreters that may be open at once, and the memory and further threads that each may hold
 while it is stopped: a joined thread may still be exiting."""
 DEATH_SECONDS = 0.05
-"""How long a process that has hung up may take to be seen dead."""
+"""How long a process that has hung up may take to be found dead."""
 
 
 @dataclass(slots=True)

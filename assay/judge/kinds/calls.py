@@ -36,7 +36,7 @@ RECOMPUTED: Json = {"recomputed": []}
 """Stands for such an answer: the worker then runs the reference itself."""
 SHOWN = 110
 STEP_SECONDS = 0.01
-"""The sandbox is told that a call begins, unless it was told so a moment ago."""
+"""The sandbox hears that a call begins, unless it heard so a moment ago."""
 NAMES = """from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from decimal import Decimal

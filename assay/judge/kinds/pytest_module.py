@@ -74,11 +74,11 @@ class approx:  # noqa: N801  pytest's name
 @contextmanager
 def expect_raise(kinds: Any, match: str | None) -> Any:
     """The body of `with raises(...)`. Raises AssertionError where nothing is raised."""
-    seen = SimpleNamespace(value=None, type=None)
+    caught = SimpleNamespace(value=None, type=None)
     try:
-        yield seen
+        yield caught
     except kinds as error:
-        seen.value, seen.type = error, type(error)
+        caught.value, caught.type = error, type(error)
         if match is not None and not re.search(match, str(error)):
             raise AssertionError(f"{str(error)!r} does not match {match!r}") from None
     else:
@@ -89,9 +89,9 @@ def raises(kinds: Any, *call: Any, match: str | None = None, **named: Any) -> An
     """A context that needs one of these exceptions; with a function, its call does."""
     if not call:
         return expect_raise(kinds, match)
-    with expect_raise(kinds, match) as seen:
+    with expect_raise(kinds, match) as caught:
         call[0](*call[1:], **named)
-    return seen
+    return caught
 
 
 def skip(reason: str = "", **_: Any) -> Any:
