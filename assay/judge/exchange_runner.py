@@ -79,13 +79,15 @@ class ExchangeRunner:
         """Judge one program. Raises SandboxError, DataError where a tool is not installed."""
         zygote = zygote_for(program, numeric=task.numeric, hash_seed=task.hash_seed)
         runs, language = task.runs(program), task.language
+        starts = {}
+        for source, beside in dict.fromkeys((one.source, one.beside) for one in runs):
+            folder = Folder({language.beside: beside.encode()}) if beside else None
+            ready = await self.ready(language, source, features.time_factor, zygote, folder)
+            starts[source, beside] = ready[0]
 
         async def one(at: int) -> Execution:
             wanted = runs[at]
-            beside = Folder({language.beside: wanted.beside.encode()}) if wanted.beside else None
-            start, _ = await self.ready(
-                language, wanted.source, features.time_factor, zygote, beside
-            )
+            start = starts[wanted.source, wanted.beside]
             if isinstance(start, Execution):
                 return start
             result = await self._sandbox.run(start(wanted.stdin))

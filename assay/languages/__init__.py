@@ -24,10 +24,10 @@ class Language:
     """Its name in prose: `C++`."""
     source: str
     """The file that holds the program."""
+    run: tuple[str, ...]
+    """The command that runs it, from a path or a tool's name."""
     beside: str = ""
     """Another file whose source is compiled with it; empty where it can have none."""
-    run: tuple[str, ...] = ()
-    """The command that runs it, from a path or a tool's name."""
     warm: bool = False
     """Whether warm processes run it too, and can call its functions; they have no folder."""
     environment: Mapping[str, str] = field(default_factory=dict)
