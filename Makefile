@@ -44,7 +44,8 @@ test-vllm: install $(VLLM)/installed
 languages:
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
-		gcc g++ libboost-dev libssl-dev nodejs node-typescript golang-go default-jdk-headless rustc
+		gcc g++ libboost-dev libssl-dev nodejs node-typescript golang-go default-jdk-headless rustc \
+		iverilog yosys verilator
 
 lint: install
 	$(BIN)/ruff check .
