@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from assay.judge.builds import Builds, Folder
 from assay.judge.checkers import CHECKERS, DEFAULT_CHECKER, difference
-from assay.judge.kinds.kind import ProgramRun
+from assay.judge.kinds.kind import Decision, ProgramRun
 from assay.judge.prepared_task import PreparedTask, ProxyFeatures, zygote_for
 from assay.judge.verdict import CHECKER, compile_failure, measured, printed_verdict
 from assay.judge.verdict_cache import CACHED, BoundedDict
@@ -80,20 +80,21 @@ class ExchangeRunner:
         zygote = zygote_for(program, numeric=task.numeric, hash_seed=task.hash_seed)
         runs, language = task.runs(program), task.language
         starts = {}
-        for source, beside in dict.fromkeys((one.source, one.beside) for one in runs):
-            folder = Folder({language.beside: beside.encode()}) if beside else None
+        for source, beside, fetch in dict.fromkeys(map(made_of, runs)):
+            files = {language.beside: beside.encode()} if beside else {}
+            folder = Folder(files, fetch) if files or fetch else None
             ready = await self.ready(language, source, features.time_factor, zygote, folder)
-            starts[source, beside] = ready[0]
+            starts[source, beside, fetch] = ready[0]
 
         async def one(at: int) -> Execution:
             wanted = runs[at]
-            start = starts[wanted.source, wanted.beside]
+            start = starts[made_of(wanted)]
             if isinstance(start, Execution):
                 return start
             result = await self._sandbox.run(start(wanted.stdin))
             return await self.decided(result, wanted, checker or DEFAULT_CHECKER)
 
-        order = self._counts.order(task.digest, task.total)
+        order = self._counts.order(task.digest, len(runs))
         if not self._stop_early:
             return combined(dict(zip(order, await asyncio.gather(*map(one, order)), strict=True)))
         executions: dict[int, Execution] = {}
@@ -143,14 +144,23 @@ class ExchangeRunner:
         SandboxError.
         """
         verdict, detail = printed_verdict(result)
-        if verdict is Verdict.PASS and wanted and wanted.stdout is not None:
-            output = result.stdout.decode("utf-8", "surrogateescape")
-            verdict, detail = await self._compare(checker, wanted.stdin, output, wanted.stdout)
+        decision = Decision(verdict, detail, int(verdict is Verdict.PASS))
+        if verdict is Verdict.PASS and wanted:
+            decision = await self._decision(result, wanted, checker)
         shown = result.stdout[: self._limits.output_kb * 1024]
-        execution = measured(result, verdict, detail, shown, result.stderr)
-        passed = verdict is Verdict.PASS
-        trusted = wanted.trusted if wanted and passed else ()
-        return replace(execution, passed=int(passed), total=1, trusted=trusted)
+        execution = measured(result, decision.verdict, decision.detail, shown, result.stderr)
+        trusted = wanted.trusted if wanted and decision.verdict is Verdict.PASS else ()
+        return replace(execution, passed=decision.passed, total=decision.total, trusted=trusted)
+
+    async def _decision(self, result: Result, wanted: ProgramRun, checker: str) -> Decision:
+        """What the run's kind makes of it."""
+        if wanted.decide is not None:
+            return await asyncio.to_thread(wanted.decide, result)
+        if wanted.stdout is None:
+            return Decision(Verdict.PASS, passed=1)
+        output = result.stdout.decode("utf-8", "surrogateescape")
+        verdict, detail = await self._compare(checker, wanted.stdin, output, wanted.stdout)
+        return Decision(verdict, detail, int(verdict is Verdict.PASS))
 
     async def _compare(
         self, checker: str, stdin: str, output: str, expected: str
@@ -182,6 +192,11 @@ class ExchangeRunner:
         return Verdict.WRONG, str(said) or difference(output, expected)
 
 
+def made_of(run: ProgramRun) -> tuple[str, str, tuple[str, ...]]:
+    """What the program of a run is made ready from."""
+    return run.source, run.beside, run.fetch
+
+
 def encoded(stdin: str) -> bytes:
     """Standard input as bytes."""
     return stdin.encode("utf-8", "surrogateescape")
@@ -202,8 +217,8 @@ def combined(executions: Mapping[int, Execution]) -> Execution:
     verdict, detail = executions[first].verdict, executions[first].detail
     return replace(
         executions[first],
-        passed=sum(execution.verdict is Verdict.PASS for execution in every),
-        total=len(every),
+        passed=sum(execution.passed for execution in every),
+        total=sum(execution.total for execution in every),
         detail=f"test {first + 1}: {detail}" if detail and verdict != Verdict.COMPILE else detail,
         cpu_seconds=max(execution.cpu_seconds for execution in every),
         wall_seconds=sum(execution.wall_seconds for execution in every),

@@ -161,6 +161,7 @@ class Judge:
             partial(self._references.settles, prepared.digest),
         )
         self._count(job.task, execution)
+        total = max(total, execution.total)
         return replace(execution, total=total, trusted=without(execution, self.trust))
 
     async def execute(

@@ -14,7 +14,8 @@ from assay.judge.proxy import Connection
 if TYPE_CHECKING:  # zygotes import this, and none of what stands here
     from assay.judge.kinds.calls import Caller
     from assay.languages import Language
-    from assay.types import Task, Trust
+    from assay.sandbox.program import Result
+    from assay.types import Task, Trust, Verdict
 
 C = TypeVar("C")
 Part = Callable[[], Outcome]
@@ -31,6 +32,15 @@ class Bench:
     caller: Caller
 
 
+class Decision(NamedTuple):
+    """What a kind makes of a run that ended well."""
+
+    verdict: Verdict
+    detail: str = ""
+    passed: int = 0
+    total: int = 1
+
+
 class ProgramRun(NamedTuple):
     """A run of a program without a worker."""
 
@@ -40,6 +50,11 @@ class ProgramRun(NamedTuple):
     """The expected output; None where any is right."""
     beside: str = ""
     """The text of another source file in its folder."""
+    decide: Callable[[Result], Decision] | None = None
+    """Decides instead of the expected output. It runs in this process, on what the program printed:
+    it must withstand any bytes."""
+    fetch: tuple[str, ...] = ()
+    """Files that the program makes in its folder, for `decide`."""
     trusted: tuple[Trust, ...] = ()
     """What a pass takes on trust."""
 
