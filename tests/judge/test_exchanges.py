@@ -197,7 +197,7 @@ def test_a_program_without_a_task_is_run_for_what_it_prints() -> None:
 
 def test_a_definite_failure_outweighs_the_machines() -> None:
     found = {
-        0: Execution(Verdict.PASS),
+        0: Execution(Verdict.PASS, passed=1, total=1),
         1: Execution(Verdict.INFRA, detail="gone"),
         2: Execution(Verdict.WRONG),
     }
