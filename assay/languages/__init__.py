@@ -104,4 +104,4 @@ def tool_path(tool: str, package: str) -> str:
 def version(path: str, argument: str) -> str:
     """The first line in which the tool at a path answers to this argument."""
     done = subprocess.run([path, argument], capture_output=True, text=True, timeout=VERSION_SECONDS)
-    return done.stdout.partition("\n")[0]
+    return (done.stdout or done.stderr).partition("\n")[0]

@@ -67,6 +67,14 @@ PROGRAMS = {
         "const a: number[][] = []; for (;;) a.push(new Array(1 << 17).fill(1.5));",
         r"status 1: TypeError: no",
     ),
+    "verilog": (
+        "module main; integer a, b, n; initial begin"
+        ' n = $fscanf(32\'h8000_0000, "%d %d", a, b); $display("%0d", a + b); end endmodule',
+        'module main; initial $fatal(1, "no"); endmodule',
+        "module main; reg [63:0] m [0:(1<<27)-1]; integer i;"
+        " initial for (i = 0; i < 1<<27; i = i + 1) m[i] = i; endmodule",
+        r"status 1",
+    ),
 }
 """Of each language: a program that adds, one that raises, one that fills memory, and what is said
 of the second.
@@ -74,7 +82,8 @@ of the second.
 needs_cpp = pytest.mark.skipif("cpp" not in INSTALLED, reason="needs g++")
 
 
-QUICK = {("python", "A"), ("c", "A"), ("cpp", "A"), ("javascript", "A"), ("javascript", "C")}
+QUICK = {("python", "A"), ("c", "A"), ("cpp", "A"), ("javascript", "A"), ("javascript", "C"),
+         ("verilog", "A")}  # fmt: skip
 
 
 @pytest.mark.parametrize(
