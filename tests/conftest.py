@@ -1,4 +1,6 @@
-"""What every test may rely on: quiet libraries, few threads, no network, and signals as usual."""
+"""What every test may rely on: quiet libraries, few threads, no network, signals as usual, and
+sandboxes that a module's tests share.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,9 @@ import signal
 from pathlib import Path
 
 from assay.openmp import waiting
+from tests.judge.opened import sandboxes_end_with_the_module
+
+__all__ = ["sandboxes_end_with_the_module"]
 
 # `make test &` in a script starts with SIGINT ignored, `nohup make test` with SIGHUP, and every
 # child would inherit that.

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from assay.extract import program
-from assay.judge import Job, judge_all
+from assay.judge import Job
 from assay.tasks import load
 from assay.types import Check, Task, Verdict
+from tests.judge.opened import judge_all
 
 RUN_ON = (
     '\n\n\ndef unrelated(n):\n    """It\'s the next task.\n    """\n    return (n\n\nassert'

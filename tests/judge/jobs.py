@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import re
 from pathlib import Path
@@ -13,6 +12,7 @@ from assay.judge import Job, Judge
 from assay.sandbox.client import Sandbox
 from assay.sandbox.program import Program, Result
 from assay.types import Check, Execution, Task
+from tests.judge.opened import with_judge
 
 ADD = Task(
     id="add",
@@ -41,11 +41,10 @@ def add(program: str | None) -> Job:
 def judged_in_turn(*jobs: Job) -> list[Execution]:
     """By one judge, one after the other."""
 
-    async def run() -> list[Execution]:
-        async with Judge(slots=1) as judge:
-            return [await judge.run(job) for job in jobs]
+    async def run(judge: Judge) -> list[Execution]:
+        return [await judge.run(job) for job in jobs]
 
-    return asyncio.run(run())
+    return with_judge(run)
 
 
 def task(entry_point: str, *checks: str, setup: str = "", reference: str | None = None) -> Task:

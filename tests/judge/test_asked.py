@@ -6,10 +6,11 @@ import logging
 
 import pytest
 
-from assay.judge import Job, judge_all
+from assay.judge import Job
 from assay.judge.verdict import is_tasks_fault
 from assay.types import Execution, Task, Verdict
 from tests.judge.jobs import task
+from tests.judge.opened import judge_all
 
 DOUBLE = "def f(x): return 2 * x\nLIMIT = 3\n"
 NEVER_CALLED = "def go():\n    assert f(1) == 2\n"

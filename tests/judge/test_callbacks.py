@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from assay.judge import Job, judge_all
+from assay.judge import Job
 from assay.types import Task, Verdict
 from tests.judge.jobs import task
+from tests.judge.opened import judge_all
 
 TWICE = "def f(g, x): return g(g(x))"
 CALLING = task(
@@ -15,7 +16,7 @@ CALLING = task(
 
 
 def verdict_of(judged: Task, program: str) -> tuple[Verdict, str]:
-    execution = judge_all([Job(judged, program)], slots=1)[0]
+    execution = judge_all([Job(judged, program)])[0]
     return execution.verdict, execution.detail
 
 
@@ -98,9 +99,7 @@ def test_calling_back_without_end_is_a_timeout() -> None:
     from assay.sandbox.limits import Limits
 
     endless = "def f(g, x):\n    while True: g(x)"
-    execution = judge_all(
-        [Job(CALLING, endless)], Limits(cpu_seconds=0.3, wall_seconds=3), slots=1
-    )[0]
+    execution = judge_all([Job(CALLING, endless)], Limits(cpu_seconds=0.3, wall_seconds=3))[0]
     assert execution.verdict is Verdict.TIMEOUT
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from assay.errors import DataError
-from assay.judge import Job, Judge, judge_all, references
+from assay.judge import Job, Judge, references
 from assay.judge.kinds.calls import equal
 from assay.judge.verdict import is_tasks_fault
 from assay.sandbox.limits import Limits
 from assay.types import Call, Check, Execution, Task, Verdict
 from tests.judge.jobs import judged_in_turn
+from tests.judge.opened import judge_all
 
 HALVE = "def f(x): return [x / 2, x]"
 
@@ -430,7 +431,7 @@ def test_an_answer_too_large_to_carry_is_computed_again_by_the_reference(cache: 
 def test_checks_keep_their_order_since_they_may_build_on_each_other() -> None:
     building = task(Check("n = f(1)"), Check("assert n == 1"), Check("assert f(2) == 2 and n == 1"))
     wrong = [Job(building, f"def f(x): return 1  # {n}") for n in range(3)]
-    assert [execution.passed for execution in judge_all(wrong, slots=1)] == [2, 2, 2]
+    assert [execution.passed for execution in judge_all(wrong)] == [2, 2, 2]
 
 
 def test_an_array_is_judged_as_a_list_unless_the_task_uses_numpy_itself() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import SandboxError
-from assay.judge import Job, Judge, judge_all
+from assay.judge import Job, Judge
 from assay.judge import judge as judge_module
 from assay.judge.verdict import CircuitBreaker
 from assay.sandbox.isolation import Isolation
@@ -33,6 +33,7 @@ from assay.sandbox.slot import CANDIDATES_PER_FORK
 from assay.sandbox.sockets import HEADER, BufferedSocket
 from assay.types import Execution, Verdict
 from tests.judge.jobs import RIGHT, add, task
+from tests.judge.opened import judge_all
 from tests.judge.processes import alive, children, descendants, gone, until, zygotes
 
 SLOW = f"import time\ntime.sleep(0.7)\n{RIGHT}"
@@ -174,8 +175,8 @@ def test_weak_isolation_is_refused_unless_it_is_allowed(monkeypatch: pytest.Monk
         lambda: Isolation("D", (), ("reading files: no landlock",), "use Linux"),
     )
     with pytest.raises(SandboxError, match=r"tier D .* use Linux; see `assay doctor`"):
-        judge_all([add(RIGHT)])
-    assert judge_all([add(RIGHT)], allow_weak=True)[0].verdict is Verdict.PASS
+        judge_module.judge_all([add(RIGHT)])
+    assert judge_module.judge_all([add(RIGHT)], allow_weak=True)[0].verdict is Verdict.PASS
 
 
 def test_many_hostile_programs_leave_no_process_behind() -> None:

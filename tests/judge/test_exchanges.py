@@ -9,17 +9,18 @@ from functools import cache
 import pytest
 
 from assay.errors import DataError
-from assay.judge import Job, Judge, judge_all
+from assay.judge import Job, Judge
 from assay.judge.exchange_runner import combined
 from assay.types import Check, Exchange, Execution, Task, Verdict
 from tests.judge.jobs import judged_in_turn, programs_run
+from tests.judge.opened import judge_all, with_judge
 
 SUM = Task("sum", "", (Exchange("1 2\n", "3\n"), Exchange("5 6", "11")), "")
 ADD = "print(sum(map(int, {}.split())))"
 
 
 def judged(program: str, task: Task = SUM) -> Execution:
-    return judge_all([Job(task, program)], slots=1)[0]
+    return judge_all([Job(task, program)])[0]
 
 
 READERS = {
@@ -146,11 +147,10 @@ def test_the_expected_output_is_nowhere_in_the_programs_process() -> None:
 
 
 def test_without_stopping_early_every_exchange_counts() -> None:
-    async def run() -> Execution:
-        async with Judge(stop_early=False, slots=1) as judge:
-            return await judge.run(Job(SUM, "print(11)"))
+    async def run(judge: Judge) -> Execution:
+        return await judge.run(Job(SUM, "print(11)"))
 
-    execution = asyncio.run(run())
+    execution = with_judge(run, stop_early=False)
     assert (execution.verdict, execution.passed, execution.total) == (Verdict.WRONG, 1, 2)
 
 
@@ -182,15 +182,14 @@ def test_a_checker_of_the_tasks_own_decides_with_the_input() -> None:
 
 
 def test_a_program_without_a_task_is_run_for_what_it_prints() -> None:
-    async def run() -> tuple[Execution, Execution]:
-        async with Judge(slots=1) as judge:
-            shown = await judge.execute(
-                "import sys\nprint(input()[::-1])\nprint('e', file=sys.stderr)", "abc"
-            )
-            failed = await judge.execute("raise SystemExit(4)")
-            return shown.execution, failed.execution
+    async def run(judge: Judge) -> tuple[Execution, Execution]:
+        shown = await judge.execute(
+            "import sys\nprint(input()[::-1])\nprint('e', file=sys.stderr)", "abc"
+        )
+        failed = await judge.execute("raise SystemExit(4)")
+        return shown.execution, failed.execution
 
-    shown, failed = asyncio.run(run())
+    shown, failed = with_judge(run)
     assert (shown.verdict, shown.output, shown.stderr) == (Verdict.PASS, "cba\n", "e\n")
     assert (failed.verdict, failed.detail) == (Verdict.ERROR, "exited with status 4")
 
@@ -223,19 +222,18 @@ def test_a_program_with_numpy_is_not_kept_waiting_by_those_without() -> None:
     numeric = "import numpy\n" + ADD.format("input()")
     ended: list[str] = []
 
-    async def run() -> None:
-        async with Judge(slots=1) as judge:
-            await judge.run(Job(SUM, numeric))
+    async def run(judge: Judge) -> None:
+        await judge.run(Job(SUM, numeric))
 
-            async def one(program: str) -> None:
-                await judge.run(Job(SUM, program))
-                ended.append(program)
+        async def one(program: str) -> None:
+            await judge.run(Job(SUM, program))
+            ended.append(program)
 
-            await asyncio.gather(
-                *(one(f"{busy}  # {n}") for n in range(12)), one(f"{numeric}  # again")
-            )
+        await asyncio.gather(
+            *(one(f"{busy}  # {n}") for n in range(12)), one(f"{numeric}  # again")
+        )
 
-    asyncio.run(run())
+    with_judge(run)
     assert ended[-1].startswith(busy)
 
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from assay.errors import DataError
-from assay.judge import Job, Judge, judge_all
+from assay.judge import Job, Judge
+from assay.judge import judge_all as judge_alone
 from assay.judge.builds import Builds
 from assay.languages import language_named, languages
 from assay.sandbox.isolation import probe_isolation
@@ -18,6 +19,7 @@ from assay.sandbox.program import Program, Result
 from assay.tasks import task_from_dict
 from assay.types import Check, Exchange, Task, Verdict
 from tests.judge.jobs import programs_run
+from tests.judge.opened import judge_all, with_judge
 
 
 def is_there(name: str) -> bool:
@@ -102,7 +104,7 @@ def test_a_language_says_hello_and_its_lazy_programs_do_not(
     monkeypatch.setattr("assay.judge.judge.probe_isolation", lambda: replace(found, walls=walls))
     language = language_named(name)
     task = Task(name, "", (Exchange("", "hello\n"),), "", language=name)
-    hello, broken, *lazy = judge_all(
+    hello, broken, *lazy = judge_alone(
         [Job(task, source) for source in (language.hello, "((", *language.lazy.values())]
     )
     assert hello.verdict is Verdict.PASS, hello
@@ -115,7 +117,7 @@ def test_a_language_says_hello_and_its_lazy_programs_do_not(
 def test_a_program_adds_loops_raises_and_fills_memory(name: str) -> None:
     adds, raises, fills, error = PROGRAMS[name]
     task = Task(name, "", (Exchange("20 22\n", "42\n"),), "", language=name)
-    right, wrong, raised, filled = judge_all(
+    right, wrong, raised, filled = judge_alone(
         [Job(task, source) for source in (adds, adds.replace("+", "-"), raises, fills)],
         Limits(cpu_seconds=2, memory_mb=256),
     )
@@ -154,13 +156,12 @@ def test_equal_programs_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> No
 
 @needs_cpp
 def test_a_program_without_a_task_may_be_of_any_language() -> None:
-    async def run() -> tuple[str, Verdict]:
-        async with Judge(slots=1) as judge:
-            run = await judge.execute(ADDS, "20 22", language="c++")
-            broken = await judge.execute("int main(", language="cpp")
-            return run.execution.output, broken.execution.verdict
+    async def run(judge: Judge) -> tuple[str, Verdict]:
+        run = await judge.execute(ADDS, "20 22", language="c++")
+        broken = await judge.execute("int main(", language="cpp")
+        return run.execution.output, broken.execution.verdict
 
-    assert asyncio.run(run()) == ("42", Verdict.COMPILE)
+    assert with_judge(run) == ("42", Verdict.COMPILE)
 
 
 def test_an_unknown_language_and_tests_that_it_cannot_have_are_refused() -> None:

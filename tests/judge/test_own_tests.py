@@ -6,10 +6,11 @@ import shutil
 
 import pytest
 
-from assay.judge import Job, judge_all
+from assay.judge import Job
 from assay.judge.kinds.own_tests import run_of
 from assay.languages import language_named
 from assay.types import OwnTests, Task, Verdict
+from tests.judge.opened import judge_all
 
 pytestmark = pytest.mark.skipif(not shutil.which("node"), reason="needs node")
 TESTS = OwnTests(

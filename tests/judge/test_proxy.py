@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from assay.judge import Job, Judge, judge_all
+from assay.judge import Job, Judge
+from assay.judge import judge_all as judge_alone
 from assay.judge.prepared_task import TASK_SEEDS, ProxyFeatures, hash_seed
 from assay.types import Exchange, Execution, Task, Verdict
 from tests.judge.jobs import RIGHT, add, task
+from tests.judge.opened import judge_all, with_judge
 
 
 def verdict_of(task: Task, program: str) -> Verdict:
@@ -123,12 +125,11 @@ def test_a_program_is_not_judged_while_the_machine_fails_its_reference(
         tried.append(program)
         return replace(execution, verdict=Verdict.INFRA) if len(tried) == 1 else execution
 
-    async def judged_three_times() -> list[Verdict]:
-        async with Judge(slots=1) as judge:
-            return [(await judge.run(emptying)).verdict for _ in range(3)]
+    async def judged_three_times(judge: Judge) -> list[Verdict]:
+        return [(await judge.run(emptying)).verdict for _ in range(3)]
 
     monkeypatch.setattr(Judge, "_execute", failing_once)
-    assert asyncio.run(judged_three_times()) == [Verdict.INFRA, Verdict.WRONG, Verdict.WRONG]
+    assert with_judge(judged_three_times) == [Verdict.INFRA, Verdict.WRONG, Verdict.WRONG]
     assert len(tried) == 2  # once in vain, once plainly: that is kept
 
 
@@ -202,7 +203,7 @@ def test_the_hash_seed_is_that_of_the_task_in_the_program_and_in_its_test() -> N
     ]
     tasks.append(Task("stdin", "", (Exchange("", "1"),), "", hash_seed=hash_seed(tasks[0])))
     jobs = [Job(one, f"{printing}\n# {at}") for one in tasks for at in range(2)]
-    runs = judge_all(jobs, slots=1, stop_early=False)
+    runs = judge_all(jobs, stop_early=False)
     hashes = [run.output for run in runs]
     assert hashes[::2] == hashes[1::2]
     assert hashes[-1] == hashes[0]
@@ -212,12 +213,11 @@ def test_the_hash_seed_is_that_of_the_task_in_the_program_and_in_its_test() -> N
 
 
 def test_executions_stream_with_their_index_and_many_at_once() -> None:
-    async def collected() -> dict[int, Execution]:
-        async with Judge(slots=2) as judge:
-            programs = [RIGHT if at % 3 else "def add(a, b): return 0" for at in range(12)]
-            return {index: execution async for index, execution in judge.stream(map(add, programs))}
+    async def collected(judge: Judge) -> dict[int, Execution]:
+        programs = [RIGHT if at % 3 else "def add(a, b): return 0" for at in range(12)]
+        return {index: execution async for index, execution in judge.stream(map(add, programs))}
 
-    found = asyncio.run(collected())
+    found = with_judge(collected)
     assert sorted(found) == list(range(12))
     assert {at for at, execution in found.items() if execution.verdict is Verdict.WRONG} == {
         0,
@@ -228,21 +228,20 @@ def test_executions_stream_with_their_index_and_many_at_once() -> None:
 
 
 def test_a_cancelled_job_frees_its_slot() -> None:
-    async def cancelled() -> Execution:
-        async with Judge(slots=1) as judge:
-            sleeper = asyncio.create_task(judge.run(add("import time\ntime.sleep(100)")))
-            await asyncio.sleep(0.5)
-            sleeper.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await sleeper
-            return await asyncio.wait_for(judge.run(add(RIGHT)), 5)
+    async def cancelled(judge: Judge) -> Execution:
+        sleeper = asyncio.create_task(judge.run(add("import time\ntime.sleep(100)")))
+        await asyncio.sleep(0.5)
+        sleeper.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sleeper
+        return await asyncio.wait_for(judge.run(add(RIGHT)), 5)
 
-    assert asyncio.run(cancelled()).verdict is Verdict.PASS
+    assert with_judge(cancelled).verdict is Verdict.PASS
 
 
 def test_progress_is_told_of_every_execution() -> None:
     seen: list[tuple[int, str]] = []
-    judge_all(
+    judge_alone(
         [add(RIGHT), add(None)],
         progress=lambda index, execution: seen.append((index, str(execution.verdict))),
     )

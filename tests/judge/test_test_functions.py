@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from assay.errors import DataError
-from assay.judge import Job, judge_all
+from assay.judge import Job
 from assay.judge.kinds.test_functions import collect, never_run
 from assay.judge.verdict import is_tasks_fault
 from assay.tasks import task_from_dict
 from assay.types import Check, Execution, Task, TestFunctions, Verdict
+from tests.judge.opened import judge_all
 
 TWICE = "def f(x):\n    if x is None: raise ValueError('no number')\n    return 2 * x\n"
 MODULES = {

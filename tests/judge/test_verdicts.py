@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from assay.errors import DataError, SettingsError
-from assay.judge import Job, judge_all
+from assay.judge import Job
 from assay.judge.protocol import Outcome, WorkerReport
 from assay.judge.verdict import decide
 from assay.sandbox.ending import DONE, HUNG_UP, KILLED, RunRecord, ending
@@ -17,6 +17,7 @@ from assay.sandbox.limits import Limits
 from assay.sandbox.program import Ended, Result
 from assay.types import Execution, Verdict
 from tests.judge.jobs import ADD, RIGHT, add, task
+from tests.judge.opened import judge_all
 
 QUICK = Limits(cpu_seconds=0.4, wall_seconds=8.0, memory_mb=128)
 CASES: dict[str, tuple[str | None, Verdict, str]] = {

@@ -16,9 +16,10 @@ import pytest
 from assay import extract
 from assay.check.attacks import lazy_programs
 from assay.errors import DataError, SettingsError
-from assay.judge import Job, judge_all
+from assay.judge import Job
 from assay.tasks import load, task_sets
 from assay.types import Call, Check, Exchange, Execution, Task, Verdict
+from tests.judge.opened import judge_all
 from tests.tasks import sources, written
 
 

@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from assay.judge import Job, judge_all
+from assay.judge import Job
 from assay.tasks import drills as drills_set
 from assay.tasks import load
 from assay.tasks.drills import composition
@@ -27,6 +27,7 @@ from assay.tasks.drills.operations import (
     NUMBER_MAPS,
 )
 from assay.types import Task
+from tests.judge.opened import judge_all
 from tests.tasks import sources
 
 SPLITS = ("train", "test", "longer")

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from assay.errors import DataError, SettingsError
-from assay.judge import Job, judge_all
+from assay.judge import Job
 from assay.judge.codec import Unpacker, loads
 from assay.sandbox.limits import Limits
 from assay.tasks import load
 from assay.tasks.evalplus import CHECKERS, humaneval_task_of, mbpp_task_of
 from assay.tasks.rows import Row
 from assay.types import Call, Check, Task, Verdict
+from tests.judge.opened import judge_all
 
 
 @pytest.fixture(autouse=True)

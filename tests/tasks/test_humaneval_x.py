@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from assay.errors import DataError
-from assay.judge import Job, judge_all
+from assay.judge import Job
 from assay.languages import language_named
 from assay.tasks import load
 from assay.tasks.humaneval_x import task_of
 from assay.tasks.rows import Row
 from assay.types import Verdict
+from tests.judge.opened import judge_all
 
 WRONG_REFERENCES = ("JavaScript/112", "JavaScript/155", "Go/95")
 """A comma where a list is meant; [0, 0] for the digits of 0; the first key of a map, which has no

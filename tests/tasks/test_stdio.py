@@ -10,9 +10,10 @@ import pytest
 
 from assay import extract, prompts
 from assay.errors import DataError
-from assay.judge import Job, judge_all
+from assay.judge import Job
 from assay.tasks import load
 from assay.types import Call, Exchange, Verdict
+from tests.judge.opened import judge_all
 from tests.tasks import written
 
 

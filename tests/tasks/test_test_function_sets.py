@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from assay.errors import DataError
-from assay.judge import Job, judge_all
+from assay.judge import Job
 from assay.tasks import load
 from assay.types import Task, TestFunctions
+from tests.judge.opened import judge_all
 from tests.tasks import written
 
 

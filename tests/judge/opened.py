@@ -1,0 +1,102 @@
+"""Sandboxes that stay open until a module's tests have ended. Each test has a judge of its own in
+one of them: to start a sandbox takes longer than to judge a few programs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TypeVar
+
+import pytest
+
+from assay.judge import Job, Judge
+from assay.judge.exchange_runner import ExchangeRunner
+from assay.judge.interpreter import Observation
+from assay.sandbox.client import Sandbox
+from assay.sandbox.limits import Limits
+from assay.types import Execution
+
+T = TypeVar("T")
+
+
+class Guest(Judge):
+    """A judge of its own in a sandbox that others use too. `async with` does not end that."""
+
+    def __init__(self, host: Sandbox, limits: Limits, stop_early: bool) -> None:
+        super().__init__(limits, slots=1, stop_early=stop_early)
+        self._sandbox = host
+        self._exchanges = ExchangeRunner(host, self._counts, limits, stop_early)
+
+    async def __aenter__(self) -> Guest:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._references.close()
+        self._exchanges.close()
+
+
+class OpenSandboxes:
+    """Sandboxes of one slot, by their limits, in a thread with a loop."""
+
+    def __init__(self) -> None:
+        self._judges: dict[Limits, Judge] = {}
+        self._stack = contextlib.AsyncExitStack()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Callable[[Judge], Awaitable[T]], limits: Limits, stop_early: bool) -> T:
+        async def with_judge() -> T:
+            if limits not in self._judges:
+                judge = Judge(limits, slots=1)
+                self._judges[limits] = await self._stack.enter_async_context(judge)
+            async with Guest(self._judges[limits]._sandbox, limits, stop_early) as guest:
+                return await work(guest)
+
+        return asyncio.run_coroutine_threadsafe(with_judge(), self._loop).result()
+
+    def close(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._stack.aclose(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+OPEN: list[OpenSandboxes] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def sandboxes_end_with_the_module() -> Iterator[None]:
+    yield
+    while OPEN:
+        OPEN.pop().close()
+
+
+def with_judge(
+    work: Callable[[Judge], Awaitable[T]], limits: Limits | None = None, stop_early: bool = True
+) -> T:
+    """What `work` returns, which is awaited with a new judge."""
+    if not OPEN:
+        OPEN.append(OpenSandboxes())
+    return OPEN[0].run(work, limits or Limits(), stop_early)
+
+
+def judge_all(
+    jobs: Sequence[Job], limits: Limits | None = None, stop_early: bool = True,
+    skip_refused: bool = False,
+) -> list[Execution]:  # fmt: skip
+    """As that of assay.judge, in an open sandbox."""
+    return with_judge(lambda judge: judge.all(jobs, None, skip_refused), limits, stop_early)
+
+
+def blocks_together(blocks: Sequence[str], limits: Limits | None = None) -> list[Observation]:
+    """What comes of blocks, one after the other, in one interpreter."""
+
+    async def run(judge: Judge) -> list[Observation]:
+        async with judge.interpreter() as python:
+            return [await python.run(block) for block in blocks]
+
+    return with_judge(run, limits)
