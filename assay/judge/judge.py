@@ -36,7 +36,7 @@ from assay.judge.verdict import (
     parse_report,
 )
 from assay.judge.verdict_cache import CACHED, Archive, BoundedDict, VerdictCache
-from assay.languages import language_named
+from assay.languages import Language, language_named
 from assay.sandbox.client import Sandbox
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import probe_isolation
@@ -165,18 +165,18 @@ class Judge:
         return replace(execution, total=total, trusted=without(execution, self.trust))
 
     async def execute(
-        self, program: str, stdin: str = "", seconds: float | None = None, language: str = "python",
-        folder: Folder | None = None,
+        self, program: str, stdin: str = "", seconds: float | None = None,
+        language: str | Language = "python", folder: Folder | None = None,
     ) -> Run:  # fmt: skip
-        """Run a program without a task, for `seconds` of wall time, and as many of CPU time, but
-        between the usual limit and ten times that. Raises DataError, SandboxError.
+        """Run a program without a task, or a tool that is described like a language on it, for
+        `seconds` of wall time, and as many of CPU time, but between the usual limit and ten times
+        that. Raises DataError, SandboxError.
         """
         usual, most = self.limits.cpu_seconds, LONGEST * self.limits.wall_seconds
         factor = min(max((seconds or usual) / usual, 1.0), LONGEST)
         folder = folder or (Folder() if MENTIONS_FILES.search(program) else None)
-        start, compiler = await self._exchanges.ready(
-            language_named(language), program, factor, folder=folder
-        )
+        known = language_named(language) if isinstance(language, str) else language
+        start, compiler = await self._exchanges.ready(known, program, factor, folder=folder)
         compiled = compiler and await self._exchanges.decided(compiler)
         if isinstance(start, Execution):
             return Run(start, compiled)

@@ -1,0 +1,39 @@
+"""How few warnings a linter has for a Verilog design."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+from assay.languages import Language
+from assay.rewards import BatchFunction, reward
+from assay.rewards.tools import open_tool, warnings
+from assay.types import Execution, Verdict
+
+COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+VERILATOR = Language(
+    title="verilator", source="design.sv", package="verilator", runtime_mb=256,
+    # `verilator` itself is a script that starts this
+    run=("verilator_bin", "--lint-only", "-Wall", "-Wno-fatal", "-Wno-DECLFILENAME",
+         "-Wno-EOFNEWLINE", "design.sv"),
+    environment={"VERILATOR_ROOT": "/usr/share/verilator"},
+)  # fmt: skip
+
+
+@reward
+async def lint(*, per_warning: float = 0.1) -> AsyncIterator[BatchFunction]:
+    """1 less `per_warning` for each warning of verilator's, at least 0; 0 for a design that it
+    cannot read. Comments are removed first: they can switch its warnings off.
+    """
+
+    def grade(ended: Execution) -> float:
+        fine = ended.verdict is Verdict.PASS
+        return max(0.0, 1.0 - per_warning * warnings(ended)) if fine else 0.0
+
+    async with open_tool(grade, VERILATOR, without_comments) as scores:
+        yield scores
+
+
+def without_comments(source: str) -> str:
+    """Verilog with a space in place of each comment."""
+    return COMMENT.sub(lambda match: match[0] if match[0][0] == '"' else " ", source)

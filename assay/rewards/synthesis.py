@@ -1,0 +1,27 @@
+"""Whether a Verilog design can be made into hardware."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from assay.languages import Language
+from assay.rewards import BatchFunction, reward
+from assay.rewards.tools import open_tool
+from assay.types import Verdict
+
+LATCHES = "t:$dlatch t:$adlatch t:$dlatchsr t:$sr"
+YOSYS = Language(
+    title="yosys", source="design.sv", package="yosys", asks_version="-V", runtime_mb=256,
+    run=("yosys", "-q", "-p",
+         "read_verilog -sv design.sv; hierarchy -check -auto-top; proc; flatten; opt; fsm; "
+         f"memory -nomap; opt; select -assert-none {LATCHES}; check -assert"),
+)  # fmt: skip
+
+
+@reward
+async def synthesis() -> AsyncIterator[BatchFunction]:
+    """1 if yosys synthesises the design without a latch, a loop or a wire that nothing drives; else
+    0.
+    """
+    async with open_tool(lambda ended: float(ended.verdict is Verdict.PASS), YOSYS) as scores:
+        yield scores

@@ -1,0 +1,57 @@
+"""Runs tools, compilers among them, on the programs of rollouts, in a sandbox of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from assay.errors import RolloutLostError
+from assay.judge.judge import Judge
+from assay.languages import Language, language_named
+from assay.rewards import BatchFunction
+from assay.sandbox.limits import Limits
+from assay.sync import together
+from assay.types import Execution, Rollout, Verdict
+
+LIMITS = Limits(cpu_seconds=2.0)
+"""A compiler has ten times that."""
+WARNING = re.compile(r"^(?:%Warning-|.*\bwarning:)", re.MULTILINE)
+
+
+@asynccontextmanager
+async def open_tool(
+    grade: Callable[[Execution], float], tool: Language | None = None,
+    prepare: Callable[[str], str] = str,
+) -> AsyncIterator[BatchFunction]:  # fmt: skip
+    """Grades how a tool ends on each program, made ready by `prepare`; without one, how the
+    compiler of its language does. Equal programs of a batch are run once. A rollout without a
+    program gets 0, one that the machine failed RolloutLostError.
+
+    Raises DataError where the tool is not installed, SandboxError.
+    """
+    if tool is not None:
+        tool.versions()
+    # where the machine is too weak, the run's own judge has refused it, or may use it
+    async with Judge(LIMITS, allow_weak=True) as judge:
+
+        async def one(program: str, name: str) -> float | RolloutLostError:
+            run = await judge.execute(prepare(program), language=tool or language_named(name))
+            ended = run.compiled or run.execution
+            if ended.verdict is Verdict.INFRA:
+                return RolloutLostError(f"the machine failed a tool: {ended.detail}")
+            return grade(ended)
+
+        async def scores(rollouts: Sequence[Rollout]) -> list[float | RolloutLostError]:
+            jobs = [(one.turns[-1].program, one.task.language) for one in rollouts]
+            distinct = {(program, name) for program, name in jobs if program is not None}
+            ended = await together(one(program, name) for program, name in distinct)
+            found = dict(zip(distinct, ended, strict=True))
+            return [found[job[0], job[1]] if job[0] is not None else 0.0 for job in jobs]
+
+        yield scores
+
+
+def warnings(ended: Execution) -> int:
+    """Lines of what a tool wrote to standard error that begin a warning."""
+    return len(WARNING.findall(ended.stderr))
