@@ -6,7 +6,7 @@ from assay.languages import Language, language
 
 BUILD = """
 if [ -f bench.sv ]; then set -- -s tb bench.sv; fi
-exec iverilog -g2012 -o program "$@" main.sv
+exec iverilog -g2012 -Wall -Wno-timescale -o program "$@" main.sv
 """
 """The bench comes first, so no macro of the design's reaches it; its top module is `tb`."""
 
