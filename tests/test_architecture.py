@@ -29,7 +29,8 @@ MODULES = {
     " arrivals shared console proxy pieces kinds worker exports candidate warmup verdict"
     " verdict_cache prepared_task builds exchange_runner references"
     " interpreter judge",
-    "judge/kinds": "pytest_module kind asserts calls exchanges own_tests test_functions every",
+    "judge/kinds": "pytest_module kind asserts calls driven_calls exchanges own_tests"
+    " test_functions every",
     "policy": "adapters tokenizer tiny chat onednn head packed forward load critic reference",
     "engines": "base torch vllm open",
     "engines/torch": "sampling prefill fused cuda_graphs kv_cache cache_probe decode_loop engine",

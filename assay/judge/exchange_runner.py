@@ -94,6 +94,8 @@ class ExchangeRunner:
             result = await self._sandbox.run(start(wanted.stdin))
             return await self.decided(result, wanted, checker or DEFAULT_CHECKER)
 
+        if len(runs) == 1 and runs[0].decide:
+            return await one(0)
         order = self._counts.order(task.digest, len(runs))
         if not self._stop_early:
             return combined(dict(zip(order, await asyncio.gather(*map(one, order)), strict=True)))

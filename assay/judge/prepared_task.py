@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 from assay.errors import DataError
 from assay.judge.checkers import CHECKERS
-from assay.judge.kinds.every import kind_of, runs_alone
+from assay.judge.kinds.every import can_judge, kind_of, runs_alone
 from assay.judge.kinds.kind import ProgramRun
 from assay.judge.task_code import leaves_no_trace, looks_at_identity
 from assay.languages import language_named
@@ -102,7 +102,8 @@ class PreparedTask:
         self.checks = task.checks
         self._kinds = [(kind_of(check), check) for check in task.checks]
         alone = set(map(runs_alone, task.checks))
-        self.runs_alone = True in alone
+        self.language = language_named(task.language)
+        self.runs_alone = True in alone or not self.language.warm
         """Whether each check is a run of the program, without a worker."""
         if len(alone) > 1:
             raise DataError(
@@ -119,11 +120,10 @@ class PreparedTask:
         """Whether the tests may run in any order: a check may build on the one before."""
         large = any(kind.is_recomputed(check) for kind, check in self._kinds)
         self._recomputing = (task.reference or "") if large else ""
-        self.language = language_named(task.language)
-        if not (self.language.warm or self.runs_alone):
+        if not all(can_judge(check, self.language) for check in task.checks):
             raise DataError(
-                f"task {task.id!r}: a program in {self.language.title} can only read and print;"
-                " give it exchanges"
+                f"task {task.id!r}: a program in {self.language.title} can only read and print, or"
+                " be called; give it exchanges or calls"
             )
         self.numeric = any(map(NUMERIC.search, [task.setup, *sources]))
         self.hash_seed = hash_seed(task)
@@ -135,6 +135,9 @@ class PreparedTask:
 
     def runs(self, program: str) -> list[ProgramRun]:
         """The runs of a program that decide the checks, where it runs alone."""
+        run_of_all = self._kinds[0][0].run_of_all
+        if run_of_all and not self.language.warm:
+            return [run_of_all(self.checks, self._task, program, self.language)]
         return [
             kind.run_of(check, program, self.language) for kind, check in self._kinds if kind.run_of
         ]

@@ -89,8 +89,8 @@ def edition() -> bytes:
     digest = hashlib.blake2b("\n".join([sys.version, *installed]).encode(), digest_size=16)
     root = Path(assay.__file__).parent
     for folder in ("judge", "languages", "sandbox"):
-        for file in sorted((root / folder).rglob("*.py")):
-            digest.update(file.read_bytes())
+        for file in sorted((root / folder).rglob("*.*")):
+            digest.update(b"" if file.suffix == ".pyc" else file.read_bytes())
     return digest.digest()
 
 

@@ -8,12 +8,24 @@ import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 from assay.errors import DataError
 from assay.registry import Registry, suggest
 from assay.sandbox.program import ENVIRONMENT
 
 VERSION_SECONDS = 10
+
+
+def calls_nothing(program: str, function: str) -> tuple[str, str]:
+    """The program, of which nothing is called."""
+    return program, ""
+
+
+def driver(file: str, function: str) -> str:
+    """The source of drivers/ that calls a function by this name."""
+    text = (Path(__file__).parent / "drivers" / file).read_text()
+    return text.replace("FUNCTION", function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,9 @@ class Language:
     asks_version: str = "--version"
     """The argument with which its tools tell their version."""
 
+    drive: Callable[[str, str], tuple[str, str]] = calls_nothing
+    """From a program and a function's name: the source that also calls it as drivers/ says, and the
+    one `beside` it."""
     with_imports: Callable[[str], str] = str
     """A source with just the imports that it uses, where a compiler refuses others and tests were
     written for another program."""

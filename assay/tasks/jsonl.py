@@ -11,6 +11,7 @@ from assay.errors import SettingsError
 from assay.judge.checkers import CHECKERS
 from assay.judge.codec import Packer
 from assay.judge.kinds.test_functions import collect, is_doctest, never_run
+from assay.languages import language_named
 from assay.registry import suggest
 from assay.tasks import exact, mbpp, task_set
 from assay.tasks.python_source import called, defines, parsed, without
@@ -151,6 +152,9 @@ def _program(row: Row, task: Task) -> Task:
 
 def _function(row: Row, task: Task) -> Task:
     """`task` with tests or calls of its entry point."""
+    if not language_named(task.language).warm and row.fields.keys().isdisjoint({"tests", "test"}):
+        name, stub = row.text("entry_point"), row.text("stub", default="")
+        return replace(task, checks=tuple(_calls(row)), entry_point=name, stub=stub)
     entry_point, setup = _entry_point(row), row.text("setup", default="")
     completes = not task.messages and _defines(task.prompt, entry_point)
     stub = row.text("stub", default="") or (task.prompt if completes else "")

@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from assay.judge.kinds.asserts import ASSERTS
-from assay.judge.kinds.calls import CALLS
+from assay.judge.kinds.driven_calls import DRIVEN_CALLS
 from assay.judge.kinds.exchanges import EXCHANGES
 from assay.judge.kinds.kind import Kind
 from assay.judge.kinds.own_tests import OWN_TESTS
 from assay.judge.kinds.test_functions import TEST_FUNCTIONS
+from assay.languages import Language, calls_nothing
 from assay.types import AnyCheck, Call, Check, Exchange, OwnTests, TestFunctions
 
 KINDS: dict[type[AnyCheck], Kind[Any]] = {
-    Check: ASSERTS, Call: CALLS, Exchange: EXCHANGES, OwnTests: OWN_TESTS,
+    Check: ASSERTS, Call: DRIVEN_CALLS, Exchange: EXCHANGES, OwnTests: OWN_TESTS,
     TestFunctions: TEST_FUNCTIONS,
 }  # fmt: skip
 
@@ -26,3 +27,9 @@ def kind_of(check: AnyCheck) -> Kind[Any]:
 def runs_alone(check: AnyCheck) -> bool:
     """Whether a run of the program, without a worker, decides the check."""
     return kind_of(check).run_of is not None
+
+
+def can_judge(check: AnyCheck, language: Language) -> bool:
+    """Whether the check can be of a program in this language."""
+    driven = kind_of(check).run_of_all is not None and language.drive is not calls_nothing
+    return language.warm or runs_alone(check) or driven

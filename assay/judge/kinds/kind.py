@@ -84,6 +84,8 @@ class Kind(Generic[C]):
     run_of: Callable[[C, str, Language], ProgramRun] | None = None
     """The run of a program that decides it, without a worker; None where a worker runs it against
     functions."""
+    run_of_all: Callable[[Sequence[C], Task, str, Language], ProgramRun] | None = None
+    """The run that decides all checks of a task, in a language whose functions no worker calls."""
     wire: Callable[[C], Json] = nothing
     """What the worker gets of it. Raises CodecError."""
     run: Callable[[Any, int, Bench], Sequence[Part]] = nothing

@@ -1,0 +1,170 @@
+"""Calls in languages other than Python. A driver in the language, around the program, makes all
+calls of a task in one run and leaves a line of JSON for each in a file; they are compared here.
+
+The program's process gets the arguments alone. It may write what it likes into that file: that says
+no more than the values that its function returns.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from assay.errors import DataError
+from assay.judge.codec import Unpacker, loads
+from assay.judge.codec_types import CodecError
+from assay.judge.kinds.calls import CALLS, equal, shorten
+from assay.judge.kinds.kind import Decision, Kind, ProgramRun
+from assay.languages import language_named
+from assay.types import Call, Task, Verdict
+
+if TYPE_CHECKING:
+    from assay.languages import Language
+    from assay.sandbox.program import Result
+
+ANSWERS = "answers"
+"""The file of the answers. Each line is `[value]` or `{"raised": text}`."""
+SHARE, ROOM = 8, 1 << 20
+"""It may have so many times the bytes of the right answers, and so many more."""
+RAISED = 300
+"""Characters that are shown of what a call raised."""
+LONGEST_FLOAT = 1000
+"""Bits of a whole number that is surely a float too."""
+
+
+class PlainCall(NamedTuple):
+    """A call with values that all languages have."""
+
+    arguments: list[Any]
+    expected: Any
+    tolerance: float
+
+
+def plain_call(call: Call) -> PlainCall:
+    """A call as all languages can make it. Raises CodecError where it holds what only Python
+    has.
+    """
+    if call.expected is None:
+        raise CodecError("only a reference in Python is asked for expected values; add them")
+    arguments, expected = (
+        plain(Unpacker(nodes=sys.maxsize).value(loads(text.encode())))
+        for text in (call.arguments, call.expected)
+    )
+    if type(arguments) is not list:
+        raise CodecError("the arguments are no list")
+    return PlainCall(arguments, expected, call.tolerance)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it, in which nan and infinity are numbers too: tuples become lists, and
+    keys texts. Raises CodecError for what only Python has.
+    """
+    if type(value) in (list, tuple):
+        return [plain(item) for item in value]
+    if type(value) is dict and all(type(key) in (str, int) for key in value):
+        return {plain(str(key)): plain(item) for key, item in value.items()}
+    known = value is None or type(value) in (bool, int, float)
+    if known or (type(value) is str and not any("\ud800" <= one <= "\udfff" for one in value)):
+        return value
+    raise CodecError(f"only Python has such a value of type {type(value).__name__}")
+
+
+def text_of(value: Any) -> str:
+    """A plain value as JSON."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def run_of(calls: Sequence[Call], task: Task, program: str, language: Language) -> ProgramRun:
+    """The run of a program that makes all calls of its task. Raises DataError where the task has
+    what no driver can do.
+    """
+    if task.checker or not task.entry_point.isidentifier():
+        what = f"a function of {language.title} has neither a checker nor a class"
+        raise DataError(f"task {task.id!r}: {what}; name a function, and give expected values")
+    made = [plain_call(call) for call in calls]
+    source, beside = language.drive(program, task.entry_point)
+    decides = partial(decide, calls=made, name=task.entry_point)
+    stdin = text_of([call.arguments for call in made])
+    return ProgramRun(source, stdin, beside=beside, decide=decides, fetch=(ANSWERS,))
+
+
+def decide(result: Result, calls: Sequence[PlainCall], name: str) -> Decision:
+    """What the answers of a run make of its program. The first fault decides."""
+    total, data = len(calls), result.files.get(ANSWERS, b"")
+    if len(data) > ROOM + SHARE * sum(len(text_of(call.expected)) for call in calls):
+        return Decision(Verdict.OUTPUT, "the answers are too large", total=total)
+    *lines, rest = data.decode("utf-8", "surrogateescape").split("\n")
+    try:
+        if rest or len(lines) > total:
+            raise ValueError("more than was asked for")
+        faults = [
+            fault(answer_of(line), call, f"call {number}, {name}")
+            for number, (line, call) in enumerate(zip(lines, calls, strict=False), start=1)
+        ]
+    except (ValueError, RecursionError):
+        return Decision(Verdict.FORBIDDEN, "the answers are malformed", total=total)
+    passed = faults.count(None)
+    if len(lines) < total:
+        faults.append((Verdict.ERROR, f"it exited after {len(lines)} of {total} calls"))
+    verdict, detail = next(filter(None, faults), (Verdict.PASS, ""))
+    return Decision(verdict, detail, passed, total)
+
+
+def answer_of(line: str) -> list[Any] | str:
+    """A list of the value, or what was raised. Raises ValueError, RecursionError."""
+    match json.loads(line):
+        case [value]:
+            return [value]
+        case {"raised": str(raised), **others} if not others:
+            return raised
+    raise ValueError("no answer")
+
+
+def fault(answer: list[Any] | str, call: PlainCall, where: str) -> tuple[Verdict, str] | None:
+    """What is wrong with the answer to a call, if anything is."""
+    shown = f"{where}({shorten(text_of(call.arguments)[1:-1])})"
+    if isinstance(answer, str):
+        return Verdict.ERROR, f"{answer[:RAISED]} at {shown}"
+    if equal(as_numbers(answer[0], call.expected), call.expected, call.tolerance):
+        return None
+    got, right = (shorten(text_of(one)) for one in (answer[0], call.expected))
+    return Verdict.WRONG, f"{shown} gives {got}, not {right}"
+
+
+def as_numbers(value: Any, expected: Any) -> Any:
+    """A value with floats for whole numbers where floats are expected: not all languages tell 1.0
+    from 1.
+    """
+    if type(value) is int and type(expected) is float and value.bit_length() < LONGEST_FLOAT:
+        return float(value)
+    if type(value) is type(expected) is list and len(value) == len(expected):
+        return list(map(as_numbers, value, expected))
+    if type(value) is type(expected) is dict:
+        return {key: as_numbers(item, expected.get(key)) for key, item in value.items()}
+    return value
+
+
+def show(call: Call, task: Task) -> str:
+    """The call with its answer; as an assert of Python's where it can be one."""
+    if language_named(task.language).warm or call.tolerance:
+        return CALLS.show(call, task)
+    arguments, expected, _ = plain_call(call)
+    return f"{task.entry_point}({text_of(arguments)[1:-1]}) gives {text_of(expected)}"
+
+
+def problem(call: Call, task: Task) -> str | None:
+    """Why the call cannot be made or judged."""
+    if language_named(task.language).warm:
+        return CALLS.problem(call, task)
+    try:
+        plain_call(call)
+    except CodecError as error:
+        return str(error)
+    return None
+
+
+DRIVEN_CALLS: Kind[Call] = replace(CALLS, show=show, problem=problem, run_of_all=run_of)

@@ -1,0 +1,120 @@
+"""Functions in other languages are called with JSON by a driver, and compared in our process."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from assay.errors import DataError
+from assay.judge import Job, judge_all
+from assay.judge.codec import Packer
+from assay.judge.kinds.driven_calls import ANSWERS, decide, plain_call
+from assay.sandbox.program import Ended, Result
+from assay.tasks import task_from_dict
+from assay.types import Call, Execution, Task, Verdict
+
+SHIFT = task_from_dict(
+    {"language": "javascript", "entry_point": "f", "inputs": [[[1, 2], 3], [[], 1]],
+     "expected": [[4, 5], []], "reference": "const f = (xs, n) => xs.map((x) => x + n)"}
+)  # fmt: skip
+needs_node = pytest.mark.skipif(not shutil.which("node"), reason="needs node")
+
+
+def judged(*jobs: Job) -> list[Execution]:
+    return judge_all(jobs, stop_early=False)
+
+
+@needs_node
+def test_a_function_of_javascript_passes_fails_raises_and_leaves_early() -> None:
+    programs = {
+        SHIFT.reference: (Verdict.PASS, 2, ""),
+        "module.exports.f = (xs, n) => { console.log('[0]'); return xs.map((x) => x + n) }": (
+            Verdict.PASS, 2, "",
+        ),
+        "const f = (xs) => xs": (
+            Verdict.WRONG, 1, "call 1, f([1, 2], 3) gives [1, 2], not [4, 5]",
+        ),
+        "const f = (xs) => { if (xs.length) return [4, 5]; throw new TypeError('empty') }": (
+            Verdict.ERROR, 1, "TypeError: empty at call 2, f([], 1)",
+        ),
+        "process.exit(0)": (Verdict.ERROR, 0, "it exited after 0 of 2 calls"),
+        "const g = 1": (Verdict.ERROR, 0, "ReferenceError: f is not defined"),
+    }  # fmt: skip
+    for execution, (verdict, passed, detail) in zip(
+        judged(*(Job(SHIFT, program) for program in programs)), programs.values(), strict=True
+    ):
+        assert (execution.verdict, execution.passed, execution.total) == (verdict, passed, 2)
+        assert detail in execution.detail
+        assert not execution.trusted
+
+
+EXACT = (
+    "9007199254740993", '{"float":"nan"}', '{"float":"-inf"}',
+    '"a\\u0001\\"\u00e9 NaN 12345678901234567"',
+    '{"dict":["a",1]}', '{"tuple":[1,2.5]}', "1e22", "5e-324", "0.1234567890123456789", "null",
+    '[[],[true,false]]',
+)  # fmt: skip
+
+
+@needs_node
+def test_values_come_back_as_they_went() -> None:
+    calls = tuple(Call(f"[{value}]", value) for value in EXACT)
+    task = Task("same", "", calls, "f", language="javascript")
+    one, less = judged(Job(task, "const f = (x) => x"), Job(task, "const f = (x) => Number(x)"))
+    assert one.verdict is Verdict.PASS, one.detail
+    assert less.verdict is Verdict.WRONG
+    assert less.detail == (
+        "call 1, f(9007199254740993) gives 9007199254740992, not 9007199254740993"
+    )
+
+
+def answered(data: bytes, expected: Any = (1, 2), tolerance: float = 0.0) -> tuple[Verdict, int]:
+    calls = [plain_call(Call("[0]", Packer().text(value), tolerance)) for value in expected]
+    decision = decide(Result(Ended.EXITED, files={ANSWERS: data}), calls, "f")
+    assert decision.total == len(calls)
+    return decision.verdict, decision.passed
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"[1]\n[2]\n[3]\n", b"[1]\n[2]", b"[1]\n2\n", b"[1]\n[2, 2]\n", b'[1]\n{"raised": 1}\n',
+     b'[1]\n{"raised": "", "more": 1}\n', b"[1]\n[" + b"[" * 90_000 + b"\n", b"[1]\n\xff\n",
+     b"[1]\n" + b"[" * 500 + b"]" * 500 + b"\n[3]\n", b"[1]\n[" + b"1" * 9000 + b"]\n"],
+    ids=range(10),
+)  # fmt: skip
+def test_malformed_answers_are_forbidden(data: bytes) -> None:
+    assert answered(data) == (Verdict.FORBIDDEN, 0)
+
+
+def test_answers_are_compared_as_those_of_python() -> None:
+    assert answered(b"[1]\n[2.0]\n") == (Verdict.PASS, 2)
+    assert answered(b"[1]\n") == (Verdict.ERROR, 1)
+    assert answered(b"[2]\n[2]\n") == (Verdict.WRONG, 1)
+    assert answered(b"[1]\n" + b"[" * 900 + b"]" * 900 + b"\n") == (Verdict.WRONG, 1)
+    assert answered(b"[3]\n[NaN]\n", (3.0000001, float("nan")), 1e-6) == (Verdict.PASS, 2)
+    assert answered(b"[NaN]\n[null]\n") == (Verdict.WRONG, 0)
+    assert answered(b"[1]\n[2]" + b" " * (1 << 21) + b"\n") == (Verdict.OUTPUT, 0)
+
+
+def test_what_only_python_has_is_refused() -> None:
+    for arguments, expected in (
+        ("[1]", None),
+        ('[{"set":[1]}]', "1"),
+        ("3", "1"),
+        ('["\\ud800"]', "1"),
+    ):
+        task = Task(
+            "t", "", (Call(arguments, expected),), "f", language="javascript", reference="f"
+        )
+        with pytest.raises(DataError, match="task 't', call 1: "):
+            judged(Job(task, "f"))
+    plain = Task("t", "", (Call("[1]", "1"),), "f", language="javascript")
+    for task in (
+        replace(plain, checker="def check(*_): pass"),
+        replace(plain, entry_point="A().f"),
+    ):
+        with pytest.raises(DataError, match="has neither a checker nor a class"):
+            judged(Job(task, "f"))
