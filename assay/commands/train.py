@@ -21,6 +21,10 @@ def train(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Delete this run's folder and start over.")
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Check all settings and load all tasks; train nothing."),
+    ] = False,
 ) -> None:
     """Train as CONFIG says. Any setting can be changed: --table.key value.
 
@@ -30,8 +34,12 @@ def train(
     options.quiet_transformers()
     sys.stdout, sys.stderr = UnfailingStream(sys.stdout), UnfailingStream(sys.stderr)
     with Progress() as progress:
-        from assay.train.stages import run_plan
+        from assay.train.stages import prepare_all, run_plan
 
+        if dry_run:
+            for stage in prepare_all(plan, dry_run):
+                typer.echo(stage.summary)
+            return
         outcome = run_plan(plan, fresh=fresh, announce=typer.echo, progress=progress)
     if outcome.evaluations:
         from assay.evaluate.report import table

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from assay.algorithms import algorithms
 from assay.config.sections import RunSettings
@@ -18,20 +19,21 @@ log = logging.getLogger(__name__)
 
 
 def check_settings(
-    settings: RunSettings, learns_from: str, tasks: Sequence[Task], adapted: bool
-) -> None:
-    """Log a warning for each doubtful setting.
+    settings: RunSettings, learns_from: str, tasks: Sequence[Task], adapted: bool,
+    dry_run: bool = False
+) -> None:  # fmt: skip
+    """Log a warning for each doubtful setting. A `dry_run` asks nothing of a model on the hub.
 
     Raises SettingsError where nothing could be learned.
     """
-    for reason in _errors(settings, learns_from):
+    for reason in _errors(settings, learns_from, dry_run):
         raise SettingsError(f"stage {settings.stage!r}: {reason}")
     for reason in _warnings(settings, learns_from, tasks, adapted):
         log.warning("stage %r: %s", settings.stage, reason)
 
 
-def _errors(settings: RunSettings, learns_from: str) -> Iterator[str]:
-    rollout = settings.rollout
+def _errors(settings: RunSettings, learns_from: str, dry_run: bool) -> Iterator[str]:
+    rollout, model = settings.rollout, settings.policy.model
     if learns_from == "rollouts":
         if not _rewards_can_teach(settings):
             yield (
@@ -39,7 +41,8 @@ def _errors(settings: RunSettings, learns_from: str) -> Iterator[str]:
                 f" {rollout.group_size} every advantage of {settings.algorithm['name']} is 0,"
                 " whatever the rewards; raise rollout.group_size"
             )
-        context = context_of_model(settings.policy)
+        known = not dry_run or model == "tiny" or Path(model).is_dir()
+        context = context_of_model(settings.policy) if known else None
         if context and rollout.max_tokens >= context:
             yield (
                 f"rollout.max_tokens = {rollout.max_tokens} leaves no room for a prompt in the"

@@ -52,15 +52,26 @@ class Stage:
     environment: Environment
     tasks: list[Task]
     """Training tasks."""
-    held_out: list[Task]
-    """Evaluation tasks; empty without `evaluate`."""
+    evaluation_tasks: list[Task]
+    """Empty without `evaluate`."""
     base: str = BASE
     """Name of the evaluation before the first step; empty where the stage before has made it."""
 
     @property
+    def summary(self) -> str:
+        """One line on what the stage does."""
+        made = self.settings
+        length = f"{made.steps} steps" if made.steps else f"{made.epochs:g} epochs"
+        tested = f", {len(self.evaluation_tasks)} of {made.evaluate.tasks}" if made.evaluate else ""
+        return (
+            f"{made.stage}: {made.algorithm['name']} of {made.policy.model}, {length},"
+            f" {len(self.tasks)} tasks of {made.tasks.train}{tested and tested + ' to evaluate'}"
+        )
+
+    @property
     def generates(self) -> bool:
         """Whether the engine generates; it does not for SFT and pairs without evaluation."""
-        return bool(self.held_out) or self.algorithm.learns_from == "rollouts"
+        return bool(self.evaluation_tasks) or self.algorithm.learns_from == "rollouts"
 
     @property
     def needs_judge(self) -> bool:
@@ -79,8 +90,8 @@ class Run:
     source: Source
     context: RolloutContext
     tracker: Trackers
-    held_out: list[PromptedTask]
-    """Evaluation prompts; empty without `evaluate`."""
+    evaluation_prompts: list[PromptedTask]
+    """Empty without `evaluate`."""
     steps: int
     """Length of the stage."""
     done: int
@@ -146,9 +157,9 @@ class Run:
         name = self.stage.settings.stage if done else self.stage.base
         await self.context.engine.load(self.learner.policy, done)
         with self.progress.interrupted():
-            self.progress.phase("evaluating", len(self.held_out) * settings.samples)
+            self.progress.phase("evaluating", len(self.evaluation_prompts) * settings.samples)
             evaluation, groups = await run_benchmark(
-                name, self.held_out, settings, self.context, derive(seed, "evaluate"),
+                name, self.evaluation_prompts, settings, self.context, derive(seed, "evaluate"),
                 on_row=lambda row: self.progress.advance(),
             )  # fmt: skip
         write_rollouts(self.folder.path / "evaluations" / f"step_{done:06d}.parquet", done, groups)
@@ -186,7 +197,7 @@ async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
     policy = load_policy(settings.policy)
     prompter = Prompter(policy.chat, stage.environment.instructions, settings.prompt)
     longest = settings.evaluate.max_tokens if settings.evaluate else 0
-    held_out = make_prompts(stage.held_out, prompter, longest, policy.context)
+    evaluation = make_prompts(stage.evaluation_tasks, prompter, longest, policy.context)
     async with AsyncExitStack() as closing:
         context = await _open_context(stage, policy, prompter, folder.path, progress, closing)
         source = await make_source(stage, policy, context, progress)
@@ -200,7 +211,7 @@ async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
         closing.callback(tracker.close)
         thread = closing.enter_context(ThreadPoolExecutor(1, "learner"))
         run = Run(
-            stage, folder, learner, source, context, tracker, held_out, steps, done, done, thread,
+            stage, folder, learner, source, context, tracker, evaluation, steps, done, done, thread,
             progress,
         )  # fmt: skip
         closing.enter_context(_stopping_on_signals(run))

@@ -64,11 +64,7 @@ def run_plan(
     `fresh` deletes the run's folder first. Raises UserError before anything is written when
     settings, tasks or models cannot be used, or when another trainer uses the folder.
     """
-    stages, adapted = [], False
-    for settings, anew in zip(plan.stages, plan.starts_anew, strict=True):
-        adapted = is_adapted(settings.policy) or (adapted and not anew)
-        with plan.blaming(settings.stage):
-            stages.append(prepare(settings, adapted))
+    stages = prepare_all(plan)
     run_folder = StageFolder(plan.stages[0]).run
     if fresh:
         _require_run(run_folder)
@@ -111,7 +107,19 @@ def _rate(one: Evaluation) -> str:
     return f"{one.pass_at[1]:.1%} [{one.interval.low:.1%}, {one.interval.high:.1%}]"
 
 
-def prepare(settings: RunSettings, adapted: bool) -> Stage:
+def prepare_all(plan: Plan, dry_run: bool = False) -> list[Stage]:
+    """The stages of a plan, each prepared. A `dry_run` asks nothing of a model on the hub. Raises
+    UserError for what cannot be used.
+    """
+    stages, adapted = [], False
+    for settings, anew in zip(plan.stages, plan.starts_anew, strict=True):
+        adapted = is_adapted(settings.policy) or (adapted and not anew)
+        with plan.blaming(settings.stage):
+            stages.append(prepare(settings, adapted, dry_run))
+    return stages
+
+
+def prepare(settings: RunSettings, adapted: bool, dry_run: bool = False) -> Stage:
     """Check a stage's settings and load its tasks. Raises UserError for what cannot be used.
 
     `adapted` says whether adapters are trained, here or in the stage before.
@@ -127,15 +135,15 @@ def prepare(settings: RunSettings, adapted: bool) -> Stage:
         base_model_of(settings.policy.model)
     judged = algorithm.learns_from == "rollouts"
     tasks = load(settings.tasks.train, limit=settings.tasks.limit, judged=judged)
-    held_out = (
+    evaluation_tasks = (
         load(settings.evaluate.tasks, limit=settings.evaluate.limit) if settings.evaluate else []
     )
     environments.require_fit(environment, tasks, settings.tasks.train)
     if settings.evaluate:
-        environments.require_fit(environment, held_out, settings.evaluate.tasks)
+        environments.require_fit(environment, evaluation_tasks, settings.evaluate.tasks)
     settings = with_default_lr(settings, algorithm.learns_from, adapted)
-    check_settings(settings, algorithm.learns_from, tasks, adapted)
-    return Stage(settings, algorithm, reward, environment, tasks, held_out)
+    check_settings(settings, algorithm.learns_from, tasks, adapted, dry_run)
+    return Stage(settings, algorithm, reward, environment, tasks, evaluation_tasks)
 
 
 async def _run_stage(stage: Stage, announce: Callable[[str], None], progress: Progress) -> bool:
