@@ -4,7 +4,6 @@ for a machine.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
@@ -25,6 +24,7 @@ from assay.sandbox.processes import is_stopped
 from assay.tasks import load
 from assay.types import Call, Check, Exchange, Rollout, Task, Turn, Verdict
 from tests.judge.jobs import ADD, RIGHT
+from tests.judge.opened import with_judge
 from tests.judge.processes import descendants
 from tests.policy.test_chat import chat_of
 from tests.rollout import talks
@@ -66,24 +66,23 @@ def rollout_of(
     """
     stops: list[tuple[str, ...]] = []
 
-    async def run() -> Rollout:
-        async with Judge(slots=1) as judge:
+    async def run(judge: Judge) -> Rollout:
 
-            def script(request: Any, member: int) -> str:
-                stops.append(request.stop)
-                if len(stops) > 1:
-                    upset(judge)
-                text = replies[len(request.prompt) - 1]
-                return text.partition("</code>")[0] if request.stop else text
+        def script(request: Any, member: int) -> str:
+            stops.append(request.stop)
+            if len(stops) > 1:
+                upset(judge)
+            text = replies[len(request.prompt) - 1]
+            return text.partition("</code>")[0] if request.stop else text
 
-            engine = ScriptedEngine(script, lambda text: [ord(letter) for letter in text])
-            talk = environments.build({"name": "python_tool"} | settings)
-            reward, sampling = rewards.build({"tests": {}}), Sampling(1000)
-            context = RolloutContext(engine, judge, Numbered(), talk, reward, sampling)  # type: ignore[arg-type]
-            (rollout,) = await group(PromptedTask(ADD, (1,)), 1, context, seed=0)
-            return rollout
+        engine = ScriptedEngine(script, lambda text: [ord(letter) for letter in text])
+        talk = environments.build({"name": "python_tool"} | settings)
+        reward, sampling = rewards.build({"tests": {}}), Sampling(1000)
+        context = RolloutContext(engine, judge, Numbered(), talk, reward, sampling)  # type: ignore[arg-type]
+        (rollout,) = await group(PromptedTask(ADD, (1,)), 1, context, seed=0)
+        return rollout
 
-    return asyncio.run(run()), stops
+    return with_judge(run), stops
 
 
 def test_code_is_run_with_its_state_kept_and_the_first_reply_without_any_is_judged() -> None:

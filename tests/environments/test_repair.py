@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -13,6 +12,7 @@ from assay.judge import Job, Judge
 from assay.judge.kinds.asserts import ASSERTS, LONGEST, sides
 from assay.judge.kinds.every import kind_of
 from assay.types import Call, Check, Exchange, Execution, Task, Verdict
+from tests.judge.opened import with_judge
 from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, plain, talk
 
 SEEN = Check("assert f(1, 2) == 3", hidden=False)
@@ -97,12 +97,11 @@ def test_an_error_is_told_with_the_call_it_came_from(program: str) -> None:
 def failure_of(task: Task, program: str | None) -> str:
     """What is said of the task's only check."""
 
-    async def run() -> Execution:
-        async with Judge(stop_early=False) as judge:
-            shown = replace(task, checks=(kind_of(task.checks[0]).with_value(task.checks[0]),))
-            return await judge.run(Job(shown, program))
+    async def run(judge: Judge) -> Execution:
+        shown = replace(task, checks=(kind_of(task.checks[0]).with_value(task.checks[0]),))
+        return await judge.run(Job(shown, program))
 
-    return describe_failure(task.checks[0], asyncio.run(run()))
+    return describe_failure(task.checks[0], with_judge(run, stop_early=False))
 
 
 def test_checks_of_every_shape_are_described() -> None:

@@ -18,6 +18,7 @@ from assay.judge.interpreter import Observation
 from assay.sandbox.client import Sandbox
 from assay.sandbox.limits import Limits
 from assay.types import Execution
+from tests.judge.processes import descendants
 
 T = TypeVar("T")
 
@@ -57,6 +58,10 @@ class OpenSandboxes:
                 return await work(guest)
 
         return asyncio.run_coroutine_threadsafe(with_judge(), self._loop).result()
+
+    def processes(self) -> list[int]:
+        supervisors = [judge._sandbox._process.pid for judge in self._judges.values()]
+        return [*supervisors, *(pid for one in supervisors for pid in descendants(one))]
 
     def close(self) -> None:
         asyncio.run_coroutine_threadsafe(self._stack.aclose(), self._loop).result()

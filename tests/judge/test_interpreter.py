@@ -10,34 +10,35 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from assay.errors import RolloutLostError, SandboxError
-from assay.judge import Judge, judge_all
+from assay.judge import Judge
 from assay.judge.interpreter import Interpreter, Observation
 from assay.sandbox.limits import Limits
 from assay.sandbox.processes import is_stopped
 from assay.sandbox.seccomp import SETRLIMIT, column
 from assay.types import Verdict
 from tests.judge.jobs import RIGHT, add
+from tests.judge.opened import blocks_together, judge_all, with_judge
 from tests.judge.processes import alive, children, descendants, gone, until, zygotes
-from tests.judge.test_faults import nothing_is_left
+from tests.judge.test_faults import nothing_left
 
-__all__ = ["nothing_is_left"]
 PATIENT = Limits(memory_mb=256, printed_mb=1)
 LIMITS = Limits(cpu_seconds=0.4, wall_seconds=1.2, memory_mb=256, printed_mb=1)
 
 
+@pytest.fixture
+def nothing_is_left() -> Iterator[None]:
+    with nothing_left():
+        yield
+
+
 def run_blocks(*blocks: str, limits: Limits = LIMITS) -> list[Observation]:
-    """What comes of blocks, one after the other, in one interpreter."""
-
-    async def run() -> list[Observation]:
-        async with Judge(limits, slots=1) as judge, judge.interpreter() as python:
-            return [await python.run(block) for block in blocks]
-
-    return asyncio.run(run())
+    return blocks_together(blocks, limits)
 
 
 async def stopped(judge: Judge, count: int) -> list[int]:
@@ -52,7 +53,6 @@ def sleepers(judge: Judge) -> list[int]:
     return [pid for pid in found if is_stopped(pid)]
 
 
-@pytest.mark.usefixtures("nothing_is_left")
 def test_state_is_kept_from_block_to_block_and_the_last_expression_is_shown() -> None:
     assert run_blocks("x = 1\nprint(x)", "def f(n): return n + x", "f(41)", "x; None", "_ + 1") == [
         Observation("1\n", "done"), Observation("", "done"), Observation("42\n", "done"),
@@ -62,9 +62,8 @@ def test_state_is_kept_from_block_to_block_and_the_last_expression_is_shown() ->
 
 
 def test_interpreters_share_nothing() -> None:
-    async def two() -> Observation:
+    async def two(judge: Judge) -> Observation:
         async with (
-            Judge(slots=1) as judge,
             judge.interpreter() as one,
             judge.interpreter() as other,
         ):
@@ -74,7 +73,7 @@ def test_interpreters_share_nothing() -> None:
                 " dir(__builtins__)"
             )
 
-    assert asyncio.run(two()) == Observation("(False, False, False)\n", "done")
+    assert with_judge(two) == Observation("(False, False, False)\n", "done")
 
 
 def test_all_that_is_written_is_seen_in_order() -> None:
@@ -116,31 +115,49 @@ def test_long_output_is_kept_at_its_head_and_its_tail() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("code", "ended", "why"),
-    [
-        ("while True: pass", "timeout", "used more than 0.4 s of CPU time"),
-        ("import time\ntime.sleep(60)", "timeout", "took more than 1.2 s"),
-        ("import os\nos.read(os.pipe()[0], 1)", "timeout", "took more than 1.2 s"),
-        ("while True: print('x' * 1000)", "output", "printed more than 1 MiB"),
-        ("kept = b'x' * (200 << 20)", "memory", "held more than 128 MiB when the code had ended"),
-        (
-            "held = []\nwhile True: held.append(bytearray(10**6))",
-            "memory",
-            "held more than 128 MiB when the code had ended",
-        ),
-        ("import os\nos._exit(3)", "died", "exited with status 3"),
-        ("import ctypes\nctypes.string_at(0)", "died", "killed by SIGSEGV"),
-    ],
-)
-@pytest.mark.usefixtures("nothing_is_left")
+LIMITS_MET = [
+    ("while True: pass", "timeout", "used more than 0.4 s of CPU time"),
+    ("import time\ntime.sleep(60)", "timeout", "took more than 1.2 s"),
+    ("import os\nos.read(os.pipe()[0], 1)", "timeout", "took more than 1.2 s"),
+    ("while True: print('x' * 1000)", "output", "printed more than 1 MiB"),
+    ("kept = b'x' * (200 << 20)", "memory", "held more than 128 MiB when the code had ended"),
+    (
+        "held = []\nwhile True: held.append(bytearray(10**6))",
+        "memory",
+        "held more than 128 MiB when the code had ended",
+    ),
+    ("import os\nos._exit(3)", "died", "exited with status 3"),
+    ("import ctypes\nctypes.string_at(0)", "died", "killed by SIGSEGV"),
+]
+"""Code, how it ends, and why."""
+
+
+@pytest.fixture(scope="module")
+def beyond_limits() -> dict[str, list[Observation]]:
+    """By code: what comes of it between two other blocks. All run at once."""
+
+    async def run(limits: Limits, ends: tuple[str, ...]) -> dict[str, list[Observation]]:
+        found: dict[str, list[Observation]] = {}
+        async with Judge(limits, slots=1) as judge:
+
+            async def one(code: str) -> None:
+                async with judge.interpreter() as python:
+                    blocks = ("x = 1", f"print('begun')\n{code}", "'x' in globals()")
+                    found[code] = [await python.run(block) for block in blocks]
+
+            await asyncio.gather(*(one(code) for code, ended, _ in LIMITS_MET if ended in ends))
+        return found
+
+    with nothing_left():
+        found = asyncio.run(run(LIMITS, ("timeout",)))
+        return found | asyncio.run(run(PATIENT, ("output", "memory", "died")))
+
+
+@pytest.mark.parametrize(("code", "ended", "why"), LIMITS_MET)
 def test_a_limit_ends_the_interpreter_and_the_next_block_starts_anew(
-    code: str, ended: str, why: str
+    code: str, ended: str, why: str, beyond_limits: dict[str, list[Observation]]
 ) -> None:
-    limits = LIMITS if ended == "timeout" else PATIENT
-    before, over, after = run_blocks(
-        "x = 1", f"print('begun')\n{code}", "'x' in globals()", limits=limits
-    )
+    before, over, after = beyond_limits[code]
     assert (before.ended, over.ended) == ("done", ended)
     assert over.output.startswith("begun\n")
     assert over.output.endswith(f"\n[{why}: the interpreter was ended]\n")
@@ -168,14 +185,14 @@ def test_threads_do_not_run_between_blocks() -> None:
     count += "        at += 1\n        time.sleep(0.001)\n"
     start = f"{count}threading.Thread(target=go, daemon=True).start()\ntime.sleep(0.05)"
 
-    async def paused() -> tuple[str, str]:
-        async with Judge(slots=1) as judge, judge.interpreter() as python:
+    async def paused(judge: Judge) -> tuple[str, str]:
+        async with judge.interpreter() as python:
             await python.run(start)
             before = (await python.run("at")).output
             await asyncio.sleep(0.5)
             return before, (await python.run("at")).output
 
-    before, after = asyncio.run(paused())
+    before, after = with_judge(paused)
     assert 0 < int(before) <= int(after) < int(before) + 100
 
 
@@ -212,6 +229,7 @@ def test_hundreds_are_open_while_programs_are_judged_and_each_keeps_its_own_stat
     assert verdict is Verdict.PASS
 
 
+@pytest.mark.usefixtures("nothing_is_left")
 def test_more_than_may_be_open_wait_for_one_that_closes(monkeypatch: pytest.MonkeyPatch) -> None:
     few = (
         "import assay.sandbox.sessions as it; it.SESSIONS = 2; import"
@@ -309,6 +327,7 @@ def test_an_interpreter_that_someone_stops_in_a_block_is_brought_back_to_its_sta
     assert asyncio.run(run()) == Observation("1\n", "done")
 
 
+@pytest.mark.usefixtures("nothing_is_left")
 def test_a_block_whose_process_is_killed_twice_is_taken_to_have_died() -> None:
     async def run() -> list[Observation]:
         async with Judge(slots=1) as judge, judge.interpreter() as python:
@@ -321,6 +340,7 @@ def test_a_block_whose_process_is_killed_twice_is_taken_to_have_died() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("nothing_is_left")
 def test_an_interpreter_that_cannot_be_brought_back_is_the_machines_failure() -> None:
     async def run() -> None:
         async with Judge(slots=1) as judge, judge.interpreter() as python:
@@ -343,7 +363,7 @@ def test_a_program_cannot_have_the_kernel_kill_it(last: str) -> None:
     ended = "timeout" if "while" in last else "died"
     assert [seen.ended for seen in run_blocks("x = 1", code)] == ["done", ended]
     verdict = Verdict.TIMEOUT if "while" in last else Verdict.ERROR
-    (execution,) = judge_all([add(code)], LIMITS, slots=1)
+    (execution,) = judge_all([add(code)], LIMITS)
     assert execution.verdict is verdict, execution.detail
 
 
@@ -378,6 +398,7 @@ def test_a_zygote_that_fails_takes_no_state_with_it(
     assert asyncio.run(run()) == [f"{at}\n" for at in range(10)]
 
 
+@pytest.mark.usefixtures("nothing_is_left")
 def test_without_a_supervisor_there_is_a_clear_error() -> None:
     async def bereft() -> list[int]:
         async with (
@@ -398,6 +419,7 @@ def test_without_a_supervisor_there_is_a_clear_error() -> None:
     assert gone(asyncio.run(bereft()))
 
 
+@pytest.mark.usefixtures("nothing_is_left")
 def test_none_is_left_when_the_judge_closes_before_they_do() -> None:
     async def early() -> list[int]:
         judge = await Judge(slots=1).__aenter__()
@@ -428,6 +450,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.usefixtures("nothing_is_left")
 def test_none_is_left_when_the_trainer_is_killed() -> None:
     trainer = subprocess.Popen([sys.executable, "-c", TRAINER], stdout=subprocess.PIPE, text=True)
     assert trainer.stdout is not None

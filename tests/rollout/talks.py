@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from assay.rollout.attempt import RolloutContext, attempt, make_prompts
 from assay.rollout.group import score
 from assay.rollout.prompter import Prompter
 from assay.types import Check, Rollout, Task
+from tests.judge.opened import with_judge
 from tests.policies import tiny_policy
 from tests.scripted import ScriptedEngine
 
@@ -72,10 +72,9 @@ def talk(
     chat = chat or plain()
     writer = Writer(lines, chat)
 
-    async def run() -> Rollout:
-        async with Judge(stop_early=False) as judge:
-            using = context(writer, judge, chat, environment, **changes)
-            (asked,) = make_prompts([task], using.prompter, 1, None)
-            return (await score([await attempt(asked, using, seed=3)], using))[0]
+    async def run(judge: Judge) -> Rollout:
+        using = context(writer, judge, chat, environment, **changes)
+        (asked,) = make_prompts([task], using.prompter, 1, None)
+        return (await score([await attempt(asked, using, seed=3)], using))[0]
 
-    return asyncio.run(run()), writer.requests
+    return with_judge(run, stop_early=False), writer.requests

@@ -4,7 +4,6 @@ out.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -21,6 +20,7 @@ from assay.rollout.group import group
 from assay.rollout.samples import describe, to_samples
 from assay.sync import together
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
+from tests.judge.opened import with_judge
 from tests.scripted import ScriptedEngine
 
 ADD = Task("add", "Add.", (Check("assert f(1, 2) == 3"), Check("assert f(1, 1) == 2")), "f")
@@ -40,16 +40,15 @@ def gather(
 ) -> list[list[Rollout]]:  # fmt: skip
     """Two rollouts of each task."""
 
-    async def run() -> list[list[Rollout]]:
+    async def run(judge: Judge) -> list[list[Rollout]]:
         engine = ScriptedEngine(script, lambda text: [ord(letter) for letter in text])
         await engine.load(None, 5)
-        async with Judge(stop_early=False) as judge:
-            talk = environments.build({"name": "single_turn"})
-            context = RolloutContext(engine, judge, None, talk, reward, Sampling(1000))  # type: ignore[arg-type]
-            prompts = asked or [PromptedTask(ADD, (1, 2)), PromptedTask(NEG, (3,))]
-            return await together(group(one, 2, context, seed=0) for one in prompts)
+        talk = environments.build({"name": "single_turn"})
+        context = RolloutContext(engine, judge, None, talk, reward, Sampling(1000))  # type: ignore[arg-type]
+        prompts = asked or [PromptedTask(ADD, (1, 2)), PromptedTask(NEG, (3,))]
+        return await together(group(one, 2, context, seed=0) for one in prompts)
 
-    return asyncio.run(run())
+    return with_judge(run, stop_early=False)
 
 
 def answered() -> list[list[Rollout]]:

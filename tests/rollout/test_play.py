@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Generator
 from dataclasses import replace
@@ -18,6 +17,7 @@ from assay.progress import Progress
 from assay.rollout.play import play
 from assay.rollout.prompter import Prompter
 from assay.types import Sample, Task
+from tests.judge.opened import with_judge
 from tests.policies import TASKS
 from tests.policy.test_chat import chat_of
 from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, context, plain
@@ -43,13 +43,12 @@ def played(
 ) -> list[Sample]:
     task = replace(changes.pop("task", ADD), demonstrations=demonstrations)
 
-    async def run() -> list[Sample]:
-        async with Judge(stop_early=False) as judge:
-            return await play(
-                [task], context(None, judge, chat or plain(), {"name": name}, **changes), Progress()
-            )
+    async def run(judge: Judge) -> list[Sample]:
+        return await play(
+            [task], context(None, judge, chat or plain(), {"name": name}, **changes), Progress()
+        )
 
-    return asyncio.run(run())
+    return with_judge(run, stop_early=False)
 
 
 def learned(sample: Sample, chat: Chat | None = None) -> str:
