@@ -29,7 +29,7 @@ from assay.types import Completion, Sample
 from tests.policies import seven_tokens
 
 PROMPTS = [(1, 2, 3), (4, 5), (6, 5, 4, 3, 2)]
-SHORT, LONG = Sampling(10), Sampling(400)
+SHORT, LONG = Sampling(10), Sampling(150)
 
 
 @pytest.fixture
@@ -130,10 +130,10 @@ def test_tokens_so_far_stay_and_each_has_the_log_probability_of_its_own_weights(
         await engine.load(policy, 4)
         for request, one in zip(asked(4), long, strict=True):
             completion = await one
-            assert len(completion.tokens) == len(completion.versions) == 400
+            assert len(completion.tokens) == len(completion.versions) == 150
             switch = completion.versions.index(4)
-            assert 8 <= switch < 400
-            assert completion.versions == (3,) * switch + (4,) * (400 - switch)
+            assert 8 <= switch < 150
+            assert completion.versions == (3,) * switch + (4,) * (150 - switch)
             assert completion.version == 3
             found = torch.tensor(completion.logprobs)
             old, new = (learned(weights, request, completion) for weights in (before, after))
@@ -244,7 +244,7 @@ def test_the_kv_cache_grows_with_a_longer_prompt_a_longer_completion_and_more_ro
         engine = TorchEngine(policy)
         long = await begun(engine, asked(2))
         beside = await asyncio.gather(
-            *(engine.generate(request, Sampling(450)) for request in wide)
+            *(engine.generate(request, Sampling(200)) for request in wide)
         )
         for request, one in zip(
             [*wide, *asked(2)], [*beside, *[await one for one in long]], strict=True
