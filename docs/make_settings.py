@@ -180,7 +180,8 @@ def _shown(value: Any) -> str:
 
 def _parameters(term: Any) -> str:
     found = [p for p in inspect.signature(term).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    return ", ".join(f"`{p.name} = {p.default!r}`" for p in found) or "none"
+    shown = (p.name if p.default is p.empty else f"{p.name} = {p.default!r}" for p in found)
+    return ", ".join(f"`{one}`" for one in shown) or "none"
 
 
 if __name__ == "__main__":

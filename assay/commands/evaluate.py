@@ -11,21 +11,28 @@ import typer
 from assay.commands import options
 from assay.progress import Progress
 
+Model = Annotated[
+    str, typer.Option(help="A model directory (full or adapter) or a Hugging Face name.")
+]
+TopP = Annotated[float, typer.Option(min=0.01, max=1, help="Nucleus sampling; 1 turns it off.")]
+Environment = Annotated[
+    str, typer.Option(help="What follows a completion: single_turn, repair; see `assay list`.")
+]
+Axis = Annotated[
+    list[str] | None,
+    typer.Option(help="A reward whose pass@k is reported too: compiles. Repeat for more."),
+]
+
 
 def evaluate(
-    model: Annotated[
-        str, typer.Option(help="A model directory (full or adapter) or a Hugging Face name.")
-    ],
+    model: Model,
     tasks: options.Tasks,
     samples: Annotated[int, typer.Option(min=1, help="Completions per task.")] = 8,
     temperature: Annotated[float, typer.Option(min=0, max=100, help="0 is greedy decoding.")] = 1.0,
-    top_p: Annotated[
-        float, typer.Option(min=0.01, max=1, help="Nucleus sampling; 1 turns it off.")
-    ] = 1.0,
+    top_p: TopP = 1.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Longest completion in tokens.")] = 512,
-    environment: Annotated[
-        str, typer.Option(help="What follows a completion: single_turn, repair; see `assay list`.")
-    ] = "single_turn",
+    environment: Environment = "single_turn",
+    axis: Axis = None,
     limit: options.Limit = None,
     seed: Annotated[int, typer.Option(help="Seed of sampling.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -53,13 +60,13 @@ def evaluate(
     policy = PolicySettings(model=model, device=device, dtype=dtype)
     settings = EvaluateSettings(
         tasks=tasks, limit=limit, samples=samples, temperature=temperature, top_p=top_p,
-        max_tokens=max_tokens,
+        max_tokens=max_tokens, axes=tuple(axis or ()),
     )  # fmt: skip
     judge = JudgeSettings(allow_weak_isolation=allow_weak)
     options.quiet_transformers()
     with Progress() as progress:
         from assay.evaluate import evaluate as run
-        from assay.evaluate.report import table
+        from assay.evaluate.report import axis_lines, table
 
         done = run(
             policy, settings, judge=judge, environment=environment, seed=seed, folder=out,
@@ -69,4 +76,9 @@ def evaluate(
     files = (
         f"{trust}\nreport   {done.folder / 'report.md'}\nsamples  {done.folder / 'samples.jsonl'}"
     )
-    options.print_result(asdict(done.evaluation), as_json, ["", table([done.evaluation])], files)
+    options.print_result(
+        asdict(done.evaluation),
+        as_json,
+        ["", table([done.evaluation]), *axis_lines(done.evaluation)],
+        files,
+    )

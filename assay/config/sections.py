@@ -279,6 +279,9 @@ class EvaluateSettings(Section):
     """Drop tokens less likely than this fraction of the most likely one; 0 turns it off."""
     max_tokens: PositiveInt = 512
     """Longest completion in tokens."""
+    axes: tuple[str, ...] = ()
+    """Terms of rewards, such as `compiles`: pass@k is reported for each, over the completions for
+    which it gives more than 0."""
     every: int = Field(0, ge=0)
     """Evaluate every so many steps; 0 evaluates only at the end of the stage."""
     before: bool = False

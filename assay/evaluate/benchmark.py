@@ -19,6 +19,13 @@ from assay.sync import together
 from assay.types import Rollout
 
 
+def axes_of(settings: EvaluateSettings) -> rewards.Reward:
+    """The terms that an evaluation reports beside tests. Raises SettingsError for an unknown one,
+    or one that cannot do without parameters.
+    """
+    return rewards.build({name: {} for name in ("tests", *settings.axes)})
+
+
 async def run_benchmark(
     name: str, prompts: Sequence[PromptedTask], settings: EvaluateSettings,
     context: RolloutContext, seed: int, *, finished: Sequence[SampleRow] = (),
@@ -33,6 +40,7 @@ async def run_benchmark(
     """
     start = time.perf_counter()
     reward, sampling = rewards.build({"tests": {}}), sampling_of(settings)
+    axes = axes_of(settings)
     tests_only = replace(
         context, sampling=sampling, reward=reward, scores_turns=False, generation=Meter(),
         judging=Meter(),
@@ -42,7 +50,8 @@ async def run_benchmark(
     async def run_one(task_number: int, sample: int) -> Rollout:
         prompted = prompts[task_number]
         rollout = await attempt(prompted, tests_only, derive(derive(seed, task_number), sample))
-        row = row_of(rollout, sample)
+        (scored,) = await axes([rollout])
+        row = row_of(scored, sample, settings.axes)
         if row is not None:
             rows[row.task_id, row.sample] = row
         on_row(row)
@@ -53,7 +62,8 @@ async def run_benchmark(
         rollouts = await together(run_one(task_number, sample) for sample in missing)
         return await score(rollouts, tests_only)
 
-    groups = await together(run_task(number, one.task.id) for number, one in enumerate(prompts))
+    async with axes.open():
+        groups = await together(run_task(number, one.task.id) for number, one in enumerate(prompts))
     in_order = [
         rows.get((one.task.id, sample)) for one in prompts for sample in range(settings.samples)
     ]

@@ -17,7 +17,7 @@ from assay.config.sections import EngineSettings, EvaluateSettings, JudgeSetting
 from assay.engines.base import sampling_of
 from assay.engines.open import open_engine
 from assay.errors import DataError, SettingsError
-from assay.evaluate.benchmark import run_benchmark
+from assay.evaluate.benchmark import axes_of, run_benchmark
 from assay.evaluate.report import Evaluation, read_report, write_report
 from assay.evaluate.samples import SampleFile, SampleRow
 from assay.judge.judge import open_judge
@@ -63,6 +63,7 @@ def evaluate(
     from assay.policy.load import load_policy
 
     shown, limits = progress or Progress(), judge or JudgeSettings()
+    axes_of(settings)
     shown.phase(f"loading {settings.tasks}")
     tasks = load(settings.tasks, limit=settings.limit)
     surroundings = environments.build({"name": environment})
@@ -180,6 +181,7 @@ def _setup(
         "tasks_sha256": _hash([row_of(one.task) for one in prompts]),
         "environment": environment,
         "samples": settings.samples,
+        "axes": list(settings.axes),
         "seed": seed,
         "sampling": asdict(sampling_of(settings)),
         "judge": judge.model_dump(include={"cpu_seconds", "wall_seconds", "memory_mb"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -73,6 +73,8 @@ class Evaluation:
     """Wall time of sampling and judging, in the process that finished the evaluation."""
     per_task: tuple[TaskResult, ...]
     """In the order of the tasks."""
+    axes: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    """pass@k of each further axis, such as `compiles`."""
     on_trust: int = 0
     """Passes in which the checks took the program's word for something."""
 
@@ -84,6 +86,17 @@ def by_task(judged: Iterable[tuple[str, bool]]) -> tuple[TaskResult, ...]:
         samples[task] += 1
         passed[task] += one_passed
     return tuple(TaskResult(task, passed[task], samples[task]) for task in samples)
+
+
+def counts_of(tasks: Iterable[TaskResult]) -> list[tuple[int, int]]:
+    """Samples and passes of each task."""
+    return [(task.samples, task.passed) for task in tasks]
+
+
+def pass_at(counts: Sequence[tuple[int, int]]) -> dict[int, float]:
+    """pass@k for k = 1, 2, 4, ... up to the fewest samples of a task."""
+    fewest = min(samples for samples, _ in counts)
+    return {k: mean_pass_at_k(counts, k) for k in _powers_of_two(fewest)}
 
 
 def summarise(
@@ -102,16 +115,15 @@ def summarise(
             f"{why}"
         )
     per_task = by_task((row.task_id, row.verdict == Verdict.PASS) for row in judged)
-    counts = [(task.samples, task.passed) for task in per_task]
+    counts = counts_of(per_task)
     verdicts = Counter(row.verdict for row in judged)
-    fewest = min(samples for samples, _ in counts)
     return Evaluation(
         name=name,
         tasks_spec=settings.tasks,
         tasks=len(per_task),
         samples=settings.samples,
         temperature=settings.temperature,
-        pass_at={k: mean_pass_at_k(counts, k) for k in _powers_of_two(fewest)},
+        pass_at=pass_at(counts),
         interval=pass_interval(counts),
         mean_length=fmean(row.tokens for row in judged),
         truncated=fmean(row.truncated for row in judged),
@@ -119,6 +131,10 @@ def summarise(
         dropped=len(rows) - len(judged),
         seconds=seconds,
         per_task=per_task,
+        axes={
+            name: pass_at(counts_of(by_task((row.task_id, row.axes[name]) for row in judged)))
+            for name in settings.axes
+        },
         on_trust=sum(row.verdict == Verdict.PASS and bool(row.trusted) for row in judged),
     )
 
@@ -155,6 +171,14 @@ def read_report(folder: Path) -> list[Evaluation]:
         raise DataError(
             f"{file} is not a report of assay; move it away and evaluate again"
         ) from error
+
+
+def axis_lines(one: Evaluation) -> list[str]:
+    """`compiles: pass@1 97.5%, pass@2 100.0%` for each axis."""
+    return [
+        f"{name}: " + ", ".join(f"pass@{k} {rate:.1%}" for k, rate in rates.items())
+        for name, rates in one.axes.items()
+    ]
 
 
 def table(evaluations: Sequence[Evaluation], width: int | None = None) -> Table:
@@ -210,6 +234,17 @@ def _results(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     return [["stage", "tasks", *rates, "tokens", "cut off", "temperature", "lost"], *rows]
 
 
+def axes(evaluations: Sequence[Evaluation]) -> list[list[str]]:
+    """Header and rows: pass@k of each axis."""
+    ks = sorted({k for one in evaluations for rates in one.axes.values() for k in rates})
+    rows = [
+        [one.name, name, *(f"{rates[k]:.1%}" if k in rates else "" for k in ks)]
+        for one in evaluations
+        for name, rates in one.axes.items()
+    ]
+    return [["stage", "axis", *(f"pass@{k}" for k in ks)], *rows]
+
+
 def _verdicts(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     """Header and rows: completions by verdict."""
     present = [
@@ -230,6 +265,8 @@ def _markdown(evaluations: Sequence[Evaluation]) -> str:
         "## Verdicts",
         _grid(_verdicts(evaluations)),
     ]
+    if any(one.axes for one in evaluations):
+        parts += ["## Axes", _grid(axes(evaluations))]
     return "\n\n".join(parts) + "\n"
 
 

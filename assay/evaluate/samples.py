@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -30,20 +31,27 @@ class SampleRow:
     """Whether the token limit ended the last completion."""
     trusted: tuple[str, ...] = ()
     """What the checks took the program's word for."""
+    axes: Mapping[str, bool] = field(default_factory=dict)
+    """Whether each of the evaluation's further axes holds."""
     reply: str | None = None
     """The completion's text; None after several turns, where it does not answer the prompt."""
 
 
-def row_of(rollout: Rollout, sample: int) -> SampleRow | None:
-    """The row of a rollout; None if the machine failed it."""
+def row_of(rollout: Rollout, sample: int, axes: Sequence[str] = ()) -> SampleRow | None:
+    """The row of a rollout; None if the machine failed it. An axis holds where the part of the
+    score by its name is positive.
+    """
     if rollout.failure is not None or rollout.execution is None:
         return None
     last = rollout.turns[-1]
     reply = last.completion.text if len(rollout.turns) == 1 else None
     truncated, verdict = last.completion.ended == "length", str(rollout.execution.verdict)
     program, tokens = last.program or "", rollout.length
-    trusted = rollout.execution.trusted
-    return SampleRow(rollout.task.id, sample, program, verdict, tokens, truncated, trusted, reply)
+    trusted, parts = rollout.execution.trusted, rollout.score.parts if rollout.score else {}
+    return SampleRow(
+        rollout.task.id, sample, program, verdict, tokens, truncated, trusted,
+        {name: parts[name] > 0 for name in axes}, reply,
+    )  # fmt: skip
 
 
 class SampleFile:

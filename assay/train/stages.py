@@ -17,6 +17,7 @@ from assay.config.load import Plan
 from assay.config.sections import RunSettings
 from assay.errors import SettingsError
 from assay.evaluate import plots
+from assay.evaluate.benchmark import axes_of
 from assay.evaluate.report import Evaluation, read_report
 from assay.maths.seeds import derive
 from assay.policy.load import base_model_of, check_quantize, is_adapted, pick_device
@@ -128,6 +129,8 @@ def prepare(settings: RunSettings, adapted: bool, dry_run: bool = False) -> Stag
     if algorithm.pairs:
         next(file_rows(Path(algorithm.pairs)), None)
     reward = rewards.build(settings.rewards)
+    if settings.evaluate:
+        axes_of(settings.evaluate)
     environment = environments.build(settings.environment)
     pick_device(settings.policy.device)
     check_quantize(settings.policy, adapted)

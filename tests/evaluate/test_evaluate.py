@@ -27,7 +27,9 @@ from tests.end_to_end.recipes import command
 from tests.policies import TASKS
 
 WAIT = 120.0
-SETTINGS = EvaluateSettings(tasks="drills:test", limit=6, samples=2, max_tokens=16)
+SETTINGS = EvaluateSettings(
+    tasks="drills:test", limit=6, samples=2, max_tokens=16, axes=("format",)
+)
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +190,25 @@ def test_the_report_says_how_the_evaluation_was_made(whole: EvaluationResult) ->
     assert "entry point" in setup["cut"]
     assert set(setup["versions"]) == {"assay", "torch", "transformers", "python"}
     assert len(setup["tasks_sha256"]) == 64
+
+
+def test_an_axis_is_judged_for_every_sample_and_reported_beside_tests(
+    whole: EvaluationResult,
+) -> None:
+    rows = [json.loads(line) for line in rows_of(whole.folder).values()]
+    ended = [not row["truncated"] and bool(row["solution"]) for row in rows]
+    assert [row["axes"] for row in rows] == [{"format": holds} for holds in ended]
+    assert whole.evaluation.axes["format"][1] == pytest.approx(sum(ended) / len(rows))
+    assert "| axis | pass@1 | pass@2 |" in (whole.folder / "report.md").read_text()
+
+
+@pytest.mark.parametrize(("axis", "says"), [("formt", "did you mean"), ("reasoning", "url")])
+def test_an_axis_that_is_no_reward_or_needs_parameters_is_refused_before_the_model_is_loaded(
+    axis: str, says: str
+) -> None:
+    settings = SETTINGS.model_copy(update={"axes": (axis,)})
+    with pytest.raises(SettingsError, match=says):
+        evaluate(PolicySettings(model="no-such-model"), settings)
 
 
 def test_evaluate_works_inside_a_running_event_loop(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,17 @@ def test_an_evaluation_holds_the_hand_computed_numbers() -> None:
     assert found.verdicts == {"pass": 1, "wrong": 2, "timeout": 1}
     assert found.per_task == (TaskResult("a", 1, 2), TaskResult("b", 0, 2))
     assert found.interval.low < 0.25 < found.interval.high
+
+
+def test_pass_at_k_of_an_axis_counts_the_samples_whose_term_is_positive() -> None:
+    parts = [{"lint": 0.4}, {"lint": 0.0}, {"lint": 1.0}, {"lint": 0.2}]
+    rollouts = [
+        replace(one, score=Score(1.0, part)) for one, part in zip(TWO_TASKS, parts, strict=True)
+    ]
+    settings = EvaluateSettings(tasks="drills:test", samples=2, axes=("lint",))
+    rows = [row_of(one, number, ("lint",)) for number, one in enumerate(rollouts)]
+    found = summarise("sft", settings, rows, seconds=1.0)
+    assert found.axes == {"lint": {1: pytest.approx(0.75), 2: pytest.approx(1.0)}}
 
 
 def test_a_rollout_lost_to_the_machine_is_counted_and_changes_no_number() -> None:
