@@ -11,10 +11,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from assay.languages import aliases
+from assay.languages import aliases, language_named
 from assay.types import Task
 
 FENCE = re.compile(r"^(?P<before>[^`]*?)(?P<fence>`{3,})[ \t]*(?P<tag>[\w+#-]*)(?P<rest>[^`]*)$")
+THOUGHT, THOUGHT_END = re.compile(r"\s*<(?:think|reasoning)>"), re.compile("</(?:think|reasoning)>")
+TAGGED = re.compile(r"^[ \t]*<answer>(.*?)(?:</answer>|\Z)", re.MULTILINE | re.DOTALL)
 LEXEME = re.compile(
     r"""(?P<comment>\#[^\n]*)
     |(?P<string>\"{3}(?:\\.|\\\Z|[^\\])*?(?:\"{3}|\Z)|'{3}(?:\\.|\\\Z|[^\\])*?(?:'{3}|\Z)
@@ -75,8 +77,13 @@ def program(task: Task, reply: str) -> str | None:
     definition; only later definitions that it uses stay.
     """
     reply = _answer(reply.replace("\r\n", "\n").replace("\r", "\n"))
+    tagged = [text for text in TAGGED.findall(reply) if text.strip()]
+    reply = tagged[-1] if tagged else reply
+    cut = language_named(task.language).cut
     found = (
-        _python(task, reply)
+        cut(reply, bool(tagged))
+        if cut
+        else _python(task, reply)
         if task.language == "python"
         else _whole(task, _last_block(task, reply) or reply)
     )
@@ -150,8 +157,8 @@ def _code(lines: list[str]) -> str:
 
 def _answer(reply: str) -> str:
     """The text after a reasoning model's thoughts; empty if they never end."""
-    _, thought, answer = reply.rpartition("</think>")
-    return "" if not thought and answer.lstrip().startswith("<think>") else answer
+    *_, answer = THOUGHT_END.split(reply)
+    return "" if answer is reply and THOUGHT.match(reply) else answer
 
 
 def _last_block(task: Task, reply: str) -> str | None:

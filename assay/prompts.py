@@ -38,7 +38,8 @@ def messages(
     """The conversation that asks a chat model for a program in one fenced block; an environment's
     `instructions` come last.
     """
-    default = (COMPLETE if task.stub else SOLVE) if task.checks else ""
+    asks = language_named(task.language).request or (COMPLETE if task.stub else SOLVE)
+    default = asks if task.checks else ""
     template = settings.template or default
     request = _fill(template, task) if template else task.prompt
     asked = task.messages or (Message("user", request),)

@@ -112,6 +112,17 @@ class OwnTests:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """The final answer of a question, in the place of a program: a number, a formula or words."""
+
+    answer: str
+    """The right one, as LaTeX or text."""
+    exact: bool = False
+    """Whether it is a plain number, and only the same number is right."""
+    hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class TestFunctions:
     """A module of test functions and classes, as pytest and unittest collect them, or of doctests;
     each test counts as a check.

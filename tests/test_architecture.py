@@ -26,11 +26,11 @@ MODULES = {
     " isolation box program sockets ending script repl zygote launch processes job_queue slot runs"
     " sessions supervisor client",
     "judge": "protocol codec_types codec operations nodes task_code checkers requests remote"
-    " arrivals shared console proxy pieces kinds worker exports candidate warmup verdict"
-    " verdict_cache prepared_task builds exchange_runner references"
+    " arrivals shared console proxy pieces kinds normal_form worker exports candidate warmup"
+    " verdict verdict_cache prepared_task builds exchange_runner references"
     " interpreter judge",
     "judge/kinds": "pytest_module kind asserts calls driven_calls exchanges own_tests"
-    " test_functions every",
+    " answers test_functions every",
     "policy": "adapters tokenizer tiny chat onednn head packed forward load critic reference",
     "engines": "base torch vllm open",
     "engines/torch": "sampling prefill fused cuda_graphs kv_cache cache_probe decode_loop engine",

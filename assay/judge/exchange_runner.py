@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from assay.judge.builds import Builds, Folder
-from assay.judge.checkers import CHECKERS, DEFAULT_CHECKER, difference
+from assay.judge.checkers import CHECKERS, DEFAULT_CHECKER, difference, shortened
 from assay.judge.kinds.kind import Decision, ProgramRun
 from assay.judge.prepared_task import PreparedTask, ProxyFeatures, zygote_for
 from assay.judge.verdict import CHECKER, compile_failure, measured, printed_verdict
 from assay.judge.verdict_cache import CACHED, BoundedDict
-from assay.languages import Language
+from assay.languages import Language, language_named
 from assay.sandbox.client import Sandbox
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.program import Program, Result, command
+from assay.sandbox.program import Ended, Program, Result, command
 from assay.types import Execution, Verdict
 
 
@@ -68,10 +68,13 @@ class ExchangeRunner:
         self._limits = limits
         self._stop_early = stop_early
         self._builds = Builds(sandbox.run)
+        self._known: BoundedDict[ProgramRun, asyncio.Task[Result]] = BoundedDict(CACHED)
 
     def close(self) -> None:
         """Cancel what runs in the background."""
         self._builds.close()
+        for run in self._known.values():
+            run.cancel()
 
     async def run(
         self, task: PreparedTask, checker: str, program: str, features: ProxyFeatures
@@ -80,11 +83,12 @@ class ExchangeRunner:
         zygote = zygote_for(program, numeric=task.numeric, hash_seed=task.hash_seed)
         runs, language = task.runs(program), task.language
         starts = {}
-        for source, beside, fetch in dict.fromkeys(map(made_of, runs)):
+        for source, beside, fetch, warm in dict.fromkeys(map(made_of, runs)):
             files = {language.beside: beside.encode()} if beside else {}
             folder = Folder(files, fetch) if files or fetch else None
-            ready = await self.ready(language, source, features.time_factor, zygote, folder)
-            starts[source, beside, fetch] = ready[0]
+            runner = language_named("python") if warm else language
+            ready = await self.ready(runner, source, features.time_factor, warm or zygote, folder)
+            starts[source, beside, fetch, warm] = ready[0]
 
         async def one(at: int) -> Execution:
             wanted = runs[at]
@@ -158,11 +162,37 @@ class ExchangeRunner:
         """What the run's kind makes of it."""
         if wanted.decide is not None:
             return await asyncio.to_thread(wanted.decide, result)
-        if wanted.stdout is None:
+        expected = wanted.stdout
+        if wanted.expected is not None:
+            known = await self._run_once(wanted.expected)
+            verdict, detail = printed_verdict(known)
+            if verdict is not Verdict.PASS:
+                by_task = (
+                    "" if verdict is Verdict.INFRA else f"{CHECKER}the right answer: {verdict} "
+                )
+                return Decision(Verdict.INFRA, by_task + detail)
+            expected = known.stdout.decode("utf-8", "surrogateescape")
+        if expected is None:
             return Decision(Verdict.PASS, passed=1)
         output = result.stdout.decode("utf-8", "surrogateescape")
-        verdict, detail = await self._compare(checker, wanted.stdin, output, wanted.stdout)
+        verdict, detail = await self._compare(checker, wanted.stdin, output, expected)
+        if wanted.expected is not None and verdict is Verdict.WRONG:
+            detail = f"{shortened(wanted.stdin)} is not {shortened(wanted.expected.stdin)}"
         return Decision(verdict, detail, int(verdict is Verdict.PASS))
+
+    async def _run_once(self, run: ProgramRun) -> Result:
+        """The result of a run in a warm process, which is kept unless the machine failed. Raises
+        SandboxError.
+        """
+        if run not in self._known:
+            source, stdin = run.source.encode(), encoded(run.stdin)
+            program = Program(source, stdin, zygote=run.warm, time_factor=LONGEST)
+            self._known[run] = asyncio.ensure_future(self._sandbox.run(program))
+        made = self._known[run]
+        result = await asyncio.shield(made)
+        if result.ended is Ended.LOST and self._known.get(run) is made:
+            del self._known[run]
+        return result
 
     async def _compare(
         self, checker: str, stdin: str, output: str, expected: str
@@ -194,9 +224,9 @@ class ExchangeRunner:
         return Verdict.WRONG, str(said) or difference(output, expected)
 
 
-def made_of(run: ProgramRun) -> tuple[str, str, tuple[str, ...]]:
+def made_of(run: ProgramRun) -> tuple[str, str, tuple[str, ...], str]:
     """What the program of a run is made ready from."""
-    return run.source, run.beside, run.fetch
+    return run.source, run.beside, run.fetch, run.warm
 
 
 def encoded(stdin: str) -> bytes:

@@ -19,7 +19,7 @@ from assay.judge.protocol import Outcome
 from assay.judge.proxy import Connection
 from assay.sandbox import repl, script
 from assay.sandbox.kernel import MIB
-from assay.sandbox.program import INTERPRETER
+from assay.sandbox.program import INTERPRETER, MATHS
 from assay.sandbox.sockets import TIMES, FramedSocket, rehearse_receiving
 from assay.sandbox.zygote import serve
 
@@ -96,6 +96,8 @@ def main() -> None:
     kind = sys.argv[2]
     if kind in ("numpy", INTERPRETER):
         importlib.import_module("numpy").random.seed(0)
+    if MATHS.startswith(kind):
+        importlib.import_module("assay.judge.normal_form").rehearse()
     rehearse()
     if kind == INTERPRETER:
         rehearse_blocks()

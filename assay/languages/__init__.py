@@ -65,6 +65,15 @@ class Language:
     drive: Callable[[str, str], tuple[str, str]] = calls_nothing
     """From a program and a function's name: the source that also calls it as drivers/ says, and the
     one `beside` it."""
+
+    cut: Callable[[str, bool], str | None] | None = None
+    """Cuts the program from a reply where it is no code; None where it is code. It is told whether
+    the text is all in `<answer>` tags."""
+    reply: str = ""
+    """How a reply then shows the program: a template with {program}."""
+    request: str = ""
+    """The template of a prompt, where it asks for no code."""
+
     with_imports: Callable[[str], str] = str
     """A source with just the imports that it uses, where a compiler refuses others and tests were
     written for another program."""

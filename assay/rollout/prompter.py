@@ -9,6 +9,7 @@ from assay import prompts
 from assay.config.sections import PromptSettings
 from assay.environments import no_text
 from assay.errors import SettingsError
+from assay.languages import language_named
 from assay.policy.chat import Chat
 from assay.rollout.samples import dialogues
 from assay.types import Completion, Message, Sample, Task, Turn
@@ -96,12 +97,18 @@ class Prompter:
 
     def reference(self, task: Task) -> list[str]:
         """The task's reference as a reply; empty where it has none."""
-        return [self._reply(task, task.reference.removeprefix(task.stub))] if task.reference else []
+        if not task.reference:
+            return []
+        shown = language_named(task.language).reply
+        if shown:
+            return [shown.format(program=task.reference)]
+        return [self._reply(task, task.reference.removeprefix(task.stub))]
 
     def _reply(self, task: Task, answer: str) -> str:
-        if "```" in answer or not self.chat.has_template or not task.checks:
+        fenced = "```" in answer or language_named(task.language).cut
+        if fenced or not self.chat.has_template or not task.checks:
             return answer
-        return f"```python\n{task.stub}{answer.rstrip()}\n```"
+        return f"```{task.language}\n{task.stub}{answer.rstrip()}\n```"
 
 
 def completion(text: str, tokens: tuple[int, ...]) -> Completion:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from assay.judge.kinds.answers import ANSWERS
 from assay.judge.kinds.asserts import ASSERTS
 from assay.judge.kinds.driven_calls import DRIVEN_CALLS
 from assay.judge.kinds.exchanges import EXCHANGES
@@ -11,11 +12,11 @@ from assay.judge.kinds.kind import Kind
 from assay.judge.kinds.own_tests import OWN_TESTS
 from assay.judge.kinds.test_functions import TEST_FUNCTIONS
 from assay.languages import Language, calls_nothing
-from assay.types import AnyCheck, Call, Check, Exchange, OwnTests, TestFunctions
+from assay.types import Answer, AnyCheck, Call, Check, Exchange, OwnTests, TestFunctions
 
 KINDS: dict[type[AnyCheck], Kind[Any]] = {
     Check: ASSERTS, Call: DRIVEN_CALLS, Exchange: EXCHANGES, OwnTests: OWN_TESTS,
-    TestFunctions: TEST_FUNCTIONS,
+    TestFunctions: TEST_FUNCTIONS, Answer: ANSWERS,
 }  # fmt: skip
 
 

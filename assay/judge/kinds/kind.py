@@ -57,6 +57,10 @@ class ProgramRun(NamedTuple):
     """Files that the program makes in its folder, for `decide`."""
     trusted: tuple[Trust, ...] = ()
     """What a pass takes on trust."""
+    warm: str = ""
+    """The kind of zygote that runs the source, as Python; empty where the task's language does."""
+    expected: ProgramRun | None = None
+    """A run whose output is the expected one. It is made once, for all programs."""
 
 
 def nothing(check: Any, *_: Any) -> Any:
