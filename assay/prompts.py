@@ -153,7 +153,7 @@ def _fill(template: str, task: Task) -> str:
 
 
 def _interface(task: Task) -> str:
-    if not task.stub and any(map(runs_alone, task.checks)):
+    if not (task.stub or task.entry_point) and any(map(runs_alone, task.checks)):
         return " The program reads standard input and prints to standard output."
     if not task.entry_point or re.search(rf"\b{re.escape(task.entry_point)}\b", task.prompt):
         return ""

@@ -97,6 +97,17 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
+class PrintTest:
+    """Code that runs after a whole program, in its process, and what the two must print."""
+
+    code: str
+    """In the program's language. The program can read it."""
+    prints: str
+    """The expected standard output, which the program's process never gets."""
+    hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class OwnTests:
     """Tests in the program's language, which run in its own process. It can end them early, so that
     they pass is taken on trust.

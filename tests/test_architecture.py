@@ -29,7 +29,7 @@ MODULES = {
     " arrivals shared console proxy pieces kinds normal_form worker exports candidate warmup"
     " verdict verdict_cache prepared_task builds exchange_runner references"
     " interpreter judge",
-    "judge/kinds": "pytest_module kind asserts calls driven_calls exchanges own_tests"
+    "judge/kinds": "pytest_module kind asserts calls driven_calls exchanges own_tests print_tests"
     " answers test_functions every",
     "policy": "adapters tokenizer tiny chat onednn head packed forward load critic reference",
     "engines": "base torch vllm open",

@@ -136,6 +136,8 @@ class TaskSettings(Section):
     .jsonl file."""
     limit: PositiveInt | None = None
     """Use only the first tasks, this many."""
+    checks: PositiveInt | None = None
+    """Judge by only the first checks of each task, this many."""
 
 
 PLACEHOLDERS = ("prompt", "stub", "entry_point", "language", "Language", "interface")

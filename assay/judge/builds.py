@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from assay.judge.verdict_cache import BoundedDict
-from assay.languages import Language, tool_path
+from assay.languages import Language
 from assay.sandbox.processes import Executable
 from assay.sandbox.program import Ended, Program, Result, command
 
@@ -57,7 +57,7 @@ class Builds:
         installed, SandboxError.
         """
         argv = tuple(_located(language.run, language))
-        files = {**beside, language.source: source.encode(*ENCODING)}
+        files = {**language.files, **beside, language.source: source.encode(*ENCODING)}
         if not language.compile:
             return Build(argv, files)
         parts = "\0".join((*language.compile, *language.versions())).encode()
@@ -99,4 +99,4 @@ class Builds:
 def _located(words: tuple[str, ...], language: Language) -> list[str]:
     """A command with the path of its tool."""
     tool, *rest = words
-    return [tool if "/" in tool else tool_path(tool, language.package), *rest]
+    return [tool if "/" in tool else language.locate(tool, language.package), *rest]

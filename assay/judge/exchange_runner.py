@@ -41,6 +41,8 @@ class FailureCounts:
 
 NOT_A_TESTS_MERIT = (Verdict.INFRA, Verdict.COMPILE)
 """Failures that say nothing about the test."""
+RESTART_SECONDS = (0.5, 2.0)
+"""How long to wait before a language's runtime is started again."""
 LONG = 100_000
 """Characters that are compared in a thread, so that the loop goes on."""
 RUN_CHECKER = """
@@ -95,7 +97,7 @@ class ExchangeRunner:
             start = starts[made_of(wanted)]
             if isinstance(start, Execution):
                 return start
-            result = await self._sandbox.run(start(wanted.stdin))
+            result = await self.started(start(wanted.stdin), language)
             return await self.decided(result, wanted, checker or DEFAULT_CHECKER)
 
         if len(runs) == 1 and runs[0].decide:
@@ -142,6 +144,23 @@ class ExchangeRunner:
             return program._replace(stdin=encoded(stdin), executable=path)
 
         return reading, build.compiled
+
+    async def started(self, program: Program, language: Language) -> Result:
+        """The result of a program whose language's runtime has started; it is tried again where
+        that does not, and the machine failed where it never does. Raises SandboxError.
+        """
+        if not language.started:
+            return await self._sandbox.run(program)
+        for pause in (*RESTART_SECONDS, None):
+            result = await self._sandbox.run(program)
+            before, started, after = result.stderr.partition(language.started)
+            if started:
+                return result._replace(stderr=before + after)
+            if pause is not None:
+                await asyncio.sleep(pause)
+        lines = [result.report, *result.stderr.splitlines(), result.detail.encode()]
+        why = next(filter(None, lines), b"it wrote nothing").decode("utf-8", "replace")
+        return result._replace(ended=Ended.LOST, detail=f"{language.title} did not start: {why}")
 
     async def decided(
         self, result: Result, wanted: ProgramRun | None = None, checker: str = DEFAULT_CHECKER

@@ -36,7 +36,7 @@ from assay.judge.verdict import (
     parse_report,
 )
 from assay.judge.verdict_cache import CACHED, Archive, BoundedDict, VerdictCache
-from assay.languages import Language, language_named
+from assay.languages import Language, language_named, paths_read
 from assay.sandbox.client import Sandbox
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import probe_isolation
@@ -128,7 +128,7 @@ class Judge:
             raise SandboxError(
                 f"isolation is tier {isolation.tier} here: {isolation.advice}; see `assay doctor`"
             )
-        await self._sandbox.start(self.limits, self.slots, isolation.walls)
+        await self._sandbox.start(self.limits, self.slots, isolation.walls, paths_read())
         if self._archive is not None:
             self._cache.archive = Archive(self._archive)
         return self
@@ -181,7 +181,8 @@ class Judge:
         if isinstance(start, Execution):
             return Run(start, compiled)
         wall_seconds = min(seconds or 0.0, most)
-        result = await self._sandbox.run(start(stdin)._replace(wall_seconds=wall_seconds))
+        ready = start(stdin)._replace(wall_seconds=wall_seconds)
+        result = await self._exchanges.started(ready, known)
         execution = await self._exchanges.decided(result)
         self._count(ANY_PROGRAM, execution)
         return Run(execution, compiled, result.files)

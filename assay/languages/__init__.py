@@ -28,6 +28,15 @@ def driver(file: str, function: str) -> str:
     return text.replace("FUNCTION", function)
 
 
+@cache
+def tool_path(tool: str, package: str) -> str:
+    """Where a tool is. Raises DataError where it is not installed."""
+    path = shutil.which(tool, path=ENVIRONMENT["PATH"])
+    if path is None:
+        raise DataError(f"{tool} is not installed; on Debian and Ubuntu: apt install {package}")
+    return os.path.realpath(path)
+
+
 @dataclass(frozen=True, slots=True)
 class Language:
     """One language. A program of it reads standard input and prints."""
@@ -38,6 +47,8 @@ class Language:
     """The file that holds the program."""
     run: tuple[str, ...]
     """The command that runs it, from a path or a tool's name."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """What lies in the program's folder beside it."""
     beside: str = ""
     """Another file whose source is compiled with it; empty where it can have none."""
     warm: bool = False
@@ -51,6 +62,16 @@ class Language:
     comment: str = "//"
     package: str = ""
     """The package of Debian's that brings it."""
+    locate: Callable[[str, str], str] = tool_path
+    """Where a tool is, from its name and the package. Raises DataError where it is not installed.
+    """
+    reads: tuple[str, ...] = ()
+    """Files and folders outside of the system's that its tools read."""
+    started: bytes = b""
+    """What its runtime writes to standard error before the program's first line. Where that is
+    missing, the machine failed, whatever else was written: no line of the program was run."""
+    exits: str = ""
+    """A pattern of what ends a program, which is cut off where test code follows."""
     hello: str = ""
     """A program that prints `hello`."""
     lazy: Mapping[str, str] = field(default_factory=dict)
@@ -61,6 +82,8 @@ class Language:
     """Multiplies the time limits."""
     asks_version: str = "--version"
     """The argument with which its tools tell their version."""
+    version_script: str = ""
+    """What they read then."""
 
     drive: Callable[[str, str], tuple[str, str]] = calls_nothing
     """From a program and a function's name: the source that also calls it as drivers/ says, and the
@@ -86,7 +109,9 @@ class Language:
 
     def versions(self) -> list[str]:
         """What its tools say of their version. Raises DataError where one is not installed."""
-        return [version(tool_path(tool, self.package), self.asks_version) for tool in self.tools]
+        paths = [self.locate(tool, self.package) for tool in self.tools]
+        how = (self.asks_version, self.version_script, *self.environment.items())
+        return [version(path, *how) for path in paths]
 
 
 languages: Registry[Callable[[], Language]] = Registry("language", "assay.languages")
@@ -115,17 +140,18 @@ def language_named(name: str) -> Language:
     return languages[canonical(name)]()
 
 
-@cache
-def tool_path(tool: str, package: str) -> str:
-    """Where a tool is. Raises DataError where it is not installed."""
-    path = shutil.which(tool, path=ENVIRONMENT["PATH"])
-    if path is None:
-        raise DataError(f"{tool} is not installed; on Debian and Ubuntu: apt install {package}")
-    return os.path.realpath(path)
+def paths_read() -> list[str]:
+    """What the tools of all languages read outside of the system's folders."""
+    return [path for name in languages for path in language_named(name).reads]
 
 
 @cache
-def version(path: str, argument: str) -> str:
-    """The first line in which the tool at a path answers to this argument."""
-    done = subprocess.run([path, argument], capture_output=True, text=True, timeout=VERSION_SECONDS)
-    return (done.stdout or done.stderr).partition("\n")[0]
+def version(path: str, argument: str, script: str = "", *environment: tuple[str, str]) -> str:
+    """The first line in which the tool at a path answers to this argument, and to a script that it
+    reads.
+    """
+    done = subprocess.run(
+        [path, argument], input=script, capture_output=True, text=True, timeout=VERSION_SECONDS,
+        env={**os.environ, **dict(environment)},
+    )  # fmt: skip
+    return (done.stdout or done.stderr).strip().partition("\n")[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+from collections.abc import Sequence
 from pathlib import Path
 
 from assay.sandbox.landlock import NULL
@@ -46,10 +47,10 @@ def family_user(family: int) -> int | None:
     return FIRST_USER + family if os.getuid() == 0 else None
 
 
-def access_rules(family: int, box: str = "") -> AccessRules:
+def access_rules(family: int, box: str = "", reads: Sequence[str] = ()) -> AccessRules:
     """The rules of one family by its number: read the standard library, shared libraries and
-    PACKAGES; run as a user of its own where we are root. One with a `box` reads TOOLCHAINS and
-    INTERPRETER too.
+    PACKAGES; run as a user of its own where we are root. One with a `box` reads TOOLCHAINS,
+    INTERPRETER and what `reads` names too.
     """
     libraries = (*LIBRARIES, *TOOLCHAINS, *INTERPRETER) if box else LIBRARIES
     unresolved = sysconfig.get_path("stdlib")
@@ -60,7 +61,7 @@ def access_rules(family: int, box: str = "") -> AccessRules:
         for folder in folders
         for package in PACKAGES
         for name in (package, f"{package}.libs")
-    )
+    ) + tuple(reads)
     modules = (str(entry) for entry in library.iterdir() if entry.name not in UNREAD)
     unread = (f"{place}/{name}" for place in {str(library), unresolved} for name in UNREAD)
     return AccessRules(

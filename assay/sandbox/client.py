@@ -45,11 +45,16 @@ class Sandbox:
         self.broken = "the judge is not started; use `async with Judge() as judge`"
         """Why nothing can run; empty while all is well."""
 
-    async def start(self, limits: Limits, slots: int, required: Collection[str]) -> None:
-        """Start a supervisor whose zygotes put up the `required` walls. Raises SandboxError."""
+    async def start(
+        self, limits: Limits, slots: int, required: Collection[str], reads: Collection[str] = ()
+    ) -> None:
+        """Start a supervisor whose zygotes put up the `required` walls. Programs that are started
+        by exec may read what `reads` names, too. Raises SandboxError.
+        """
         ours, self._process = start_supervisor()
         reader, self._writer = await asyncio.open_connection(sock=ours)
-        settings = SupervisorSettings(asdict(limits), slots, list(required), self._zygote)
+        walls = list(required)
+        settings = SupervisorSettings(asdict(limits), slots, walls, self._zygote, list(reads))
         frame = json.dumps(settings).encode()
         self._writer.write(HEADER.pack(len(frame)) + frame)
         self.broken = ""

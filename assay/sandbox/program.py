@@ -188,3 +188,5 @@ class SupervisorSettings(NamedTuple):
     """Walls that every zygote must put up."""
     zygote: str
     """The module that a zygote runs: it gets a descriptor and its kind as arguments."""
+    reads: list[str]
+    """Files and folders that programs started by exec may read, beside the usual ones."""

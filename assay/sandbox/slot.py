@@ -25,7 +25,14 @@ from assay.sandbox.processes import (
     TimeLimit,
     ZygoteProcess,
 )
-from assay.sandbox.program import EXEC, INTERPRETER, RUNTIME_MB, ZYGOTES, share_of
+from assay.sandbox.program import (
+    EXEC,
+    INTERPRETER,
+    RUNTIME_MB,
+    ZYGOTES,
+    SupervisorSettings,
+    share_of,
+)
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.walls import THREADS, ProcessLimits
 from assay.sandbox.zygote import MESSAGE, ProcessEnd, ZygoteSettings
@@ -121,8 +128,9 @@ class Slot:
     """Slots of one number share a core and take turns; there is one for each kind of zygote."""
 
     def __init__(
-        self, number: int, kind: str, limits: Limits, required: list[str], module: str
+        self, number: int, kind: str, limits: Limits, settings: SupervisorSettings
     ) -> None:
+        required, module = settings.required, settings.zygote
         self.number = number
         self.kind = kind
         self.failure = ""
@@ -141,7 +149,7 @@ class Slot:
             module = LAUNCHER
             if "namespaces" not in required:
                 self.box = make_box(rules.user if "user" in required else None)
-            rules = access_rules(family, self.box or BOX)
+            rules = access_rules(family, self.box or BOX, settings.reads)
         self.zygote, self.group = ZygoteProcess(module, kind), None
         if "group" in required:
             self.group = self._make_group(limits, sessions)

@@ -99,8 +99,7 @@ class Supervisor:
                 self.slots.append(self._new_slot(number, kind))
 
     def _new_slot(self, number: int, kind: str) -> Slot:
-        required, module = self.settings.required, self.settings.zygote
-        slot = Slot(number, kind, self.limits, required, module)
+        slot = Slot(number, kind, self.limits, self.settings)
         self.events.watch(slot.zygote.control, lambda: self._on_zygote(slot))
         return slot
 

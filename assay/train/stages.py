@@ -138,6 +138,7 @@ def prepare(settings: RunSettings, adapted: bool, dry_run: bool = False) -> Stag
         base_model_of(settings.policy.model)
     judged = algorithm.learns_from == "rollouts"
     tasks = load(settings.tasks.train, limit=settings.tasks.limit, judged=judged)
+    tasks = [replace(task, checks=task.checks[: settings.tasks.checks]) for task in tasks]
     evaluation_tasks = (
         load(settings.evaluate.tasks, limit=settings.evaluate.limit) if settings.evaluate else []
     )

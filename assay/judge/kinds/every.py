@@ -10,13 +10,14 @@ from assay.judge.kinds.driven_calls import DRIVEN_CALLS
 from assay.judge.kinds.exchanges import EXCHANGES
 from assay.judge.kinds.kind import Kind
 from assay.judge.kinds.own_tests import OWN_TESTS
+from assay.judge.kinds.print_tests import PRINT_TESTS
 from assay.judge.kinds.test_functions import TEST_FUNCTIONS
 from assay.languages import Language, calls_nothing
-from assay.types import Answer, AnyCheck, Call, Check, Exchange, OwnTests, TestFunctions
+from assay.types import Answer, AnyCheck, Call, Check, Exchange, OwnTests, PrintTest, TestFunctions
 
 KINDS: dict[type[AnyCheck], Kind[Any]] = {
     Check: ASSERTS, Call: DRIVEN_CALLS, Exchange: EXCHANGES, OwnTests: OWN_TESTS,
-    TestFunctions: TEST_FUNCTIONS, Answer: ANSWERS,
+    PrintTest: PRINT_TESTS, TestFunctions: TEST_FUNCTIONS, Answer: ANSWERS,
 }  # fmt: skip
 
 

@@ -1,0 +1,32 @@
+"""Tests that print: code that runs after the program, and the text that must come of it. The text
+is compared here, so only a program that gets the right text printed passes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from assay.judge.kinds.exchanges import show as show_exchange
+from assay.judge.kinds.kind import Kind, ProgramRun
+from assay.types import Exchange, PrintTest
+
+if TYPE_CHECKING:
+    from assay.languages import Language
+    from assay.types import Task
+
+
+def show(check: PrintTest, task: Task) -> str:
+    """The code and the output."""
+    return show_exchange(Exchange(check.code, check.prints), task).replace("Input", "Test", 1)
+
+
+def run_of(check: PrintTest, program: str, language: Language) -> ProgramRun:
+    """The program without what ends it, then the code."""
+    begun = re.sub(language.exits, "", program) if language.exits else program
+    return ProgramRun(f"{begun}\n\n{check.code}\n", stdout=check.prints)
+
+
+PRINT_TESTS: Kind[PrintTest] = Kind(
+    field="prints", show=show, answer=lambda check, task: None, run_of=run_of
+)
