@@ -89,3 +89,11 @@ def test_a_checkpoint_is_renamed_before_it_is_removed(
             folder._prune()
     assert not checkpoint.exists()
     assert len(list(folder.checkpoints.glob(".step_000001.*.partial"))) == 1
+
+
+def test_a_stage_judges_by_as_many_checks_as_the_settings_say(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text(PLAN)
+    plan = load_plan(tmp_path / "plan.toml", ["--tasks.checks", "2", "--policy.device", "cpu"])
+    (stage,) = stages.prepare_all(plan)
+    assert [len(task.checks) for task in stage.tasks] == [2, 2, 2, 2]
+    assert len(stage.evaluation_tasks[0].checks) > 2
