@@ -17,17 +17,6 @@ from assay.sandbox.program import ENVIRONMENT
 VERSION_SECONDS = 10
 
 
-def calls_nothing(program: str, function: str) -> tuple[str, str]:
-    """The program, of which nothing is called."""
-    return program, ""
-
-
-def driver(file: str, function: str) -> str:
-    """The source of drivers/ that calls a function by this name."""
-    text = (Path(__file__).parent / "drivers" / file).read_text()
-    return text.replace("FUNCTION", function)
-
-
 @cache
 def tool_path(tool: str, package: str) -> str:
     """Where a tool is. Raises DataError where it is not installed."""
@@ -85,10 +74,11 @@ class Language:
     version_script: str = ""
     """What they read then."""
 
-    drive: Callable[[str, str], tuple[str, str]] = calls_nothing
-    """From a program and a function's name: the source that also calls it as drivers/ says, and the
-    one `beside` it."""
-
+    driver: str = ""
+    """The file of drivers/ that calls a program's function: `PROGRAM` stands for the program there,
+    unless the file lies `beside` it, and `FUNCTION` for the name."""
+    own_main: str = ""
+    """How a program's own main function begins, where it would be in the driver's way."""
     cut: Callable[[str, bool], str | None] | None = None
     """Cuts the program from a reply where it is no code; None where it is code. It is told whether
     the text is all in `<answer>` tags."""
@@ -96,7 +86,6 @@ class Language:
     """How a reply then shows the program: a template with {program}."""
     request: str = ""
     """The template of a prompt, where it asks for no code."""
-
     with_imports: Callable[[str], str] = str
     """A source with just the imports that it uses, where a compiler refuses others and tests were
     written for another program."""
@@ -106,6 +95,15 @@ class Language:
         """The tools of the machine's that it needs."""
         words = dict.fromkeys((*self.compile[:1], *self.run[:1]))
         return tuple(tool for tool in words if "/" not in tool)
+
+    def drive(self, program: str, function: str) -> tuple[str, str]:
+        """A program's source with what calls its function, and the source `beside` it."""
+        file = Path(__file__).parent / "drivers" / self.driver
+        before, found, after = file.read_text().replace("FUNCTION", function).partition("PROGRAM")
+        if self.own_main:
+            program = program.replace(self.own_main, self.own_main.replace("main", "unused_main"))
+        source, beside = (f"{before}{program}{after}", "") if found else (program, before)
+        return self.with_imports(source), beside
 
     def versions(self) -> list[str]:
         """What its tools say of their version. Raises DataError where one is not installed."""

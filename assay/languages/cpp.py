@@ -16,7 +16,7 @@ def cpp() -> Language:
         title="C++", source="main.cpp", fences=("c++", "cc", "cxx"), package="g++",
         compile=("g++", "-O2", "-std=gnu++17", "-w", "main.cpp", "-o", "program",
                  "-Wl,--as-needed", *LIBRARIES),
-        run=("./program",),
+        run=("./program",), driver="cpp.cpp",
         hello='#include <iostream>\nint main() { std::cout << "hello\\n"; }',
         lazy={"empty": "int main() {}",
               "echo": "#include <iostream>\nint main() { std::cout << std::cin.rdbuf(); }"},

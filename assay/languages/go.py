@@ -22,7 +22,7 @@ def with_imports(source: str) -> str:
     imports = "".join(
         f'import "{one}"\n' for one in PACKAGES if re.search(rf"\b{one.rpartition('/')[2]}\.", code)
     )
-    return f"{head}{clause}\n\n{imports}{body}" if source else source
+    return f"{head}{clause or 'package main'}\n\n{imports}{body}" if source else source
 
 
 @language
@@ -31,6 +31,7 @@ def go() -> Language:
     return Language(
         title="Go", source="main.go", beside="tests.go", fences=("golang",), package="golang-go",
         compile=("go", "build", "-o", "program", "."), run=("./program",),
+        driver="go.go", own_main="func main(",
         asks_version="version", with_imports=with_imports,
         environment={"GO111MODULE": "off", "CGO_ENABLED": "0", "GOMAXPROCS": "2"},
         hello='package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("hello") }',

@@ -9,7 +9,9 @@ name=$(sed -nE 's/^ *public +(final +)?class +([A-Za-z_0-9]+).*/\\2/p' Main.java
 name=${name:-Main}
 [ $name = Main ] || mv Main.java $name.java
 small="-J-XX:+UseSerialGC -J-XX:TieredStopAtLevel=1"
-javac $small -nowarn -d classes $name.java && jar $small -c -f program -e $name -C classes .
+javac $small -nowarn -d classes *.java || exit 1
+[ ! -f AssayDriver.java ] || name=AssayDriver
+jar $small -c -f program -e $name -C classes .
 """
 
 
@@ -18,6 +20,7 @@ def java() -> Language:
     """Java, in a public class of any name, else in a class Main."""
     return Language(
         title="Java", source="Main.java", package="default-jdk-headless",
+        beside="AssayDriver.java", driver="AssayDriver.java",
         compile=("/bin/sh", "-c", BUILD), runtime_mb=768,
         run=("java", "-XX:+UseSerialGC", "-Xss64m", "-jar", "program"),
         hello='public class Main { public static void main(String[] a) '

@@ -11,7 +11,7 @@ def rust() -> Language:
     return Language(
         title="Rust", source="main.rs", fences=("rs",), package="rustc",
         compile=("rustc", "--edition=2021", "-O", "-Awarnings", "main.rs", "-o", "program"),
-        run=("./program",),
+        run=("./program",), driver="rust.rs",
         hello='fn main() { println!("hello"); }',
         lazy={"empty": "fn main() {}",
               "echo": "fn main() { std::io::copy(&mut std::io::stdin(), "

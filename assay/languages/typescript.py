@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from assay.languages import Language, language
-from assay.languages.javascript import drive
 
 BUILD = """
 const fs = require("fs"), ts = require("typescript");
@@ -24,7 +23,7 @@ def typescript() -> Language:
     return Language(
         title="TypeScript", source="main.ts", fences=("ts",), package="node-typescript",
         compile=("node", "-e", BUILD), run=("node", "program"), runtime_mb=512,
-        drive=drive,
+        driver="javascript.js",
         environment={"NODE_PATH": "/usr/share/nodejs"},
         hello='const hello: string = "hello"; console.log(hello)',
         lazy={"empty": "", "echo": 'process.stdout.write(require("fs").readFileSync(0))'},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,8 @@ from assay.judge.kinds.driven_calls import ANSWERS, decide, plain_call
 from assay.sandbox.program import Ended, Result
 from assay.tasks import task_from_dict
 from assay.types import Call, Execution, Task, Verdict
+from tests.judge.test_languages import INSTALLED
+from tests.judge.typed import TYPED
 
 SHIFT = task_from_dict(
     {"language": "javascript", "entry_point": "f", "inputs": [[[1, 2], 3], [[], 1]],
@@ -118,3 +121,37 @@ def test_what_only_python_has_is_refused() -> None:
     ):
         with pytest.raises(DataError, match="has neither a checker nor a class"):
             judged(Job(task, "f"))
+
+
+MIXED = [
+    Call(
+        '[[1,-2],"\u00e9\\n\\"",{"dict":["k",1.5]},true,2.5,null]',
+        '["1\u00e9\\n\\"y1","-2\u00e9\\n\\"y1"]',
+    ),
+    Call('[[],"",{"dict":[]},false,0,3]', "[]"),
+    Call('[[5],"",{"dict":[]},false,0,3]', '["5n0o"]'),
+]
+"""Of f(numbers, text, map, bool, float, number or nothing)."""
+NUMBERS = ("1.5", "3", '{"float":"nan"}', '{"float":"-inf"}', "1e22", "5e-324")
+NESTED = [
+    Call(
+        f"[{x},[[1,9007199254740993],[]]]",
+        f'{{"tuple":[{x},[[1,9007199254740993],[]],{{"dict":[1,"a"]}}]}}',
+    )
+    for x in NUMBERS
+]
+RAISES = Call("[1.5,[]]", "1")
+"""Of f(float, lists of numbers), which fails where there is none."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("language", [name for name in TYPED if name in INSTALLED])
+def test_a_language_with_types_takes_and_gives_values_of_all_of_them(language: str) -> None:
+    task = Task(language, "", tuple(MIXED), "f", language=language)
+    nested = replace(task, checks=(*NESTED, RAISES))
+    mixed, raised = judged(
+        *(Job(one, source) for one, source in zip((task, nested), TYPED[language], strict=True))
+    )
+    assert mixed.verdict is Verdict.PASS, mixed
+    assert (raised.verdict, raised.passed, raised.total) == (Verdict.ERROR, 6, 7), raised
+    assert re.search(r'empty "v" at call 7, f\(1.5, \[\]\)', raised.detail)

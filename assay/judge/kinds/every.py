@@ -12,7 +12,7 @@ from assay.judge.kinds.kind import Kind
 from assay.judge.kinds.own_tests import OWN_TESTS
 from assay.judge.kinds.print_tests import PRINT_TESTS
 from assay.judge.kinds.test_functions import TEST_FUNCTIONS
-from assay.languages import Language, calls_nothing
+from assay.languages import Language
 from assay.types import Answer, AnyCheck, Call, Check, Exchange, OwnTests, PrintTest, TestFunctions
 
 KINDS: dict[type[AnyCheck], Kind[Any]] = {
@@ -33,5 +33,5 @@ def runs_alone(check: AnyCheck) -> bool:
 
 def can_judge(check: AnyCheck, language: Language) -> bool:
     """Whether the check can be of a program in this language."""
-    driven = kind_of(check).run_of_all is not None and language.drive is not calls_nothing
+    driven = kind_of(check).run_of_all is not None and language.driver != ""
     return language.warm or runs_alone(check) or driven

@@ -1,3 +1,4 @@
+PROGRAM
 // Calls the program's function once for each list of arguments, and writes each answer as JSON.
 ;(() => {
   const fs = require("fs");

@@ -1,0 +1,63 @@
+"""No program passes the calls of its function without computing what is asked, and none stays."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from assay.judge import Job, judge_all
+from assay.sandbox.limits import Limits
+from assay.types import Call, Task, Verdict
+from tests.attacks.driven import ATTACKS, HONEST
+from tests.judge.test_languages import INSTALLED
+from tests.sandbox.test_launch import boxes_left
+
+CALLS = (Call("[3]", "10"), Call("[-4]", "17"), Call("[10]", "101"))
+LIMITS = Limits(cpu_seconds=2, wall_seconds=5)
+SPOILED = (
+    "an answer too many", "half an answer", "deep answers", "a global destructor", "at exit",
+    "a shutdown hook",
+)  # fmt: skip
+
+
+def left() -> set[str]:
+    """Pids of the processes that programs of these languages run as."""
+    names = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            names[folder.name] = (folder / "comm").read_text().strip()
+        except OSError:
+            continue
+    return {pid for pid, name in names.items() if name in ("program", "node", "java", "sleep")}
+
+
+@pytest.mark.parametrize(
+    "language",
+    [
+        pytest.param(name, marks=[] if name == "javascript" else [pytest.mark.long])
+        for name in ATTACKS
+        if name in INSTALLED
+    ],
+)
+def test_no_attack_on_calls_passes_and_nothing_is_left(language: str) -> None:
+    before = left()
+    task = Task(language, "", CALLS, "f", language=language)
+    attacks = ATTACKS[language]
+    honest, *executions = judge_all(
+        [Job(task, source) for source in (HONEST[language], *attacks.values())], LIMITS,
+        stop_early=False,
+    )  # fmt: skip
+    assert honest.proven, honest
+    assert len(attacks) >= 7
+    for name, execution in zip(attacks, executions, strict=True):
+        assert execution.verdict not in (Verdict.PASS, Verdict.INFRA), name
+        if name in SPOILED:
+            assert (execution.verdict, execution.passed) == (Verdict.FORBIDDEN, 0), name
+    deadline, stay = time.monotonic() + 20, left() - before
+    while stay and time.monotonic() < deadline:
+        time.sleep(0.2)  # another test may run such programs beside this one
+        stay &= left()
+    assert not stay
+    assert boxes_left() == []
