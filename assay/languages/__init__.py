@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from assay.errors import DataError
 from assay.registry import Registry, suggest
@@ -79,6 +81,8 @@ class Language:
     unless the file lies `beside` it, and `FUNCTION` for the name."""
     own_main: str = ""
     """How a program's own main function begins, where it would be in the driver's way."""
+    spell_calls: Callable[[Sequence[list[Any]]], str] = lambda calls: ""
+    """From the arguments of all calls, what follows the driver if that cannot read JSON."""
     cut: Callable[[str, bool], str | None] | None = None
     """Cuts the program from a reply where it is no code; None where it is code. It is told whether
     the text is all in `<answer>` tags."""
@@ -96,10 +100,15 @@ class Language:
         words = dict.fromkeys((*self.compile[:1], *self.run[:1]))
         return tuple(tool for tool in words if "/" not in tool)
 
+    def without_exit(self, program: str) -> str:
+        """A program, less what would end it before code that follows."""
+        return re.sub(self.exits, "", program) if self.exits else program
+
     def drive(self, program: str, function: str) -> tuple[str, str]:
         """A program's source with what calls its function, and the source `beside` it."""
         file = Path(__file__).parent / "drivers" / self.driver
         before, found, after = file.read_text().replace("FUNCTION", function).partition("PROGRAM")
+        program = self.without_exit(program)
         if self.own_main:
             program = program.replace(self.own_main, self.own_main.replace("main", "unused_main"))
         source, beside = (f"{before}{program}{after}", "") if found else (program, before)

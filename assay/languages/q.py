@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from assay.errors import DataError
 from assay.languages import Language, language
@@ -15,6 +18,8 @@ LOADER = f"""-2 "{STARTED}";
 exit 0
 """
 """q checks its licence before it runs a script, and a program is loaded after the first line."""
+LONGEST = 2**63 - 1
+"""The first whole number that is no long."""
 EXITS = r"(?:\s*(?:exit\s+0\s*;?|\\\\)[ \t]*)+\s*\Z"
 
 
@@ -46,6 +51,51 @@ def surroundings() -> tuple[dict[str, str], tuple[str, ...]]:
     return {"QHOME": home, "QLIC": licences}, (path, home, f"{licences}/k4.lic")
 
 
+def spell_calls(calls: Sequence[list[Any]]) -> str:
+    """The calls, one a line, and the end of the driver."""
+    return (
+        "".join(f".assay.call {literal(given, general=True)};\n" for given in calls)
+        + ".assay.end[];\n"
+    )
+
+
+def literal(value: Any, general: bool = False) -> str:
+    """A value of JSON in q's notation. A text is a list of characters, also of one; numbers are a
+    vector, of floats if one is, unless a list is to be `general`.
+    """
+    if isinstance(value, str):
+        return f"{'enlist ' * (len(value.encode()) == 1)}{text(value)}"
+    if isinstance(value, dict):
+        parts = (literal(list(side)) for side in (value, value.values()))
+        return "({})!{}".format(*parts) if value else "()!()"
+    if not isinstance(value, list):
+        return atom(value)
+    if not value:
+        return "()"
+    kinds = set(map(type, value))
+    if len(value) == 1 or (kinds <= {int, float} and not general):
+        one = "enlist " * (len(value) == 1)
+        return one + " ".join(literal(float(item) if float in kinds else item) for item in value)
+    return f"({';'.join(map(literal, value))})"
+
+
+def atom(value: float | None) -> str:
+    """A value that is no list."""
+    if value is None:
+        return "(::)"
+    if isinstance(value, bool):
+        return f"{int(value)}b"
+    if isinstance(value, int):
+        return str(value) if abs(value) < LONGEST else f"{value}f"
+    written = repr(value).replace("+", "")
+    return {"nan": "0n", "inf": "0w", "-inf": "-0w"}.get(written, written)
+
+
+def text(value: str) -> str:
+    """A text between quotes."""
+    return '"' + re.sub(r'[\x00-\x1f"\\\x7f]', lambda one: f"\\{ord(one[0]):03o}", value) + '"'
+
+
 @language
 def q() -> Language:
     """q, run by the user's own interpreter: $ASSAY_Q, or `q` on the PATH."""
@@ -54,6 +104,7 @@ def q() -> Language:
         title="q", source="program.q", fences=("kdb", "kdb+"), comment="/",
         run=("q", "assay.q", "-q"), files={"assay.q": LOADER.encode()}, locate=q_path,
         started=f"{STARTED}\n".encode(), exits=EXITS, environment=environment, reads=reads,
+        driver="q.q", spell_calls=spell_calls,
         asks_version="-q", version_script=".z.K\n", runtime_mb=256,
         hello='-1 "hello";', lazy={"empty": "", "echo": "-1 read0 0;"},
     )  # fmt: skip

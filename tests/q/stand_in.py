@@ -79,7 +79,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": each(lambda a, b: a + b), "-": each(lambda a, b: a - b), "*": each(lambda a, b: a * b),
     "%": each(lambda a, b: a / b), "~": lambda a, b: a == b, ",": joined,
     "!": lambda keys, values: dict(zip(keys, values, strict=True)),
-    "$": lambda kind, value: value,
+    "$": lambda kind, value: value, ".": lambda function, given: function(*given),
 }  # fmt: skip
 
 
@@ -88,7 +88,8 @@ class Interpreter:
         self.names: dict[str, Any] = {
             "show": lambda x: self.write(1, shown(x)), "reverse": self.reverse, "sum": sum,
             "til": lambda n: list(range(n)), "enlist": self.enlist, "count": len,
-            ".j.j": json.dumps, "system": self.system, "exit": sys.exit, "read0": self.read,
+            ".j.j": lambda x: Text(json.dumps(x)), "system": self.system, "exit": sys.exit,
+            "read0": self.read,
             "hopen": self.open, "getenv": lambda name: Text(os.environ.get(name, "")),
             "string": lambda x: Text(x if isinstance(x, str) else shown(x)), ".z.K": 4.1,
         }  # fmt: skip
@@ -131,6 +132,8 @@ class Interpreter:
                 sys.exit(0)
             if line.strip() == "\\":
                 return
+            if line.startswith("\\"):
+                continue
             if line.strip() and not line.startswith("/"):
                 lines = (re.sub(r"(^|\s)/ .*", "", one) for one in line.split("\n"))
                 self.statements(TOKEN.findall("\n".join(lines).strip()), show=True)
@@ -153,9 +156,15 @@ class Interpreter:
             for line in text if isinstance(text, list) else [text]:
                 self.write(-int(tokens[0]), line)
             return None
+        if tokens[1:3] == [",", ":"]:
+            self.names[tokens[0]] += self.expression(tokens[3:])
+            return None
         value, rest = self.noun(tokens)
         if not rest:
             return value
+        if rest[:2] == ["0", ":"]:
+            Path(value[1:]).write_text("".join(f"{one}\n" for one in self.expression(rest[2:])))
+            return None
         if rest[0] in OPERATORS:
             right = self.expression(rest[1:])
             try:
@@ -196,7 +205,7 @@ class Interpreter:
 
     def atom(self, token: str) -> Any:
         if token[0] == '"':
-            return Text(json.loads(token))
+            return Text(re.sub(r"\\(?:([0-7]{3})|(.))", character, token[1:-1]))
         if token[0] == "`":
             return token[1:]
         if token == "::":
@@ -231,6 +240,12 @@ class Interpreter:
             return self.expression(function)(self.expression(argument))
         except QError as fault:
             return self.expression(handler)(Text(str(fault)))
+
+
+def character(escape: re.Match[str]) -> str:
+    """What an escape in a text stands for."""
+    octal, letter = escape.groups()
+    return chr(int(octal, 8)) if octal else {"n": "\n", "t": "\t", "r": "\r"}.get(letter, letter)
 
 
 def number(token: str) -> bool:

@@ -88,8 +88,9 @@ def run_of(calls: Sequence[Call], task: Task, program: str, language: Language) 
     made = [plain_call(call) for call in calls]
     source, beside = language.drive(program, task.entry_point)
     decides = partial(decide, calls=made, name=task.entry_point)
-    stdin = text_of([call.arguments for call in made])
-    return ProgramRun(source, stdin, beside=beside, decide=decides, fetch=(ANSWERS,))
+    arguments = [call.arguments for call in made]
+    source += language.spell_calls(arguments)
+    return ProgramRun(source, text_of(arguments), beside=beside, decide=decides, fetch=(ANSWERS,))
 
 
 def decide(result: Result, calls: Sequence[PlainCall], name: str) -> Decision:

@@ -4,7 +4,6 @@ is compared here, so only a program that gets the right text printed passes.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from assay.judge.kinds.exchanges import show as show_exchange
@@ -23,7 +22,7 @@ def show(check: PrintTest, task: Task) -> str:
 
 def run_of(check: PrintTest, program: str, language: Language) -> ProgramRun:
     """The program without what ends it, then the code."""
-    begun = re.sub(language.exits, "", program) if language.exits else program
+    begun = language.without_exit(program)
     return ProgramRun(f"{begun}\n\n{check.code}\n", stdout=check.prints)
 
 
