@@ -103,10 +103,9 @@ def _inspect_text(task: Task, first: dict[Hashable, str]) -> Iterator[Finding]:
     if words := allows_several_answers(task):
         yield Finding(Flaw.NEEDS_CHECKER, f'the prompt says "{words}"')
     prompt, checks = " ".join(task.prompt.split()), (task.entry_point, task.setup, task.checks)
-    earlier = {
-        "prompt": first.setdefault(prompt, task.id),
-        "checks": first.setdefault(checks, task.id),
-    }
+    earlier = {"prompt": first.setdefault(prompt, task.id)}
+    if all(kind_of(check).identifies for check in task.checks):
+        earlier["checks"] = first.setdefault(checks, task.id)
     for what, name in earlier.items():
         if name != task.id:
             yield Finding(Flaw.DUPLICATE, f"has the {what} of {name}")

@@ -51,5 +51,5 @@ def answer() -> Language:
         hello="hello",
         lazy={"empty": " ", "every digit": "0 or 1 or 2 or 3 or 4 or 5 or 6 or 7 or 8 or 9",
               "undefined": "\\frac{0}{0}", "all": "(-\\infty, \\infty)",
-              "code": "__import__('os')._exit(0)", "huge": "9^{9^{9^{9}}}"},
+              "code": "__import__('os').abort()", "huge": "9^{9^{9^{9}}}"},
     )  # fmt: skip

@@ -17,9 +17,10 @@ from assay.tasks import exact, mbpp, task_set
 from assay.tasks.python_source import called, defines, parsed, without
 from assay.tasks.rows import TOLERANCE, Row, file_rows, warn_once
 from assay.tasks.stdio import columns, exchanges
-from assay.types import Call, Check, Message, Task, TestFunctions
+from assay.types import Answer, Call, Check, Message, Task, TestFunctions
 
-TESTS = {"tests", "test", "inputs", "exchanges", "test_list", "checks"}
+TESTS = {"tests", "test", "inputs", "exchanges", "test_list", "checks",
+         "expected_answer"}  # fmt: skip
 """A row with one of these fields is a task; any other is only for SFT."""
 REPLIES = {"completion", "answer", "messages"}
 FIELDS = TESTS | {
@@ -89,6 +90,10 @@ def task_of(row: Row) -> Task:
         demonstrations=row.texts("demonstrations"),
         language=language,
     )
+    if "expected_answer" in row.fields:
+        right = Answer(row.text("expected_answer"))
+        reference = task.reference or right.answer
+        return replace(task, checks=(right,), language="answer", reference=reference)
     if "exchanges" in row.fields and not row.fields.keys().isdisjoint(("tests", "test", "inputs")):
         raise row.wrong("has 'exchanges' beside tests of a function; make it two rows")
     return _program(row, task) if "exchanges" in row.fields else _function(row, task)

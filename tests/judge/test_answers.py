@@ -75,7 +75,7 @@ def judged(*asked: tuple[str, str], exact: bool = False) -> list[Execution]:
 
 @needs_maths
 def test_two_ways_to_write_an_answer_are_the_same_and_two_answers_are_not() -> None:
-    same, different = pairs(SAME), pairs(DIFFERENT)
+    same, different = [*pairs(SAME), ("p - q", "p - q\n")], pairs(DIFFERENT)
     ended = judged(*same, *different)
     verdicts = [(pair, one.verdict) for pair, one in zip(same + different, ended, strict=True)]
     assert [pair for pair, said in verdicts[: len(same)] if said is not Verdict.PASS] == []

@@ -146,7 +146,9 @@ SANDBOX = {"id": 1, "content": "p", "test": [{"input": {"stdin": "1"}, "output":
 def test_a_row_of_any_format_in_another_language_is_refused_by_name(
     read: Callable[[Row], object], row: dict[str, Any]
 ) -> None:
-    with pytest.raises(DataError, match="the language 'lua' cannot be judged; known: c, cpp"):
+    with pytest.raises(
+        DataError, match="the language 'lua' cannot be judged; known: answer, c, cpp"
+    ):
         read(Row(row, "row 1"))
     read(Row(literal_eval(repr(row).replace("lua", "Python3")), "row 1"))
 

@@ -53,8 +53,9 @@ def same_number(one: tuple[Fraction, bool], other: tuple[Fraction, bool]) -> boo
 def run_of(check: Answer, program: str, _: Language) -> ProgramRun:
     """No run decides between plain numbers; else one prints the answer's normal form."""
     given, right = (plain_number(one, check.exact) for one in (program, check.answer))
-    if check.exact or (given and right) or program.strip() == check.answer.strip():
-        same = same_number(given, right) if given and right else program == check.answer
+    equal = program.strip() == check.answer.strip()
+    if check.exact or equal or (given and right):
+        same = same_number(given, right) if given and right else equal
         wrong = Decision(Verdict.WRONG, f"{shortened(program)} is not {shortened(check.answer)}")
         return ProgramRun("", warm="plain_0", decide=lambda _: PASSED if same else wrong)
     known = ProgramRun(FORM, check.answer, warm=MATHS)
@@ -81,4 +82,5 @@ ANSWERS: Kind[Answer] = Kind(
     answer=lambda check, task: check.answer,
     run_of=run_of,
     count=count,
+    identifies=False,
 )

@@ -98,6 +98,8 @@ class Kind(Generic[C]):
     """How many checks it counts as. Raises ValueError where it cannot be run at all."""
     code: Callable[[C], list[str] | None] = nothing
     """The data set's Python in it. Checks with code run in the order in which they stand."""
+    identifies: bool = True
+    """Whether tasks with equal checks are the same task."""
     own_time: bool = False
     """Whether each has the CPU time to itself."""
     problem: Callable[[C, Task], str | None] = nothing

@@ -1,0 +1,77 @@
+"""Questions with one answer: GSM8K, MATH-500, AIME, and NeMo Gym's rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from assay.tasks import task_set
+from assay.tasks.nemo_gym import asked
+from assay.tasks.rows import PublicSet, Row
+from assay.types import Answer, Message, Task
+
+CALCULATOR = re.compile(r"<<[^<>]*>>")
+"""What GSM8K's solutions tell a calculator in the middle of a sentence."""
+
+
+@task_set
+def gsm8k(split: str = "test") -> Iterator[Task]:
+    """GSM8K: word problems whose answer is a number (arXiv:2110.14168). Splits: train, test."""
+    file, splits = f"gsm8k/{split}.jsonl.gz", ("train", "test")
+    rows = PublicSet("gsm8k", file, "openai/gsm8k", "main", splits, split).rows(split)
+    return (word_problem(f"gsm8k/{split}/{row.place}", row) for row in rows)
+
+
+@task_set
+def math(split: str = "test") -> Iterator[Task]:
+    """MATH-500: questions of contests, answered by formulas (arXiv:2305.20050)."""
+    rows = PublicSet("math", "math/math.jsonl", "HuggingFaceH4/MATH-500", splits=("test",))
+    return (problem(row.text("unique_id", row.place), row) for row in rows.rows(split))
+
+
+@task_set
+def aime(split: str = "all") -> Iterator[Task]:
+    """AIME: contest questions whose answer is a number from 0 to 999."""
+    rows = PublicSet("aime", "math/aime.jsonl", "HuggingFaceH4/aime_2024")
+    return (problem(f"aime/{row.place}", row, exact=True) for row in rows.rows(split))
+
+
+@task_set
+def nemo_gym_math(split: str = "all") -> Iterator[Task]:
+    """Questions in NeMo Gym's format: question, expected_answer and the dialogue that asks it."""
+    hub = "nvidia/Nemotron-RL-math-OpenMathReasoning"
+    rows = PublicSet("nemo_gym_math", "math/nemo_gym.jsonl", hub)
+    return (of_nemo_gym(row) for row in rows.rows(split))
+
+
+def question(name: str, prompt: str, answer: Answer, *replies: str) -> Task:
+    """A task whose answer is right or wrong; the `replies` are for SFT."""
+    return Task(
+        name, prompt, (answer,), "", "answer", reference=answer.answer, demonstrations=replies
+    )
+
+
+def word_problem(name: str, row: Row) -> Task:
+    """A row of GSM8K: question, and an answer that ends in `#### 18`. Raises DataError."""
+    solution, marked, number = row.text("answer").rpartition("####")
+    if not marked:
+        raise row.wrong("'answer' has no line '#### NUMBER'; add it")
+    reply = CALCULATOR.sub("", f"{solution}{marked}{number}")
+    return question(name, row.text("question"), Answer(number.strip(), exact=True), reply)
+
+
+def problem(name: str, row: Row, exact: bool = False) -> Task:
+    """A row with problem and answer, and perhaps a solution that boxes it. Raises DataError."""
+    solution = row.text("solution", "")
+    replies = [solution] if r"\boxed" in solution else []
+    return question(name, row.text("problem"), Answer(row.text("answer"), exact), *replies)
+
+
+def of_nemo_gym(row: Row) -> Task:
+    """A row with question, expected_answer and responses_create_params. Raises DataError."""
+    right, dialogue = row.text("expected_answer"), asked(row)
+    name = str(row.fields.get("id") or f"nemo_gym_math/{row.place}")
+    return Task(
+        name, row.text("question"), (Answer(right),), "", "answer", reference=right,
+        messages=(Message("user", dialogue),) if dialogue else (),
+    )  # fmt: skip
