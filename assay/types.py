@@ -309,6 +309,9 @@ class Rollout:
     """The reward; None exactly if `failure` is set."""
     failure: str | None = None
     """The machine's failure, if any. Such a rollout is dropped and counted, never scored."""
+    held_out: Execution | None = None
+    """The result under the checks that are held out of the reward, judged after the score; None if
+    there are none or the program did not pass the others."""
 
     @property
     def passed(self) -> bool:

@@ -41,11 +41,16 @@ def train(
                 typer.echo(stage.summary)
             return
         outcome = run_plan(plan, fresh=fresh, announce=typer.echo, progress=progress)
-    if outcome.evaluations:
-        from assay.evaluate.report import table
+    from assay.evaluate.report import read_held_out, table
 
+    if outcome.evaluations:
         options.show("", table(outcome.evaluations))
     typer.echo()
+    for one in read_held_out(outcome.folder):
+        typer.echo(
+            f"{one.stage}: {one.paid:.1%} pass the paid checks of {one.family}, {one.passed:.1%}"
+            " those held out too"
+        )
     if outcome.model:
         from assay.prompts import transformers_code
 

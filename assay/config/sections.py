@@ -138,6 +138,9 @@ class TaskSettings(Section):
     """Use only the first tasks, this many."""
     checks: PositiveInt | None = None
     """Judge by only the first checks of each task, this many."""
+    held_out: int = Field(0, ge=0)
+    """Hidden checks of each task that RL holds out of the reward, to see how many programs pass
+    without solving the task (rewards.md)."""
 
 
 PLACEHOLDERS = ("prompt", "stub", "entry_point", "language", "Language", "interface")

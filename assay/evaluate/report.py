@@ -27,6 +27,12 @@ NOTE = (
     " would give. A completion lost to the machine is left out and counted as lost, not as failed."
 )
 
+HELD_OUT_NOTE = (
+    "Rollouts of training, over the last 8 steps of a stage. The gap is the share of programs that"
+    " pass all checks that are paid, and fail one that is not."
+)
+COUNT, STEPS = "held_out/rollouts/", 8
+"""How the metric of a family's rollouts begins, and the steps that are summed up."""
 TERMINAL = ("stage", "tasks", "pass@1", "95 %", "tokens", "cut off")
 """Columns of the table on a terminal."""
 SHORTEST_NAME = 14
@@ -41,6 +47,21 @@ class TaskResult:
     passed: int
     samples: int
     """Judged completions."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """How many rollouts of a family pass the paid checks, and how many those held out too."""
+
+    stage: str
+    family: str
+    """The task set and the language: `drills/python`."""
+    rollouts: int
+    """Of the stage's last STEPS steps; the shares are of these."""
+    paid: float
+    """Share that passes the checks that the reward sees."""
+    passed: float
+    """Share that also passes the checks held out of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +172,30 @@ def write_report(
     files = [folder / "report.json", folder / "report.md"]
     made: dict[str, Any] = {"evaluations": [asdict(one) for one in latest]}
     made |= {"setup": setup} if setup else {}
+    held_out = read_held_out(folder)
+    made |= {"held_out": [asdict(one) for one in held_out]} if held_out else {}
     write_atomically(files[0], json.dumps(made, indent=1) + "\n")
-    write_atomically(files[1], _markdown(latest))
+    write_atomically(files[1], _markdown(latest, held_out))
     return files
+
+
+def read_held_out(folder: Path) -> list[HeldOut]:
+    """What the last steps of the run in `folder` say of checks held out of the reward, for each
+    stage that tracks them in its metrics.jsonl.
+    """
+    found: list[HeldOut] = []
+    for file in sorted(folder.glob("*/metrics.jsonl"), key=lambda one: one.stat().st_mtime):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        names = dict.fromkeys(name for row in rows for name in row if name.startswith(COUNT))
+        for family in [name.removeprefix(COUNT) for name in names]:
+            last = [row for row in rows if COUNT + family in row][-STEPS:]
+            total = sum(row[COUNT + family] for row in last)
+            paid, passed = (
+                sum(row[COUNT + family] * row[f"held_out/{rate}/{family}"] for row in last) / total
+                for rate in ("paid_pass_rate", "pass_rate")
+            )
+            found.append(HeldOut(file.parent.name, family, round(total), paid, passed))
+    return found
 
 
 def read_report(folder: Path) -> list[Evaluation]:
@@ -257,16 +299,24 @@ def _verdicts(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     return [["stage", "tasks", *present], *rows]
 
 
-def _markdown(evaluations: Sequence[Evaluation]) -> str:
-    parts = [
-        "# Report",
-        _grid(_results(evaluations)),
-        NOTE,
-        "## Verdicts",
-        _grid(_verdicts(evaluations)),
+def _held_out(held_out: Sequence[HeldOut]) -> list[list[str]]:
+    """Header and rows: how many rollouts pass with and without the held-out checks."""
+    header = ["stage", "family", "rollouts", "pass paid checks", "and held-out checks", "gap"]
+    return [header] + [
+        [one.stage, one.family, str(one.rollouts)]
+        + [f"{share:.1%}" for share in (one.paid, one.passed, one.paid - one.passed)]
+        for one in held_out
     ]
+
+
+def _markdown(evaluations: Sequence[Evaluation], held_out: Sequence[HeldOut]) -> str:
+    parts = ["# Report"]
+    if evaluations:
+        parts += [_grid(_results(evaluations)), NOTE, "## Verdicts", _grid(_verdicts(evaluations))]
     if any(one.axes for one in evaluations):
         parts += ["## Axes", _grid(axes(evaluations))]
+    if held_out:
+        parts += ["## Checks held out of the reward", _grid(_held_out(held_out)), HELD_OUT_NOTE]
     return "\n\n".join(parts) + "\n"
 
 

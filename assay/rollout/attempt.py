@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -44,6 +44,8 @@ class RolloutContext:
     """Time of the engine; counts sampled tokens."""
     judging: Meter = field(default_factory=Meter)
     """Time of the judge."""
+    held_out: Mapping[str, Task] = field(default_factory=dict)
+    """By the id of a task, the same task with the checks held out of its reward."""
 
 
 @dataclass(frozen=True, slots=True)

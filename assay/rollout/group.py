@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from assay.maths.seeds import derive
 from assay.rollout.attempt import PromptedTask, RolloutContext, attempt
+from assay.rollout.held_out import with_held_out
 from assay.sync import together
 from assay.types import Rollout
 
@@ -16,9 +17,12 @@ from assay.types import Rollout
 async def group(
     prompted_task: PromptedTask, count: int, context: RolloutContext, seed: int
 ) -> list[Rollout]:
-    """`count` judged and scored rollouts of one task. Raises as `together` and `score` do."""
+    """`count` judged and scored rollouts of one task; then the checks held out of the reward are
+    judged. Raises as `together` and `score` do.
+    """
     attempts = (attempt(prompted_task, context, derive(seed, n)) for n in range(count))
-    return await score(await together(attempts), context)
+    scored = await score(await together(attempts), context)
+    return await together(with_held_out(rollout, context) for rollout in scored)
 
 
 async def score(rollouts: Sequence[Rollout], context: RolloutContext) -> list[Rollout]:

@@ -21,6 +21,8 @@ SHOWN = {
     "time/learn": "learn {:.1f} s",
 }
 """The metrics that the console shows, in order."""
+GAP = "held_out/gap/"
+"""How the metrics begin that are shown for each family of tasks."""
 SECONDS_BETWEEN_LINES = 5.0
 
 
@@ -96,6 +98,8 @@ def _is_evaluation(metrics: Metrics) -> bool:
 
 
 def _numbers(metrics: Metrics) -> str:
+    gaps = {one: f"{one.removeprefix('held_out/')} {{:.1%}}" for one in metrics if GAP in one}
+    shown = SHOWN | dict(sorted(gaps.items()))
     return "  ".join(
-        shape.format(metrics[name]) for name, shape in SHOWN.items() if name in metrics
+        shape.format(metrics[name]) for name, shape in shown.items() if name in metrics
     )

@@ -26,6 +26,14 @@ SHARES = {
     ),
 }
 """The largest healthy mean of a metric, and the warning above it."""
+GAP, ROLLOUTS, LARGEST_GAP, FEWEST = "held_out/gap/", "held_out/rollouts/", 0.1, 100
+"""Of a family: the share of rollouts that pass only the paid checks, their number, the largest
+healthy share, and the rollouts that it takes to judge it."""
+GAMED = (
+    "{:.1%} of the completions of {} pass all checks that are paid, but not those held out of the"
+    " reward: they may be special-casing tests. Look at the programs whose held_out is not 'pass'"
+    " in the rollouts, and add checks"
+)
 ENTROPY, LOWEST_ENTROPY = "learn/entropy", 0.1
 """Entropy below this share of its mean over the first steps has collapsed."""
 COLLAPSED = (
@@ -54,15 +62,20 @@ class HealthTracker(Tracker):
             self._warn("rollout/failed", step, LOST.format(lost))
         if not metrics.get("learn/advantage_std", 1.0):
             metrics = metrics | {"learn/skipped": 1.0}  # a penalty's gradient teaches no task
-        for name in {*SHARES, ENTROPY} & metrics.keys():
-            recent = self._recent.setdefault(name, deque(maxlen=STEPS))
-            recent.append(metrics[name])
-            if len(recent) == STEPS:
+        watched = [one for one in metrics if one in {*SHARES, ENTROPY} or one[:9] == "held_out/"]
+        for name in watched:
+            self._recent.setdefault(name, deque(maxlen=STEPS)).append(metrics[name])
+        for name in watched:
+            if len(recent := self._recent[name]) == STEPS:
                 self._check(name, step, fmean(recent))
 
     def _check(self, name: str, step: int, mean: float) -> None:
         if name in SHARES and mean > SHARES[name][0]:
             self._warn(name, step, SHARES[name][1].format(mean))
+        if name.startswith(GAP) and mean > LARGEST_GAP:
+            family = name.removeprefix(GAP)
+            if sum(self._recent[ROLLOUTS + family]) >= FEWEST:
+                self._warn(name, step, GAMED.format(mean, family))
         if name == ENTROPY:
             self._first_entropy = first = self._first_entropy or mean
             if mean < LOWEST_ENTROPY * first:

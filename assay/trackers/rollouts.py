@@ -68,6 +68,7 @@ def _schema() -> Any:
             "version": whole,
             "cpu_seconds": number,
             "failure": text,
+            "held_out": text,  # the verdict on the checks held out of the reward
         }
     )
 
@@ -84,6 +85,7 @@ def _rows(step: int, groups: Sequence[Sequence[Rollout]]) -> Iterator[dict[str, 
                 "reward": score.total if score else None,
                 "parts": list(score.parts.items()) if score else None,
                 "failure": _clean(rollout.failure),
+                "held_out": rollout.held_out and str(rollout.held_out.verdict),
             }
             turns = [_turn(turn) for turn in rollout.turns] or [{}]
             for number, turn in enumerate(turns):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Literal
@@ -54,6 +54,8 @@ class Stage:
     """Training tasks."""
     evaluation_tasks: list[Task]
     """Empty without `evaluate`."""
+    held_out: Mapping[str, Task] = field(default_factory=dict)
+    """By id, the training tasks with the checks that are held out of the reward."""
     base: str = BASE
     """Name of the evaluation before the first step; empty where the stage before has made it."""
 
@@ -248,7 +250,7 @@ async def _open_context(
     engine = await closing.enter_async_context(opening)
     return RolloutContext(
         engine, judge, prompter, stage.environment, stage.reward, sampling_of(rollout),
-        policy.context, rollout.score_turns,
+        policy.context, rollout.score_turns, held_out=stage.held_out,
     )  # fmt: skip
 
 

@@ -14,11 +14,13 @@ from typing import Any, TypeVar
 
 from assay.config.sections import RunSettings
 from assay.errors import DataError
+from assay.files import split_spec
 from assay.maths.rewards import MIN_STD
 from assay.maths.seeds import derive
 from assay.policy.load import Policy
 from assay.rollout.attempt import RolloutContext, make_prompts
 from assay.rollout.group import group
+from assay.rollout.held_out import describe_held_out
 from assay.rollout.samples import describe, has_zero_variance, staleness, to_samples
 from assay.rollout.stream import Stream
 from assay.types import Metrics, Rollout, Sample, Task
@@ -115,6 +117,7 @@ class RolloutSource(Source):
         min_std: float = MIN_STD,
     ) -> None:
         rollout = self.rollout = settings.rollout
+        self.task_set = split_spec(settings.tasks.train)[0]
         self.max_resamples = max_resamples
         self.min_std = min_std
         self.tasks = make_prompts(tasks, context.prompter, rollout.max_tokens, policy.context)
@@ -162,6 +165,7 @@ class RolloutSource(Source):
             rounds += 1
         samples = to_samples(usable, self.rollout.max_tokens, self.rollout.turn_discount)
         metrics = describe(groups, self.min_std) | staleness(groups, step)
+        metrics |= describe_held_out(groups, self.context.held_out, self.task_set)
         metrics |= {"rollout/rounds": float(rounds)} | self._times(time.perf_counter() - start)
         return StepData(samples, metrics, groups)
 

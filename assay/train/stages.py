@@ -18,12 +18,13 @@ from assay.config.sections import RunSettings
 from assay.errors import SettingsError
 from assay.evaluate import plots
 from assay.evaluate.benchmark import axes_of
-from assay.evaluate.report import Evaluation, read_report
+from assay.evaluate.report import Evaluation, read_held_out, read_report, write_report
 from assay.maths.seeds import derive
 from assay.policy.load import base_model_of, check_quantize, is_adapted, pick_device
 from assay.policy.tiny import make_tiny
 from assay.progress import Progress
 from assay.registry import one_line
+from assay.rollout.held_out import hold_out
 from assay.tasks import load
 from assay.tasks.rows import file_rows
 from assay.train.check_settings import check_settings
@@ -139,6 +140,10 @@ def prepare(settings: RunSettings, adapted: bool, dry_run: bool = False) -> Stag
     judged = algorithm.learns_from == "rollouts"
     tasks = load(settings.tasks.train, limit=settings.tasks.limit, judged=judged)
     tasks = [replace(task, checks=task.checks[: settings.tasks.checks]) for task in tasks]
+    count = settings.tasks.held_out if judged else 0
+    tasks, held_out = hold_out(
+        tasks, count, derive(settings.seed, "held_out"), settings.tasks.train
+    )
     evaluation_tasks = (
         load(settings.evaluate.tasks, limit=settings.evaluate.limit) if settings.evaluate else []
     )
@@ -147,7 +152,7 @@ def prepare(settings: RunSettings, adapted: bool, dry_run: bool = False) -> Stag
         environments.require_fit(environment, evaluation_tasks, settings.evaluate.tasks)
     settings = with_default_lr(settings, algorithm.learns_from, adapted)
     check_settings(settings, algorithm.learns_from, tasks, adapted, dry_run)
-    return Stage(settings, algorithm, reward, environment, tasks, evaluation_tasks)
+    return Stage(settings, algorithm, reward, environment, tasks, evaluation_tasks, held_out)
 
 
 async def _run_stage(stage: Stage, announce: Callable[[str], None], progress: Progress) -> bool:
@@ -203,7 +208,10 @@ def _draw(plan: Plan, run_folder: Path) -> None:
     try:
         if present:
             plots.learning_curve(present, run_folder / "learning_curve.png")
-        if evaluations := read_report(run_folder):
+        evaluations = read_report(run_folder)
+        if evaluations or read_held_out(run_folder):
+            write_report(run_folder, evaluations)
+        if evaluations:
             plots.stages(evaluations, run_folder / "stages.png")
     except OSError as error:
-        log.warning("the plots cannot be written: %s", one_line(error))
+        log.warning("the report or the plots cannot be written: %s", one_line(error))

@@ -40,6 +40,17 @@ def test_a_metric_that_is_bad_over_several_steps_is_warned_of_once(
     assert "\n" not in line
 
 
+def test_a_gap_is_warned_of_for_each_family_once_there_are_enough_rollouts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    few = SOUND | {"held_out/gap/a/go": 0.5, "held_out/rollouts/a/go": 12.0}
+    many = few | {"held_out/gap/a/c": 0.2, "held_out/rollouts/a/c": 13.0}
+    small = SOUND | {"held_out/gap/a/c": 0.09, "held_out/rollouts/a/c": 64.0}
+    assert warnings(caplog, *[few] * (2 * STEPS), *[small] * (2 * STEPS)) == []
+    (line,) = warnings(caplog, *[many] * (2 * STEPS))
+    assert line.startswith("step 8: 20.0% of the completions of a/c pass all checks that are paid")
+
+
 def test_one_bad_step_and_sound_ones_give_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     bad = SOUND | {"learn/skipped": 1.0, "rollout/truncated": 1.0}
     assert warnings(caplog, *[SOUND] * STEPS, bad, *[SOUND] * STEPS) == []

@@ -59,6 +59,7 @@ def test_a_rollout_comes_back_with_its_text_numbers_verdict_and_parts(tmp_path: 
         "version": 3,
         "cpu_seconds": 0.125,
         "failure": None,
+        "held_out": None,
     }
 
 

@@ -19,7 +19,7 @@ trackers = ["jsonl"]
 steps = 2
 policy.model = "tiny"
 policy.tiny = { vocabulary = 300, width = 32, layers = 1, heads = 2, context = 192 }
-tasks = { train = "drills:train", limit = 8 }
+tasks = { train = "drills:train", limit = 8, held_out = 1 }
 judge.allow_weak_isolation = true
 rollout = { tasks_per_step = 2, group_size = 4, max_tokens = 12 }
 rewards = { format = { weight = 0.1 }, length = { on_failure = true } }
@@ -42,10 +42,12 @@ def page() -> set[str]:
 
 
 def generic(name: str) -> str:
-    """The page's name for a metric: a term, a verdict and a version are placeholders there."""
+    """The page's name for a metric, with placeholders for terms, verdicts and the like."""
     area, _, what = name.partition("/")
     if area == "verdict":
         return "verdict/VERDICT"
+    if area == "held_out":
+        return name.replace("drills/python", "FAMILY")
     if area == "staleness" and what.isdigit():
         return "staleness/N"
     return re.sub(r"^reward/(tests|format|length)(_std)?$", r"reward/TERM\2", name)

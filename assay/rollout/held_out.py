@@ -1,0 +1,92 @@
+"""Checks held out of the reward: which they are, and how many programs pass only without them."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from statistics import fmean
+
+from assay.errors import DataError
+from assay.judge import Job
+from assay.judge.kinds.every import kind_of
+from assay.maths.seeds import derive
+from assay.rollout.attempt import RolloutContext
+from assay.types import AnyCheck, Metrics, Rollout, Task, Verdict
+
+
+def hold_out(
+    tasks: Sequence[Task], count: int, seed: int, spec: str
+) -> tuple[list[Task], dict[str, Task]]:
+    """The tasks with the checks that are paid, and by its id each task with those held out.
+
+    Up to `count` checks of a task are held out, drawn by `seed` and the task's id among those that
+    the model never sees; one check at least is paid. Raises DataError if no task of `spec` has one
+    to spare.
+    """
+    paid, held_out = list(tasks), {}
+    for place, task in enumerate(tasks if count else ()):
+        hidden = [n for n, check in enumerate(task.checks) if check.hidden]
+        most = min(count, len(hidden), len(task.checks) - 1)
+        if most > 0 and all(map(_stands_alone, task.checks)):
+            drawn = random.Random(derive(seed, task.id)).sample(hidden, most)
+            rest = [check for n, check in enumerate(task.checks) if n not in drawn]
+            paid[place] = replace(task, checks=tuple(rest))
+            held_out[task.id] = replace(task, checks=tuple(task.checks[n] for n in sorted(drawn)))
+    if count and not held_out:
+        raise DataError(
+            f"tasks.held_out = {count}, but no task of {spec!r} has a check to spare: it needs two"
+            " or more that stand alone, one of them hidden; take another set, or leave it out"
+        )
+    return paid, held_out
+
+
+def _stands_alone(check: AnyCheck) -> bool:
+    """Whether no other check can build on it: it has no code, or asserts alone."""
+    try:
+        trees = [ast.parse(source) for source in kind_of(check).code(check) or ()]
+    except SyntaxError:  # a doctest
+        return False
+    return all(isinstance(node, ast.Assert) for tree in trees for node in tree.body)
+
+
+async def with_held_out(rollout: Rollout, context: RolloutContext) -> Rollout:
+    """A scored rollout, with the verdict on the held-out checks if its program passed the others.
+
+    Raises SandboxError when the judge gives up.
+    """
+    task = context.held_out.get(rollout.task.id)
+    if task is None or rollout.score is None or not rollout.passed:
+        return rollout
+    with context.judging:
+        execution = await context.judge.run_or_refuse(Job(task, rollout.turns[-1].program))
+    return replace(rollout, held_out=execution)
+
+
+def describe_held_out(
+    groups: Sequence[Sequence[Rollout]], held_out: Mapping[str, Task], task_set: str
+) -> Metrics:
+    """Metrics of the rollouts whose tasks have held-out checks, by family: the task set and the
+    language. Rollouts that the machine failed are left out.
+    """
+    families: defaultdict[str, list[Rollout]] = defaultdict(list)
+    for rollout in chain.from_iterable(groups):
+        lost = rollout.held_out is not None and rollout.held_out.verdict is Verdict.INFRA
+        if rollout.task.id in held_out and rollout.score is not None and not lost:
+            families[f"{task_set}/{rollout.task.language}"].append(rollout)
+    metrics: Metrics = {}
+    for family, rollouts in families.items():
+        paid = fmean(one.passed for one in rollouts)
+        both = fmean(
+            one.held_out is not None and one.held_out.verdict is Verdict.PASS for one in rollouts
+        )
+        metrics |= {
+            f"held_out/rollouts/{family}": float(len(rollouts)),
+            f"held_out/paid_pass_rate/{family}": paid,
+            f"held_out/pass_rate/{family}": both,
+            f"held_out/gap/{family}": paid - both,
+        }
+    return metrics
