@@ -14,7 +14,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
+
+from assay.checks import Answer as Answer
+from assay.checks import AnyCheck as AnyCheck
+from assay.checks import Call as Call
+from assay.checks import Check as Check
+from assay.checks import Exchange as Exchange
+from assay.checks import OwnTests as OwnTests
+from assay.checks import PrintTest as PrintTest
+from assay.checks import TestBench as TestBench
+from assay.checks import TestFunctions as TestFunctions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,99 +62,6 @@ Trust = Literal[
     "own_equality", "own_order", "own_methods", "own_process", "identity", "mutation", "steering"
 ]  # fmt: skip
 """What only the program can decide (docs/judge.md)."""
-
-
-class AnyCheck(Protocol):
-    """A check of any kind. judge/kinds has a file for each kind, with all that is done with it."""
-
-    @property
-    def hidden(self) -> bool:
-        """Whether it is hidden from the model."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One assertion that a correct program passes."""
-
-    source: str
-    """Python code that the test worker runs. It calls the entry point through a proxy and raises if
-    the program is wrong."""
-    hidden: bool = True
-    """Whether it is hidden from the model."""
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call of the entry point, and the expected value."""
-
-    arguments: str
-    """The list of arguments in the judge's JSON (judge/codec.py), which is plain JSON for plain
-    values."""
-    expected: str | None = None
-    """The expected value in the same JSON; None to use the reference's answer."""
-    tolerance: float = 0.0
-    """Absolute tolerance for floats anywhere in the value."""
-    hidden: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """One run of a whole program: its standard input and the expected standard output."""
-
-    stdin: str
-    stdout: str
-    hidden: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class PrintTest:
-    """Code that runs after a whole program, in its process, and what the two must print."""
-
-    code: str
-    """In the program's language. The program can read it."""
-    prints: str
-    """The expected standard output, which the program's process never gets."""
-    hidden: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class OwnTests:
-    """Tests in the program's language, which run in its own process. It can end them early, so that
-    they pass is taken on trust.
-    """
-
-    after: str
-    """What follows the program's source: the tests, and what starts them."""
-    before: str = ""
-    """What stands before the program's source."""
-    beside: str = ""
-    """A source file of its own, in a language that compiles all files of a folder."""
-    hidden: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The final answer of a question, in the place of a program: a number, a formula or words."""
-
-    answer: str
-    """The right one, as LaTeX or text."""
-    exact: bool = False
-    """Whether it is a plain number, and only the same number is right."""
-    hidden: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class TestFunctions:
-    """A module of test functions and classes, as pytest and unittest collect them, or of doctests;
-    each test counts as a check.
-    """
-
-    __test__ = False
-
-    module: str
-    """Its Python, or text with `>>>`. It finds the program's names as it finds Python's own, or
-    imports them from `solution`."""
-    hidden: bool = True
 
 
 @dataclass(frozen=True, slots=True)

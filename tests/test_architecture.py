@@ -16,7 +16,8 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "assay"
 FILES = sorted(PACKAGE.rglob("*.py"))
 LAYERS = [
-    "types", "errors", "openmp", "registry", "files", "sync", "progress", "config", "maths",
+    "checks", "types", "errors", "openmp", "registry", "files", "sync", "progress", "config",
+    "maths",
     "sandbox", "languages", "judge", "tasks", "check", "prompts", "extract", "policy", "rewards",
     "environments", "engines", "rollout", "algorithms", "evaluate", "trackers", "train",
     "doctor", "integrations", "commands", "cli", "__main__",
@@ -30,7 +31,7 @@ MODULES = {
     " verdict verdict_cache prepared_task builds exchange_runner references"
     " interpreter judge",
     "judge/kinds": "pytest_module kind asserts calls driven_calls exchanges own_tests print_tests"
-    " answers test_functions every",
+    " answers verilog_screen test_bench test_functions every",
     "policy": "adapters tokenizer tiny chat onednn head packed forward load critic reference",
     "engines": "base torch vllm open",
     "engines/torch": "sampling prefill fused cuda_graphs kv_cache cache_probe decode_loop engine",

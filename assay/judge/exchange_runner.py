@@ -82,14 +82,29 @@ class ExchangeRunner:
         self, task: PreparedTask, checker: str, program: str, features: ProxyFeatures
     ) -> Execution:
         """Judge one program. Raises SandboxError, DataError where a tool is not installed."""
-        zygote = zygote_for(program, numeric=task.numeric, hash_seed=task.hash_seed)
-        runs, language = task.runs(program), task.language
-        starts = {}
+        return await self._run(task, task.runs(program), checker, features)
+
+    async def answers(
+        self, task: PreparedTask, reference: str, features: ProxyFeatures
+    ) -> tuple[Execution, list[str]]:
+        """What the checks read in runs of the reference. Raises as `run`."""
+        found: dict[int, str] = {}
+        runs = [reading(task, at, run, found) for at, run in enumerate(task.runs(reference))]
+        execution = await self._run(task, runs, "", features)
+        return execution, [found[at] for at in sorted(found)]
+
+    async def _run(
+        self, task: PreparedTask, runs: list[ProgramRun], checker: str, features: ProxyFeatures
+    ) -> Execution:
+        if refused := next(filter(None, (run.refused for run in runs)), ""):
+            return Execution(Verdict.FORBIDDEN, total=len(runs), detail=refused)
+        language, starts = task.language, {}
         for source, beside, fetch, warm in dict.fromkeys(map(made_of, runs)):
             files = {language.beside: beside.encode()} if beside else {}
             folder = Folder(files, fetch) if files or fetch else None
             runner = language_named("python") if warm else language
-            ready = await self.ready(runner, source, features.time_factor, warm or zygote, folder)
+            zygote = warm or zygote_for(source, numeric=task.numeric, hash_seed=task.hash_seed)
+            ready = await self.ready(runner, source, features.time_factor, zygote, folder)
             starts[source, beside, fetch, warm] = ready[0]
 
         async def one(at: int) -> Execution:
@@ -174,7 +189,7 @@ class ExchangeRunner:
             decision = await self._decision(result, wanted, checker)
         shown = result.stdout[: self._limits.output_kb * 1024]
         execution = measured(result, decision.verdict, decision.detail, shown, result.stderr)
-        trusted = wanted.trusted if wanted and decision.verdict is Verdict.PASS else ()
+        trusted = wanted.trusted if wanted and decision.passed else ()
         return replace(execution, passed=decision.passed, total=decision.total, trusted=trusted)
 
     async def _decision(self, result: Result, wanted: ProgramRun, checker: str) -> Decision:
@@ -241,6 +256,16 @@ class ExchangeRunner:
         if right is True:
             return Verdict.PASS, ""
         return Verdict.WRONG, str(said) or difference(output, expected)
+
+
+def reading(task: PreparedTask, at: int, run: ProgramRun, found: dict[int, str]) -> ProgramRun:
+    """A run of a reference that adds to `found` what its check reads."""
+
+    def decide(result: Result) -> Decision:
+        found[at] = task.read(at, result)
+        return run.decide(result) if run.decide else Decision(Verdict.PASS)
+
+    return run._replace(decide=decide)
 
 
 def made_of(run: ProgramRun) -> tuple[str, str, tuple[str, ...], str]:

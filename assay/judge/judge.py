@@ -263,8 +263,10 @@ class Judge:
 
     async def _answers(self, task: Task) -> tuple[Execution, list[str]]:
         features = ProxyFeatures(time_factor=LONGEST)
-        program = self._prepare(task).checked(task.reference or "", features)
-        result = await self._sandbox.run(program)
+        prepared, reference = self._prepare(task), task.reference or ""
+        if prepared.runs_alone:
+            return await self._exchanges.answers(prepared, reference, features)
+        result = await self._sandbox.run(prepared.checked(reference, features))
         report = parse_report(result.report[1:])
         return decide(result), report.answers if report else []
 

@@ -18,7 +18,7 @@ from assay.judge.kinds.kind import ProgramRun
 from assay.judge.task_code import leaves_no_trace, looks_at_identity
 from assay.languages import language_named
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.program import HASH_SEEDS, Program
+from assay.sandbox.program import HASH_SEEDS, Program, Result
 from assay.types import Task
 
 TASK_SEEDS = 2
@@ -141,6 +141,11 @@ class PreparedTask:
         return [
             kind.run_of(check, program, self.language) for kind, check in self._kinds if kind.run_of
         ]
+
+    def read(self, at: int, result: Result) -> str:
+        """The answer to the check at this place, from a run of the reference."""
+        kind, check = self._kinds[at]
+        return kind.read(check, result)
 
     def key(self, program: str) -> bytes:
         """The key of a program's verdict in the cache."""

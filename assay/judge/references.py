@@ -10,11 +10,11 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from assay.errors import DataError, SandboxError
 from assay.files import write_atomically
@@ -29,12 +29,13 @@ from assay.judge.prepared_task import (
 )
 from assay.judge.verdict import cannot_be_judged, is_tasks_fault
 from assay.judge.verdict_cache import CACHED, NOT_LASTING, BoundedDict
+from assay.languages import language_named
 from assay.sandbox.limits import LONGEST
-from assay.types import Call, Execution, Task, Verdict
+from assay.types import Execution, Task, Verdict
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-VERSION = 2
+VERSION = 3
 """Of the answers' JSON: increased when the codec writes a value in another way."""
 OPAQUE = '{"opaque":'
 """Starts what is no data. Inside a JSON string the quote would be escaped."""
@@ -51,12 +52,12 @@ async def with_expected_values(task: Task, answers: Answers) -> Task:
     for number, check in enumerate(task.checks, start=1):
         if problem := kind_of(check).problem(check, task):
             raise DataError(f"task {task.id!r}, call {number}: {problem}")
-    calls = cast("list[Call]", [one for one in task.checks if kind_of(one).is_open(one)])
+    calls = tuple(one for one in task.checks if kind_of(one).is_open(one))
     if not calls:
         return task
     seed = hash_seed(replace(task, hash_seed=None))  # whatever the program's
-    asked = replace(task, checks=tuple(calls), hash_seed=seed)
-    file = _cache_file(asked, calls)
+    asked = replace(task, checks=calls, hash_seed=seed)
+    file = _cache_file(asked)
     known = await asyncio.to_thread(_read, file, len(calls)) if file else None
     values = known or await _ask_reference(asked, answers)
     for number, value in enumerate(values, start=1):
@@ -87,11 +88,11 @@ async def _ask_reference(task: Task, answers: Answers) -> list[str]:
     return values
 
 
-def _cache_file(task: Task, calls: Sequence[Call]) -> Path | None:
+def _cache_file(task: Task) -> Path | None:
     """Where its expected values are cached; None for a user without a home."""
-    arguments = [call.arguments for call in calls]
+    checks, tools = list(map(repr, task.checks)), language_named(task.language).versions()
     python = sys.version_info[:2], task.hash_seed, task.large
-    parts = [VERSION, *python, task.reference, task.setup, task.entry_point, arguments]
+    parts = [VERSION, *python, task.reference, task.setup, task.entry_point, checks, tools]
     name = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     folder = os.environ.get("XDG_CACHE_HOME") or _home_cache()
     return Path(folder) / "assay" / "expected" / f"{name}.json" if folder else None

@@ -39,6 +39,7 @@ def score_execution(execution: Execution | None, *, fraction: bool = False) -> f
         return None
     if execution.verdict is Verdict.PASS:
         return float(execution.proven)
-    if not fraction or execution.verdict is Verdict.FORBIDDEN or not execution.total:
+    unpaid = execution.verdict is Verdict.FORBIDDEN or "own_process" in execution.trusted
+    if not fraction or unpaid or not execution.total:
         return 0.0
     return execution.passed / execution.total

@@ -307,6 +307,14 @@ def test_an_execution_scores_the_program_and_never_the_machine(
     assert score_execution(execution, fraction=True) == share
 
 
+@pytest.mark.parametrize(("trusted", "share"), [("own_process", 0.0), ("mutation", 0.75)])
+def test_a_share_that_the_programs_own_process_reported_is_not_paid(
+    trusted: str, share: float
+) -> None:
+    execution = Execution(Verdict.WRONG, passed=3, total=4, trusted=(trusted,))
+    assert score_execution(execution, fraction=True) == share
+
+
 def test_the_tests_term_never_makes_a_zero_of_a_failure_of_the_machine() -> None:
     with pytest.raises(ValueError, match="the machine failed"):
         rewards["tests"](rollout(Verdict.INFRA))

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from assay.checks import (
+    Answer,
+    AnyCheck,
+    Call,
+    Check,
+    Exchange,
+    OwnTests,
+    PrintTest,
+    TestBench,
+    TestFunctions,
+)
 from assay.judge.kinds.answers import ANSWERS
 from assay.judge.kinds.asserts import ASSERTS
 from assay.judge.kinds.driven_calls import DRIVEN_CALLS
@@ -11,13 +22,13 @@ from assay.judge.kinds.exchanges import EXCHANGES
 from assay.judge.kinds.kind import Kind
 from assay.judge.kinds.own_tests import OWN_TESTS
 from assay.judge.kinds.print_tests import PRINT_TESTS
+from assay.judge.kinds.test_bench import TEST_BENCH
 from assay.judge.kinds.test_functions import TEST_FUNCTIONS
 from assay.languages import Language
-from assay.types import Answer, AnyCheck, Call, Check, Exchange, OwnTests, PrintTest, TestFunctions
 
 KINDS: dict[type[AnyCheck], Kind[Any]] = {
     Check: ASSERTS, Call: DRIVEN_CALLS, Exchange: EXCHANGES, OwnTests: OWN_TESTS,
-    PrintTest: PRINT_TESTS, TestFunctions: TEST_FUNCTIONS, Answer: ANSWERS,
+    PrintTest: PRINT_TESTS, TestFunctions: TEST_FUNCTIONS, Answer: ANSWERS, TestBench: TEST_BENCH,
 }  # fmt: skip
 
 

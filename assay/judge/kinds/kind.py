@@ -61,6 +61,8 @@ class ProgramRun(NamedTuple):
     """The kind of zygote that runs the source, as Python; empty where the task's language does."""
     expected: ProgramRun | None = None
     """A run whose output is the expected one. It is made once, for all programs."""
+    refused: str = ""
+    """Why the program's text may not run at all; empty where it may."""
 
 
 def nothing(check: Any, *_: Any) -> Any:
@@ -110,3 +112,7 @@ class Kind(Generic[C]):
     """Whether the worker itself runs the reference for that answer, which is too large to send."""
     closed: Callable[[C, str], C] = nothing
     """The check with that answer."""
+    read: Callable[[C, Result], str] = nothing
+    """That answer as JSON, from a run of the reference without a worker."""
+    cheats: Callable[[C, Task], dict[str, str]] = lambda check, task: {}
+    """Programs by name that no task may pass, for languages other than Python."""

@@ -1,0 +1,123 @@
+"""The checks of a task, one class for each kind of test. judge/kinds has a file for each, with all
+that is done with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class AnyCheck(Protocol):
+    """A check of any kind. judge/kinds has a file for each kind, with all that is done with it."""
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it is hidden from the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One assertion that a correct program passes."""
+
+    source: str
+    """Python code that the test worker runs. It calls the entry point through a proxy and raises if
+    the program is wrong."""
+    hidden: bool = True
+    """Whether it is hidden from the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the entry point, and the expected value."""
+
+    arguments: str
+    """The list of arguments in the judge's JSON (judge/codec.py), which is plain JSON for plain
+    values."""
+    expected: str | None = None
+    """The expected value in the same JSON; None to use the reference's answer."""
+    tolerance: float = 0.0
+    """Absolute tolerance for floats anywhere in the value."""
+    hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One run of a whole program: its standard input and the expected standard output."""
+
+    stdin: str
+    stdout: str
+    hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PrintTest:
+    """Code that runs after a whole program, in its process, and what the two must print."""
+
+    code: str
+    """In the program's language. The program can read it."""
+    prints: str
+    """The expected standard output, which the program's process never gets."""
+    hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTests:
+    """Tests in the program's language, which run in its own process. It can end them early, so that
+    they pass is taken on trust.
+    """
+
+    after: str
+    """What follows the program's source: the tests, and what starts them."""
+    before: str = ""
+    """What stands before the program's source."""
+    beside: str = ""
+    """A source file of its own, in a language that compiles all files of a folder."""
+    hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The final answer of a question, in the place of a program: a number, a formula or words."""
+
+    answer: str
+    """The right one, as LaTeX or text."""
+    exact: bool = False
+    """Whether it is a plain number, and only the same number is right."""
+    hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TestBench:
+    """A test bench in Verilog: its module `tb` has an instance of the design, and ends by itself.
+
+    It prints a sample as `$display("@SAMPLE %b %b | %b", a, b, out)`, inputs before the bar. These
+    are compared with those of the task's reference. A bench that prints none says itself whether
+    the design is right, which is taken on trust.
+    """
+
+    __test__ = False
+
+    bench: str
+    design: str
+    """The module that the program defines."""
+    expected: str | None = None
+    """The samples of a right design, a line for each; None to take them from the reference."""
+    passes: str = ""
+    """A regular expression for what a bench without samples prints where the design is right. Two
+    numbers in it are the tests passed and all tests."""
+    hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TestFunctions:
+    """A module of test functions and classes, as pytest and unittest collect them, or of doctests;
+    each test counts as a check.
+    """
+
+    __test__ = False
+
+    module: str
+    """Its Python, or text with `>>>`. It finds the program's names as it finds Python's own, or
+    imports them from `solution`."""
+    hidden: bool = True

@@ -1,0 +1,166 @@
+"""Test benches in Verilog. One that prints samples is run once with the reference, once with each
+program, and what they print is compared here; any other is believed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from functools import partial
+from typing import TYPE_CHECKING
+
+from assay.judge.kinds.kind import Decision, Kind, ProgramRun
+from assay.judge.kinds.verilog_screen import refusal, used
+from assay.types import TestBench, Verdict
+
+if TYPE_CHECKING:
+    from assay.languages import Language
+    from assay.sandbox.program import Result
+    from assay.types import Task
+
+SAMPLE = "@SAMPLE"
+"""Starts what a bench prints of a sample: `@SAMPLE 0 1 | 1`, inputs and outputs in binary."""
+PRINTED = re.compile(rf'\$display\s*\(\s*"{SAMPLE}([^"]*)"([^;]*)\)\s*;')
+UNKNOWN = frozenset("xXzZ")
+CHEATS = {
+    "empty": "", "an early $finish": "initial $finish;", "an early $stop": "initial $stop;",
+    "force": "initial force tb.tb_match = 1;", "a final block": "final tb.stats1 = 0;",
+    "printed pass markers": 'initial begin $display("Mismatches: 0 in 1 samples");'
+    ' $display("Your Design Passed"); $display("Test Summary: 9/9 tests passed"); end',
+}  # fmt: skip
+"""What cheating programs have in place of a design's body."""
+
+
+def run_of(check: TestBench, program: str, language: Language) -> ProgramRun:
+    """The bench with the program as its design."""
+    program = used(program, check.design)
+    refused = refusal(program, check.bench, check.design, prints=not check.passes)
+    if check.passes:
+        decide = partial(believed, check.passes)
+        return ProgramRun(
+            program, beside=check.bench, decide=decide, trusted=("own_process",), refused=refused
+        )
+    bench = check.bench.replace(SAMPLE, marker(check))
+    decide = partial(compared, check)
+    return ProgramRun(program, beside=bench, decide=decide, refused=refused)
+
+
+def marker(check: TestBench) -> str:
+    """What stands for SAMPLE: a program that does not know the bench cannot print it."""
+    return f"@{hashlib.sha256(check.bench.encode()).hexdigest()[:8]}"
+
+
+def samples(check: TestBench, result: Result) -> list[str]:
+    """The samples that a run printed, of which each byte is a character."""
+    found: list[bytes] = re.findall(marker(check).encode() + rb"([^\n]*)", result.stdout)
+    return [one.decode("latin-1") for one in found]
+
+
+def believed(passes: str, result: Result) -> Decision:
+    """What the bench says itself, in the last line that fits: where that names two numbers, so many
+    of so many tests pass.
+    """
+    found = list(re.finditer(passes, result.stdout.decode("latin-1")))
+    if not found:
+        return Decision(Verdict.WRONG, "the test bench does not say that it passes")
+    numbers = [int(one[:9]) for one in found[-1].groups()] or [1]
+    passed, total = numbers[0], numbers[-1]
+    if len(found) == 1 and passed == total > 0:
+        return Decision(Verdict.PASS, "", passed, total)
+    said = f"{' '.join(found[-1][0].split())!r}{f', {len(found)} times' * (len(found) > 1)}"
+    return Decision(Verdict.WRONG, f"the test bench says {said}", passed * (passed < total), total)
+
+
+def compared(check: TestBench, result: Result) -> Decision:
+    """Samples are right up to the first whose inputs differ: as many, with the same inputs, and
+    every bit that the reference's outputs know.
+    """
+    got = samples(check, result)
+    if check.expected is None:
+        verdict = Verdict.PASS if got else Verdict.WRONG
+        return Decision(verdict, "" if got else "its test bench prints no samples", 1)
+    wanted = check.expected.split("\n")
+    if got == wanted:
+        return Decision(Verdict.PASS, "", len(wanted), len(wanted))
+    total, right, first = max(len(wanted), len(got)), 0, ""
+    for number, (want, have) in enumerate(zip(wanted, got, strict=False), start=1):
+        inputs, _, outputs = want.partition("|")
+        asked, _, answered = have.partition("|")
+        if inputs != asked:
+            first = (
+                first or f"sample {number} has other inputs: {asked.strip()}, not {inputs.strip()}"
+            )
+            break
+        if fits(outputs, answered):
+            right += 1
+        elif not first:
+            first = f"sample {number} of {len(wanted)}: {explained(check.bench, want, have)}"
+    if not first and len(got) == len(wanted):
+        return Decision(Verdict.PASS, "", total, total)
+    counted = f"{len(got)} samples, not {len(wanted)}" if len(got) != len(wanted) else ""
+    return Decision(Verdict.WRONG, "; ".join(filter(None, (counted, first))), right, total)
+
+
+def fits(outputs: str, answered: str) -> bool:
+    """Whether every bit is right that the reference knows."""
+    return outputs == answered or (
+        len(outputs) == len(answered)
+        and all(a == b or a in UNKNOWN for a, b in zip(outputs, answered, strict=True))
+    )
+
+
+def explained(bench: str, want: str, have: str) -> str:
+    """How a sample is wrong: `out is 1'b0, not 1'b1, where a is 1'b1`."""
+    printed = PRINTED.search(bench)
+    names = (
+        [one.strip().removesuffix("_ref") for one in printed[2].split(",")[1:]] if printed else []
+    )
+    wanted, got = want.replace("|", " ").split(), have.replace("|", " ").split()
+    if not len(names) == len(wanted) == len(got):
+        return f"{have.strip()}, not {want.strip()}"
+    inputs = len(want.partition("|")[0].split())
+    rows = list(zip(names, wanted, got, strict=True))
+    wrong = [
+        f"{name} is {_bits(b)}, not {_bits(a)}" for name, a, b in rows[inputs:] if not fits(a, b)
+    ]
+    where = [f"{name} is {_bits(a)}" for name, a, _ in rows[:inputs]]
+    return f"{', '.join(wrong)}, where {', '.join(where)}" if where else ", ".join(wrong)
+
+
+def _bits(value: str) -> str:
+    """A value as Verilog has it; a long one in hexadecimal digits."""
+    if len(value) > 16 and not set(value) - {"0", "1"}:
+        return f"{len(value)}'h{int(value, 2):x}"
+    return f"{len(value)}'b{value}"
+
+
+def cheats(check: TestBench, task: Task) -> dict[str, str]:
+    """Programs with the reference's ports that do no work."""
+    head = re.search(rf"\bmodule\s+{re.escape(check.design)}\b[^;]*;", task.reference or "")
+    start = head[0] if head else f"module {check.design};"
+    return {name: f"{start}\n{body}\nendmodule\n" for name, body in CHEATS.items()}
+
+
+TEST_BENCH: Kind[TestBench] = Kind(
+    field="bench",
+    show=lambda check, task: "",
+    answer=lambda check, task: None,
+    run_of=run_of,
+    cheats=cheats,
+    problem=lambda check, task: (
+        "its test bench has nothing to compare with; add a reference"
+        if is_open(check) and task.reference is None
+        else None
+    ),
+    is_open=lambda check: is_open(check),
+    read=lambda check, result: json.dumps("\n".join(samples(check, result))),
+    closed=lambda check, answer: TestBench(
+        check.bench, check.design, json.loads(answer), check.passes, check.hidden
+    ),
+)
+
+
+def is_open(check: TestBench) -> bool:
+    """Whether it needs the reference's samples."""
+    return check.expected is None and not check.passes

@@ -1,0 +1,116 @@
+"""Refuses Verilog whose text could reach a test bench: both are one simulation, so this is decided
+before anything runs.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+PRINTS = re.compile(r"(?:display|write|strobe|monitor)[bho]?|info|warning|error")
+COMPUTES = re.compile(
+    r"(?:un)?signed|clog2|bits|size|high|low|left|right|increment|(?:unpacked_)?dimensions"
+    r"|isunknown|countones|onehot0?|itor|rtoi|bitsto(?:short)?real|(?:short)?realtobits|ceil|floor"
+    r"|sqrt|pow|exp|ln|log10|s?time|realtime"
+)
+"""System functions that only compute."""
+DIRECTIVES = re.compile(
+    r"define|undef|ifn?def|elsif|else|endif|timescale|default_nettype|resetall|(?:end)?celldefine"
+)
+WORDS = {
+    "force": "overwrites signals of other modules", "release": "undoes `force`",
+    "defparam": "changes other modules", "bind": "adds to other modules",
+    "config": "replaces other modules", "library": "replaces other modules",
+    "checker": "watches other modules", "program": "ends the simulation when it ends",
+    "final": "runs after the test bench",
+}  # fmt: skip
+"""Words that are refused, and what they do."""
+BLANK = re.compile(r"//[^\n]*|/\*.*?\*/|(\"(?:\\[^\n]|[^\"\\\n])*\")", re.DOTALL)
+STRING = "\1"
+"""Stands for a string, once comments and strings are taken out."""
+HIDES = re.compile(r"/\*|[\"\\]|``|[\w$]`|`(?!\w)|`\s*define\s+\w+\(|[^\x01\t\n\x20-\x7e]")
+"""What could make another text of a text: an open comment or string, an escape, pasted macros."""
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
+BRACKETS = re.compile(r"\[[^\[\]]*\]")
+HEAD = re.compile(r"(`?[a-zA-Z_][\w$]*)\s*(?:\.|::)\s*[\w$`]")
+"""What stands before a dot."""
+DISABLED = re.compile(r"\bdisable\b(?!\s+fork\b)\s*(\w*)")
+DEFINED = re.compile(
+    r"\b(?:module|macromodule|interface|package|class|primitive)\s+(?:automatic\s+|static\s+)?(\w+)"
+    r"|\b(?:task|function)\b[^;(]*?(\w+)\s*[;(]|\b(?:begin|fork)\s*:\s*(\w+)"
+)
+INSTANCE = re.compile(r"\b\w+\s+(?:#\s*\([^;]*?\)\s*)?(\w+)\s*(?:\[[^\]]*\]\s*)?\(")
+
+
+MODULE = re.compile(r"\bmodule\s+(\w+).*?\bendmodule\b", re.DOTALL)
+
+
+def used(program: str, design: str) -> str:
+    """The program without the modules that its design does not use, such as a test bench of its
+    own, and without what follows the last one that it uses.
+    """
+    code = BLANK.sub(lambda blank: re.sub(r"[^\n]", " ", blank[0]), program)
+    modules = [(found[1], *found.span()) for found in MODULE.finditer(code)]
+    texts = {name: code[start:end] for name, start, end in modules}
+    needed, left = set[str](), {design} & texts.keys()
+    while left:
+        needed.add(name := left.pop())
+        left |= set(re.findall(r"\w+", texts[name])) & texts.keys() - needed
+    last = max((end for name, _, end in modules if name in needed), default=len(program))
+    if needed:
+        program = program[:last] + "\n" + "`endif\n" * code.count("`endif", last)
+    for name, start, end in reversed(modules):
+        if name not in needed and end <= last:
+            program = program[:start] + "\n" * code.count("\n", start, end) + program[end:]
+    return program
+
+
+def refusal(program: str, bench: str, design: str, prints: bool = True) -> str:
+    """Why a program may not run beside this bench; empty where it may. `design`: the module that
+    the bench instantiates. `prints`: whether it may print.
+    """
+    program = program.replace("\r\n", "\n")
+    spaced = BLANK.sub(lambda blank: STRING if blank[1] else " ", program)
+    joined = BLANK.sub(lambda blank: STRING if blank[1] else "", program)
+    if hidden := CONTROL.search(program) or HIDES.search(spaced):
+        return f"it holds {hidden[0]!r}, which can hide what it does"
+    words, heads = names_of(bench)
+    reasons = (_refusal(code, words - {design}, heads, prints) for code in (spaced, joined))
+    return next(filter(None, reasons), "")
+
+
+@lru_cache(maxsize=256)
+def names_of(bench: str) -> tuple[frozenset[str], frozenset[str]]:
+    """What a bench defines: modules, tasks, functions and blocks; the same and its instances."""
+    code = BLANK.sub(" ", bench)
+    words = {name for names in DEFINED.findall(code) for name in names if name}
+    return frozenset(words), frozenset(words | set(INSTANCE.findall(code)))
+
+
+def _refusal(code: str, theirs: frozenset[str], heads: frozenset[str], prints: bool) -> str:
+    """The reason in a code without comments and strings."""
+    for name in re.findall(r"\$\s*(\w*)", code):
+        if not (COMPUTES.fullmatch(name) or (prints and PRINTS.fullmatch(name))):
+            return f"it uses ${name}"
+    macros = set(re.findall(r"`\s*define\s+(\w+)", code))
+    for name in re.findall(r"`\s*(\w*)", code):
+        if name not in macros and not DIRECTIVES.fullmatch(name):
+            return f"it uses `{name}, which it does not define"
+    words = set(re.findall(r"\w+", code))
+    for word in sorted(words & WORDS.keys()):
+        return f"it uses `{word}`, which {WORDS[word]}"
+    if re.search(rf"\b(?:import|export)\s*{STRING}", code):
+        return "it imports foreign code"
+    for name in sorted(words & theirs):
+        return f"it names {name!r}, which belongs to the test bench"
+    for name in DISABLED.findall(code):
+        if not re.search(rf":\s*{name or STRING}\b", code):
+            return f"it disables {name!r}, which is no block of its own"
+    while True:  # from the innermost brackets outwards, so that `a[b.c].d` shows both heads
+        for head in HEAD.findall(code):
+            own = re.search(rf"(?<![`\w$.]){re.escape(head)}\b(?!\s*(?:\.|::))", code)
+            if head in heads or not own:
+                return f"it looks into {head!r}, which it does not declare"
+        if (outer := BRACKETS.sub("", code)) == code:
+            return ""
+        code = outer

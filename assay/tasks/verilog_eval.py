@@ -1,0 +1,106 @@
+"""VerilogEval: HDLBits's problems with test benches; version 1 (arXiv:2309.07544) and version 2
+(arXiv:2408.11053).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from assay.errors import DataError
+from assay.languages import language_named
+from assay.tasks import task_set
+from assay.tasks.rows import PublicSet, Row, warn_once
+from assay.types import Task, TestBench
+
+ICARUS = "version 11."
+"""Figures in docs/tasks.md are of this version; version 2 asks for 12, and 13 refuses benches."""
+FILES = {
+    "human": "v1/VerilogEval_Human", "machine": "v1/VerilogEval_Machine",
+    "code_complete": "v2/dataset_code-complete-iccad2023", "spec_to_rtl": "v2/dataset_spec-to-rtl",
+}  # fmt: skip
+DESCRIPTIONS = {name: f"v1/VerilogDescription_{name.title()}" for name in ("human", "machine")}
+
+
+@task_set
+def verilog_eval(split: str = "spec_to_rtl") -> Iterator[Task]:
+    """VerilogEval: version 1 (human, machine), version 2 (code_complete, spec_to_rtl)."""
+    warn_of_version()
+    said = {row.text("task_id"): row for row in _rows(split, DESCRIPTIONS) if split in DESCRIPTIONS}
+    for row in _rows(split, FILES):
+        if "canonical_solution" in row.fields:
+            yield task_of_v1(row, said.get(row.text("task_id"), row))
+        else:
+            yield task_of_v2(row)
+
+
+def _rows(split: str, files: dict[str, str]) -> Iterator[Row]:
+    file = f"verilog_eval/{files.get(split, split)}.jsonl.gz"
+    return PublicSet("verilog_eval", file, "NVlabs/verilog-eval", splits=FILES).rows(split)
+
+
+def warn_of_version() -> None:
+    """Log a warning where another version of Icarus Verilog is installed than figures are for."""
+    with contextlib.suppress(DataError):  # none is installed: the judge says so
+        for found in language_named("verilog").versions():
+            if ICARUS not in found:
+                warn_once(f"the figures in docs/tasks.md are for Icarus Verilog 11, not {found}")
+
+
+def task_of_v1(row: Row, described: Row) -> Task:
+    """A row of version 1. Its prompt is the head of `top_module`; the description is a row of
+    another file. Raises DataError.
+    """
+    head = row.text("prompt")
+    stub = f"{_comment(described.text('detail_description', ''))}{head}"
+    return _task(row, stub, stub, head + row.text("canonical_solution"), "reference_module")
+
+
+def task_of_v2(row: Row) -> Task:
+    """A row of version 2, whose design is called `TopModule`. Raises DataError."""
+    prompt, head = row.text("prompt").strip(), row.text("ifc", "").strip()
+    reference = re.sub(r"\bRefModule\b", "TopModule", row.text("ref"))
+    stub = (
+        f"{_comment(prompt.removesuffix(head))}{head}\n" if head and prompt.endswith(head) else ""
+    )
+    return _task(row, stub or prompt, stub, reference, "RefModule")
+
+
+def _comment(text: str) -> str:
+    return "".join(f"// {line}".rstrip() + "\n" for line in text.strip().splitlines())
+
+
+def _task(row: Row, prompt: str, stub: str, reference: str, model: str) -> Task:
+    design = "TopModule" if model == "RefModule" else "top_module"
+    check = TestBench(driver(row, row.text("test"), design, model), design)
+    return Task(
+        id=row.text("task_id"), prompt=prompt, checks=(check,), entry_point=design,
+        language="verilog", stub=stub, reference=reference,
+    )  # fmt: skip
+
+
+def driver(row: Row, bench: str, design: str, model: str) -> str:
+    """The bench with one instance, of the design in the place of the reference, that prints each
+    sample where it was compared. Raises DataError for a bench of another form.
+    """
+    own = re.search(rf"\b{model}\s+good1\s*\(([^;]*)\);", bench)
+    sampled = bench.count("stats1.clocks++;")
+    if own is None or sampled != 1:
+        raise row.wrong("'test' is no bench of VerilogEval: it has no instance `good1`")
+    ports = re.findall(r"\.(\w+)\s*(?:\(\s*(\w+)\s*\))?", own[1])
+    wires = [wire or port for port, wire in ports]
+    inputs = [wire for wire in wires if not wire.endswith("_ref")]
+    outputs = [wire for wire in wires if wire.endswith("_ref")]
+    bits = " | ".join(" ".join(["%b"] * len(some)) for some in (inputs, outputs))
+    prints = f'$display("@SAMPLE {bits}", {", ".join(inputs + outputs)});'
+    for pattern, text in (
+        (rf"\bmodule\s+{model}\b.*?\bendmodule\b", ""),
+        (rf"\b{design}\s+top_module1\s*\([^;]*\);", ""),
+        (rf"\b{model}\s+good1\b", f"{design} good1"),
+        (r"\bassign\s+tb_match\s*=[^;]*;", "assign tb_match = 1;"),
+        (r"\$dump\w+\s*(?:\([^;]*\))?\s*;", ";"),
+        (r"stats1\.clocks\+\+;", f"stats1.clocks++; {prints}"),
+    ):
+        bench = re.sub(pattern, lambda _, text=text: text, bench, flags=re.DOTALL)  # type: ignore[misc]
+    return bench

@@ -1,0 +1,177 @@
+"""Test benches: a design's samples are compared with the reference's, outside the simulation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assay.errors import DataError
+from assay.judge import Job, Judge, judge_all
+from assay.judge.kinds.test_bench import believed, compared, marker
+from assay.judge.kinds.verilog_screen import refusal, used
+from assay.prompts import messages
+from assay.sandbox.program import Ended, Result
+from assay.tasks.exact import row_of
+from assay.tasks.jsonl import task_of
+from assay.tasks.rows import Row
+from assay.types import Execution, TestBench, Verdict
+from tests.attacks.verilog import BENCH, HEAD, RIGHT, SELF_CHECKING, TASK
+
+needs_iverilog = pytest.mark.skipif(not shutil.which("iverilog"), reason="needs iverilog")
+CHECK = TestBench(BENCH, "TopModule", "0 0 | 1x\n1 0 | 01")
+HONEST = f"""`timescale 1ns/1ps
+`define WIDTH 8  // not `include, no $finish
+/* force tb.q */
+package kinds; typedef enum logic [1:0] {{IDLE, RUN}} state_t; endpackage
+module adder #(parameter W = `WIDTH) (input [W-1:0] a, b, output [W-1:0] s);
+  assign s = $signed(a) + b;
+endmodule
+{HEAD}
+  typedef struct packed {{ logic [3:0] low; logic carry; }} pair_t;
+  pair_t pair;
+  wire [7:0] sums [0:1];
+  genvar g;
+  generate for (g = 0; g < 2; g = g + 1) begin : each
+    adder #(.W(8)) u1 (.a({{4'b0, d}}), .b(8'd1), .s(sums[g]));
+  end endgenerate
+  always @(*) begin : own
+    integer i;
+    for (i = 0; i < 1.5e0; i = i + 1) if (i == 1) disable own;
+    pair.low = each[0].u1.a + kinds::RUN + $clog2(`WIDTH);
+  end
+  initial $display("at %0t: force and $finish are only words here", $time);
+  always @(posedge clk) if (reset) q <= 0; else q <= q + d;
+endmodule
+"""
+
+
+def result(printed: bytes) -> Result:
+    return Result(Ended.EXITED, stdout=printed)
+
+
+def printed(*samples: str) -> Result:
+    return result("".join(f"{marker(CHECK)}{one}\n" for one in samples).encode())
+
+
+@needs_iverilog
+def test_a_reference_runs_once_and_a_wrong_sample_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    late = RIGHT.replace("q + d", "q + d + (q == 13)")
+    believes = replace(TASK, checks=(TestBench(SELF_CHECKING, "TopModule", passes="Passed"),))
+    wrong_reference = replace(TASK, id="broken", reference="module TopModule; endmodule")
+
+    async def run() -> tuple[list[Execution], list[Execution], int]:
+        async with Judge(slots=1) as judge:
+            ends = await judge.all([Job(TASK, text) for text in (RIGHT, late, HONEST)])
+            trusting = await judge.all([Job(believes, text) for text in (RIGHT, late)])
+            with pytest.raises(DataError, match=r"fails after 0 of 1 .*is not a port"):
+                await judge.run(Job(wrong_reference, RIGHT))
+            return ends, trusting, len(list(tmp_path.rglob("*.json")))
+
+    (right, wrong, honest), (trusted, failed), files = asyncio.run(run())
+    assert (right.verdict, right.passed, right.total, right.trusted) == ("pass", 42, 42, ())
+    assert (honest.verdict, honest.detail) == ("pass", "")
+    assert (wrong.verdict, wrong.total) == ("wrong", 42)
+    assert 0 < wrong.passed < 42
+    assert "of 42: q is 4'b" in wrong.detail
+    assert ", where reset is 1'b0, d is 4'b" in wrong.detail
+    assert (trusted.verdict, trusted.trusted) == ("pass", ("own_process",))
+    assert failed.detail == "the test bench does not say that it passes"
+    assert files == 1
+
+
+def test_unknown_bits_of_the_reference_match_anything_and_no_other() -> None:
+    right = compared(CHECK, printed(" 0 0 | 1z", " 1 0 | 01"))
+    assert right.verdict is Verdict.WRONG  # a sample is compared as it stands, its first space too
+    spaced = replace(CHECK, expected=" 0 0 | 1x\n 1 0 | 01")
+    assert compared(spaced, printed(" 0 0 | 1z", " 1 0 | 01")) == ("pass", "", 2, 2)
+    unknown = compared(spaced, printed(" 0 0 | 10", " 1 0 | 0x"))
+    assert unknown[:1] + unknown[2:] == ("wrong", 1, 2)
+    other = compared(spaced, printed(" 0 0 | 10", " 0 0 | 01"))
+    assert other == ("wrong", "sample 2 has other inputs: 0 0, not 1 0", 1, 2)
+    more = compared(spaced, printed(" 0 0 | 10", " 1 0 | 01", " 1 0 | 01"))
+    assert more == ("wrong", "3 samples, not 2", 2, 3)
+
+
+def test_any_bytes_of_a_design_are_read_as_samples_at_most() -> None:
+    own = marker(CHECK).encode()
+    for hostile in (b"", b"\xff\0" * 5_000_000, own * 1_000_000, (own + b"\n") * 900_000,
+                    own + b" 0" * 4_000_000, b"| " * 4_000_000 + own + b"\r\n| | |"):  # fmt: skip
+        start = time.perf_counter()
+        verdict, detail, passed, _ = compared(CHECK, result(hostile))
+        assert (verdict, passed) == (Verdict.WRONG, 0)
+        assert detail
+        assert time.perf_counter() - start < 5
+
+
+def test_a_bench_that_decides_is_believed_only_where_it_says_it_once() -> None:
+    summary = r"Test Summary:\s*(\d+)/(\d+)\s*tests passed"
+    says = {
+        "Test Summary: 3/3 tests passed": ("pass", 3, 3),
+        "Test Summary: 2/3 tests passed": ("wrong", 2, 3),
+        "Test Summary: 50/1 tests passed": ("wrong", 0, 1),
+        "Test Summary: 0/0 tests passed": ("wrong", 0, 0),
+        "Test Summary: 9/9 tests passed Test Summary: 1/3 tests passed": ("wrong", 1, 3),
+        "Test Summary: 3/3 tests passed" * 2: ("wrong", 0, 3),
+        f"Test Summary: {'9' * 5000}/3 tests passed": ("wrong", 0, 3),
+        "": ("wrong", 0, 1),
+    }
+    for text, expected in says.items():
+        verdict, _, passed, total = believed(summary, result(text.encode()))
+        assert (verdict, passed, total) == expected, text
+
+
+def test_the_screen_reads_code_and_neither_comments_nor_strings() -> None:
+    assert refusal(HONEST, BENCH, "TopModule") == ""
+    assert refusal(HONEST, BENCH, "TopModule", prints=False) == "it uses $display"
+    hidden = {
+        "`define F fo/**/rce\n`F x = 1;": "it uses `force`",
+        "`define A stim1\nassign q = `A.d;": "it looks into '`A'",
+        "assign q = a[stim1.d];": "it looks into 'stim1'",
+        "wire stim1; assign q = stim1[0][d[0]].x;": "it looks into 'stim1'",
+        "`define timescale $": "it uses $",
+        "`define M(x) $x\n`M(finish);": "which can hide what it does",
+        "// \\\r initial $finish;": "which can hide what it does",
+        '"a\\\n$finish"': "which can hide what it does",
+        'import "DPI-C" function void f();': "it imports foreign code",
+        "initial disable other;": "it disables 'other'",
+    }
+    for text, reason in hidden.items():
+        assert reason in refusal(f"{HEAD}{text}\nendmodule", BENCH, "TopModule"), text
+
+
+def test_modules_that_the_design_does_not_use_are_left_out_with_what_follows_it() -> None:
+    own = "module tb; initial $finish; // endmodule\nendmodule\n"
+    adder = "module adder; endmodule\n"
+    design = "module TopModule (input a); adder u (); endmodule"
+    assert used(f"{own}{adder}{design}\n{own}module half (", "TopModule") == (
+        f"\n\n{adder}{design}\n"
+    )
+    guarded = f"`ifndef A\n{design}\n{own}`endif // A\n"
+    assert used(guarded, "TopModule") == f"`ifndef A\n{design}\n`endif\n"
+    assert used(own, "TopModule") == "\n\n"
+    assert refusal(used(f"{HEAD}endmodule\n{own}", "TopModule"), BENCH, "TopModule") == ""
+
+
+def test_a_task_with_a_bench_is_written_and_read_unchanged_and_shown_as_a_module() -> None:
+    assert task_of(Row(json.loads(json.dumps(row_of(TASK))), "the row")) == TASK
+    (asked,) = messages(TASK)
+    assert asked.content.startswith("Solve this task in Verilog. Answer with one ```verilog code")
+    assert "It defines `TopModule`." in asked.content
+    assert "standard input" not in asked.content
+
+
+@needs_iverilog
+def test_a_bench_without_a_reference_is_refused_and_one_without_samples_too() -> None:
+    silent = replace(TASK, checks=(TestBench(BENCH.replace("@SAMPLE", "x"), "TopModule"),))
+    for task, why in ((replace(TASK, reference=None), "add a reference"), (silent, "no samples")):
+        with pytest.raises(DataError, match=why):
+            judge_all([Job(task, RIGHT)], slots=1)
