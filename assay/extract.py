@@ -15,8 +15,11 @@ from assay.languages import aliases, language_named
 from assay.types import Task
 
 FENCE = re.compile(r"^(?P<before>[^`]*?)(?P<fence>`{3,})[ \t]*(?P<tag>[\w+#-]*)(?P<rest>[^`]*)$")
-THOUGHT, THOUGHT_END = re.compile(r"\s*<(?:think|reasoning)>"), re.compile("</(?:think|reasoning)>")
-TAGGED = re.compile(r"^[ \t]*<answer>(.*?)(?:</answer>|\Z)", re.MULTILINE | re.DOTALL)
+THOUGHT, THOUGHT_END = (
+    re.compile(r"\s*<(?:think|reason|reasoning)>"),
+    re.compile("</(?:think|reason|reasoning)>"),
+)
+TAGGED = re.compile(r"^[ \t]*<answer>\n?(.*?)(?:</answer>|\Z)", re.MULTILINE | re.DOTALL)
 LEXEME = re.compile(
     r"""(?P<comment>\#[^\n]*)
     |(?P<string>\"{3}(?:\\.|\\\Z|[^\\])*?(?:\"{3}|\Z)|'{3}(?:\\.|\\\Z|[^\\])*?(?:'{3}|\Z)

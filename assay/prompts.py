@@ -27,6 +27,11 @@ SOLVE = (
     "{prompt}"
 )
 """The default template of a chat model's prompt for any other task."""
+REASON = (
+    "First reason between <{tag}> and </{tag}>. Then write what is asked for between <answer> and"
+    " </answer>."
+)
+"""What `prompt.reasoning` adds to a prompt."""
 CARD = "prompt.json"
 """File beside a checkpoint's weights that describes its prompt."""
 DEFAULT = PromptSettings()
@@ -53,7 +58,7 @@ def messages(
         for prompt, answer in settings.examples
         for message in (Message("user", prompt), Message("assistant", answer, learned=False))
     ]
-    if instructions:
+    if instructions := with_reasoning(instructions, settings):
         last = replace(asked[-1], content=f"{asked[-1].content}\n\n{instructions}")
         asked = (*asked[:-1], last)
     return (*system, *examples, *asked)
@@ -74,7 +79,23 @@ def plain(
         )
     before = [part for part in (settings.system, *map("".join, settings.examples)) if part]
     head = "".join(f"{part.rstrip()}\n\n" for part in before)
+    instructions = with_reasoning(instructions, settings)
     return (Message("user", head + text(task, instructions, settings.template)),)
+
+
+def with_reasoning(instructions: str, settings: PromptSettings) -> str:
+    """The instructions, and those to reason where the settings ask for that."""
+    tag = settings.reasoning
+    return "\n\n".join(filter(None, [instructions, tag and REASON.format(tag=tag)]))
+
+
+def in_tags(task: Task, reply: str, tag: str) -> str:
+    """A reply in the tags: one whose answer is cut from it is the reasoning; code has none."""
+    if "<answer>" in reply:
+        return reply
+    cut = language_named(task.language).cut
+    thought, answer = (reply, cut(reply, False) or "") if cut else ("", reply)
+    return f"<{tag}>\n{thought}\n</{tag}>\n<answer>\n{answer}\n</answer>"
 
 
 def text(task: Task, instructions: str = "", template: str = "") -> str:

@@ -230,6 +230,26 @@ def test_without_an_entry_point_the_statements_before_the_prose_are_the_program(
     assert program(task(entry_point=""), f"```python\n{script}```") == script
 
 
+@pytest.mark.parametrize("tag", ["think", "reason", "reasoning"])
+@pytest.mark.parametrize(
+    "end", ["</answer>", "</answer>\nI hope that it helps.\n```python\nf(1)\n```", ""]
+)
+def test_the_program_is_the_block_between_the_tags_of_an_answer(tag: str, end: str) -> None:
+    block = f"```python\n{ONE}```\n"
+    thought = f"<{tag}>\n```python\ndef f(n):\n    return 2\n```\n</{tag}>"
+    assert program(task(), f"{thought}\n<answer>\n{block}{end}") == ONE
+    assert program(task(), f"{thought}<answer>{block}{end}") == ONE
+    assert program(task(), f"{thought}\n<answer>\n{ONE}{end}") == ONE
+    assert program(task(), f"<{tag}>\n{block}") is None
+    rust = task(language="rust")
+    assert program(rust, f"{thought}\n<answer>\n```rust\nfn f() {{}}\n```\n{end}") == "fn f() {}\n"
+
+
+def test_tags_inside_a_program_are_its_own() -> None:
+    source = 'def f(n):\n    return f"<answer>{n}</answer>"\n'
+    assert program(task(), f"```python\n{source}```") == source
+
+
 def test_other_languages_are_taken_from_the_last_closed_block() -> None:
     rust = task(language="rust")
     assert (

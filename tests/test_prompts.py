@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from pydantic import ValidationError
@@ -11,10 +12,11 @@ from pydantic import ValidationError
 from assay.cli import main
 from assay.config.sections import PromptSettings
 from assay.errors import ModelError, SettingsError
-from assay.prompts import CARD, messages, plain, settings_of, text, transformers_code
+from assay.extract import program
+from assay.prompts import CARD, in_tags, messages, plain, settings_of, text, transformers_code
 from assay.rollout.prompter import Prompter
 from assay.tasks import load
-from assay.types import Check, Message, Task
+from assay.types import Answer, Check, Message, Task
 from tests.policy.test_chat import CHATML, chat_of
 
 STUB = 'def f(n):\n    """Add one."""\n'
@@ -81,6 +83,24 @@ def test_system_prompt_and_examples_come_first_and_the_template_holds_the_task()
     assert only.content == (
         "Be brief.\n\nAdd two.def inc(n): return n + 2\n\n# Try.\nPython, inc: Add one.{}"
     )
+
+
+@pytest.mark.parametrize("tag", ["think", "reasoning"])
+def test_reasoning_is_asked_for_last_and_demonstrations_are_put_into_its_tags(
+    tag: Literal["think", "reasoning"],
+) -> None:
+    settings = PromptSettings(reasoning=tag)
+    asked = f"First reason between <{tag}> and </{tag}>. Then write what is asked for between"
+    assert f"\n\nTry.\n\n{asked}" in messages(DESCRIBED, "Try.", settings)[-1].content
+    assert plain(STUBBED, "", settings)[0].content.startswith(f"# {asked}")
+    code = in_tags(STUBBED, "    return n + 1\n", tag)
+    assert code == f"<{tag}>\n\n</{tag}>\n<answer>\n    return n + 1\n\n</answer>"
+    assert program(STUBBED, code) == f"{STUB}    return n + 1\n"
+    sum_ = replace(DESCRIBED, language="answer", entry_point="", checks=(Answer("4"),))
+    reply = in_tags(sum_, "2 + 2 = 4\n#### 4", tag)
+    assert reply == f"<{tag}>\n2 + 2 = 4\n#### 4\n</{tag}>\n<answer>\n4\n</answer>"
+    assert program(sum_, reply) == "4"
+    assert in_tags(sum_, reply, tag) == reply
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,9 @@ class PromptSettings(Section):
     """Few-shot examples, as pairs of a prompt and its answer, shown before the task."""
     chat_template_kwargs: dict[str, Any] = {}
     """Arguments of the model's chat template, such as `enable_thinking = false`."""
+    reasoning: Literal["", "think", "reasoning"] = ""
+    """Asks for reasoning in tags of this name and then for an `<answer>`, and puts demonstrations
+    into these tags."""
 
     @field_validator("template")
     @classmethod

@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+import re
+from typing import Literal
+
 from assay.extract import fenced_blocks
 from assay.rewards import reward
 from assay.types import Rollout
 
 
 @reward
-def format(rollout: Rollout, *, fenced: bool = False) -> float:
+def format(
+    rollout: Rollout, *, fenced: bool = False, tags: Literal["", "think", "reasoning"] = ""
+) -> float:
     """1 if the last completion ended by itself and holds a program; `fenced`: in exactly one
-    closed code block.
+    closed code block. With `tags`, the share of what `prompt.reasoning` asks for that is there.
     """
     turn = rollout.turns[-1]
-    if turn.completion.ended != "stop" or turn.program is None:
+    ended = turn.completion.ended == "stop"
+    if tags:
+        return tagged(turn.completion.text, tags) if ended else 0.0
+    if not ended or turn.program is None:
         return 0.0
     return float(
         [block.closed for block in fenced_blocks(turn.completion.text)] == [True] or not fenced
     )
+
+
+def tagged(text: str, tag: str) -> float:
+    """From 0 to 1, in quarters: one reasoning and one answer, each closed and not empty; in this
+    order; and nothing around them.
+    """
+    blocks = [rf"<{one}>((?:(?!</{one}>).)*\S\s*)</{one}>" for one in (tag, "answer")]
+    marks = [
+        len(re.findall(rf"</?{one}>", text)) == 2 and bool(re.search(block, text, re.DOTALL))
+        for one, block in zip((tag, "answer"), blocks, strict=True)
+    ]
+    ordered = all(marks) and text.index(f"</{tag}>") < text.index("<answer>")
+    alone = ordered and re.fullmatch(r"\s*".join(["", *blocks, ""]), text, re.DOTALL)
+    return (sum(marks) + ordered + bool(alone)) / 4

@@ -99,16 +99,15 @@ class Prompter:
         """The task's reference as a reply; empty where it has none."""
         if not task.reference:
             return []
-        shown = language_named(task.language).reply
-        if shown:
-            return [shown.format(program=task.reference)]
-        return [self._reply(task, task.reference.removeprefix(task.stub))]
+        shown = language_named(task.language).reply.format(program=task.reference)
+        return [self._reply(task, shown or task.reference.removeprefix(task.stub))]
 
     def _reply(self, task: Task, answer: str) -> str:
         fenced = "```" in answer or language_named(task.language).cut
-        if fenced or not self.chat.has_template or not task.checks:
-            return answer
-        return f"```{task.language}\n{task.stub}{answer.rstrip()}\n```"
+        if not (fenced or not self.chat.has_template or not task.checks):
+            answer = f"```{task.language}\n{task.stub}{answer.rstrip()}\n```"
+        tag = self.settings.reasoning
+        return prompts.in_tags(task, answer, tag) if tag else answer
 
 
 def completion(text: str, tokens: tuple[int, ...]) -> Completion:

@@ -89,6 +89,30 @@ def test_only_the_last_turn_is_judged_but_every_turns_tokens_are_paid_for() -> N
 
 
 @pytest.mark.parametrize(
+    ("text", "share"),
+    [
+        ("<think>2 and 2</think><answer>4</answer>", 1.0),
+        ("<think>\n2 and 2\n</think>\n\n<answer>\n```python\nf = 4\n```\n</answer>\n", 1.0),
+        ("Well. <think>2 and 2</think><answer>4</answer>", 0.75),
+        ("<think>2 and 2</think><answer>4</answer> as you see", 0.75),
+        ("<answer>4</answer><think>2 and 2</think>", 0.5),
+        ("<think> </think><answer>4</answer>", 0.25),
+        ("<think>2 and 2</think>4", 0.25),
+        ("<think>2</think><think>2</think><answer>4</answer>", 0.25),
+        ("<think>2</think><answer>4</answer><answer>5</answer>", 0.25),
+        ("<think>2 and 2 <answer>4", 0.0),
+        ("<reasoning>2 and 2</reasoning>4", 0.0),
+        ("4", 0.0),
+        ("<think>" * 20_000, 0.0),
+    ],
+)
+def test_format_counts_which_tags_are_well_formed(text: str, share: float) -> None:
+    terms = {"format": {"tags": "think"}}
+    assert score(terms, rollout(text=text)).total == share
+    assert score(terms, rollout(text=text, ended="length")).total == 0
+
+
+@pytest.mark.parametrize(
     ("text", "ended", "plain", "fenced"),
     [
         ("```python\ndef f(n): return n\n```", "stop", 1.0, 1.0),
