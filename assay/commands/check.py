@@ -23,6 +23,10 @@ def check(
     report: Annotated[
         Path | None, typer.Option(help="Write the findings to this file, as JSON.")
     ] = None,
+    to_calls: Annotated[
+        Path | None,
+        typer.Option(help="Only write the tasks as calls, with the cases of the split `python`."),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Drop a task for any finding; exit 1 if one dropped.")
     ] = False,
@@ -39,13 +43,20 @@ def check(
 ) -> None:
     """Test tasks before training: references must pass; lazy programs and attacks must not."""
     from assay.check import report as checking
+    from assay.check.to_calls import to_calls as converted
     from assay.check.trial import ProgramRunner
 
-    checking.require_writable(tasks, output, report)
+    checking.require_writable(tasks, to_calls or output, report)
     with options.quietly("assay.judge"), Progress() as progress:
         progress.phase(f"loading {tasks}")
         bounds = options.limits(cpu_seconds, memory_mb)
         runner = ProgramRunner(bounds, slots, allow_weak, progress)
+        if to_calls is not None:
+            conversion = converted(tasks, limit, runner)
+            made = [checking.TaskReport(one.id, one, (), sound=True) for one in conversion.tasks]
+            checking.write_tasks(to_calls, made)
+            options.print_result(conversion.as_dict(), as_json, [], conversion.summary())
+            return
         reports = checking.check(tasks, limit=limit, keep=keep or (), strict=strict, runner=runner)
     summary = checking.as_dict(tasks, reports)
     if report is not None:

@@ -1,0 +1,108 @@
+"""Makes tasks of calls from tasks whose tests run in the program's own process: the arguments and
+values are those of the same problem in Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from assay.check.trial import ProgramRunner
+from assay.files import split_spec
+from assay.judge import Judge
+from assay.judge.builds import Folder
+from assay.judge.codec import Packer
+from assay.sync import run_sync
+from assay.tasks import load
+from assay.tasks.rows import TOLERANCE
+from assay.types import Call, Task, Verdict
+
+FILE, MOST = "recorded", 100
+"""The file that a recording leaves, and the most calls of a task."""
+RECORDER = """
+import copy as _copy, json as _json
+_recorded, _original = [], {name}
+def {name}(*arguments):
+    if _recorded[-1:] == [None]:
+        return _original(*arguments)
+    given, _ = _copy.deepcopy(arguments), _recorded.append(None)
+    try:
+        value = _original(*arguments)
+    except BaseException:
+        _recorded.pop()
+        raise
+    _recorded[-1] = [given, _copy.deepcopy(value)]
+    return value
+{tests}
+open({file!r}, "w").write(_json.dumps(_recorded))
+"""
+"""Records the calls of a function that its tests make, but those that it makes itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """Tasks of calls, and why others are left out, by their ids."""
+
+    tasks: list[Task]
+    left_out: dict[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"made": [task.id for task in self.tasks], "left_out": self.left_out}
+
+    def summary(self) -> str:
+        """A line on how many there are, and one for each task that is left out."""
+        every = len(self.tasks) + len(self.left_out)
+        head = f"made {len(self.tasks)} of {every} tasks of calls"
+        return "\n".join([head, *(f"{name}: {why}" for name, why in self.left_out.items())])
+
+
+def to_calls(spec: str, limit: int | None, runner: ProgramRunner) -> Conversion:
+    """The tasks of `spec`, of which the set's split `python` has the same problems, as tasks of
+    calls. The reference of each passes. Raises like `assay.tasks.load`, and SandboxError.
+    """
+    name = split_spec(spec)[0]
+    tasks = load(spec, limit=limit)
+    twins = {_problem(twin): twin for twin in load(f"{name}:python")}
+    found = [twins[_problem(task)] for task in tasks if _problem(task) in twins]
+    recorded = dict(zip(map(_problem, found), run_sync(_record(found, runner)), strict=True))
+    left_out, made = dict[str, str](), list[Task]()
+    for task in tasks:
+        calls = recorded.get(_problem(task), ())
+        if len({call.expected for call in calls}) > 1:
+            made.append(replace(task, checks=calls, setup="", checker=""))
+        else:
+            left_out[task.id] = "Python's tests show no calls with different values"
+    programs = [{"reference": task.reference or ""} for task in made]
+    runs = runner.run("running references", made, programs, early=True)
+    for task, run in zip(made, runs, strict=True):
+        if run["reference"].verdict is not Verdict.PASS:
+            left_out[task.id] = f"the reference fails: {run['reference'].detail}"
+    return Conversion([task for task in made if task.id not in left_out], left_out)
+
+
+def _problem(task: Task) -> str:
+    """What the ids of a problem have in common in all languages: 3 of `CPP/3`."""
+    return task.id.rpartition("/")[2]
+
+
+async def _record(twins: Sequence[Task], runner: ProgramRunner) -> list[tuple[Call, ...]]:
+    runner.progress.phase("recording calls in Python", len(twins))
+    async with Judge(runner.limits, runner.slots, allow_weak=runner.allow_weak) as judge:
+        return await asyncio.gather(*(_calls(judge, twin, runner) for twin in twins))
+
+
+async def _calls(judge: Judge, twin: Task, runner: ProgramRunner) -> tuple[Call, ...]:
+    """The calls that the tests of a task in Python make; none where they cannot be written as
+    JSON.
+    """
+    tests = "\n".join([twin.setup, *(getattr(check, "source", "") for check in twin.checks)])
+    recorder = RECORDER.format(name=twin.entry_point, tests=tests, file=FILE)
+    run = await judge.execute(f"{twin.reference}\n{recorder}", folder=Folder(fetch=(FILE,)))
+    runner.progress.advance()
+    calls = json.loads(run.files[FILE]) if run.execution.verdict is Verdict.PASS else []
+    packed = [(Packer().text(arguments), Packer().text(value)) for arguments, value in calls]
+    return tuple(Call(*call, TOLERANCE) for call in dict.fromkeys(packed))[:MOST]
