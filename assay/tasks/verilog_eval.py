@@ -20,6 +20,8 @@ FILES = {
     "human": "v1/VerilogEval_Human", "machine": "v1/VerilogEval_Machine",
     "code_complete": "v2/dataset_code-complete-iccad2023", "spec_to_rtl": "v2/dataset_spec-to-rtl",
 }  # fmt: skip
+DUMPS = re.compile(r"\$dump\w+\s*(?:\([^;]*\))?\s*;")
+"""Statements that write a file of all signals."""
 DESCRIPTIONS = {name: f"v1/VerilogDescription_{name.title()}" for name in ("human", "machine")}
 
 
@@ -27,7 +29,8 @@ DESCRIPTIONS = {name: f"v1/VerilogDescription_{name.title()}" for name in ("huma
 def verilog_eval(split: str = "spec_to_rtl") -> Iterator[Task]:
     """VerilogEval: version 1 (human, machine), version 2 (code_complete, spec_to_rtl)."""
     warn_of_version()
-    said = {row.text("task_id"): row for row in _rows(split, DESCRIPTIONS) if split in DESCRIPTIONS}
+    described = _rows(split, DESCRIPTIONS) if split in DESCRIPTIONS else ()
+    said = {row.text("task_id"): row for row in described}
     for row in _rows(split, FILES):
         if "canonical_solution" in row.fields:
             yield task_of_v1(row, said.get(row.text("task_id"), row))
@@ -99,8 +102,7 @@ def driver(row: Row, bench: str, design: str, model: str) -> str:
         (rf"\b{design}\s+top_module1\s*\([^;]*\);", ""),
         (rf"\b{model}\s+good1\b", f"{design} good1"),
         (r"\bassign\s+tb_match\s*=[^;]*;", "assign tb_match = 1;"),
-        (r"\$dump\w+\s*(?:\([^;]*\))?\s*;", ";"),
         (r"stats1\.clocks\+\+;", f"stats1.clocks++; {prints}"),
     ):
-        bench = re.sub(pattern, lambda _, text=text: text, bench, flags=re.DOTALL)  # type: ignore[misc]
-    return bench
+        bench = re.sub(pattern, text, bench, flags=re.DOTALL)
+    return DUMPS.sub(";", bench)

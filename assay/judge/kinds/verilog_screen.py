@@ -36,8 +36,8 @@ HEAD = re.compile(r"(`?[a-zA-Z_][\w$]*)\s*(?:\.|::)\s*[\w$`]")
 """What stands before a dot."""
 DISABLED = re.compile(r"\bdisable\b(?!\s+fork\b)\s*(\w*)")
 DEFINED = re.compile(
-    r"\b(?:module|macromodule|interface|package|class|primitive)\s+(?:automatic\s+|static\s+)?(\w+)"
-    r"|\b(?:task|function)\b[^;(]*?(\w+)\s*[;(]|\b(?:begin|fork)\s*:\s*(\w+)"
+    r"\b(?:interface|package|class|primitive)\s+(\w+)|\b(?:task|function)\b[^;(]*?(\w+)\s*[;(]"
+    r"|\b(?:begin|fork)\s*:\s*(\w+)"
 )
 INSTANCE = re.compile(r"\b\w+\s+(?:#\s*\([^;]*?\)\s*)?(\w+)\s*(?:\[[^\]]*\]\s*)?\(")
 
@@ -81,9 +81,13 @@ def refusal(program: str, bench: str, design: str, prints: bool = True) -> str:
 
 @lru_cache(maxsize=256)
 def names_of(bench: str) -> tuple[frozenset[str], frozenset[str]]:
-    """What a bench defines: modules, tasks, functions and blocks; the same and its instances."""
+    """What a bench defines: tasks, functions, blocks, and the modules that it uses itself (others
+    are there for the design); the same and its instances.
+    """
     code = BLANK.sub(" ", bench)
     words = {name for names in DEFINED.findall(code) for name in names if name}
+    modules = (found[1] for found in MODULE.finditer(code))
+    words |= {"tb"} | {name for name in modules if len(re.findall(rf"\b{name}\b", code)) > 1}
     return frozenset(words), frozenset(words | set(INSTANCE.findall(code)))
 
 

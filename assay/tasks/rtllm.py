@@ -1,0 +1,89 @@
+"""Folders with a design each: RTLLM's (arXiv:2308.05345) and VeriGenLLM-v2's. Their test benches
+check by themselves, so a pass is taken on trust.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from assay.errors import DataError
+from assay.tasks import require_split, task_set
+from assay.tasks.verilog_eval import DUMPS, warn_of_version
+from assay.types import Task, TestBench
+
+PASSED = r"(?i)your design passed"
+SUMMARY = r"Test Summary:\s*(\d+)\s*/\s*(\d+)\s*tests passed"
+MODULE = re.compile(r"^\s*module\s+(\w+)", re.MULTILINE)
+PROMPTS = ("prompt1", "prompt2", "prompt3")
+
+
+@task_set
+def rtllm(split: str = "all") -> Iterator[Task]:
+    """RTLLM: folders with design_description.txt, testbench.v and verified_*.v (arXiv:2308.05345).
+
+    `split` may be the path of a folder.
+    """
+    for bench in _files("rtllm", "" if split == "all" else split, "testbench.v"):
+        prompt = _text(bench.with_name("design_description.txt"))
+        named = re.search(r"Module name:\s*(\w+)", prompt)
+        reference = _one(bench.parent, "verified_*.v")
+        if named is None:
+            raise DataError(f"{bench.parent}: the description names no module; add `Module name:`")
+        if reference and named[1] not in MODULE.findall(reference):
+            reference = re.sub(rf"\bverified_(?={named[1]}\b)", "", reference)
+        yield _task(bench, prompt, "", named[1], PASSED, reference)
+
+
+@task_set
+def verigenllm(split: str = "prompt3") -> Iterator[Task]:
+    """VeriGenLLM-v2: folders with prompt1_*.v (vague) to prompt3_*.v (detailed) and tb_*.v.
+
+    `split` is which prompt, and may name a folder: `prompt2@FOLDER`.
+    """
+    which, _, folder = split.partition("@")
+    require_split("verigenllm", which, PROMPTS)
+    for bench in _files("verigenllm", folder, "tb_*.v"):
+        stub = (_one(bench.parent, f"{which}_*.v") or "").rstrip() + "\n"
+        design = next(iter(MODULE.findall(stub)), "")
+        if not design:
+            raise DataError(f"{bench.parent}: no {which}_*.v that begins a module; add one")
+        yield _task(bench, stub, stub, design, SUMMARY, _one(bench.parent, "answer_*.v"))
+
+
+def _files(name: str, folder: str, pattern: str) -> list[Path]:
+    """The test benches below a folder; without one, below that of the set's name in $ASSAY_DATA."""
+    warn_of_version()
+    root = Path(folder or Path(os.environ.get("ASSAY_DATA", ""), name))
+    found = sorted(root.rglob(pattern))
+    if not found:
+        raise DataError(f"{root} holds no {pattern}; give the path of the set's folder")
+    return found
+
+
+def _one(folder: Path, pattern: str) -> str | None:
+    return next(map(_text, sorted(folder.glob(pattern))), None)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8", "replace").replace("\r\n", "\n")
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error}") from error
+
+
+def _task(
+    file: Path, prompt: str, stub: str, design: str, passes: str, reference: str | None
+) -> Task:
+    bench = DUMPS.sub(";", _text(file))
+    tops = [name for name in MODULE.findall(bench) if re.search(rf"\b{design}\b", bench)
+            and len(re.findall(rf"\b{name}\b", bench)) == 1]  # fmt: skip
+    if tops:
+        bench = re.sub(rf"\b{tops[-1]}\b", "tb", bench)
+    check = TestBench(bench, design, passes=passes)
+    return Task(
+        id=file.parent.name, prompt=prompt, checks=(check,), entry_point=design,
+        language="verilog", stub=stub, reference=reference,
+    )  # fmt: skip
