@@ -64,6 +64,7 @@ bench: fuzz
 	$(BIN)/python -m bench.verdicts
 	$(BIN)/python -m bench.hostile
 	$(BIN)/python -m bench.native
+	$(BIN)/python -m bench.languages
 	$(BIN)/python -m bench.interpreter
 	$(BIN)/python -m bench.serve
 	$(BIN)/python -m bench.walls

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("name", ["attacks", "evalplus", "judge", "verdicts"])
+@pytest.mark.parametrize("name", ["attacks", "evalplus", "judge", "languages", "verdicts"])
 def test_without_public_data_a_benchmark_says_what_to_set(name: str) -> None:
     environment = {key: value for key, value in os.environ.items() if key != "ASSAY_DATA"}
     done = subprocess.run(

@@ -22,7 +22,7 @@ needs_data = pytest.mark.skipif(
 )
 NOT_RUNNABLE = {
     "human": {"review2015_fancytimer", "review2015_fsm", "lfsr32", "count_clock"},
-    "machine": {"review2015_fsm"},
+    "machine": {"lfsr32"},
     "code_complete": {
         "Prob099_m2014_q6c", "Prob151_review2015_fsm", "Prob156_review2015_fancytimer",
     },
@@ -131,15 +131,14 @@ def test_a_folder_without_designs_is_named(tmp_path: Path) -> None:
 
 @needs_iverilog
 @needs_data
-def test_six_references_pass_and_their_ports_alone_do_not() -> None:
-    tasks = [load(f"verilog_eval:{split}")[n] for split, n in
-             (("human", 0), ("machine", 40), ("machine", 141), ("code_complete", 57),
-              ("code_complete", 110), ("spec_to_rtl", 29))]  # fmt: skip
+def test_four_references_pass_and_their_ports_alone_do_not() -> None:
+    picked = {"human": 0, "machine": 40, "code_complete": 110, "spec_to_rtl": 29}
+    tasks = [load(f"verilog_eval:{split}")[number] for split, number in picked.items()]
     empty = [f"{(task.reference or '').partition(';')[0]};\nendmodule\n" for task in tasks]
     jobs = [Job(task, task.reference) for task in tasks]
     ends = judge_all([*jobs, *map(Job, tasks, empty)])
-    assert [end.proven for end in ends] == [True] * 6 + [False] * 6
-    assert all(end.total == end.passed > 20 for end in ends[:6])
+    assert [end.proven for end in ends] == [True] * 4 + [False] * 4
+    assert all(end.total == end.passed > 20 for end in ends[:4])
 
 
 @pytest.mark.long

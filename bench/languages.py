@@ -1,0 +1,163 @@
+"""Verilog designs judged a second, beside a serial loop of the same tools; and what a first and an
+equal second program of each language cost.
+
+    ASSAY_DATA=... python -m bench.languages --rounds 3
+
+The designs are the references of VerilogEval 2 and up to two mutants of each. The loop compiles
+each with the published test bench, simulates it and reads `Mismatches: 0` from what it prints, on
+one core and without a sandbox. Both must give the same verdicts, for no design tries to cheat.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import json
+import re
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from assay.errors import DataError
+from assay.judge import Job, Judge
+from assay.languages import language_named, languages
+from assay.tasks import load
+from assay.types import Task
+from bench.public_data import data_folder
+
+SPLIT = "spec_to_rtl"
+ROWS = "verilog_eval/v2/dataset_spec-to-rtl.jsonl.gz"
+SLOW = ("Prob082_lfsr32", "Prob141_count_clock", "Prob144_conwaylife")
+"""Seconds of simulation each, in which nothing but the simulator runs."""
+SECONDS = 10
+"""A simulation of the loop's has so many seconds."""
+EDITS = (
+    (r"(?<!&)&(?!&)", "|"), (r"(?<!\|)\|(?!\|)", "&"), (r"\^", "&"), (r"\+", "-"), (r"==", "!="),
+    (r"~", ""), (r"\bposedge\b", "negedge"), (r"1'b0", "1'b1"), (r"(?<![<>=])<(?![<=])", ">"),
+    (r"\?([^:;]*):([^;]*);", r"?\2:\1;"),
+)  # fmt: skip
+"""One place of a design, changed."""
+FAULTY = ("Prob099", "Prob151", "Prob156")
+"""Their references do not compile with Icarus Verilog 11."""
+
+
+class Design(NamedTuple):
+    """A program, and the files of the published flow."""
+
+    task: Task
+    source: str
+    bench: str
+    reference: str
+
+
+def mutants(source: str, count: int) -> Iterator[str]:
+    """Designs that differ from this one in one place."""
+    lines, made = source.split("\n"), 0
+    for pattern, text in EDITS:
+        for number in range(source[: source.find(";")].count("\n") + 1, len(lines)):
+            changed = re.sub(pattern, text, lines[number], count=1)
+            if changed != lines[number] and "for" not in lines[number] and made < count:
+                made += 1
+                yield "\n".join([*lines[:number], changed, *lines[number + 1 :]])
+                break
+
+
+def designs(step: int, count: int) -> list[Design]:
+    file = data_folder("verilog_eval") / ROWS
+    rows = map(json.loads, gzip.decompress(file.read_bytes()).splitlines())
+    found: list[Design] = []
+    for task, row in list(zip(load(f"verilog_eval:{SPLIT}"), rows, strict=True))[::step]:
+        if task.id in SLOW or task.id.startswith(FAULTY):
+            continue
+        own = task.reference or ""
+        sources = (own, *mutants(own, count))
+        found += [Design(task, source, row["test"], row["ref"]) for source in sources]
+    return found
+
+
+def serial(every: Sequence[Design]) -> tuple[float, list[bool]]:
+    """Seconds, and the verdicts of the published rule."""
+    begun, verdicts = time.perf_counter(), []
+    with tempfile.TemporaryDirectory() as folder:
+        for one in every:
+            for name, text in (("d.sv", one.source), ("t.sv", one.bench), ("r.sv", one.reference)):
+                Path(folder, name).write_text(text)
+            argv = ["iverilog", "-g2012", "-s", "tb", "-o", "p", "d.sv", "t.sv", "r.sv"]
+            Path(folder, "p").unlink(missing_ok=True)
+            made = subprocess.run(argv, cwd=folder, capture_output=True, check=False)
+            printed = b""
+            if made.returncode == 0:
+                argv = ["timeout", str(SECONDS), "vvp", "-n", "p"]
+                run = subprocess.run(argv, cwd=folder, capture_output=True, check=False)
+                printed = run.stdout if run.returncode == 0 else b""
+            verdicts.append(
+                re.search(rb"^Mismatches: 0 in [1-9]", printed, re.MULTILINE) is not None
+            )
+    return time.perf_counter() - begun, verdicts
+
+
+async def judged(every: Sequence[Design], slots: int | None) -> tuple[float, list[bool]]:
+    """Seconds without the judge's start, and its verdicts."""
+    async with Judge(slots=slots) as judge:
+        await judge.execute(language_named("verilog").hello, language="verilog")
+        begun = time.perf_counter()
+        ends = await judge.all([Job(one.task, one.source) for one in every])
+        return time.perf_counter() - begun, [end.proven for end in ends]
+
+
+async def costs(rounds: int) -> None:
+    """Print milliseconds of wall time for a first program and for the same again."""
+    print(f"{'language':12} {'first':>8} {'again':>8}   ms, median of {rounds}")
+    for name in languages:
+        language = language_named(name)
+        try:
+            language.versions()
+        except DataError as error:
+            print(f"{name:12} {error}")
+            continue
+        if not language.hello:
+            continue
+        first: list[float] = []
+        again: list[float] = []
+        async with Judge(slots=1) as judge:
+            for number in range(rounds + 1):
+                source = f"{language.hello}\n{language.comment} {number}\n"
+                for seconds in (first, again):
+                    begun = time.perf_counter()
+                    run = await judge.execute(source, language=name)
+                    seconds.append(1000 * (time.perf_counter() - begun))
+                    assert run.execution.output.strip() == "hello", (name, run)
+        print(f"{name:12} {statistics.median(first[1:]):8.1f} {statistics.median(again[1:]):8.1f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--slots", type=int)
+    parser.add_argument("--step", type=int, default=2, help="take every so many-th problem")
+    parser.add_argument("--mutants", type=int, default=2)
+    options = parser.parse_args()
+    every = designs(options.step, options.mutants)
+    asyncio.run(judged(every, options.slots))  # expected values, which later runs find on disk
+    ratios = []
+    for number in range(options.rounds):
+        ours, mine = asyncio.run(judged(every, options.slots))
+        theirs, other = serial(every)
+        ratios.append(theirs / ours)
+        differ = [one.task.id for one, a, b in zip(every, mine, other, strict=True) if a != b]
+        print(
+            f"round {number + 1}: {len(every)} designs, {sum(mine)} right; assay"
+            f" {len(every) / ours:.1f}/s, serial {len(every) / theirs:.1f}/s,"
+            f" {ratios[-1]:.2f} times; {len(differ)} verdicts differ {differ or ''}"
+        )
+    print(f"{statistics.median(ratios):.2f} times ({min(ratios):.2f} to {max(ratios):.2f})")
+    asyncio.run(costs(5))
+
+
+if __name__ == "__main__":
+    main()
