@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ exit 0
 """q checks its licence before it runs a script, and a program is loaded after the first line."""
 LONGEST = 2**63 - 1
 """The first whole number that is no long."""
+SPECIAL = re.compile(r'[\x00-\x1f"\\\x7f]')
 EXITS = r"(?:\s*(?:exit\s+0\s*;?|\\\\)[ \t]*)+\s*\Z"
 
 
@@ -42,58 +43,42 @@ def surroundings() -> tuple[dict[str, str], tuple[str, ...]]:
     except DataError:
         return {}, ()
     likely = (Path.home() / "q", Path(path).parent.parent)
-    home = os.environ.get("QHOME") or next(
-        (str(one) for one in likely if (one / "q.k").exists()), ""
-    )
-    if not home:
+    homes = [os.environ.get("QHOME"), *(str(one) for one in likely if (one / "q.k").exists())]
+    if not (home := next(filter(None, homes), "")):
         return {}, (path,)
-    home, licences = map(os.path.realpath, (home, os.environ.get("QLIC") or home))
+    licences = os.environ.get("QLIC") or home
     return {"QHOME": home, "QLIC": licences}, (path, home, f"{licences}/k4.lic")
 
 
 def spell_calls(calls: Sequence[list[Any]]) -> str:
     """The calls, one a line, and the end of the driver."""
-    return (
-        "".join(f".assay.call {literal(given, general=True)};\n" for given in calls)
-        + ".assay.end[];\n"
-    )
+    made = (listed(map(literal, given)) for given in calls)
+    return "".join(f".assay.call {given};\n" for given in made) + ".assay.end[];\n"
 
 
-def literal(value: Any, general: bool = False) -> str:
-    """A value of JSON in q's notation. A text is a list of characters, also of one; numbers are a
-    vector, of floats if one is, unless a list is to be `general`.
+def listed(items: Iterable[str]) -> str:
+    """A list of expressions; q makes a vector of equal atoms."""
+    found = list(items)
+    return f"enlist {found[0]}" if len(found) == 1 else f"({';'.join(found)})"
+
+
+def literal(value: Any) -> str:
+    """A value of JSON in q's notation. A text is a list of characters, also of one; numbers of
+    which one is a float are floats.
     """
-    if isinstance(value, str):
-        return f"{'enlist ' * (len(value.encode()) == 1)}{text(value)}"
     if isinstance(value, dict):
-        parts = (literal(list(side)) for side in (value, value.values()))
-        return "({})!{}".format(*parts) if value else "()!()"
-    if not isinstance(value, list):
-        return atom(value)
-    if not value:
-        return "()"
-    kinds = set(map(type, value))
-    if len(value) == 1 or (kinds <= {int, float} and not general):
-        one = "enlist " * (len(value) == 1)
-        return one + " ".join(literal(float(item) if float in kinds else item) for item in value)
-    return f"({';'.join(map(literal, value))})"
-
-
-def atom(value: float | None) -> str:
-    """A value that is no list."""
-    if value is None:
-        return "(::)"
-    if isinstance(value, bool):
-        return f"{int(value)}b"
+        return f"({literal(list(value))})!{literal(list(value.values()))}"
+    if isinstance(value, list):
+        mixed = set(map(type, value)) == {int, float}
+        return listed(literal(float(item) if mixed else item) for item in value)
+    if isinstance(value, str):
+        text = SPECIAL.sub(lambda found: f"\\{ord(found[0]):03o}", value)
+        return f'{"enlist " * (len(value.encode()) == 1)}"{text}"'
+    if isinstance(value, bool | None):
+        return "(::)" if value is None else f"{int(value)}b"
     if isinstance(value, int):
         return str(value) if abs(value) < LONGEST else f"{value}f"
-    written = repr(value).replace("+", "")
-    return {"nan": "0n", "inf": "0w", "-inf": "-0w"}.get(written, written)
-
-
-def text(value: str) -> str:
-    """A text between quotes."""
-    return '"' + re.sub(r'[\x00-\x1f"\\\x7f]', lambda one: f"\\{ord(one[0]):03o}", value) + '"'
+    return {"nan": "0n", "inf": "0w", "-inf": "-0w"}.get(str(value), str(value).replace("+", ""))
 
 
 @language
