@@ -32,7 +32,8 @@ MODULES = {
     " interpreter judge",
     "judge/kinds": "pytest_module kind asserts calls driven_calls exchanges own_tests print_tests"
     " answers verilog_screen test_bench test_functions every",
-    "policy": "adapters tokenizer tiny chat onednn head packed forward load critic reference",
+    "policy": "adapters tokenizer tiny chat onednn head packed forward load classifier critic"
+    " reference",
     "engines": "base torch vllm open",
     "engines/torch": "sampling prefill fused cuda_graphs kv_cache cache_probe decode_loop engine",
     "engines/vllm": "reaper client partial_completion weight_probe transports server engine",

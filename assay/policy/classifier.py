@@ -1,0 +1,99 @@
+"""A reward model in a process of its own: a sequence classifier with one output, as trained on
+preferences (Bradley-Terry). It reads conversations as lines of JSON and writes their scores.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from assay.errors import ModelError, UserError
+from assay.policy.load import pick_device
+from assay.policy.tokenizer import load_tokenizer
+from assay.registry import one_line
+
+Conversation = Sequence[dict[str, str]]
+
+
+class Classifier:
+    """Scores conversations. Raises ModelError where the model is none with one output."""
+
+    def __init__(self, model: str, device: str, dtype: str, max_tokens: int) -> None:
+        from transformers import AutoModelForSequenceClassification
+
+        self.tokenizer = load_tokenizer(model, trust_remote_code=False)
+        self.tokenizer.truncation_side = "left"  # the reply is at the end
+        self.tokenizer.padding_side = "right"
+        if self.tokenizer.pad_token_id is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token
+        try:
+            found, report = AutoModelForSequenceClassification.from_pretrained(
+                model, dtype=dtype, output_loading_info=True
+            )
+        except Exception as error:  # broken files raise anything
+            raise ModelError(f"no classifier in {model!r}: {one_line(error)}") from error
+        if found.config.num_labels != 1 or report["missing_keys"]:
+            raise ModelError(
+                f"{model!r} is no reward model: it needs a trained head with one output"
+            )
+        found.config.pad_token_id = self.tokenizer.pad_token_id
+        self.model = found.to(pick_device(device)).eval()
+        self.max_tokens = min(
+            max_tokens, getattr(found.config, "max_position_embeddings", max_tokens)
+        )
+
+    def text(self, conversation: Conversation) -> str:
+        """A conversation as the model reads it: by its chat template, or as plain text."""
+        if self.tokenizer.chat_template:
+            said: str = self.tokenizer.apply_chat_template(list(conversation), tokenize=False)
+            return said.removeprefix(self.tokenizer.bos_token or "")
+        return "\n".join(message["content"] for message in conversation)
+
+    def scores(self, conversations: Sequence[Conversation], batch_size: int) -> list[float]:
+        """One score for each; those of like length are computed together."""
+        texts = list(map(self.text, conversations))
+        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
+        scores: dict[int, float] = {}
+        for start in range(0, len(order), batch_size):
+            batch = order[start : start + batch_size]
+            inputs = self.tokenizer(
+                [texts[at] for at in batch], return_tensors="pt", padding=True, truncation=True,
+                max_length=self.max_tokens,
+            ).to(self.model.device)  # fmt: skip
+            with torch.inference_mode():
+                found = self.model(**inputs).logits[:, 0].float().tolist()
+            scores.update(zip(batch, found, strict=True))
+        return [scores[at] for at in range(len(texts))]
+
+
+def main() -> None:
+    """Answer each line of conversations with a line of their scores, until the input ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # libraries print
+
+    def answer(**fields: Any) -> None:
+        print(json.dumps(fields), file=answers, flush=True)
+
+    settings = json.loads(sys.argv[1])
+    batch_size = settings.pop("batch_size")
+    try:
+        classifier = Classifier(**settings)
+    except Exception as error:  # noqa: BLE001  as below; but the user's errors are theirs
+        blamed = isinstance(error, UserError)
+        answer(**({"refused": str(error)} if blamed else {"failed": one_line(error)}))
+        sys.exit(1)
+    answer(ready=True)
+    for line in sys.stdin:
+        try:
+            answer(scores=classifier.scores(json.loads(line), batch_size))
+        except Exception as error:  # noqa: BLE001  a full device, a broken driver: the machine's
+            answer(failed=one_line(error))
+
+
+if __name__ == "__main__":
+    main()
