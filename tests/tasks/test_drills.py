@@ -134,13 +134,13 @@ def test_every_style_of_every_drill_does_what_the_drill_does(
     style: Callable[[composition.Composition], str],
 ) -> None:
     for split in SPLITS:
-        for task, drill in zip(tasks(split), drills_set._splits()[split], strict=True):
+        for task, drill in zip(tasks(split), drills_set.compositions()[split], strict=True):
             assert passes(task, style(drill)), style(drill)
 
 
 def test_a_program_with_one_thing_wrong_behaves_as_computed_in_every_style() -> None:
     for style in composition.STYLES:
-        for drill in drills_set._splits()["train"][:300]:
+        for drill in drills_set.compositions()["train"][:300]:
             for miss in composition.near_misses(drill):
                 names: dict[str, object] = {}
                 exec(style(miss), names)
@@ -150,7 +150,7 @@ def test_a_program_with_one_thing_wrong_behaves_as_computed_in_every_style() -> 
 
 def test_the_checks_tell_a_drill_from_what_is_nearly_it() -> None:
     draw, escaped, wrong = Random(1), 0, 0
-    for task, drill in zip(tasks("train"), drills_set._splits()["train"], strict=True):
+    for task, drill in zip(tasks("train"), drills_set.compositions()["train"], strict=True):
         inputs = [drill.family.make_input(draw, size) for size in [3, 5, 7] * 30]
         for miss in composition.near_misses(drill):
             if any(
@@ -209,7 +209,7 @@ def test_no_prompt_occurs_twice() -> None:
 
 
 def test_test_combines_what_train_never_combines_but_knows() -> None:
-    splits = drills_set._splits()
+    splits = drills_set.compositions()
 
     def pairs(split: str) -> set[tuple[str, str, str]]:
         return {

@@ -11,7 +11,7 @@ has something to improve.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import combinations, permutations, product
 from typing import Any
@@ -50,7 +50,7 @@ def drills(split: str = "train") -> Iterator[Task]:
     more (as long).
     """
     require_split("drills", split, ("train", "test", "longer", "more"))
-    for n, drill in enumerate(_splits()[split]):
+    for n, drill in enumerate(compositions()[split]):
         yield _task(
             f"drills/{split}/{n}",
             drill,
@@ -60,7 +60,8 @@ def drills(split: str = "train") -> Iterator[Task]:
 
 
 @cache
-def _splits() -> dict[str, list[Composition]]:
+def compositions() -> dict[str, list[Composition]]:
+    """The drills of each split."""
     draw = random.Random(SEED)
     train: list[Composition] = []
     test: list[Composition] = []
@@ -137,7 +138,7 @@ def _differ(one: Composition, other: Composition, given: Any) -> bool:
 
 
 def _task(name: str, drill: Composition, draw: random.Random, *, demonstrated: bool) -> Task:
-    inputs = _separating_inputs(drill, draw)
+    inputs = separating_inputs(drill, draw)
     return Task(
         id=name,
         prompt=prompt(drill),
@@ -147,12 +148,12 @@ def _task(name: str, drill: Composition, draw: random.Random, *, demonstrated: b
         ),
         entry_point="f",
         reference=short(drill),
-        demonstrations=_demonstrations(drill, inputs, draw) if demonstrated else (),
+        demonstrations=demonstrations(drill, inputs, draw, STYLES) if demonstrated else (),
         stop=("\n# f(",),
     )
 
 
-def _separating_inputs(drill: Composition, draw: random.Random) -> list[Any]:
+def separating_inputs(drill: Composition, draw: random.Random) -> list[Any]:
     """The empty input, one element, and the inputs that separate the drill from most of its near
     misses.
     """
@@ -166,12 +167,20 @@ def _separating_inputs(drill: Composition, draw: random.Random) -> list[Any]:
     return chosen[2:] + chosen[:2]
 
 
-def _demonstrations(drill: Composition, inputs: list[Any], draw: random.Random) -> tuple[str, ...]:
+def demonstrations(
+    drill: Composition,
+    inputs: list[Any],
+    draw: random.Random,
+    styles: Mapping[Callable[[Composition], str], float],
+) -> tuple[str, ...]:
+    """Programs in styles drawn by their weights; WRONG_SHARE of them are near misses that fail on
+    an input.
+    """
     wrong = [
         miss for miss in near_misses(drill) if any(_differ(drill, miss, given) for given in inputs)
     ]
-    styles = draw.choices(list(STYLES), list(STYLES.values()), k=DEMONSTRATIONS)
+    drawn = draw.choices(list(styles), list(styles.values()), k=DEMONSTRATIONS)
     return tuple(
         style(draw.choice(wrong) if wrong and draw.random() < WRONG_SHARE else drill)
-        for style in styles
+        for style in drawn
     )
