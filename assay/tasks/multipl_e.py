@@ -1,4 +1,4 @@
-"""MultiPL-E: MBPP's tasks as stubs to complete, in Python (arXiv:2208.08227)."""
+"""MultiPL-E: MBPP's tasks as stubs to complete, in several languages (arXiv:2208.08227)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from collections.abc import Iterator
 from assay.tasks import task_set
 from assay.tasks.python_source import parsed, without
 from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
-from assay.types import Check, Task
+from assay.types import Check, OwnTests, Task
 
-MULTIPL_E = PublicSet(
-    "multipl_e_mbpp", "multipl_e/mbpp-py-reworded.json", "nuprl/MultiPL-E", "mbpp-py", ("py",)
-)
-CALLED = re.compile(r"^\s*check\((\w+)\)", re.MULTILINE)
+SPLITS = {"python": "py", "cpp": "cpp", "javascript": "js", "rust": "rs", "typescript": "ts"}
+CALLED = re.compile(r"^\s*check\((\w+)\)|\bcandidate = (\w+)", re.MULTILINE)
+SCRIPT = ("\nconsole.", "\nconst assert", "\ndeclare var", "\nfunction test(")
+STOPS = {"cpp": ("\nint main",), "rust": ("\nfn main",), "javascript": SCRIPT, "typescript": SCRIPT}
+"""Where a completion ends that closes its function itself."""
 
 
 @task_set
-def multipl_e_mbpp(split: str = "py") -> Iterator[Task]:
-    """MultiPL-E's MBPP (arXiv:2208.08227): a stub with types and docstring, and a check."""
-    return kept(MULTIPL_E.rows(split), task_of)
+def multipl_e_mbpp(split: str = "python") -> Iterator[Task]:
+    """MultiPL-E's MBPP in python, cpp, javascript, rust or typescript (arXiv:2208.08227)."""
+    short = SPLITS.get(split, "py")
+    file = f"multipl_e/mbpp-{short}-reworded.json"
+    published = PublicSet("multipl_e_mbpp", file, "nuprl/MultiPL-E", f"mbpp-{short}", SPLITS)
+    return kept(published.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:
@@ -27,11 +31,16 @@ def task_of(row: Row) -> Task:
 
     Raises LeftOutError for a row whose tests call nothing, DataError for a malformed one.
     """
-    row.require_python()
-    prompt, tests = row.text("prompt"), row.text("tests")
+    language, prompt, tests = row.language(), row.text("prompt"), row.text("tests")
     called = CALLED.search(tests)
     if called is None:
         raise LeftOutError("without tests")
+    if language != "python":
+        if language not in STOPS:
+            raise LeftOutError(f"in {language}, whose tests cannot be run")
+        own = OwnTests(tests.removeprefix("}"))  # the completion has closed its function
+        stop, name = STOPS[language], row.text("name")
+        return Task(name, prompt, (own,), called[2], language, stub=prompt, stop=stop)
     return Task(
         id=row.text("name"),
         prompt=prompt,

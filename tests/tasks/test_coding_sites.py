@@ -20,6 +20,7 @@ from assay.judge import Job
 from assay.tasks import load, task_sets
 from assay.types import Call, Check, Exchange, Execution, Task, Verdict
 from tests.judge.opened import judge_all
+from tests.judge.test_languages import INSTALLED
 from tests.tasks import sources, written
 
 
@@ -380,6 +381,34 @@ def test_multipl_es_mbpp_is_a_stub_whose_check_runs(tmp_path: Path) -> None:
     assert verdicts(*((task, one) for one in programs)) == ["pass", "wrong"]
     with pytest.raises(DataError, match="the language 'lua' cannot be judged"):
         load(f"multipl_e_mbpp:{written(tmp_path, multipl_e(language='lua'))}")
+
+
+MULTIPL_E_ROWS = {
+    "cpp": ("#include<assert.h>\n// Double it.\nlong twice(long x) {\n", "    return 2 * x;\n}\n",
+            "}\nint main() {\n    auto candidate = twice;\n    assert(candidate(2) == (4));\n}\n"),
+    "rs": ("/// Double it.\nfn twice(x: isize) -> isize {\n", "    return 2 * x;\n}\n",
+           "}\n\nfn main() {\n    let candidate = twice;\n    assert_eq!(candidate(2), 4);\n}\n"),
+    "js": ("//Double it.\nfunction twice(x){\n", "    return 2 * x;\n}\n",
+           "const assert = require('node:assert');\n\nfunction test() {\n  let candidate = twice;\n"
+           "  assert.deepEqual(candidate(2),4);\n}\n\ntest();"),
+    "ts": ("//Double it.\nfunction twice(x: number): number {\n", "    return 2 * x;\n}\n",
+           "declare var require: any;\nconst assert = require('node:assert');\n\n"
+           "function test() {\n  let candidate = twice;\n  assert.deepEqual(candidate(2),4);\n}\n\n"
+           "test();"),
+}  # fmt: skip
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("language", MULTIPL_E_ROWS)
+def test_multipl_es_tests_in_other_languages_pass_on_trust(language: str, tmp_path: Path) -> None:
+    prompt, body, tests = MULTIPL_E_ROWS[language]
+    row = multipl_e(language=language, prompt=prompt, tests=tests, stop_tokens=["\n}"])
+    (task,) = load(f"multipl_e_mbpp:{written(tmp_path, row)}")
+    if task.language not in INSTALLED:
+        pytest.skip(f"{task.language} is not installed")
+    right, wrong = judge_all([Job(task, task.stub + one) for one in (body, body.replace("2", "3"))])
+    assert (right.verdict, right.trusted) == (Verdict.PASS, ("own_process",))
+    assert wrong.verdict is Verdict.ERROR
 
 
 def test_extended_tests_are_single_asserts(tmp_path: Path) -> None:
