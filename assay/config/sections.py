@@ -132,15 +132,13 @@ class TaskSettings(Section):
     """The training tasks."""
 
     train: str
-    """A task set and split, such as `drills:train`, `humaneval`, `mbpp:train`, or a path to a
-    .jsonl file."""
+    """A task set and split, such as `drills:train` or `humaneval`, or a path to a .jsonl file."""
     limit: PositiveInt | None = None
     """Use only the first tasks, this many."""
     checks: PositiveInt | None = None
     """Judge by only the first checks of each task, this many."""
     held_out: int = Field(0, ge=0)
-    """Hidden checks of each task that RL holds out of the reward, to see how many programs pass
-    without solving the task (rewards.md)."""
+    """Hidden checks of each task that RL holds out of the reward: see rewards.md."""
 
 
 PLACEHOLDERS = ("prompt", "stub", "entry_point", "language", "Language", "interface")

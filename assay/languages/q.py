@@ -42,9 +42,8 @@ def surroundings() -> tuple[dict[str, str], tuple[str, ...]]:
         path = q_path()
     except DataError:
         return {}, ()
-    likely = (Path.home() / "q", Path(path).parent.parent)
-    homes = [os.environ.get("QHOME"), *(str(one) for one in likely if (one / "q.k").exists())]
-    if not (home := next(filter(None, homes), "")):
+    home = os.environ.get("QHOME") or str(Path(path).parent.parent)
+    if not Path(home, "q.k").exists():
         return {}, (path,)
     licences = os.environ.get("QLIC") or home
     return {"QHOME": home, "QLIC": licences}, (path, home, f"{licences}/k4.lic")

@@ -22,7 +22,8 @@ from tests.policies import change_json, checkpoint
 from tests.policy.test_chat import CHATML
 
 ROOT = Path(__file__).parent.parent.parent
-RECIPES = sorted((ROOT / "recipes").glob("seed*.toml"))
+RECIPES = sorted((ROOT / "recipes").glob("seed00[!4]*.toml"))
+"""Those of seed 004 need rows that are not here: tests/q has theirs."""
 ARCHITECTURES = {"deepseek": "llama", "qwen": "qwen2"}
 SMALL: dict[str, dict[str, Any]] = {
     "rollout": {"tasks_per_step": 2, "max_tokens": 6},

@@ -6,18 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from assay.judge.kinds.exchanges import show as show_exchange
 from assay.judge.kinds.kind import Kind, ProgramRun
-from assay.types import Exchange, PrintTest
+from assay.types import PrintTest
 
 if TYPE_CHECKING:
     from assay.languages import Language
-    from assay.types import Task
-
-
-def show(check: PrintTest, task: Task) -> str:
-    """The code and the output."""
-    return show_exchange(Exchange(check.code, check.prints), task).replace("Input", "Test", 1)
 
 
 def run_of(check: PrintTest, program: str, language: Language) -> ProgramRun:
@@ -27,5 +20,8 @@ def run_of(check: PrintTest, program: str, language: Language) -> ProgramRun:
 
 
 PRINT_TESTS: Kind[PrintTest] = Kind(
-    field="prints", show=show, answer=lambda check, task: None, run_of=run_of
+    field="prints",
+    show=lambda check, task: f"Test:\n{check.code.rstrip()}\nOutput:\n{check.prints.rstrip()}",
+    answer=lambda check, task: None,
+    run_of=run_of,
 )
