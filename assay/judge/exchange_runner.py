@@ -173,8 +173,8 @@ class ExchangeRunner:
                 return result._replace(stderr=before + after)
             if pause is not None:
                 await asyncio.sleep(pause)
-        lines = [result.report, *result.stderr.splitlines(), result.detail.encode()]
-        why = next(filter(None, lines), b"it wrote nothing").decode("utf-8", "replace")
+        said = (result.report + result.stderr).decode("utf-8", "replace").strip()
+        why = said.partition("\n")[0] or result.detail
         return result._replace(ended=Ended.LOST, detail=f"{language.title} did not start: {why}")
 
     async def decided(

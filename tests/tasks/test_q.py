@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.judge.kinds.every import kind_of
 from assay.prompts import messages
 from assay.tasks import load
 from assay.tasks.exact import row_of, task_of
@@ -62,3 +63,9 @@ def test_a_task_of_tests_that_print_is_written_and_read_back(tmp_path: Path) -> 
     (task,) = load(written(tmp_path, OWN))
     fields = json.loads(json.dumps(row_of(task)))
     assert task_of(Row({k: v for k, v in fields.items() if k != "format"}, "here")) == task
+
+
+def test_a_model_is_shown_the_test_and_what_it_must_print(tmp_path: Path) -> None:
+    (task,) = load(written(tmp_path, OWN))
+    shown = kind_of(task.checks[0]).show(task.checks[0], task)
+    assert shown == 'Test:\nshow solve[58]\nOutput:\n"LVIII"'

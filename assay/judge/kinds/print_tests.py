@@ -11,6 +11,12 @@ from assay.types import PrintTest
 
 if TYPE_CHECKING:
     from assay.languages import Language
+    from assay.types import Task
+
+
+def show(check: PrintTest, task: Task) -> str:
+    """The code and the output."""
+    return f"Test:\n{check.code.rstrip()}\nOutput:\n{check.prints.rstrip()}"
 
 
 def run_of(check: PrintTest, program: str, language: Language) -> ProgramRun:
@@ -20,8 +26,5 @@ def run_of(check: PrintTest, program: str, language: Language) -> ProgramRun:
 
 
 PRINT_TESTS: Kind[PrintTest] = Kind(
-    field="prints",
-    show=lambda check, task: f"Test:\n{check.code.rstrip()}\nOutput:\n{check.prints.rstrip()}",
-    answer=lambda check, task: None,
-    run_of=run_of,
+    field="prints", show=show, answer=lambda check, task: None, run_of=run_of
 )
