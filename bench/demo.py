@@ -1,9 +1,11 @@
 """The demo over several seeds: pass@1 and completion length of each stage, mean and range.
 
     python -m bench.demo --seeds 5
+    python -m bench.demo --seeds 3 --recipe recipes/verilog.toml --plot docs/verilog.png
 
-The seeds run one after another, each as `assay train recipes/demo.toml` with its own name. A run
-that was cut off goes on. The last line is the time of a run, start to table.
+A plot has the pass rate of each seed over the steps of the last stage. The seeds run one after
+another, each as `assay train RECIPE` with its own name. A run that was cut off goes on. The last
+line is the time of a run, start to table.
 """
 
 from __future__ import annotations
@@ -34,12 +36,12 @@ class Row:
     """Mean completion length by seed."""
 
 
-def run(seed: int, folder: Path) -> tuple[dict[str, Any], float]:
+def run(seed: int, folder: Path, recipe: Path = RECIPE) -> tuple[dict[str, Any], float]:
     """The evaluations of one run by stage, and its seconds."""
     name = f"seed-{seed}"
     settings = ["--seed", str(seed), "--name", name, "--folder", str(folder.resolve())]
     start = time.perf_counter()
-    command = [sys.executable, "-m", "assay", "train", str(RECIPE), *settings]
+    command = [sys.executable, "-m", "assay", "train", str(recipe), *settings]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     report = json.loads((folder / name / "report.json").read_text())
     found = {evaluation["name"]: evaluation for evaluation in report["evaluations"]}
@@ -56,14 +58,35 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def draw(folders: Sequence[Path], runs: Sequence[dict[str, Any]], file: Path) -> None:
+    """pass@1 on the held-out tasks over the steps of the last stage, a line for each seed."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.2), layout="constrained")
+    axes = figure.subplots()
+    for folder, found in zip(folders, runs, strict=True):
+        lines = (folder / STAGES[-1] / "metrics.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines]
+        points = [(row["step"], row["evaluate/pass@1"]) for row in rows if "evaluate/pass@1" in row]
+        steps, rates = zip((0, found[STAGES[-2]]["pass_at"]["1"]), *points, strict=True)
+        axes.plot(steps, [100 * rate for rate in rates], marker="o", markersize=4, color="#4269d0")
+    axes.set_xlabel("steps after SFT")
+    axes.set_ylabel("pass@1 on held-out tasks, %")
+    axes.set_ylim(0, 100)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file, dpi=130)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--folder", type=Path, default=Path("runs") / "demo-seeds")
+    parser.add_argument("--recipe", type=Path, default=RECIPE)
+    parser.add_argument("--folder", type=Path, help="default: runs/RECIPE-seeds")
+    parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
-    runs, seconds = zip(
-        *(run(seed, arguments.folder) for seed in range(arguments.seeds)), strict=True
-    )
+    recipe, seeds = arguments.recipe, range(arguments.seeds)
+    folder = arguments.folder or Path("runs") / f"{recipe.stem}-seeds"
+    runs, seconds = zip(*(run(seed, folder, recipe) for seed in seeds), strict=True)
     rows = [
         Row(
             stage,
@@ -75,6 +98,8 @@ def main() -> None:
     for row in rows:
         print(row.stage, *(f"{rate:.1f}" for rate in row.passed))
     print(table(rows))
+    if arguments.plot:
+        draw([folder / f"seed-{seed}" for seed in seeds], runs, arguments.plot)
     print(f"seconds of a run: {min(seconds):.0f} to {max(seconds):.0f}")
 
 
