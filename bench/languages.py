@@ -126,7 +126,7 @@ async def costs(rounds: int) -> None:
         again: list[float] = []
         async with Judge(slots=1) as judge:
             for number in range(rounds + 1):
-                source = f"{language.hello}\n{language.comment} {number}\n"
+                source = language.hello + "\n" * number
                 for seconds in (first, again):
                     begun = time.perf_counter()
                     run = await judge.execute(source, language=name)

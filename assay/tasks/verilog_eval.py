@@ -20,6 +20,8 @@ FILES = {
     "human": "v1/VerilogEval_Human", "machine": "v1/VerilogEval_Machine",
     "code_complete": "v2/dataset_code-complete-iccad2023", "spec_to_rtl": "v2/dataset_spec-to-rtl",
 }  # fmt: skip
+MOST = 200_000
+"""Samples that are compared: version 2 ends its longest benches there, version 1 at twice that."""
 DUMPS = re.compile(r"\$dump\w+\s*(?:\([^;]*\))?\s*;")
 """Statements that write a file of all signals."""
 DESCRIPTIONS = {name: f"v1/VerilogDescription_{name.title()}" for name in ("human", "machine")}
@@ -102,7 +104,7 @@ def driver(row: Row, bench: str, design: str, model: str) -> str:
         (rf"\b{design}\s+top_module1\s*\([^;]*\);", ""),
         (rf"\b{model}\s+good1\b", f"{design} good1"),
         (r"\bassign\s+tb_match\s*=[^;]*;", "assign tb_match = 1;"),
-        (r"stats1\.clocks\+\+;", f"stats1.clocks++; {prints}"),
+        (r"stats1\.clocks\+\+;", f"stats1.clocks++; if (stats1.clocks <= {MOST}) {prints}"),
     ):
         bench = re.sub(pattern, text, bench, flags=re.DOTALL)
     return DUMPS.sub(";", bench)

@@ -20,14 +20,12 @@ needs_iverilog = pytest.mark.skipif(not shutil.which("iverilog"), reason="needs 
 needs_data = pytest.mark.skipif(
     not Path(os.environ["ASSAY_DATA"], "verilog_eval").is_dir(), reason="no public data"
 )
-NOT_RUNNABLE = {
-    "human": {"review2015_fancytimer", "review2015_fsm", "lfsr32", "count_clock"},
-    "machine": {"lfsr32"},
-    "code_complete": {
-        "Prob099_m2014_q6c", "Prob151_review2015_fsm", "Prob156_review2015_fancytimer",
-    },
+NOT_RUNNABLE: dict[str, set[str]] = {
+    "human": {"review2015_fancytimer", "review2015_fsm"},
+    "machine": set(),
+    "code_complete": {"Prob151_review2015_fsm", "Prob156_review2015_fancytimer"},
 }  # fmt: skip
-"""References that Icarus Verilog 11 does not compile, and two whose samples are over 10 MiB."""
+"""References that Icarus Verilog 11 does not compile."""
 REFERENCE = "module reference_module (input a, output b);\n  assign b = ~a;\nendmodule\n"
 BENCH = """
 module stimulus_gen (input clk, output logic a, input tb_match);
@@ -74,7 +72,7 @@ def test_a_bench_of_verilog_eval_drives_the_design_alone() -> None:
     assert isinstance(check, TestBench)
     assert check.bench.count("top_module") == 1
     assert "top_module good1 (.a, .b(b_ref) );" in check.bench
-    assert 'stats1.clocks++; $display("@SAMPLE %b | %b", a, b_ref);' in check.bench
+    assert 'if (stats1.clocks <= 200000) $display("@SAMPLE %b | %b", a, b_ref);' in check.bench
     assert "assign tb_match = 1;" in check.bench
     assert not any(gone in check.bench for gone in ("reference_module", "$dump", "b = ~a"))
     assert task.stub == f"// Invert a.\n{ROW['prompt']}"
