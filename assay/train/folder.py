@@ -133,7 +133,7 @@ class StageFolder:
 
     def _evaluation(self, done: int) -> dict[str, Any]:
         settings = self.settings.evaluate
-        how = settings.model_dump(exclude={"every", "before"}) if settings else {}
+        how = settings.model_dump(mode="json", exclude={"every", "before"}) if settings else {}
         return {"step": done, **how}
 
     def latest(self) -> Path | None:
