@@ -16,6 +16,7 @@ from assay.commands.doctor import doctor
 from assay.commands.evaluate import evaluate
 from assay.commands.grade import grade
 from assay.commands.list import list_plugins
+from assay.commands.overlap import overlap
 from assay.commands.serve import serve
 from assay.commands.show_prompt import show_prompt
 from assay.commands.train import train
@@ -27,8 +28,8 @@ from assay.registry import one_line, plugin_line
 
 app = typer.Typer(name="assay", pretty_exceptions_enable=False)
 for name, command in (
-    ("eval", evaluate), ("grade", grade), ("check", check), ("doctor", doctor), ("serve", serve),
-    ("list", list_plugins),
+    ("eval", evaluate), ("grade", grade), ("check", check), ("overlap", overlap),
+    ("doctor", doctor), ("serve", serve), ("list", list_plugins),
 ):  # fmt: skip
     app.command(name)(command)
 OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -54,8 +55,8 @@ def assay(
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 a strict check dropped tasks or nobody reads the
-    output, 2 the user's error, 3 the machine's, 130 Ctrl-C.
+    """Run the command line. Exit codes: 0 done, 1 a strict check dropped tasks, training and
+    benchmark overlap, or nobody reads the output, 2 the user's error, 3 the machine's, 130 Ctrl-C.
     """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

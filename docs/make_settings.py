@@ -64,7 +64,7 @@ assay train longer.toml --seed 1 --stages.grpo.rollout.group_size 4
 | exit code of every command | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | `assay check --strict` dropped tasks, or nobody reads the output |
+| 1 | `assay check --strict` dropped tasks, `assay overlap` found some, or nobody reads the output |
 | 2 | user error; one line says what, where and how to fix it |
 | 3 | the machine failed |
 
@@ -72,6 +72,7 @@ assay train longer.toml --seed 1 --stages.grpo.rollout.group_size 4
 | --- | --- |
 | `serve` | the judge over HTTP ([service.md](service.md)) |
 | `vllm` | generating with vLLM ([vllm.md](vllm.md)) |
+| `overlap` | `assay overlap` on programs in other languages ([overlap.md](overlap.md)) |
 | `quant` | 4-bit weights (`policy.quantize`) |
 | `wandb`, `trackio`, `tb` | the trackers of W&B, trackio and TensorBoard |
 | `integrations` | TRL and verifiers ([service.md](service.md)) |

@@ -12,6 +12,7 @@ from pathlib import Path
 from assay.algorithms import algorithms
 from assay.config.sections import RunSettings
 from assay.errors import SettingsError
+from assay.evaluate.overlap import also_trained_on
 from assay.policy.load import context_of_model
 from assay.types import Sample, Task
 
@@ -30,6 +31,18 @@ def check_settings(
         raise SettingsError(f"stage {settings.stage!r}: {reason}")
     for reason in _warnings(settings, learns_from, tasks, adapted):
         log.warning("stage %r: %s", settings.stage, reason)
+
+
+def warn_of_overlap(settings: RunSettings, train: Sequence[Task], bench: Sequence[Task]) -> None:
+    """Log a warning if evaluation tasks are trained on, by exact copies alone."""
+    same = also_trained_on(train, bench)
+    if same and settings.evaluate:
+        specs = settings.tasks.train, settings.evaluate.tasks
+        log.warning(
+            "stage %r: %d of %d tasks of %s are also in %s, such as %s: their pass rate says"
+            " nothing about other tasks; `assay overlap %s %s` shows them",
+            settings.stage, len(same), len(bench), specs[1], specs[0], same[0], *specs,
+        )  # fmt: skip
 
 
 def _errors(settings: RunSettings, learns_from: str, dry_run: bool) -> Iterator[str]:

@@ -27,7 +27,7 @@ from assay.registry import one_line
 from assay.rollout.held_out import hold_out
 from assay.tasks import load
 from assay.tasks.rows import file_rows
-from assay.train.check_settings import check_settings
+from assay.train.check_settings import check_settings, warn_of_overlap
 from assay.train.folder import LOCK, StageFolder, locked
 from assay.train.loop import train
 from assay.train.optimizer import with_default_lr
@@ -150,6 +150,8 @@ def prepare(settings: RunSettings, adapted: bool, dry_run: bool = False) -> Stag
     environments.require_fit(environment, tasks, settings.tasks.train)
     if settings.evaluate:
         environments.require_fit(environment, evaluation_tasks, settings.evaluate.tasks)
+    if settings.evaluate and settings.evaluate.tasks != settings.tasks.train:
+        warn_of_overlap(settings, tasks, evaluation_tasks)
     settings = with_default_lr(settings, algorithm.learns_from, adapted)
     check_settings(settings, algorithm.learns_from, tasks, adapted, dry_run)
     return Stage(settings, algorithm, reward, environment, tasks, evaluation_tasks, held_out)
