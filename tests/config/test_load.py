@@ -351,7 +351,7 @@ def test_the_name_of_a_recipe_stands_for_its_file_unless_a_file_has_that_name(
     (tmp_path / "demo").write_text(MINIMAL)
     assert load_plan(Path("demo")).stages[0].name == "run"
     with pytest.raises(
-        SettingsError, match="a recipe: demo, humaneval_lora, humaneval_qlora, repa"
+        SettingsError, match=r"a recipe: demo, .*humaneval_lora, humaneval_qlora, repa"
     ):
         load_plan(Path("dmo"))
 
