@@ -50,9 +50,7 @@ class LoraSettings(Section):
 
 
 class TinySettings(Section):
-    """The built-in model: a small Llama with random weights and a BPE tokenizer trained on the
-    tasks' text.
-    """
+    """The built-in model: a small, random Llama and a BPE tokenizer trained on the tasks' text."""
 
     vocabulary: PositiveInt = 512
     """Size of the tokenizer's vocabulary."""
@@ -158,8 +156,7 @@ class PromptSettings(Section):
     chat_template_kwargs: dict[str, Any] = {}
     """Arguments of the model's chat template, such as `enable_thinking = false`."""
     reasoning: Literal["", "think", "reasoning"] = ""
-    """Asks for reasoning in tags of this name and then for an `<answer>`, and puts demonstrations
-    into these tags."""
+    """Ask for reasoning in tags of this name, then an `<answer>`; demonstrations get these tags."""
 
     @field_validator("template")
     @classmethod
