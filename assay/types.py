@@ -59,7 +59,8 @@ class Verdict(StrEnum):
 
 
 Trust = Literal[
-    "own_equality", "own_order", "own_methods", "own_process", "identity", "mutation", "steering"
+    "own_equality", "own_order", "own_methods", "own_process", "identity", "mutation", "steering",
+    "files",
 ]  # fmt: skip
 """What only the program can decide (docs/judge.md)."""
 

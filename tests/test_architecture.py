@@ -26,7 +26,7 @@ MODULES = {
     "sandbox": "kernel limits cores cgroups landlock seccomp namespaces walls access attack"
     " isolation box program sockets ending script repl zygote launch processes job_queue slot runs"
     " sessions supervisor client",
-    "judge": "protocol codec_types codec operations nodes task_code checkers requests remote"
+    "judge": "protocol codec_types files codec operations nodes task_code checkers requests remote"
     " arrivals shared console proxy pieces kinds normal_form worker exports candidate warmup"
     " verdict verdict_cache prepared_task builds exchange_runner references"
     " interpreter judge",

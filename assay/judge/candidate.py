@@ -25,6 +25,7 @@ from assay.judge.codec import (
 )
 from assay.judge.codec_types import TooLargeError
 from assay.judge.exports import ON_OBJECTS, Exports, Stream, opaque
+from assay.judge.files import own_files
 from assay.judge.shared import SharedObjects
 from assay.sandbox import script
 from assay.sandbox.kernel import MIB
@@ -86,6 +87,7 @@ class Candidate:
         self.requests: dict[str, Callable[..., Any]] = {
             "call": self.call, "items": self.items, "console": self.replace_console,
             "operate": lambda name, packed: ON_OBJECTS[name](*map(self.unpacker.value, packed)),
+            "files": lambda packed: own_files().answer(self.unpacker.value(packed)),
             "name": lambda name: [getattr(self.module, name)] if hasattr(self.module, name) else [],
         }  # fmt: skip
         self.at = 0

@@ -41,6 +41,7 @@ from assay.sandbox.client import Sandbox
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import LONGEST, Limits
+from assay.sandbox.program import Result
 from assay.sync import run_sync
 from assay.types import Exchange, Execution, Task, Verdict
 
@@ -162,7 +163,9 @@ class Judge:
         )
         self._count(job.task, execution)
         total = max(total, execution.total)
-        return replace(execution, total=total, trusted=without(execution, self.trust))
+        return replace(
+            execution, total=total, trusted=without(kinds_of_trust(execution), self.trust)
+        )
 
     async def execute(
         self, program: str, stdin: str = "", seconds: float | None = None,
@@ -257,7 +260,7 @@ class Judge:
         if prepared.runs_alone:
             return await self._exchanges.run(prepared, task.checker, program, features)
         if not (self.stop_early and prepared.any_order):
-            return decide(await self._sandbox.run(prepared.checked(program, features)))
+            return decided(prepared, await self._sandbox.run(prepared.checked(program, features)))
         order = self._counts.order(prepared.digest, prepared.total)
         execution = decide(await self._sandbox.run(prepared.checked(program, features, order)))
         if execution.passed < len(order) and execution.verdict is not Verdict.INFRA:
@@ -289,9 +292,27 @@ class Judge:
             log.warning("task %s cannot be judged: %s", task.id, detail)
 
 
+def decided(prepared: PreparedTask, result: Result) -> Execution:
+    """As `decide`; where the test reads databases of the program's, that is trusted."""
+    execution = decide(result)
+    more = ("files",) if prepared.parses_databases else ()
+    return replace(execution, trusted=(*execution.trusted, *more))
+
+
+def kinds_of_trust(execution: Execution) -> Execution:
+    """The execution, which says that files were trusted, and not which."""
+    kinds = dict.fromkeys(what.split(" ")[0] for what in execution.trusted)
+    return replace(execution, trusted=tuple(kinds))
+
+
 def without(execution: Execution, excused: Set[str]) -> tuple[str, ...]:
     """What an execution trusted, less what is excused."""
     return tuple(what for what in execution.trusted if what not in excused)
+
+
+def excusable(trusted: Iterable[str]) -> frozenset[str]:
+    """What a program may decide where the reference does; of files, those of the same names."""
+    return frozenset(what for what in trusted if what in EXCUSED or what.startswith("files "))
 
 
 async def settled(
@@ -305,7 +326,7 @@ async def settled(
     passed = execution.verdict is Verdict.PASS
     if passed:  # nothing that the program changed has reached the test
         execution = replace(execution, trusted=without(execution, {"mutation"}))
-        if not EXCUSED.intersection(execution.trusted):
+        if not excusable(execution.trusted):
             return execution
     elif not (cannot_be_judged(execution) or execution.verdict in MAY_NEED_FEATURES):
         return execution
@@ -320,7 +341,7 @@ async def settled(
     if cannot_be_judged(execution):
         # the reference never makes the check do this, so the program is wrong
         execution = replace(execution, verdict=Verdict.WRONG)
-    return replace(execution, trusted=without(execution, EXCUSED & features.trusted))
+    return replace(execution, trusted=without(execution, excusable(features.trusted)))
 
 
 def judge_all(

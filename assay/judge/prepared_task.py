@@ -18,7 +18,7 @@ from assay.judge.kinds.kind import ProgramRun
 from assay.judge.task_code import leaves_no_trace, looks_at_identity
 from assay.languages import language_named
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.program import HASH_SEEDS, Program, Result
+from assay.sandbox.program import FILES, HASH_SEEDS, Program, Result
 from assay.types import Task
 
 TASK_SEEDS = 2
@@ -49,6 +49,18 @@ def time_factor(cpu_seconds: float, limit: float) -> float:
     return min(float(LONGEST), max(1.0, SLACK * cpu_seconds / limit))
 
 
+USES_FILES = re.compile(
+    r"(?<![.\w])open\(|\b(?:os\.(?!path\.(?!exists|isfile|isdir))|tempfile|shutil|sqlite3|Path\()"
+)
+"""In a test that may share files with the program."""
+RUNS_FILES = re.compile(
+    r"\b(?:pickle|marshal|shelve|dill|joblib|ctypes|import(?:lib|_module)|runpy|exec|eval|__import__"
+    r"|(?:np|numpy)\.load|read_(?:pickle|hdf)|load_extension|sys\.path|fileConfig|dbm)\b"
+)
+"""In a test that might run what a program has written: it shares no files."""
+ELSEWHERE = re.compile(r"[\"']/|\b(?:tempfile|getcwd|abspath|chdir|resolve|home|patch|mock)\b")
+"""In a test of which files may lie outside the folder."""
+DOUBT = "this test works with files that the program cannot have"
 NUMERIC = re.compile(r"^\s*(?:import|from)\s+(?:numpy|scipy|pandas)\b", re.MULTILINE)
 HAS_NUMPY = find_spec("numpy") is not None
 
@@ -126,6 +138,14 @@ class PreparedTask:
                 " be called; give it exchanges or calls"
             )
         self.numeric = any(map(NUMERIC.search, [task.setup, *sources]))
+        text = "\n".join([task.setup, *sources])
+        uses_files = USES_FILES.search(text) is not None
+        self.shares_files = uses_files and not (task.large or RUNS_FILES.search(text))
+        """Whether test and program have folders of which the files are carried."""
+        self.parses_databases = self.shares_files and "sqlite3." in text
+        """Whether the test reads what a program wrote by much code that is no Python."""
+        known_place = self.shares_files and not ELSEWHERE.search(text)
+        self._doubt = DOUBT if uses_files and not known_place else ""
         self.hash_seed = hash_seed(task)
         rules = [task.setup, task.entry_point, task.checker, task.reference, stop_early, task.large]
         rules += [str(self.hash_seed), task.language, *self.language.versions()]
@@ -164,12 +184,15 @@ class PreparedTask:
         return Program(
             companion=f"{json.dumps(fields)[:-1]},{self._shared_fields}".encode(),
             keeps_companion=self._keeps_worker,
-            zygote=f"large_{self.hash_seed}"
-            if self._task.large
-            else zygote_for(program, numeric=self.numeric, hash_seed=self.hash_seed),
+            zygote=self._zygote(program),
             time_factor=features.time_factor,
             steps=max(1, sum(kind.own_time for kind, _ in self._kinds)),
         )
+
+    def _zygote(self, program: str) -> str:
+        if self._task.large or self.shares_files:
+            return f"{FILES if self.shares_files else 'large'}_{self.hash_seed}"
+        return zygote_for(program, numeric=self.numeric, hash_seed=self.hash_seed)
 
     @cached_property
     def _keeps_worker(self) -> bool:
@@ -178,7 +201,8 @@ class PreparedTask:
         checker = [] if task.checker in {"", *CHECKERS} else [task.checker]
         parts = (task.setup, self._recomputing, *checker, *self._sources)
         code = [source for source in parts if source]
-        return not code or (not self._strangers and all(map(leaves_no_trace, code)))
+        reusable = not (self._strangers or self.shares_files) and all(map(leaves_no_trace, code))
+        return not code or reusable
 
     @cached_property
     def _shared_fields(self) -> str:
@@ -190,6 +214,8 @@ class PreparedTask:
             "setup": task.setup,
             "classes": node_classes(task),
             "identity": any(map(looks_at_identity, [task.setup, *self._sources])),
+            "files": self.shares_files,
+            "doubt": self._doubt,
             "checker": task.checker,
             "reference": self._recomputing,
             "stop_early": self._stop_early,

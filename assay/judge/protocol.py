@@ -39,6 +39,10 @@ class CheckJob(TypedDict):
     classes: list[list[str]]
     """Name and source of each class of the setup that the program has too; a source without a name
     is of imports."""
+    files: bool
+    """Whether test and program share files."""
+    doubt: str
+    """Why a test that fails cannot be judged; empty where it can."""
     mutates: bool
     """Whether what a program changes in a test's objects is changed there."""
     reply_mb: int

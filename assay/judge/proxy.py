@@ -4,7 +4,6 @@ object that is reached by further requests.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -12,9 +11,10 @@ from types import TracebackType
 from typing import Any
 
 from assay.judge.arrivals import Arrivals, Opaque
-from assay.judge.codec import Json, Packer, dumps, raised
+from assay.judge.codec import Json, Packer, Unpacker, raised
 from assay.judge.codec_types import CodecError
 from assay.judge.console import Console
+from assay.judge.files import Change, SharedFiles, own_files
 from assay.judge.nodes import Nodes
 from assay.judge.protocol import CANNOT, CheckJob
 from assay.judge.remote import Function, Place, RemoteClass, is_remote, make, place_of
@@ -24,10 +24,6 @@ from assay.sandbox.sockets import FramedSocket
 
 TEST_ITEMS = 5_000_000
 """How many items of an iterator a check may pass."""
-FILES = re.compile(
-    r"(?<![.\w])open\(|\b(?:os\.(?!path\.(?!exists|isfile|isdir))|tempfile|shutil|sqlite3|Path\()"
-)
-"""In the text of a test that shares files with the program."""
 
 
 class Connection:
@@ -46,6 +42,7 @@ class Connection:
         self.packer.intercept = self._handle_of
         self.nodes = Nodes(0)
         self.shared = SharedObjects(self.packer, self.nodes)
+        self.files: SharedFiles | None = None
         self.mutates = False
         """Whether what the program changes is changed in the test's objects."""
         self.arrivals = Arrivals(self)
@@ -56,11 +53,10 @@ class Connection:
     def load(self, job: CheckJob) -> None:
         """Send the program."""
         self.mutates = job["mutates"]
-        text = f"{job['setup']}\n{dumps(job['checks'])}".replace("\\n", "\n")
         self.arrivals.keep_numpy(job["numpy"])
         self.arrivals.identity = job["identity"]
-        if FILES.search(text):
-            self.doubt = "this test works with files, and the program can have none"
+        self.files = own_files() if job["files"] else None
+        self.doubt = job["doubt"]
         self.requests.load(job["program"], job["entry_point"], job["classes"])
 
     def trust(self, what: str) -> None:
@@ -145,6 +141,17 @@ class Connection:
         self, kind: str, parts: tuple[Json, ...], result: int = 0, ours: list[Json] | None = None
     ) -> list[Json]:
         """A request and its reply: a packed value, and the index of the argument that it is."""
+        if self.files is None or kind == "files":
+            return self._ask_once(kind, parts, result, ours)
+        share(self.files, self)
+        try:
+            return self._ask_once(kind, parts, result, ours)
+        finally:
+            share(self.files, self)
+
+    def _ask_once(
+        self, kind: str, parts: tuple[Json, ...], result: int, ours: list[Json] | None
+    ) -> list[Json]:
         self.console.tell()
         self.arrivals.may_stop = parts[0] in ("await", "__next__")
         reply = self.requests.request(
@@ -215,6 +222,24 @@ class Connection:
             return place_of(value).packed
         running = self.arrivals.running.get(id(value))
         return running and running[0].packed
+
+
+def share(files: SharedFiles, connection: Connection) -> None:
+    """Have test and program tell each other which files they have changed. Raises CandidateFailed
+    and what the program raises.
+    """
+
+    def told(ours: list[Change]) -> list[Change]:
+        parts = (connection.packer.pack(ours),)
+        packed, _ = connection._request("files", parts, 0, [[], []])
+        return Unpacker({}).value(packed)  # type: ignore[no-any-return]  # `take` checks it
+
+    try:
+        changed = files.exchange(told)
+    except CodecError as error:
+        raise connection.requests.fail("forbidden", str(error)) from None
+    for name in changed:
+        connection.trust(f"files {name}")
 
 
 def is_function(value: object) -> bool:

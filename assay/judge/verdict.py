@@ -56,7 +56,9 @@ def parse_report(frame: bytes) -> WorkerReport | None:
         and type(report.answers) is list
         and all(type(answer) is str for answer in report.answers)
         and type(report.trusted) is list
-        and all(type(what) is str and what in get_args(Trust) for what in report.trusted)
+        and all(
+            type(what) is str and what.split(" ")[0] in get_args(Trust) for what in report.trusted
+        )
     )
     if not valid:
         return None

@@ -47,12 +47,14 @@ def family_user(family: int) -> int | None:
     return FIRST_USER + family if os.getuid() == 0 else None
 
 
-def access_rules(family: int, box: str = "", reads: Sequence[str] = ()) -> AccessRules:
+def access_rules(
+    family: int, box: str = "", reads: Sequence[str] = (), starts_programs: bool = False
+) -> AccessRules:
     """The rules of one family by its number: read the standard library, shared libraries and
-    PACKAGES; run as a user of its own where we are root. One with a `box` reads TOOLCHAINS,
-    INTERPRETER and what `reads` names too.
+    PACKAGES; run as a user of its own where we are root. One that `starts_programs` reads
+    TOOLCHAINS, INTERPRETER and what `reads` names too.
     """
-    libraries = (*LIBRARIES, *TOOLCHAINS, *INTERPRETER) if box else LIBRARIES
+    libraries = (*LIBRARIES, *TOOLCHAINS, *INTERPRETER) if starts_programs else LIBRARIES
     unresolved = sysconfig.get_path("stdlib")
     library = Path(unresolved).resolve()
     folders = [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
@@ -73,4 +75,5 @@ def access_rules(family: int, box: str = "", reads: Sequence[str] = ()) -> Acces
         library=str(library),
         user=family_user(family),
         box=box,
+        starts_programs=starts_programs,
     )

@@ -34,10 +34,24 @@ def abi() -> int:
 def restrict(
     readable: Sequence[str], listable: Sequence[str], writable: Sequence[str] = ()
 ) -> None:
-    """Allow reading below `readable`, listing folders below `listable`, reading and writing below
-    `writable`, /dev/null, nothing else.
+    """Put this process under these rules (`rules_of`), and every child of it. Needs
+    no-new-privileges. Raises OSError.
+    """
+    rules = rules_of(readable, listable, writable)
+    try:
+        enforce(rules)
+    finally:
+        os.close(rules)
 
-    Absent paths are skipped. Inherited by every child. Needs no-new-privileges. Raises OSError.
+
+def enforce(rules: int) -> None:
+    """As `restrict`, by the descriptor of rules that were made before. Raises OSError."""
+    syscall("landlock_restrict_self", RESTRICT_SELF, rules, 0)
+
+
+def rules_of(readable: Sequence[str], listable: Sequence[str], writable: Sequence[str]) -> int:
+    """A descriptor of rules: read below `readable`, list folders below `listable`, read and write
+    below `writable`, /dev/null, nothing else. Absent paths are skipped. Raises OSError.
     """
     version = abi()
     files = (1 << max(bits for known, bits in FILE_RIGHTS.items() if known <= max(version, 1))) - 1
@@ -49,15 +63,12 @@ def restrict(
     ruleset = syscall(
         "landlock_create_ruleset", CREATE_RULESET, ctypes.c_char_p(attributes), len(attributes), 0
     )
-    try:
-        null = (READ_FILE | WRITE_FILE | TRUNCATE) & files
-        rules = (READ, readable), (READ_DIR, listable), (null, (NULL,)), (MAKE & files, writable)
-        for rights, paths in rules:
-            for path in paths:
-                _allow(ruleset, path, rights)
-        syscall("landlock_restrict_self", RESTRICT_SELF, ruleset, 0)
-    finally:
-        os.close(ruleset)
+    null = (READ_FILE | WRITE_FILE | TRUNCATE) & files
+    rules = (READ, readable), (READ_DIR, listable), (null, (NULL,)), (MAKE & files, writable)
+    for rights, paths in rules:
+        for path in paths:
+            _allow(ruleset, path, rights)
+    return int(ruleset)
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:

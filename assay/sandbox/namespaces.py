@@ -52,7 +52,9 @@ class AccessRules(NamedTuple):
     user: int | None
     """The user id to change to; None to stay the same user."""
     box: str = ""
-    """The only folder to write to, for a family that starts other programs; else empty."""
+    """The only folder to write to; empty for a family that writes no files."""
+    starts_programs: bool = False
+    """Whether it starts other programs by exec."""
 
 
 def enter(rules: AccessRules) -> None:
@@ -111,6 +113,7 @@ def change_root(rules: AccessRules) -> None:
         show(path)
     if rules.box:
         os.mkdir(ROOT + rules.box)
+    if rules.starts_programs:
         os.mkdir(ROOT + "/proc")
         with contextlib.suppress(OSError):  # a container may refuse it; rustc and java need it
             mount("proc", ROOT + "/proc", "proc", NOEXEC, b"subset=pid,hidepid=ptraceable")

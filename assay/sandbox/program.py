@@ -13,13 +13,19 @@ from assay.sandbox.limits import LARGE
 INTERPRETER = "interpreter"
 EXEC = "exec"
 MATHS = "maths_0"
+FILES = "files"
+"""The kind whose programs and companions may write files, each in a folder of its own."""
 HASH_SEEDS = 5
 """Values of PYTHONHASHSEED that a program may ask for."""
 ZYGOTES = (
     INTERPRETER,
     EXEC,
     MATHS,
-    *(f"{kind}_{seed}" for kind in ("plain", "numpy", "large") for seed in range(HASH_SEEDS)),
+    *(
+        f"{kind}_{seed}"
+        for kind in ("plain", "numpy", "large", FILES)
+        for seed in range(HASH_SEEDS)
+    ),
 )
 """Kinds of zygote that a program may ask for, with the hash seed where there is one for each."""
 FETCHED = 17

@@ -77,7 +77,9 @@ SOCKETPAIR, STREAM, SOCKET_TYPES = (53, 199), 1, 0xF
 CLONE_THREAD, PR_SET_NAME, MAP_SHARED_ANONYMOUS = 0x10000, 15, 0x21
 MAP_GROWSDOWN = 0x100
 """Counted as stack, which RLIMIT_DATA leaves out."""
-REFUSED_FCNTL = (6, 7, 8, 10, 15, 37, 38, 1024, 1026, 1036, 1038)
+LOCKS = (6, 7)
+"""Of parts of files; SQLite needs them."""
+REFUSED_FCNTL = (*LOCKS, 8, 10, 15, 37, 38, 1024, 1026, 1036, 1038)
 """Locks, owners of signals, leases, files' hints."""
 REFUSED_IOCTL = (0x5412, 0x8901, 0x8902, 0x5452)  # TIOCSTI, owners of signals, FIOASYNC
 
@@ -121,9 +123,9 @@ def _refuse_values(argument: int, values: tuple[int, ...]) -> list[Instruction]:
     return [_argument(argument), *_refuse(list(values)), PASS_ON]
 
 
-def family_filter(starts_programs: bool = False) -> list[Instruction]:
+def family_filter(starts_programs: bool = False, locks: bool = False) -> list[Instruction]:
     """Refuses what neither a zygote nor a process that it forks needs. One that starts programs
-    needs exec, and signals to end what they have started.
+    needs exec, and signals to end what they have started; one that shares files, their `locks`.
     """
     audit, at = column()
     needed = TO_START if starts_programs else ()
@@ -138,7 +140,7 @@ def family_filter(starts_programs: bool = False) -> list[Instruction]:
                               (EQUAL, 0, 1, MAP_SHARED_ANONYMOUS), REFUSE, PASS_ON]),
         *_only_for(SOCKETPAIR[at], [_argument(1), (AND, 0, 0, SOCKET_TYPES), (EQUAL, 0, 1, STREAM),
         PASS_ON, REFUSE]),
-        *_only_for(FCNTL[at], _refuse_values(1, REFUSED_FCNTL)),
+        *_only_for(FCNTL[at], _refuse_values(1, REFUSED_FCNTL[len(LOCKS) * locks :])),
         *_only_for(IOCTL[at], _refuse_values(1, REFUSED_IOCTL)),
         PASS_ON,
     ]  # fmt: skip

@@ -27,6 +27,7 @@ from assay.sandbox.processes import (
 )
 from assay.sandbox.program import (
     EXEC,
+    FILES,
     INTERPRETER,
     RUNTIME_MB,
     ZYGOTES,
@@ -143,13 +144,16 @@ class Slot:
         sessions = SESSIONS if kind == INTERPRETER else 0
         family = number * len(ZYGOTES) + ZYGOTES.index(kind)
         self.box = ""
-        """The folder of its programs, where they are started by exec and it is ours to watch."""
+        """The folder of its programs, where they may write files and it is ours to watch."""
         rules = access_rules(family)
-        if kind == EXEC:
-            module = LAUNCHER
+        self.writes_files = kind == EXEC or kind.startswith(FILES)
+        if self.writes_files:
             if "namespaces" not in required:
                 self.box = make_box(rules.user if "user" in required else None)
-            rules = access_rules(family, self.box or BOX, settings.reads)
+            reads = settings.reads if kind == EXEC else ()
+            rules = access_rules(family, self.box or BOX, reads, starts_programs=kind == EXEC)
+        if kind == EXEC:
+            module = LAUNCHER
         self.zygote, self.group = ZygoteProcess(module, kind), None
         if "group" in required:
             self.group = self._make_group(limits, sessions)
@@ -197,7 +201,7 @@ class Slot:
     @property
     def is_free(self) -> bool:
         """Whether a program that needs no companion could start here at once."""
-        if self.kind == EXEC and self.unreaped:
+        if self.writes_files and self.unreaped:
             return False  # the last program's files are still there
         return bool(self.candidates) and not self.run
 

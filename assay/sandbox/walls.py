@@ -52,7 +52,9 @@ def family(rules: AccessRules) -> dict[str, Callable[[], None]]:
             landlock.restrict, rules.readable, rules.listable, (rules.box,) if rules.box else ()
         ),
         "capabilities": kernel.drop_capabilities,
-        "seccomp": lambda: seccomp.Filter(seccomp.family_filter(bool(rules.box))).load(),
+        "seccomp": lambda: seccomp.Filter(
+            seccomp.family_filter(rules.starts_programs, bool(rules.box))
+        ).load(),
     }
 
 

@@ -21,7 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, NoReturn
 
-from assay.sandbox import kernel, namespaces
+from assay.sandbox import kernel, landlock, namespaces
+from assay.sandbox.box import empty
 from assay.sandbox.kernel import MOST_FILES
 from assay.sandbox.namespaces import AccessRules
 from assay.sandbox.walls import ProcessLimits, Step, enclose_family, process_walls, put_up
@@ -63,6 +64,8 @@ class Role(NamedTuple):
 
     walls: list[Step]
     work: Callable[[], None]
+    folder: str = ""
+    """Its own, which is emptied after each program; empty where it has none."""
 
 
 def become(steps: Sequence[Step], work: Callable[[], None]) -> NoReturn:
@@ -104,11 +107,14 @@ def serve(
         if not namespaces.counts_alone(rules, required):
             limits = limits._replace(threads=0)
         close: list[Step] = [(os.closerange, (ROLE_FD + 1, MOST_FILES))]
-        walls = process_walls(limits, os.getpid(), filtered=not rules.box)
-        roles = {"candidate": Role(close + walls, candidate(rules.box, role))}
+        walls = process_walls(limits, os.getpid(), filtered=not rules.starts_programs)
+        place = partial(own_folder, rules, "landlock" in required)
+        folder, steps = place("candidate")
+        roles = {"candidate": Role(steps + close + walls, candidate(rules.box, role), folder)}
         if companion is not None:
             walls = process_walls(ProcessLimits(*companion_limits), os.getpid())
-            roles["companion"] = Role(close + walls, companion(rules.box, role))
+            folder, steps = place("companion")
+            roles["companion"] = Role(steps + close + walls, companion(rules.box, role), folder)
         random.seed(0)
         gc.collect()
         gc.freeze()
@@ -117,6 +123,21 @@ def serve(
         obey(control, roles, finish and partial(finish, rules.box, control))
     except OSError as error:
         control.send(json.dumps(["failed", str(error)]).encode())
+
+
+def own_folder(rules: AccessRules, landlocked: bool, name: str) -> tuple[str, list[Step]]:
+    """A folder below the box for one role, and the steps by which a fork comes to work in it, and
+    to reach no other; nothing where processes write no files. Raises OSError.
+    """
+    if not rules.box or rules.starts_programs:
+        return "", []
+    folder = f"{rules.box}/{name}"
+    os.mkdir(folder, 0o700)
+    steps: list[Step] = [(os.chdir, (folder,))]
+    if landlocked:
+        allowed = landlock.rules_of(rules.readable, rules.listable, (folder,))
+        steps.append((landlock.enforce, (allowed,)))
+    return folder, steps
 
 
 def obey(
@@ -134,7 +155,10 @@ def obey(
         elif command == "finish" and finish is not None:
             finish(*parts)
         else:
-            control.send(json.dumps(["reaped", *map(reap, parts[0])]).encode())
+            ends = [reap(pid) for pid in parts[0]]
+            for folder in {role.folder for role in roles.values()} - {""}:
+                empty(folder)
+            control.send(json.dumps(["reaped", *ends]).encode())
 
 
 def many_files() -> int:

@@ -14,8 +14,8 @@ import pytest
 from assay.judge import Job, judge_all
 from assay.types import Check, Task, TestFunctions
 
-WITH_FILES = ("ClassEval_50", "ClassEval_60")
-"""Tests that share files with the program cannot be judged."""
+TRUSTED = {"ClassEval_50": {"pass ()", "pass ('files',)"}}
+"""It changes a file that the test wrote, which its reference excuses."""
 
 
 def rows(name: str) -> list[dict[str, Any]]:
@@ -35,17 +35,16 @@ def verdicts(tasks: list[tuple[Task, str]]) -> dict[str, set[str]]:
     return found
 
 
-def test_classes_pass_with_their_own_solutions_but_for_those_that_share_files() -> None:
+def test_classes_pass_with_their_own_solutions() -> None:
     tasks = []
     for row in rows("class_tasks/classeval.jsonl.gz"):
         imports = "\n".join(row["import_statement"])
         tests = (TestFunctions(f"{imports}\n{row['test']}"),)
         task = Task(row["task_id"], "", tests, row["class_name"])
         tasks.append((task, f"{imports}\n{row['solution_code']}"))
-    expected = {
-        task.id: {"infra ()"} if task.id in WITH_FILES else {"pass ()"} for task, _ in tasks
-    }
-    assert verdicts(tasks) == expected
+    found = verdicts(tasks)
+    assert len(found) == 10
+    assert found == {task.id: TRUSTED.get(task.id, {"pass ()"}) for task, _ in tasks}
 
 
 def test_methods_that_take_and_return_nodes_pass() -> None:

@@ -1,0 +1,133 @@
+"""Files that a test and the program share. Each side has a folder of its own, and around each
+request they tell each other what changed in it: so nothing but plain files and folders crosses, and
+nothing changes while a test reads.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from os import makedirs, path, rmdir, scandir, umask, unlink  # a test may replace os's own
+from os import open as open_file
+from typing import Any
+
+from assay.judge.codec_types import CodecError
+from assay.sandbox.namespaces import BOX_FILES
+
+Change = list[Any]
+"""A path, which ends in "/" for a folder; permissions; bytes, or None for what is gone."""
+
+
+class SharedFiles:
+    """The working folder of one side."""
+
+    def __init__(self) -> None:
+        self._root = os.getcwd()
+        self._known: dict[str, tuple[int, bytes]] = {}
+        """What both sides have."""
+        self._written = set[str]()
+        """What the test has written; of its side alone."""
+        os.chmod = chmod  # type: ignore[assignment]
+        os.utime = lambda *_, **__: None
+
+    def tell(self) -> list[Change]:
+        """What has changed here since the sides last told each other."""
+        before, self._known = self._known, self._entries()
+        gone = [[name, 0, None] for name in before if name not in self._known]
+        new = [[name, *entry] for name, entry in self._known.items() if before.get(name) != entry]
+        return gone[::-1] + new
+
+    def exchange(self, told: Callable[[list[Change]], list[Change]]) -> set[str]:
+        """Tell the program what the test has changed and take what it answers. Returns what of the
+        test's own it has changed. Raises CodecError.
+        """
+        ours = self.tell()
+        for name, _, data in ours:
+            (self._written.discard if data is None else self._written.add)(name)
+        theirs = told(ours)
+        self.take(theirs)
+        return self._written.intersection(name for name, *_ in theirs)
+
+    def answer(self, changes: list[Change]) -> list[Change]:
+        """Take the test's changes, and tell the program's. Of a file that both changed, the test's
+        counts.
+        """
+        mine, theirs = self.tell(), {name for name, *_ in changes}
+        self.take(changes)
+        return [change for change in mine if change[0] not in theirs]
+
+    def take(self, changes: list[Change]) -> None:
+        """Do here what the other side tells. Raises CodecError."""
+        try:
+            if len(changes) > BOX_FILES:
+                raise CodecError("too many files")
+            for name, mode, data in changes:
+                self._put(name, mode & 0o777, data)
+        except (OSError, ValueError, TypeError, AttributeError):
+            raise CodecError("files that cannot be made") from None
+
+    def _put(self, name: str, mode: int, data: bytes | None) -> None:
+        at = f"{self._root}/{name.removesuffix('/')}"
+        folder, _, last = at.rpartition("/")
+        one_name = os.fsdecode(os.fsencode(name)) == name and path.realpath(folder) == folder
+        if last in ("", ".", "..") or not one_name:  # by another name it would not be trusted
+            raise CodecError("a file outside the folder")
+        if name.endswith("/"):
+            rmdir(at) if data is None else makedirs(at, exist_ok=True)
+        else:
+            with suppress(FileNotFoundError):
+                unlink(at)
+            if data is not None:
+                write(at, mode, data)
+        self._known.pop(name, None)
+        if data is not None:
+            self._known[name] = mode, data
+
+    def _entries(self) -> dict[str, tuple[int, bytes]]:
+        """All files and folders, each after the folder that it is in."""
+        found: dict[str, tuple[int, bytes]] = {}
+        folders = [""]
+        for folder in folders:
+            with suppress(OSError), scandir(f"{self._root}/{folder}") as entries:
+                for entry in entries:
+                    name, mode = folder + entry.name, entry.stat(follow_symlinks=False).st_mode
+                    if stat.S_ISDIR(mode):
+                        found[f"{name}/"] = 0, b""
+                        folders.append(f"{name}/")
+                    elif stat.S_ISREG(mode):
+                        found[name] = mode & 0o777, read(entry.path)
+        return found
+
+
+own_files = cache(SharedFiles)
+"""Those of this process."""
+
+
+def read(at: str) -> bytes:
+    """What a file holds. Raises OSError."""
+    with os.fdopen(open_file(at, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        return file.read()
+
+
+def write(at: str, mode: int, data: bytes) -> None:
+    """Make a file. Raises OSError."""
+    old = umask(0)
+    try:
+        descriptor = open_file(at, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    finally:
+        umask(old)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+
+
+def chmod(at: Any, mode: int, **_: Any) -> None:
+    """As os.chmod, which the sandbox refuses, for a file of one's own: it is made anew. Those of
+    folders stay.
+    """
+    if not path.isdir(at):
+        data = read(at)
+        unlink(at)
+        write(at, mode & 0o777, data)
