@@ -33,9 +33,33 @@ SMALL: dict[str, dict[str, Any]] = {
 pytestmark = pytest.mark.long
 
 
-def loaded(recipe: Path) -> Plan:
+BENCH = """module tb;
+  reg a; wire b; inverter dut(.a(a), .b(b));
+  initial begin
+    a = 0; #1 $display("Test Summary: %0d/1 tests passed", b === 1); $finish;
+  end
+endmodule
+"""
+
+
+def own_rows(recipe: Path, folder: Path) -> list[str]:
+    """Overrides for a recipe whose rows have to be made: those of VeriGenLLM-v2."""
+    if "seed003" not in recipe.name:
+        return []
+    for name in "one", "two", "three", "four":
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / "tb_i.v").write_text(BENCH)
+        for prompt in "prompt1_i.v", "prompt2_i.v", "prompt3_i.v":
+            (folder / name / prompt).write_text("module inverter (input a, output b);\n")
+    stages = {"detailed": 3, "medium": 2, "vague": 1}
+    words = [[f"--stages.{stage}.tasks.train", f"verigenllm:prompt{number}@{folder}"]
+             for stage, number in stages.items()]  # fmt: skip
+    return [word for pair in words for word in pair]
+
+
+def loaded(recipe: Path, folder: Path) -> Plan:
     """The recipe's plan; skips where its data or one of its tools is not here."""
-    plan = load_plan(recipe)
+    plan = load_plan(recipe, own_rows(recipe, folder))
     try:
         prepare_all(plan, dry_run=True)
     except (DataError, SettingsError) as error:
@@ -85,7 +109,7 @@ def model_like(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 def test_a_recipe_takes_two_steps_with_a_random_model_of_its_architecture(
     recipe: Path, tmp_path: Path, model_like: Callable[[str], Path]
 ) -> None:
-    plan = loaded(recipe)
+    plan = loaded(recipe, tmp_path / "rows")
     model = model_like(plan.stages[0].policy.model)
     stages = tuple(small(stage, model, tmp_path / "runs") for stage in plan.stages)
     outcome = run_plan(replace(plan, stages=stages), announce=lambda line: None)
@@ -98,7 +122,7 @@ def test_a_recipe_takes_two_steps_with_a_random_model_of_its_architecture(
 
 def test_a_dry_run_says_what_each_stage_would_do_and_writes_nothing(tmp_path: Path) -> None:
     recipe = ROOT / "recipes" / "seed001-deepseek-1.3b-ppo.toml"
-    loaded(recipe)
+    loaded(recipe, tmp_path)
     ran = assay("train", recipe, "--dry-run", folder=tmp_path, HF_HUB_OFFLINE="1")
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines() == [
