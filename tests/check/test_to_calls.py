@@ -79,6 +79,7 @@ def test_calls_are_those_of_pythons_tests_and_the_reference_must_pass_them(folde
     }
 
 
+@pytest.mark.long
 def test_the_command_writes_tasks_whose_passes_are_proven(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
