@@ -5,6 +5,8 @@ VLLM := .venv-vllm
 BIN := $(VENV)/bin
 PARALLEL := -n 2 --dist worksteal
 
+COCOTB := tests/judge/test_harness.py tests/attacks/test_harness.py tests/tasks/test_cvdp.py
+
 .PHONY: install demo test test-long test-integrations test-vllm languages lint fuzz bench clean
 .DEFAULT_GOAL := install
 
@@ -27,8 +29,8 @@ test-long: install
 	$(BIN)/python -m pytest -m long -o timeout=1200 $(PARALLEL)
 
 test-integrations: install
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations,quant]"
-	$(BIN)/python -m pytest tests/integrations
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations,quant,cocotb]"
+	$(BIN)/python -m pytest tests/integrations $(COCOTB)
 
 # The image packages are builds for GPUs, and vLLM fails to start with them.
 $(VLLM)/installed: constraints-vllm.txt

@@ -4,7 +4,8 @@ that is done with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -106,6 +107,25 @@ class TestBench:
     passes: str = ""
     """A regular expression for what a bench without samples prints where the design is right. Two
     numbers in it are the tests passed and all tests."""
+    hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """Tests in Python that build a hardware design and drive its simulation, as CVDP has them: its
+    functions of pytest call cocotb's runner, and each test of cocotb counts as a check.
+    """
+
+    files: Mapping[str, str]
+    """Its files by path: what lies below `src` are its own, and below `code` the design's others.
+    In them, `/src` and `/code` are these folders."""
+    targets: tuple[str, ...]
+    """The design's files that a program is, below `code`: `rtl/adder.sv`. A program of several has
+    each after a line `// file: rtl/adder.sv`."""
+    tests: tuple[str, ...]
+    """The files whose functions pytest runs: `src/test_runner.py`."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Its variables: `{"TOPLEVEL": "adder"}`."""
     hidden: bool = True
 
 

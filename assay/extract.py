@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from assay.judge.kinds.every import kind_of
 from assay.languages import aliases, language_named
 from assay.types import Task
 
@@ -76,8 +77,8 @@ def program(task: Task, reply: str) -> str | None:
     order: the last closed code block that defines the entry point; bare code, or an unclosed block,
     that defines it; a block that continues the body of the stub's function; the last closed block;
     any block. In other languages: the last block, after the stub if it does not define the stub's
-    function. A completed stub, bare code and unclosed blocks are cut after the entry point's
-    definition; only later definitions that it uses stay.
+    function; all blocks, where a program is several files. A completed stub, bare code and unclosed
+    blocks are cut after the entry point's definition; only later definitions that it uses stay.
     """
     reply = _answer(reply.replace("\r\n", "\n").replace("\r", "\n"))
     tagged = [text for text in TAGGED.findall(reply) if text.strip()]
@@ -165,10 +166,12 @@ def _answer(reply: str) -> str:
 
 
 def _last_block(task: Task, reply: str) -> str | None:
-    """The last closed block, or else the last. Where one is tagged with the task's language, those
-    of other languages do not count.
+    """The last closed block, or else the last; all blocks for a program of several files. Where
+    one is tagged with the task's language, those of other languages do not count.
     """
     blocks = fenced_blocks(reply)
+    if any(len(kind_of(check).files(check)) > 1 for check in task.checks):
+        return "\n".join(block.code for block in blocks) or None
     tagged = [aliases().get(block.tag, "") for block in blocks]
     if task.language in tagged:
         named = zip(blocks, tagged, strict=True)

@@ -98,7 +98,7 @@ class ExchangeRunner:
     ) -> Execution:
         if refused := next(filter(None, (run.refused for run in runs)), ""):
             return Execution(Verdict.FORBIDDEN, total=len(runs), detail=refused)
-        language, starts = task.language, {}
+        language, starts = runs[0].language or task.language, {}
         for source, beside, fetch, warm in dict.fromkeys(map(made_of, runs)):
             files = {language.beside: beside.encode()} if beside else {}
             folder = Folder(files, fetch) if files or fetch else None
@@ -150,8 +150,8 @@ class ExchangeRunner:
         if build.compiled is not None and build.failed:
             return compile_failure(build.compiled), build.compiled
         program = command(
-            build.argv, build.files, runtime_mb=language.runtime_mb, time_factor=factor,
-            fetch=fetch, environment=language.environment,
+            build.argv, build.files, starts_processes=language.starts_processes, fetch=fetch,
+            runtime_mb=language.runtime_mb, time_factor=factor, environment=language.environment,
         )  # fmt: skip
 
         def reading(stdin: str) -> Program:

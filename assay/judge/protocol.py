@@ -12,6 +12,8 @@ CANNOT = "cannot be judged: "
 """Starts the detail of an `unsendable` outcome."""
 UNASKED = "this test asks nothing of the program"
 """Starts the detail of an `unasked` outcome."""
+SETUP = "the task's setup fails: "
+"""Starts the detail where the task is at fault."""
 PROGRAM = ("candidate", "solution", "main", "__main__", "submission", "program", "your_module")
 """Names by which tests import the program."""
 

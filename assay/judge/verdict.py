@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from assay.errors import SandboxError
-from assay.judge.protocol import CANNOT, UNASKED, Outcome, WorkerReport
+from assay.judge.protocol import CANNOT, SETUP, UNASKED, Outcome, WorkerReport
 from assay.sandbox.program import Ended, Result
 from assay.types import Execution, Trust, Verdict
 
@@ -23,7 +23,6 @@ FAILURES = {
 """Failures that a worker can report."""
 PROGRAM_FAILURES = {"hung_up", "unsendable", *FAILURES}
 """Ways in which a program can fail for good."""
-SETUP = "the task's setup fails: "
 CHECKER = "the task's checker fails: "
 REFUSED = "refused: "
 """Starts the detail where the task cannot be judged at all."""

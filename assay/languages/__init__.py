@@ -71,6 +71,8 @@ class Language:
     """Memory that its runtime takes beside the program's."""
     time_factor: float = 1.0
     """Multiplies the time limits."""
+    starts_processes: bool = False
+    """Whether what runs it starts other processes."""
     asks_version: str = "--version"
     """The argument with which its tools tell their version."""
     version_script: str = ""

@@ -22,6 +22,9 @@ FITS: dict[str, Callable[[Any], bool]] = {
     "int | None": lambda value: value is None or type(value) is int,
     "bool": lambda value: isinstance(value, bool),
     "float": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "Mapping[str, str]": lambda value: (
+        isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+    ),
     "tuple[str, ...]": lambda value: (
         isinstance(value, list) and all(isinstance(item, str) for item in value)
     ),

@@ -10,6 +10,7 @@ from assay.checks import (
     Call,
     Check,
     Exchange,
+    Harness,
     OwnTests,
     PrintTest,
     TestBench,
@@ -19,6 +20,7 @@ from assay.judge.kinds.answers import ANSWERS
 from assay.judge.kinds.asserts import ASSERTS
 from assay.judge.kinds.driven_calls import DRIVEN_CALLS
 from assay.judge.kinds.exchanges import EXCHANGES
+from assay.judge.kinds.harness import HARNESS
 from assay.judge.kinds.kind import Kind
 from assay.judge.kinds.own_tests import OWN_TESTS
 from assay.judge.kinds.print_tests import PRINT_TESTS
@@ -29,6 +31,7 @@ from assay.languages import Language
 KINDS: dict[type[AnyCheck], Kind[Any]] = {
     Check: ASSERTS, Call: DRIVEN_CALLS, Exchange: EXCHANGES, OwnTests: OWN_TESTS,
     PrintTest: PRINT_TESTS, TestFunctions: TEST_FUNCTIONS, Answer: ANSWERS, TestBench: TEST_BENCH,
+    Harness: HARNESS,
 }  # fmt: skip
 
 

@@ -63,6 +63,8 @@ class ProgramRun(NamedTuple):
     """A run whose output is the expected one. It is made once, for all programs."""
     refused: str = ""
     """Why the program's text may not run at all; empty where it may."""
+    language: Language | None = None
+    """What runs it in place of its task's language."""
 
 
 def nothing(check: Any, *_: Any) -> Any:
@@ -92,6 +94,8 @@ class Kind(Generic[C]):
     functions."""
     run_of_all: Callable[[Sequence[C], Task, str, Language], ProgramRun] | None = None
     """The run that decides all checks of a task, in a language whose functions no worker calls."""
+    files: Callable[[C], Sequence[str]] = lambda check: ()
+    """The files that a program is, where it has names for them."""
     wire: Callable[[C], Json] = nothing
     """What the worker gets of it. Raises CodecError."""
     run: Callable[[Any, int, Bench], Sequence[Part]] = nothing

@@ -1,0 +1,1 @@
+"""What runs in the sandbox for a harness of cocotb: its own texts, which a run's folder gets."""

@@ -1,0 +1,148 @@
+"""Harnesses of cocotb: Python that drives the simulation of a design.
+
+judge/cocotb_harness is what runs in the sandbox. The tests have a process, and the simulator, with
+the design in it, has another, which answers the first one's questions about signals. It can read no
+test, write no file and reach no other process, so the tests' report is proof.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from assay.checks import Harness
+from assay.errors import DataError
+from assay.judge.kinds.kind import Decision, Kind, ProgramRun
+from assay.judge.protocol import SETUP
+from assay.languages import Language
+from assay.sandbox.access import INTERPRETER
+from assay.types import Verdict
+
+if TYPE_CHECKING:
+    from assay.sandbox.program import Result
+    from assay.types import Task
+
+START = """
+import json, os, re, sys
+here, job = os.getcwd(), json.load(open("job.json"))
+def placed(text):
+    return re.sub(r"(?<![\\w./])/(?=(?:code|src)\\b)", here + "/", text)
+job["environment"] = {name: placed(text) for name, text in job["environment"].items()}
+for name, text in job["files"].items():
+    os.makedirs(os.path.dirname(name), exist_ok=True)
+    with open(name, "w", encoding="utf-8", errors="surrogatepass") as file:
+        file.write(placed(text) if name.startswith("src/") else text)
+sys.path = [here + "/tools", here + "/src", *sys.path, *job["packages"]]
+from assay.judge.cocotb_harness import run
+run.main(job)
+"""
+"""Lays the files of a job out. In the harness's, absolute paths are those of the folder."""
+TOOLS = ("sandbox/__init__", "sandbox/kernel", "sandbox/landlock", "judge/cocotb_harness/__init__",
+         "judge/cocotb_harness/remote", "judge/cocotb_harness/run")  # fmt: skip
+SIMULATION = "judge/cocotb_harness/simulation.py"
+"""What the simulator gets of ours; the process of the tests gets TOOLS."""
+RUNNER = Language(
+    title="cocotb", source="job.json", run=(INTERPRETER[0], "-IBu", "-c", START),
+    environment={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    runtime_mb=512, time_factor=6, starts_processes=True,
+)  # fmt: skip
+SEED = "1"
+FORGED = '<testsuites><testsuite><testcase name=\\"test\\"/></testsuite></testsuites>'
+CHEATS = {
+    "empty": "", "an early $finish": "initial $finish;",
+    "printed pass markers": 'initial $display("PASS 1 passed in 0.1s");',
+    "forged results": 'integer f; final begin f = $fopen("test.result.xml");'
+    f' $fdisplay(f, "{FORGED}"); end',
+}  # fmt: skip
+"""What cheating programs have in place of a design's body."""
+REPORTED, FAILED = ("status", "tests", "compiler", "fault"), 1
+"""The report's parts; the greatest status of pytest that says something of a design."""
+FILE = re.compile(r"^[ \t]*//[ \t]*file:[ \t]*(\S+)[ \t]*$", re.MULTILINE | re.IGNORECASE)
+"""The line before each file of a program that is several."""
+
+
+def run_of(check: Harness, program: str, _: Language) -> ProgramRun:
+    """The run of the harness on a design. Raises DataError where cocotb is not installed."""
+    files, variables = ours()
+    design = {f"code/{name}": text for name, text in files_of(check, program).items()}
+    job = {
+        "files": {**check.files, **design, **files}, "tests": check.tests,
+        "environment": {**check.environment, **variables},
+        "packages": [entry for entry in sys.path if entry.endswith("-packages")],
+    }  # fmt: skip
+    return ProgramRun(json.dumps(job), decide=decide, language=RUNNER)
+
+
+def files_of(check: Harness, program: str) -> dict[str, str]:
+    """The files of a program, of which a harness of one target takes the whole."""
+    _, *parts = FILE.split(program)
+    if len(check.targets) == 1 or not parts:
+        return {check.targets[0]: program}
+    named = dict(zip(parts[::2], parts[1::2], strict=True))
+    return {name: text for name, text in named.items() if name in check.targets}
+
+
+def joined(files: Mapping[str, str]) -> str:
+    """The program that is these files."""
+    if len(files) == 1:
+        return next(iter(files.values()))
+    return "\n".join(f"// file: {name}\n{text}" for name, text in files.items())
+
+
+def cheats(check: Harness, task: Task) -> dict[str, str]:
+    """Programs with the reference's ports that do no work."""
+    head = re.search(rf"\bmodule\s+{re.escape(task.entry_point)}\b[^;]*;", task.reference or "")
+    start = head[0] if head else f"module {task.entry_point};"
+    return {name: f"{start}\n{body}\nendmodule\n" for name, body in CHEATS.items()}
+
+
+@cache
+def ours() -> tuple[dict[str, str], dict[str, str]]:
+    """Files and variables of each run. Raises DataError where cocotb is not installed."""
+    if find_spec("cocotb") is None:
+        raise DataError("cocotb is not installed; pip install 'assay[cocotb]'")
+    from find_libpython import find_libpython
+
+    if (library := find_libpython()) is None:
+        raise DataError("cocotb needs a Python that has a shared library, as Debian's has")
+    package = Path(__file__).parents[2]
+    files = {f"tools/assay/{name}.py": (package / f"{name}.py").read_text() for name in TOOLS}
+    files |= {f"tools/assay/{name}__init__.py": "" for name in ("", "judge/")}
+    files["simulator/simulation.py"] = (package / SIMULATION).read_text()
+    files["tools/cocotb.dist-info/METADATA"] = f"Name: cocotb\nVersion: {version('cocotb')}\n"
+    return files, {"LIBPYTHON_LOC": library, "COCOTB_RANDOM_SEED": SEED}
+
+
+def decide(result: Result) -> Decision:
+    """What the harness's report makes of a design. The first fault decides."""
+    try:
+        status, tests, compiler, fault = map(json.loads(result.stdout).get, REPORTED)
+        faults = [f"{name}: {why}" for name, why in tests if why]
+    except (ValueError, TypeError, AttributeError):
+        return Decision(Verdict.INFRA, f"{SETUP}the harness reported nothing")
+    if fault or status > FAILED:
+        return Decision(Verdict.INFRA, SETUP + (fault or f"pytest ends with status {status}"))
+    if compiler:
+        lines = compiler.splitlines()
+        return Decision(Verdict.COMPILE, next((one for one in lines if "error" in one), lines[0]))
+    passed, total = len(tests) - len(faults), max(len(tests), 1)
+    if status or not tests:
+        faults.append("a function of the harness fails" if status else "no test of cocotb has run")
+    return Decision(Verdict.WRONG if faults else Verdict.PASS, "".join(faults[:1]), passed, total)
+
+
+HARNESS: Kind[Harness] = Kind(
+    field="targets",
+    show=lambda check, task: "",
+    answer=lambda check, task: None,
+    run_of=run_of,
+    files=lambda check: check.targets,
+    cheats=cheats,
+)

@@ -1,0 +1,219 @@
+"""Harnesses of cocotb: their tests drive a design that is simulated in another process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from assay.checks import Harness
+from assay.extract import program as extracted
+from assay.judge import Job
+from assay.judge.kinds.harness import decide, files_of, joined
+from assay.sandbox.program import Ended, Result
+from assay.types import Execution, Task, Verdict
+from tests.judge.harnesses import (
+    ADDER,
+    RIGHT,
+    RUNNER,
+    WRONG,
+    harness,
+    needs_cocotb,
+    variables,
+)
+from tests.judge.opened import judge_all
+
+CLOCKED = """module adder #(parameter WIDTH = 4) (input clk, input [7:0] a, output reg [7:0] sum);
+  wire [7:0] next = a + 1;
+  always @(posedge clk) sum <= next;
+endmodule
+"""
+TRACES = """
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles, FallingEdge, First, ReadOnly, RisingEdge, Timer
+from cocotb.utils import get_sim_time
+from cocotb.handle import Immediate
+
+@cocotb.test()
+async def traces(dut):
+    seen = []
+    def note(what):
+        values = dut.clk.value, dut.a.value, dut.sum.value
+        seen.append(" ".join(map(str, (what, get_sim_time("ns"), *values))))
+    async def watch(edge, what):
+        while True:
+            await edge(dut.clk)
+            note(what)
+            await ReadOnly()
+            note(what + " settled")
+    clock = Clock(dut.clk, 10, unit="ns")
+    cocotb.start_soon(clock.start())
+    cocotb.start_soon(watch(RisingEdge, "rises"))
+    cocotb.start_soon(watch(FallingEdge, "falls"))
+    for n in range(6):
+        dut.a.value = n
+        await Timer(5, unit="ns")   # together with an edge
+        note("timer")
+        dut.a.value = n + 100
+        await RisingEdge(dut.clk)
+        dut.a.value = n + 50
+        note("edge")
+        await Timer(3, unit="ns")
+        dut.a.value = Immediate(n + 25)
+        await First(Timer(2, unit="ns"), FallingEdge(dut.clk))
+    await ClockCycles(dut.clk, 2)
+    clock.stop()
+    await Timer(20, unit="ns")
+    note("end")
+    print("TRACE " + "; ".join(seen))
+"""
+
+
+def judged(*jobs: Job) -> list[Execution]:
+    return list(judge_all(jobs))
+
+
+@pytest.fixture(scope="module")
+def executions() -> dict[str, Execution]:
+    """Of several designs and harnesses, judged once."""
+    broken = replace(ADDER, checks=(harness("import absent\n"),))
+    uncollected = replace(ADDER, checks=(harness(runner="import absent\n"),))
+    untested = replace(ADDER, checks=(harness(runner="def test_nothing(): pass\n"),))
+    jobs = {
+        "right": Job(ADDER, RIGHT), "wrong": Job(ADDER, WRONG),
+        "does not compile": Job(ADDER, RIGHT.replace("endmodule", "")),
+        "empty": Job(ADDER, "module adder #(parameter WIDTH = 4); endmodule"),
+        "absent": Job(ADDER, "module other; endmodule"), "nothing": Job(ADDER, " "),
+        "broken tests": Job(broken, RIGHT), "broken runner": Job(uncollected, RIGHT),
+        "no tests": Job(untested, RIGHT),
+    }  # fmt: skip
+    return dict(zip(jobs, judged(*jobs.values()), strict=True))
+
+
+@needs_cocotb
+def test_a_right_design_passes_and_its_pass_takes_nobodys_word(
+    executions: dict[str, Execution],
+) -> None:
+    right = executions["right"]
+    assert (right.verdict, right.passed, right.total) == (Verdict.PASS, 2, 2), right.detail
+    assert right.proven
+
+
+@needs_cocotb
+def test_a_wrong_design_fails_with_the_message_of_the_first_failing_test(
+    executions: dict[str, Execution],
+) -> None:
+    wrong = executions["wrong"]
+    assert (wrong.verdict, wrong.passed, wrong.total) == (Verdict.WRONG, 1, 2)
+    assert re.match(r"adds: \d+ \+ \d+ is not 00000000", wrong.detail)
+
+
+@needs_cocotb
+@pytest.mark.parametrize("name", ["does not compile", "absent", "nothing"])
+def test_what_the_compiler_refuses_is_a_failure_to_compile(
+    executions: dict[str, Execution], name: str
+) -> None:
+    assert executions[name].verdict is Verdict.COMPILE
+
+
+@needs_cocotb
+def test_a_module_without_ports_fails_each_test(executions: dict[str, Execution]) -> None:
+    empty = executions["empty"]
+    assert (empty.verdict, empty.passed, empty.total) == (Verdict.WRONG, 0, 2)
+    assert "contains no child object named a" in empty.detail
+
+
+@needs_cocotb
+@pytest.mark.parametrize("name", ["broken tests", "broken runner"])
+def test_a_harness_that_cannot_be_loaded_is_the_tasks_fault(
+    executions: dict[str, Execution], name: str
+) -> None:
+    assert executions[name].verdict is Verdict.INFRA
+    assert executions[name].detail.startswith("the task's setup fails: ")
+
+
+@needs_cocotb
+def test_a_harness_that_drives_no_design_passes_none(executions: dict[str, Execution]) -> None:
+    assert executions["no tests"].verdict is Verdict.WRONG
+
+
+def in_cocotb(folder: Path, design: str) -> str:
+    """What the trace's test prints where the tests and the design share a process."""
+    from cocotb_tools import config
+
+    files = {"src/test_adder.py": TRACES, "src/test_runner.py": RUNNER, "rtl/adder.sv": design}
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    vpi = "libcocotbvpi_icarus"
+    (folder / f"{vpi}.vpi").symlink_to(f"{config.libs_dir}/{vpi}.so")
+    # Icarus 11 takes no path of a module
+    plain = f"""
+import pytest
+from cocotb_tools import config, runner
+made, config.lib_entry = runner.Icarus._test_command, lambda *_: {vpi!r}
+runner.Icarus._test_command = lambda self: [["vvp", "-M", {str(folder)!r}, *made(self)[0][1:]]]
+pytest.main(["-s", "-pno:cacheprovider", "src/test_runner.py"])
+"""
+    more = {
+        "VERILOG_SOURCES": f"{folder}/rtl/adder.sv", "PYTHONPATH": f"{folder}/src", "WAVES": "0",
+        "LD_LIBRARY_PATH": str(config.libs_dir),
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", plain], cwd=folder, env={**os.environ, **variables(), **more},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+@needs_cocotb
+def test_signals_change_when_they_do_in_cocotb_itself(tmp_path: Path) -> None:
+    clocked = replace(ADDER, checks=(harness(TRACES),), reference=None)
+    ours = judged(Job(clocked, CLOCKED))[0]
+    assert ours.verdict is Verdict.PASS, ours.detail
+    traces = [re.findall("TRACE .*", text) for text in (ours.stderr, in_cocotb(tmp_path, CLOCKED))]
+    assert len(traces[0]) == 1
+    assert len(traces[0][0].split("; ")) > 40
+    assert traces[0] == traces[1]
+
+
+def reported(**parts: object) -> Result:
+    said = {"status": 0, "tests": [["adds", ""]], "compiler": "", "fault": "", **parts}
+    return Result(Ended.EXITED, stdout=json.dumps(said).encode())
+
+
+def test_a_report_passes_only_if_all_of_its_tests_did() -> None:
+    assert decide(reported())[0] is Verdict.PASS
+    for parts, verdict in (
+        ({"tests": []}, Verdict.WRONG),
+        ({"status": 1}, Verdict.WRONG),
+        ({"tests": [["adds", ""], ["wraps", "no"]]}, Verdict.WRONG),
+        ({"compiler": "x.sv:1: syntax error"}, Verdict.COMPILE),
+        ({"status": 4}, Verdict.INFRA),
+        ({"fault": "no"}, Verdict.INFRA),
+    ):
+        assert decide(reported(**parts))[0] is verdict
+    for stdout in (b"", b"[]", b"{}", b"PASS"):
+        assert decide(Result(Ended.EXITED, stdout=stdout))[0] is Verdict.INFRA
+
+
+def test_a_program_of_several_files_is_taken_apart_at_its_headings() -> None:
+    check = Harness({}, ("rtl/a.sv", "rtl/b.sv"), ())
+    files = {"rtl/a.sv": "module a; endmodule\n", "rtl/b.sv": "module b; endmodule\n"}
+    program = joined(files | {"src/test_adder.py": "forged"})
+    assert {name: text.strip() for name, text in files_of(check, program).items()} == {
+        name: text.strip() for name, text in files.items()
+    }
+    blocks = "\nand\n".join(
+        f"```verilog\n// file: {name}\n{text}```" for name, text in files.items()
+    )
+    task = Task("two", "", (check,), "a", "verilog")
+    assert files_of(check, extracted(task, f"Both:\n{blocks}") or "").keys() == files.keys()
+    assert files_of(replace(check, targets=("rtl/a.sv",)), "module a;") == {"rtl/a.sv": "module a;"}
