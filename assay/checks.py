@@ -116,7 +116,7 @@ class Harness:
     functions of pytest call cocotb's runner, and each test of cocotb counts as a check.
     """
 
-    files: Mapping[str, str]
+    files: Mapping[str, str] = field(hash=False)
     """Its files by path: what lies below `src` are its own, and below `code` the design's others.
     In them, `/src` and `/code` are these folders."""
     targets: tuple[str, ...]
@@ -124,7 +124,7 @@ class Harness:
     each after a line `// file: rtl/adder.sv`."""
     tests: tuple[str, ...]
     """The files whose functions pytest runs: `src/test_runner.py`."""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Its variables: `{"TOPLEVEL": "adder"}`."""
     hidden: bool = True
 

@@ -47,6 +47,7 @@ def test_a_row_of_the_originals_asks_for_one_file_and_shows_the_others() -> None
     assert isinstance(check, Harness)
     assert (check.targets, check.tests) == (("rtl/adder.sv",), ("src/test_runner.py",))
     assert check.environment == variables()
+    assert hash(check) == hash(replace(check))  # `assay check` looks for equal ones
     assert check.files["code/docs/adder.md"] == "It adds."
     assert (made.reference, made.entry_point, made.language) == (RIGHT, "adder", "verilog")
     assert "the file docs/adder.md:\n```\nIt adds." in made.messages[0].content
