@@ -88,7 +88,7 @@ ATTACKS = {
     + with_body("initial $load_vpi;"),
     "another precision": "`timescale 1s/1s\n" + WRONG,
     "forced ports": with_body("initial force adder.sum = a + b; initial #1 force adder.a = 0;"),
-    "zero-delay loop": with_body("reg r = 0; always #0 r = ~r;"),
+    "zero-delay loop": with_body("reg r = 0; initial #1 forever begin r = ~r; #0; end"),
     "loop in a final block": with_body("final while (1);"),
     "endless output": with_body('initial forever $display("PASS PASS PASS PASS PASS PASS");'),
     "memory": with_body(
