@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -60,3 +60,26 @@ async def together(calls: Iterable[Coroutine[None, None, T]]) -> list[T]:
             first = first.exceptions[0]
         raise first from first.__cause__
     return [task.result() for task in tasks]
+
+
+async def as_they_end(
+    calls: Iterable[Coroutine[Any, Any, T]], most: int
+) -> AsyncIterator[tuple[int, T]]:
+    """Run calls, at most so many at once; yields (index, result) in the order in which they end.
+
+    Those that run are cancelled when one raises or nobody listens any more.
+    """
+    numbered, running = enumerate(calls), dict[asyncio.Task[T], int]()
+    try:
+        while True:
+            while len(running) < most and (entry := next(numbered, None)):
+                running[asyncio.create_task(entry[1])] = entry[0]
+            if not running:
+                return
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                yield running.pop(task), task.result()
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -40,10 +40,10 @@ MODULES = {
 }
 """The order of the modules inside a folder, as LAYERS is that of the folders."""
 TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train")
-FOR_A_PACKAGE = "integrations/verifiers.py"
+FOR_A_PACKAGE = ("integrations/verifiers.py", "judge/cocotb_harness/run.py", "judge/normal_form.py")
 FILE_LINES, CLASS_LINES, FUNCTION_LINES = 400, 200, 60
 JUDGE_SIDE = ("sandbox", "judge", "languages", "check", "integrations")
-JUDGE_SIDE_LINES, OTHER_LINES = 8_300, 10_900
+JUDGE_SIDE_LINES, OTHER_LINES = 8_900, 11_450
 """Code lines: no blank lines, comments or docstrings. They are counted as the formatter would set
 them at 120 columns without trailing commas, so that wrapping costs nothing."""
 JOINED = ["--isolated", "--line-length", "120", "--config", "format.skip-magic-trailing-comma=true"]
@@ -155,7 +155,7 @@ def test_judging_evaluating_and_the_command_line_import_without_torch() -> None:
         "assay." + name_of(file).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         for file in FILES
         if not name_of(file).startswith(TORCH_ALLOWED)
-        and name_of(file) not in ("__init__.py", FOR_A_PACKAGE)
+        and name_of(file) not in ("__init__.py", *FOR_A_PACKAGE)
     ]
     without.append("assay.maths.estimates")
     code = (

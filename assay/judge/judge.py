@@ -42,7 +42,7 @@ from assay.sandbox.cores import cores
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import Result
-from assay.sync import run_sync
+from assay.sync import as_they_end, run_sync
 from assay.types import Exchange, Execution, Task, Verdict
 
 if TYPE_CHECKING:
@@ -204,28 +204,15 @@ class Judge:
             total = len(job.task.checks)
             return Execution(Verdict.INFRA, total=total, detail=f"{REFUSED}{error}")
 
-    async def stream(
+    def stream(
         self, jobs: Iterable[Job], skip_refused: bool = False
     ) -> AsyncIterator[tuple[int, Execution]]:
         """Judge many programs; yields (index, execution) in the order in which they end.
 
         With `skip_refused`, a task that is refused gets INFRA with the reason: the others count.
         """
-        numbered, run = enumerate(jobs), self.run_or_refuse if skip_refused else self.run
-        running: dict[asyncio.Task[Execution], int] = {}
-        try:
-            while True:
-                while len(running) < JOBS_PER_SLOT * self.slots and (entry := next(numbered, None)):
-                    running[asyncio.create_task(run(entry[1]))] = entry[0]
-                if not running:
-                    return
-                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    yield running.pop(task), task.result()
-        finally:
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+        run = self.run_or_refuse if skip_refused else self.run
+        return as_they_end(map(run, jobs), JOBS_PER_SLOT * self.slots)
 
     async def all(
         self, jobs: Sequence[Job], progress: Callable[[int, Execution], None] | None = None,
