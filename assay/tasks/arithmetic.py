@@ -17,11 +17,11 @@ COUNTS = {"train": 1500, "test": 150}
 LARGEST = 20
 """No number in between is larger, or below 0."""
 STEPS = (2, 3)
-SLIPS = 0.5
+SLIPS = 0.4
 """The share of demonstrations with one wrong step."""
 DEMONSTRATIONS = 2
 Step = tuple[str, int]
-WORDS = {"+": "add {}", "-": "subtract {}", "*": "multiply by {}"}
+WORDS = {"+": "add {}", "-": "subtract {}"}
 
 
 @task_set
@@ -43,8 +43,7 @@ def _sum(draw: random.Random) -> tuple[int, tuple[Step, ...]]:
     start = value = draw.randint(1, 9)
     steps: list[Step] = []
     while len(steps) < STEPS[0] or (len(steps) < STEPS[1] and draw.random() < 0.5):
-        sign = draw.choice("+-*")
-        step = sign, 2 if sign == "*" else draw.randint(1, 5)
+        step = draw.choice("+-"), draw.randint(1, 5)
         after = _after(value, step)
         if 0 <= after <= LARGEST:
             value = after
@@ -54,7 +53,7 @@ def _sum(draw: random.Random) -> tuple[int, tuple[Step, ...]]:
 
 def _after(value: int, step: Step) -> int:
     sign, number = step
-    return {"+": value + number, "-": value - number, "*": value * number}[sign]
+    return value + number if sign == "+" else value - number
 
 
 def _values(start: int, steps: tuple[Step, ...], slip: int = -1, by: int = 0) -> list[int]:
@@ -68,8 +67,8 @@ def _values(start: int, steps: tuple[Step, ...], slip: int = -1, by: int = 0) ->
 def _reply(start: int, steps: tuple[Step, ...], draw: random.Random) -> str:
     slip = draw.randrange(len(steps)) if draw.random() < SLIPS else -1
     values = _values(start, steps, slip, draw.choice([-2, -1, 1, 2]))
-    lines = [
-        f" {before} {sign} {number} = {after}."
-        for before, (sign, number), after in zip(values, steps, values[1:], strict=False)
-    ]
-    return f"<think>{''.join(lines)}</think><answer> {values[-1]}</answer>"
+    chain = "".join(
+        f" {sign} {number} = {after}"
+        for (sign, number), after in zip(steps, values[1:], strict=True)
+    )
+    return f"<think> {start}{chain}</think><answer> {values[-1]}</answer>"

@@ -11,7 +11,7 @@ from assay.rewards.format import tagged
 from assay.tasks import load
 from assay.types import Answer, Verdict
 
-SIGNS = {"add": "+", "subtract": "-", "multiply by": "*"}
+SIGNS = {"add": 1, "subtract": -1}
 
 
 def test_the_answer_is_what_the_steps_give_one_after_the_other() -> None:
@@ -20,25 +20,23 @@ def test_the_answer_is_what_the_steps_give_one_after_the_other() -> None:
         value = int(start)
         for step in steps:
             word, _, number = step.rpartition(" ")
-            value = {"+": value.__add__, "-": value.__sub__, "*": value.__mul__}[SIGNS[word]](
-                int(number)
-            )
+            value += SIGNS[word] * int(number)
             assert 0 <= value <= 20
         assert task.checks == (Answer(str(value), exact=True),)
 
 
-def test_half_of_the_demonstrations_slip_and_all_are_in_well_formed_tags() -> None:
+def test_two_in_five_demonstrations_slip_and_all_are_in_well_formed_tags() -> None:
     tasks = load("arithmetic:train")
     replies = [(task, reply) for task in tasks for reply in task.demonstrations]
     assert {tagged(reply, "think") for _, reply in replies} == {1.0}
     right = [program(task, reply) == task.reference for task, reply in replies]
-    assert 0.48 < sum(right) / len(right) < 0.55
+    assert 0.58 < sum(right) / len(right) < 0.65
 
 
 def test_the_last_step_of_a_demonstration_is_its_answer() -> None:
     for task in load("arithmetic:train", limit=200):
         for reply in task.demonstrations:
-            (last,) = re.findall(r"= (\d+)\.</think><answer> (\d+)</answer>$", reply)
+            (last,) = re.findall(r"= (\d+)</think><answer> (\d+)</answer>$", reply)
             assert last[0] == last[1]
 
 
@@ -51,7 +49,7 @@ def test_train_and_test_share_no_question_and_are_the_same_each_time() -> None:
 
 def test_a_demonstrations_own_answer_decides() -> None:
     (task,) = load("arithmetic:train", limit=1)
-    run = run_of(task.checks[0], "8", language_named("answer"))  # type: ignore[arg-type]
-    assert task.reference == "8"
+    run = run_of(task.checks[0], "3", language_named("answer"))  # type: ignore[arg-type]
+    assert task.reference == "3"
     assert run.decide is not None
     assert run.decide(None).verdict is Verdict.PASS  # type: ignore[arg-type]
