@@ -28,7 +28,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
-LANGUAGES = ("sh", "python", "pycon", "toml", "json", "jsonl", "text")
+LANGUAGES = ("sh", "python", "pycon", "toml", "json", "jsonl", "text", "verilog")
 SHORT_DEMO = [
     *("--stages.sft.epochs", "0.1", "--stages.grpo.rollout.tasks_per_step", "1"),
     *("--stages.grpo.rollout.group_size", "2", "--evaluate.limit", "4", "--evaluate.samples", "1"),

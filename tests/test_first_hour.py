@@ -32,14 +32,18 @@ TASKS = """\
 SAMPLES = '{"task_id": "add", "completion": "def add(a, b): return a + b"}\n'
 FILES = {"run.toml": RUN, "tasks.jsonl": TASKS, "samples.jsonl": SAMPLES}
 """These are in every folder; a row adds more."""
+RECIPES = (
+    "arithmetic, demo, drills_javascript, humaneval_lora, humaneval_qlora, repair, verilog, or"
+    " another of docs/recipes.md"
+)
 
 ROWS: list[tuple[str, dict[str, str], str, int]] = [
     ("train gone.toml", {},
-     "settings file gone.toml not found; write the path of a TOML file, or a recipe: demo, "
-     "humaneval_lora, humaneval_qlora, repair", 2),
+     "settings file gone.toml not found; write the path of a TOML file, or a recipe: "
+     f"{RECIPES}", 2),
     ("train dmo", {},
-     "settings file dmo not found; write the path of a TOML file, or a recipe: demo, "
-     "humaneval_lora, humaneval_qlora, repair", 2),
+     "settings file dmo not found; write the path of a TOML file, or a recipe: "
+     f"{RECIPES}", 2),
     ("train", {},
      "missing argument 'config'; see `assay train --help`", 2),
     ("trian run.toml", {},
@@ -183,8 +187,8 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
     ("train own.toml", {"own.toml": 'steps = 1\nalgorithm.name = "grpo"\n'},
      "own.toml, stage 'grpo': setting 'tasks' is missing", 2),
     ("train own.toml", {"own.toml": 'base = "gone.toml"\n'},
-     "own.toml: base 'gone.toml' not found; write the path of a TOML file, or a recipe: demo, "
-     "humaneval_lora, humaneval_qlora, repair", 2),
+     "own.toml: base 'gone.toml' not found; write the path of a TOML file, or a recipe: "
+     f"{RECIPES}", 2),
     ("train sub/own.toml", {"sub/own.toml": 'plugins = ["mine.py"]\nbase = "../run.toml"\n'},
      "plug-in 'sub/mine.py' not found; write the path of a Python file", 2),
     ("train sub/own.toml",

@@ -76,9 +76,10 @@ def _read(path: Path, above: list[TomlFile]) -> TomlFile:
         recipes = {file.stem: file for file in (RECIPES / "recipes").glob("*.toml")}
         if str(path) in recipes and not above:
             return _read(recipes[str(path)], above)
-        names = ", ".join(sorted(recipes))
+        names = ", ".join(sorted(one for one in recipes if not one.startswith("seed")))
         raise SettingsError(
-            f"{named} not found; write the path of a TOML file, or a recipe: {names}"
+            f"{named} not found; write the path of a TOML file, or a recipe: {names}, or another"
+            " of docs/recipes.md"
         ) from None
     except IsADirectoryError:
         raise SettingsError(f"{named} is a folder; write the path of a TOML file") from None

@@ -180,7 +180,8 @@ def test_a_refusal_reaches_the_shell(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (
         2,
         "assay: settings file gone.toml not found; write the path of a TOML file, or a recipe:"
-        " demo, humaneval_lora, humaneval_qlora, repair\n",
+        " arithmetic, demo, drills_javascript, humaneval_lora, humaneval_qlora, repair, verilog,"
+        " or another of docs/recipes.md\n",
     )
 
 

@@ -110,4 +110,4 @@ def test_another_language_is_refused_by_name(
 ) -> None:
     answer = server.post(path, body)
     assert answer.status == 422
-    assert "the language 'lua' cannot be judged; known: c, cpp" in answer.json["error"]
+    assert "the language 'lua' cannot be judged; known: answer, c, cpp" in answer.json["error"]

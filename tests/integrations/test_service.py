@@ -386,7 +386,7 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
         {"code": "", "language": "lua"},
         {},
         422,
-        "the language 'lua' cannot be judged; known: c, cpp",
+        "the language 'lua' cannot be judged; known: answer, c, cpp",
     ),
     ("POST", "/run_code", {"language": "python"}, {}, 422, "code: Field required"),
     (
