@@ -151,6 +151,7 @@ def test_the_card_of_a_checkpoint_holds_code_that_encodes_the_same_prompt(
     assert settings_of(str(tmp_path)) == PromptSettings()
 
 
+@pytest.mark.long
 def test_show_prompt_prints_what_the_model_reads_with_its_special_tokens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -61,6 +61,7 @@ def judged(answers: dict[str, str], right: tuple[str, ...], seconds: float) -> l
     return judge_all(jobs, Limits(cpu_seconds=seconds), slots=1)
 
 
+@pytest.mark.long
 @needs_maths
 def test_no_lie_is_the_answer_to_any_question() -> None:
     ended = judged(LIES, RIGHT, 4)

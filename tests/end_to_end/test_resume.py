@@ -174,6 +174,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_numbers_and_weights_t
         ).read_text()
 
 
+@pytest.mark.long
 def test_a_run_asked_to_stop_finishes_its_step_saves_and_exits_well(
     tmp_path: Path, undisturbed: Path
 ) -> None:

@@ -73,6 +73,7 @@ def judged(*asked: tuple[str, str], exact: bool = False) -> list[Execution]:
     return judge_all([Job(question(right, exact), given) for right, given in asked], slots=1)
 
 
+@pytest.mark.long
 @needs_maths
 def test_two_ways_to_write_an_answer_are_the_same_and_two_answers_are_not() -> None:
     same, different = [*pairs(SAME), ("p - q", "p - q\n")], pairs(DIFFERENT)

@@ -68,6 +68,7 @@ def test_the_doctor_tells_the_version_of_q(q: Path) -> None:
     assert tools_of("q") == "4.1"
 
 
+@pytest.mark.long
 def test_a_licence_that_fails_is_the_machines_failure_and_is_tried_again(q: Path) -> None:
     licence = q / "k4.lic"
     try:

@@ -101,6 +101,7 @@ def serving() -> Iterator[Server]:
         server.shutdown()
 
 
+@pytest.mark.long
 def test_a_stage_opens_a_reward_once_asks_a_server_for_each_group_at_once_and_closes_it(
     tmp_path: Path,
 ) -> None:

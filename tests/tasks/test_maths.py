@@ -49,6 +49,7 @@ def test_a_solution_of_gsm8k_is_shown_without_what_it_tells_a_calculator(data: P
     assert len(load("gsm8k:train")) == 7473
 
 
+@pytest.mark.long
 @needs_maths
 def test_each_answer_of_a_set_passes_in_a_box_and_in_a_sentence_and_the_next_rows_fails(
     data: Path,
@@ -72,6 +73,7 @@ def test_a_question_asks_for_a_box_unless_its_row_has_a_dialogue(data: Path) -> 
     assert isinstance(told, Message)
 
 
+@pytest.mark.long
 def test_questions_with_equal_answers_are_no_duplicates(data: Path) -> None:
     reports = check("gsm8k:test", limit=40, runner=ProgramRunner(slots=1))
     assert [list(report.findings) for report in reports] == [[]] * 40

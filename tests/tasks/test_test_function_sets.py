@@ -72,6 +72,7 @@ def bigcodebench() -> list[Task]:
     return load(f"bigcodebench:{file}")
 
 
+@pytest.mark.long
 def test_bigcodebenchs_solutions_pass_and_programs_that_return_none_fail(
     bigcodebench: list[Task],
 ) -> None:
