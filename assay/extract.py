@@ -161,8 +161,8 @@ def _code(lines: list[str]) -> str:
 
 def _answer(reply: str) -> str:
     """The text after a reasoning model's thoughts; empty if they never end."""
-    *_, answer = THOUGHT_END.split(reply)
-    return "" if answer is reply and THOUGHT.match(reply) else answer
+    *thoughts, answer = THOUGHT_END.split(reply)
+    return "" if not thoughts and THOUGHT.match(reply) else answer
 
 
 def _last_block(task: Task, reply: str) -> str | None:

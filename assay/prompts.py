@@ -12,7 +12,7 @@ from typing import Any
 
 from assay.config.sections import PromptSettings
 from assay.errors import ModelError
-from assay.judge.kinds.every import runs_alone
+from assay.judge.kinds.every import kind_of
 from assay.languages import language_named
 from assay.registry import one_line
 from assay.types import Message, Task
@@ -174,7 +174,9 @@ def _fill(template: str, task: Task) -> str:
 
 
 def _interface(task: Task) -> str:
-    if not (task.stub or task.entry_point) and any(map(runs_alone, task.checks)):
+    if not (task.stub or task.entry_point) and any(
+        kind_of(check).reads_stdin for check in task.checks
+    ):
         return " The program reads standard input and prints to standard output."
     if not task.entry_point or re.search(rf"\b{re.escape(task.entry_point)}\b", task.prompt):
         return ""

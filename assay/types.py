@@ -51,7 +51,8 @@ class Verdict(StrEnum):
     COMPILE = "compile"
     """The program does not compile."""
     FORBIDDEN = "forbidden"
-    """It broke the sandbox's protocol: a malformed, second or unrequested reply."""
+    """It broke the sandbox's protocol: a malformed, second or unrequested reply; or its text could
+    reach its test bench."""
     NO_CODE = "no_code"
     """The completion has no program, or the program lacks the entry point."""
     INFRA = "infra"

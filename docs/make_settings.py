@@ -72,6 +72,8 @@ assay train longer.toml --seed 1 --stages.grpo.rollout.group_size 4
 | --- | --- |
 | `serve` | the judge over HTTP ([service.md](service.md)) |
 | `vllm` | generating with vLLM ([vllm.md](vllm.md)) |
+| `maths` | formulas as answers ([judge.md](judge.md)) |
+| `cocotb` | CVDP's harnesses ([judge.md](judge.md)) |
 | `overlap` | `assay overlap` on programs in other languages ([overlap.md](overlap.md)) |
 | `quant` | 4-bit weights (`policy.quantize`) |
 | `wandb`, `trackio`, `tb` | the trackers of W&B, trackio and TensorBoard |

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from assay.commands import options
+from assay.errors import SettingsError
 from assay.files import write_atomically
 from assay.progress import Progress
 
@@ -46,6 +47,8 @@ def check(
     from assay.check.to_calls import to_calls as converted
     from assay.check.trial import ProgramRunner
 
+    if to_calls is not None and (output or report or strict or keep):
+        raise SettingsError("--to-calls only converts; leave the options of a check out")
     checking.require_writable(tasks, to_calls or output, report)
     with options.quietly("assay.judge"), Progress() as progress:
         progress.phase(f"loading {tasks}")

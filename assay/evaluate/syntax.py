@@ -16,6 +16,8 @@ SKIPPED = (
     ast.Nonlocal,
 )  # fmt: skip
 ANNOTATIONS = {"annotation", "returns", "type_comment", "type_params", "simple", "kind"}
+NAMES = ("identifier", "simple_identifier", "shorthand_property_identifier")
+"""Kinds of nodes that name something, in the grammars of different languages."""
 LITERALS = ("literal", "string", "number", "integer", "float", "char")
 Token = tuple[str, str]
 """What it is, and its text where that is a literal's."""
@@ -94,7 +96,7 @@ def _other(program: str, language: str) -> Iterator[Token]:
         text = node.text.decode("utf-8", "replace")
         if any(word in node.type for word in LITERALS) and node.is_named:
             yield node.type, text
-        elif node.type == "identifier":
+        elif node.type in NAMES:
             yield names.setdefault(text, f"name{len(names)}"), ""
         elif not node.is_extra:
             kept = node.is_named and not node.children  # the name of a field or of a type

@@ -80,9 +80,7 @@ def describe_held_out(
     metrics: Metrics = {}
     for family, rollouts in families.items():
         paid = fmean(one.passed for one in rollouts)
-        both = fmean(
-            one.held_out is not None and one.held_out.verdict is Verdict.PASS for one in rollouts
-        )
+        both = fmean(one.held_out is not None and one.held_out.proven for one in rollouts)
         metrics |= {
             f"held_out/rollouts/{family}": float(len(rollouts)),
             f"held_out/paid_pass_rate/{family}": paid,

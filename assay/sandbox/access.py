@@ -43,7 +43,7 @@ HARNESS_PACKAGES = (
     "cocotb", "cocotb_tools", "pygpi", "find_libpython", "pytest", "_pytest", "py.py", "pluggy",
     "iniconfig", "packaging", "pygments",
 )  # fmt: skip
-"""What a harness of cocotb imports; a family with a box may."""
+"""What a harness of cocotb imports; a family that starts programs may."""
 FIRST_USER = 60_000
 
 
@@ -66,7 +66,7 @@ def access_rules(
     packages = tuple(
         f"{folder}/{name}"
         for folder in folders
-        for package in ((*PACKAGES, *HARNESS_PACKAGES) if box else PACKAGES)
+        for package in ((*PACKAGES, *HARNESS_PACKAGES) if starts_programs else PACKAGES)
         for name in (package, f"{package}.libs")
     ) + tuple(reads)
     modules = (str(entry) for entry in library.iterdir() if entry.name not in UNREAD)

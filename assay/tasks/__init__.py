@@ -76,7 +76,8 @@ def _refuse_language(where: str, task: Task) -> None:
     if not all(can_judge(check, language) for check in task.checks):
         raise DataError(
             f"{where}: task {task.id!r}: a program in {language.title} can only be judged by what"
-            " it reads and prints, or by calls; give it `inputs` and `outputs`"
+            " it reads and prints, or by calls; give it `exchanges`, or `inputs` with"
+            " `expected`"
         )
 
 

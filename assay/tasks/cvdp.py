@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import dropwhile
 
 from assay.checks import Harness
 from assay.judge.kinds.harness import joined
@@ -113,7 +114,7 @@ def harness(
 def patched(text: str, patch: str) -> str:
     """A text after a unified diff of it."""
     old, made, at = text.split("\n"), list[str](), 0
-    for line in patch.split("\n"):
+    for line in dropwhile(lambda one: not HUNK.match(one), patch.split("\n")):
         if start := HUNK.match(line):
             first = max(int(start[1]) - (start[2] != "0"), 0)
             made += old[at:first]

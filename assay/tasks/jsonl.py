@@ -91,6 +91,8 @@ def task_of(row: Row) -> Task:
         language=language,
     )
     if "expected_answer" in row.fields:
+        if not row.fields.keys().isdisjoint(("tests", "test", "inputs", "exchanges")):
+            raise row.wrong("has 'expected_answer' beside tests; make it two rows")
         right = Answer(row.text("expected_answer"))
         reference = task.reference or right.answer
         return replace(task, checks=(right,), language="answer", reference=reference)

@@ -59,7 +59,10 @@ def _files(name: str, folder: str, pattern: str) -> list[Path]:
     root = Path(folder or Path(os.environ.get("ASSAY_DATA", ""), name))
     found = sorted(root.rglob(pattern))
     if not found:
-        raise DataError(f"{root} holds no {pattern}; give the path of the set's folder")
+        raise DataError(
+            f"{root} holds no {pattern}; set ASSAY_DATA to a folder that holds {name}, or give the"
+            " path of the set's folder"
+        )
     return found
 
 

@@ -79,6 +79,17 @@ def test_calls_are_those_of_pythons_tests_and_the_reference_must_pass_them(folde
     }
 
 
+def test_the_options_of_a_check_are_refused_where_tasks_are_only_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--to-calls", str(tmp_path / "a.jsonl"), "--report", str(tmp_path / "b.json")]
+    monkeypatch.setattr(sys, "argv", ["assay", "check", "humaneval_x:go", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "--to-calls only converts" in capsys.readouterr().err
+
+
 @pytest.mark.long
 def test_the_command_writes_tasks_whose_passes_are_proven(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -123,6 +123,17 @@ def test_programs_in_other_languages_are_compared_by_their_own_grammar(
     assert syntax_of("{{{ (", language) is None
 
 
+def test_two_designs_that_differ_in_names_alone_are_one() -> None:
+    if find_spec("tree_sitter_verilog") is None:
+        pytest.skip("needs pip install 'assay[overlap]'")
+    design = "module m(input a, input b, output y);\n  wire n;\n  assign n = a & b;\n  assign y = ~n;\nendmodule\n"  # fmt: skip  # noqa: E501
+    renamed = re.sub(r"\bn\b", "both", design).replace("module m", "module nand_gate")
+    one, other = syntax_of(design, "verilog"), syntax_of(renamed, "verilog")
+    assert one is not None
+    assert one == other
+    assert syntax_of(design.replace("&", "|"), "verilog") != one
+
+
 def test_a_language_without_a_parser_is_named_once_and_its_prompts_are_compared() -> None:
     tasks = [task(f"{n}", COUNT, "+ >", language="befunge") for n in range(2)]
     found = find_overlap(tasks, tasks[:1], programs=0.7, prompts=0.7)

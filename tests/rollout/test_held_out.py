@@ -90,6 +90,11 @@ def test_each_family_has_its_rates_and_what_the_machine_failed_is_in_none(
         for name, value in zip(names, numbers, strict=True)
     }
     assert describe_held_out([python], {}, "mine") == {}
+    trusted = replace(
+        rolled(Verdict.PASS), held_out=Execution(Verdict.PASS, trusted=("own_equality",))
+    )
+    rates = describe_held_out([[trusted]], {"double": DOUBLE}, "mine")
+    assert rates["held_out/gap/mine/python"] == 1, "a pass on trust may be forged"
 
 
 PLAN = """

@@ -64,6 +64,7 @@ def test_an_agentic_rows_reference_is_its_patched_context() -> None:
                "patch": {"rtl/adder.sv": PATCH}, "harness": FILES}  # fmt: skip
     assert task(agentic).reference == "one\n2\nthree"
     assert patched("", "@@ -0,0 +1,2 @@\n+one\n+two") == "one\ntwo\n"
+    assert patched("a\nb\nc", "--- a/x\n+++ b/x\n@@ -2 +2 @@\n-b\n+B") == "a\nB\nc"
     assert patched("a\nb\nc\nd", "@@ -2,2 +2,1 @@\n b\n-c\n@@ -4,1 +3,2 @@\n d\n+e") == "a\nb\nd\ne"
 
 

@@ -87,6 +87,14 @@ def test_rows_of_ones_own_have_an_expected_answer(tmp_path: Path) -> None:
     assert (task.language, task.reference, task.checks) == ("answer", "0.5", (Answer("0.5"),))
 
 
+def test_an_answer_beside_tests_is_refused_and_not_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    row = {"id": "both", "prompt": "?", "expected_answer": "1", "tests": ["assert f() == 1"]}
+    file.write_text(json.dumps(row))
+    with pytest.raises(DataError, match="'expected_answer' beside tests; make it two rows"):
+        load(str(file))
+
+
 @pytest.mark.parametrize(
     ("spec", "row", "why"),
     [

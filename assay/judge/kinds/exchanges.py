@@ -26,5 +26,6 @@ EXCHANGES: Kind[Exchange] = Kind(
     show=show,
     answer=lambda check, task: f"import sys\nsys.stdout.write({check.stdout!r})",
     failure=failure,
+    reads_stdin=True,
     run_of=lambda check, program, _: ProgramRun(program, check.stdin, check.stdout),
 )

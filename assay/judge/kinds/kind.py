@@ -92,6 +92,8 @@ class Kind(Generic[C]):
     run_of: Callable[[C, str, Language], ProgramRun] | None = None
     """The run of a program that decides it, without a worker; None where a worker runs it against
     functions."""
+    reads_stdin: bool = False
+    """Whether the program reads standard input and prints."""
     run_of_all: Callable[[Sequence[C], Task, str, Language], ProgramRun] | None = None
     """The run that decides all checks of a task, in a language whose functions no worker calls."""
     files: Callable[[C], Sequence[str]] = lambda check: ()

@@ -142,6 +142,11 @@ def cheats(check: TestBench, task: Task) -> dict[str, str]:
     return {name: f"{start}\n{body}\nendmodule\n" for name, body in CHEATS.items()}
 
 
+def is_open(check: TestBench) -> bool:
+    """Whether it needs the reference's samples."""
+    return check.expected is None and not check.passes
+
+
 TEST_BENCH: Kind[TestBench] = Kind(
     field="bench",
     show=lambda check, task: "",
@@ -153,14 +158,9 @@ TEST_BENCH: Kind[TestBench] = Kind(
         if is_open(check) and task.reference is None
         else None
     ),
-    is_open=lambda check: is_open(check),
+    is_open=is_open,
     read=lambda check, result: json.dumps("\n".join(samples(check, result))),
     closed=lambda check, answer: TestBench(
         check.bench, check.design, json.loads(answer), check.passes, check.hidden
     ),
 )
-
-
-def is_open(check: TestBench) -> bool:
-    """Whether it needs the reference's samples."""
-    return check.expected is None and not check.passes
