@@ -275,7 +275,10 @@ def made_of(run: ProgramRun) -> tuple[str, str, tuple[str, ...], str]:
 
 def encoded(stdin: str) -> bytes:
     """Standard input as bytes."""
-    return stdin.encode("utf-8", "surrogateescape")
+    try:
+        return stdin.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # a surrogate that stands for no byte
+        return stdin.encode("utf-8", "replace")
 
 
 def combined(executions: Mapping[int, Execution]) -> Execution:

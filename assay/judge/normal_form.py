@@ -21,6 +21,11 @@ POINTS = (("137/100", "61/50"), ("29/10", "83/100"), ("-171/100", "47/25"))
 """Of each point: what the first letter of a formula stands for, and the step to the next one's."""
 DIGITS = 50
 WORD = re.compile(r"(?<![\\a-zA-Z{])[^\W\d_]{4,}")
+SAYS_MORE = re.compile(
+    r"[0-9]\s*_|\\(?:implies|iff|approx|[lc]?dots|boxed|to|(?:[Rr]ight|Leftright)arrow)(?![a-zA-Z])"
+)
+"""What math-verify would drop: a subscript, and what makes more of an answer than one value."""
+BRACED = re.compile(r"_\{(\w)\}")
 WRAPPED = re.compile(r"\\(?:text\w*|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 SPACE = re.compile(r"\s|\\[,;!]|\\left|\\right")
 DOLLARS = re.compile(r"(?<!\\)\$|\\[()\[\]]|\.\s*$")
@@ -36,12 +41,14 @@ def normal_form(text: str) -> str:
     """The form of an answer in one line of JSON; its words where it is no formula."""
     bare = DOLLARS.sub("", text).replace(r"\varnothing", r"\emptyset").strip()
     found = parse(f"${bare}$", [LatexExtractionConfig()], parsing_timeout=None)
-    if found and not WORD.search(WRAPPED.sub(r"\1", found[-1])):
+    if found and not SAYS_MORE.search(bare) and not WORD.search(WRAPPED.sub(r"\1", found[-1])):
         try:
             return json.dumps(form(found[0]))
         except Exception:  # noqa: BLE001  sympy raises any kind on what it cannot evaluate
             pass
-    return json.dumps(["words", SPACE.sub("", WRAPPED.sub(r"\1", bare)).casefold()])
+    return json.dumps(
+        ["words", BRACED.sub(r"_\1", SPACE.sub("", WRAPPED.sub(r"\1", bare))).casefold()]
+    )
 
 
 def form(value: Any) -> Any:

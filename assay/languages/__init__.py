@@ -17,6 +17,8 @@ from assay.registry import Registry, suggest
 from assay.sandbox.program import ENVIRONMENT
 
 VERSION_SECONDS = 10
+MOST_EXITS = 20
+"""Of a program, in a row at its end, that are taken off."""
 
 
 @cache
@@ -104,7 +106,14 @@ class Language:
 
     def without_exit(self, program: str) -> str:
         """A program, less what would end it before code that follows."""
-        return re.sub(self.exits, "", program) if self.exits else program
+        if not self.exits:
+            return program
+        lines = program.rstrip().split("\n")
+        for _ in range(MOST_EXITS):
+            if not lines or (kept := re.sub(self.exits, "", lines[-1])) == lines[-1]:
+                break
+            lines = "\n".join([*lines[:-1], kept]).rstrip().split("\n")
+        return "\n".join(lines)
 
     def drive(self, program: str, function: str) -> tuple[str, str]:
         """A program's source with what calls its function, and the source `beside` it."""

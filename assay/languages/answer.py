@@ -8,7 +8,8 @@ import re
 
 from assay.languages import Language, language
 
-ANSWER = re.compile(r"answer\s*(?:is|:|=)[:\s]*(.+?)\s*(?:\.\s|\.?$)", re.IGNORECASE | re.MULTILINE)
+ANSWER = re.compile(r"answer\s*+(?:is|:|=)[:\s]*+([^\n]++)", re.IGNORECASE)
+SENTENCE = re.compile(r"\.\s")
 NUMBER = re.compile(
     r"-?\\?\$?-?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)(?:\s*/\s*[0-9]+)?(?:\s*\\?%)?"
 )
@@ -27,7 +28,8 @@ def final_answer(reply: str, whole: bool) -> str | None:
         return rest.strip().partition("\n")[0].strip() or None
     if whole:
         return reply.strip() or None
-    said = ANSWER.findall(reply) or NUMBER.findall(reply)
+    sentences = [SENTENCE.split(said, maxsplit=1)[0] for said in ANSWER.findall(reply)]
+    said = [one.rstrip().removesuffix(".") for one in sentences] or NUMBER.findall(reply)
     return said[-1].strip("*$ ,") or None if said else None
 
 

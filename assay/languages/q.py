@@ -21,7 +21,7 @@ exit 0
 LONGEST = 2**63 - 1
 """The first whole number that is no long."""
 SPECIAL = re.compile(r'[\x00-\x1f"\\\x7f]')
-EXITS = r"(?:\s*(?:exit\s+0\s*;?|\\\\)[ \t]*)+\s*\Z"
+EXITS = r"(?:\bexit[ \t]++0[ \t]*+;?|\\\\)[ \t]*+\Z"
 
 
 def q_path(tool: str = "q", package: str = "") -> str:

@@ -10,7 +10,8 @@ from assay.rewards import BatchFunction, reward
 from assay.rewards.tools import open_tool, warnings
 from assay.types import Execution, Verdict
 
-COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+COMMENT = re.compile(r'\\\S+|"(?:\\.|[^"\\\n])*+"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+CONFIGURES = re.compile(r"`\s*verilator_config")
 VERILATOR = Language(
     title="verilator", source="design.sv", package="verilator", runtime_mb=256,
     # `verilator` itself is a script that starts this
@@ -30,10 +31,17 @@ async def lint(*, per_warning: float = 0.1) -> AsyncIterator[BatchFunction]:
         fine = ended.verdict is Verdict.PASS
         return max(0.0, 1.0 - per_warning * warnings(ended)) if fine else 0.0
 
-    async with open_tool(grade, VERILATOR, without_comments) as scores:
+    async with open_tool(grade, VERILATOR, unsilenced) as scores:
         yield scores
+
+
+def unsilenced(source: str) -> str:
+    """The design without what switches verilator's warnings off: comments; and its own directive
+    becomes one that nobody defines.
+    """
+    return CONFIGURES.sub("`no_such_directive", without_comments(source))
 
 
 def without_comments(source: str) -> str:
     """Verilog with a space in place of each comment."""
-    return COMMENT.sub(lambda match: match[0] if match[0][0] == '"' else " ", source)
+    return COMMENT.sub(lambda match: match[0] if match[0][0] in '"\\\\' else " ", source)

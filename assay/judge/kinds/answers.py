@@ -23,6 +23,12 @@ MARKUP = re.compile(r"\\?\$|\\[,;! ()\[\]]|\{(,)\}|\s")
 NUMBER = re.compile(r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+")
 PLAIN = re.compile(rf"([-+]?)({NUMBER.pattern})(?:/({NUMBER.pattern}))?(\\?%)?\.?")
 FRACTION = re.compile(r"\\[dt]?frac\{([-+]?[0-9.]+)\}\{([0-9.]+)\}")
+BOX = re.compile(r"\s*\\boxed\{([^{}]*)\}\s*\Z")
+AROUND = re.compile(r"^\s*[a-zA-Z]\s*=|\\(?:text|mathrm|mbox)\s*\{[^{}]*\}\.?\s*$")
+"""What may stand around a number: a letter that it is, and its unit."""
+APART = re.compile(r"[0-9](?:\s*\\[dt]?frac|\s+(?![0-9]{3}(?:\D|\Z))[0-9]|\\?[;!]\s*[0-9])")
+"""Digits that are no part of one number: of a mixed fraction, or after a space."""
+OPERATORS = re.compile(r"[\\^!_(=<>*|~]")
 LONG = 200
 """Characters; no plain number has more."""
 
@@ -31,11 +37,14 @@ def plain_number(text: str, anywhere: bool = False) -> tuple[Fraction, bool] | N
     """A number that is written out in digits, and whether as a percentage; None for anything else.
     With `anywhere`, words may stand around the only number.
     """
-    if len(text) > LONG:
+    text = BOX.sub(r"\1", text)
+    text = AROUND.sub("", text.replace("\N{MINUS SIGN}", "-"))
+    if len(text) > LONG or APART.search(text):
         return None
     bare = MARKUP.sub(r"\1", FRACTION.sub(r"\1/\2", text))
     found = PLAIN.fullmatch(bare)
-    if found is None and anywhere and len(NUMBER.findall(text)) == 1:
+    words = anywhere and not OPERATORS.search(bare)
+    if found is None and words and len(NUMBER.findall(text)) == 1:
         found = PLAIN.search(bare)
     if found is None:
         return None

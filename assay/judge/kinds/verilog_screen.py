@@ -25,16 +25,25 @@ WORDS = {
     "final": "runs after the test bench",
 }  # fmt: skip
 """Words that are refused, and what they do."""
-BLANK = re.compile(r"//[^\n]*|/\*.*?\*/|(\"(?:\\[^\n]|[^\"\\\n])*\")", re.DOTALL)
+BLANK = re.compile(
+    r"//[^\n]*|/\*.*?(?:\*/|(?P<open>\Z))"
+    r"|(?P<string>\"(?:\\[^\n]|[^\"\\\n])*+\")|(?P<torn>\"(?:\\[^\n]|[^\"\\\n])*+)", re.DOTALL
+)  # fmt: skip
+"""A comment or a string, also one that nothing ends: each character is read once."""
 STRING = "\1"
 """Stands for a string, once comments and strings are taken out."""
 HIDES = re.compile(r"/\*|[\"\\]|``|[\w$]`|`(?!\w)|`\s*define\s+\w+\(|[^\x01\t\n\x20-\x7e]")
 """What could make another text of a text: an open comment or string, an escape, pasted macros."""
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
 BRACKETS = re.compile(r"\[[^\[\]]*\]")
-HEAD = re.compile(r"(`?[a-zA-Z_][\w$]*)\s*(?:\.|::)\s*[\w$`]")
-"""What stands before a dot."""
-DISABLED = re.compile(r"\bdisable\b(?!\s+fork\b)\s*(\w*)")
+HEAD = re.compile(r"(?<![a-zA-Z_$])(`?[a-zA-Z_][\w$]*+)\s*+(?:\.|::)\s*+[\w$`]")
+"""What stands before a dot; a name may follow a number at once."""
+OWN = re.compile(r"(?<![`\w$.])(`?[a-zA-Z_][\w$]*+)(?!\s*+(?:\.|::))")
+"""A name that stands alone."""
+LONG_WORD = re.compile(r"[\w$]{500}")
+LONGEST, DEEPEST = 50_000, 8
+"""Characters of a program, and brackets in brackets: the screen runs in the judge's process."""
+DISABLED = re.compile(r"\bdisable\b(?!\s+fork\b)\s*+(\w*)")
 DEFINED = re.compile(
     r"\b(?:interface|package|class|primitive)\s+(\w+)|\b(?:task|function)\b[^;(]*?(\w+)\s*[;(]"
     r"|\b(?:begin|fork)\s*:\s*(\w+)"
@@ -42,7 +51,32 @@ DEFINED = re.compile(
 INSTANCE = re.compile(r"\b\w+\s+(?:#\s*\([^;]*?\)\s*)?(\w+)\s*(?:\[[^\]]*\]\s*)?\(")
 
 
-MODULE = re.compile(r"\bmodule\s+(\w+).*?\bendmodule\b", re.DOTALL)
+MODULE = re.compile(r"\bmodule\s++(\w++)|\bendmodule\b")
+
+
+def modules_of(code: str) -> list[tuple[str, int, int]]:
+    """Each module's name, start and end in a code without comments and strings."""
+    found, head = list[tuple[str, int, int]](), None
+    for word in MODULE.finditer(code):
+        if word[1] and head is None:
+            head = word
+        elif not word[1] and head is not None:
+            found.append((head[1], head.start(), word.end()))
+            head = None
+    return found
+
+
+def without_comments(code: str, space: str) -> str:
+    """The code with STRING for each string, and `space` for each comment. What nothing ends stays
+    recognisable.
+    """
+
+    def stands_for(blank: re.Match[str]) -> str:
+        if blank["string"]:
+            return STRING
+        return '"' if blank["torn"] else space if blank["open"] is None else "/*"
+
+    return BLANK.sub(stands_for, code)
 
 
 def used(program: str, design: str) -> str:
@@ -50,7 +84,7 @@ def used(program: str, design: str) -> str:
     own, and without what follows the last one that it uses.
     """
     code = BLANK.sub(lambda blank: re.sub(r"[^\n]", " ", blank[0]), program)
-    modules = [(found[1], *found.span()) for found in MODULE.finditer(code)]
+    modules = modules_of(code)
     texts = {name: code[start:end] for name, start, end in modules}
     needed, left = set[str](), {design} & texts.keys()
     while left:
@@ -70,8 +104,9 @@ def refusal(program: str, bench: str, design: str, prints: bool = True) -> str:
     the bench instantiates. `prints`: whether it may print.
     """
     program = program.replace("\r\n", "\n")
-    spaced = BLANK.sub(lambda blank: STRING if blank[1] else " ", program)
-    joined = BLANK.sub(lambda blank: STRING if blank[1] else "", program)
+    if len(program) > LONGEST or LONG_WORD.search(program):
+        return f"it has more than {LONGEST:,} characters, or a word of more than 500"
+    spaced, joined = (without_comments(program, space) for space in (" ", ""))
     if hidden := CONTROL.search(program) or HIDES.search(spaced):
         return f"it holds {hidden[0]!r}, which can hide what it does"
     words, heads = names_of(bench)
@@ -86,7 +121,7 @@ def names_of(bench: str) -> tuple[frozenset[str], frozenset[str]]:
     """
     code = BLANK.sub(" ", bench)
     words = {name for names in DEFINED.findall(code) for name in names if name}
-    modules = (found[1] for found in MODULE.finditer(code))
+    modules = (name for name, *_ in modules_of(code))
     words |= {"tb"} | {name for name in modules if len(re.findall(rf"\b{name}\b", code)) > 1}
     return frozenset(words), frozenset(words | set(INSTANCE.findall(code)))
 
@@ -107,14 +142,16 @@ def _refusal(code: str, theirs: frozenset[str], heads: frozenset[str], prints: b
         return "it imports foreign code"
     for name in sorted(words & theirs):
         return f"it names {name!r}, which belongs to the test bench"
+    labels = set(re.findall(r":\s*+(\w++)", code))
     for name in DISABLED.findall(code):
-        if not re.search(rf":\s*{name or STRING}\b", code):
+        if name not in labels:
             return f"it disables {name!r}, which is no block of its own"
-    while True:  # from the innermost brackets outwards, so that `a[b.c].d` shows both heads
+    for _ in range(DEEPEST):  # from the innermost brackets, so that `a[b.c].d` shows both heads
+        own = set(OWN.findall(code))
         for head in HEAD.findall(code):
-            own = re.search(rf"(?<![`\w$.]){re.escape(head)}\b(?!\s*(?:\.|::))", code)
-            if head in heads or not own:
+            if head in heads or head not in own:
                 return f"it looks into {head!r}, which it does not declare"
         if (outer := BRACKETS.sub("", code)) == code:
             return ""
         code = outer
+    return "its brackets are nested too deep"
