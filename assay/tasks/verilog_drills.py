@@ -13,47 +13,41 @@ from functools import cache
 from itertools import permutations, product
 
 from assay.tasks import require_split, task_set
-from assay.tasks.drills.operations import Operation
+from assay.tasks.drills.operations import Operation, stage
 from assay.types import Task, TestBench
 
 SEED = 2026
 HELD_OUT_SHARE, WRONG_SHARE, DEMONSTRATIONS = 0.2, 0.3, 4
 WIRES_HEAD = "module top(input [3:0] a, b, output [3:0] y);\n"
 CLOCKED_HEAD = "module top(input clk, rst, en, input [3:0] a, output [3:0] y);\n"
-
-
-def _step(phrase: str, code: str, slip: str) -> Operation:
-    return Operation(phrase, code, Operation(phrase, slip))
-
-
 FIRST = (
-    _step("a plus b", "a + b", "a - b"),
-    _step("a minus b", "a - b", "b - a"),
-    _step("a and b", "a & b", "a | b"),
-    _step("a or b", "a | b", "a ^ b"),
-    _step("a xor b", "a ^ b", "a & b"),
-    _step("the larger of a and b", "a > b ? a : b", "a < b ? a : b"),
-    _step("the smaller of a and b", "a < b ? a : b", "a > b ? a : b"),
+    stage("a plus b", "a + b", "a - b"),
+    stage("a minus b", "a - b", "b - a"),
+    stage("a and b", "a & b", "a | b"),
+    stage("a or b", "a | b", "a ^ b"),
+    stage("a xor b", "a ^ b", "a & b"),
+    stage("the larger of a and b", "a > b ? a : b", "a < b ? a : b"),
+    stage("the smaller of a and b", "a < b ? a : b", "a > b ? a : b"),
 )
 UPDATES = (
-    _step("count up", "q + 4'd1", "q - 4'd1"),
-    _step("count down", "q - 4'd1", "q + 4'd1"),
-    _step("count up by 3", "q + 4'd3", "q + 4'd1"),
-    _step("add a", "q + a", "q - a"),
-    _step("xor with a", "q ^ a", "q | a"),
-    _step("load a", "a", "q + a"),
-    _step("shift a[0] in", "{q[2:0], a[0]}", "{a[0], q[3:1]}"),
+    stage("count up", "q + 4'd1", "q - 4'd1"),
+    stage("count down", "q - 4'd1", "q + 4'd1"),
+    stage("count up by 3", "q + 4'd3", "q + 4'd1"),
+    stage("add a", "q + a", "q - a"),
+    stage("xor with a", "q ^ a", "q | a"),
+    stage("load a", "a", "q + a"),
+    stage("shift a[0] in", "{q[2:0], a[0]}", "{a[0], q[3:1]}"),
 )
 CHANGES = (
-    _step("invert", "~{0}", "-{0}"),
-    _step("negate", "-{0}", "~{0}"),
-    _step("shift left", "{0} << 1", "{0} >> 1"),
-    _step("shift right", "{0} >> 1", "{0} << 1"),
-    _step("add 1", "{0} + 4'd1", "{0} - 4'd1"),
-    _step("subtract 3", "{0} - 4'd3", "4'd3 - {0}"),
-    _step("keep the low 2 bits", "{0} & 4'd3", "{0} & 4'd2"),
-    _step("flip the top bit", "{0} ^ 4'd8", "{0} | 4'd8"),
-    _step("set the low bit", "{0} | 4'd1", "{0} & 4'd1"),
+    stage("invert", "~{0}", "-{0}"),
+    stage("negate", "-{0}", "~{0}"),
+    stage("shift left", "{0} << 1", "{0} >> 1"),
+    stage("shift right", "{0} >> 1", "{0} << 1"),
+    stage("add 1", "{0} + 4'd1", "{0} - 4'd1"),
+    stage("subtract 3", "{0} - 4'd3", "4'd3 - {0}"),
+    stage("keep the low 2 bits", "{0} & 4'd3", "{0} & 4'd2"),
+    stage("flip the top bit", "{0} ^ 4'd8", "{0} | 4'd8"),
+    stage("set the low bit", "{0} | 4'd1", "{0} & 4'd1"),
 )
 WIRES_BENCH = """module tb;
   reg [3:0] a, b; wire [3:0] y; integer i;

@@ -45,85 +45,86 @@ class Family:
     """An input of the given number of elements."""
 
 
-def _stage(phrase: str, code: str, slip: str) -> Operation:
+def stage(phrase: str, code: str, slip: str) -> Operation:
+    """A stage with its slip."""
     return Operation(phrase, code, Operation(phrase, slip))
 
 
 NUMBER_FILTERS = (
-    _stage("keep the even numbers", "{0} % 2 == 0", "{0} % 2 == 1"),
-    _stage("keep the odd numbers", "{0} % 2 == 1", "{0} % 2 == 0"),
-    _stage("keep the positive numbers", "{0} > 0", "{0} >= 0"),
-    _stage("keep the negative numbers", "{0} < 0", "{0} <= 0"),
-    _stage("keep those above 3", "{0} > 3", "{0} >= 3"),
-    _stage("keep those below 5", "{0} < 5", "{0} <= 5"),
-    _stage("keep the multiples of 3", "{0} % 3 == 0", "{0} % 3 == 1"),
-    _stage("drop the multiples of 4", "{0} % 4 != 0", "{0} % 4 == 0"),
-    _stage("drop the zeros", "{0} != 0", "{0} > 0"),
-    _stage("keep those from 1 to 6", "1 <= {0} <= 6", "1 <= {0} < 6"),
-    _stage("drop those below -2", "{0} >= -2", "{0} > -2"),
+    stage("keep the even numbers", "{0} % 2 == 0", "{0} % 2 == 1"),
+    stage("keep the odd numbers", "{0} % 2 == 1", "{0} % 2 == 0"),
+    stage("keep the positive numbers", "{0} > 0", "{0} >= 0"),
+    stage("keep the negative numbers", "{0} < 0", "{0} <= 0"),
+    stage("keep those above 3", "{0} > 3", "{0} >= 3"),
+    stage("keep those below 5", "{0} < 5", "{0} <= 5"),
+    stage("keep the multiples of 3", "{0} % 3 == 0", "{0} % 3 == 1"),
+    stage("drop the multiples of 4", "{0} % 4 != 0", "{0} % 4 == 0"),
+    stage("drop the zeros", "{0} != 0", "{0} > 0"),
+    stage("keep those from 1 to 6", "1 <= {0} <= 6", "1 <= {0} < 6"),
+    stage("drop those below -2", "{0} >= -2", "{0} > -2"),
 )
 NUMBER_MAPS = (
-    _stage("square each", "{0} * {0}", "{0} * 2"),
-    _stage("double each", "{0} * 2", "{0} + 2"),
-    _stage("triple each", "{0} * 3", "{0} ** 3"),
-    _stage("cube each", "{0} ** 3", "{0} * 3"),
-    _stage("negate each", "-{0}", "abs({0})"),
-    _stage("add 1 to each", "{0} + 1", "{0} - 1"),
-    _stage("subtract 2 from each", "{0} - 2", "2 - {0}"),
-    _stage("take absolute values", "abs({0})", "-{0}"),
-    _stage("take each modulo 5", "{0} % 5", "{0} // 5"),
+    stage("square each", "{0} * {0}", "{0} * 2"),
+    stage("double each", "{0} * 2", "{0} + 2"),
+    stage("triple each", "{0} * 3", "{0} ** 3"),
+    stage("cube each", "{0} ** 3", "{0} * 3"),
+    stage("negate each", "-{0}", "abs({0})"),
+    stage("add 1 to each", "{0} + 1", "{0} - 1"),
+    stage("subtract 2 from each", "{0} - 2", "2 - {0}"),
+    stage("take absolute values", "abs({0})", "-{0}"),
+    stage("take each modulo 5", "{0} % 5", "{0} // 5"),
 )
 NUMBER_FOLDS = (
-    _stage("return the sum", "sum({0})", "sum({0}, 1)"),
-    _stage("return the largest or 0", "max({0}, default=0)", "min({0}, default=0)"),
-    _stage("return the smallest or 0", "min({0}, default=0)", "max({0}, default=0)"),
-    _stage("count the distinct ones", "len(set({0}))", "len({0})"),
-    _stage("return them sorted", "sorted({0})", "{0}"),
-    _stage("return them from high to low", "sorted({0})[::-1]", "sorted({0})"),
-    _stage("return them reversed", "{0}[::-1]", "sorted({0})[::-1]"),
-    _stage("return the list", "{0}", "sorted({0})"),
-    _stage("return every second one", "{0}[::2]", "{0}[1::2]"),
+    stage("return the sum", "sum({0})", "sum({0}, 1)"),
+    stage("return the largest or 0", "max({0}, default=0)", "min({0}, default=0)"),
+    stage("return the smallest or 0", "min({0}, default=0)", "max({0}, default=0)"),
+    stage("count the distinct ones", "len(set({0}))", "len({0})"),
+    stage("return them sorted", "sorted({0})", "{0}"),
+    stage("return them from high to low", "sorted({0})[::-1]", "sorted({0})"),
+    stage("return them reversed", "{0}[::-1]", "sorted({0})[::-1]"),
+    stage("return the list", "{0}", "sorted({0})"),
+    stage("return every second one", "{0}[::2]", "{0}[1::2]"),
 )
 WORD_FILTERS = (
-    _stage("keep words longer than 3", "len({0}) > 3", "len({0}) >= 3"),
-    _stage("keep words shorter than 5", "len({0}) < 5", "len({0}) <= 5"),
-    _stage("keep words with an e", '"e" in {0}', '"e" not in {0}'),
-    _stage("drop words with an a", '"a" not in {0}', '"a" in {0}'),
-    _stage("keep words ending in t", '{0}[-1] == "t"', '{0}[0] == "t"'),
+    stage("keep words longer than 3", "len({0}) > 3", "len({0}) >= 3"),
+    stage("keep words shorter than 5", "len({0}) < 5", "len({0}) <= 5"),
+    stage("keep words with an e", '"e" in {0}', '"e" not in {0}'),
+    stage("drop words with an a", '"a" not in {0}', '"a" in {0}'),
+    stage("keep words ending in t", '{0}[-1] == "t"', '{0}[0] == "t"'),
 )
 WORD_MAPS = (
-    _stage("uppercase each", "{0}.upper()", "{0}.title()"),
-    _stage("reverse each", "{0}[::-1]", "{0}[1:]"),
-    _stage("take first letters", "{0}[0]", "{0}[-1]"),
-    _stage("repeat each twice", "{0} * 2", "{0} * 3"),
-    _stage("add an s to each", '{0} + "s"', '"s" + {0}'),
+    stage("uppercase each", "{0}.upper()", "{0}.title()"),
+    stage("reverse each", "{0}[::-1]", "{0}[1:]"),
+    stage("take first letters", "{0}[0]", "{0}[-1]"),
+    stage("repeat each twice", "{0} * 2", "{0} * 3"),
+    stage("add an s to each", '{0} + "s"', '"s" + {0}'),
 )
 WORD_FOLDS = (
-    _stage("join with dashes", '"-".join({0})', '"".join({0})'),
-    _stage("return the total length", 'len("".join({0}))', "len({0})"),
-    _stage("count the distinct ones", "len(set({0}))", "len({0})"),
-    _stage("return them sorted", "sorted({0})", "{0}"),
-    _stage("return them reversed", "{0}[::-1]", "sorted({0})[::-1]"),
+    stage("join with dashes", '"-".join({0})', '"".join({0})'),
+    stage("return the total length", 'len("".join({0}))', "len({0})"),
+    stage("count the distinct ones", "len(set({0}))", "len({0})"),
+    stage("return them sorted", "sorted({0})", "{0}"),
+    stage("return them reversed", "{0}[::-1]", "sorted({0})[::-1]"),
 )
 LETTER_FILTERS = (
-    _stage("keep the vowels", '{0} in "aeiou"', '{0} in "aeio"'),
-    _stage("drop the vowels", '{0} not in "aeiou"', '{0} in "aeiou"'),
-    _stage("keep the digits", "{0}.isdigit()", "{0}.isalnum()"),
-    _stage("keep the letters", "{0}.isalpha()", "{0}.isalnum()"),
-    _stage("keep the capitals", "{0}.isupper()", "{0}.islower()"),
-    _stage("drop the spaces", '{0} != " "', '{0} == " "'),
+    stage("keep the vowels", '{0} in "aeiou"', '{0} in "aeio"'),
+    stage("drop the vowels", '{0} not in "aeiou"', '{0} in "aeiou"'),
+    stage("keep the digits", "{0}.isdigit()", "{0}.isalnum()"),
+    stage("keep the letters", "{0}.isalpha()", "{0}.isalnum()"),
+    stage("keep the capitals", "{0}.isupper()", "{0}.islower()"),
+    stage("drop the spaces", '{0} != " "', '{0} == " "'),
 )
 LETTER_MAPS = (
-    _stage("uppercase each", "{0}.upper()", "{0}.lower()"),
-    _stage("lowercase each", "{0}.lower()", "{0}.upper()"),
-    _stage("repeat each twice", "{0} * 2", "{0} * 3"),
-    _stage("add a dot to each", '{0} + "."', '"." + {0}'),
+    stage("uppercase each", "{0}.upper()", "{0}.lower()"),
+    stage("lowercase each", "{0}.lower()", "{0}.upper()"),
+    stage("repeat each twice", "{0} * 2", "{0} * 3"),
+    stage("add a dot to each", '{0} + "."', '"." + {0}'),
 )
 LETTER_FOLDS = (
-    _stage("return the string", '"".join({0})', '" ".join({0})'),
-    _stage("join with dashes", '"-".join({0})', '"".join({0})'),
-    _stage("count the distinct ones", "len(set({0}))", "len({0})"),
-    _stage("return the string reversed", '"".join({0})[::-1]', '"".join(sorted({0}))'),
+    stage("return the string", '"".join({0})', '" ".join({0})'),
+    stage("join with dashes", '"-".join({0})', '"".join({0})'),
+    stage("count the distinct ones", "len(set({0}))", "len({0})"),
+    stage("return the string reversed", '"".join({0})[::-1]', '"".join(sorted({0}))'),
 )
 WORDS = (
     "ant",
