@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
@@ -11,10 +10,12 @@ from assay.judge import Job, judge_all
 from assay.sandbox.limits import Limits
 from assay.types import Call, Task, Verdict
 from tests.attacks.driven import ATTACKS, HONEST
+from tests.judge.processes import named
 from tests.judge.test_languages import INSTALLED
 from tests.sandbox.test_launch import boxes_left
 
 CALLS = (Call("[3]", "10"), Call("[-4]", "17"), Call("[10]", "101"))
+RUNTIMES = ("program", "node", "java", "sleep")
 LIMITS = Limits(cpu_seconds=2, wall_seconds=5)
 SPOILED = (
     "an answer too many", "half an answer", "deep answers", "a global destructor", "at exit",
@@ -22,21 +23,10 @@ SPOILED = (
 )  # fmt: skip
 
 
-def left() -> set[str]:
-    """Pids of the processes that programs of these languages run as."""
-    names = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            names[folder.name] = (folder / "comm").read_text().strip()
-        except OSError:
-            continue
-    return {pid for pid, name in names.items() if name in ("program", "node", "java", "sleep")}
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("language", [name for name in ATTACKS if name in INSTALLED])
 def test_no_attack_on_calls_passes_and_nothing_is_left(language: str) -> None:
-    before = left()
+    before = named(*RUNTIMES)
     task = Task(language, "", CALLS, "f", language=language)
     attacks = ATTACKS[language]
     honest, *executions = judge_all(
@@ -49,9 +39,9 @@ def test_no_attack_on_calls_passes_and_nothing_is_left(language: str) -> None:
         assert execution.verdict not in (Verdict.PASS, Verdict.INFRA), name
         if name in SPOILED:
             assert (execution.verdict, execution.passed) == (Verdict.FORBIDDEN, 0), name
-    deadline, stay = time.monotonic() + 20, left() - before
+    deadline, stay = time.monotonic() + 20, named(*RUNTIMES) - before
     while stay and time.monotonic() < deadline:
         time.sleep(0.2)  # another test may run such programs beside this one
-        stay &= left()
+        stay &= named(*RUNTIMES)
     assert not stay
     assert boxes_left() == []

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +14,7 @@ from assay.sandbox.limits import Limits
 from assay.types import Execution, Verdict
 from tests.judge.harnesses import ADDER, MARK, RIGHT, WRONG, needs_cocotb
 from tests.judge.opened import judge_all
+from tests.judge.processes import named
 
 RESULTS = (
     '<testsuites><testsuite><testcase name=\\"adds\\"/><testcase name=\\"adds_nothing\\"/>'
@@ -105,21 +105,11 @@ READING = {
     "host's file read": with_body(reads("/etc/passwd")),
 }
 SLOW = ("zero-delay loop", "loop in a final block", "memory", "endless output")
+SIMULATORS = ("vvp", "iverilog", "ivl")
 EXPECTED = {
     "zero-delay loop": Verdict.TIMEOUT, "endless output": Verdict.OUTPUT,
     "the module twice": Verdict.COMPILE, "DPI": Verdict.COMPILE,
 }  # fmt: skip
-
-
-def simulators() -> set[str]:
-    """The processes of simulators and of harnesses."""
-    names = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            names[folder.name] = (folder / "comm").read_text().strip()
-        except OSError:
-            continue
-    return {pid for pid, name in names.items() if name in ("vvp", "iverilog", "ivl")}
 
 
 def judged(programs: Mapping[str, str]) -> dict[str, Execution]:
@@ -131,22 +121,22 @@ def judged(programs: Mapping[str, str]) -> dict[str, Execution]:
 
 @needs_cocotb
 def test_no_attack_passes_and_no_simulator_stays() -> None:
-    before = simulators()
+    before = named(*SIMULATORS)
     quick = {name: program for name, program in ATTACKS.items() if name not in SLOW}
     for name, execution in judged(quick).items():
         assert execution.verdict not in (Verdict.PASS, Verdict.INFRA), (name, execution)
         assert execution.verdict is EXPECTED.get(name, execution.verdict), name
-    assert simulators() <= before
+    assert named(*SIMULATORS) <= before
 
 
 @needs_cocotb
 @pytest.mark.parametrize("name", SLOW)
 def test_what_goes_on_for_ever_is_stopped(name: str) -> None:
-    before = simulators()
+    before = named(*SIMULATORS)
     execution = judged({name: ATTACKS[name]})[name]
     assert execution.verdict not in (Verdict.PASS, Verdict.INFRA), execution
     assert execution.verdict is EXPECTED.get(name, execution.verdict)
-    assert simulators() <= before
+    assert named(*SIMULATORS) <= before
 
 
 @needs_cocotb

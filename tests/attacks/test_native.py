@@ -15,9 +15,12 @@ from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
 from assay.sandbox.program import Program, Result, command
 from tests.attacks.native import NATIVE_ATTACKS, NativeAttack
+from tests.judge.processes import named
 from tests.sandbox.test_launch import boxes_left
 
 WITHOUT = {"A": (), "C": ("namespaces", "user", "group")}
+RUNTIMES = ("program", "node", "sleep")
+"""What attacks run as, and what they leave to sleep for ten minutes."""
 LIMITS = Limits(cpu_seconds=1, wall_seconds=2, memory_mb=128, printed_mb=1)
 pytestmark = [
     pytest.mark.skipif(not all(map(shutil.which, ("gcc", "node"))), reason="needs gcc, node"),
@@ -44,7 +47,7 @@ def prepared(attack: NativeAttack, made: Result | None) -> Program:
 @pytest.fixture(scope="module", params=WITHOUT)
 def results(request: pytest.FixtureRequest) -> Iterator[dict[str, Result]]:
     walls = [wall for wall in probe_isolation().walls if wall not in WITHOUT[request.param]]
-    before = processes()
+    before = named(*RUNTIMES)
 
     async def run() -> dict[str, Result]:
         sandbox = Sandbox("assay.judge.warmup")
@@ -64,21 +67,10 @@ def results(request: pytest.FixtureRequest) -> Iterator[dict[str, Result]]:
 
     yield asyncio.run(run())
     deadline = time.monotonic() + 20
-    while not processes() <= before and time.monotonic() < deadline:
+    while not named(*RUNTIMES) <= before and time.monotonic() < deadline:
         time.sleep(0.2)  # another test may run such programs beside this one
-    assert processes() <= before
+    assert named(*RUNTIMES) <= before
     assert boxes_left() == []
-
-
-def processes() -> set[str]:
-    """Pids of those processes that sleep for ten minutes, or are called `program` or `node`."""
-    names = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            names[folder.name] = (folder / "comm").read_text().strip()
-        except OSError:
-            continue
-    return {pid for pid, name in names.items() if name in ("program", "node", "sleep")}
 
 
 @pytest.mark.parametrize("attack", NATIVE_ATTACKS, ids=lambda attack: attack.name)

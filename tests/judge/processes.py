@@ -45,6 +45,16 @@ def alive(pids: list[int]) -> list[int]:
     return [pid for pid in pids if runs(pid)]
 
 
+def named(*names: str) -> set[int]:
+    """The processes of the machine that have one of these names."""
+    found = set[int]()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if (folder / "comm").read_text().strip() in names:
+                found.add(int(folder.name))
+    return found
+
+
 def gone(pids: list[int], seconds: float = 3.0) -> bool:
     end = time.monotonic() + seconds
     while alive(pids) and time.monotonic() < end:
