@@ -10,7 +10,7 @@ from typing import Any, Literal
 from assay.errors import SettingsError
 from assay.policy.tokenizer import ANCHOR, decode_within, encode, encode_within
 from assay.prompts import as_dicts
-from assay.types import Message
+from assay.types import Completion, Message
 
 PROBE = "an answer"
 """The assistant's message that shows how the chat template ends a turn."""
@@ -30,6 +30,14 @@ class Chat:
     """Whether conversations go through the chat template; else the model continues plain text."""
     anchor: tuple[int, ...]
     """Token ids that stand before the tokens to decode."""
+
+    def takes(self, argument: str) -> bool:
+        """Whether the chat template uses an argument of this name."""
+        return self.has_template and argument in str(self.tokenizer.chat_template)
+
+    def reply(self, completion: Completion) -> str:
+        """An earlier reply, as a later prompt shows it."""
+        return self.text(completion.tokens)
 
     def render(self, messages: Sequence[Message], arguments: Mapping[str, Any]) -> str:
         """The conversation up to the next assistant turn, as text; `arguments` go to the chat

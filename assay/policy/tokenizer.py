@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,30 @@ def decode_within(tokenizer: Any, anchor: Sequence[int], tokens: Sequence[int]) 
         [*anchor, *tokens], skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
     return str(text).removeprefix(ANCHOR)
+
+
+def vocabulary(tokenizer: Any) -> list[bytes]:
+    """The bytes that each token id stands for inside a text, special tokens included.
+
+    A token of a byte-level vocabulary may be a part of a character.
+    """
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
+    anchor, ids = encode(tokenizer, ANCHOR), range(len(tokenizer))
+    texts = tokenizer.batch_decode(
+        [[*anchor, one] for one in ids], clean_up_tokenization_spaces=False
+    )
+    names = tokenizer.convert_ids_to_tokens(list(ids))
+    found = []
+    for name, text in zip(names, texts, strict=True):
+        if "\ufffd" not in text:
+            found.append(text.removeprefix(ANCHOR).encode())
+        elif escaped := re.fullmatch(r"<0x([0-9A-F]{2})>", name):
+            found.append(bytes.fromhex(escaped[1]))
+        else:
+            found.append(bytes(byte_of[one] for one in name if one in byte_of))
+    return found
 
 
 def _load_file(name: str, otherwise: Any) -> Any:

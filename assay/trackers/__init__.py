@@ -58,9 +58,11 @@ class Trackers(Tracker):
 
 
 def open_trackers(
-    settings: RunSettings, folder: Path, progress: Progress, *, start_step: int, total_steps: int
-) -> Trackers:
+    settings: RunSettings, folder: Path, progress: Progress, *, start_step: int, total_steps: int,
+    tokens: Callable[[], Sequence[bytes]] | None = None,
+) -> Trackers:  # fmt: skip
     """Open `settings.trackers` in a stage's folder, and one that warns of unhealthy training.
+    `tokens` gives the bytes of each token id; None where nothing is generated.
 
     Entries after `start_step`, the last step done, are deleted. Raises SettingsError for a missing
     package or a folder that cannot be written to; then all trackers are closed again.
@@ -77,7 +79,7 @@ def open_trackers(
             case "jsonl":
                 return JsonlTracker(folder, start_step=start_step)
             case "rollouts":
-                return RolloutTracker(folder, start_step=start_step)
+                return RolloutTracker(folder, start_step=start_step, tokens=tokens)
             case "tensorboard":
                 return TensorboardTracker(folder, start_step=start_step)
             case "wandb" | "trackio":
@@ -93,4 +95,4 @@ def open_trackers(
                 ) from error
             opened.callback(trackers[name].close)
         opened.pop_all()
-    return Trackers({**trackers, "health": HealthTracker()})
+    return Trackers({**trackers, "health": HealthTracker(folder, start_step=start_step)})

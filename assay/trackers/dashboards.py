@@ -47,7 +47,7 @@ class DashboardTracker(Tracker):
 
     def __init__(self, package: str, run_folder: Path, settings: RunSettings) -> None:
         """Start the run, or continue it, with the resolved settings of the stage as its config."""
-        self._package = _package(package, package, package)
+        self._name, self._package = package, _package(package, package, package)
         self._stage = settings.stage
         file = run_folder / f"{package}_id"
         if not file.exists():
@@ -77,14 +77,21 @@ class DashboardTracker(Tracker):
         self._log({"step": step, **metrics})
 
     def rollouts(self, step: int, groups: Sequence[Sequence[Rollout]]) -> None:
-        """Log a table with one rollout from each of the first groups, every few steps."""
+        """Log one rollout from each of the first groups, every few steps: a table in W&B, traces in
+        trackio.
+        """
         if step % TABLE_EVERY == 1:
-            rows = [_row(step, rollout) for group in groups[:TABLE_ROWS] for rollout in group[:1]]
-            self._log({"step": step, "samples": self._package.Table(columns=COLUMNS, data=rows)})
+            some = [rollout for group in groups[:TABLE_ROWS] for rollout in group[:1]]
+            self._log({"step": step, "samples": self._samples(step, some)})
 
     def close(self) -> None:
         """Finish the run and upload what is left."""
         self._run.finish()
+
+    def _samples(self, step: int, rollouts: Sequence[Rollout]) -> Any:
+        if self._name == "trackio":
+            return [self._package.Trace(_messages(one), _labels(one)) for one in rollouts]
+        return self._package.Table(columns=COLUMNS, data=[_row(step, one) for one in rollouts])
 
     def _log(self, values: dict[str, Any]) -> None:
         self._run.log({f"{self._stage}/{name}": value for name, value in values.items()})
@@ -92,9 +99,24 @@ class DashboardTracker(Tracker):
 
 def _row(step: int, rollout: Rollout) -> list[Any]:
     completions = "\n---\n".join(turn.completion.text for turn in rollout.turns)
+    task, *verdict_and_reward = _labels(rollout).values()
+    return [step, task, rollout.task.prompt, completions, *verdict_and_reward]
+
+
+def _messages(rollout: Rollout) -> list[dict[str, str]]:
+    """The rollout as a dialogue: the prompt, and each completion with what the environment said."""
+    messages = [{"role": "user", "content": rollout.task.prompt}]
+    for turn in rollout.turns:
+        messages.append({"role": "assistant", "content": turn.completion.text})
+        if turn.observation:
+            messages.append({"role": "user", "content": turn.observation})
+    return messages
+
+
+def _labels(rollout: Rollout) -> dict[str, Any]:
     verdict = str(rollout.execution.verdict) if rollout.execution else rollout.failure
     reward = rollout.score.total if rollout.score else None
-    return [step, rollout.task.id, rollout.task.prompt, completions, verdict, reward]
+    return {"task": rollout.task.id, "verdict": verdict, "reward": reward}
 
 
 def _package(module: str, tracker: str, extra: str) -> Any:

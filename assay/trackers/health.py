@@ -1,12 +1,21 @@
-"""Warnings while a stage trains: what goes wrong, and which setting helps. Each is given once."""
+"""Warnings while a stage trains: what goes wrong, and which setting helps. Each is given once, kept
+as an event in events.jsonl, and posted to the webhook in the environment variable ASSAY_WEBHOOK.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import time
 from collections import deque
+from pathlib import Path
 from statistics import fmean
+from threading import Thread
+from typing import Any
 
 from assay.trackers.base import Tracker
+from assay.trackers.jsonl import keep_steps
 from assay.types import Metrics
 
 log = logging.getLogger(__name__)
@@ -46,13 +55,23 @@ LOST = (
 )
 
 
-class HealthTracker(Tracker):
-    """Logs a warning when training looks unhealthy over several steps."""
+SECONDS = 10.0
+"""For one post to the webhook."""
 
-    def __init__(self) -> None:
+
+class HealthTracker(Tracker):
+    """Logs a warning when training looks unhealthy over several steps, and appends it as
+    `{"step": 12, "event": "learn/entropy", "text": "entropy collapsed ...", "time": 1.7e9}`.
+    """
+
+    def __init__(self, folder: Path, *, start_step: int) -> None:
+        """Delete events after `start_step`; what was warned of before is not repeated."""
+        self._file = folder / "events.jsonl"
+        self._run = f"{folder.parent.name}/{folder.name}"
+        self._posts: list[Thread] = []
         self._recent: dict[str, deque[float]] = {}
         self._first_entropy: float | None = None
-        self._warned: set[str] = set()
+        self._warned = {json.loads(line)["event"] for line in keep_steps(self._file, start_step)}
 
     def track(self, step: int, metrics: Metrics) -> None:
         """Look at the metrics of a step that has rollouts."""
@@ -85,3 +104,25 @@ class HealthTracker(Tracker):
         if name not in self._warned:
             self._warned.add(name)
             log.warning("step %d: %s", step, text)
+            event = {"step": step, "event": name, "text": text, "time": time.time()}
+            with self._file.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(event) + "\n")
+            if url := os.environ.get("ASSAY_WEBHOOK"):
+                shown = event | {"text": f"{self._run} step {step}: {text}", "run": self._run}
+                self._posts.append(Thread(target=_post, args=(url, shown), daemon=True))
+                self._posts[-1].start()
+
+    def close(self) -> None:
+        """Wait for what is being posted, for SECONDS at most."""
+        for post in self._posts:
+            post.join(SECONDS)
+
+
+def _post(url: str, event: dict[str, Any]) -> None:
+    """Post an event as JSON; a failure is logged, without the URL, which may hold a key."""
+    import httpx2
+
+    try:
+        httpx2.post(url, json=event, timeout=SECONDS).raise_for_status()
+    except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+        log.warning("the webhook in ASSAY_WEBHOOK failed: %s", type(error).__name__)

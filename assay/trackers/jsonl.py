@@ -1,4 +1,4 @@
-"""metrics.jsonl: one line of metrics each time a step is tracked."""
+"""Lines of JSON by step: metrics.jsonl has one each time a step is tracked."""
 
 from __future__ import annotations
 
@@ -11,15 +11,24 @@ from assay.trackers.base import Tracker
 from assay.types import Metrics
 
 
+def keep_steps(file: Path, last: int) -> list[str]:
+    """Delete the lines after step `last`, and half a line that a killed trainer left; return those
+    that stay.
+    """
+    if not file.exists():
+        return []
+    before = [line for line in file.read_text().splitlines() if _step(line) <= last]
+    write_atomically(file, "".join(f"{line}\n" for line in before))
+    return before
+
+
 class JsonlTracker(Tracker):
     """Appends `{"step": 12, "reward/mean": 0.5, ...}` at once; infinity and nan become null."""
 
     def __init__(self, folder: Path, *, start_step: int) -> None:
         """Delete lines after `start_step`, and half a line that a killed trainer left."""
         file = folder / "metrics.jsonl"
-        if file.exists():
-            before = [line for line in file.read_text().splitlines() if _step(line) <= start_step]
-            write_atomically(file, "".join(f"{line}\n" for line in before))
+        keep_steps(file, start_step)
         self._stream = file.open("a", encoding="utf-8")
 
     def track(self, step: int, metrics: Metrics) -> None:

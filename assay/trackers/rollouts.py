@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from assay.files import by_step, remove_leftovers, replacing
+from assay.files import by_step, encodable, remove_leftovers, replacing
 from assay.trackers.base import Tracker
-from assay.types import Execution, Rollout, Turn
+from assay.types import AnyCheck, Execution, Rollout, Turn
+
+VOCABULARY = "vocabulary.parquet"
+"""Name of the file in a stage's folder with the bytes of each token id, so that tokens can be read
+without the tokenizer."""
+CHECKS, CHECK_TEXT = 64, 4096
+"""Checks of a task that are kept, and characters of each."""
+INPUTS = ("source", "arguments", "stdin", "code", "after", "bench", "module")
+EXPECTED = ("expected", "stdout", "prints", "answer")
+"""Fields of the kinds of checks that hold what a program gets, and what it must answer."""
 
 
 class RolloutTracker(Tracker):
     """Writes one file for each step; a row is a turn, or a rollout that failed before any turn."""
 
-    def __init__(self, folder: Path, *, start_step: int) -> None:
-        """Delete files after `start_step`, and partial files that a killed trainer left."""
+    def __init__(
+        self, folder: Path, *, start_step: int, tokens: Callable[[], Sequence[bytes]] | None = None
+    ) -> None:
+        """Delete files after `start_step`, and partial files that a killed trainer left. The bytes
+        of `tokens`, if given, are written beside.
+        """
+        if tokens:
+            write_vocabulary(folder, tokens())
         self._folder = folder / "rollouts"
         self._folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self._folder)
@@ -35,15 +51,25 @@ def write_rollouts(file: Path, step: int, groups: Sequence[Sequence[Rollout]]) -
     """
     from pyarrow import Table, parquet
 
-    table = Table.from_pylist(list(_rows(step, groups)), schema=_schema())
+    table = Table.from_pylist(list(_rows(step, groups)), schema=schema())
     with replacing(file) as partial:
         parquet.write_table(table, partial, compression="zstd")
 
 
-def _schema() -> Any:
+def write_vocabulary(folder: Path, tokens: Sequence[bytes]) -> None:
+    """Write the bytes of each token id into the folder of a stage."""
+    from pyarrow import parquet, table
+
+    with replacing(folder / VOCABULARY) as partial:
+        parquet.write_table(table({"bytes": list(tokens)}), partial, compression="zstd")
+
+
+def schema() -> Any:
+    """The columns of a file of rollouts."""
     import pyarrow as pa
 
     text, number, whole = pa.string(), pa.float64(), pa.int32()
+    check = pa.struct({"input": text, "expected": text, "hidden": pa.bool_()})
     return pa.schema(
         {
             "step": whole,
@@ -69,6 +95,11 @@ def _schema() -> Any:
             "cpu_seconds": number,
             "failure": text,
             "held_out": text,  # the verdict on the checks held out of the reward
+            "stderr": text,
+            "trusted": pa.list_(text),  # what the checks took the program's word for
+            "length": whole,  # completion tokens of the turn
+            "prompt_tokens": pa.list_(whole),  # null where the group's first row has the same
+            "checks": pa.list_(check),  # the task's first checks; null but in a group's first row
         }
     )
 
@@ -79,30 +110,36 @@ def _rows(step: int, groups: Sequence[Sequence[Rollout]]) -> Iterator[dict[str, 
             score = rollout.score
             common = {
                 "step": step,
-                "task_id": _clean(rollout.task.id),
+                "task_id": encodable(rollout.task.id),
                 "group": place,
                 "index": index,
                 "reward": score.total if score else None,
                 "parts": list(score.parts.items()) if score else None,
-                "failure": _clean(rollout.failure),
+                "failure": rollout.failure and encodable(rollout.failure),
                 "held_out": rollout.held_out and str(rollout.held_out.verdict),
             }
             turns = [_turn(turn) for turn in rollout.turns] or [{}]
             for number, turn in enumerate(turns):
-                prompt = _clean(rollout.task.prompt) if number == 0 else None
+                prompt = encodable(rollout.task.prompt) if number == 0 else None
+                if number == index == 0:
+                    turn["checks"] = [_check(check) for check in rollout.task.checks[:CHECKS]]
+                elif number == 0:
+                    turn["prompt_tokens"] = None
                 yield common | {"turn": number, "prompt": prompt} | turn
 
 
 def _turn(turn: Turn) -> dict[str, Any]:
     completion, execution = turn.completion, turn.execution
     return {
-        "completion": _clean(completion.text),
-        "program": _clean(turn.program),
-        "observation": _clean(turn.observation),
+        "completion": encodable(completion.text),
+        "program": turn.program and encodable(turn.program),
+        "observation": encodable(turn.observation),
         "tokens": completion.tokens,
         "logprobs": completion.logprobs,
         "ended": completion.ended,
         "version": completion.version,
+        "length": len(completion.tokens),
+        "prompt_tokens": turn.prompt_tokens,
     } | ({} if execution is None else _judged(execution))
 
 
@@ -111,12 +148,17 @@ def _judged(execution: Execution) -> dict[str, Any]:
         "verdict": str(execution.verdict),
         "passed": execution.passed,
         "total": execution.total,
-        "detail": _clean(execution.detail),
-        "output": _clean(execution.output),
+        "detail": encodable(execution.detail),
+        "output": encodable(execution.output),
         "cpu_seconds": execution.cpu_seconds,
+        "stderr": encodable(execution.stderr),
+        "trusted": execution.trusted,
     }
 
 
-def _clean(text: str | None) -> str | None:
-    """The text without lone surrogates, which a program may print and UTF-8 cannot encode."""
-    return text if text is None else text.encode("utf-8", "replace").decode()
+def _check(check: AnyCheck) -> dict[str, Any]:
+    """What a check gives and expects, as text; empty for a kind without such a field."""
+    values = {one.name: getattr(check, one.name) for one in fields(check)}  # type: ignore[arg-type]
+    found = [next((values[n] for n in names if n in values), None) for names in (INPUTS, EXPECTED)]
+    given, expected = (encodable(one[:CHECK_TEXT]) if one else "" for one in found)
+    return {"input": given, "expected": expected, "hidden": check.hidden}

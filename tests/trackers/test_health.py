@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
 
 import pytest
 
@@ -16,11 +21,62 @@ SOUND = {
 
 
 def warnings(caplog: pytest.LogCaptureFixture, *steps: Metrics) -> list[str]:
-    tracker = HealthTracker()
-    with caplog.at_level(logging.WARNING):
-        for number, metrics in enumerate(steps, 1):
-            tracker.track(number, metrics)
+    with caplog.at_level(logging.WARNING), TemporaryDirectory() as folder:
+        track(Path(folder), *steps)
     return [record.getMessage() for record in caplog.records]
+
+
+def track(folder: Path, *steps: Metrics, start_step: int = 0) -> list[dict[str, object]]:
+    tracker = HealthTracker(folder, start_step=start_step)
+    for number, metrics in enumerate(steps, start_step + 1):
+        tracker.track(number, metrics)
+    file = folder / "events.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def test_warnings_are_events_and_a_resumed_run_repeats_none_of_them(tmp_path: Path) -> None:
+    lost = SOUND | {"rollout/failed": 3.0}
+    (event,) = track(tmp_path, SOUND, lost)
+    assert (event["step"], event["event"]) == (2, "rollout/failed")
+    assert str(event["text"]).startswith("the machine lost 3 rollouts")
+    assert track(tmp_path, lost, start_step=2) == [event]
+    assert [one["step"] for one in track(tmp_path, lost, start_step=1)] == [2]
+
+
+def test_a_webhook_gets_every_warning_and_its_failure_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    posted: list[dict[str, object]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posted.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(200 if len(posted) == 1 else 500)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("ASSAY_WEBHOOK", f"http://127.0.0.1:{server.server_port}/secret")
+    folder = tmp_path / "demo" / "grpo"
+    folder.mkdir(parents=True)
+    tracker = HealthTracker(folder, start_step=0)
+    tracker.track(1, SOUND | {"rollout/failed": 3.0})
+    tracker.close()
+    for step in range(2, STEPS + 1):
+        tracker.track(step, SOUND | {"rollout/truncated": 0.5})
+    tracker.close()
+    server.shutdown()
+    server.server_close()
+    assert [(one["run"], one["step"], one["event"]) for one in posted] == [
+        ("demo/grpo", 1, "rollout/failed"),
+        ("demo/grpo", STEPS, "rollout/truncated"),
+    ]
+    assert str(posted[0]["text"]).startswith("demo/grpo step 1: the machine lost 3 rollouts")
+    (failure,) = [one for one in caplog.messages if "ASSAY_WEBHOOK" in one]
+    assert failure == "the webhook in ASSAY_WEBHOOK failed: HTTPStatusError"
 
 
 @pytest.mark.parametrize(

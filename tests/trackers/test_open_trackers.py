@@ -180,9 +180,15 @@ def test_wandb_gets_the_settings_a_table_and_one_run_for_all_stages_and_resumes(
         assert summary[f"{stage}/samples"]["nrows"] == 1
         trackers.close()
     assert ids == {(tmp_path / "demo/wandb_id").read_text()}
+    files = [file.read_bytes() for file in tmp_path.rglob("*.wandb")]
+    assert len(files) == 3
+    for what in (b'"tasks_per_step"', b"grpo/reward/mean", b"grpo/samples"):
+        assert any(what in file for file in files), f"{what!r} is not in the offline files"
+    (table, *_) = tmp_path.rglob("*samples*.table.json")
+    assert json.loads(table.read_text())["data"] == [[1, "add", "Add.", "x", "wrong", 0.5]]
 
 
-def test_trackio_gets_every_metric_of_all_stages_under_one_run(
+def test_trackio_gets_every_metric_of_all_stages_and_traces_under_one_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("trackio", reason="the extra `trackio` is not installed")
@@ -211,10 +217,17 @@ for stage in ("sft", "grpo"):
     (file,) = (tmp_path / "trackio").glob("*.db")
     with sqlite3.connect(file) as connection:
         rows = connection.execute("select run_name, metrics from metrics").fetchall()
+        traces = connection.execute("select messages, metadata from traces").fetchall()
     assert len({name for name, _ in rows}) == 1
     text = " ".join(str(metrics) for _, metrics in rows)
     assert "sft/reward/mean" in text
     assert "grpo/reward/mean" in text
+    messages, metadata = (json.loads(one) for one in traces[0])
+    assert [(one["role"], one["content"]) for one in messages][:2] == [
+        ("user", "Add."), ("assistant", "x"),
+    ]  # fmt: skip
+    assert metadata == {"task": "add", "verdict": "wrong", "reward": 0.5}
+    assert len(traces) == 2, "one of each stage"
 
 
 @pytest.mark.parametrize("name", get_args(TrackerName))

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pyarrow import parquet
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+from transformers import PreTrainedTokenizerFast
 
-from assay.trackers.rollouts import RolloutTracker
+from assay.policy.tokenizer import encode, vocabulary
+from assay.trackers.rollouts import VOCABULARY, RolloutTracker, write_vocabulary
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
 
 
@@ -60,7 +67,37 @@ def test_a_rollout_comes_back_with_its_text_numbers_verdict_and_parts(tmp_path: 
         "cpu_seconds": 0.125,
         "failure": None,
         "held_out": None,
+        "stderr": "",
+        "trusted": [],
+        "length": 3,
+        "prompt_tokens": [1, 2],
+        "checks": [{"input": "assert f(1) == 2", "expected": "", "hidden": True}],
     }
+
+
+def test_the_prompt_and_the_checks_of_a_group_are_kept_once(tmp_path: Path) -> None:
+    wrong, right = turn("first", Verdict.WRONG), turn("second", Verdict.PASS)
+    groups = [[judged("a", 1.0, wrong, right), judged("a", 0.5, wrong, right)]]
+    RolloutTracker(tmp_path, start_step=0).rollouts(1, groups)
+    rows = parquet.read_table(tmp_path / "rollouts" / "step_000001.parquet").to_pylist()
+    assert [row["prompt_tokens"] for row in rows] == [[1, 2], [1, 2], None, [1, 2]]
+    assert [bool(row["checks"]) for row in rows] == [True, False, False, False]
+
+
+def test_the_vocabulary_gives_back_texts_that_tokens_cut_inside_a_character(tmp_path: Path) -> None:
+    tokenizer = byte_level_tokenizer()
+    write_vocabulary(tmp_path, vocabulary(tokenizer))
+    pieces = parquet.read_table(tmp_path / VOCABULARY)["bytes"].to_pylist()
+    text = "def f():\n    return 'é→😀'  # two spaces"
+    assert b"".join(pieces[token] for token in encode(tokenizer, text)).decode() == text
+    assert pieces[tokenizer.eos_token_id] == b"<end>"
+
+
+def byte_level_tokenizer() -> Any:
+    alphabet = ByteLevel.alphabet()
+    model = Tokenizer(BPE({one: n for n, one in enumerate(sorted(alphabet))}, []))
+    model.pre_tokenizer, model.decoder = ByteLevel(add_prefix_space=False), ByteLevelDecoder()
+    return PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<end>")
 
 
 def test_rollouts_are_numbered_by_group_place_and_turn(tmp_path: Path) -> None:

@@ -1,0 +1,83 @@
+"""assay show: the state of runs, for people in a terminal and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from assay.commands import options
+
+METRICS = ("reward/pass_rate", "reward/mean", "rollout/length", "learn/entropy", "loss")
+"""The metrics that people are shown."""
+
+
+def show(
+    folder: Annotated[
+        Path, typer.Argument(help="A run's folder, or one that holds runs: runs/demo, runs.")
+    ] = Path("runs"),
+    sql: Annotated[
+        str | None, typer.Option(help="A query over the tables `metrics` and `rollouts`.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show the stages, newest metrics, evaluations and alerts of runs, also while they train."""
+    from assay.viewer.folders import RunsFolder
+
+    runs = RunsFolder(folder)
+    if sql:
+        from assay.viewer.query import query
+
+        columns, found = query(runs, sql)
+        rows = [dict(zip(columns, row, strict=True)) for row in found]
+        options.print_result(
+            {"rows": json.loads(json.dumps(rows, default=str))}, as_json, [_table(columns, found)]
+        )
+        return
+    made = [run.state() for run in runs.runs().values()]
+    options.print_result({"runs": made}, as_json, [part for run in made for part in _shown(run)])
+
+
+def _shown(run: dict[str, Any]) -> list[Any]:
+    stages = [
+        [one["name"], one["step"], *(one["metrics"].get(name) for name in METRICS)]
+        for one in run["stages"]
+    ]
+    evaluations = [
+        [one["name"], one["tasks_spec"], f"{one['pass_at'][1]:.1%}",
+         f"{one['interval']['low']:.1%} to {one['interval']['high']:.1%}", one["mean_length"]]
+        for one in run["evaluations"]
+    ]  # fmt: skip
+    alerts = [[one["stage"], one["step"], one["text"]] for one in run["alerts"]]
+    parts: list[Any] = [_text(f"\n{run['name']}, changed {run['age']:.0f} s ago")]
+    for columns, rows in (
+        (["stage", "step", *METRICS], stages),
+        (["policy", "tasks", "pass@1", "95 %", "tokens"], evaluations),
+        (["alert", "step", ""], alerts),
+    ):
+        parts += [_table(columns, rows)] if rows else []
+    return parts
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(_text(column))
+    for row in rows:
+        table.add_row(*(_text(f"{one:.4g}" if isinstance(one, float) else one) for one in row))
+    return table
+
+
+def _text(value: Any) -> Any:
+    """A cell whose text cannot write to a terminal."""
+    from rich.text import Text
+
+    from assay.types import printable
+
+    lines = ("" if value is None else str(value)).split("\n")
+    return Text("\n".join(map(printable, lines)))

@@ -1,0 +1,43 @@
+"""assay view: a page over the runs of a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def view(
+    folder: Annotated[
+        Path, typer.Argument(help="A run's folder, or one that holds runs: runs/demo, runs.")
+    ] = Path("runs"),
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
+    ] = 8642,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write one HTML file instead, to send.")
+    ] = None,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Print the address; open no browser.")
+    ] = False,
+) -> None:
+    """Show runs in the browser, while they train too: curves, evaluations and every rollout."""
+    from assay.viewer.folders import RunsFolder
+
+    runs = RunsFolder(folder)
+    if export:
+        from assay.viewer.export import export_page
+
+        typer.echo(export_page(runs, export))
+        return
+    from assay.viewer.server import serve
+
+    def announce(address: str) -> None:
+        typer.echo(f"assay shows {folder} on {address}; Ctrl-C ends it")
+        if not no_browser:
+            webbrowser.open(address)
+
+    asyncio.run(serve(runs, port, announce))

@@ -1,0 +1,1 @@
+"""A local, read-only page over run folders: curves, evaluations, and every rollout."""

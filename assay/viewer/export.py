@@ -1,0 +1,101 @@
+"""One HTML file with runs and some of their rollouts, to send: it holds all that it needs."""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from assay.files import write_atomically
+from assay.viewer.answers import Answers
+from assay.viewer.folders import RunsFolder
+from assay.viewer.server import assets
+
+NEWEST = 300
+"""Rollouts of each stage and kind that are exported, the newest."""
+POLICY = "default-src 'none'; script-src {scripts}; style-src {styles}; img-src data:"
+IMPORT = re.compile(r'^import (.+?) from "\./(.+?)";$', re.MULTILINE | re.DOTALL)
+EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const) (\w+))", re.MULTILINE)
+EXPORTS = re.compile(r"export\s*(?:\{([^}]*)\}|default (\w+));?\s*$")
+
+
+def export_page(folder: RunsFolder, file: Path) -> str:
+    """Write the page with every run of the folder, and NEWEST rollouts of each stage and kind;
+    return a line that says what it holds. Raises UserError where a step is trained again meanwhile.
+    """
+    made = _data(Answers(folder))
+    write_atomically(file, _page(json.dumps(made)))
+    count, size = len(made["rollouts"]), file.stat().st_size
+    return f"{file}: {len(made['run'])} runs, {count} rollouts, {size / 1e6:.1f} MB"
+
+
+def _data(answers: Answers) -> dict[str, Any]:
+    """The answers to what the page asks, by their parameters (page/local.js reads them)."""
+    runs = answers.runs({})
+    data: dict[str, Any] = {"runs": runs, "run": {}, "rows": {}, "rollouts": {}, "suspects": {}}
+    for one in runs["runs"]:
+        run = data["run"][one["name"]] = answers.run({"run": one["name"]})
+        for stage in run["stages"]:
+            for kind in [kind for kind, steps in stage["steps"].items() if steps]:
+                files = {"run": run["name"], "stage": stage["name"], "kind": kind}
+                rows = answers.rollouts(files | {"count": str(NEWEST)})["rows"]
+                name = "|".join(files.values())
+                data["rows"][name] = rows
+                data["suspects"][name] = answers.suspects(files)
+                stage["steps"][kind] = sorted({row["step"] for row in rows})
+                for row in rows:
+                    place = {key: str(row[key]) for key in ("step", "group", "index")}
+                    made = answers.rollout(files | place)
+                    data["rollouts"]["|".join([name, *place.values()])] = made
+    return data
+
+
+def _page(data: str) -> bytes:
+    files = {name: content.decode() for name, content in assets().items()}
+    styles = files["vendor/uplot.css"] + files["style.css"]
+    script = f"{files['vendor/uplot.js']}\nconst modules = {{}};\n{_bundle(files)}"
+    script = script.replace("</script", "<\\/script")
+    policy = POLICY.format(scripts=_hash(script), styles=_hash(styles))
+    safe = data.replace("<", "\\u003c")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="referrer" content="no-referrer">\n<title>assay</title>\n'
+        f'<link rel="icon" href="data:,">\n<style>{styles}</style>\n</head>\n<body>\n'
+        f'<div id="app"></div>\n<script type="application/json" id="data">{safe}</script>\n'
+        f"<script>{script}</script>\n</body>\n</html>\n"
+    ).encode()
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def _bundle(files: dict[str, str], name: str = "app.js", done: set[str] | None = None) -> str:
+    """The modules that `name` imports, and itself, each as a function that returns its exports."""
+    done = set() if done is None else done
+    if name in done:
+        return ""
+    done.add(name)
+    source, parts = files[name], []
+    for _, other in IMPORT.findall(source):
+        parts.append(_bundle(files, other, done))
+    names = [*EXPORT.findall(source)]
+    exports = {one: one for one in names}
+    if found := EXPORTS.search(source):
+        pairs = [one.split(" as ") for one in (found[1] or f"{found[2]} as default").split(",")]
+        exports |= {pair[-1].strip(): pair[0].strip() for pair in pairs}
+        source = source[: found.start()]
+    source = IMPORT.sub(_required, EXPORT.sub("", source))
+    returned = ", ".join(f"{outside}: {inside}" for outside, inside in exports.items())
+    made = f'modules["{name}"] = (() => {{\n{source}\nreturn {{ {returned} }};\n}})();\n'
+    return "".join([*parts, made])
+
+
+def _required(found: re.Match[str]) -> str:
+    names = found[1].replace(" as ", ": ")
+    wanted = names if names.startswith("{") else f"{{ default: {names} }}"
+    return f'const {wanted} = modules["{found[2]}"];'

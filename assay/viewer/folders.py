@@ -1,0 +1,237 @@
+"""What a folder of runs holds: stages, metrics, alerts, evaluations. Everything is only read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal, TypeVar, get_args
+
+from assay.errors import SettingsError
+from assay.evaluate.report import Evaluation, read_report
+from assay.files import json_lines
+from assay.maths.estimates import pass_interval
+from assay.viewer.rollouts import RolloutFiles, last_turns, read_rows
+from assay.viewer.suspects import passes_by_task
+
+T = TypeVar("T")
+Kind = Literal["rollouts", "evaluations"]
+"""The folders of a stage that hold rollouts: of training, and of its evaluations."""
+PASS_RATE = "reward/pass_rate"
+SPARK = 48
+"""Most points of a sparkline."""
+DEPTHS = ("*", "*/*")
+"""Where runs lie below the folder that is shown, which may be a run too."""
+
+
+class FileCache:
+    """Parsed files, read again when they change."""
+
+    def __init__(self) -> None:
+        self._parsed: dict[tuple[Path, str], tuple[tuple[int, int, int], Any]] = {}
+        self._lock = Lock()
+
+    def read(self, file: Path, parse: Callable[[Path], T], absent: T) -> T:
+        """`parse(file)`, or `absent` where there is no file."""
+        try:
+            stat = file.stat()
+        except OSError:
+            return absent
+        stamp, key = (stat.st_ino, stat.st_mtime_ns, stat.st_size), (file, parse.__name__)
+        with self._lock:
+            if self._parsed.get(key, (None,))[0] != stamp:
+                self._parsed[key] = stamp, parse(file)
+            parsed: T = self._parsed[key][1]
+        return parsed
+
+
+@dataclass(slots=True)
+class StageFiles:
+    """A stage of a run."""
+
+    name: str
+    path: Path
+    rollouts: dict[Kind, RolloutFiles]
+    cache: FileCache
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl: the step, and the metrics by name."""
+        return self.cache.read(self.path / "metrics.jsonl", json_lines, [])
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The warnings of the stage."""
+        events: list[dict[str, Any]] = []
+        events = self.cache.read(self.path / "events.jsonl", json_lines, events)
+        return [{"stage": self.name, **event} for event in events]
+
+    def columns(self, since: int, tag: str) -> dict[str, Any]:
+        """The metrics after the first `since` rows as columns; all of them where the file is not
+        the one that `tag` names.
+        """
+        file = self.path / "metrics.jsonl"
+        now = str(file.stat().st_ino) if file.exists() else ""
+        rows, start = self.metrics, since if tag == now else 0
+        new = rows[start:]
+        names = dict.fromkeys(name for row in new for name in row)
+        values = {name: [row.get(name) for row in new] for name in names}
+        return {"tag": now, "start": start, "count": len(rows), "columns": values}
+
+    def points(self) -> list[dict[str, Any]]:
+        """pass@1 of each evaluation by step, with its interval over tasks."""
+        files = self.rollouts["evaluations"].files()
+        made = [self.cache.read(file, read_point, None) for file in files.values()]
+        return [{"step": step} | point for step, point in zip(files, made, strict=True) if point]
+
+
+@dataclass(slots=True)
+class RunFiles:
+    """A run: its stages in the order in which they ran, and its report."""
+
+    name: str
+    path: Path
+    cache: FileCache
+    stages: dict[str, StageFiles] = field(default_factory=dict)
+
+    def refresh(self) -> None:
+        """Find new stages."""
+        made = [file.parent for file in self.path.glob("*/config.toml")]
+        order = sorted(made, key=lambda one: (_changed(one / "metrics.jsonl"), one.name))
+        stages = {}
+        for path in order:
+            kinds = {kind: RolloutFiles(path / kind) for kind in get_args(Kind)}
+            stages[path.name] = self.stages.get(path.name) or StageFiles(
+                path.name, path, kinds, self.cache
+            )
+        self.stages = stages
+
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """The evaluations of report.json."""
+        return self.cache.read(self.path / "report.json", read_evaluations, [])
+
+    @property
+    def changed(self) -> float:
+        """When a file of the run changed last, in seconds since 1970."""
+        files = [self.path / "report.json", *(one.path / "metrics.jsonl" for one in self)]
+        return max(map(_changed, files))
+
+    def __iter__(self) -> Iterator[StageFiles]:
+        return iter(self.stages.values())
+
+    def summary(self) -> dict[str, Any]:
+        """The run in the list of runs."""
+        curve = [row[PASS_RATE] for one in self for row in one.metrics if row.get(PASS_RATE)]
+        thin = max(1, -(-len(curve) // SPARK))
+        last = self.evaluations[-1:]
+        return {
+            "name": self.name,
+            "stages": [
+                {"name": one.name, "step": max((row["step"] for row in one.metrics), default=0)}
+                for one in self
+            ],
+            "age": max(0.0, time.time() - self.changed),
+            "spark": curve[::-1][::thin][::-1],
+            "evaluation": evaluation_row(last[0]) if last else None,
+            "alerts": sum(len(one.events) for one in self),
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What a program that watches the run needs: newest metrics, evaluations, alerts."""
+        stages = [
+            {
+                "name": one.name,
+                "step": max((row["step"] for row in one.metrics), default=0),
+                "metrics": {name: row[name] for row in one.metrics for name in row},
+            }
+            for one in self
+        ]
+        made = {"name": self.name, "age": max(0.0, time.time() - self.changed), "stages": stages}
+        evaluations = [evaluation_row(one) for one in self.evaluations]
+        return made | {
+            "evaluations": evaluations,
+            "alerts": [e for one in self for e in one.events],
+        }
+
+    def details(self, since: dict[str, tuple[int, str]]) -> dict[str, Any]:
+        """All of the run but its rollouts; `since` gives the rows and the tag of each stage's
+        metrics that the reader has.
+        """
+        return {
+            "name": self.name,
+            "age": max(0.0, time.time() - self.changed),
+            "stages": [
+                {
+                    "name": one.name,
+                    "metrics": one.columns(*since.get(one.name, (0, ""))),
+                    "points": one.points(),
+                    "steps": {kind: [*files.files()] for kind, files in one.rollouts.items()},
+                    "settings": self.cache.read(one.path / "config.toml", Path.read_text, ""),
+                }
+                for one in self
+            ],
+            "evaluations": [evaluation_row(one) for one in self.evaluations],
+            "alerts": [event for one in self for event in one.events],
+        }
+
+
+class RunsFolder:
+    """The runs in a folder, or one run."""
+
+    def __init__(self, root: Path) -> None:
+        """Raises SettingsError for a folder without a run."""
+        self.root = root.resolve()
+        self._cache = FileCache()
+        self.known: dict[str, RunFiles] = {}
+        """The runs that were found last, by name."""
+        if not self.runs():
+            raise SettingsError(
+                f"{root} has no run; give the folder of a run (runs/demo), or one that holds runs"
+            )
+
+    def runs(self) -> dict[str, RunFiles]:
+        """By name, the newest first."""
+        places = [self.root, *(path for depth in DEPTHS for path in self.root.glob(depth))]
+        paths = {
+            path: "/".join(path.relative_to(self.root).parts) or path.name
+            for path in places
+            if (path / "report.json").exists() or any(path.glob("*/config.toml"))
+        }
+        found = {
+            name: self.known.get(name) or RunFiles(name, path, self._cache)
+            for path, name in paths.items()
+        }
+        for run in found.values():
+            run.refresh()
+        self.known = dict(sorted(found.items(), key=lambda one: -one[1].changed))
+        return self.known
+
+
+def evaluation_row(one: Evaluation) -> dict[str, Any]:
+    """An evaluation without its tasks."""
+    return {key: value for key, value in asdict(one).items() if key != "per_task"}
+
+
+def read_evaluations(file: Path) -> list[Evaluation]:
+    """The evaluations of a report."""
+    return read_report(file.parent)
+
+
+def read_point(file: Path) -> dict[str, Any] | None:
+    """pass@1 of a file of an evaluation's rollouts; None where the machine lost all."""
+    counts = [
+        (samples, passed)
+        for passed, samples in passes_by_task(last_turns(read_rows([file]))).values()
+    ]
+    if not counts:
+        return None
+    interval = pass_interval(counts)
+    mean = sum(passed / samples for samples, passed in counts) / len(counts)
+    return {"pass": mean, "low": interval.low, "high": interval.high, "tasks": len(counts)}
+
+
+def _changed(file: Path) -> float:
+    return file.stat().st_mtime if file.exists() else 0.0

@@ -1,0 +1,190 @@
+// Two rollouts of a task side by side, tasks that changed, and suspects of reward hacking.
+import { html, useEffect, useMemo, useState } from "./vendor/preact.js";
+import { address, ask, go, useAnswer, useKeys } from "./data.js";
+import { Rollout, wordOf } from "./rollout.js";
+import { Mark, placeOf } from "./parts.js";
+import { diff } from "./diff.js";
+import { plain, visible } from "./text.js";
+
+const NAMES = ["run", "stage", "kind", "step", "group", "index"];
+const DRAWN = 2000;
+const WIDTH = 2000;
+
+function placeOfWord(word) {
+  const parts = (word || "").split("|");
+  return parts.length === NAMES.length ? Object.fromEntries(NAMES.map((name, at) => [name,
+    parts[at]])) : null;
+}
+
+/** The rollouts of a task in every stage of every run. */
+function useOthers(task) {
+  const [others, setOthers] = useState([]);
+  useEffect(() => {
+    let stopped = false;
+    async function load() {
+      const { runs } = await ask("runs", {});
+      const found = [];
+      for (const { name } of runs) {
+        const run = await ask("run", { run: name });
+        for (const stage of run.stages)
+          for (const kind of ["rollouts", "evaluations"]) {
+            if (!stage.steps[kind].length) continue;
+            const files = { run: name, stage: stage.name, kind };
+            const { rows } = await ask("rollouts", { ...files, task, order: "step" });
+            if (rows.length) found.push({ files, rows });
+          }
+        if (stopped) return;
+        setOthers([...found]);
+      }
+    }
+    if (task) load().catch(() => {});
+    return () => {
+      stopped = true;
+    };
+  }, [task]);
+  return others;
+}
+
+export function Compare({ run, a, b }) {
+  const places = [a, b].map(placeOfWord);
+  const first = useAnswer("rollout", places[0]);
+  const second = useAnswer("rollout", places[1]);
+  const others = useOthers(first.data && first.data.task_id);
+  const choose = (event) => go("compare", { run: run.name, a, b: event.target.value }, true);
+  useKeys({ x: ["exchange the sides", () => b && go("compare", { run: run.name, a: b, b: a },
+    true)] });
+  const [left, right] = [first.data, b && second.data];
+  return html`<main>
+    <h1>${left ? plain(left.task_id) : "compare"} <small>side by side</small></h1>
+    <p class="filters"><label class="field">with <select aria-label="the other rollout"
+      value=${b || ""} onChange=${choose}>
+      <option value="">choose another rollout of the task</option>
+      ${others.map(({ files, rows }) => html`<optgroup
+        label=${`${files.run} · ${files.stage} · ${files.kind}`}>
+        ${rows.map((row) => html`<option value=${wordOf({ ...files, ...row })}
+          disabled=${wordOf({ ...files, ...row }) === a}>
+          step ${row.step}, rollout ${row.index}: ${row.verdict || "lost"}, ${row.reward == null
+            ? "–" : row.reward.toFixed(2)}
+        </option>`)}</optgroup>`)}
+    </select></label></p>
+    ${first.error && html`<p class="problem">${first.error}</p>`}
+    ${left && right && html`<${Difference} left=${left} right=${right} />`}
+    <div class="sides">
+      ${left && html`<${Rollout} data=${left} place=${places[0]} run=${run} bare />`}
+      ${right && html`<${Rollout} data=${right} place=${places[1]} run=${run} bare />`}
+    </div>
+  </main>`;
+}
+
+function Difference({ left, right }) {
+  const text = (one) => one.turns[one.turns.length - 1].program || { text: "", total: 0 };
+  const [before, after] = [text(left), text(right)];
+  const lines = useMemo(() => diff(before.text.split("\n"), after.text.split("\n")), [before,
+    after]);
+  const cut = before.total > before.text.length || after.total > after.text.length;
+  const line = (one) => visible(one.length > WIDTH ? `${one.slice(0, WIDTH)} …` : one);
+  return html`<section aria-label="difference of the programs"><h3>difference of the programs
+    ${cut && html`<small>of their first 20,000 characters</small>`}</h3>
+    <pre class="diff">${lines.slice(0, DRAWN).map(([sign, one]) =>
+      html`<span class=${{ "+": "added", "-": "removed" }[sign] || ""}
+      >${sign} ${line(one)}</span>`)}</pre>
+    ${lines.length > DRAWN && html`<p
+      class="note">${(lines.length - DRAWN).toLocaleString("en")} more lines</p>`}
+  </section>`;
+}
+
+function pointsOf(run) {
+  return run.stages.flatMap((stage) =>
+    ["evaluations", "rollouts"].flatMap((kind) =>
+      stage.steps[kind].map((step) => ({ stage: stage.name, kind, step,
+        word: `${stage.name}|${kind}|${step}` })),
+    ),
+  );
+}
+
+export function Changes({ run, a, b }) {
+  const points = pointsOf(run);
+  const evaluated = points.filter((one) => one.kind === "evaluations");
+  const usual = evaluated.length > 1 ? evaluated : points;
+  const [from, to] = [a || (usual[0] || {}).word, b || (usual[usual.length - 1] || {}).word];
+  const sides = { a_: from, b_: to };
+  const asked = {};
+  Object.entries(sides).forEach(([side, word]) => {
+    const [stage, kind, step] = (word || "||").split("|");
+    Object.entries({ run: run.name, stage, kind, step }).forEach(([name, value]) => {
+      asked[side + name] = value;
+    });
+  });
+  const { data, error } = useAnswer("changes", from && to ? asked : null);
+  const pick = (name, value) => html`<select aria-label=${name} value=${value}
+    onChange=${(event) => go("changes", { run: run.name, a: from, b: to,
+      [name]: event.target.value }, true)}>
+    ${points.map((one) => html`<option value=${one.word}>${one.stage}, ${one.kind === "rollouts"
+      ? "training" : "evaluation"}, step ${one.step}</option>`)}
+  </select>`;
+  const solved = (data || []).filter((one) => !one.before[0] && one.after[0]);
+  const lost = (data || []).filter((one) => one.before[0] && !one.after[0]);
+  const other = (data || []).filter((one) => one.before[0] && one.after[0]);
+  return html`<main>
+    <h1>${run.name} <small>solved and lost</small></h1>
+    <div class="filters">${pick("a", from)} <span class="muted">to</span> ${pick("b", to)}</div>
+    ${error && html`<p class="problem">${error}</p>`}
+    ${!from && html`<p class="note">no rollouts yet</p>`}
+    ${[["newly solved", solved], ["newly lost", lost], ["changed otherwise", other]].map(([title,
+      rows]) => html`
+      <section><h2>${title} <small>${rows.length}</small></h2>
+        ${rows.length > 0 && html`<table class="changes"><thead><tr><th>task</th>
+          <th class="number">passed before</th>
+          <th class="number">passed after</th></tr></thead><tbody>
+          ${rows.slice(0, 200).map((one) => html`<tr><td>${plain(one.task_id)}</td>
+            <td class="number"><a href=${rowsAt(run, from,
+              one.task_id)}>${one.before.join("/")}</a></td>
+            <td class="number"><a href=${rowsAt(run, to, one.task_id)}>${one.after.join("/")}</a>
+              </td></tr>`)}
+        </tbody></table>`}
+      </section>`)}
+  </main>`;
+}
+
+function rowsAt(run, word, task) {
+  const [stage, kind, step] = word.split("|");
+  return address("rollouts", { run: run.name, stage, kind, step, task });
+}
+
+export function Suspects({ run }) {
+  const stages = run.stages.filter((one) => one.steps.rollouts.length);
+  return html`<main>
+    <h1>${run.name} <small>suspects of reward hacking</small></h1>
+    <p class="note">Rollouts of training that may be paid for what they do not do. Each list says
+      why; the programs decide.</p>
+    ${!stages.length && html`<p class="note">no rollouts yet</p>`}
+    ${stages.map(({ name }) => html`<${StageSuspects} key=${name}
+      files=${{ run: run.name, stage: name, kind: "rollouts" }} />`)}
+  </main>`;
+}
+
+function StageSuspects({ files }) {
+  const { data, error } = useAnswer("suspects", files);
+  const found = (data || []).filter(({ count }) => count);
+  return html`<section aria-label=${`suspects of ${files.stage}`}>
+    <h2>${files.stage} <small>${data && !found.length ? "none" : ""}</small></h2>
+    ${error && html`<p class="problem">${error}</p>`}
+    ${found.map(({ why, count, rows }) => html`
+      <h3><b class="alert">${count.toLocaleString("en")}</b> ${why}</h3>
+      <table><thead><tr><th class="number">step</th><th>task</th><th>verdict</th>
+        <th class="number">reward</th><th class="number">checks</th><th>held out</th>
+        <th class="number">tokens</th></tr></thead>
+      <tbody>${rows.map((row) => html`<${SuspectRow} files=${files} row=${row} />`)}</tbody>
+      </table>`)}
+  </section>`;
+}
+
+function SuspectRow({ files, row }) {
+  const place = { ...files, step: row.step, task: row.task_id, at: placeOf(row) };
+  return html`<tr><td class="number">${row.step}</td>
+    <td><a href=${address("rollouts", place)}>${plain(row.task_id)}</a></td>
+    <td><${Mark} row=${row} /></td>
+    <td class="number">${row.reward == null ? "–" : row.reward.toFixed(3)}</td>
+    <td class="number">${row.passed}/${row.total}</td><td>${row.held_out || "–"}</td>
+    <td class="number">${row.length || "–"}</td></tr>`;
+}

@@ -1,0 +1,37 @@
+// What several views of rollouts share.
+import { html } from "./vendor/preact.js";
+
+/** The mark of a verdict. */
+export function Mark({ row }) {
+  const verdict = row.failure ? "lost" : row.verdict || "lost";
+  const gap = row.held_out && row.held_out !== "pass";
+  const kind = verdict === "pass" ? (gap || row.trusted ? "doubt" : "pass") : "fail";
+  return html`<span class=${`mark ${kind}`}>${verdict.replace("_", " ")}</span>`;
+}
+
+export const placeOf = (row) => `${row.step}.${row.group}.${row.index}`;
+
+/** The stage and the kind that a view shows, with defaults. */
+export function chosenFiles(run, stage, kind) {
+  const holds = (one) => one.steps.rollouts.length + one.steps.evaluations.length > 0;
+  const last = [...run.stages].reverse().find(holds);
+  const found = run.stages.find((one) => one.name === stage) || last;
+  if (!found) return null;
+  const other = found.steps.rollouts.length ? "rollouts" : "evaluations";
+  return { run: run.name, stage: found.name, kind: found.steps[kind] ? kind : other };
+}
+
+/** Choices of stage and kind. */
+export function FilesChoice({ run, files, change }) {
+  const choices = run.stages.flatMap((stage) =>
+    ["rollouts", "evaluations"]
+      .filter((kind) => stage.steps[kind].length)
+      .map((kind) => [stage.name, kind]),
+  );
+  return html`<select aria-label="stage" value=${`${files.stage} ${files.kind}`}
+    onChange=${(event) => {
+      const [stage, kind] = event.target.value.split(" ");
+      change({ stage, kind });
+    }}>${choices.map(([stage, kind]) => html`<option value=${`${stage} ${kind}`}>
+      ${stage}, ${kind === "rollouts" ? "training" : "evaluations"}</option>`)}</select>`;
+}

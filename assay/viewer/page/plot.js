@@ -1,0 +1,169 @@
+// Curves over steps, sparklines, and intervals.
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
+
+const HEIGHT = 150;
+const TONES = ["accent", "second", "third", "fourth", "fifth", "sixth"];
+
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+}
+
+/** A number in few characters. */
+export function short(value) {
+  if (value == null) return "–";
+  const size = Math.abs(value);
+  if (size >= 1e5) return value.toExponential(1);
+  if (size >= 100 || value === 0) return value.toFixed(0);
+  if (size >= 1) return value.toFixed(2);
+  return size >= 1e-3 ? value.toPrecision(3) : value.toExponential(1);
+}
+
+/** A share as a percentage. */
+export const percent = (value) => (value == null ? "–" : `${(100 * value).toFixed(1)} %`);
+
+function mean(values) {
+  const reach = Math.floor(values.length / 20);
+  return values.map((_, at) => {
+    const near = values.slice(Math.max(0, at - reach), at + reach + 1).filter((one) => one != null);
+    return near.length ? near.reduce((a, b) => a + b) / near.length : null;
+  });
+}
+
+/** The labels of an axis, in as few digits as tell them apart. */
+function labels(format) {
+  const number = (value) => String(Number(value.toPrecision(4)));
+  const share = (value) => `${Number((100 * value).toPrecision(4))} %`;
+  return (_, ticks) => ticks.map(format === percent ? share : number);
+}
+
+function axis(grid, extra) {
+  return {
+    stroke: colour("muted"), grid: { stroke: grid, width: 1 }, ticks: { show: false },
+    font: `11px ${colour("sans")}`, gap: 4, ...extra,
+  };
+}
+
+function drawIntervals(intervals) {
+  return (plot) => {
+    const { ctx } = plot;
+    ctx.save();
+    ctx.strokeStyle = colour("accent");
+    ctx.lineWidth = 1.5 * devicePixelRatio;
+    for (const [step, low, high] of intervals) {
+      const x = plot.valToPos(step, "x", true);
+      ctx.beginPath();
+      ctx.moveTo(x, plot.valToPos(low, "y", true));
+      ctx.lineTo(x, plot.valToPos(high, "y", true));
+      ctx.stroke();
+    }
+    ctx.restore();
+  };
+}
+
+function options(width, series, { intervals, format, onCursor }) {
+  const grid = colour("line");
+  const few = (data) => data[0].length < 30;
+  return {
+    width, height: HEIGHT, legend: { show: false }, padding: [8, 8, 0, 0],
+    cursor: { drag: { x: true, y: false }, points: { size: 6 } },
+    scales: {
+      x: { time: false },
+      y: { range: (_, low, high) => (low == null ? [0, 1] : span(low, high, intervals)) },
+    },
+    axes: [
+      axis(grid, { size: 24, grid: { show: false }, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500,
+        1000, 5000] }),
+      axis(grid, { size: 44, values: labels(format) }),
+    ],
+    series: [
+      {},
+      ...series.map(({ tone, faint }) => ({
+        stroke: colour(tone), width: faint ? 1 : 1.75, alpha: faint ? 0.3 : 1, spanGaps: true,
+        points: { show: (plot) => !faint && few(plot.data), size: 4, fill: colour(tone) },
+      })),
+    ],
+    hooks: {
+      setCursor: [(plot) => onCursor(plot.cursor.idx)],
+      draw: intervals ? [drawIntervals(intervals)] : [],
+    },
+  };
+}
+
+function span(low, high, intervals) {
+  const ends = intervals ? intervals.flatMap(([, a, b]) => [a, b]) : [];
+  const [bottom, top] = [Math.min(low, ...ends), Math.max(high, ...ends)];
+  const room = (top - bottom || Math.abs(top) || 1) * 0.08;
+  return [bottom >= 0 && bottom < top * 0.5 ? 0 : bottom - room, top + room];
+}
+
+/**
+ * A plot with its title and the newest values: `lines` is `[{name, values}]` over `steps`;
+ * `intervals` is `[[step, low, high]]`.
+ */
+export function Plot({ title, steps, lines, intervals, format = short, theme }) {
+  const place = useRef();
+  const plot = useRef();
+  const [at, setAt] = useState(null);
+  const smooth = lines.length === 1 && steps.length > 40;
+  const drawn = lines.flatMap(({ values }, n) => {
+    const tone = TONES[n % TONES.length];
+    return smooth ? [{ tone, faint: true, values }, { tone, values: mean(values) }] : [{ tone,
+      values }];
+  });
+  const data = [steps, ...drawn.map((one) => one.values)];
+  const shape = `${lines.map((one) => one.name)} ${smooth} ${intervals
+    && intervals.length} ${theme}`;
+  useEffect(() => {
+    const wide = () => Math.max(120, place.current.clientWidth);
+    const made = options(wide(), drawn, { intervals, format, onCursor: setAt });
+    plot.current = new window.uPlot(made, data, place.current);
+    const watch = new ResizeObserver(() => plot.current.setSize({ width: wide(), height: HEIGHT }));
+    watch.observe(place.current);
+    return () => {
+      watch.disconnect();
+      plot.current.destroy();
+    };
+  }, [shape]);
+  useEffect(() => plot.current.setData(data), [steps.length, steps[steps.length - 1]]);
+  const index = at == null ? steps.length - 1 : at;
+  const values = lines.map(({ name, values: all }) => ({ name, value: all[index] }));
+  return html`<figure class="plot">
+    <figcaption>
+      <span class="title">${title}</span>
+      ${values.map(({ name, value }, n) => html`<span class="value">
+        ${lines.length > 1 && html`<i
+          style=${{ background: `var(--${TONES[n % TONES.length]})` }} />${name}${" "}`}
+        <b>${format(value)}</b></span>`)}
+      <span class="step">step ${steps[index]}</span>
+    </figcaption>
+    <div ref=${place} role="img" aria-label=${`${title} by step,
+      last ${format(values[0].value)}`} />
+  </figure>`;
+}
+
+/** A small curve without axes. */
+export function Spark({ values, label }) {
+  if (values.length < 2) return html`<span class="muted">–</span>`;
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const points = values.map((one, at) => {
+    const [x, y] = [at / (values.length - 1), (one - low) / (high - low || 1)];
+    return `${(120 * x).toFixed(1)},${(23 - 21 * y).toFixed(1)}`;
+  });
+  return html`<svg class="spark" viewBox="-2 0 124 25" role="img" aria-label=${label}>
+    <polyline points=${points.join(" ")} />
+    <circle cx="120" cy=${points[points.length - 1].split(",")[1]} r="2" />
+  </svg>`;
+}
+
+/** A share with its interval, on a line from 0 to 1. */
+export function IntervalBar({ value, low, high }) {
+  const x = (one) => (200 * one).toFixed(1);
+  return html`<svg class="interval" viewBox="-4 0 208 16" role="img"
+    aria-label=${`${percent(value)}, from ${percent(low)} to ${percent(high)}`}>
+    <line class="track" x1="0" x2="200" y1="8" y2="8" />
+    ${[0, 50, 100, 150, 200].map((one) => html`<line
+      class="track" x1=${one} x2=${one} y1="5" y2="11" />`)}
+    <line x1=${x(low)} x2=${x(high)} y1="8" y2="8" />
+    <circle cx=${x(value)} cy="8" r="3.5" />
+  </svg>`;
+}

@@ -1,0 +1,135 @@
+// One run: alerts, evaluations, and the curves of each stage on its own axis.
+import { html, useState } from "./vendor/preact.js";
+import { address } from "./data.js";
+import { ago } from "./runs.js";
+import { IntervalBar, Plot, percent } from "./plot.js";
+import { visible } from "./text.js";
+
+const shares = { format: percent };
+const CURVES = [
+  ["pass rate", ["reward/pass_rate"], shares],
+  ["reward", ["reward/mean"]],
+  ["reward parts", "reward/"],
+  ["length, tokens", ["rollout/length"]],
+  ["entropy, nats", ["learn/entropy"]],
+  ["KL to the reference", ["learn/kl"]],
+  ["KL to the engine", ["learn/kl_engine"]],
+  ["largest ratio", ["learn/ratio_max"]],
+  ["staleness, versions", ["staleness/mean", "staleness/max"]],
+  ["seconds by part", "time/"],
+  ["loss", ["loss"]],
+  ["cut off, zero variance", ["rollout/truncated", "rollout/zero_variance_groups"], shares],
+  ["gap of held-out checks", "held_out/gap/", shares],
+  ["gradient norm", ["learn/grad_norm"]],
+  ["learning rate", ["learn/lr"]],
+];
+const NOT_PARTS = /^reward\/(mean|std|pass_rate|pass@k|.*_std)$/;
+const SAME = /^(staleness|learn\/kl)/;
+
+function namesOf(wanted, columns) {
+  if (Array.isArray(wanted)) return wanted.filter((name) => columns[name]);
+  return Object.keys(columns).filter((name) => name.startsWith(wanted) && !NOT_PARTS.test(name));
+}
+
+function curve(names, columns) {
+  const rows = columns.step.map((_,
+    at) => at).filter((at) => names.some((one) => columns[one][at] != null));
+  const bare = (name) => name.replace(/^(reward|time|staleness|rollout|held_out\/gap)\//,
+    "").replaceAll("_", " ");
+  return {
+    steps: rows.map((at) => columns.step[at]),
+    lines: names.map((name) => ({ name: bare(name), values: rows.map((at) => columns[name][at]) })),
+  };
+}
+
+export function Run({ run, theme }) {
+  return html`<main>
+    <h1>${run.name} <small>${run.age < 60 && html`<i
+      class="live" />`} changed ${ago(run.age)}</small></h1>
+    <${Alerts} events=${run.alerts} />
+    ${run.evaluations.length > 0 && html`<${Evaluations} run=${run} />`}
+    ${run.stages.map((stage) => html`<${Stage} run=${run} stage=${stage} theme=${theme}
+      key=${stage.name} />`)}
+  </main>`;
+}
+
+function Alerts({ events }) {
+  if (!events.length) return null;
+  return html`<section aria-label="alerts"><ul class="alerts">
+    ${events.map((one) => html`<li><b>${one.stage} ${one.step}</b> ${visible(one.text)}</li>`)}
+  </ul></section>`;
+}
+
+function Evaluations({ run }) {
+  return html`<section><h2>Evaluations</h2><table>
+    <thead><tr><th>policy</th><th>tasks</th><th class="number">pass@1</th><th>95 % interval</th>
+      <th></th>
+      <th class="number">pass@k</th><th class="number">tokens</th><th class="number">cut off</th>
+        </tr></thead>
+    <tbody>${run.evaluations.map((one) => {
+      const { low, high } = one.interval;
+      const most = Object.keys(one.pass_at).map(Number).reduce((a, b) => Math.max(a, b));
+      return html`<tr>
+        <td>${one.name}</td><td class="muted">${one.tasks_spec}, ${one.tasks} × ${one.samples}</td>
+        <td class="number"><b>${percent(one.pass_at["1"])}</b></td>
+        <td><${IntervalBar} value=${one.pass_at["1"]} low=${low} high=${high} /></td>
+        <td class="range muted">${percent(low)} to ${percent(high)}</td>
+        <td class="number">${most > 1 ? `${percent(one.pass_at[most])} at ${most}` : "–"}</td>
+        <td class="number">${one.mean_length.toFixed(0)}</td>
+        <td class="number">${percent(one.truncated)}</td>
+      </tr>`;
+    })}</tbody>
+  </table></section>`;
+}
+
+function Stage({ run, stage, theme }) {
+  const [all, setAll] = useState(false);
+  const { columns } = stage.metrics;
+  const steps = columns.step || [];
+  const made = CURVES.map(([title, wanted, more]) => [title, namesOf(wanted, columns),
+    more]).filter(
+    ([, names]) => names.length && worth(names, columns),
+  );
+  const shown = new Set(made.flatMap(([, names]) => names));
+  const rest = Object.keys(columns).filter((name) => name !== "step" && !shown.has(name)).sort();
+  const to = (view, more) => address(view, { run: run.name, stage: stage.name, ...more });
+  const counts = stage.steps;
+  const last = counts.rollouts[counts.rollouts.length - 1];
+  return html`<section aria-label=${`stage ${stage.name}`}>
+    <h2>${stage.name} <small>step ${steps.reduce((a, b) => Math.max(a, b), 0)}</small>
+      <nav>
+        ${last != null && html`<a href=${to("rollouts", { kind: "rollouts" })}>rollouts</a>
+          <a href=${to("groups", { kind: "rollouts", step: last })}>groups</a>`}
+        ${counts.evaluations.length > 0 && html`<a href=${to("rollouts",
+          { kind: "evaluations" })}>evaluated rollouts</a>`}
+        <a href=${to("settings")}>settings</a>
+      </nav></h2>
+    <div class="plots">
+      ${stage.points.length > 1 && html`<${Plot} key="points" title="evaluation, pass@1"
+        format=${percent} theme=${theme}
+        steps=${stage.points.map((one) => one.step)} lines=${[{ name: "pass@1",
+          values: stage.points.map((one) => one.pass) }]}
+        intervals=${stage.points.map((one) => [one.step, one.low, one.high])} />`}
+      ${made.map(([title, names, more]) => html`<${Plot} key=${title} title=${title} theme=${theme}
+        ...${curve(names, columns)} ...${more} />`)}
+      ${all && rest.map((name) => html`<${Plot} key=${name} title=${name} theme=${theme}
+        ...${curve([name], columns)} />`)}
+    </div>
+    ${rest.length > 0 && html`<button class="more" onClick=${() => setAll(!all)}>
+      ${all ? "fewer metrics" : `${rest.length} more metrics`}</button>`}
+  </section>`;
+}
+
+// A metric that is 0 throughout is no curve to look at, but where that it is 0 is the news.
+function worth(names, columns) {
+  if (!SAME.test(names[0])) return true;
+  return names.some((name) => columns[name].some((one) => one));
+}
+
+export function Settings({ run, stage }) {
+  const chosen = run.stages.find((one) => one.name === stage) || run.stages[0];
+  return html`<main><h1>${run.name} <small>settings</small></h1>
+    <p class="tabs">${run.stages.map((one) => html`<a class=${one === chosen ? "on" : ""}
+      href=${address("settings", { run: run.name, stage: one.name })}>${one.name}</a>`)}</p>
+    <pre class="panel">${visible(chosen ? chosen.settings : "")}</pre></main>`;
+}

@@ -1,0 +1,275 @@
+"""The rollouts of a stage: an index in memory of what is filtered, and texts read when shown."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial, reduce
+from operator import or_
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from assay.files import by_step
+from assay.trackers.rollouts import VOCABULARY, schema
+from assay.types import Verdict
+
+if TYPE_CHECKING:
+    import numpy as np
+    from pyarrow import Table
+
+PLACES = ("step", "group", "index")
+LISTED = (
+    *PLACES, "task_id", "verdict", "passed", "total", "reward", "ended", "version", "failure",
+    "held_out", "length",
+)  # fmt: skip
+"""Columns of the list of rollouts."""
+SEARCHED = ("completion", "output", "detail", "observation")
+TEXTS = ("prompt", "completion", "program", "detail", "output", "stderr", "observation")
+TURN = (
+    "turn",
+    "verdict",
+    "passed",
+    "total",
+    "trusted",
+    "cpu_seconds",
+    "ended",
+    "version",
+    "length",
+)
+"""Columns of a turn that are shown as they stand."""
+KEPT = 1 << 30
+"""Bytes of files whose texts stay in memory for the search; those of more are read each time."""
+CUT, PIECE, TOKENS = 20_000, 200_000, 2_000
+"""Characters of a text that are sent at first, and of each piece after; tokens that are sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which rollouts to list; what is empty does not matter."""
+
+    step: int | None = None
+    task: str = ""
+    """The id of a task, or a part of it after `~`."""
+    verdict: str = ""
+    """Verdicts with commas between them; `gap`: paid as right, and wrong by held-out checks;
+    `trust`: passes that are taken on trust."""
+    low: float | None = None
+    high: float | None = None
+    """The smallest and the largest reward."""
+    search: str = ""
+    """A part of a completion, of what it printed, of the verdict's detail or of an observation."""
+
+
+class RolloutFiles:
+    """A folder with a Parquet file of rollouts for each step."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._stamps: dict[int, tuple[int, int]] = {}
+        self._index: Table | None = None
+        self._texts: Table | None = None
+        self._lock = Lock()
+        self._search = lru_cache(maxsize=8)(self._find)
+
+    def files(self) -> dict[int, Path]:
+        """The files by step."""
+        return by_step(self._folder, ".parquet")
+
+    def index(self) -> Table:
+        """One row for each rollout, in order: LISTED, `turns` and `trusted`. New files are read."""
+        import numpy as np
+        import pyarrow as pa
+
+        with self._lock:
+            files = self.files()
+            stats = {step: file.stat() for step, file in files.items()}
+            stamps = {step: (stat.st_mtime_ns, stat.st_size) for step, stat in stats.items()}
+            new = [step for step in files if self._stamps.get(step) != stamps[step]]
+            if self._index is None or new or stamps.keys() != self._stamps.keys():
+                texts = SEARCHED if sum(size for _, size in stamps.values()) < KEPT else ()
+                rows = read_rows([files[step] for step in new], texts)
+                made, same = [last_turns(rows)], [step for step in stamps if step not in new]
+                found = [rows.select([*PLACES, *texts])]
+                for parts, old in ((made, self._index), (found, self._texts)):
+                    if old is not None:
+                        parts.append(old.filter(np.isin(old["step"].to_numpy(), same)))
+                table = pa.concat_tables(made).unify_dictionaries().combine_chunks()
+                self._index = table.take(np.argsort(_keys(table), kind="stable"))
+                self._texts = pa.concat_tables(found) if texts else None
+                self._stamps = stamps
+                self._search.cache_clear()
+            return self._index
+
+    def select(self, wanted: Filter, order: str = "step") -> Table:
+        """The rows of the index that pass the filter, by `step`, `reward` or `length`; the largest
+        first where `order` starts with `-`.
+        """
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        table = self.index()
+        masks = [*_masks(table, wanted)]
+        if wanted.search:
+            hits = self._search(wanted.search, wanted.step)
+            masks.append(pa.array(np.isin(_keys(table), hits)))
+        if masks:
+            table = table.filter(reduce(pc.and_, masks))
+        column, way = order.removeprefix("-"), "descending" if order[:1] == "-" else "ascending"
+        keys = [(column, way), ("step", way), ("group", "ascending"), ("index", "ascending")]
+        if order != "step":
+            table = table.take(pc.sort_indices(table, sort_keys=keys[column == "step" :]))
+        return table
+
+    def _find(self, text: str, step: int | None) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The keys of the rollouts that have `text` in a turn."""
+        import pyarrow.compute as pc
+        from pyarrow import dataset
+
+        match = partial(pc.match_substring, pattern=text, ignore_case=True)
+        if self._texts is not None:
+            hits = reduce(pc.or_kleene, [match(self._texts[one]) for one in SEARCHED])
+            return _keys(self._texts.select([*PLACES]).filter(hits))
+        where = [match(dataset.field(one)) for one in SEARCHED]
+        paths = [str(file) for number, file in self.files().items() if step in (None, number)]
+        rows = dataset.dataset(paths, schema=schema(), format="parquet")
+        return _keys(rows.to_table([*PLACES], filter=reduce(or_, where)))
+
+    def rollout(self, step: int, group: int, index: int) -> dict[str, Any] | None:
+        """A rollout with its turns; None if there is none. Long texts are cut: see `text`."""
+        import pyarrow.compute as pc
+
+        rows = self._rows(step, group, index)
+        mine = [row for row in rows if row["index"] == index]
+        if not mine:
+            return None
+        table = self.select(Filter(step=step))
+        mean = pc.mean(table.filter(pc.equal(table["group"], group))["reward"]).as_py()
+        return {name: mine[-1][name] for name in (*LISTED, "parts")} | {
+            "group_mean": mean,
+            "checks": next((row["checks"] for row in rows if row["checks"]), []),
+            "turns": [self._turn(row, rows) for row in mine],
+        }
+
+    def text(self, step: int, group: int, index: int, turn: int, name: str, start: int) -> str:
+        """A piece of a text of a turn, from character `start`; empty behind its end."""
+        rows = self._rows(step, group, index)
+        for row in rows:
+            if (row["index"], row["turn"]) == (index, turn) and name in TEXTS:
+                return self._text(row, rows, name)[start : start + PIECE]
+        return ""
+
+    def _rows(self, step: int, group: int, index: int) -> list[dict[str, Any]]:
+        """The turns of a rollout, and those of the first of its group."""
+        from pyarrow import dataset
+
+        file, field = self.files().get(step), dataset.field
+        if file is None:
+            return []
+        wanted = (field("group") == group) & field("index").isin([0, index])
+        rows = dataset.dataset(str(file), schema=schema()).to_table(filter=wanted).to_pylist()
+        return [dict(row) for row in rows]
+
+    def _turn(self, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        texts = {name: self._text(row, rows, name) for name in TEXTS}
+        cut = {name: {"text": text[:CUT], "total": len(text)} for name, text in texts.items()}
+        return (
+            {name: row[name] for name in TURN}
+            | cut
+            | {
+                "rendered": bool(self._read(row, rows)),
+                "tokens": self._pieces((row["tokens"] or [])[:TOKENS]),
+                "logprobs": (row["logprobs"] or [])[:TOKENS],
+            }
+        )
+
+    def _text(self, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], name: str) -> str:
+        """A text of a turn; the prompt as the model read it where its tokens are known."""
+        read = self._read(row, rows) if name == "prompt" else []
+        return "".join(self._pieces(read)) or str(row[name] or "")
+
+    def _read(self, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[int]:
+        """The prompt's tokens: a group's first turns have the same, kept once."""
+        first = [one["prompt_tokens"] for one in rows if one["index"] == one["turn"] == 0]
+        return row["prompt_tokens"] or (first and not row["turn"] and first[0]) or []
+
+    def _pieces(self, tokens: Sequence[int]) -> list[str]:
+        """The text of each token; a character of several tokens is at the last of them."""
+        known = _vocabulary(self._folder.parent / VOCABULARY)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return [decoder.decode(known[one]) for one in tokens if one < len(known)]
+
+
+@lru_cache(maxsize=8)
+def _vocabulary(file: Path) -> list[bytes]:
+    from pyarrow import parquet
+
+    return list(parquet.read_table(file)["bytes"].to_pylist()) if file.exists() else []
+
+
+def _keys(table: Table) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """[N] one number for each row's step, group and index, in their order."""
+    import numpy as np
+
+    step, group, index = (table[one].to_numpy().astype(np.int64) for one in PLACES)
+    keys: np.ndarray[Any, np.dtype[np.int64]] = (step << 40) + (group << 20) + index
+    return keys
+
+
+def read_rows(files: Sequence[Path], more: Sequence[str] = ()) -> Table:
+    """The turns in some files: what an index is made of, and `more` columns."""
+    from pyarrow import dataset
+
+    rows = dataset.dataset([str(file) for file in files], schema=schema(), format="parquet")
+    return rows.to_table([*LISTED, "turn", "trusted", *more])
+
+
+def last_turns(rows: Table) -> Table:
+    """The index of some turns: each rollout's last, with the tokens of all its turns."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = rows.select([*LISTED, "turn", "trusted"]).combine_chunks()
+    changes = np.flatnonzero(np.diff(_keys(table))) + 1
+    first = np.r_[0, changes] if len(table) else changes
+    last = np.r_[changes, len(table)] - 1 if len(table) else changes
+    lengths = pc.fill_null(table["length"], 0).to_numpy()
+    trusted = pc.fill_null(pc.greater(pc.list_value_length(table["trusted"]), 0), False)
+    columns = {name: table[name] for name in LISTED} | {"trusted": trusted, "turns": table["turn"]}
+    columns |= {name: pc.dictionary_encode(table[name]) for name in ("task_id", "verdict")}
+    found = pa.table(columns).take(last)
+    total = np.add.reduceat(lengths, first) if len(first) else lengths
+    return found.set_column(
+        found.column_names.index("length"), "length", pa.array(total, pa.int32())
+    )
+
+
+def _masks(table: Table, wanted: Filter) -> Iterator[Any]:
+    """What a row must be, but for what is searched."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    tasks, verdicts = (pc.cast(table[one], pa.string()) for one in ("task_id", "verdict"))
+    passes, part = str(Verdict.PASS), wanted.task.removeprefix("~")
+    if wanted.step is not None:
+        yield pc.equal(table["step"], wanted.step)
+    if wanted.task and wanted.task == part:
+        yield pc.equal(tasks, part)
+    elif wanted.task:
+        yield pc.match_substring(tasks, part, ignore_case=True)
+    match wanted.verdict:
+        case "":
+            pass
+        case "gap":
+            yield pc.not_equal(table["held_out"], passes)
+        case "trust":
+            yield pc.and_(table["trusted"], pc.equal(verdicts, passes))
+        case several:
+            yield pc.is_in(verdicts, pa.array(several.split(",")))
+    if wanted.low is not None:
+        yield pc.greater_equal(table["reward"], wanted.low)
+    if wanted.high is not None:
+        yield pc.less_equal(table["reward"], wanted.high)

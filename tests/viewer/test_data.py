@@ -1,0 +1,188 @@
+"""What the viewer reads of a run's folder: stages, metrics, rollouts, filters, suspects."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.errors import SettingsError
+from assay.trackers.jsonl import JsonlTracker
+from assay.trackers.rollouts import RolloutTracker
+from assay.types import Verdict
+from assay.viewer.answers import Answers, UnknownError
+from assay.viewer.folders import RunsFolder
+from tests.viewer.made import HOSTILE, RIGHT, WRONG, made_rollout, make_run
+
+FILES = {"run": "made", "stage": "grpo", "kind": "rollouts"}
+
+
+@pytest.fixture
+def answers(tmp_path: Path) -> Answers:
+    make_run(tmp_path / "made")
+    return Answers(RunsFolder(tmp_path))
+
+
+def listed(answers: Answers, **asked: str) -> list[tuple[int, str, int, float]]:
+    rows = answers.rollouts(FILES | asked)["rows"]
+    return [(row["step"], row["task_id"], row["index"], row["reward"]) for row in rows]
+
+
+def test_runs_are_listed_with_stages_curve_and_last_evaluation(answers: Answers) -> None:
+    (run,) = answers.runs({})["runs"]
+    assert run["stages"] == [{"name": "grpo", "step": 3}]
+    assert run["spark"] == [1 / 3, 2 / 3, 1.0]
+    assert run["evaluation"]["pass_at"] == {1: 0.75}
+    assert run["alerts"] == 1
+
+
+def test_a_run_itself_can_be_shown_and_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
+    assert [*RunsFolder(make_run(tmp_path / "made")).runs()] == ["made"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SettingsError, match="has no run"):
+        RunsFolder(tmp_path / "empty")
+
+
+def test_only_metrics_that_the_page_lacks_are_sent(answers: Answers, tmp_path: Path) -> None:
+    first = answers.run({"run": "made"})["stages"][0]["metrics"]
+    assert first["columns"]["step"] == [1, 2, 3]
+    JsonlTracker(tmp_path / "made" / "grpo", start_step=3).track(4, {"loss": 0.5, "new": 1.0})
+    have = f"grpo {first['count']} {first['tag']}"
+    stale = answers.run({"run": "made", "have": have})["stages"][0]["metrics"]
+    assert stale["start"] == 0, "a resumed run rewrites its metrics: all are sent again"
+    have = f"grpo 3 {stale['tag']}"
+    new = answers.run({"run": "made", "have": have})["stages"][0]["metrics"]
+    assert (new["start"], new["columns"]) == (3, {"step": [4], "loss": [0.5], "new": [1.0]})
+
+
+def test_evaluations_are_points_with_intervals(answers: Answers) -> None:
+    before, after = answers.run({"run": "made"})["stages"][0]["points"]
+    assert (before["step"], before["pass"], after["step"], after["pass"]) == (0, 0.5, 3, 1.0)
+    assert before["low"] < 0.5 < before["high"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"step": "2", "task": "set/a"}, [(2, "set/a", 0, 1.0), (2, "set/a", 1, 0.0)]),
+        ({"step": "1", "task": "~B"}, [(1, "set/b", 0, 0.0)]),
+        ({"step": "3", "verdict": "pass"}, [(3, "set/a", 0, 1.0)]),
+        ({"step": "3", "low": "0.5"}, [(3, "set/a", 0, 1.0)]),
+        ({"step": "1", "high": "0.5", "task": "set/a"}, [(1, "set/a", 1, 0.0)]),
+        ({"step": "1", "search": "X + 1"}, [(1, "set/a", 0, 1.0)]),
+        ({"step": "3", "search": "TRY AGAIN"}, [(3, "set/b", 0, 0.0)]),
+        ({"order": "-reward", "count": "2"}, [(3, "set/a", 0, 1.0), (2, "set/a", 0, 1.0)]),
+        ({"order": "step", "start": "8"}, [(3, "set/b", 0, 0.0)]),
+        ({"step": "9"}, []),
+    ],
+)
+def test_rollouts_are_filtered_searched_and_ordered(
+    answers: Answers, asked: dict[str, str], expected: list[Any]
+) -> None:
+    assert listed(answers, **asked) == expected
+
+
+def test_a_rollout_of_several_turns_is_listed_once_with_all_its_tokens(answers: Answers) -> None:
+    (row,) = answers.rollouts(FILES | {"step": "1", "task": "set/b"})["rows"]
+    assert (row["turns"], row["length"]) == (1, 2 * len(WRONG))
+
+
+def test_new_and_replaced_steps_are_read_again(answers: Answers, tmp_path: Path) -> None:
+    assert answers.rollouts(FILES)["total"] == 9
+    assert len(listed(answers, search="X + 1")) == 3
+    tracker = RolloutTracker(tmp_path / "made" / "grpo", start_step=2)
+    assert answers.rollouts(FILES)["total"] == 6
+    tracker.rollouts(3, [[made_rollout("set/z", WRONG)]])
+    assert listed(answers, step="3") == [(3, "set/z", 0, 0.0)]
+    assert len(listed(answers, search="X + 1")) == 2
+
+
+def shown(answers: Answers, **place: int) -> Mapping[str, Any]:
+    asked = FILES | {name: str(value) for name, value in place.items()}
+    found: Mapping[str, Any] = answers.rollout(asked)
+    return found
+
+
+def test_a_rollout_shows_the_prompt_that_was_read_tokens_and_checks(answers: Answers) -> None:
+    second = shown(answers, step=1, group=0, index=1)
+    (turn,) = second["turns"]
+    assert turn["prompt"]["text"] == "<user># set/a: add 1<end>"
+    assert "".join(turn["tokens"]) == WRONG
+    assert len(turn["logprobs"]) == len(WRONG)
+    assert [check["hidden"] for check in second["checks"]] == [False, True]
+    assert second["group_mean"] == 0.5
+    assert dict(second["parts"]) == {"tests": 0.0, "length": 0.0}
+
+
+def test_files_without_the_newer_columns_are_shown_too(tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    make_run(tmp_path / "made")
+    for file in (tmp_path / "made" / "grpo" / "rollouts").iterdir():
+        table = parquet.read_table(file)
+        parquet.write_table(table.drop_columns(["length", "checks", "prompt_tokens"]), file)
+    (tmp_path / "made" / "grpo" / "vocabulary.parquet").unlink()
+    old = shown(Answers(RunsFolder(tmp_path)), step=1, group=0, index=0)
+    assert old["turns"][0]["prompt"]["text"] == "# set/a: add 1"
+    assert (old["checks"], old["turns"][0]["tokens"]) == ([], [])
+
+
+def test_a_long_text_is_cut_and_comes_in_pieces(tmp_path: Path) -> None:
+    long = HOSTILE + "x" * 500_000
+    make_run(tmp_path / "made", extra=[made_rollout("set/h", long)])
+    answers = Answers(RunsFolder(tmp_path))
+    place = {"step": 3, "group": 2, "index": 0}
+    text = shown(answers, **place)["turns"][0]["completion"]
+    made, asked = text["text"], FILES | {name: str(value) for name, value in place.items()}
+    assert len(made) == 20_000
+    while len(made) < text["total"]:
+        more = {"turn": "0", "name": "completion", "start": str(len(made))}
+        made += answers.text(asked | more)["text"]
+    assert made == long
+
+
+def test_suspects_are_found_each_for_its_reason(tmp_path: Path) -> None:
+    short = [made_rollout(f"set/{n}", "f=abs", verdict=Verdict.PASS) for n in range(3)]
+    gap = made_rollout("set/gap", RIGHT + "# for the tests only", verdict=Verdict.PASS,
+                       held_out=Verdict.WRONG)  # fmt: skip
+    trust = made_rollout("set/trust", verdict=Verdict.PASS, trusted=("own_equality",))
+    make_run(tmp_path / "made", extra=[gap, trust, *short])
+    lists = Answers(RunsFolder(tmp_path)).suspects(FILES)
+    names = [[row["task_id"] for row in one["rows"]] for one in lists]
+    assert names == [["set/gap"], ["set/trust"], ["set/0"], ["set/0", "set/1", "set/2"]]
+    assert [one["count"] for one in lists] == [1, 1, 1, 3]
+
+
+def test_changes_between_two_evaluations_are_the_tasks_newly_solved(answers: Answers) -> None:
+    sides = {
+        f"{side}_{name}": value
+        for side, step in (("a", "0"), ("b", "3"))
+        for name, value in {**FILES, "kind": "evaluations", "step": step}.items()
+    }
+    assert answers.changes(sides) == [{"task_id": "set/a", "before": (0, 1), "after": (1, 1)}]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"run": "../made"}, {"run": "nobody"}, {"stage": ".."}, {"kind": "../../secret"},
+     {"order": "task_id"}],
+)  # fmt: skip
+def test_names_that_were_not_listed_are_unknown(answers: Answers, asked: dict[str, str]) -> None:
+    with pytest.raises(UnknownError):
+        answers.rollouts(FILES | asked)
+
+
+def test_nothing_in_a_run_is_written(answers: Answers, tmp_path: Path) -> None:
+    before = {str(one): one.stat().st_mtime_ns for one in tmp_path.rglob("*")}
+    for folder, _, _ in os.walk(tmp_path):
+        Path(folder).chmod(0o500)
+    answers.runs({})
+    answers.run({"run": "made"})
+    answers.suspects(FILES)
+    shown(answers, step=1, group=0, index=0)
+    for folder, _, _ in os.walk(tmp_path):
+        Path(folder).chmod(0o700)
+    assert {str(one): one.stat().st_mtime_ns for one in tmp_path.rglob("*")} == before

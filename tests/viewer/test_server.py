@@ -1,0 +1,128 @@
+"""The page over HTTP: what it refuses, its headers, and the exported file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from assay.viewer.export import export_page
+from assay.viewer.folders import RunsFolder
+from assay.viewer.server import PAGE, build
+from tests.viewer.made import HOSTILE, made_rollout, make_run
+
+OWN = [file for file in PAGE.iterdir() if file.is_file()]
+VENDORED = [file for file in (PAGE / "vendor").iterdir() if file.suffix in (".js", ".css")]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> RunsFolder:
+    folder = tmp_path_factory.mktemp("runs")
+    hostile = made_rollout("set/<b>", HOSTILE, output="</script><!--" + HOSTILE)
+    make_run(folder / "made", extra=[hostile])
+    return RunsFolder(folder)
+
+
+@pytest.fixture(scope="module")
+def client(runs: RunsFolder) -> TestClient:
+    return TestClient(build(runs), base_url="http://127.0.0.1:8642", raise_server_exceptions=False)
+
+
+def test_every_answer_forbids_what_the_page_does_not_need(client: TestClient) -> None:
+    for path in ("/", "/app.js", "/api/runs", "/nowhere", "/api/rollout?run=none"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_only_reading_is_allowed(client: TestClient, method: str) -> None:
+    assert client.request(method, "/api/runs").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("127.0.0.1:8642", 200), ("localhost", 200), ("localhost:99", 200), ("evil.example", 403),
+     ("evil.example:8642", 403), ("127.0.0.1.evil.example", 403), ("", 403)],
+)  # fmt: skip
+def test_only_names_of_this_machine_are_answered(
+    client: TestClient, host: str, status: int
+) -> None:
+    assert client.get("/api/runs", headers={"host": host}).status_code == status
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/../pyproject.toml", "/%2e%2e/server.py", "/vendor/../../server.py", "/vendor/README.md",
+     "//etc/passwd", "/vendor/%00", "/api/", "/api/run/made"],
+)  # fmt: skip
+def test_no_path_leads_to_a_file_that_is_not_the_pages(client: TestClient, path: str) -> None:
+    assert client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/api/run?run=../made", 404), ("/api/run", 400), ("/api/rollouts?run=made", 400),
+     ("/api/rollouts?run=made&stage=grpo&kind=rollouts&step=x", 400),
+     ("/api/rollout?run=made&stage=grpo&kind=rollouts&step=99&group=0&index=0", 404)],
+)  # fmt: skip
+def test_a_bad_question_is_one_line(client: TestClient, path: str, status: int) -> None:
+    answer = client.get(path)
+    assert answer.status_code == status
+    assert "\n" not in answer.json()["error"]
+
+
+def test_hostile_text_is_json_and_nothing_else(client: TestClient) -> None:
+    files = "run=made&stage=grpo&kind=rollouts"
+    answer = client.get(f"/api/rollout?{files}&step=3&group=2&index=0")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["turns"][0]["output"]["text"].startswith("</script><!--<script>")
+
+
+def test_an_exported_page_runs_only_the_script_that_its_policy_names(
+    runs: RunsFolder, tmp_path: Path
+) -> None:
+    assert "1 runs" in export_page(runs, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    script = page.split("<script>")[1].split("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in page
+    data = page.split('id="data">')[1].split("</script>")[0]
+    assert "<" not in data
+    rollout = json.loads(data)["rollouts"]["made|grpo|rollouts|3|2|0"]
+    assert rollout["turns"][0]["output"]["text"].startswith("</script><!--<script>")
+    assert page.count("<script") == 2
+    assert re.findall(r"(?:src|href)=\"(.*?)\"", page.replace(script, "")) == ["data:,"]
+    assert not re.search(r"^import |^export ", script, re.MULTILINE)
+
+
+def test_the_pages_own_code_makes_no_html_of_text() -> None:
+    for file in OWN:
+        made = re.findall(
+            r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", file.read_text()
+        )
+        assert made == [], file.name
+
+
+def test_the_pages_own_files_are_of_a_size_to_read() -> None:
+    for file in OWN:
+        lines = file.read_text().splitlines()
+        assert len(lines) <= 400, file.name
+        assert all(len(line) <= 100 for line in lines), file.name
+
+
+def test_vendored_files_are_those_of_the_table_and_small() -> None:
+    table = (PAGE / "vendor" / "README.md").read_text()
+    rows = dict(re.findall(r"^\| `(\S+)` \|.*\| `([0-9a-f]{64})` \|$", table, re.MULTILINE))
+    made = {one.name: hashlib.sha256(one.read_bytes()).hexdigest() for one in VENDORED}
+    assert made == rows
+    assert sum(file.stat().st_size for file in VENDORED) < 150_000

@@ -1,0 +1,75 @@
+"""assay show: the state of runs as tables, as JSON and by SQL."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from assay.cli import app
+from assay.errors import SettingsError
+from tests.viewer.made import make_run
+
+needs_duckdb = pytest.mark.skipif(not find_spec("duckdb"), reason="needs the extra `sql`")
+COUNT = "select stage, verdict, count(*) as n from rollouts where kind = 'rollouts' group by all"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = make_run(tmp_path_factory.mktemp("runs") / "it's made")
+    event = {"step": 3, "event": "x", "text": "\x1b[2Jred\u202e", "time": 0.0}
+    with (made / "grpo" / "events.jsonl").open("a") as file:
+        file.write(json.dumps(event) + "\n")
+    return made
+
+
+def shown(folder: Path, *words: str) -> str:
+    done = CliRunner().invoke(app, ["show", str(folder), *words], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_the_newest_state_of_a_run_is_json(folder: Path) -> None:
+    (run,) = json.loads(shown(folder, "--json"))["runs"]
+    (stage,) = run["stages"]
+    assert (stage["name"], stage["step"], stage["metrics"]["reward/pass_rate"]) == ("grpo", 3, 1.0)
+    assert run["evaluations"][0]["interval"] == {"low": 0.5, "high": 0.9}
+    assert run["alerts"][0]["text"] == "entropy collapsed"
+
+
+def test_people_get_tables_whose_texts_cannot_write_to_a_terminal(folder: Path) -> None:
+    text = shown(folder)
+    assert "grpo" in text
+    assert "\\x1b[2Jred\\u202e" in text
+    assert not {"\x1b", "\u202e"} & set(text)
+
+
+@needs_duckdb
+def test_a_query_counts_rollouts(folder: Path) -> None:
+    rows = json.loads(shown(folder, "--json", "--sql", COUNT))["rows"]
+    assert {(row["verdict"], row["n"]) for row in rows} == {("pass", 3), ("wrong", 9)}
+    assert "wrong" in shown(folder, "--sql", COUNT)
+    last = "select value from metrics where name = 'loss' order by step desc limit 1"
+    (row,) = json.loads(shown(folder, "--json", "--sql", last))["rows"]
+    assert row["value"] == pytest.approx(0.1 / 3)
+
+
+@needs_duckdb
+@pytest.mark.parametrize(
+    "query",
+    ["select * from read_csv('/etc/passwd')", "select * from '/etc/passwd'", "select * from folder",
+     "copy metrics to 'x.csv'", "attach 'x.db'", "install httpfs", "load httpfs",
+     "set enable_external_access = true", "select"],
+)  # fmt: skip
+def test_a_query_reaches_nothing_but_the_tables(folder: Path, query: str) -> None:
+    with pytest.raises(SettingsError, match="--sql: "):
+        shown(folder, "--sql", query)
+
+
+@pytest.mark.skipif(bool(find_spec("duckdb")), reason="DuckDB is installed")
+def test_without_duckdb_one_line_says_what_to_install(folder: Path) -> None:
+    with pytest.raises(SettingsError, match=r"pip install 'assay\[sql\]'"):
+        shown(folder, "--sql", COUNT)
