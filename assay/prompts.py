@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assay.config.sections import PromptSettings
+from assay.config.generation import PromptSettings
 from assay.errors import ModelError
 from assay.judge.kinds.every import kind_of
 from assay.languages import language_named

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from assay.cli import main
-from assay.config.sections import PromptSettings
+from assay.config.generation import PromptSettings
 from assay.errors import ModelError, SettingsError
 from assay.extract import program
 from assay.prompts import CARD, in_tags, messages, plain, settings_of, text, transformers_code

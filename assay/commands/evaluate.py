@@ -1,84 +1,105 @@
-"""assay eval: samples from a model, judges and reports."""
+"""assay eval: samples from models, judges and reports."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import typer
 
 from assay.commands import options
 from assay.progress import Progress
 
-Model = Annotated[
-    str, typer.Option(help="A model directory (full or adapter) or a Hugging Face name.")
-]
-TopP = Annotated[float, typer.Option(min=0.01, max=1, help="Nucleus sampling; 1 turns it off.")]
-Environment = Annotated[
-    str, typer.Option(help="What follows a completion: single_turn, repair; see `assay list`.")
-]
-Axis = Annotated[
-    list[str] | None,
-    typer.Option(help="A reward whose pass@k is reported too: compiles. Repeat for more."),
-]
+FLAGS: dict[str, tuple[str, Any, str]] = {
+    "model": ("policy.model", str,
+              "A model directory (full or adapter), the folder of a run or stage (its newest"
+              " checkpoint), a Hugging Face name, or a name at the endpoint."),
+    "tasks": ("evaluate.tasks", list[str],
+              "A task set: humaneval, mbpp:test, a .jsonl file. Repeat for more."),
+    "samples": ("evaluate.samples", str, "Completions per task; default: 8."),
+    "temperature": ("evaluate.temperature", str, "0 is greedy decoding; default: 1."),
+    "greedy": ("evaluate.greedy", bool, "Evaluate greedy decoding too."),
+    "top_p": ("evaluate.top_p", str, "Nucleus sampling; default: 1, which turns it off."),
+    "max_tokens": ("evaluate.max_tokens", str, "Longest completion in tokens; default: 512."),
+    "environment": ("environment.name", str,
+                    "What follows a completion: single_turn, repair; see `assay list`."),
+    "axis": ("evaluate.axes", list[str],
+             "A reward whose pass@k is reported too: compiles. Repeat for more."),
+    "limit": ("evaluate.limit", str, "Use only the first tasks of a set, this many."),
+    "seed": ("seed", str, "Seed of sampling; default: 0."),
+    "every_checkpoint": ("every_checkpoint", bool, "Evaluate all checkpoints of a run or stage."),
+    "engine": ("engine.name", str, "torch, vllm, or openai for any OpenAI-compatible endpoint."),
+    "url": ("engine.servers", str, "The endpoint's URL, up to /v1."),
+    "device": ("policy.device", str, "auto, cpu or cuda."),
+    "dtype": ("policy.dtype", str, "Data type of the weights: float32 or bfloat16."),
+    "plugins": ("plugins", list[str], "Your Python file with plug-ins. Repeat for more."),
+    "allow_weak": ("judge.allow_weak_isolation", bool,
+                   "Judge even with weak isolation; see `assay doctor`."),
+}  # fmt: skip
+"""Short names on the command line: the setting that each is, its kind, and its help."""
 
 
 def evaluate(
-    model: Model,
-    tasks: options.Tasks,
-    samples: Annotated[int, typer.Option(min=1, help="Completions per task.")] = 8,
-    temperature: Annotated[float, typer.Option(min=0, max=100, help="0 is greedy decoding.")] = 1.0,
-    top_p: TopP = 1.0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest completion in tokens.")] = 512,
-    environment: Environment = "single_turn",
-    axis: Axis = None,
-    limit: options.Limit = None,
-    seed: Annotated[int, typer.Option(help="Seed of sampling.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    dtype: Annotated[
-        Literal["float32", "bfloat16"], typer.Option(help="Data type of the weights.")
-    ] = "float32",
+    context: typer.Context,
+    config: Annotated[
+        str | None, typer.Argument(help="Settings in TOML, of an evaluation or of training.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the report; default: its own, below runs/.")
     ] = None,
-    plugins: options.Plugins = None,
-    allow_weak: options.AllowWeak = False,
     as_json: options.Json = False,
+    **flags: Any,
 ) -> None:
     """Evaluate a model: sample, judge, and report pass@k with intervals, lengths and verdicts.
 
-    An evaluation that was killed goes on where it was when the same command runs again.
+    Any setting can be changed: --table.key value. An evaluation that was killed goes on where it
+    was when the same command runs again.
     """
-    from assay import environments
-    from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
-    from assay.tasks import load
+    from assay.config.load import load_evaluation
 
-    with options.quietly("assay.tasks"):
-        load(tasks, limit=1)  # typos are answered before torch is imported
-    environments.build({"name": environment})
-    policy = PolicySettings(model=model, device=device, dtype=dtype)
-    settings = EvaluateSettings(
-        tasks=tasks, limit=limit, samples=samples, temperature=temperature, top_p=top_p,
-        max_tokens=max_tokens, axes=tuple(axis or ()),
-    )  # fmt: skip
-    judge = JudgeSettings(allow_weak_isolation=allow_weak)
+    words = list(context.args)
+    if config and config.startswith("--"):  # there is no file: an unknown option was taken for it
+        words, config = [config, *words], None
+    for name, value in flags.items():
+        if value:
+            typed = value[0] if isinstance(value, list) and len(value) == 1 else value
+            shown = typed if isinstance(typed, str) else json.dumps(typed)
+            words += [f"--{name.replace('_', '-')}", shown]
+    short = {name.replace("_", "-"): path for name, (path, _, _) in FLAGS.items()}
+    run = load_evaluation(Path(config) if config else None, words, short)
     options.quiet_transformers()
     with Progress() as progress:
-        from assay.evaluate import evaluate as run
-        from assay.evaluate.report import axis_lines, table
+        from assay.evaluate import evaluate as evaluate_run
+        from assay.evaluate.protocol import protocol
+        from assay.evaluate.report import axis_lines, group_lines, table, title
 
-        done = run(
-            policy, settings, judge=judge, environment=environment, seed=seed, folder=out,
-            progress=progress,
-        )  # fmt: skip
-    trust = options.on_trust(done.evaluation.on_trust)
-    files = (
-        f"{trust}\nreport   {done.folder / 'report.md'}\nsamples  {done.folder / 'samples.jsonl'}"
-    )
-    options.print_result(
-        asdict(done.evaluation),
-        as_json,
-        ["", table([done.evaluation]), *axis_lines(done.evaluation)],
-        files,
-    )
+        done = evaluate_run(run, folder=out, progress=progress)
+    common = protocol(done.setups[0])  # report.md has what differs
+    lines = [one for one in common if all(one in protocol(setup) for setup in done.setups)]
+    for one in done.evaluations:
+        details = [*axis_lines(one), *group_lines(one)]
+        lines += ["", title(one), *details] if details else []
+    trust = options.on_trust(sum(one.on_trust for one in done.evaluations))
+    end = "\n".join(["", *lines, f"{trust}\nreport   {done.folder / 'report.md'}"])
+    result = {"evaluations": [asdict(one) for one in done.evaluations], "setups": done.setups}
+    options.print_result(result, as_json, ["", table(done.evaluations)], end)
+
+
+def _with_flags() -> Signature:
+    """The parameters of `evaluate`, with an option for each of FLAGS."""
+    own = signature(evaluate, eval_str=True).parameters.values()
+    options_of_flags = [
+        Parameter(
+            name, Parameter.KEYWORD_ONLY, default=False if kind is bool else None,
+            annotation=Annotated[kind if kind is bool else kind | None, typer.Option(help=text)],
+        )
+        for name, (_, kind, text) in FLAGS.items()
+    ]  # fmt: skip
+    named = [one for one in own if one.kind is not Parameter.VAR_KEYWORD]
+    return Signature([*named, *options_of_flags])
+
+
+vars(evaluate)["__signature__"] = _with_flags()

@@ -7,17 +7,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from types import MappingProxyType
+from typing import Any, TypeVar, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from assay.config.evaluation import EvaluationRun
 from assay.config.messages import all_keys, refusal, section_of
-from assay.config.sections import RunSettings
+from assay.config.sections import EvaluateSettings, RunSettings
 from assay.config.toml_files import Place, Table, TomlFile, has, read_files, relative_to
 from assay.errors import SettingsError
 from assay.files import split_spec
 from assay.registry import load_plugins, registry_of, suggest
+
+S = TypeVar("S", RunSettings, EvaluationRun)
+Short = Mapping[str, str]
+"""Short names of settings on the command line: {"samples": "evaluate.samples"}."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,8 @@ class Plan:
                     if has(file.table, full):
                         return file.where(full)
             place = place[:-1]
-        return f"{self.files[0].path}, stage {stage!r}"
+        at = str(self.files[0].path) if self.files else "the command line"
+        return f"{at}, stage {stage!r}" if stage else at
 
     @contextmanager
     def blaming(self, stage: str, place: Place | None = None) -> Iterator[None]:
@@ -101,45 +108,76 @@ def load_plan(path: Path, overrides: Sequence[str] = ()) -> Plan:
     for name, table in tables.items():
         changed = stage_changes.get(name, {})
         with plan.blaming(name):
-            stages.append(_stage(merge(common, table, changes, changed, {"stage": name})))
+            stages.append(
+                _checked(RunSettings, merge(common, table, changes, changed, {"stage": name}))
+            )
         model = any(has(each, ("policy", "model")) for each in (table, changed))
         starts_anew.append(model or not starts_anew)
         _require_names(plan, stages[-1])
     return replace(plan, stages=tuple(stages), starts_anew=tuple(starts_anew))
 
 
-def _stage(table: Table) -> RunSettings:
-    """The settings of one stage, with its plug-ins imported."""
+def load_evaluation(path: Path | None, overrides: Sequence[str], short: Short) -> EvaluationRun:
+    """The settings of an evaluation: of a file, which may be one of training, with `--table.key
+    value` applied and `--name value` for the `short` names. Imports the plug-ins that they name.
+
+    Raises SettingsError as `load_plan` does.
+    """
+    files = tuple(read_files(path)) if path else ()
+    plan = Plan(files, tuple(parse_overrides(overrides, short)))
+    for change in plan.changes:
+        _require_tables(change.table, plan.source, EvaluationRun)
+    common = merge(*(file.table for file in reversed(plan.files)))
+    training = {"stages", *RunSettings.model_fields} - EvaluationRun.model_fields.keys()
+    table = {key: value for key, value in common.items() if key not in training}
+    with plan.blaming(""):
+        _require_tables(table, plan.source, EvaluationRun)
+        changed = merge({"evaluate": {}}, table, *(change.table for change in plan.changes))
+        run = _checked(EvaluationRun, changed, short)
+    _require(plan, "", [("environments", ("environment", "name"), run.environment.get("name")),
+                        *_task_sets(run.evaluate)])  # fmt: skip
+    return run
+
+
+def _checked(kind: type[S], table: Table, short: Short = MappingProxyType({})) -> S:
+    """The settings in a table, with its plug-ins imported."""
     try:
-        settings = RunSettings.model_validate(table)
+        settings = kind.model_validate(table)
     except ValidationError as error:
-        raise refusal(error, all_keys()) from None
+        raise refusal(error, [*all_keys(kind), *short]) from None
     load_plugins(settings.plugins)
     return settings
 
 
 def _require_names(plan: Plan, settings: RunSettings) -> None:
-    """Raises SettingsError for an unknown plug-in, without importing the others."""
-    tasks = {("tasks", "train"): settings.tasks.train}
-    if settings.evaluate:
-        tasks["evaluate", "tasks"] = settings.evaluate.tasks
     names = [
         ("algorithms", ("algorithm", "name"), settings.algorithm["name"]),
         ("environments", ("environment", "name"), settings.environment.get("name")),
         *(("rewards", ("rewards", name), name) for name in settings.rewards),
-        *(("tasks", place, split_spec(spec)[0]) for place, spec in tasks.items()),
+        ("tasks", ("tasks", "train"), split_spec(settings.tasks.train)[0]),
+        *_task_sets(settings.evaluate),
     ]
+    _require(plan, settings.stage, names)
+
+
+def _task_sets(evaluate: EvaluateSettings | None) -> list[tuple[str, Place, Any]]:
+    specs = evaluate.tasks if evaluate else ()
+    return [("tasks", ("evaluate", "tasks"), split_spec(spec)[0]) for spec in specs]
+
+
+def _require(plan: Plan, stage: str, names: Sequence[tuple[str, Place, Any]]) -> None:
+    """Raises SettingsError for an unknown plug-in, without importing the others."""
     for folder, place, name in names:
-        with plan.blaming(settings.stage, place):
+        with plan.blaming(stage, place):
             if isinstance(name, str):  # environments.build refuses any other
                 registry_of(folder).require(name)
 
 
-def parse_overrides(words: Sequence[str]) -> Iterator[Change]:
+def parse_overrides(words: Sequence[str], short: Short = MappingProxyType({})) -> Iterator[Change]:
     """`["--optimizer.lr", "1e-4", "--seed=3"]` as changes; values are TOML, or else plain text.
 
-    Keys are taken as they are written: names such as `stages.my-stage` are the user's. Raises
-    SettingsError for a word that is not `--table.key` or lacks its value.
+    Keys are taken as they are written, but `short` ones: names such as `stages.my-stage` are the
+    user's. Raises SettingsError for a word that is not `--table.key` or lacks its value.
     """
     rest = list(words)
     while rest:
@@ -155,7 +193,7 @@ def parse_overrides(words: Sequence[str]) -> Iterator[Change]:
             value = rest.pop(0)
             typed = f"{word} {value}"
         table = _value(value)
-        for name in reversed(key.split(".")):
+        for name in reversed(short.get(key, key).split(".")):
             table = {name: table}
         yield Change(" ".join(typed.split()), table)
 

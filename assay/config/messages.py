@@ -9,7 +9,8 @@ from typing import Any, get_args, get_origin
 
 from pydantic import ValidationError
 
-from assay.config.sections import RunSettings, Section
+from assay.config.section import Section
+from assay.config.sections import RunSettings
 from assay.errors import SettingsError
 from assay.registry import edits, suggest
 

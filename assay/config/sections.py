@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-from string import Formatter
-from typing import Any, Literal, get_origin
+from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from assay.registry import suggest
+from assay.config.generation import EngineSettings, PromptSettings
+from assay.config.section import Section
 from assay.types import Trust
 
 NAME = r"^\w[\w.\-]*$"
 """Runs and stages are named after their folders."""
 TrackerName = Literal["console", "jsonl", "rollouts", "tensorboard", "wandb", "trackio"]
-
-
-class Section(BaseModel):
-    """A table of settings. It is immutable, and an unknown key is an error."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
-    )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _one_is_a_list_of_one(cls, value: object, info: ValidationInfo) -> object:
-        kind = cls.model_fields[str(info.field_name)].annotation
-        return (value,) if isinstance(value, str) and get_origin(kind) is tuple else value
 
 
 class LoraSettings(Section):
@@ -96,36 +73,6 @@ class PolicySettings(Section):
     """Shape of the built-in model, for `model = "tiny"`."""
 
 
-class EngineSettings(Section):
-    """How completions are generated."""
-
-    name: Literal["torch", "vllm"] = "torch"
-    """`torch` generates in this process with the policy's own weights. `vllm` uses vLLM servers."""
-    kv_cache_tokens: PositiveInt = 65_536
-    """Size of the KV cache in tokens (prompts and completions). Lower it if memory runs out."""
-    dtype: Literal["policy", "bfloat16"] = "policy"
-    """Data type of the weights that generate. `bfloat16` makes a copy of the policy; its
-    log-probabilities differ by about 0.01."""
-    servers: tuple[str, ...] = ()
-    """URLs of vLLM servers that already run. Without any, assay starts one and stops it after the
-    run."""
-    python: str = ""
-    """Python interpreter of an environment with vLLM, used to start a server. Empty: the current
-    one."""
-    arguments: tuple[str, ...] = ()
-    """Extra command-line arguments of that server, such as `["--tensor-parallel-size", "2"]`."""
-    weight_transfer: Literal["files", "nccl"] = "files"
-    """How full weights are synced to the servers: as files in shared memory, or from GPU to GPU
-    with NCCL. Adapters are always synced as files."""
-    on_weight_update: Literal["auto", "interrupt", "finish"] = "auto"
-    """What running requests of a server do on a weight update: `interrupt` continues them on the
-    new weights (after a new prefill), `finish` completes them on the old ones. `auto` interrupts
-    if the server has a GPU, where prefill is cheap."""
-    weights_folder: str = ""
-    """Folder for weights that are synced as files; trainer and servers must see it under the same
-    path. Empty: this machine's shared memory."""
-
-
 class TaskSettings(Section):
     """The training tasks."""
 
@@ -137,40 +84,6 @@ class TaskSettings(Section):
     """Judge by only the first checks of each task, this many."""
     held_out: int = Field(0, ge=0)
     """Hidden checks of each task that RL holds out of the reward: see rewards.md."""
-
-
-PLACEHOLDERS = ("prompt", "stub", "entry_point", "language", "Language", "interface")
-"""What a prompt template may hold; `interface` is the sentence that says what the program is."""
-
-
-class PromptSettings(Section):
-    """How a task is put to the model: see data.md."""
-
-    system: str = ""
-    """System prompt. A model without a chat template reads it before everything else."""
-    template: str = ""
-    """Text of the prompt, with the placeholders {prompt}, {stub}, {entry_point}, {language},
-    {Language} and {interface}; write other braces twice. Empty: the default of data.md."""
-    examples: tuple[tuple[str, str], ...] = ()
-    """Few-shot examples, as pairs of a prompt and its answer, shown before the task."""
-    chat_template_kwargs: dict[str, Any] = {}
-    """Arguments of the model's chat template, such as `enable_thinking = false`."""
-    reasoning: Literal["", "think", "reasoning"] = ""
-    """Ask for reasoning in tags of this name, then an `<answer>`; demonstrations get these tags."""
-
-    @field_validator("template")
-    @classmethod
-    def _has_known_placeholders(cls, template: str) -> str:
-        try:
-            names = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
-        except ValueError as error:
-            raise ValueError(f"{error}; write a brace that is no placeholder twice") from None
-        for name in names.difference(PLACEHOLDERS):
-            offer = suggest(name, list(PLACEHOLDERS))
-            raise ValueError(f"unknown placeholder {{{name}}}; {offer} (write other braces twice)")
-        if template and names.isdisjoint(("prompt", "stub")):
-            raise ValueError("the template shows no task: add {prompt} or {stub}")
-        return template
 
 
 class DatasetSettings(Section):
@@ -266,10 +179,14 @@ class JudgeSettings(Section):
 class EvaluateSettings(Section):
     """How the policy is evaluated."""
 
-    tasks: str
-    """A task set and split that is not trained on."""
+    tasks: tuple[str, ...] = Field(min_length=1)
+    """A task set and split that is not trained on, or several. Training compares checkpoints by the
+    first."""
     limit: PositiveInt | None = None
-    """Use only the first tasks, this many."""
+    """Use only the first tasks of each set, this many."""
+    greedy: bool = False
+    """Evaluate greedy decoding too, one completion per task at temperature 0, as a row of its
+    own."""
     samples: PositiveInt = 8
     """Completions per task. 1 with temperature 0 is greedy decoding."""
     temperature: float = Field(1.0, ge=0)
@@ -336,7 +253,7 @@ class RunSettings(Section):
     """Project and tags on W&B and trackio."""
     algorithm: dict[str, Any]
     """`name`, and the settings of that algorithm."""
-    rewards: dict[str, dict[str, Any]] = {"tests": {}}
+    rewards: dict[str, dict[str, Any]] = Field({"tests": {}})
     """Reward terms by name, each with its `weight` and parameters. The reward is their weighted
     sum."""
     policy: PolicySettings = PolicySettings()
@@ -347,7 +264,7 @@ class RunSettings(Section):
     """Batches of SFT and of DPO on a file of pairs."""
     rollout: RolloutSettings = RolloutSettings()
     """How completions are sampled."""
-    environment: dict[str, Any] = {"name": "single_turn"}
+    environment: dict[str, Any] = Field({"name": "single_turn"})
     """What happens after a completion: the environment's `name` and parameters."""
     prompt: PromptSettings = PromptSettings()
     """How a task is put to the model."""
@@ -363,6 +280,15 @@ class RunSettings(Section):
     """How the policy is evaluated. Absent: no evaluation."""
     save: SaveSettings = SaveSettings()
     """Checkpoints during training."""
+
+    @model_validator(mode="after")
+    def _training_needs_tokens(self) -> RunSettings:
+        if self.engine.name == "openai":
+            raise ValueError(
+                "`engine.name = 'openai'` gives no token ids or log-probabilities, so it can only"
+                " be evaluated (`assay eval`); train with `torch` or `vllm`"
+            )
+        return self
 
     @model_validator(mode="after")
     def _prefetching_needs_staleness(self) -> RunSettings:

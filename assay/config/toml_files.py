@@ -146,3 +146,13 @@ def has(table: object, place: Place) -> bool:
             return False
         table = table[key]
     return True
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of nested tables by their dotted keys: {"rollout.top_k": 4}."""
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        values |= (
+            flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        )
+    return values

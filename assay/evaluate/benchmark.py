@@ -6,9 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from assay import rewards
+from assay import environments, rewards
 from assay.config.sections import EvaluateSettings
 from assay.engines.base import sampling_of
+from assay.environments import Environment
+from assay.evaluate.counts import labels_of
 from assay.evaluate.report import Evaluation, summarise
 from assay.evaluate.samples import SampleRow, row_of
 from assay.maths.seeds import derive
@@ -16,14 +18,37 @@ from assay.rollout.attempt import PromptedTask, RolloutContext, attempt
 from assay.rollout.group import score
 from assay.rollout.meter import Meter
 from assay.sync import together
-from assay.types import Rollout
+from assay.tasks import load
+from assay.types import Rollout, Task
+
+GREEDY = {"samples": 1, "temperature": 0.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
 
 
 def axes_of(settings: EvaluateSettings) -> rewards.Reward:
     """The terms that an evaluation reports beside tests. Raises SettingsError for an unknown one,
     or one that cannot do without parameters.
     """
-    return rewards.build({name: {} for name in ("tests", *settings.axes)})
+    return rewards.Reward([rewards.term(name, {}) for name in settings.axes])
+
+
+def load_sets(settings: EvaluateSettings, environment: Environment) -> dict[str, list[Task]]:
+    """The tasks of each task set. Raises UserError for a set that cannot be used, or not in this
+    environment.
+    """
+    sets = {spec: load(spec, limit=settings.limit) for spec in settings.tasks}
+    for spec, tasks in sets.items():
+        environments.require_fit(environment, tasks, spec)
+    return sets
+
+
+def benchmarks_of(settings: EvaluateSettings) -> list[EvaluateSettings]:
+    """One for each task set, with greedy decoding behind it if that is wanted too."""
+    found = []
+    for spec in dict.fromkeys(settings.tasks):
+        found.append(settings.model_copy(update={"tasks": (spec,), "greedy": False}))
+        if settings.greedy and settings.temperature:
+            found.append(found[-1].model_copy(update=GREEDY))
+    return found
 
 
 async def run_benchmark(
@@ -69,4 +94,8 @@ async def run_benchmark(
     ]
     failure = next((one.failure for group in groups for one in group if one.failure), None)
     seconds = time.perf_counter() - start
-    return summarise(name, settings, in_order, seconds=seconds, failure=failure), groups
+    labels = {one.task.id: labels_of(one.task) for one in prompts}
+    return (
+        summarise(name, settings, in_order, seconds=seconds, failure=failure, labels=labels),
+        groups,
+    )

@@ -13,7 +13,7 @@ from typing import Any
 
 from assay import extract
 from assay.errors import DataError
-from assay.evaluate.report import by_task
+from assay.evaluate.counts import by_task
 from assay.files import write_atomically
 from assay.judge import Job, judge_all
 from assay.judge.verdict import is_tasks_fault

@@ -1,127 +1,171 @@
-"""Evaluates a model from disk or from the hub: what `assay eval` does."""
+"""Evaluates models: what `assay eval` does."""
 
 from __future__ import annotations
 
 import json
-import platform
-import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from hashlib import sha256
-from importlib.metadata import version
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from assay import environments, extract, rewards
-from assay.config.sections import EngineSettings, EvaluateSettings, JudgeSettings, PolicySettings
-from assay.engines.base import sampling_of
-from assay.engines.open import open_engine
+from assay import environments, rewards
+from assay.config.evaluation import EvaluationRun
+from assay.engines.base import Engine, sampling_of
+from assay.environments import Environment
 from assay.errors import DataError, SettingsError
-from assay.evaluate.benchmark import axes_of, run_benchmark
-from assay.evaluate.report import Evaluation, read_report, write_report
+from assay.evaluate.benchmark import axes_of, benchmarks_of, load_sets, run_benchmark
+from assay.evaluate.protocol import Setup, folder_name, hash_of, identity, name_of, setup_of
+from assay.evaluate.report import Evaluation, read_report, title, write_report
 from assay.evaluate.samples import SampleFile, SampleRow
+from assay.evaluate.subject import Subject, models_of, subject_of
+from assay.files import write_atomically
+from assay.judge import Judge
 from assay.judge.judge import open_judge
-from assay.judge.prepared_task import TASK_SEEDS
 from assay.progress import Progress
 from assay.prompts import settings_of as prompt_settings
 from assay.rollout.attempt import PromptedTask, RolloutContext, make_prompts
 from assay.rollout.prompter import Prompter
 from assay.sync import run_sync
-from assay.tasks import load
-from assay.tasks.exact import row_of
+from assay.types import Task
 
-if TYPE_CHECKING:
-    from assay.policy.load import Policy
-
-
-Setup = dict[str, Any]
-"""Everything that an evaluation's numbers depend on; docs/evaluate.md explains each key."""
+RUNS = Path("runs")
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationResult:
     """What `evaluate` returns."""
 
-    evaluation: Evaluation
+    evaluations: tuple[Evaluation, ...]
+    """One for each model, task set and way of sampling."""
+    setups: tuple[Setup, ...]
+    """How each was made."""
+    folder: Path
+    """Holds report.json and report.md, and samples.jsonl of an evaluation that is alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One model on one task set: a row of the report, with a folder for its samples."""
+
+    run: EvaluationRun
+    prompts: Sequence[PromptedTask]
     setup: Setup
     folder: Path
-    """Holds report.json, report.md and samples.jsonl."""
+
+    @property
+    def wanted(self) -> int:
+        """Completions."""
+        return len(self.prompts) * self.run.evaluate.samples
 
 
 def evaluate(
-    model: PolicySettings, settings: EvaluateSettings, *, judge: JudgeSettings | None = None,
-    environment: str = "single_turn", seed: int = 0, folder: Path | None = None,
-    progress: Progress | None = None,
-) -> EvaluationResult:  # fmt: skip
-    """Evaluate a model and write samples.jsonl, report.json and report.md to `folder`.
+    run: EvaluationRun, *, folder: Path | None = None, progress: Progress | None = None
+) -> EvaluationResult:
+    """Evaluate a model, or several, and write report.json, report.md and samples.jsonl.
 
-    By default the folder is below runs/ and has a name that tells evaluations apart. Samples are
+    By default they go to a folder below runs/ with a name that tells evaluations apart. Samples are
     written as they come: an evaluation that was killed goes on where it was, with the same numbers
-    in the end. Works inside a running event loop. Raises UserError for tasks or a model that cannot
-    be used, and for a folder that holds another evaluation.
+    in the end. Samples of the same evaluation in another folder are used again. Works inside a
+    running event loop. Raises UserError for tasks or a model that cannot be used, and for a folder
+    that holds another evaluation.
     """
-    from assay.policy.load import load_policy
+    shown = progress or Progress()
+    axes_of(run.evaluate)
+    environment = environments.build(run.environment)
+    shown.phase(f"loading {', '.join(run.evaluate.tasks)}")
+    sets = load_sets(run.evaluate, environment)
+    models = models_of(run)
+    alone = len(models) * len(benchmarks_of(run.evaluate)) == 1
+    alone &= not folder or "setups" not in _table(folder)
+    if folder and not alone:
+        _require_table(folder, [model.policy.model for model in models])
+    rows: dict[str, tuple[Evaluation, Setup, Path]] = {}
+    for model in models:
+        for row, evaluation in _evaluate(model, sets, environment, folder, alone, shown):
+            rows[title(evaluation)] = evaluation, row.setup, row.folder
+    evaluations, setups, folders = zip(*rows.values(), strict=True)
+    if alone:
+        return EvaluationResult(evaluations, setups, folders[0])
+    folder = folder or RUNS / f"evals-{hash_of(list(map(identity, setups)))[:8]}"
+    older, named = _table(folder).get("setups", {}), dict(zip(rows, setups, strict=True))
+    write_report(folder, [*read_report(folder), *evaluations], setups=older | named)
+    return EvaluationResult(evaluations, setups, folder)
 
-    shown, limits = progress or Progress(), judge or JudgeSettings()
-    axes_of(settings)
-    shown.phase(f"loading {settings.tasks}")
-    tasks = load(settings.tasks, limit=settings.limit)
-    surroundings = environments.build({"name": environment})
-    environments.require_fit(surroundings, tasks, settings.tasks)
-    shown.phase(f"loading model {model.model}")
-    policy = load_policy(model)
-    prompter = Prompter(policy.chat, surroundings.instructions, prompt_settings(model.model))
-    prompts = make_prompts(tasks, prompter, 0, None)
-    settings = _capped(settings, prompts, policy.context, shown)
-    setup = _setup(model, policy, settings, limits, environment, seed, prompter, prompts)
-    folder = folder or _folder(setup)
-    _claim(folder, setup)
 
-    async def run(file: SampleFile) -> Evaluation:
+def _evaluate(
+    run: EvaluationRun, sets: Mapping[str, Sequence[Task]], environment: Environment,
+    out: Path | None, alone: bool, shown: Progress,
+) -> list[tuple[Row, Evaluation]]:  # fmt: skip
+    """The rows of one model. Its engine starts only where samples are missing."""
+    shown.phase(f"loading model {run.policy.model}")
+    subject = subject_of(run)
+    asked = run.prompt or prompt_settings(run.policy.model)
+    prompter = Prompter(subject.chat, environment.instructions, asked)
+    prompts = {spec: make_prompts(tasks, prompter, 0, None) for spec, tasks in sets.items()}
+    rows = []
+    for settings in benchmarks_of(run.evaluate):
+        own = prompts[settings.tasks[0]]
+        capped = _capped(run.model_copy(update={"evaluate": settings}), own, subject, shown)
+        setup = setup_of(capped, subject.files, prompter, own)
+        folder = out if out and alone else (out or RUNS) / folder_name(setup)
+        _claim(folder, setup, shown)
+        rows.append(Row(capped, own, setup, folder))
+    done = [_finished(row, shown) for row in rows]
+
+    async def sample() -> list[Evaluation]:
         shown.phase("starting judge")
-        async with open_judge(limits) as judging, open_engine(policy, EngineSettings()) as engine:
-            reward, sampling = rewards.build({"tests": {}}), sampling_of(settings)
-            context = RolloutContext(
-                engine, judging, prompter, surroundings, reward, sampling, policy.context
-            )
-            shown.phase("evaluating", len(prompts) * settings.samples, len(file.rows))
+        async with open_judge(run.judge) as judge, subject.open(rows[0].folder) as engine:
+            return [
+                one or await _sample(row, subject, prompter, environment, engine, judge, shown)
+                for row, one in zip(rows, done, strict=True)
+            ]
 
-            def on_row(row: SampleRow | None) -> None:
-                if row is not None:
-                    file.append(row)
-                shown.advance()
+    evaluations = run_sync(sample()) if None in done else list(filter(None, done))
+    return list(zip(rows, evaluations, strict=True))
 
-            name = name_of(model.model)
-            evaluation, _ = await run_benchmark(
-                name, prompts, settings, context, seed, finished=file.rows, on_row=on_row
-            )
-            return evaluation
 
-    with SampleFile(folder / "samples.jsonl") as file:
-        known, wanted = read_report(folder), len(prompts) * settings.samples
+async def _sample(
+    row: Row, subject: Subject, prompter: Prompter, environment: Environment, engine: Engine,
+    judge: Judge, shown: Progress,
+) -> Evaluation:  # fmt: skip
+    """Samples and judges what is missing, and writes the row's report."""
+    settings = row.run.evaluate
+    context = RolloutContext(
+        engine, judge, prompter, environment, rewards.build({"tests": {}}), sampling_of(settings),
+        subject.context,
+    )  # fmt: skip
+    with SampleFile(row.folder / "samples.jsonl") as file:
+        shown.phase(f"evaluating {settings.tasks[0]}", row.wanted, len(file.rows))
+
+        def on_row(sample: SampleRow | None) -> None:
+            if sample is not None:
+                file.append(sample)
+            shown.advance()
+
+        name = name_of(row.run.policy.model)
+        evaluation, _ = await run_benchmark(
+            name, row.prompts, settings, context, row.run.seed, finished=file.rows, on_row=on_row
+        )
+    write_report(row.folder, [evaluation], row.setup)
+    return evaluation
+
+
+def _finished(row: Row, shown: Progress) -> Evaluation | None:
+    """The stored evaluation, where all its samples are there."""
+    with SampleFile(row.folder / "samples.jsonl") as file:
         if file.rows:
-            shown.say(f"{folder} has {len(file.rows)} of {wanted} samples already")
-        if known and len(file.rows) == wanted:
-            return EvaluationResult(known[0], setup, folder)
-        evaluation = run_sync(run(file))
-    write_report(folder, [evaluation], setup)
-    return EvaluationResult(evaluation, setup, folder)
-
-
-def name_of(model: str) -> str:
-    """A model's short name: the last two parts of its path, `checkpoints` left out."""
-    path = Path(model) if Path(model).name not in ("", "..") else Path(model).resolve()
-    return "/".join([part for part in path.parts if part != "checkpoints"][-2:])
+            shown.say(f"{row.folder} has {len(file.rows)} of {row.wanted} samples already")
+        known = read_report(row.folder)
+        whole = known and not known[0].dropped and len(file.rows) == row.wanted
+        return known[0] if whole else None
 
 
 def _capped(
-    settings: EvaluateSettings,
-    prompts: Sequence[PromptedTask],
-    context: int | None,
-    shown: Progress,
-) -> EvaluateSettings:
-    """The settings with `max_tokens` lowered to what the longest prompt leaves of the context."""
-    longest = max(prompts, key=lambda one: len(one.prompt))
+    run: EvaluationRun, prompts: Sequence[PromptedTask], subject: Subject, shown: Progress
+) -> EvaluationRun:
+    """The run with `max_tokens` lowered to what the longest prompt leaves of the context."""
+    longest, context = max(prompts, key=lambda one: len(one.prompt)), subject.context
+    settings = run.evaluate
     room = context - len(longest.prompt) if context else settings.max_tokens
     if room < 1:
         raise DataError(
@@ -129,75 +173,75 @@ def _capped(
             f" model's whole context of {context}; leave the task out or take a longer context"
         )
     if room >= settings.max_tokens:
-        return settings
+        return run
     shown.say(
         f"max_tokens {settings.max_tokens} -> {room}: the model's context is {context}, and the"
         f" longest prompt takes {len(longest.prompt)}"
     )
-    return settings.model_copy(update={"max_tokens": room})
+    return run.model_copy(update={"evaluate": settings.model_copy(update={"max_tokens": room})})
 
 
-def _claim(folder: Path, setup: Setup) -> None:
-    """Make the folder this evaluation's. Raises SettingsError if it holds another one."""
+def _claim(folder: Path, setup: Setup, shown: Progress) -> None:
+    """Make the folder this evaluation's, with the samples of the same one in another folder.
+
+    Raises SettingsError if it holds another evaluation, or samples that no report explains.
+    """
     read_report(folder)  # raises DataError for a file that is not a report
-    file = folder / "report.json"
-    stored = json.loads(file.read_text()).get("setup", {}) if file.exists() else _identity(setup)
-    if other := [key for key, value in _identity(setup).items() if stored.get(key) != value]:
+    file, samples = folder / "report.json", folder / "samples.jsonl"
+    wanted = identity(setup)
+    stored = _table(folder).get("setup", {}) if file.exists() else wanted
+    if other := [key for key, value in wanted.items() if stored.get(key) != value]:
         raise SettingsError(
             f"{folder} holds another evaluation (other {', '.join(other)}); choose another --out,"
             " or remove it"
         )
-    if not file.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+    if file.exists():
+        return
+    if samples.exists() and samples.stat().st_size:
+        raise SettingsError(
+            f"{samples} has no report.json beside it; remove it, or choose another --out"
+        )
+    twin = max(_twins(wanted, folder), key=lambda one: one.stat().st_size, default=None)
+    folder.mkdir(parents=True, exist_ok=True)
+    if twin and not samples.exists():
+        shown.say(f"the samples of {twin.parent} are used again")
+        shutil.copy(twin.with_name("report.md"), folder)
+        write_atomically(file, twin.with_name("report.json").read_bytes())
+        write_atomically(samples, twin.read_bytes())
+    else:
         write_report(folder, [], setup)
 
 
-def _identity(setup: Setup) -> Setup:
-    """The part that two evaluations must share to be one: all but the versions."""
-    return {key: value for key, value in setup.items() if key != "versions"}
+def _twins(wanted: Setup, folder: Path) -> Iterator[Path]:
+    """The samples of the same evaluation in other folders, below runs/ or beside `folder`."""
+    for root in {RUNS.resolve(), folder.parent.resolve()}:
+        for file in [*root.glob("*/report.json"), *root.glob("*/*/report.json")]:
+            setup, samples = _table(file.parent).get("setup"), file.with_name("samples.jsonl")
+            if isinstance(setup, dict) and identity(setup) == wanted and samples.exists():
+                yield samples
 
 
-def _folder(setup: Setup) -> Path:
-    """A folder that no other evaluation has: the main settings, and a hash of all."""
-    words = name_of(setup["model"]["model"])[-40:], setup["tasks"][-40:], f"n{setup['samples']}"
-    slug = "-".join(re.findall(r"[\w.]+", " ".join(words)))
-    temperature, seed = setup["sampling"]["temperature"], setup["seed"]
-    name = f"eval-{slug}-t{temperature:g}-seed{seed}-{_hash(_identity(setup))[:8]}"
-    return Path("runs") / name
+def _require_table(folder: Path, models: Sequence[str]) -> None:
+    """Raises SettingsError where rows of these models would replace others in the report."""
+    table = _table(folder)
+    if (folder / "report.json").exists() and "setups" not in table:
+        raise SettingsError(
+            f"{folder} holds a single evaluation or a run; choose another --out for several"
+        )
+    stored = (setup["model"]["model"] for setup in table.get("setups", {}).values())
+    names = {name_of(model): model for model in stored}
+    for model in models:
+        other = names.get(name_of(model), model)
+        if Path(other).resolve() != Path(model).resolve():
+            raise SettingsError(
+                f"{folder} has rows of {other}, another {name_of(model)}; choose another --out"
+            )
 
 
-def _setup(
-    model: PolicySettings, policy: Policy, settings: EvaluateSettings, judge: JudgeSettings,
-    environment: str, seed: int, prompter: Prompter, prompts: Sequence[PromptedTask],
-) -> Setup:  # fmt: skip
-    commit = getattr(policy.model.config, "_commit_hash", None)
-    versions = {name: version(name) for name in ("assay", "torch", "transformers")}
-    return {
-        "model": model.model_dump(exclude_defaults=True, exclude={"device"})
-        | {"model": model.model},
-        "model_files": str(commit or _files_hash(Path(model.model))),
-        "tasks": settings.tasks,
-        "task_count": len(prompts),
-        "tasks_sha256": _hash([row_of(one.task) for one in prompts]),
-        "environment": environment,
-        "samples": settings.samples,
-        "axes": list(settings.axes),
-        "seed": seed,
-        "sampling": asdict(sampling_of(settings)),
-        "judge": judge.model_dump(include={"cpu_seconds", "wall_seconds", "memory_mb"})
-        | {"hash_seeds": TASK_SEEDS},
-        "prompt": json.loads(prompter.card(prompts[0].task)),
-        "prompts_sha256": _hash([one.prompt for one in prompts]),
-        "stop": sorted({word for one in prompts for word in one.stop}),
-        "cut": " ".join((extract.program.__doc__ or "").split()),
-        "versions": versions | {"python": platform.python_version()},
-    }
-
-
-def _files_hash(folder: Path) -> str:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return _hash([(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files])
-
-
-def _hash(data: object) -> str:
-    return sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+def _table(folder: Path) -> Setup:
+    """What report.json holds; empty where there is none, or it is of another program."""
+    try:
+        made = json.loads((folder / "report.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return made if isinstance(made, dict) else {}

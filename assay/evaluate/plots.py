@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -10,8 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from assay.errors import DataError
-from assay.evaluate.report import Evaluation
+from assay.evaluate.report import Evaluation, metrics_rows
 from assay.files import replacing
 
 if TYPE_CHECKING:
@@ -50,7 +48,7 @@ def learning_curve(metrics_files: Mapping[str, Path], file: Path) -> bool:
     Returns whether there was anything to plot; if not, no file is written. Raises DataError for a
     file that cannot be read.
     """
-    rows = {stage: _rows(path) for stage, path in metrics_files.items()}
+    rows = {stage: metrics_rows(path) for stage, path in metrics_files.items()}
     curves = {stage: _curves(rows[stage]) for stage in rows}
     panels = [
         panel
@@ -131,17 +129,6 @@ def stages(evaluations: Sequence[Evaluation], file: Path) -> None:
     for axes in (passes, lengths):
         axes.tick_params(axis="x", length=0)
     _save(figure, file)
-
-
-def _rows(path: Path) -> list[dict[str, float]]:
-    """The rows of a metrics.jsonl; half a line at the end, of a run in progress, is left out."""
-    try:
-        whole, _, _ = path.read_text().rpartition("\n")
-        return [json.loads(line) for line in whole.splitlines()]
-    except (OSError, ValueError) as error:
-        raise DataError(
-            f"{path} is not a metrics.jsonl ({error}); plot a run that assay wrote"
-        ) from error
 
 
 def _curves(rows: Sequence[Mapping[str, float]]) -> dict[Panel, Curve]:

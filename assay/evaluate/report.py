@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from assay.config.sections import EvaluateSettings
 from assay.errors import DataError, MachineError
+from assay.evaluate.counts import (
+    GroupResult,
+    Labels,
+    TaskResult,
+    by_label,
+    by_task,
+    counts_of,
+    pass_at,
+)
+from assay.evaluate.protocol import protocol
 from assay.evaluate.samples import SampleRow
-from assay.files import write_atomically
-from assay.maths.estimates import Interval, mean_pass_at_k, pass_interval
-from assay.types import Verdict
+from assay.files import json_lines, write_atomically
+from assay.maths.estimates import Interval, pass_interval
+from assay.types import Metrics, Verdict
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,16 +48,8 @@ TERMINAL = ("stage", "tasks", "pass@1", "95 %", "tokens", "cut off")
 """Columns of the table on a terminal."""
 SHORTEST_NAME = 14
 """Columns that a shortened name keeps."""
-
-
-@dataclass(frozen=True, slots=True)
-class TaskResult:
-    """The result of one task."""
-
-    id: str
-    passed: int
-    samples: int
-    """Judged completions."""
+FEW = 12
+"""Most values of a kind of label that a line on the terminal shows; report.md has all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,33 +101,34 @@ class Evaluation:
     """pass@k of each further axis, such as `compiles`."""
     on_trust: int = 0
     """Passes in which the checks took the program's word for something."""
+    groups: Mapping[str, Mapping[str, GroupResult]] = field(default_factory=dict)
+    """Tasks by each kind of label that tells them apart: `language`, `difficulty`, `month`."""
 
 
-def by_task(judged: Iterable[tuple[str, bool]]) -> tuple[TaskResult, ...]:
-    """Sum up completions, each given as its task's id and whether it passed."""
-    samples, passed = Counter[str](), Counter[str]()
-    for task, one_passed in judged:
-        samples[task] += 1
-        passed[task] += one_passed
-    return tuple(TaskResult(task, passed[task], samples[task]) for task in samples)
+def label(one: Evaluation) -> tuple[str, str, bool]:
+    """What tells the evaluations of a report apart: name, task set, and whether it is greedy."""
+    return one.name, one.tasks_spec, one.temperature == 0
 
 
-def counts_of(tasks: Iterable[TaskResult]) -> list[tuple[int, int]]:
-    """Samples and passes of each task."""
-    return [(task.samples, task.passed) for task in tasks]
+def metrics_of(evaluations: Sequence[Evaluation]) -> Metrics:
+    """The metrics of one policy's evaluations; the first names no task set."""
+    first, *others = evaluations
+    more = {f"evaluate/pass@1/{_tasks_of(one)}": one.pass_at[1] for one in others}
+    return {
+        "evaluate/pass@1": first.pass_at[1], "evaluate/length": first.mean_length, **more
+    }  # fmt: skip
 
 
-def pass_at(counts: Sequence[tuple[int, int]]) -> dict[int, float]:
-    """pass@k for k = 1, 2, 4, ... up to the fewest samples of a task."""
-    fewest = min(samples for samples, _ in counts)
-    return {k: mean_pass_at_k(counts, k) for k in _powers_of_two(fewest)}
+def _tasks_of(one: Evaluation) -> str:
+    return f"{one.tasks_spec}, greedy" if one.temperature == 0 else one.tasks_spec
 
 
 def summarise(
     name: str, settings: EvaluateSettings, rows: Sequence[SampleRow | None], *, seconds: float,
-    failure: str | None = None,
+    failure: str | None = None, labels: Mapping[str, Labels] = MappingProxyType({}),
 ) -> Evaluation:  # fmt: skip
-    """The evaluation of one policy; a row is None if the machine failed it.
+    """The evaluation of one policy; a row is None if the machine failed it. `labels` are those of
+    each task, by its id.
 
     Raises MachineError, with the first `failure`, if no row is left.
     """
@@ -132,15 +136,15 @@ def summarise(
     if not judged:
         why = f"; the first failure: {failure}" if failure else ""
         raise MachineError(
-            f"evaluation {name!r} on {settings.tasks}: none of {len(rows)} completions was judged"
-            f"{why}"
+            f"evaluation {name!r} on {', '.join(settings.tasks)}: none of {len(rows)} completions"
+            f" was judged{why}"
         )
     per_task = by_task((row.task_id, row.verdict == Verdict.PASS) for row in judged)
     counts = counts_of(per_task)
     verdicts = Counter(row.verdict for row in judged)
     return Evaluation(
         name=name,
-        tasks_spec=settings.tasks,
+        tasks_spec=", ".join(settings.tasks),
         tasks=len(per_task),
         samples=settings.samples,
         temperature=settings.temperature,
@@ -157,26 +161,41 @@ def summarise(
             for name in settings.axes
         },
         on_trust=sum(row.verdict == Verdict.PASS and bool(row.trusted) for row in judged),
+        groups=by_label(per_task, labels),
     )
 
 
 def write_report(
-    folder: Path, evaluations: Sequence[Evaluation], setup: Mapping[str, Any] | None = None
-) -> list[Path]:
+    folder: Path, evaluations: Sequence[Evaluation], setup: Mapping[str, Any] | None = None,
+    setups: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> list[Path]:  # fmt: skip
     """Write report.json and report.md into `folder`, each whole or not at all; return their paths.
 
-    Of two evaluations with the same name and task set the later one counts: a stage that runs
-    again replaces its row. `setup` says how an evaluation by itself was made.
+    Of two evaluations with the same label the later one counts: a stage that runs again replaces
+    its row. `setup` says how the only evaluation was made, or `setups` by title how each was.
     """
-    latest = list({(one.name, one.tasks_spec): one for one in evaluations}.values())
+    latest = list({label(one): one for one in evaluations}.values())
     files = [folder / "report.json", folder / "report.md"]
     made: dict[str, Any] = {"evaluations": [asdict(one) for one in latest]}
-    made |= {"setup": setup} if setup else {}
+    made |= ({"setup": setup} if setup else {}) | ({"setups": dict(setups)} if setups else {})
+    protocols = {title(one): setup or setups.get(title(one), {}) for one in latest}
     held_out = read_held_out(folder)
     made |= {"held_out": [asdict(one) for one in held_out]} if held_out else {}
     write_atomically(files[0], json.dumps(made, indent=1) + "\n")
-    write_atomically(files[1], _markdown(latest, held_out))
+    write_atomically(files[1], _markdown(latest, held_out, protocols))
     return files
+
+
+def metrics_rows(path: Path) -> list[dict[str, float]]:
+    """The rows of a metrics.jsonl; half a line at the end, of a run in progress, is left out.
+    Raises DataError.
+    """
+    try:
+        return json_lines(path)
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path} is not a metrics.jsonl ({error}); name a run that assay wrote"
+        ) from error
 
 
 def read_held_out(folder: Path) -> list[HeldOut]:
@@ -185,7 +204,7 @@ def read_held_out(folder: Path) -> list[HeldOut]:
     """
     found: list[HeldOut] = []
     for file in sorted(folder.glob("*/metrics.jsonl"), key=lambda one: one.stat().st_mtime):
-        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        rows = metrics_rows(file)
         names = dict.fromkeys(name for row in rows for name in row if name.startswith(COUNT))
         for family in [name.removeprefix(COUNT) for name in names]:
             last = [row for row in rows if COUNT + family in row][-STEPS:]
@@ -215,11 +234,25 @@ def read_report(folder: Path) -> list[Evaluation]:
         ) from error
 
 
+def title(one: Evaluation) -> str:
+    """`grpo/step_000015, drills:test`."""
+    return f"{one.name}, {_tasks_of(one)}"
+
+
 def axis_lines(one: Evaluation) -> list[str]:
     """`compiles: pass@1 97.5%, pass@2 100.0%` for each axis."""
     return [
         f"{name}: " + ", ".join(f"pass@{k} {rate:.1%}" for k, rate in rates.items())
         for name, rates in one.axes.items()
+    ]
+
+
+def group_lines(one: Evaluation) -> list[str]:
+    """`difficulty: easy 62.5% of 40, hard 10.0% of 20` for each kind of label with few values."""
+    return [
+        f"{kind}: " + ", ".join(f"{text} {g.pass_at_1:.1%} of {g.tasks}" for text, g in of.items())
+        for kind, of in one.groups.items()
+        if len(of) <= FEW
     ]
 
 
@@ -251,10 +284,6 @@ def _last(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"…{text[1 - limit :]}"
 
 
-def _powers_of_two(largest: int) -> list[int]:
-    return [1 << exponent for exponent in range(largest.bit_length())]
-
-
 def _results(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     """Header and rows: the numbers."""
     ks = sorted({k for one in evaluations for k in one.pass_at} - {1})
@@ -262,7 +291,7 @@ def _results(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     rows = [
         [
             one.name,
-            f"{one.tasks_spec}, {one.tasks} x {one.samples}",
+            f"{_tasks_of(one)}, {one.tasks} x {one.samples}",
             f"{one.pass_at[1]:.1%}",
             f"{one.interval.low:.1%} to {one.interval.high:.1%}",
             *(f"{one.pass_at[k]:.1%}" if k in one.pass_at else "" for k in ks),
@@ -299,6 +328,18 @@ def _verdicts(evaluations: Sequence[Evaluation]) -> list[list[str]]:
     return [["stage", "tasks", *present], *rows]
 
 
+def _groups(evaluations: Sequence[Evaluation]) -> list[list[str]]:
+    """Header and rows: pass@1 of the tasks with each label."""
+    rows = [
+        [one.name, _tasks_of(one), f"{kind}: {text}", str(group.tasks), f"{group.pass_at_1:.1%}",
+         f"{group.interval.low:.1%} to {group.interval.high:.1%}"]
+        for one in evaluations
+        for kind, groups in one.groups.items()
+        for text, group in groups.items()
+    ]  # fmt: skip
+    return [["stage", "tasks", "label", "tasks with it", "pass@1", "95 %"], *rows]
+
+
 def _held_out(held_out: Sequence[HeldOut]) -> list[list[str]]:
     """Header and rows: how many rollouts pass with and without the held-out checks."""
     header = ["stage", "family", "rollouts", "pass paid checks", "and held-out checks", "gap"]
@@ -309,18 +350,28 @@ def _held_out(held_out: Sequence[HeldOut]) -> list[list[str]]:
     ]
 
 
-def _markdown(evaluations: Sequence[Evaluation], held_out: Sequence[HeldOut]) -> str:
+def _markdown(
+    evaluations: Sequence[Evaluation],
+    held_out: Sequence[HeldOut],
+    setups: Mapping[str, Mapping[str, Any]],
+) -> str:
     parts = ["# Report"]
     if evaluations:
-        parts += [_grid(_results(evaluations)), NOTE, "## Verdicts", _grid(_verdicts(evaluations))]
+        parts += [grid(_results(evaluations)), NOTE, "## Verdicts", grid(_verdicts(evaluations))]
     if any(one.axes for one in evaluations):
-        parts += ["## Axes", _grid(axes(evaluations))]
+        parts += ["## Axes", grid(axes(evaluations))]
+    if any(one.groups for one in evaluations):
+        parts += ["## By label", grid(_groups(evaluations))]
     if held_out:
-        parts += ["## Checks held out of the reward", _grid(_held_out(held_out)), HELD_OUT_NOTE]
+        parts += ["## Checks held out of the reward", grid(_held_out(held_out)), HELD_OUT_NOTE]
+    for name, setup in setups.items():
+        lines = [f"- {line}" for line in protocol(setup)]
+        parts += [f"## Protocol of {name}", "\n".join(lines)] if lines else []
     return "\n\n".join(parts) + "\n"
 
 
-def _grid(lines: Sequence[Sequence[str]]) -> str:
+def grid(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells, the header first, as a table in Markdown."""
     rule = ["---" if index < 2 else "---:" for index in range(len(lines[0]))]
     cells = [[cell.replace("|", "\\|") for cell in line] for line in (lines[0], rule, *lines[1:])]
     return "\n".join(f"| {' | '.join(line)} |" for line in cells)

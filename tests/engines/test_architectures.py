@@ -14,7 +14,7 @@ import pytest
 import torch
 import transformers
 
-from assay.config.sections import EngineSettings
+from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.open import open_engine
 from assay.engines.torch import TorchEngine

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from assay.config.sections import EngineSettings, LoraSettings, PolicySettings
+from assay.config.generation import EngineSettings
+from assay.config.sections import LoraSettings, PolicySettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch import TorchEngine
 from assay.engines.torch import kv_cache as kv_cache_file

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from assay.config.sections import EngineSettings
+from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.vllm import engine as engine_file
 from assay.engines.vllm.client import Chunk, LostError

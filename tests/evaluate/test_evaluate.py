@@ -10,16 +10,18 @@ import re
 import signal
 import subprocess
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from assay.config.evaluation import EvaluationRun
 from assay.config.sections import EvaluateSettings, PolicySettings, TinySettings
 from assay.errors import DataError, SettingsError
-from assay.evaluate import EvaluationResult, evaluate
-from assay.evaluate.model import name_of
+from assay.evaluate import EvaluationResult
+from assay.evaluate import evaluate as evaluate_run
+from assay.evaluate.protocol import Setup, name_of
 from assay.evaluate.report import Evaluation, read_report
 from assay.policy.tiny import make_tiny
 from assay.progress import Progress
@@ -32,6 +34,27 @@ SETTINGS = EvaluateSettings(
 )
 
 
+@dataclass(frozen=True)
+class Alone:
+    """The result of an evaluation with one row."""
+
+    evaluation: Evaluation
+    setup: Setup
+    folder: Path
+
+
+def evaluate(
+    model: PolicySettings, settings: EvaluateSettings, *, folder: Path | None = None,
+    progress: Progress | None = None, seed: int = 0, environment: str = "single_turn",
+) -> Alone:  # fmt: skip
+    run = EvaluationRun(
+        policy=model, evaluate=settings, seed=seed, environment={"name": environment}
+    )
+    done: EvaluationResult = evaluate_run(run, folder=folder, progress=progress)
+    (evaluation,), (setup,) = done.evaluations, done.setups
+    return Alone(evaluation, setup, done.folder)
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> PolicySettings:
     shape = TinySettings(vocabulary=300, width=64, layers=1, heads=2)
@@ -40,7 +63,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> PolicySettings:
 
 
 @pytest.fixture(scope="module")
-def whole(model: PolicySettings, tmp_path_factory: pytest.TempPathFactory) -> EvaluationResult:
+def whole(model: PolicySettings, tmp_path_factory: pytest.TempPathFactory) -> Alone:
     """An evaluation that nothing interrupted."""
     return evaluate(model, SETTINGS, folder=tmp_path_factory.mktemp("whole") / "out")
 
@@ -57,7 +80,7 @@ def rows_of(folder: Path) -> dict[tuple[str, int], str]:
 
 
 def test_an_evaluation_that_was_cut_off_keeps_its_samples_and_ends_with_the_same_numbers(
-    model: PolicySettings, whole: EvaluationResult, tmp_path: Path
+    model: PolicySettings, whole: Alone, tmp_path: Path
 ) -> None:
     part = rows_of(whole.folder)
     report = json.loads((whole.folder / "report.json").read_text()) | {"evaluations": []}
@@ -73,7 +96,7 @@ def test_an_evaluation_that_was_cut_off_keeps_its_samples_and_ends_with_the_same
 
 
 def test_samples_that_are_in_the_file_are_not_made_again(
-    model: PolicySettings, whole: EvaluationResult, tmp_path: Path
+    model: PolicySettings, whole: Alone, tmp_path: Path
 ) -> None:
     lines = [
         json.dumps(json.loads(line) | {"verdict": "pass"}) + "\n"
@@ -108,7 +131,7 @@ def test_a_killed_command_goes_on_when_it_runs_again(model: PolicySettings, tmp_
 
 
 def test_an_evaluation_that_is_complete_is_read_and_not_made_again(
-    model: PolicySettings, whole: EvaluationResult
+    model: PolicySettings, whole: Alone
 ) -> None:
     before = (whole.folder / "samples.jsonl").stat()
     again = evaluate(model, SETTINGS, folder=whole.folder)
@@ -123,7 +146,7 @@ def test_evaluations_that_differ_in_anything_have_folders_of_their_own(
     small = EvaluateSettings(tasks="drills:test", limit=1, samples=1, max_tokens=4)
     changes: list[dict[str, Any]] = [
         {}, {"samples": 2}, {"temperature": 0.5}, {"top_p": 0.9}, {"max_tokens": 5},
-        {"limit": 2}, {"tasks": "drills:longer"},
+        {"limit": 2}, {"tasks": ("drills:longer",)},
     ]  # fmt: skip
     folders = [evaluate(model, small.model_copy(update=one)).folder for one in changes]
     folders.append(evaluate(model, small, seed=1).folder)
@@ -134,7 +157,7 @@ def test_evaluations_that_differ_in_anything_have_folders_of_their_own(
 
 
 def test_a_folder_that_holds_another_evaluation_is_refused_and_left_alone(
-    model: PolicySettings, whole: EvaluationResult
+    model: PolicySettings, whole: Alone
 ) -> None:
     before = (whole.folder / "report.json").read_bytes()
     warm = SETTINGS.model_copy(update={"temperature": 0.5})
@@ -181,7 +204,7 @@ def test_a_prompt_that_fills_the_context_is_refused_by_name(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_report_says_how_the_evaluation_was_made(whole: EvaluationResult) -> None:
+def test_the_report_says_how_the_evaluation_was_made(whole: Alone) -> None:
     setup = json.loads((whole.folder / "report.json").read_text())["setup"]
     assert setup["sampling"]["temperature"] == 1.0
     assert (setup["seed"], setup["task_count"], setup["samples"]) == (0, 6, 2)
@@ -193,7 +216,7 @@ def test_the_report_says_how_the_evaluation_was_made(whole: EvaluationResult) ->
 
 
 def test_an_axis_is_judged_for_every_sample_and_reported_beside_tests(
-    whole: EvaluationResult,
+    whole: Alone,
 ) -> None:
     rows = [json.loads(line) for line in rows_of(whole.folder).values()]
     ended = [not row["truncated"] and bool(row["solution"]) for row in rows]
@@ -212,9 +235,9 @@ def test_an_axis_that_is_no_reward_or_needs_parameters_is_refused_before_the_mod
 
 
 def test_evaluate_works_inside_a_running_event_loop(
-    model: PolicySettings, whole: EvaluationResult, tmp_path: Path
+    model: PolicySettings, whole: Alone, tmp_path: Path
 ) -> None:
-    async def notebook_cell() -> EvaluationResult:
+    async def notebook_cell() -> Alone:
         return evaluate(model, SETTINGS, folder=tmp_path / "out")
 
     assert numbers(asyncio.run(notebook_cell()).evaluation) == numbers(whole.evaluation)
@@ -233,11 +256,11 @@ def test_the_command_says_what_it_does_while_it_runs(model: PolicySettings, tmp_
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "evaluate.md"
 
 
-def test_the_document_explains_every_field_of_the_files(whole: EvaluationResult) -> None:
+def test_the_document_explains_every_field_of_the_files(whole: Alone) -> None:
     text = DOCUMENT.read_text()
     row = json.loads((whole.folder / "samples.jsonl").read_text().splitlines()[0])
     report = json.loads((whole.folder / "report.json").read_text())
-    for name in (*row, *report, *report["setup"], *report["evaluations"][0]):
+    for name in (*row, *report, "setups", *report["setup"], *report["evaluations"][0]):
         assert f"`{name}`" in text, name
 
 

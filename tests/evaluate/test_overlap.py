@@ -182,8 +182,8 @@ def test_training_warns_once_of_evaluation_tasks_that_are_exact_copies(
     assert also_trained_on(train, bench) == ["y/1", "z", "X/1"]
     settings = run_settings(evaluate={"tasks": "bench.jsonl"})
     with caplog.at_level(logging.WARNING):
-        warn_of_overlap(settings, train, bench)
-        warn_of_overlap(settings, train, bench[3:])
+        warn_of_overlap(settings, train, "bench.jsonl", bench)
+        warn_of_overlap(settings, train, "bench.jsonl", bench[3:])
     (line,) = [record.getMessage() for record in caplog.records]
     assert "3 of 5 tasks of bench.jsonl are also in drills:train, such as y/1" in line
 

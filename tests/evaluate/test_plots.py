@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from assay.errors import DataError
-from assay.evaluate.plots import LENGTH, LOSS, PASS_RATE, _curves, _rows, learning_curve, stages
-from assay.evaluate.report import Evaluation
+from assay.evaluate.plots import LENGTH, LOSS, PASS_RATE, _curves, learning_curve, stages
+from assay.evaluate.report import Evaluation, metrics_rows
 from assay.maths.estimates import pass_interval
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -61,7 +61,7 @@ def test_a_pass_rate_is_drawn_in_percent_and_hides_the_loss_of_its_stage(tmp_pat
         {"step": 1, "evaluate/pass@1": 0.5},
         {"step": 2, "loss": 0.2, "reward/pass_rate": None, "rollout/length": 60.0},
     )
-    assert _curves(_rows(file)) == {PASS_RATE: [(1, 25.0)], LENGTH: [(1, 80.0), (2, 60.0)]}
+    assert _curves(metrics_rows(file)) == {PASS_RATE: [(1, 25.0)], LENGTH: [(1, 80.0), (2, 60.0)]}
 
 
 def test_a_stage_without_a_pass_rate_shows_its_loss(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_stage_without_a_pass_rate_shows_its_loss(tmp_path: Path) -> None:
 
 def test_half_a_line_at_the_end_of_a_running_run_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
-    assert _rows(tmp_path / "metrics.jsonl") == [{"step": 1, "loss": 2.0}]
+    assert metrics_rows(tmp_path / "metrics.jsonl") == [{"step": 1, "loss": 2.0}]
 
 
 def test_a_run_that_has_not_learned_yet_gets_no_picture(tmp_path: Path) -> None:

@@ -13,9 +13,11 @@ from rich.table import Table
 from assay.commands.options import on_trust
 from assay.config.sections import EvaluateSettings
 from assay.errors import DataError, MachineError
+from assay.evaluate.counts import TaskResult
 from assay.evaluate.report import (
     Evaluation,
-    TaskResult,
+    HeldOut,
+    read_held_out,
     read_report,
     summarise,
     table,
@@ -199,3 +201,11 @@ def printed(shown: Table, width: int) -> str:
 def test_passes_on_trust_are_told_in_a_line_only_where_there_are_any() -> None:
     assert on_trust(0) == ""
     assert on_trust(2) == "\non trust 2 of the passes"
+
+
+def test_half_a_line_of_a_killed_run_is_left_out_of_its_held_out_checks(tmp_path: Path) -> None:
+    (tmp_path / "grpo").mkdir()
+    row = '{"step": 1, "held_out/rollouts/drills": 4.0, "held_out/paid_pass_rate/drills": 0.5,'
+    row += ' "held_out/pass_rate/drills": 0.25}\n'
+    (tmp_path / "grpo/metrics.jsonl").write_text(row + row[:-9])
+    assert read_held_out(tmp_path) == [HeldOut("grpo", "drills", 4, 0.5, 0.25)]

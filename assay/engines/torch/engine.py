@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from assay.config.sections import EngineSettings
+from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch.cache_probe import choose_cache
 from assay.engines.torch.decode_loop import DecodeLoop, PendingCompletion, StopChecker, rows_at_once

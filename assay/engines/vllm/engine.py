@@ -21,7 +21,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from assay.config.sections import EngineSettings
+from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.vllm.client import Client, LostError
 from assay.engines.vllm.partial_completion import PartialCompletion

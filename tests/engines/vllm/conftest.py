@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import pytest
 import torch
 
-from assay.config.sections import EngineSettings, LoraSettings
+from assay.config.generation import EngineSettings
+from assay.config.sections import LoraSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.vllm.engine import VllmEngine, open_vllm
 from assay.policy.forward import forward

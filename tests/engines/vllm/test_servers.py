@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.config.sections import EngineSettings
+from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.vllm.client import Client
 from assay.engines.vllm.engine import open_vllm

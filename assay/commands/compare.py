@@ -1,0 +1,24 @@
+"""assay compare: evaluations on the same tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.commands import options
+
+
+def compare(
+    evaluations: Annotated[
+        list[Path],
+        typer.Argument(help="Runs, their stages (RUN/grpo), evaluations, or folders of runs."),
+    ],
+    as_json: options.Json = False,
+) -> None:
+    """Compare evaluations on the same tasks, each with the first; runs over seeds as one row."""
+    from assay.evaluate.compare import compare as run
+
+    found = run(evaluations)
+    options.print_result(found.as_dict(), as_json, [], found.markdown())

@@ -1,0 +1,97 @@
+"""The tables [engine] and [prompt]: how a task is put to a model, and how it answers."""
+
+from __future__ import annotations
+
+from string import Formatter
+from typing import Any, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+
+from assay.config.section import Section
+from assay.registry import suggest
+
+
+class EngineSettings(Section):
+    """How completions are generated."""
+
+    name: Literal["torch", "vllm", "openai"] = "torch"
+    """`torch` generates in this process with the policy's own weights. `vllm` uses vLLM servers.
+    `openai` asks any OpenAI-compatible endpoint for `policy.model`, in evaluations only."""
+    kv_cache_tokens: PositiveInt = 65_536
+    """Size of the KV cache in tokens (prompts and completions). Lower it if memory runs out."""
+    dtype: Literal["policy", "bfloat16"] = "policy"
+    """Data type of the weights that generate. `bfloat16` makes a copy of the policy; its
+    log-probabilities differ by about 0.01."""
+    servers: tuple[str, ...] = ()
+    """URLs of vLLM servers that already run. Without any, assay starts one and stops it after the
+    run. For `openai`, the endpoint's URL up to `/v1`."""
+    python: str = ""
+    """Python interpreter of an environment with vLLM, used to start a server. Empty: the current
+    one."""
+    arguments: tuple[str, ...] = ()
+    """Extra command-line arguments of that server, such as `["--tensor-parallel-size", "2"]`."""
+    weight_transfer: Literal["files", "nccl"] = "files"
+    """How full weights are synced to the servers: as files in shared memory, or from GPU to GPU
+    with NCCL. Adapters are always synced as files."""
+    on_weight_update: Literal["auto", "interrupt", "finish"] = "auto"
+    """What running requests of a server do on a weight update: `interrupt` continues them on the
+    new weights (after a new prefill), `finish` completes them on the old ones. `auto` interrupts
+    if the server has a GPU, where prefill is cheap."""
+    weights_folder: str = ""
+    """Folder for weights that are synced as files; trainer and servers must see it under the same
+    path. Empty: this machine's shared memory."""
+    key_variable: str = "OPENAI_API_KEY"
+    """The environment variable with the key of an `openai` endpoint, if it needs one."""
+    max_concurrent: PositiveInt = 16
+    """Requests to an `openai` endpoint at once."""
+    timeout_seconds: PositiveFloat = 600.0
+    """Longest wait for one answer of an `openai` endpoint."""
+    request: dict[str, Any] = Field({})
+    """More fields of each request to an `openai` endpoint, such as `reasoning_effort = "low"`. An
+    empty text leaves out one of ours, such as `seed = ""`."""
+
+    @model_validator(mode="after")
+    def _endpoint_is_one_url_without_secrets(self) -> EngineSettings:
+        if not self.key_variable.isidentifier():
+            raise ValueError("name the environment variable that holds the key, not the key")
+        if any("@" in url for url in self.servers):
+            raise ValueError("a URL in `servers` holds a password; use `key_variable`")
+        if self.name == "openai" and len(self.servers) != 1:
+            raise ValueError(
+                "`name = 'openai'` needs one URL, such as `servers = 'http://localhost:8000/v1'`"
+            )
+        return self
+
+
+PLACEHOLDERS = ("prompt", "stub", "entry_point", "language", "Language", "interface")
+"""What a prompt template may hold; `interface` is the sentence that says what the program is."""
+
+
+class PromptSettings(Section):
+    """How a task is put to the model: see data.md."""
+
+    system: str = ""
+    """System prompt. A model without a chat template reads it before everything else."""
+    template: str = ""
+    """Text of the prompt, with the placeholders {prompt}, {stub}, {entry_point}, {language},
+    {Language} and {interface}; write other braces twice. Empty: the default of data.md."""
+    examples: tuple[tuple[str, str], ...] = ()
+    """Few-shot examples, as pairs of a prompt and its answer, shown before the task."""
+    chat_template_kwargs: dict[str, Any] = Field({})
+    """Arguments of the model's chat template, such as `enable_thinking = false`."""
+    reasoning: Literal["", "think", "reasoning"] = ""
+    """Ask for reasoning in tags of this name, then an `<answer>`; demonstrations get these tags."""
+
+    @field_validator("template")
+    @classmethod
+    def _has_known_placeholders(cls, template: str) -> str:
+        try:
+            names = {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+        except ValueError as error:
+            raise ValueError(f"{error}; write a brace that is no placeholder twice") from None
+        for name in names.difference(PLACEHOLDERS):
+            offer = suggest(name, list(PLACEHOLDERS))
+            raise ValueError(f"unknown placeholder {{{name}}}; {offer} (write other braces twice)")
+        if template and names.isdisjoint(("prompt", "stub")):
+            raise ValueError("the template shows no task: add {prompt} or {stub}")
+        return template

@@ -1,0 +1,102 @@
+"""Asks any OpenAI-compatible endpoint for completions: hosted models, and servers of others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Any
+
+from assay.config.generation import EngineSettings
+from assay.endpoint import Endpoint, open_endpoint
+from assay.engines.base import GenerationRequest, Sampling
+from assay.errors import MachineError, RolloutLostError
+from assay.policy.chat import Chat
+from assay.prompts import as_dicts
+from assay.types import Completion, Message, Metrics
+
+MAX_LOST = 32
+"""Completions lost in a row after which the endpoint is given up."""
+OPTIONAL = {"top_p": 1.0, "top_k": 0, "min_p": 0.0}
+"""Sampling parameters that a request leaves out at these values: some endpoints refuse them."""
+
+
+class HostedChat(Chat):
+    """Prompts of a model whose tokenizer is elsewhere: the request's fields as JSON, in bytes."""
+
+    def takes(self, argument: str) -> bool:
+        """The endpoint decides."""
+        return True
+
+    def reply(self, completion: Completion) -> str:
+        """The text as it came."""
+        return completion.text
+
+    def encode_prompt(
+        self, messages: Sequence[Message], arguments: Mapping[str, Any]
+    ) -> tuple[int, ...]:
+        """[P] bytes: `messages` for chat completions, or `prompt` for plain ones."""
+        chat = self.has_template
+        fields: dict[str, Any] = (
+            {"messages": as_dicts(messages)} if chat else {"prompt": self.render(messages, {})}
+        )
+        fields |= {"chat_template_kwargs": dict(arguments)} if arguments else {}
+        return tuple(json.dumps(fields).encode())
+
+
+def hosted_chat(mode: str) -> Chat:
+    """How a hosted model is asked: by `text` to continue, or else by chat messages."""
+    return HostedChat(None, frozenset(), 0, mode != "text", ())
+
+
+class OpenAIEngine:
+    """Generates with an endpoint; it gives neither token ids nor log-probabilities."""
+
+    def __init__(self, endpoint: Endpoint, model: str, settings: EngineSettings) -> None:
+        self.max_concurrent, self.metrics = settings.max_concurrent, Metrics()
+        self._endpoint, self._model, self._settings = endpoint, model, settings
+        self._lost = 0
+
+    async def load(self, policy: Any, version: int) -> None:
+        """The weights are the endpoint's."""
+
+    async def generate(self, request: GenerationRequest, sampling: Sampling) -> Completion:
+        """Generate one completion, with a seed of 31 bits.
+
+        Raises SettingsError if the endpoint refuses, RolloutLostError for a completion that it
+        fails, and MachineError when it fails one after another.
+        """
+        fields = json.loads(bytes(request.prompt))
+        ours = {"model": self._model, "seed": request.seed % 2**31, **asdict(sampling), **fields}
+        ours |= {"stop": list(request.stop)} if request.stop else {}
+        kept = {key: value for key, value in ours.items() if OPTIONAL.get(key) != value}
+        body = {k: value for k, value in (kept | self._settings.request).items() if value != ""}
+        path = "chat/completions" if "messages" in fields else "completions"
+        try:
+            completion = await self._endpoint.ask(path, body, _completion)
+        except RolloutLostError as error:
+            self._lost += 1
+            if self._lost >= MAX_LOST:
+                raise MachineError(f"{error} ({self._lost} times in a row)") from error
+            raise
+        self._lost = 0
+        return completion
+
+
+@asynccontextmanager
+async def open_openai(model: str, settings: EngineSettings) -> AsyncIterator[OpenAIEngine]:
+    """An engine for `model` at the endpoint that the settings name."""
+    concurrent, seconds = settings.max_concurrent, settings.timeout_seconds
+    opened = open_endpoint(
+        settings.servers[0], settings.key_variable, concurrent, seconds, "engine.servers"
+    )
+    async with opened as endpoint:
+        yield OpenAIEngine(endpoint, model, settings)
+
+
+def _completion(answer: Any) -> Completion:
+    choice, counted = answer["choices"][0], int(answer["usage"]["completion_tokens"])
+    text = choice["text"] if "text" in choice else choice["message"]["content"] or ""
+    ended = choice["finish_reason"]
+    return Completion(text, (), (), "length" if ended == "length" else "stop", (), counted)

@@ -1,0 +1,85 @@
+"""The models that an evaluation asks: on disk, on the hub, or behind an endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from assay.config.evaluation import EvaluationRun
+from assay.engines.base import Engine
+from assay.engines.open import open_engine
+from assay.engines.openai import hosted_chat, open_openai
+from assay.errors import SettingsError
+from assay.evaluate.protocol import files_hash
+from assay.files import by_step
+from assay.maths.seeds import derive
+from assay.policy.chat import Chat
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model that is ready to be asked."""
+
+    chat: Chat
+    context: int | None
+    """Longest sequence in tokens; None if nobody says."""
+    files: str
+    """Identifies the weights; of a hosted model, nothing does."""
+    open: Callable[[Path], AbstractAsyncContextManager[Engine]]
+    """Opens an engine that logs to a folder."""
+
+
+def subject_of(run: EvaluationRun) -> Subject:
+    """The model of an evaluation, loaded. Nothing is loaded, nor torch imported, for an endpoint.
+
+    Raises UserError for a model that cannot be used.
+    """
+    model = run.policy.model
+    if run.engine.name == "openai":
+        chat = hosted_chat(run.policy.chat)
+        return Subject(chat, None, "hosted", lambda logs: open_openai(model, run.engine))
+    from assay.policy.load import load_policy
+
+    policy = load_policy(run.policy)
+
+    @asynccontextmanager
+    async def opened(logs: Path) -> AsyncIterator[Engine]:
+        seed = derive(run.seed, "engine")
+        async with open_engine(policy, run.engine, logs=logs, seed=seed) as engine:
+            await engine.load(policy, 0)
+            yield engine
+
+    files = files_hash(Path(model)) if Path(model).is_dir() else ""
+    commit = getattr(policy.model.config, "_commit_hash", None)  # of the base, if an adapter
+    return Subject(policy.chat, policy.context, f"{files} {commit or ''}".strip(), opened)
+
+
+def models_of(run: EvaluationRun) -> list[EvaluationRun]:
+    """The run, once for each model that `policy.model` stands for: the newest or every checkpoint
+    where it is the folder of a run or of its stage.
+
+    Raises SettingsError for `tiny`, and where `every_checkpoint` finds none.
+    """
+    policy, folder = run.policy, Path(run.policy.model)
+    if policy.model == "tiny":
+        raise SettingsError(
+            "setting 'policy.model' = 'tiny' is made by a training run; name the run's folder or a"
+            " checkpoint, such as --model runs/demo"
+        )
+    is_run = run.engine.name != "openai" and folder.is_dir()
+    stages = [folder, *folder.iterdir()] if is_run else []
+    found = [list(by_step(stage / "checkpoints").values()) for stage in stages]
+    in_order = sorted(filter(None, found), key=lambda each: each[-1].stat().st_mtime)
+    checkpoints = [str(one) for each in in_order for one in each]
+    if run.every_checkpoint and not checkpoints:
+        raise SettingsError(
+            f"every_checkpoint: {policy.model} is no folder of a run or stage with checkpoints"
+        )
+    names = checkpoints if run.every_checkpoint else checkpoints[-1:] or [policy.model]
+    inert = {"gradient_checkpointing": False} | ({} if policy.quantize else {"lora": None})
+    return [
+        run.model_copy(update={"policy": policy.model_copy(update={**inert, "model": name})})
+        for name in names
+    ]
