@@ -32,11 +32,13 @@ class Progress:
         self._closed = threading.Event()
         self.note = ""
         """A line under the bar, cut at the terminal's width; a file does not get it."""
+        self.waiting: Callable[[], str] = str
+        """Says what a run waits for when it stands still; empty while it moves."""
         self.phase("starting")
 
     def __enter__(self) -> Progress:
         if self._stream.isatty():
-            self._bar = _open_bar(self._stream, lambda: self.note)
+            self._bar = _open_bar(self._stream, lambda: self.waiting() or self.note)
             self.phase(self._name)
             self._bar.start()
             self._bar.console.show_cursor()  # a kill could not bring it back
@@ -86,10 +88,13 @@ class Progress:
         """The phase in one line: `evaluating 12 of 165, 70 s left`."""
         seconds = time.monotonic() - self._start
         if self._total is None:
-            return f"{self._name}, {seconds:.0f} s"
+            return f"{self._name}, {seconds:.0f} s{self._pause()}"
         new = self._done - self._before
         left = f", {seconds / new * (self._total - self._done):.0f} s left" if new else ""
-        return f"{self._name} {self._done} of {self._total}{left}"
+        return f"{self._name} {self._done} of {self._total}{left}{self._pause()}"
+
+    def _pause(self) -> str:
+        return f"; {why}" if (why := self.waiting()) else ""
 
     def _print_lines(self) -> None:
         first, wait = self._waits

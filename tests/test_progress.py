@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pty
@@ -38,6 +39,14 @@ def test_in_a_file_a_line_comes_soon_and_again_and_again_with_the_time_left() ->
     assert "max_tokens 512 -> 430\n" in stream.getvalue()
 
 
+def test_a_run_that_stands_still_says_what_it_waits_for() -> None:
+    progress = Progress(io.StringIO())
+    progress.waiting = lambda: "waiting for engine since 75 s"
+    assert progress.line() == "starting, 0 s; waiting for engine since 75 s"
+    progress.phase("evaluating", total=4)
+    assert progress.line() == "evaluating 0 of 4; waiting for engine since 75 s"
+
+
 def test_a_command_that_ends_at_once_prints_no_progress() -> None:
     stream = io.StringIO()
     with Progress(stream, first=WAIT) as progress:
@@ -57,17 +66,23 @@ def test_the_time_left_follows_from_the_steps_of_this_process_alone() -> None:
 
 def test_a_terminal_has_a_bar_that_is_gone_at_the_end_and_lines_that_stay() -> None:
     reader, writer = pty.openpty()
-    with os.fdopen(writer, "w") as terminal:
-        with Progress(terminal) as progress:
-            progress.phase("judging", total=3)
-            progress.advance()
-            progress.say("a line that stays")
-        terminal.flush()
-        shown = os.read(reader, 65536).decode()
-    os.close(reader)
+    with os.fdopen(writer, "w") as terminal, Progress(terminal) as progress:
+        progress.phase("judging", total=3)
+        progress.advance()
+        progress.say("a line that stays")
+    shown = _everything_written(reader)
     assert "judging" in shown
     assert "1/3" in shown
     assert "a line that stays" in shown
+
+
+def _everything_written(reader: int) -> str:
+    """What a closed terminal got: it arrives in pieces, and the end of it is an error."""
+    with os.fdopen(reader, "rb", buffering=0) as terminal, contextlib.suppress(OSError):
+        pieces = []
+        while piece := terminal.read(65536):
+            pieces.append(piece)
+    return b"".join(pieces).decode()
 
 
 def test_a_phase_that_was_interrupted_continues_where_it_was() -> None:

@@ -26,7 +26,7 @@ def check(
     ] = None,
     to_calls: Annotated[
         Path | None,
-        typer.Option(help="Only write the tasks as calls, with the cases of the split `python`."),
+        typer.Option(help="Only write the tasks as calls, up to 100 each, of the split `python`."),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Drop a task for any finding; exit 1 if one dropped.")

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from assay.commands import options
+from assay.errors import SettingsError
 from assay.progress import Progress, UnfailingStream
+
+if TYPE_CHECKING:
+    from assay.config.load import Plan
+    from assay.train.stages import Outcome
 
 
 def train(
@@ -25,22 +33,98 @@ def train(
         bool,
         typer.Option("--dry-run", help="Check all settings and load all tasks; train nothing."),
     ] = False,
+    seeds: Annotated[
+        str, typer.Option(help="Train once with each seed: 0..4, or 0,3,5. See docs/evaluate.md.")
+    ] = "",
+    values: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Train once with each value: optimizer.lr=1e-6,3e-6. Repeat."),
+    ] = None,
 ) -> None:
     """Train as CONFIG says. Any setting can be changed: --table.key value.
 
-    A run that was stopped continues from its newest checkpoint.
+    A run that was stopped continues from its newest checkpoint. With --seeds or --set, runs follow
+    one another in folders of their own below RUNS/NAME; a comparison of them ends it.
     """
-    plan = options.checked_plan(config, context.args)
+    members = sweep(seeds, values or ())
+    plans, place = _plans(config, context.args, members)
     options.quiet_transformers()
     sys.stdout, sys.stderr = UnfailingStream(sys.stdout), UnfailingStream(sys.stderr)
     with Progress() as progress:
         from assay.train.stages import prepare_all, run_plan
 
-        if dry_run:
-            for stage in prepare_all(plan, dry_run):
-                typer.echo(stage.summary)
-            return
-        outcome = run_plan(plan, fresh=fresh, announce=typer.echo, progress=progress)
+        for plan in plans:
+            if dry_run:
+                for stage in prepare_all(plan, dry_run):
+                    typer.echo(stage.summary)
+                continue
+            if members:
+                typer.echo(f"run {plan.stages[0].name}")
+            outcome = run_plan(plan, fresh=fresh, announce=typer.echo, progress=progress)
+            if not outcome.finished:
+                break
+    if dry_run:
+        return
+    if not members or not outcome.finished:
+        _show(outcome)
+    if members and outcome.evaluations:
+        from assay.evaluate.compare import compare
+
+        typer.echo(f"\n{compare([place]).markdown()}")
+    if not outcome.finished:
+        chosen = [word for one in values or () for word in ("--set", one)]
+        chosen += ["--seeds", seeds] if seeds else []
+        command = shlex.join(["assay", "train", str(config), *context.args, *chosen])
+        typer.echo(f"stopped; continue with: {command}")
+
+
+def _plans(
+    config: Path, words: list[str], members: Mapping[str, list[str]]
+) -> tuple[list[Plan], Path]:
+    """The plan of each run of a sweep, or the only one; and its folder.
+
+    Raises SettingsError for a sweep below the folder of a run.
+    """
+    plan = options.checked_plan(config, words)
+    place = Path(plan.stages[0].folder) / plan.stages[0].name
+    if members and any(place.glob("*/config.toml")):
+        raise SettingsError(f"{place} holds a single run; choose another --name for several")
+    own = (
+        [*words, *more, "--name", name, "--folder", f"{place}"] for name, more in members.items()
+    )
+    return [options.checked_plan(config, one) for one in own] or [plan], place
+
+
+def sweep(seeds: str, values: Sequence[str]) -> dict[str, list[str]]:
+    """The runs of a sweep: by their name the words that set it apart; empty without a sweep.
+
+    Raises SettingsError for words of another form.
+    """
+    axes = []
+    for change in values:
+        key, equals, choices = change.partition("=")
+        if not equals:
+            raise SettingsError(f"--set {change}: write a setting and its values, lr=1e-6,3e-6")
+        values_of = re.split(r",(?![^\[{]*[\]}])", choices)  # not inside a list or a table
+        axes.append([(key.strip(), value.strip()) for value in values_of])
+    if seeds:
+        if not re.fullmatch(r"\d+\.\.\d+|\d+(,\d+)*", seeds):
+            raise SettingsError(f"--seeds {seeds}: write 0..4, or 0,3,5")
+        first, dots, last = seeds.partition("..")
+        numbers = range(int(first), int(last) + 1) if dots else [*map(int, seeds.split(","))]
+        if not numbers:
+            raise SettingsError(f"--seeds {seeds}: write the smaller one first, 0..4")
+        axes.append([("seed", str(number)) for number in numbers])
+    members = dict[str, list[str]]()
+    for chosen in filter(None, product(*axes)):
+        name = re.sub(r"[^\w.-]+", "-", "_".join(map("-".join, chosen)))
+        if name in members:
+            raise SettingsError(f"two runs of the sweep would be named {name}; train one apart")
+        members[name] = [word for key, value in chosen for word in (f"--{key}", value)]
+    return members
+
+
+def _show(outcome: Outcome) -> None:
     from assay.evaluate.report import read_held_out, table
 
     if outcome.evaluations:
@@ -64,6 +148,3 @@ def train(
             typer.echo(f"{kind:<8} {file}")
     if outcome.advice:
         typer.echo(f"advice   {outcome.advice}")
-    if not outcome.finished:
-        command = shlex.join(["assay", "train", str(config), *context.args])
-        typer.echo(f"stopped; continue with: {command}")

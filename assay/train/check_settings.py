@@ -33,11 +33,14 @@ def check_settings(
         log.warning("stage %r: %s", settings.stage, reason)
 
 
-def warn_of_overlap(settings: RunSettings, train: Sequence[Task], bench: Sequence[Task]) -> None:
-    """Log a warning if evaluation tasks are trained on, by exact copies alone."""
-    same = also_trained_on(train, bench)
-    if same and settings.evaluate:
-        specs = settings.tasks.train, settings.evaluate.tasks
+def warn_of_overlap(
+    settings: RunSettings, train: Sequence[Task], spec: str, bench: Sequence[Task]
+) -> None:
+    """Log a warning if tasks of the evaluation's set `spec` are trained on, by exact copies
+    alone.
+    """
+    specs = settings.tasks.train, spec
+    if spec != settings.tasks.train and (same := also_trained_on(train, bench)):
         log.warning(
             "stage %r: %d of %d tasks of %s are also in %s, such as %s: their pass rate says"
             " nothing about other tasks; `assay overlap %s %s` shows them",
@@ -82,10 +85,10 @@ def _warnings(
             "save.best compares evaluations, and there is one at most; set evaluate.tasks and"
             " evaluate.every"
         )
-    if evaluate and evaluate.tasks == settings.tasks.train:
+    if evaluate and settings.tasks.train in evaluate.tasks:
         yield (
-            f"evaluate.tasks = {evaluate.tasks!r} is trained on: its pass rate says nothing about"
-            " other tasks"
+            f"evaluate.tasks = {settings.tasks.train!r} is trained on: its pass rate says nothing"
+            " about other tasks"
         )
     if learns_from == "dialogues":
         batch = settings.dataset.batch_size

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from assay.config.load import dump
 from assay.config.sections import RunSettings
-from assay.config.toml_files import absolute
+from assay.config.toml_files import absolute, flat
 from assay.errors import AssayError, MachineError, SettingsError, TrainingError
 from assay.files import (
     PATH_ERRORS,
@@ -94,7 +94,7 @@ class StageFolder:
         """Raises SettingsError when the folder has checkpoints that other settings made."""
         if self.latest() and self.saved.is_file():
             texts = self.saved.read_text(encoding="utf-8"), dump(self.settings, self.path)
-            old, new = (_flat(absolute(tomllib.loads(text), self.path)) for text in texts)
+            old, new = (flat(absolute(tomllib.loads(text), self.path)) for text in texts)
             free = (
                 *MAY_CHANGE,
                 *(LENGTH if self.settings.optimizer.schedule == "constant" else ()),
@@ -119,7 +119,8 @@ class StageFolder:
         settings.
         """
         if not self.latest():
-            for path in (self.start, self.evaluated, self.path / "metrics.jsonl"):
+            made = ("metrics.jsonl", "events.jsonl")
+            for path in (self.start, self.evaluated, *(self.path / name for name in made)):
                 remove(path)
 
     def is_evaluated(self, done: int) -> bool:
@@ -241,17 +242,6 @@ class StageFolder:
 
     def _at(self, step: int) -> Path:
         return self.checkpoints / f"step_{step:06d}"
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= (
-            _flat(value, f"{prefix}{key}.")
-            if isinstance(value, dict)
-            else {f"{prefix}{key}": value}
-        )
-    return flat
 
 
 def _within(key: str, tables: Sequence[str]) -> bool:

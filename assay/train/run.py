@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Literal
@@ -20,14 +21,16 @@ from assay.engines.base import sampling_of
 from assay.engines.open import open_engine
 from assay.environments import Environment
 from assay.errors import TrainingError
-from assay.evaluate.benchmark import run_benchmark
-from assay.evaluate.report import read_report, write_report
+from assay.evaluate.benchmark import benchmarks_of, run_benchmark
+from assay.evaluate.report import Evaluation, metrics_of, read_report, write_report
 from assay.judge.judge import open_judge
 from assay.maths.seeds import derive
 from assay.policy.load import Policy, load_policy
+from assay.policy.tokenizer import vocabulary
 from assay.progress import Progress
 from assay.rewards import Reward
 from assay.rollout.attempt import PromptedTask, RolloutContext, make_prompts
+from assay.rollout.meter import standstill
 from assay.rollout.pairs import read_pairs
 from assay.rollout.play import play
 from assay.rollout.prompter import Prompter
@@ -36,7 +39,7 @@ from assay.trackers.rollouts import write_rollouts
 from assay.train.folder import StageFolder
 from assay.train.learner import Learner
 from assay.train.sources import DatasetSource, RolloutSource, Source, StepData
-from assay.types import Metrics, Sample, Task
+from assay.types import Metrics, Rollout, Sample, Task
 
 BASE = "base"
 """Name of the evaluation of the untrained model."""
@@ -52,8 +55,8 @@ class Stage:
     environment: Environment
     tasks: list[Task]
     """Training tasks."""
-    evaluation_tasks: list[Task]
-    """Empty without `evaluate`."""
+    evaluation_tasks: dict[str, list[Task]]
+    """By task set; empty without `evaluate`."""
     held_out: Mapping[str, Task] = field(default_factory=dict)
     """By id, the training tasks with the checks that are held out of the reward."""
     base: str = BASE
@@ -64,7 +67,8 @@ class Stage:
         """One line on what the stage does."""
         made = self.settings
         length = f"{made.steps} steps" if made.steps else f"{made.epochs:g} epochs"
-        tested = f", {len(self.evaluation_tasks)} of {made.evaluate.tasks}" if made.evaluate else ""
+        sets = (f", {len(tasks)} of {spec}" for spec, tasks in self.evaluation_tasks.items())
+        tested = "".join(sets)
         return (
             f"{made.stage}: {made.algorithm['name']} of {made.policy.model}, {length},"
             f" {len(self.tasks)} tasks of {made.tasks.train}{tested and tested + ' to evaluate'}"
@@ -74,6 +78,12 @@ class Stage:
     def generates(self) -> bool:
         """Whether the engine generates; it does not for SFT and pairs without evaluation."""
         return bool(self.evaluation_tasks) or self.algorithm.learns_from == "rollouts"
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether the engine generates while the policy learns, so that it needs its own copy."""
+        stale = self.settings.rollout.max_staleness > 0
+        return stale and self.algorithm.learns_from == "rollouts"
 
     @property
     def needs_judge(self) -> bool:
@@ -92,8 +102,8 @@ class Run:
     source: Source
     context: RolloutContext
     tracker: Trackers
-    evaluation_prompts: list[PromptedTask]
-    """Empty without `evaluate`."""
+    evaluation_prompts: dict[str, list[PromptedTask]]
+    """By task set; empty without `evaluate`."""
     steps: int
     """Length of the stage."""
     done: int
@@ -158,17 +168,21 @@ class Run:
         done = step + 1
         name = self.stage.settings.stage if done else self.stage.base
         await self.context.engine.load(self.learner.policy, done)
+        evaluations: list[Evaluation] = []
+        groups: list[list[Rollout]] = []
         with self.progress.interrupted():
-            self.progress.phase("evaluating", len(self.evaluation_prompts) * settings.samples)
-            evaluation, groups = await run_benchmark(
-                name, self.evaluation_prompts, settings, self.context, derive(seed, "evaluate"),
-                on_row=lambda row: self.progress.advance(),
-            )  # fmt: skip
+            for one in benchmarks_of(settings):
+                prompts = self.evaluation_prompts[one.tasks[0]]
+                self.progress.phase("evaluating", len(prompts) * one.samples)
+                evaluation, new = await run_benchmark(
+                    name, prompts, one, self.context, derive(seed, "evaluate"),
+                    on_row=lambda row: self.progress.advance(),
+                )  # fmt: skip
+                evaluations.append(evaluation)
+                groups += new
         write_rollouts(self.folder.path / "evaluations" / f"step_{done:06d}.parquet", done, groups)
-        write_report(self.folder.run, [*read_report(self.folder.run), evaluation])
-        metrics = {
-            "evaluate/pass@1": evaluation.pass_at[1], "evaluate/length": evaluation.mean_length,
-        }  # fmt: skip
+        write_report(self.folder.run, [*read_report(self.folder.run), *evaluations])
+        metrics = metrics_of(evaluations)
         self.tracker.track(done, metrics)
         self.folder.track_best(done, metrics)
         self.folder.note_evaluation(done)
@@ -199,9 +213,16 @@ async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
     policy = load_policy(settings.policy)
     prompter = Prompter(policy.chat, stage.environment.instructions, settings.prompt)
     longest = settings.evaluate.max_tokens if settings.evaluate else 0
-    evaluation = make_prompts(stage.evaluation_tasks, prompter, longest, policy.context)
+    evaluation = {
+        spec: make_prompts(tasks, prompter, longest, policy.context)
+        for spec, tasks in stage.evaluation_tasks.items()
+    }
     async with AsyncExitStack() as closing:
         context = await _open_context(stage, policy, prompter, folder.path, progress, closing)
+        progress.waiting = partial(
+            standstill, {"engine": context.generation, "judge": context.judging}
+        )
+        closing.callback(setattr, progress, "waiting", str)
         source = await make_source(stage, policy, context, progress)
         closing.push_async_callback(source.close)
         steps = settings.steps or max(1, round((settings.epochs or 1) * source.steps_per_epoch))
@@ -209,7 +230,10 @@ async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
         done = folder.restore(learner, checkpoint) if checkpoint else 0
         source.resume(folder.position(checkpoint) if checkpoint else {})
         folder.open()
-        tracker = open_trackers(settings, folder.path, progress, start_step=done, total_steps=steps)
+        tracker = open_trackers(
+            settings, folder.path, progress, start_step=done, total_steps=steps,
+            tokens=partial(vocabulary, policy.chat.tokenizer) if stage.generates else None,
+        )  # fmt: skip
         closing.callback(tracker.close)
         thread = closing.enter_context(ThreadPoolExecutor(1, "learner"))
         run = Run(
@@ -242,7 +266,7 @@ async def _open_context(
     opening = open_engine(
         policy,
         settings.engine,
-        separate_copy=rollout.max_staleness > 0 and learns_from_rollouts,
+        separate_copy=stage.overlaps,
         generates=stage.generates,
         logs=logs,
         seed=derive(settings.seed, settings.stage, "engine"),

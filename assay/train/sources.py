@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import accumulate, chain
 from typing import Any, TypeVar
 
 from assay.config.sections import RunSettings
@@ -53,6 +54,10 @@ class Source:
 
     async def next(self, step: int) -> StepData:
         """The samples of step `step` (from 0)."""
+        raise NotImplementedError
+
+    def longest(self, tokens: int) -> list[Sample]:
+        """Samples of at least `tokens` tokens, if a step has so many, the longest that may come."""
         raise NotImplementedError
 
     @property
@@ -103,6 +108,13 @@ class DatasetSource(Source):
             ]
         )
 
+    def longest(self, tokens: int) -> list[Sample]:
+        """The longest rows."""
+        rows = sorted(self.rows, key=lambda row: -sum(len(one.tokens) for one in row))
+        sizes = accumulate(sum(len(one.tokens) for one in row) for row in rows)
+        count = 1 + sum(size < tokens for size in sizes)
+        return list(chain.from_iterable(rows[: min(count, self.settings.dataset.batch_size)]))
+
 
 class RolloutSource(Source):
     """Judged and scored rollouts of the policy, at most `rollout.max_staleness` versions old."""
@@ -141,6 +153,22 @@ class RolloutSource(Source):
     def resume(self, position: Mapping[str, Any]) -> None:
         """Continue from a `position`."""
         self.stream.resume(**{"next": 0, "open": [], **position})
+
+    def longest(self, tokens: int) -> list[Sample]:
+        """Completions of `rollout.max_tokens` tokens for the longest prompts."""
+        length, each = self.rollout.max_tokens, self.rollout.group_size
+        prompts = sorted((one.prompt for one in self.tasks), key=len, reverse=True)
+        first = enumerate(prompts[: self.rollout.tasks_per_step])
+        all_of_step = [(task, prompt, place) for task, prompt in first for place in range(each)]
+        sizes = accumulate(length + (0 if place else len(one)) for _, one, place in all_of_step)
+        count = 1 + sum(size < tokens for size in sizes)
+        return [
+            Sample(
+                prompt + (0,) * length, (False,) * len(prompt) + (True,) * length,
+                (0.0,) * (len(prompt) + length), reward=float(place % 2), group=str(task),
+            )
+            for task, prompt, place in all_of_step[:count]
+        ]  # fmt: skip
 
     async def publish(self, policy: Policy, step: int) -> None:
         """Load the policy's weights into the engine, and drop groups that are too old."""

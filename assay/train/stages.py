@@ -17,8 +17,8 @@ from assay.config.load import Plan
 from assay.config.sections import RunSettings
 from assay.errors import SettingsError
 from assay.evaluate import plots
-from assay.evaluate.benchmark import axes_of
-from assay.evaluate.report import Evaluation, read_held_out, read_report, write_report
+from assay.evaluate.benchmark import axes_of, load_sets
+from assay.evaluate.report import Evaluation, label, read_held_out, read_report, write_report
 from assay.maths.seeds import derive
 from assay.policy.load import base_model_of, check_quantize, is_adapted, pick_device
 from assay.policy.tiny import make_tiny
@@ -70,13 +70,15 @@ def run_plan(
     run_folder = StageFolder(plan.stages[0]).run
     if fresh:
         _require_run(run_folder)
+    if any(run_folder.glob("*/*/config.toml")):
+        raise SettingsError(f"{run_folder} holds the runs of a sweep; choose another --name")
     previous = best = None
     finished = True
     with locked(run_folder):
         if fresh:
             _clear(run_folder)
         for stage, anew in zip(stages, plan.starts_anew, strict=True):
-            settings = _with_start(stage, None if anew else previous)
+            settings = with_start(stage, None if anew else previous)
             folder = StageFolder(settings)
             base = BASE if stage is stages[0] else f"{settings.stage} {BASE}"
             stage = replace(stage, settings=settings, base=base if anew else "")
@@ -93,7 +95,7 @@ def run_plan(
 
 def _advice(evaluations: Sequence[Evaluation], folders: Mapping[str, StageFolder]) -> str:
     last = evaluations[-1]
-    comparable = [one for one in evaluations if one.tasks_spec == last.tasks_spec]
+    comparable = [one for one in evaluations if label(one)[1:] == label(last)[1:]]
     top = max(comparable, key=lambda one: one.pass_at[1])
     if top.pass_at[1] <= last.pass_at[1]:
         return ""
@@ -144,14 +146,10 @@ def prepare(settings: RunSettings, adapted: bool, dry_run: bool = False) -> Stag
     tasks, held_out = hold_out(
         tasks, count, derive(settings.seed, "held_out"), settings.tasks.train
     )
-    evaluation_tasks = (
-        load(settings.evaluate.tasks, limit=settings.evaluate.limit) if settings.evaluate else []
-    )
+    evaluation_tasks = load_sets(settings.evaluate, environment) if settings.evaluate else {}
     environments.require_fit(environment, tasks, settings.tasks.train)
-    if settings.evaluate:
-        environments.require_fit(environment, evaluation_tasks, settings.evaluate.tasks)
-    if settings.evaluate and settings.evaluate.tasks != settings.tasks.train:
-        warn_of_overlap(settings, tasks, evaluation_tasks)
+    for spec, bench in evaluation_tasks.items():
+        warn_of_overlap(settings, tasks, spec, bench)
     settings = with_default_lr(settings, algorithm.learns_from, adapted)
     check_settings(settings, algorithm.learns_from, tasks, adapted, dry_run)
     return Stage(settings, algorithm, reward, environment, tasks, evaluation_tasks, held_out)
@@ -187,7 +185,7 @@ def _clear(run_folder: Path) -> None:
             path.unlink()
 
 
-def _with_start(stage: Stage, previous: Path | None) -> RunSettings:
+def with_start(stage: Stage, previous: Path | None) -> RunSettings:
     """The stage's settings with the model that it starts from, which is made if it is `tiny`."""
     folder, policy = StageFolder(stage.settings), stage.settings.policy
     tiny = not previous and policy.model == "tiny"

@@ -17,8 +17,9 @@ FOLDERS: Any = {
 
 def measured(name: str, rate: float, low: float, high: float, tasks: str = "drills:test") -> Any:
     return SimpleNamespace(
-        name=name, pass_at={1: rate}, interval=Interval(low, high), tasks_spec=tasks
-    )
+        name=name, pass_at={1: rate}, interval=Interval(low, high), tasks_spec=tasks,
+        temperature=1.0,
+    )  # fmt: skip
 
 
 def test_a_last_stage_that_is_worse_is_named_with_both_rates_and_the_better_checkpoint() -> None:

@@ -25,7 +25,7 @@ rollout = { tasks_per_step = 2, group_size = 4, max_tokens = 12 }
 rewards = { format = { weight = 0.1 }, length = { on_failure = true } }
 [stages.sft]
 algorithm.name = "sft"
-evaluate = { tasks = "drills:test", limit = 2, samples = 1, max_tokens = 12 }
+evaluate = { tasks = ["drills:test", "drills:longer"], limit = 2, samples = 1, max_tokens = 12 }
 [stages.ppo]
 algorithm = { name = "ppo", kl = 0.1, epochs = 1 }
 rollout.max_staleness = 1
@@ -46,6 +46,8 @@ def generic(name: str) -> str:
     area, _, what = name.partition("/")
     if area == "verdict":
         return "verdict/VERDICT"
+    if what == "pass@1/drills:longer":
+        return "evaluate/pass@1/SET"
     if area == "held_out":
         return name.replace("drills/python", "FAMILY")
     if area == "staleness" and what.isdigit():

@@ -14,19 +14,19 @@ from tests.policies import TASKS, run_settings
 
 
 @pytest.mark.parametrize(
-    ("learns_from", "environment", "held_out", "needed"),
+    ("learns_from", "environment", "bench", "needed"),
     [
-        ("dialogues", "single_turn", [], False),
-        ("pairs", "repair", [], False),
-        ("dialogues", "repair", [], True),
-        ("dialogues", "single_turn", TASKS, True),
-        ("rollouts", "single_turn", [], True),
+        ("dialogues", "single_turn", {}, False),
+        ("pairs", "repair", {}, False),
+        ("dialogues", "repair", {}, True),
+        ("dialogues", "single_turn", {"drills": TASKS}, True),
+        ("rollouts", "single_turn", {}, True),
     ],
 )
 def test_a_stage_needs_a_judge_for_rollouts_evaluation_and_played_demonstrations(
-    learns_from: str, environment: str, held_out: list[Any], needed: bool
+    learns_from: str, environment: str, bench: dict[str, Any], needed: bool
 ) -> None:
     algorithm: Any = SimpleNamespace(learns_from=learns_from)
     built = environments.build({"name": environment})
-    stage = Stage(run_settings(), algorithm, Reward([]), built, [], held_out)
+    stage = Stage(run_settings(), algorithm, Reward([]), built, [], bench)
     assert stage.needs_judge is needed

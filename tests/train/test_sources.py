@@ -31,6 +31,15 @@ def demonstrations(policy: Policy, tasks: Sequence[Task], **changes: Any) -> Dat
     return DatasetSource(run_settings(**changes), rows, policy)
 
 
+def test_the_longest_rows_fill_a_micro_batch_as_far_as_a_batch_goes(tmp_path: Path) -> None:
+    policy = tiny_policy(tmp_path)
+    source = demonstrations(policy, TASKS, dataset={"batch_size": 3})
+    lengths = sorted((len(row[0].tokens) for row in source.rows), reverse=True)
+    longest = [len(sample.tokens) for sample in source.longest(lengths[0] + 1)]
+    assert longest == lengths[:2]
+    assert len(source.longest(10**6)) == min(3, len(lengths))
+
+
 def test_an_epoch_serves_every_item_once_before_any_comes_again() -> None:
     served = [item for step in range(6) for item in draw(range(9), 3, step, seed=1)]
     assert sorted(served[:9]) == sorted(served[9:]) == list(range(9))

@@ -40,6 +40,27 @@ def test_a_stage_that_continues_has_no_evaluation_before_and_one_that_starts_ane
     assert names == ["base", "first", "next", "other base", "other"]
 
 
+@pytest.mark.long
+def test_a_stage_evaluates_on_each_set_sampled_and_greedy_and_again_without_doubling_rows(
+    tmp_path: Path,
+) -> None:
+    sets = ("--evaluate.tasks", '["drills:test", "drills:longer"]', "--evaluate.greedy", "true")
+    once = (*sets, "--evaluate.before", "false")
+    outcome = run(tmp_path, PLAN, *once)
+    rows = [(one.tasks_spec, one.temperature) for one in outcome.evaluations]
+    assert rows == [
+        ("drills:test", 1.0), ("drills:test", 0.0), ("drills:longer", 1.0), ("drills:longer", 0.0)
+    ]  # fmt: skip
+    lines = (tmp_path / "runs/run/first/metrics.jsonl").read_text().splitlines()
+    names = {name for line in lines for name in json.loads(line) if "pass@1" in name}
+    assert names == {"evaluate/pass@1"} | {
+        f"evaluate/pass@1/{name}"
+        for name in ("drills:test, greedy", "drills:longer", "drills:longer, greedy")
+    }
+    again = run(tmp_path, PLAN, *once, "--evaluate.samples", "2")
+    assert [one.samples for one in again.evaluations] == [2, 1, 2, 1]
+
+
 def test_without_a_checkpoint_the_start_of_other_settings_is_not_trained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,4 +117,4 @@ def test_a_stage_judges_by_as_many_checks_as_the_settings_say(tmp_path: Path) ->
     plan = load_plan(tmp_path / "plan.toml", ["--tasks.checks", "2", "--policy.device", "cpu"])
     (stage,) = stages.prepare_all(plan)
     assert [len(task.checks) for task in stage.tasks] == [2, 2, 2, 2]
-    assert len(stage.evaluation_tasks[0].checks) > 2
+    assert len(stage.evaluation_tasks["drills:test"][0].checks) > 2

@@ -1,0 +1,75 @@
+"""assay plan: measures what a run will take, before it trains."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assay.commands import options
+from assay.progress import Progress
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from assay.train.forecast import Forecast
+
+
+def plan(
+    context: typer.Context,
+    config: Annotated[
+        Path, typer.Argument(help="Settings in TOML, or the name of a recipe: mine.toml, demo.")
+    ],
+    as_json: options.Json = False,
+) -> None:
+    """Measure what CONFIG would take: memory by part, seconds of a step, disk.
+
+    It loads the model, learns from the largest micro-batch first, and takes one real step of every
+    stage in a folder that is deleted again. What does not fit is refused with the setting to
+    change. Any setting can be changed: --table.key value.
+    """
+    from assay.config.load import dump
+
+    planned = options.checked_plan(config, context.args)
+    options.quiet_transformers()
+    if not as_json:
+        for settings in planned.stages:
+            typer.echo(f"# stage {settings.stage}\n{dump(settings)}")
+    with Progress() as progress:
+        from assay.train.forecast import forecast
+
+        made = forecast(planned, progress)
+    result = {"stages": [asdict(one) for one in made]}
+    options.print_result(result, as_json, [_memory(made)], "\n".join(map(_lines, made)))
+
+
+def _memory(made: list[Forecast]) -> Table:
+    from rich.table import Table
+
+    from assay.train.memory import in_words
+
+    table = Table("memory", *(one.stage for one in made), box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for part in dict.fromkeys(name for one in made for name in one.parts if one.parts[name]):
+        table.add_row(part, *(in_words(one.parts[part]) for one in made))
+    table.add_row("at most at once", *(in_words(one.peak) for one in made), style="bold")
+    table.add_row("there is", *(in_words(one.room) for one in made))
+    return table
+
+
+def _lines(one: Forecast) -> str:
+    from assay.train.memory import in_words
+
+    seconds = ", ".join(f"{part} {took:.1f}" for part, took in one.seconds.items())
+    shares = ", ".join(
+        f"{name.partition('/')[2].replace('_', ' ')} {share:.0%}"
+        for name, share in one.sample.items()
+    )
+    return (
+        f"\n{one.stage}: {one.steps} steps; seconds of the first: {seconds}"
+        + (f"\n  its completions: {shares}" if shares else "")
+        + f"\n  disk: {in_words(one.disk)} of {in_words(one.disk_free)} free"
+    )

@@ -1,0 +1,128 @@
+"""Exports a checkpoint as a model folder that transformers loads, with a card that says all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tomllib
+from pathlib import Path
+
+from assay.config.sections import PolicySettings
+from assay.config.toml_files import absolute
+from assay.errors import DataError, SettingsError
+from assay.evaluate.compare import compare
+from assay.evaluate.report import read_report
+from assay.files import by_step, replacing
+from assay.policy.adapters import is_adapter
+from assay.policy.load import load_policy
+from assay.prompts import CARD, transformers_code
+
+MODEL_CARD = """---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [assay, code]
+---
+
+# {name}
+
+Stage `{stage}` of the run `{run}`, after {steps} steps of training with assay. Base model: {base}.
+{merged}
+
+## Data
+
+{data}
+
+## Evaluation
+
+{evaluation}
+
+## Prompt
+
+The first training task, as the model reads it; `prompt.json` has the messages and settings.
+
+```python
+{prompt}
+```
+
+## Recipe
+
+{recipe}
+
+## Licence
+
+- Base model, {base}: its licence holds for these weights too.
+- Task sets, {sets}: see the licence of each.
+- assay, which trained it: Apache-2.0.
+"""
+
+
+def export(source: Path, out: Path) -> Path:
+    """Write the model of a checkpoint, or of a run's newest one, to `out`; returns the checkpoint.
+
+    An adapter is merged into its base. Raises SettingsError if `out` holds files, DataError for a
+    source that no run made.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise SettingsError(f"{out} holds files already; choose a folder that is new or empty")
+    checkpoint = _checkpoint(source)
+    stage = checkpoint.parents[1]
+    recipe = _recipe(stage)
+    tables = {name: tomllib.loads(text) for name, text in recipe.items()}
+    adapted, settings = is_adapter(str(checkpoint)), tables[stage.name]["policy"]
+    plain = {key: settings[key] for key in ("dtype", "trust_remote_code", "chat")}
+    policy = load_policy(PolicySettings(model=str(checkpoint), device="cpu", **plain))
+    base = str(next(iter(tables.values()))["policy"]["model"])
+    base = f"`{Path(base).name if base[0] in './' else base}`"
+    sets = {name: f"`{table['tasks']['train']}`" for name, table in tables.items()}
+    card = MODEL_CARD.format(
+        name=out.name, run=stage.parent.name, stage=stage.name,
+        steps=int(checkpoint.name.removeprefix("step_")),
+        base=base.replace("`start`", "random weights"),
+        merged="The trained adapter is merged into it." if adapted else "All weights are trained.",
+        data="\n".join(f"- stage `{name}`: {spec}" for name, spec in sets.items()),
+        evaluation=_evaluation(checkpoint),
+        prompt=transformers_code(checkpoint).replace(str(checkpoint), out.name),
+        recipe="\n\n".join(f"```toml\n{text}```" for text in recipe.values()),
+        sets=", ".join(dict.fromkeys(sets.values())),
+    )  # fmt: skip
+    with replacing(out) as partial:
+        model = policy.model.merge_and_unload() if adapted else policy.model
+        model.save_pretrained(partial)
+        policy.chat.tokenizer.save_pretrained(partial)
+        shutil.copy(checkpoint / CARD, partial / CARD)
+        (partial / "README.md").write_text(card.replace(str(stage.parents[1]), "runs"))
+    return checkpoint
+
+
+def _checkpoint(source: Path) -> Path:
+    """The checkpoint itself, or the newest of a stage or a run."""
+    source = source.resolve()
+    if source in by_step(source.parent).values() and (source.parents[1] / "config.toml").is_file():
+        return source
+    folders = [*source.glob("checkpoints"), *source.glob("*/checkpoints")]
+    newest = [[*by_step(folder).values()][-1] for folder in folders if by_step(folder)]
+    if not newest:
+        raise DataError(
+            f"{source} holds no checkpoint; name RUN, RUN/STAGE or one of its checkpoints"
+        )
+    return max(newest, key=lambda one: one.stat().st_mtime)
+
+
+def _recipe(stage: Path) -> dict[str, str]:
+    """By name, the settings of the stages of the run that made the weights, the first one first."""
+    text = (stage / "config.toml").read_text(encoding="utf-8")
+    model = Path(absolute(tomllib.loads(text), stage)["policy"]["model"])
+    before = model.parents[1] if model.parent.name == "checkpoints" else stage
+    earlier = _recipe(before) if before.parent == stage.parent and before != stage else {}
+    return earlier | {stage.name: text}
+
+
+def _evaluation(checkpoint: Path) -> str:
+    stage = checkpoint.parents[1]
+    if not read_report(stage.parent):
+        return "The run was not evaluated."
+    file = stage / "evaluated.json"
+    step = json.loads(file.read_text())["step"] if file.is_file() else 0
+    other = f"\n\n`{stage.name}` was evaluated after {step} steps, not at this checkpoint."
+    text = compare([stage.parent]).markdown()
+    return text + (other if checkpoint.name != f"step_{step:06d}" else "")

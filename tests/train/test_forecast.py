@@ -1,0 +1,119 @@
+"""What `assay plan` tells of a run before it trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from assay.cli import app
+from assay.config.load import load_plan
+from assay.errors import SettingsError
+from assay.progress import Progress
+from assay.train.forecast import Forecast, forecast
+from assay.train.memory import DeviceMemory, in_words
+
+PLAN = """
+policy.tiny = { vocabulary = 300, width = 32, layers = 1, heads = 2, context = 192 }
+tasks = { train = "drills:train", limit = 4 }
+judge.allow_weak_isolation = true
+save.keep = 1
+[stages.sft]
+steps = 3
+algorithm.name = "sft"
+dataset.batch_size = 2
+evaluate = { tasks = "drills:test", limit = 2, samples = 2, max_tokens = 4 }
+[stages.grpo]
+steps = 5
+algorithm.name = "grpo"
+rollout = { tasks_per_step = 2, group_size = 2, max_tokens = 8 }
+"""
+
+
+def plan(folder: Path, *words: str) -> list[Forecast]:
+    (folder / "plan.toml").write_text(PLAN)
+    settings = ["--folder", str(folder / "runs"), *words]
+    return forecast(load_plan(folder / "plan.toml", settings), Progress())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Forecast]]:
+    folder = tmp_path_factory.mktemp("planned")
+    return folder, plan(folder)
+
+
+def test_memory_is_told_by_part(made: tuple[Path, list[Forecast]]) -> None:
+    _, (sft, grpo) = made
+    parts = dict(grpo.parts)
+    assert parts["gradients"] > 90_000, "float32, all weights are trained"
+    assert 0 <= parts["weights"] - parts["gradients"] < 1000, "it has a few fixed buffers"
+    assert parts["optimizer"] == 2 * parts["gradients"], "AdamW has two moments"
+    assert parts["reference"] == parts["critic"] == parts["master weights"] == 0
+    assert sft.room > sft.peak >= sft.parts["this process"] > 2**26
+
+
+def test_seconds_shares_and_disk_are_measured_on_one_step(
+    made: tuple[Path, list[Forecast]],
+) -> None:
+    _, (sft, grpo) = made
+    assert {"learn", "step", "evaluate"} == set(sft.seconds)
+    assert {"generate", "judge", "learn", "step"} == set(grpo.seconds)
+    assert (sft.steps, grpo.steps) == (3, 5)
+    assert sft.sample == {}
+    assert grpo.sample["rollout/truncated"] > 0, "8 tokens of a random model"
+    checkpoint = grpo.parts["weights"] + grpo.parts["optimizer"]
+    assert sft.disk == 2 * checkpoint
+    assert grpo.disk > 2 * checkpoint, "rollouts are written too"
+
+
+def test_nothing_is_left_behind(made: tuple[Path, list[Forecast]]) -> None:
+    folder, _ = made
+    assert [file.name for file in folder.iterdir()] == ["plan.toml"]
+
+
+def test_a_micro_batch_that_does_not_fit_is_refused_with_the_number_that_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DeviceMemory, "free", 10 * 2**20)
+    monkeypatch.setattr(DeviceMemory, "peak", property(lambda one: one.used + 100 * 2**20))
+    words = "tasks_per_step=16", "group_size=16", "max_tokens=100"
+    with pytest.raises(
+        SettingsError, match=r"lower learner\.micro_batch_tokens from 16384 to \d+,"
+    ):
+        plan(tmp_path, *(f"--stages.grpo.rollout.{word}" for word in words))
+
+
+def test_a_model_that_does_not_fit_is_refused_with_what_makes_it_smaller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DeviceMemory, "free", -(2**30))
+    with pytest.raises(SettingsError, match=r"train an adapter with policy\.lora"):
+        plan(tmp_path)
+    with pytest.raises(SettingsError, match=r"set policy\.quantize = 'nf4'"):
+        plan(tmp_path, "--policy.lora.rank", "2")
+
+
+def test_a_disk_that_is_too_small_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    with pytest.raises(SettingsError, match=r"lower save\.keep, or choose another folder"):
+        plan(tmp_path)
+
+
+def test_the_command_prints_settings_memory_and_time(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text(PLAN)
+    words = [str(tmp_path / "plan.toml"), "--stages.grpo.steps", "7"]
+    done = CliRunner().invoke(app, ["plan", *words])
+    assert done.exit_code == 0, done.output
+    assert "# stage grpo" in done.stdout
+    assert "steps = 7" in done.stdout
+    assert "at most at once" in done.stdout
+    assert "grpo: 7 steps; seconds of the first: generate" in done.stdout
+
+
+def test_sizes_are_told_in_words() -> None:
+    assert in_words(41 * 2**20) == "41 MiB"
+    assert in_words(3 * 2**30 + 2**29) == "3.5 GiB"
