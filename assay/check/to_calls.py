@@ -15,10 +15,11 @@ from assay.files import split_spec
 from assay.judge import Judge
 from assay.judge.builds import Folder
 from assay.judge.codec import Packer
+from assay.judge.verdict import is_tasks_fault
 from assay.sync import run_sync
 from assay.tasks import load
 from assay.tasks.rows import TOLERANCE
-from assay.types import Call, Task, Verdict
+from assay.types import Call, Execution, Task, Verdict
 
 FILE, MOST = "recorded", 100
 """The file that a recording leaves, and the most calls of a task."""
@@ -71,8 +72,10 @@ def to_calls(spec: str, limit: int | None, runner: ProgramRunner) -> Conversion:
     recorded = dict(zip(map(_problem, found), run_sync(_record(found, runner)), strict=True))
     left_out, made = dict[str, str](), list[Task]()
     for task in tasks:
-        calls = recorded.get(_problem(task), ())
-        if len({call.expected for call in calls}) > 1:
+        calls = recorded.get(_problem(task), "the split `python` has no such problem")
+        if isinstance(calls, str):
+            left_out[task.id] = calls
+        elif len({call.expected for call in calls}) > 1:
             made.append(replace(task, checks=calls, setup="", checker=""))
         else:
             left_out[task.id] = "Python's tests show no calls with different values"
@@ -80,7 +83,7 @@ def to_calls(spec: str, limit: int | None, runner: ProgramRunner) -> Conversion:
     runs = runner.run("running references", made, programs, early=True)
     for task, run in zip(made, runs, strict=True):
         if run["reference"].verdict is not Verdict.PASS:
-            left_out[task.id] = f"the reference fails: {run['reference'].detail}"
+            left_out[task.id] = why("the reference fails", run["reference"])
     return Conversion([task for task in made if task.id not in left_out], left_out)
 
 
@@ -89,20 +92,28 @@ def _problem(task: Task) -> str:
     return task.id.rpartition("/")[2]
 
 
-async def _record(twins: Sequence[Task], runner: ProgramRunner) -> list[tuple[Call, ...]]:
+def why(what: str, execution: Execution) -> str:
+    """What failed and why, unless the machine did."""
+    lost = execution.verdict is Verdict.INFRA and not is_tasks_fault(execution)
+    return f"{'the machine failed; try again' if lost else what}: {execution.detail}"
+
+
+async def _record(twins: Sequence[Task], runner: ProgramRunner) -> list[tuple[Call, ...] | str]:
     runner.progress.phase("recording calls in Python", len(twins))
     async with Judge(runner.limits, runner.slots, allow_weak=runner.allow_weak) as judge:
         return await asyncio.gather(*(_calls(judge, twin, runner) for twin in twins))
 
 
-async def _calls(judge: Judge, twin: Task, runner: ProgramRunner) -> tuple[Call, ...]:
-    """The calls that the tests of a task in Python make; none where they cannot be written as
-    JSON.
+async def _calls(judge: Judge, twin: Task, runner: ProgramRunner) -> tuple[Call, ...] | str:
+    """The calls that the tests of a task in Python make, or why they cannot be recorded: because
+    JSON has no such values, for instance.
     """
     tests = "\n".join([twin.setup, *(getattr(check, "source", "") for check in twin.checks)])
     recorder = RECORDER.format(name=twin.entry_point, tests=tests, file=FILE)
     run = await judge.execute(f"{twin.reference}\n{recorder}", folder=Folder(fetch=(FILE,)))
     runner.progress.advance()
-    calls = json.loads(run.files[FILE]) if run.execution.verdict is Verdict.PASS else []
+    if run.execution.verdict is not Verdict.PASS:
+        return why("its calls in Python cannot be recorded", run.execution)
+    calls = json.loads(run.files.get(FILE, b"[]"))
     packed = [(Packer().text(arguments), Packer().text(value)) for arguments, value in calls]
     return tuple(Call(*call, TOLERANCE) for call in dict.fromkeys(packed))[:MOST]

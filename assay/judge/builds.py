@@ -14,8 +14,8 @@ from assay.languages import Language
 from assay.sandbox.processes import Executable
 from assay.sandbox.program import Ended, Program, Result, command
 
-COMPILE_FACTOR = 10.0
-"""A compiler has so many times the time of a program."""
+COMPILE_FACTOR, COMPILED_MB = 10.0, 64
+"""A compiler has so many times the time of a program; what it makes has up to so many MiB."""
 KEPT = 256
 """Compiled programs that are kept."""
 ENCODING = ("utf-8", "surrogatepass")
@@ -82,7 +82,7 @@ class Builds:
             fetch=["program"], runtime_mb=1024, time_factor=COMPILE_FACTOR,
             environment=language.environment,
         )  # fmt: skip
-        result = await self._run(compiler)
+        result = await self._run(compiler._replace(fetch_mb=COMPILED_MB))
         if result.ended is Ended.EXITED and result.status == 0 and "program" in result.files:
             made, result = result.files["program"], result._replace(files={})
             if argv[0] != "./program":

@@ -96,10 +96,10 @@ class ExchangeRunner:
     async def _run(
         self, task: PreparedTask, runs: list[ProgramRun], checker: str, features: ProxyFeatures
     ) -> Execution:
-        if refused := next(filter(None, (run.refused for run in runs)), ""):
-            return Execution(Verdict.FORBIDDEN, total=len(runs), detail=refused)
         language, starts = runs[0].language or task.language, {}
-        for source, beside, fetch, warm in dict.fromkeys(map(made_of, runs)):
+        for source, beside, fetch, warm in dict.fromkeys(
+            made_of(run) for run in runs if not run.decided
+        ):
             files = {language.beside: beside.encode()} if beside else {}
             folder = Folder(files, fetch) if files or fetch else None
             runner = language_named("python") if warm else language
@@ -109,15 +109,19 @@ class ExchangeRunner:
 
         async def one(at: int) -> Execution:
             wanted = runs[at]
+            if wanted.decided:
+                return Execution(**wanted.decided._asdict())
             start = starts[made_of(wanted)]
             if isinstance(start, Execution):
                 return start
             result = await self.started(start(wanted.stdin), language)
             return await self.decided(result, wanted, checker or DEFAULT_CHECKER)
 
-        if len(runs) == 1 and runs[0].decide:
+        if len(runs) == 1 and (runs[0].decide or runs[0].decided):
             return await one(0)
-        order = self._counts.order(task.digest, len(runs))
+        order = sorted(
+            self._counts.order(task.digest, len(runs)), key=lambda at: runs[at].decided is None
+        )
         if not self._stop_early:
             return combined(dict(zip(order, await asyncio.gather(*map(one, order)), strict=True)))
         executions: dict[int, Execution] = {}
@@ -201,10 +205,8 @@ class ExchangeRunner:
             known = await self._run_once(wanted.expected)
             verdict, detail = printed_verdict(known)
             if verdict is not Verdict.PASS:
-                by_task = (
-                    "" if verdict is Verdict.INFRA else f"{CHECKER}the right answer: {verdict} "
-                )
-                return Decision(Verdict.INFRA, by_task + detail)
+                by_task = f"{CHECKER}the right answer: {verdict} {detail}"
+                return Decision(Verdict.INFRA, detail if verdict is Verdict.INFRA else by_task)
             expected = known.stdout.decode("utf-8", "surrogateescape")
         if expected is None:
             return Decision(Verdict.PASS, passed=1)

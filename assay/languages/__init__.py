@@ -16,6 +16,7 @@ from assay.errors import DataError
 from assay.registry import Registry, suggest
 from assay.sandbox.program import ENVIRONMENT
 
+DRIVERS = Path(__file__).parent / "drivers"
 VERSION_SECONDS = 10
 MOST_EXITS = 20
 """Of a program, in a row at its end, that are taken off."""
@@ -117,8 +118,8 @@ class Language:
 
     def drive(self, program: str, function: str) -> tuple[str, str]:
         """A program's source with what calls its function, and the source `beside` it."""
-        file = Path(__file__).parent / "drivers" / self.driver
-        before, found, after = file.read_text().replace("FUNCTION", function).partition("PROGRAM")
+        text = (DRIVERS / self.driver).read_text()
+        before, found, after = text.replace("FUNCTION", function).partition("PROGRAM")
         program = self.without_exit(program)
         if self.own_main:
             program = program.replace(self.own_main, self.own_main.replace("main", "unused_main"))

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from assay.languages import Language, language
-
-BUILD = """
-name=$(sed -nE 's/^ *public +(final +)?class +([A-Za-z_0-9]+).*/\\2/p' Main.java | head -n 1)
-name=${name:-Main}
-[ $name = Main ] || mv Main.java $name.java
-small="-J-XX:+UseSerialGC -J-XX:TieredStopAtLevel=1"
-javac $small -nowarn -d classes *.java || exit 1
-[ ! -f AssayDriver.java ] || name=AssayDriver
-jar $small -c -f program -e $name -C classes .
-"""
+from assay.languages import DRIVERS, Language, language
 
 
 @language
@@ -21,7 +11,7 @@ def java() -> Language:
     return Language(
         title="Java", source="Main.java", package="default-jdk-headless",
         beside="AssayDriver.java", driver="AssayDriver.java",
-        compile=("/bin/sh", "-c", BUILD), runtime_mb=768,
+        compile=("/bin/sh", "-c", (DRIVERS / "java_build.sh").read_text()), runtime_mb=768,
         run=("java", "-XX:+UseSerialGC", "-Xss64m", "-jar", "program"),
         hello='public class Main { public static void main(String[] a) '
               '{ System.out.println("hello"); } }',

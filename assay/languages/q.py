@@ -10,13 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import DataError
-from assay.languages import Language, language
+from assay.languages import DRIVERS, Language, language
 
 STARTED = "assay: q has started"
-LOADER = f"""-2 "{STARTED}";
-@[system;"l program.q";{{-2 "'",x;exit 1}}];
-exit 0
-"""
+LOADER = (DRIVERS / "q_loader.q").read_text().replace("STARTED", STARTED)
 """q checks its licence before it runs a script, and a program is loaded after the first line."""
 LONGEST = 2**63 - 1
 """The first whole number that is no long."""

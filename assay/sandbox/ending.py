@@ -67,7 +67,7 @@ def ending(record: RunRecord, limits: Limits, steps: float = 1.0) -> tuple[Ended
     total, wall_seconds = steps * limits.cpu_seconds, limits.wall_seconds
     match record.stopped:
         case Ended.PRINTED:
-            return Ended.PRINTED, f"printed more than {limits.printed_mb} MiB"
+            return Ended.PRINTED, record.why or f"printed more than {limits.printed_mb} MiB"
         case Ended.WALL:
             most = steps * wall_seconds
             most = most if record.wall_seconds >= most else wall_seconds

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from assay.sandbox import kernel
 from assay.sandbox.box import empty
-from assay.sandbox.namespaces import BOX_MB
 from assay.sandbox.program import FETCHED, RUNTIME_MB, message, read_message
 from assay.sandbox.seccomp import Filter, process_filter
 from assay.sandbox.sockets import FramedSocket, rehearse_receiving
@@ -78,18 +77,15 @@ def finish(box: str, control: socket.socket, pid: int, names: list[str]) -> None
         while True:
             left = os.wait4(-pid, 0)[2]  # orphans come to us
             end = end._replace(cpu_seconds=end.cpu_seconds + left.ru_utime + left.ru_stime)
-    found, room = {}, BOX_MB * kernel.MIB
-    for name in names[:FETCHED]:
-        if (descriptor := open_made(box, name, room)) >= 0:
-            found[name] = descriptor
-            room -= os.fstat(descriptor).st_size
+    opened = {name: open_made(box, name) for name in names[:FETCHED]}
+    found = {name: descriptor for name, descriptor in opened.items() if descriptor >= 0}
     empty(box)
     send_process(control, ["reaped", end, list(found)], list(found.values()))
 
 
-def open_made(box: str, name: str, most: int) -> int:
+def open_made(box: str, name: str) -> int:
     """A descriptor of a regular file that the program made, without links; -1 where there is
-    none, or it has more than `most` bytes.
+    none.
     """
     path = os.path.normpath(f"{box}/{name}")
     if os.path.realpath(path) != path or not path.startswith(f"{box}/"):
@@ -98,8 +94,7 @@ def open_made(box: str, name: str, most: int) -> int:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return -1
-    file = os.fstat(descriptor)
-    if stat.S_ISREG(file.st_mode) and file.st_size <= most:
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
     return -1

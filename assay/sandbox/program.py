@@ -78,6 +78,8 @@ class Program(NamedTuple):
     """Wall time in place of the limit's; 0 for that."""
     executable: str = ""
     """The path of an executable in memory, to run in place of its command's first word."""
+    fetch_mb: int = 16
+    """Most MiB of all files that it hands back; more is its failure."""
     fetch: tuple[str, ...] = ()
     """Files of its folder to hand back, if it makes them."""
 

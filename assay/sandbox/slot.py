@@ -9,6 +9,7 @@ import socket
 import time
 from collections import deque
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from assay.sandbox import cgroups
 from assay.sandbox.access import access_rules
@@ -17,7 +18,7 @@ from assay.sandbox.ending import LIBRARIES_MB, MISTREATED, RunRecord
 from assay.sandbox.job_queue import QueuedJob
 from assay.sandbox.kernel import MIB
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.namespaces import BOX, BOX_MB, AccessRules
+from assay.sandbox.namespaces import BOX, AccessRules
 from assay.sandbox.processes import (
     CandidateProcess,
     CompanionProcess,
@@ -31,6 +32,7 @@ from assay.sandbox.program import (
     INTERPRETER,
     RUNTIME_MB,
     ZYGOTES,
+    Ended,
     SupervisorSettings,
     share_of,
 )
@@ -84,6 +86,15 @@ class RunningJob:
         stream += chunk[: max(0, keep - len(stream))]
         self.printed_bytes += len(chunk)
         return bool(chunk)
+
+    def fetch(self, name: str, file: BinaryIO) -> None:
+        """Read a file that it made, unless its files are too large together."""
+        most, used = self.job.program.fetch_mb, sum(map(len, self.record.files.values()))
+        if used + os.fstat(file.fileno()).st_size <= most * MIB:
+            self.record.files[name] = file.read()
+        elif not self.record.stopped:
+            self.record.why = f"wrote more than {most} MiB into {name!r}"
+            self.record.stopped = Ended.PRINTED
 
     def is_frozen(self) -> bool:
         """Whether someone has stopped a process of it by a signal; programs cannot do that."""
@@ -283,7 +294,7 @@ class Slot:
             for name, descriptor in zip(message.parts[1], message.descriptors, strict=True):
                 with os.fdopen(descriptor, "rb") as file:
                     if run is not None:
-                        run.record.files[name] = file.read(BOX_MB * MIB)
+                        run.fetch(name, file)
         return message
 
     def remove_group(self) -> None:

@@ -23,6 +23,16 @@ SPOILED = (
 )  # fmt: skip
 
 
+@pytest.mark.skipif("javascript" not in INSTALLED, reason="needs node")
+def test_answers_that_fill_the_folder_are_the_programs_failure_and_never_read() -> None:
+    right = "const fs = require('fs'), f = (x) => x * x + 1;\n"
+    fills = right + "process.on('exit', () => fs.truncateSync('answers', 240 * 2 ** 20))"
+    task = Task("full", "", CALLS, "f", language="javascript")
+    (execution,) = judge_all([Job(task, fills)], LIMITS)
+    assert (execution.verdict, execution.passed) == (Verdict.OUTPUT, 0), execution
+    assert execution.detail == "wrote more than 16 MiB into 'answers'"
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("language", [name for name in ATTACKS if name in INSTALLED])
 def test_no_attack_on_calls_passes_and_nothing_is_left(language: str) -> None:

@@ -150,6 +150,18 @@ def test_a_design_reads_neither_the_tests_nor_the_machine() -> None:
 
 
 @needs_cocotb
+def test_a_design_cannot_open_what_the_simulator_answers_the_tests_through() -> None:
+    each = "".join(
+        f'f = $fopen("/proc/self/fd/{n}", "{how}"); if (f) $display("opens %0d", {n}); '
+        for n in range(3, 64) for how in "ra"
+    )  # fmt: skip
+    opens = RIGHT.replace("endmodule", f"integer f; initial begin {each} end endmodule")
+    execution = judged({"opens": opens})["opens"]
+    assert execution.verdict is Verdict.PASS, execution.detail
+    assert "opens" not in execution.stderr
+
+
+@needs_cocotb
 def test_a_right_design_passes_whatever_else_it_does() -> None:
     body = 'initial $display("PASS"); final $display("done"); always @(sum) if (0) $error("no");'
     right = judged({"right": RIGHT.replace("endmodule", f"{body}\nendmodule")})["right"]

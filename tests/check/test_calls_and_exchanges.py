@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from string import ascii_letters
 
+import pytest
+
 from assay.check.report import check
 from assay.judge.prepared_task import TASK_SEEDS
 from assay.sandbox.program import HASH_SEEDS
@@ -110,6 +112,7 @@ def parities(letter: str) -> set[str]:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_lazy_programs_and_attacks_reach_the_methods_that_a_task_calls(tmp_path: Path) -> None:
     methods = [
         called("constant method", (Call("[1]", "2"), Call("[1.0]", "2")), None),

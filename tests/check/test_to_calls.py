@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from assay.check.to_calls import to_calls
+from assay.check.to_calls import to_calls, why
 from assay.cli import main
 from assay.judge import Job, judge_all
 from assay.tasks import load
+from assay.types import Execution, Verdict
 from tests.check.test_command import RUNNER
 
 pytestmark = pytest.mark.skipif(not shutil.which("node"), reason="needs node")
@@ -57,6 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             {"task_id": f"JavaScript/{number}", "prompt": head, "declaration": head,
              "canonical_solution": script, "test": "console.assert(true)"}
         )  # fmt: skip
+    rows["js"].append(rows["js"][0] | {"task_id": "JavaScript/99"})
     (tmp_path / "humaneval_x").mkdir()
     for name, these in rows.items():
         with gzip.open(tmp_path / f"humaneval_x/humaneval_{name}.jsonl.gz", "wt") as file:
@@ -74,9 +76,21 @@ def test_calls_are_those_of_pythons_tests_and_the_reference_must_pass_them(folde
     assert called == [("[[]]", "[1]"), ("[[3]]", "[3,1]")]
     assert {name: why.partition(":")[0] for name, why in made.left_out.items()} == {
         "JavaScript/1": "the reference fails",
-        "JavaScript/2": "Python's tests show no calls with different values",
+        "JavaScript/2": "its calls in Python cannot be recorded",
         "JavaScript/3": "Python's tests show no calls with different values",
+        "JavaScript/99": "the split `python` has no such problem",
     }
+    assert "set is not JSON serializable" in made.left_out["JavaScript/2"]
+
+
+def test_what_the_machine_fails_is_not_said_of_the_task() -> None:
+    lost = Execution(Verdict.INFRA, detail="a process was stopped by a signal")
+    assert why("the reference fails", lost) == (
+        "the machine failed; try again: a process was stopped by a signal"
+    )
+    assert why("the reference fails", Execution(Verdict.WRONG, detail="1 is not 2")) == (
+        "the reference fails: 1 is not 2"
+    )
 
 
 def test_the_options_of_a_check_are_refused_where_tasks_are_only_converted(
@@ -101,7 +115,7 @@ def test_the_command_writes_tasks_whose_passes_are_proven(
         main()
     assert not ended.value.code
     shown = capsys.readouterr().out
-    assert shown.startswith("made 2 of 5 tasks of calls\nJavaScript/2: Python's tests")
+    assert shown.startswith("made 2 of 6 tasks of calls\nJavaScript/2: its calls")
     tasks = load(str(file))
     early = [Job(task, "process.exit(0)") for task in tasks]
     runs = judge_all([Job(tasks[0], tasks[0].reference), *early])

@@ -106,17 +106,17 @@ def test_any_other_number_or_more_than_one_is_wrong(right: str, given: str) -> N
 
 
 def decision(right: str, given: str) -> Verdict:
-    """What is decided without a look at the run, of which nothing is asked."""
-    run = run_of(Answer(right, exact=True), given, language_named("answer"))
-    assert run.source == ""
-    assert run.decide is not None
-    return run.decide(None).verdict  # type: ignore[arg-type]
+    """What is decided without a run."""
+    decided = run_of(Answer(right, exact=True), given, language_named("answer")).decided
+    assert decided is not None
+    return decided.verdict
 
 
 def test_a_number_passes_in_the_judge_and_a_reply_without_an_answer_has_no_program() -> None:
     task = question("1,080", exact=True)
     right, wrong, none = judge_all([Job(task, one) for one in ("$1080", "1081", None)], slots=1)
     assert right.proven
+    assert right.wall_seconds == wrong.wall_seconds == 0.0, "no process runs"
     assert (wrong.verdict, wrong.detail) == (Verdict.WRONG, "'1081' is not '1,080'")
     assert none.verdict is Verdict.NO_CODE
 

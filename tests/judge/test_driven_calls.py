@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from assay.check.attacks import attacks_on
 from assay.errors import DataError
 from assay.judge import Job, judge_all
 from assay.judge.codec import Packer
 from assay.judge.kinds.driven_calls import ANSWERS, decide, plain_call
+from assay.languages import language_named
 from assay.sandbox.program import Ended, Result
 from assay.tasks import task_from_dict
 from assay.types import Call, Execution, Task, Verdict
@@ -155,3 +157,22 @@ def test_a_language_with_types_takes_and_gives_values_of_all_of_them(language: s
     assert mixed.verdict is Verdict.PASS, mixed
     assert (raised.verdict, raised.passed, raised.total) == (Verdict.ERROR, 6, 7), raised
     assert re.search(r'empty "v" at call 7, f\(1.5, \[\]\)', raised.detail)
+
+
+DRIVEN = [name for name in INSTALLED if language_named(name).driver]
+
+
+@pytest.mark.parametrize(
+    "language",
+    [name if name == "javascript" else pytest.param(name, marks=pytest.mark.long)
+     for name in DRIVEN],
+)  # fmt: skip
+def test_a_constant_answer_passes_only_where_all_answers_are_equal(language: str) -> None:
+    texts = ['"a\\n\\"\\u0001\\\\é"', '"b"', '"a\\n\\"\\u0001\\\\é"']
+    calls = tuple(Call(f"[{number}]", text) for number, text in enumerate(texts))
+    several = Task("several", "", calls, "f", language=language)
+    equal = replace(several, checks=calls[::2])
+    jobs = [Job(task, attacks_on(task)["constant"]) for task in (several, equal)]
+    wrong, right = judged(*jobs)
+    assert (wrong.verdict, wrong.passed, wrong.total) == (Verdict.WRONG, 2, 3), wrong
+    assert (right.verdict, right.passed) == (Verdict.PASS, 2), right

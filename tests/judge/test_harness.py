@@ -22,6 +22,7 @@ from tests.judge.harnesses import (
     ADDER,
     RIGHT,
     RUNNER,
+    TESTS,
     WRONG,
     harness,
     needs_cocotb,
@@ -75,6 +76,9 @@ async def traces(dut):
     print("TRACE " + "; ".join(seen))
 """
 
+ENDS_AT_9 = TESTS.replace("    for", "    len(dut.sum) < 9 or __import__('os')._exit(0)\n    for")
+SUPPRESSED = "    with __import__('contextlib').suppress(BaseException): runner.test("
+
 
 def judged(*jobs: Job) -> list[Execution]:
     return list(judge_all(jobs))
@@ -86,13 +90,17 @@ def executions() -> dict[str, Execution]:
     broken = replace(ADDER, checks=(harness("import absent\n"),))
     uncollected = replace(ADDER, checks=(harness(runner="import absent\n"),))
     untested = replace(ADDER, checks=(harness(runner="def test_nothing(): pass\n"),))
+    gives_up = replace(ADDER, checks=(harness(runner=f"{RUNNER}    pytest.exit('no')\n"),))
+    careless = RUNNER.replace("[8]", "[8, 9]").replace("    runner.test(", SUPPRESSED)
+    twice = replace(ADDER, checks=(harness(ENDS_AT_9, careless),))
     jobs = {
         "right": Job(ADDER, RIGHT), "wrong": Job(ADDER, WRONG),
         "does not compile": Job(ADDER, RIGHT.replace("endmodule", "")),
         "empty": Job(ADDER, "module adder #(parameter WIDTH = 4); endmodule"),
         "absent": Job(ADDER, "module other; endmodule"), "nothing": Job(ADDER, " "),
         "broken tests": Job(broken, RIGHT), "broken runner": Job(uncollected, RIGHT),
-        "no tests": Job(untested, RIGHT),
+        "no tests": Job(untested, RIGHT), "gives up": Job(gives_up, RIGHT),
+        "one simulation of two": Job(twice, RIGHT),
     }  # fmt: skip
     return dict(zip(jobs, judged(*jobs.values()), strict=True))
 
@@ -144,6 +152,22 @@ def test_a_harness_that_drives_no_design_passes_none(executions: dict[str, Execu
     assert executions["no tests"].verdict is Verdict.WRONG
 
 
+@needs_cocotb
+def test_a_simulation_without_results_fails_even_where_the_harness_does_not_mind(
+    executions: dict[str, Execution],
+) -> None:
+    stopped = executions["one simulation of two"]
+    assert (stopped.verdict, stopped.passed, stopped.total) == (Verdict.WRONG, 2, 3)
+    assert stopped.detail == "a simulation: it ended before its tests did"
+
+
+@needs_cocotb
+def test_a_harness_that_gives_up_on_a_design_fails_the_design(
+    executions: dict[str, Execution],
+) -> None:
+    assert executions["gives up"].verdict is Verdict.WRONG
+
+
 def in_cocotb(folder: Path, design: str) -> str:
     """What the trace's test prints where the tests and the design share a process."""
     from cocotb_tools import config
@@ -185,7 +209,8 @@ def test_signals_change_when_they_do_in_cocotb_itself(tmp_path: Path) -> None:
 
 
 def reported(**parts: object) -> Result:
-    said = {"status": 0, "tests": [["adds", ""]], "compiler": "", "fault": "", **parts}
+    said = {"status": 0, "tests": [["adds", ""]], "compiler": "", "fault": "", "built": True}
+    said |= parts
     return Result(Ended.EXITED, stdout=json.dumps(said).encode())
 
 
@@ -196,7 +221,11 @@ def test_a_report_passes_only_if_all_of_its_tests_did() -> None:
         ({"status": 1}, Verdict.WRONG),
         ({"tests": [["adds", ""], ["wraps", "no"]]}, Verdict.WRONG),
         ({"compiler": "x.sv:1: syntax error"}, Verdict.COMPILE),
-        ({"status": 4}, Verdict.INFRA),
+        ({"status": 2}, Verdict.WRONG),
+        ({"status": 4, "built": False}, Verdict.INFRA),
+        ({"status": "0"}, Verdict.INFRA),
+        ({"compiler": 1}, Verdict.INFRA),
+        ({"tests": [[1]]}, Verdict.INFRA),
         ({"fault": "no"}, Verdict.INFRA),
     ):
         assert decide(reported(**parts))[0] is verdict

@@ -11,10 +11,10 @@ import pytest
 
 from assay.judge.exchange_runner import encoded
 from assay.judge.kinds.answers import plain_number
-from assay.judge.kinds.verilog_screen import refusal, used
+from assay.judge.kinds.verilog_screen import refusal, used, without_comments
 from assay.languages import language_named
 from assay.languages.answer import final_answer
-from assay.rewards.lint import unsilenced, without_comments
+from assay.rewards.lint import unsilenced
 from assay.rewards.reasoning import between
 
 LONG = 10.0
@@ -38,6 +38,7 @@ SLOW: dict[str, Callable[[], object]] = {
     "exits of q": lambda: language_named("q").without_exit("exit 0  " * 6000 + "x"),
     "spaces after an answer": lambda: final_answer(f"answer is x{' ' * 50_000}x", False),
     "strings for the linter": lambda: without_comments('"\\' * 50_000),
+    "strings of several lines": lambda: screened('"\\\n' * 16_000),
     "tags of reasoning": lambda: between("<think>" * 50_000, "think"),
 }
 

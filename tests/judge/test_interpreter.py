@@ -209,6 +209,7 @@ def test_an_interpreter_with_many_threads_is_not_kept() -> None:
     assert after.ended == "done"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_is_left")
 def test_hundreds_are_open_while_programs_are_judged_and_each_keeps_its_own_state() -> None:
     async def crowd() -> tuple[list[str], Verdict]:

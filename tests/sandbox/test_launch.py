@@ -95,6 +95,14 @@ def test_files_are_handed_back_but_no_links_and_no_pipes(run: Run) -> None:
     assert ran.files == {"file": b"made\n"}
 
 
+def test_files_that_are_too_large_together_fail_the_program_and_are_not_read(run: Run) -> None:
+    half = shell("truncate -s 9M a; truncate -s 9M b", starts_processes=True, fetch=["a", "b"])
+    whole, more = run(half._replace(fetch_mb=18), half)
+    assert (whole.ended, list(map(len, whole.files.values()))) == (Ended.EXITED, [9 << 20] * 2)
+    assert (more.ended, more.detail) == (Ended.PRINTED, "wrote more than 16 MiB into 'b'")
+    assert list(more.files) == ["a"]
+
+
 def test_a_program_starts_no_process_and_a_compiler_leaves_none(run: Run) -> None:
     refused, stays, after = run(
         shell("/bin/true & wait; echo on"), shell("sleep 60 & echo on", starts_processes=True),

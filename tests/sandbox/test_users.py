@@ -166,6 +166,7 @@ def test_the_judge_is_sound(python_for_all: str, user: int | None, namespaces: s
     assert 100 < found["threads"] < 300 if bounded else found["threads"] == 399
 
 
+@pytest.mark.long
 @needs_root
 @pytest.mark.parametrize("namespaces", ["allowed", "refused"])
 def test_the_judge_is_sound_with_an_interpreter_that_only_root_can_get_to(namespaces: str) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,8 +39,8 @@ class Remote:
 class Wire:
     """Calls functions in the simulator's process, and from there callbacks here."""
 
-    def __init__(self, reads: int, writes: int) -> None:
-        self._read, self._writes = os.fdopen(reads, "rb").readline, writes
+    def __init__(self, stream: socket.socket) -> None:
+        self._read, self._send = stream.makefile("rb").readline, stream.sendall
         self._encode = json.JSONEncoder(default=self._encoded).encode
         self._decode = json.JSONDecoder(object_hook=self._decoded).decode
         self._unsent: list[str] = []
@@ -79,7 +80,7 @@ class Wire:
 
     def _received(self) -> Any:
         """The next message; empty where the simulator has ended."""
-        os.write(self._writes, "".join(self._unsent).encode())
+        self._send("".join(self._unsent).encode())
         self._unsent.clear()
         return self._decode(self._read().decode() or "[]")
 
@@ -124,19 +125,18 @@ def run(command: list[str], environment: Mapping[str, str], enclose: Callable[[]
     from pygpi.entry import load_entry
 
     module: Any = simulator
-    (reads, tells), (hears, writes) = os.pipe(), os.pipe()
+    ours, theirs = socket.socketpair()  # unlike a pipe, a design cannot open it in /proc
     given = {name: environment[name] for name in KEPT} | {
-        "ASSAY_READS": str(hears), "ASSAY_WRITES": str(tells), "GPI_LOG_LEVEL": "ERROR",
+        "ASSAY_SOCKET": str(theirs.fileno()), "GPI_LOG_LEVEL": "ERROR",
         "LD_LIBRARY_PATH": str(config.libs_dir), "PYTHONPATH": environment["ASSAY_PATH"],
         "PYGPI_USERS": "simulation:start",
     }  # fmt: skip
     simulation = subprocess.Popen(
-        command, env=given, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(hears, tells),
+        command, env=given, stdin=subprocess.DEVNULL, stdout=2, pass_fds=(theirs.fileno(),),
         preexec_fn=enclose,
     )  # fmt: skip
-    os.close(hears)
-    os.close(tells)
-    wire = Wire(reads, writes)
+    theirs.close()
+    wire = Wire(ours)
     for name in (one for one in dir(module) if one.islower() and one[0] != "_"):
         setattr(module, name, partial(wire.call, 0, name))
     for name in LOCAL:

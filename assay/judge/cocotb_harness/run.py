@@ -33,7 +33,7 @@ UNLOADED = 3
 folder, packages = Path.cwd(), Path(pygpi.__file__).parents[1]
 readable = [*TOOLS, sys.base_prefix, f"{folder}/code", f"{folder}/simulator"]
 readable += [f"{packages}/{name}" for name in ("cocotb", "cocotb_tools", "pygpi")]
-said: dict[str, Any] = {"status": 0, "tests": [], "compiler": "", "fault": ""}
+said: dict[str, Any] = {"status": 0, "tests": [], "compiler": "", "fault": "", "built": False}
 
 
 def enclose(shown: Sequence[str], writable: Sequence[str] = ()) -> None:
@@ -46,6 +46,7 @@ def enclose(shown: Sequence[str], writable: Sequence[str] = ()) -> None:
 
 def execute(runner: Any, commands: Sequence[Sequence[str]], cwd: Path, _: object = None) -> None:
     """What cocotb's runner does with commands. Raises RuntimeError where one fails."""
+    said["built"] = True
     for command in commands:
         if command[0] == "vvp":
             simulate(command[command.index(str(runner.sim_file)) :], runner.env, str(cwd))
@@ -78,11 +79,14 @@ def simulate(arguments: Sequence[str], environment: Mapping[str, str], cwd: str)
         finally:
             os._exit(status)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    before = len(said["tests"])
     with suppress(OSError, ElementTree.ParseError):
         for case in ElementTree.parse(environment["COCOTB_RESULTS_FILE"]).iter("testcase"):
             failed = [one for one in case if one.tag in ("failure", "error")]
             why = "; ".join(one.get("message") or one.tag for one in failed)
             said["tests"].append([case.get("name"), why])
+    if len(said["tests"]) == before:
+        said["tests"].append(["a simulation", "it ended before its tests did"])
     if status == UNLOADED:
         said["fault"] = "its tests cannot be loaded"
     if status:

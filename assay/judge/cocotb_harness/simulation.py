@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import socket
 import sys
 import types
 from collections.abc import Iterator
@@ -19,15 +20,14 @@ def start() -> None:
     parent = sys.modules["cocotb"] = types.ModuleType("cocotb")  # the whole package takes long
     parent.__path__ = [f"{folder}/cocotb" for folder in sys.path]
     simulator = importlib.import_module("cocotb.simulator")
-    reads, writes = int(os.environ["ASSAY_READS"]), int(os.environ["ASSAY_WRITES"])
-    Service(simulator, reads, writes).serve()
+    Service(simulator, socket.socket(fileno=int(os.environ["ASSAY_SOCKET"]))).serve()
 
 
 class Service:
-    """What the tests ask for through a pipe, done with the simulator's module."""
+    """What the tests ask for through a socket, done with the simulator's module."""
 
-    def __init__(self, simulator: Any, reads: int, writes: int) -> None:
-        self._read, self._writes = os.fdopen(reads).readline, writes
+    def __init__(self, simulator: Any, stream: socket.socket) -> None:
+        self._read, self._write = stream.makefile().readline, stream.sendall
         self._encode = json.JSONEncoder(default=self._encoded).encode
         self._decode = json.JSONDecoder(object_hook=self._decoded).decode
         simulator.clock_create = partial(Clock, simulator)
@@ -59,7 +59,7 @@ class Service:
         self.serve()
 
     def _send(self, message: object) -> None:
-        os.write(self._writes, self._encode(message).encode() + b"\n")
+        self._write(self._encode(message).encode() + b"\n")
 
     def _encoded(self, value: Any) -> object:
         if isinstance(value, bytes):

@@ -65,13 +65,11 @@ def run_of(check: Answer, program: str, _: Language) -> ProgramRun:
     equal = program.strip() == check.answer.strip()
     if check.exact or equal or (given and right):
         same = same_number(given, right) if given and right else equal
-        wrong = Decision(Verdict.WRONG, f"{shortened(program)} is not {shortened(check.answer)}")
-        return ProgramRun("", warm="plain_0", decide=lambda _: PASSED if same else wrong)
+        wrong = f"{shortened(program)} is not {shortened(check.answer)}"
+        decided = Decision(Verdict.PASS, passed=1) if same else Decision(Verdict.WRONG, wrong)
+        return ProgramRun(decided=decided)
     known = ProgramRun(FORM, check.answer, warm=MATHS)
     return ProgramRun(FORM, program, warm=MATHS, expected=known)
-
-
-PASSED = Decision(Verdict.PASS, passed=1)
 
 
 def count(check: Answer) -> int:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from assay.checks import Harness
 from assay.errors import DataError
 from assay.judge.kinds.kind import Decision, Kind, ProgramRun
+from assay.judge.kinds.verilog_screen import designs
 from assay.judge.protocol import SETUP
 from assay.languages import Language
 from assay.sandbox.access import INTERPRETER
@@ -27,7 +28,6 @@ from assay.types import Verdict
 
 if TYPE_CHECKING:
     from assay.sandbox.program import Result
-    from assay.types import Task
 
 START = """
 import json, os, re, sys
@@ -62,8 +62,9 @@ CHEATS = {
     f' $fdisplay(f, "{FORGED}"); end',
 }  # fmt: skip
 """What cheating programs have in place of a design's body."""
-REPORTED, FAILED = ("status", "tests", "compiler", "fault"), 1
-"""The report's parts; the greatest status of pytest that says something of a design."""
+REPORTED, FAILED = ("status", "tests", "compiler", "fault", "built"), 1
+"""The report's parts; the greatest status of pytest that says something of a design that was not
+yet built: it is 2 where the harness cannot be read, and where it gives up on a design."""
 FILE = re.compile(r"^[ \t]*//[ \t]*file:[ \t]*(\S+)[ \t]*$", re.MULTILINE | re.IGNORECASE)
 """The line before each file of a program that is several."""
 
@@ -96,13 +97,6 @@ def joined(files: Mapping[str, str]) -> str:
     return "\n".join(f"// file: {name}\n{text}" for name, text in files.items())
 
 
-def cheats(check: Harness, task: Task) -> dict[str, str]:
-    """Programs with the reference's ports that do no work."""
-    head = re.search(rf"\bmodule\s+{re.escape(task.entry_point)}\b[^;]*;", task.reference or "")
-    start = head[0] if head else f"module {task.entry_point};"
-    return {name: f"{start}\n{body}\nendmodule\n" for name, body in CHEATS.items()}
-
-
 @cache
 def ours() -> tuple[dict[str, str], dict[str, str]]:
     """Files and variables of each run. Raises DataError where cocotb is not installed."""
@@ -123,14 +117,14 @@ def ours() -> tuple[dict[str, str], dict[str, str]]:
 def decide(result: Result) -> Decision:
     """What the harness's report makes of a design. The first fault decides."""
     try:
-        status, tests, compiler, fault = map(json.loads(result.stdout).get, REPORTED)
+        status, tests, compiler, fault, built = map(json.loads(result.stdout).get, REPORTED)
         faults = [f"{name}: {why}" for name, why in tests if why]
-    except (ValueError, TypeError, AttributeError):
+        lines, broken = compiler.splitlines(), status > FAILED and not built
+    except (ValueError, TypeError, AttributeError, RecursionError):
         return Decision(Verdict.INFRA, f"{SETUP}the harness reported nothing")
-    if fault or status > FAILED:
-        return Decision(Verdict.INFRA, SETUP + (fault or f"pytest ends with status {status}"))
+    if fault or broken:
+        return Decision(Verdict.INFRA, f"{SETUP}{fault or f'pytest ends with status {status}'}")
     if compiler:
-        lines = compiler.splitlines()
         return Decision(Verdict.COMPILE, next((one for one in lines if "error" in one), lines[0]))
     passed, total = len(tests) - len(faults), max(len(tests), 1)
     if status or not tests:
@@ -144,5 +138,5 @@ HARNESS: Kind[Harness] = Kind(
     answer=lambda check, task: None,
     run_of=run_of,
     files=lambda check: check.targets,
-    cheats=cheats,
+    cheats=lambda check, task: designs(CHEATS, task.entry_point, task.reference),
 )

@@ -44,7 +44,7 @@ class Decision(NamedTuple):
 class ProgramRun(NamedTuple):
     """A run of a program without a worker."""
 
-    source: str
+    source: str = ""
     stdin: str = ""
     stdout: str | None = None
     """The expected output; None where any is right."""
@@ -61,8 +61,8 @@ class ProgramRun(NamedTuple):
     """The kind of zygote that runs the source, as Python; empty where the task's language does."""
     expected: ProgramRun | None = None
     """A run whose output is the expected one. It is made once, for all programs."""
-    refused: str = ""
-    """Why the program's text may not run at all; empty where it may."""
+    decided: Decision | None = None
+    """What the program's text alone decides; then nothing runs."""
     language: Language | None = None
     """What runs it in place of its task's language."""
 

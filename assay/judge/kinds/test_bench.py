@@ -11,13 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from assay.judge.kinds.kind import Decision, Kind, ProgramRun
-from assay.judge.kinds.verilog_screen import refusal, used
+from assay.judge.kinds.verilog_screen import designs, refusal, used
 from assay.types import TestBench, Verdict
 
 if TYPE_CHECKING:
     from assay.languages import Language
     from assay.sandbox.program import Result
-    from assay.types import Task
 
 SAMPLE = "@SAMPLE"
 """Starts what a bench prints of a sample: `@SAMPLE 0 1 | 1`, inputs and outputs in binary."""
@@ -35,15 +34,13 @@ CHEATS = {
 def run_of(check: TestBench, program: str, language: Language) -> ProgramRun:
     """The bench with the program as its design."""
     program = used(program, check.design)
-    refused = refusal(program, check.bench, check.design, prints=not check.passes)
+    if refused := refusal(program, check.bench, check.design, prints=not check.passes):
+        return ProgramRun(decided=Decision(Verdict.FORBIDDEN, refused))
     if check.passes:
         decide = partial(believed, check.passes)
-        return ProgramRun(
-            program, beside=check.bench, decide=decide, trusted=("own_process",), refused=refused
-        )
+        return ProgramRun(program, beside=check.bench, decide=decide, trusted=("own_process",))
     bench = check.bench.replace(SAMPLE, marker(check))
-    decide = partial(compared, check)
-    return ProgramRun(program, beside=bench, decide=decide, refused=refused)
+    return ProgramRun(program, beside=bench, decide=partial(compared, check))
 
 
 def marker(check: TestBench) -> str:
@@ -135,13 +132,6 @@ def _bits(value: str) -> str:
     return f"{len(value)}'b{value}"
 
 
-def cheats(check: TestBench, task: Task) -> dict[str, str]:
-    """Programs with the reference's ports that do no work."""
-    head = re.search(rf"\bmodule\s+{re.escape(check.design)}\b[^;]*;", task.reference or "")
-    start = head[0] if head else f"module {check.design};"
-    return {name: f"{start}\n{body}\nendmodule\n" for name, body in CHEATS.items()}
-
-
 def is_open(check: TestBench) -> bool:
     """Whether it needs the reference's samples."""
     return check.expected is None and not check.passes
@@ -152,7 +142,7 @@ TEST_BENCH: Kind[TestBench] = Kind(
     show=lambda check, task: "",
     answer=lambda check, task: None,
     run_of=run_of,
-    cheats=cheats,
+    cheats=lambda check, task: designs(CHEATS, check.design, task.reference),
     problem=lambda check, task: (
         "its test bench has nothing to compare with; add a reference"
         if is_open(check) and task.reference is None

@@ -1,10 +1,11 @@
-"""Refuses Verilog whose text could reach a test bench: both are one simulation, so this is decided
-before anything runs.
+"""Reads the text of Verilog, and refuses what could reach a test bench: both are one simulation, so
+this is decided before anything runs.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 
 PRINTS = re.compile(r"(?:display|write|strobe|monitor)[bho]?|info|warning|error")
@@ -26,10 +27,11 @@ WORDS = {
 }  # fmt: skip
 """Words that are refused, and what they do."""
 BLANK = re.compile(
-    r"//[^\n]*|/\*.*?(?:\*/|(?P<open>\Z))"
-    r"|(?P<string>\"(?:\\[^\n]|[^\"\\\n])*+\")|(?P<torn>\"(?:\\[^\n]|[^\"\\\n])*+)", re.DOTALL
+    r"//[^\n]*|/\*.*?(?:\*/|(?P<open>\Z))|(?P<name>\\\S+)"
+    r"|(?P<string>\"(?:\\.|[^\"\\\n])*+\")|(?P<torn>\"(?:\\.|[^\"\\\n])*+)", re.DOTALL
 )  # fmt: skip
-"""A comment or a string, also one that nothing ends: each character is read once."""
+"""A comment, a string, or a name that a backslash starts and that may look like these; also a
+comment or string that nothing ends. No character is read more than twice."""
 STRING = "\1"
 """Stands for a string, once comments and strings are taken out."""
 HIDES = re.compile(r"/\*|[\"\\]|``|[\w$]`|`(?!\w)|`\s*define\s+\w+\(|[^\x01\t\n\x20-\x7e]")
@@ -66,17 +68,31 @@ def modules_of(code: str) -> list[tuple[str, int, int]]:
     return found
 
 
-def without_comments(code: str, space: str) -> str:
+def without_comments(source: str) -> str:
+    """The source with a space for each comment."""
+    return BLANK.sub(lambda blank: " " if blank[0][0] == "/" else blank[0], source)
+
+
+def skeleton(code: str, space: str) -> str:
     """The code with STRING for each string, and `space` for each comment. What nothing ends stays
-    recognisable.
+    recognisable, and so does a string of several lines.
     """
 
     def stands_for(blank: re.Match[str]) -> str:
-        if blank["string"]:
-            return STRING
-        return '"' if blank["torn"] else space if blank["open"] is None else "/*"
+        if blank["name"]:
+            return blank[0]
+        if blank["torn"] or (blank["string"] and "\n" in blank[0]):
+            return '"'
+        return STRING if blank["string"] else space if blank["open"] is None else "/*"
 
     return BLANK.sub(stands_for, code)
+
+
+def designs(bodies: Mapping[str, str], name: str, reference: str | None) -> dict[str, str]:
+    """A module for each body, with this name and the ports that it has in the reference."""
+    head = re.search(rf"\bmodule\s+{re.escape(name)}\b[^;]*;", reference or "")
+    start = head[0] if head else f"module {name};"
+    return {key: f"{start}\n{body}\nendmodule\n" for key, body in bodies.items()}
 
 
 def used(program: str, design: str) -> str:
@@ -106,7 +122,7 @@ def refusal(program: str, bench: str, design: str, prints: bool = True) -> str:
     program = program.replace("\r\n", "\n")
     if len(program) > LONGEST or LONG_WORD.search(program):
         return f"it has more than {LONGEST:,} characters, or a word of more than 500"
-    spaced, joined = (without_comments(program, space) for space in (" ", ""))
+    spaced, joined = (skeleton(program, space) for space in (" ", ""))
     if hidden := CONTROL.search(program) or HIDES.search(spaced):
         return f"it holds {hidden[0]!r}, which can hide what it does"
     words, heads = names_of(bench)
@@ -119,7 +135,7 @@ def names_of(bench: str) -> tuple[frozenset[str], frozenset[str]]:
     """What a bench defines: tasks, functions, blocks, and the modules that it uses itself (others
     are there for the design); the same and its instances.
     """
-    code = BLANK.sub(" ", bench)
+    code = skeleton(bench, " ")
     words = {name for names in DEFINED.findall(code) for name in names if name}
     modules = (name for name, *_ in modules_of(code))
     words |= {"tb"} | {name for name in modules if len(re.findall(rf"\b{name}\b", code)) > 1}
