@@ -3,9 +3,9 @@
     python -m bench.demo --seeds 5
     python -m bench.demo --seeds 3 --recipe recipes/verilog.toml --plot docs/verilog.png
 
-A plot has the pass rate of each seed over the steps of the last stage. The seeds run one after
-another, each as `assay train RECIPE` with its own name. A run that was cut off goes on. The last
-line is the time of a run, start to table.
+A plot has the pass rate of training over the steps of the last stage, and pass@1 before and after
+it. The seeds run one after another, each as `assay train RECIPE` with its own name. A run that was
+cut off goes on. The last line is the time of a run, start to table.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "demo.toml"
 STAGES = ("base", "sft", "grpo")
+SMOOTHED = 5
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,9 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def draw(folders: Sequence[Path], runs: Sequence[dict[str, Any]], file: Path) -> None:
-    """pass@1 on the held-out tasks over the steps of the last stage, a line for each seed."""
+    """The share of training completions that pass over the steps of the last stage, a line for each
+    seed (mean of SMOOTHED steps); and pass@1 on held-out tasks before and after, with intervals.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 3.2), layout="constrained")
@@ -67,11 +70,15 @@ def draw(folders: Sequence[Path], runs: Sequence[dict[str, Any]], file: Path) ->
     for folder, found in zip(folders, runs, strict=True):
         lines = (folder / STAGES[-1] / "metrics.jsonl").read_text().splitlines()
         rows = [json.loads(line) for line in lines]
-        points = [(row["step"], row["evaluate/pass@1"]) for row in rows if "evaluate/pass@1" in row]
-        steps, rates = zip((0, found[STAGES[-2]]["pass_at"]["1"]), *points, strict=True)
-        axes.plot(steps, [100 * rate for rate in rates], marker="o", markersize=4, color="#4269d0")
+        rates = [100 * row["reward/pass_rate"] for row in rows if "reward/pass_rate" in row]
+        means = [statistics.mean(rates[max(0, n - SMOOTHED) : n]) for n in range(1, len(rates) + 1)]
+        axes.plot(range(1, len(means) + 1), means, color="#a9b8e8", linewidth=1.2)
+        for step, stage in ((0, STAGES[-2]), (len(rates), STAGES[-1])):
+            rate, interval = found[stage]["pass_at"]["1"], found[stage]["interval"]
+            bars = [[100 * (rate - interval["low"])], [100 * (interval["high"] - rate)]]
+            axes.errorbar([step], [100 * rate], bars, fmt="o", markersize=4, color="#4269d0")
     axes.set_xlabel("steps after SFT")
-    axes.set_ylabel("pass@1 on held-out tasks, %")
+    axes.set_ylabel("pass@1, %")
     axes.set_ylim(0, 100)
     axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, dpi=130)

@@ -27,6 +27,7 @@ from assay.openmp import waiting
 
 os.environ.update(waiting())
 
+from assay.config.evaluation import EvaluationRun
 from assay.config.sections import EvaluateSettings, PolicySettings
 from assay.environments import visible
 from assay.evaluate import evaluate
@@ -163,8 +164,10 @@ def evaluated(folder: Path, model: Path, environment: str, seed: int, tokens: in
     """A checkpoint on the longer compositions in one environment."""
     settings = EvaluateSettings(tasks="drills:longer", samples=8, max_tokens=tokens)
     policy, place = PolicySettings(model=str(model)), folder / environment
-    done = evaluate(policy, settings, environment=environment, seed=seed, folder=place)
-    return done.evaluation
+    run = EvaluationRun(
+        policy=policy, evaluate=settings, environment={"name": environment}, seed=seed
+    )
+    return evaluate(run, folder=place).evaluations[0]
 
 
 def tried(folder: Path) -> float:

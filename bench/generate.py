@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from assay.config.sections import EngineSettings
+from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch import TorchEngine
 from assay.engines.vllm.engine import open_vllm

@@ -15,7 +15,7 @@ from assay.languages import language_named
 from assay.registry import suggest
 from assay.tasks import exact, mbpp, task_set
 from assay.tasks.python_source import called, defines, parsed, without
-from assay.tasks.rows import TOLERANCE, Row, file_rows, warn_once
+from assay.tasks.rows import TOLERANCE, Row, file_rows, tagged, warn_once
 from assay.tasks.stdio import columns, exchanges
 from assay.types import Answer, Call, Check, Message, Task, TestFunctions
 
@@ -25,7 +25,8 @@ TESTS = {"tests", "test", "inputs", "exchanges", "test_list", "checks",
 REPLIES = {"completion", "answer", "messages"}
 FIELDS = TESTS | {
     "task_id", "id", "prompt", "language", "reference", "demonstrations", "entry_point", "stub",
-    "canonical_solution", "setup", "expected", "tolerance", "checker", "format",
+    "canonical_solution", "setup", "expected", "tolerance", "checker", "format", "tags",
+    "difficulty",
 }  # fmt: skip
 """What a task may have; docs/data.md describes each."""
 MBPP = {"text", "code", "test_imports", "test_setup_code", "challenge_test_list", "source_file"}
@@ -40,7 +41,7 @@ def jsonl(file: str = "") -> Iterator[Task]:
     try:
         for row in file_rows(Path(file)):
             unknown |= unknown_fields(row)
-            yield task_of(row)
+            yield tagged(task_of(row), row)
     finally:
         warn_of_unknown(unknown, file)
 
@@ -93,6 +94,8 @@ def task_of(row: Row) -> Task:
     if "expected_answer" in row.fields:
         if not row.fields.keys().isdisjoint(("tests", "test", "inputs", "exchanges")):
             raise row.wrong("has 'expected_answer' beside tests; make it two rows")
+        if language not in ("python", "answer"):
+            raise row.wrong(f"has 'expected_answer', but in {language}; leave the language out")
         right = Answer(row.text("expected_answer"))
         reference = task.reference or right.answer
         return replace(task, checks=(right,), language="answer", reference=reference)

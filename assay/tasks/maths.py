@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from assay.tasks import task_set
 from assay.tasks.nemo_gym import asked
-from assay.tasks.rows import PublicSet, Row
+from assay.tasks.rows import PublicSet, Row, tagged
 from assay.types import Answer, Message, Task
 
 CALCULATOR = re.compile(r"<<[^<>]*>>")
@@ -26,7 +26,8 @@ def gsm8k(split: str = "test") -> Iterator[Task]:
 def math(split: str = "test") -> Iterator[Task]:
     """MATH-500: questions of contests, answered by formulas (arXiv:2305.20050)."""
     rows = PublicSet("math", "math/math.jsonl", "HuggingFaceH4/MATH-500", splits=("test",))
-    return (problem(row.text("unique_id", row.place), row) for row in rows.rows(split))
+    found = rows.rows(split)
+    return (tagged(problem(row.text("unique_id", row.place), row), row) for row in found)
 
 
 @task_set

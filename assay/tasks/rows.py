@@ -8,7 +8,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,11 @@ TOLERANCE = 1e-6
 """Absolute tolerance for floats where a row names none; EvalPlus has the same."""
 
 
+TAGS = {
+    "difficulty": ("difficulty", "level"), "date": ("contest_date", "estimated_date"),
+    "source": ("platform",), "topic": ("tags", "subject"),
+}  # fmt: skip
+"""Kinds of tags, and the fields of published sets that give them."""
 _warned: set[str] = set()
 
 
@@ -148,6 +153,30 @@ class LeftOutError(Exception):
     """A well-formed row that is no task which can be judged; says which rows these are."""
 
 
+def tagged(task: Task, row: Row) -> Task:
+    """The task with the tags that its row gives: `tags` of its own, and what published sets call
+    difficulty, date, source and topic. Raises DataError for `tags` that are no texts.
+    """
+    own = row.fields.get("tags")
+    tags = {
+        kind: next(filter(None, (_tag(row.fields.get(name)) for name in names)), "")
+        for kind, names in TAGS.items()
+    }
+    if isinstance(own, dict):
+        if not all(isinstance(text, str) for text in own.values()):
+            raise row.wrong('\'tags\' must have texts as values; write {"topic": "graphs"}')
+        tags |= own
+    tags = {kind: text[:10] if kind == "date" else text for kind, text in tags.items() if text}
+    return replace(task, tags={**task.tags, **tags}) if tags else task
+
+
+def _tag(value: object) -> str:
+    """A field as a tag: a text, a number or a list of texts, also one that is written as text."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value).strip("[]").replace("'", "") if isinstance(value, str | float | int) else ""
+
+
 def kept(rows: Iterable[Row], task_of: Callable[[Row], Task]) -> Iterator[Task]:
     """The tasks of the rows. One warning counts those that are left out, by reason."""
     reasons: Counter[str] = Counter()
@@ -160,7 +189,7 @@ def kept(rows: Iterable[Row], task_of: Callable[[Row], Task]) -> Iterator[Task]:
             except LeftOutError as reason:
                 reasons[str(reason)] += 1
             else:
-                yield task
+                yield tagged(task, row)
     finally:
         if reasons:
             each = ", ".join(f"{number} {reason}" for reason, number in reasons.items())

@@ -17,7 +17,7 @@ from assay.tasks.drills.operations import Operation, stage
 from assay.types import Task, TestBench
 
 SEED = 2026
-HELD_OUT_SHARE, WRONG_SHARE, DEMONSTRATIONS = 0.2, 0.3, 4
+HELD_OUT_SHARE, WRONG_SHARE, DEMONSTRATIONS = 0.2, 0.5, 4
 WIRES_HEAD = "module top(input [3:0] a, b, output [3:0] y);\n"
 CLOCKED_HEAD = "module top(input clk, rst, en, input [3:0] a, output [3:0] y);\n"
 FIRST = (

@@ -51,5 +51,5 @@ def test_a_demonstrations_own_answer_decides() -> None:
     (task,) = load("arithmetic:train", limit=1)
     run = run_of(task.checks[0], "3", language_named("answer"))  # type: ignore[arg-type]
     assert task.reference == "3"
-    assert run.decide is not None
-    assert run.decide(None).verdict is Verdict.PASS  # type: ignore[arg-type]
+    assert run.decided is not None
+    assert run.decided.verdict is Verdict.PASS

@@ -56,6 +56,7 @@ METHOD = "class Solution:\n    def append(self, nums, k):\n        return {}\n"
 def test_a_released_livecodebench_row_is_its_public_and_hidden_calls(tmp_path: Path) -> None:
     (task,) = load(f"livecodebench:{written(tmp_path, released())}")
     assert task.id == "LiveCodeBench/3000"
+    assert task.tags == {"difficulty": "easy", "date": "2024-01-06", "source": "leetcode"}
     assert task.entry_point == "Solution().append"
     assert task.checks == (
         Call("[[1,2],3]", "[1,2,3]", hidden=False),

@@ -112,14 +112,14 @@ def test_stages_compose_with_parentheses_only_where_needed() -> None:
 
 
 @pytest.mark.parametrize(
-    "split", [pytest.param(one, marks=[pytest.mark.long] * (one == "train")) for one in SPLITS]
+    "split", [pytest.param(one, marks=[pytest.mark.long] * (one != "longer")) for one in SPLITS]
 )
 def test_every_reference_passes_its_checks(split: str) -> None:
     assert [task.id for task in tasks(split) if not passes(task, str(task.reference))] == []
 
 
 def test_references_pass_before_the_judge() -> None:
-    some = [task for split in SPLITS for task in tasks(split)[:100]]
+    some = [task for split in SPLITS for task in tasks(split)[:100:3]]
     executions = judge_all([Job(task, task.reference) for task in some])
     assert [
         (task.id, done.detail)

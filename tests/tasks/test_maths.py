@@ -87,11 +87,17 @@ def test_rows_of_ones_own_have_an_expected_answer(tmp_path: Path) -> None:
     assert (task.language, task.reference, task.checks) == ("answer", "0.5", (Answer("0.5"),))
 
 
-def test_an_answer_beside_tests_is_refused_and_not_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [({"tests": ["assert f() == 1"]}, "'expected_answer' beside tests; make it two rows"),
+     ({"language": "rust"}, "'expected_answer', but in rust; leave the language out")],
+)  # fmt: skip
+def test_an_answer_beside_tests_or_in_a_language_is_refused_and_neither_is_left_out(
+    tmp_path: Path, more: dict[str, object], why: str
+) -> None:
     file = tmp_path / "mine.jsonl"
-    row = {"id": "both", "prompt": "?", "expected_answer": "1", "tests": ["assert f() == 1"]}
-    file.write_text(json.dumps(row))
-    with pytest.raises(DataError, match="'expected_answer' beside tests; make it two rows"):
+    file.write_text(json.dumps({"id": "both", "prompt": "?", "expected_answer": "1"} | more))
+    with pytest.raises(DataError, match=why):
         load(str(file))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from assay.commands import options
-from assay.config.sections import PLACEHOLDERS, PromptSettings
+from assay.config.generation import PLACEHOLDERS, PromptSettings
 from assay.errors import DataError
 from assay.integrations import cases, wire
 from assay.judge import Job, Judge
