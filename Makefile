@@ -7,7 +7,7 @@ PARALLEL := -n 2 --dist worksteal
 
 COCOTB := tests/judge/test_harness.py tests/attacks/test_harness.py tests/tasks/test_cvdp.py
 
-.PHONY: install demo test test-long test-integrations test-vllm languages lint fuzz bench clean
+.PHONY: install demo test test-long test-integrations test-vllm test-browser languages lint fuzz bench clean
 .DEFAULT_GOAL := install
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -42,6 +42,13 @@ $(VLLM)/installed: constraints-vllm.txt
 test-vllm: install $(VLLM)/installed
 	$(BIN)/python -m pytest -m vllm -o timeout=1200 tests/engines/vllm
 
+# Chromium comes from Debian's package, as root; without it these tests are skipped.
+test-browser: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,browser,sql]"
+	test -x /usr/bin/chromium || { apt-get update -q && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; } || true
+	$(BIN)/python -m pytest -m browser -o timeout=600 tests/viewer
+
 # What Debian and Ubuntu have to judge programs of other languages than Python; as root.
 languages:
 	apt-get update -q
@@ -72,11 +79,14 @@ bench: fuzz
 	$(BIN)/python -m bench.walls
 	$(BIN)/python -m bench.threads
 	$(BIN)/python -m bench.products
+	$(BIN)/python -m bench.intervals
 	$(BIN)/python -m bench.algorithms
 	$(BIN)/python -m bench.environments repair
 	$(BIN)/python -m bench.environments python_tool
 	$(BIN)/python -m bench.demo
+	$(BIN)/python -m bench.viewer
 	$(BIN)/python -m bench.generate
+	$(BIN)/python -m bench.plan
 	$(BIN)/python -m bench.lag
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations]"
 	$(BIN)/python -m bench.step

@@ -12,14 +12,19 @@ import typer
 from typer.exceptions import TyperException
 
 from assay.commands.check import check
+from assay.commands.compare import compare
 from assay.commands.doctor import doctor
 from assay.commands.evaluate import evaluate
+from assay.commands.export import export
 from assay.commands.grade import grade
 from assay.commands.list import list_plugins
 from assay.commands.overlap import overlap
+from assay.commands.plan import plan
 from assay.commands.serve import serve
+from assay.commands.show import show
 from assay.commands.show_prompt import show_prompt
 from assay.commands.train import train
+from assay.commands.view import view
 from assay.errors import AssayError, UserError
 from assay.files import PATH_ERRORS, advice
 from assay.openmp import waiting
@@ -28,12 +33,15 @@ from assay.registry import one_line, plugin_line
 
 app = typer.Typer(name="assay", pretty_exceptions_enable=False)
 for name, command in (
-    ("eval", evaluate), ("grade", grade), ("check", check), ("overlap", overlap),
-    ("doctor", doctor), ("serve", serve), ("list", list_plugins),
+    ("compare", compare), ("grade", grade), ("check", check), ("overlap", overlap),
+    ("doctor", doctor), ("serve", serve), ("list", list_plugins), ("view", view),
+    ("export", export), ("show", show),
 ):  # fmt: skip
     app.command(name)(command)
 OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command("train", context_settings=OVERRIDES)(train)
+app.command("eval", context_settings=OVERRIDES)(evaluate)
+app.command("plan", context_settings=OVERRIDES)(plan)
 app.command("show-prompt", context_settings=OVERRIDES)(show_prompt)
 
 

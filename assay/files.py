@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import logging
 import os
 import re
@@ -163,3 +164,16 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def encodable(text: str) -> str:
+    """The text without lone surrogates, which a program may print and UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def json_lines(file: Path) -> list[dict[str, Any]]:
+    """The rows of a file with a line of JSON each; half a line at the end, which is still being
+    written or was when a process was killed, is left out. Raises OSError and ValueError.
+    """
+    whole, _, _ = file.read_text(encoding="utf-8").rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]

@@ -105,6 +105,9 @@ class Task:
     time, of LARGE programs; of a list of over 50,000 items, a digest is compared."""
     hash_seed: int | None = None
     """PYTHONHASHSEED of its programs; None for one that is made of its checks."""
+    tags: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """What an evaluation is broken down by: {"difficulty": "hard", "topic": "graphs, strings"};
+    `date`, such as 2024-08-31, is when the problem was published."""
 
     @property
     def function(self) -> str:
@@ -136,6 +139,14 @@ class Completion:
     """Finish reason: a stop token or string, or the token limit."""
     versions: tuple[int, ...]
     """[T] the weight version that sampled each token; it never decreases."""
+    counted: int = 0
+    """Tokens as an endpoint counts them that gives no ids: then `tokens` is empty, and nothing can
+    be trained on it."""
+
+    @property
+    def length(self) -> int:
+        """Number of tokens."""
+        return len(self.tokens) or self.counted
 
     @property
     def version(self) -> int:
@@ -245,7 +256,7 @@ class Rollout:
     @property
     def length(self) -> int:
         """Completion tokens over all turns."""
-        return sum(len(turn.completion.tokens) for turn in self.turns)
+        return sum(turn.completion.length for turn in self.turns)
 
 
 @dataclass(frozen=True, slots=True)

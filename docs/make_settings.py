@@ -128,7 +128,7 @@ def render() -> str:
     )
     parts.append("| term | parameters | what it is |\n| --- | --- | --- |\n")
     parts += [
-        f"| `{name}` | {_parameters(rewards[name])} | {rewards.summary(name)} |\n"
+        f"| `{name}` | {_parameters(rewards[name])} | {_help(rewards[name])} |\n"
         for name in shipped("assay.rewards", "reward")
     ]
     parts.append(
@@ -179,6 +179,10 @@ def _shown(value: Any) -> str:
         if isinstance(value, bool | None)
         else str(value)
     )
+
+
+def _help(term: Any) -> str:
+    return " ".join((inspect.getdoc(term) or "").split()).replace("|", "\\|")
 
 
 def _parameters(term: Any) -> str:

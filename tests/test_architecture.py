@@ -15,12 +15,14 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "assay"
 FILES = sorted(PACKAGE.rglob("*.py"))
+TREES = {file: ast.parse(file.read_text()) for file in FILES}
 LAYERS = [
-    "checks", "types", "errors", "openmp", "registry", "files", "sync", "progress", "config",
+    "checks", "types", "errors", "openmp", "registry", "files", "sync", "progress", "endpoint",
+    "config",
     "maths",
     "sandbox", "languages", "judge", "tasks", "check", "prompts", "extract", "policy", "rewards",
     "environments", "engines", "rollout", "algorithms", "evaluate", "trackers", "train",
-    "doctor", "integrations", "commands", "cli", "__main__",
+    "doctor", "integrations", "viewer", "commands", "cli", "__main__",
 ]  # fmt: skip
 MODULES = {
     "sandbox": "kernel limits cores cgroups landlock seccomp namespaces walls access attack"
@@ -30,11 +32,12 @@ MODULES = {
     " arrivals shared console proxy pieces kinds normal_form worker exports candidate warmup"
     " verdict verdict_cache prepared_task builds exchange_runner references"
     " interpreter judge cocotb_harness",
-    "judge/kinds": "pytest_module kind asserts calls driven_calls exchanges harness own_tests"
-    " print_tests answers verilog_screen test_bench test_functions every",
+    "judge/kinds": "pytest_module kind asserts calls driven_calls exchanges verilog_screen harness"
+    " own_tests print_tests answers test_bench test_functions every",
     "policy": "adapters tokenizer tiny chat onednn head packed forward load classifier critic"
     " reference",
-    "engines": "base torch vllm open",
+    "viewer": "page rollouts suspects folders query answers server export",
+    "engines": "base openai torch vllm open",
     "engines/torch": "sampling prefill fused cuda_graphs kv_cache cache_probe decode_loop engine",
     "engines/vllm": "reaper client partial_completion weight_probe transports server engine",
 }
@@ -43,7 +46,7 @@ TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train")
 FOR_A_PACKAGE = ("integrations/verifiers.py", "judge/cocotb_harness/run.py", "judge/normal_form.py")
 FILE_LINES, CLASS_LINES, FUNCTION_LINES = 400, 200, 60
 JUDGE_SIDE = ("sandbox", "judge", "languages", "check", "integrations")
-JUDGE_SIDE_LINES, OTHER_LINES = 8_990, 11_480
+JUDGE_SIDE_LINES, OTHER_LINES = 8_990, 13_506
 """Code lines: no blank lines, comments or docstrings. They are counted as the formatter would set
 them at 120 columns without trailing commas, so that wrapping costs nothing."""
 JOINED = ["--isolated", "--line-length", "120", "--config", "format.skip-magic-trailing-comma=true"]
@@ -68,15 +71,15 @@ def imports(tree: ast.AST) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_imports_only_point_up_the_list_of_layers(file: Path) -> None:
-    layer = name_of(file).removesuffix(".py").split("/")[0]
-    if layer == "__init__":
-        return
-    assert layer in LAYERS, f"{layer} has no place in LAYERS"
-    below = {found for found in imports(ast.parse(file.read_text())) if layer_of(found) in LAYERS}
-    too_low = sorted(m for m in below if LAYERS.index(str(layer_of(m))) > LAYERS.index(layer))
-    assert not too_low, f"{name_of(file)} imports {too_low}, which stand below it"
+def test_imports_only_point_up_the_list_of_layers() -> None:
+    for file, tree in TREES.items():
+        layer = name_of(file).removesuffix(".py").split("/")[0]
+        if layer == "__init__":
+            continue
+        assert layer in LAYERS, f"{layer} has no place in LAYERS"
+        below = {found for found in imports(tree) if layer_of(found) in LAYERS}
+        too_low = sorted(m for m in below if LAYERS.index(str(layer_of(m))) > LAYERS.index(layer))
+        assert not too_low, f"{name_of(file)} imports {too_low}, which stand below it"
 
 
 def runtime_imports(tree: ast.AST) -> set[str]:
@@ -102,14 +105,15 @@ def test_imports_inside_a_folder_only_point_up_its_list_of_modules(folder: str) 
             assert not below, f"{name_of(file)} imports {below}, which stand below it"
 
 
-@pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_files_classes_and_functions_stay_within_their_budgets(file: Path) -> None:
-    text = file.read_text()
-    assert len(text.splitlines()) <= FILE_LINES
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            most = CLASS_LINES if isinstance(node, ast.ClassDef) else FUNCTION_LINES
-            assert (node.end_lineno or 0) - node.lineno < most, f"{node.name} is too long"
+def test_files_classes_and_functions_stay_within_their_budgets() -> None:
+    for file, tree in TREES.items():
+        name = name_of(file)
+        assert len(file.read_text().splitlines()) <= FILE_LINES, f"{name} is too long"
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                most = CLASS_LINES if isinstance(node, ast.ClassDef) else FUNCTION_LINES
+                lines = (node.end_lineno or 0) - node.lineno
+                assert lines < most, f"{name}: {node.name} is too long"
 
 
 def code_lines(source: str) -> int:
@@ -143,11 +147,13 @@ def test_the_package_stays_within_its_budgets(tmp_path: Path) -> None:
     assert counts[False] <= OTHER_LINES
 
 
-@pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_a_file_says_in_its_first_line_what_it_is_for(file: Path) -> None:
-    assert (
-        ast.get_docstring(ast.parse(file.read_text())) or ""
-    ).strip() or not file.read_text().strip()
+def test_a_file_says_in_its_first_line_what_it_is_for() -> None:
+    silent = [
+        name_of(file)
+        for file, tree in TREES.items()
+        if tree.body and not (ast.get_docstring(tree) or "").strip()
+    ]
+    assert silent == []
 
 
 def test_judging_evaluating_and_the_command_line_import_without_torch() -> None:

@@ -110,3 +110,28 @@ def test_no_figure_is_left_to_be_filled_in(page: Path) -> None:
     assert not re.findall(
         r"\b(?:TODO|TBD|DATE|OUTPUT|RUNS|JUDGE|THREADS|HELP|\w+_TABLE)\b", page.read_text()
     )
+
+
+def test_the_table_of_other_trainers_names_settings_that_exist() -> None:
+    from assay.algorithms.options import PolicyGradientSettings
+    from assay.config.load import load_plan
+
+    page = (ROOT / "docs" / "coming-from.md").read_text()
+    ours = re.findall(r"^\| `([\w.]+)` \|", page, flags=re.MULTILINE)
+    assert len(ours) > 30
+    for name in ours:
+        section, _, key = name.rpartition(".")
+        if section == "algorithm":
+            assert key == "name" or key in PolicyGradientSettings.model_fields, name
+        elif name not in ("rewards", "policy.lora.rank"):
+            value = settings_named(load_plan(ROOT / "recipes" / "humaneval_lora.toml").stages[-1])
+            assert name in value, name
+
+
+def settings_named(settings: object, prefix: str = "") -> set[str]:
+    """Every setting of a section and of those in it, by its dotted name."""
+    fields = getattr(type(settings), "model_fields", {})
+    names = {f"{prefix}{name}" for name in fields}
+    return names.union(
+        *(settings_named(getattr(settings, name), f"{prefix}{name}.") for name in fields)
+    )

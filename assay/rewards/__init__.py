@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import repeat
 from reprlib import repr as shortened
 from typing import Any
 
@@ -69,7 +70,7 @@ class Reward:
         """
         ready = [one for one in rollouts if one.failure is None]
         columns = await together(self._ask(term, ready) for term in self.terms if ready)
-        rows = zip(*columns, strict=True)
+        rows = zip(*columns, strict=True) if columns else repeat(())
         return [self._scored(one, next(rows)) if one.failure is None else one for one in rollouts]
 
     async def _ask(self, term: Term, rollouts: Sequence[Rollout]) -> list[float | RolloutLostError]:
@@ -99,6 +100,17 @@ class Reward:
         return replace(rollout, score=Score(sum(parts.values()), parts))
 
 
+def term(name: str, given: Mapping[str, Any]) -> Term:
+    """One term. Raises SettingsError as `build`."""
+    function = rewards[name]
+    values = fitted(
+        "reward", name, function, given, "rewards", name, common={"weight": float},
+        first=0 if inspect.isasyncgenfunction(function) else 1,
+    )  # fmt: skip
+    weight = values.pop("weight", 1.0)
+    return Term(name, partial(function, **values), weight)
+
+
 def build(settings: Mapping[str, Mapping[str, Any]]) -> Reward:
     """The weighted sum of the terms in `settings`: `{"tests": {"mode": "fraction"}, "length":
     {"weight": 0.5}}`.
@@ -109,7 +121,7 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Reward:
     """
     if not settings:
         raise SettingsError("`rewards` is empty; name at least one term, such as tests = {}")
-    return Reward([_term(name, given) for name, given in settings.items()])
+    return Reward([term(name, given) for name, given in settings.items()])
 
 
 def _number(term: str, value: Any, rollout: Rollout) -> float | RolloutLostError:
@@ -123,13 +135,3 @@ def _number(term: str, value: Any, rollout: Rollout) -> float | RolloutLostError
         f"reward {term!r} returned {returned} (task {rollout.task.id}); it must return a finite"
         " number"
     )
-
-
-def _term(name: str, given: Mapping[str, Any]) -> Term:
-    function = rewards[name]
-    values = fitted(
-        "reward", name, function, given, "rewards", name, common={"weight": float},
-        first=0 if inspect.isasyncgenfunction(function) else 1,
-    )  # fmt: skip
-    weight = values.pop("weight", 1.0)
-    return Term(name, partial(function, **values), weight)

@@ -14,18 +14,15 @@ from assay.types import Rollout
 def format(
     rollout: Rollout, *, fenced: bool = False, tags: Literal["", "think", "reasoning"] = ""
 ) -> float:
-    """1 if the last completion ended by itself and holds a program; `fenced`: in exactly one
-    closed code block. With `tags`, the share of what `prompt.reasoning` asks for that is there.
+    """1 if the last completion ended by itself and holds a program; with `tags`, the share of what
+    `prompt.reasoning` asks for that is there. `fenced`: 0 without exactly one code block, closed.
     """
     turn = rollout.turns[-1]
-    ended = turn.completion.ended == "stop"
-    if tags:
-        return tagged(turn.completion.text, tags) if ended else 0.0
-    if not ended or turn.program is None:
+    text = turn.completion.text
+    one_block = [block.closed for block in fenced_blocks(text)] == [True]
+    if turn.completion.ended != "stop" or (fenced and not one_block):
         return 0.0
-    return float(
-        [block.closed for block in fenced_blocks(turn.completion.text)] == [True] or not fenced
-    )
+    return tagged(text, tags) if tags else float(turn.program is not None)
 
 
 def tagged(text: str, tag: str) -> float:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 
+from assay.judge.kinds.verilog_screen import without_comments
 from assay.languages import Language
 from assay.rewards import BatchFunction, reward
 from assay.rewards.tools import open_tool, warnings
 from assay.types import Execution, Verdict
 
-COMMENT = re.compile(r'\\\S+|"(?:\\.|[^"\\\n])*+"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 CONFIGURES = re.compile(r"`\s*verilator_config")
 VERILATOR = Language(
     title="verilator", source="design.sv", package="verilator", runtime_mb=256,
@@ -40,8 +40,3 @@ def unsilenced(source: str) -> str:
     becomes one that nobody defines.
     """
     return CONFIGURES.sub("`no_such_directive", without_comments(source))
-
-
-def without_comments(source: str) -> str:
-    """Verilog with a space in place of each comment."""
-    return COMMENT.sub(lambda match: match[0] if match[0][0] in '"\\\\' else " ", source)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from assay.judge.kinds.verilog_screen import without_comments
 from assay.rewards import reward
-from assay.rewards.lint import without_comments
 from assay.types import Rollout
 
 DECLARED = re.compile(

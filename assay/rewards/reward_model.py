@@ -6,8 +6,9 @@ import asyncio
 import json
 import math
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Sequence
+from tempfile import TemporaryFile
 from typing import Any
 
 from assay.errors import ModelError, RolloutLostError
@@ -17,6 +18,8 @@ from assay.types import Message, Rollout
 
 PROGRAM = "assay.policy.classifier"
 LONGEST_LINE = 1 << 24
+LINES = 5
+"""The last ones of what it wrote to standard error, shown where it dies."""
 STARTS = 2
 """How often a process is started for one batch before its rollouts are lost."""
 
@@ -81,9 +84,10 @@ class Scorer:
     async def start(self) -> Process:
         """The process, started if it does not run. Raises ModelError, RolloutLostError."""
         if self._process is None:
+            self._stderr = TemporaryFile()  # noqa: SIM115  `end` closes it
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", PROGRAM, self._settings,
-                stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=LONGEST_LINE,
+                stdin=PIPE, stdout=PIPE, stderr=self._stderr, limit=LONGEST_LINE,
             )  # fmt: skip
             if refusal := (await self._answer(self._process)).get("refused"):
                 raise ModelError(f"{refusal}; fix rewards.reward_model")
@@ -116,7 +120,9 @@ class Scorer:
         except TimeoutError:
             raise RolloutLostError(f"the reward model took over {self._seconds:g} s") from None
         except ValueError:
-            raise RolloutLostError("the reward model's process ended") from None
+            self._stderr.seek(0)
+            said = self._stderr.read().decode("utf-8", "replace").splitlines()[-LINES:]
+            raise RolloutLostError(": ".join(["the reward model's process ended", *said])) from None
         if "failed" in answer:
             raise RolloutLostError(f"the reward model failed: {answer['failed']}")
         return answer
@@ -127,3 +133,4 @@ class Scorer:
         if process and process.returncode is None:
             process.kill()
             await process.wait()
+        self._stderr.close()

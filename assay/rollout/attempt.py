@@ -10,6 +10,7 @@ from assay import extract
 from assay.engines.base import Engine, GenerationRequest, Sampling
 from assay.environments import Environment, OutOfRoomError
 from assay.errors import DataError, RolloutLostError, UserError
+from assay.files import encodable
 from assay.judge import Job, Judge
 from assay.maths.seeds import derive
 from assay.rewards import Reward
@@ -127,7 +128,7 @@ class Dialogue:
         with context.generation:
             request = GenerationRequest(prompt, derive(self.seed, len(self.turns)), stop)
             completion = await context.engine.generate(request, sampling)
-        context.generation.count += len(completion.tokens)
+        context.generation.count += completion.length
         return completion
 
     @property
@@ -158,4 +159,4 @@ class Dialogue:
 
         `correct` is ignored here: the learner also uses a turn that failed, and its reward is low.
         """
-        self.turns[-1] = replace(self.turns[-1], observation=text)
+        self.turns[-1] = replace(self.turns[-1], observation=encodable(text))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 
@@ -35,9 +35,23 @@ class Meter:
         self.busy, self.occupied, self.count = 0.0, 0.0, 0
         return totals
 
+    @property
+    def idle(self) -> float:
+        """Seconds since a piece of work began or ended."""
+        return time.perf_counter() - self.since
+
     def _update(self, change: int) -> None:
         now, capacity = time.perf_counter(), self.capacity()
         self.busy += (now - self.since) * bool(self.running)
         self.occupied += (now - self.since) * min(self.running, capacity) / capacity
         self.running += change
         self.since = now
+
+
+def standstill(meters: Mapping[str, Meter], after: float = 30.0) -> str:
+    """`waiting for engine since 75 s` for the first that works, if none began or ended a piece of
+    work for `after` seconds; else empty.
+    """
+    seconds = min(meter.idle for meter in meters.values())
+    working = [name for name, meter in meters.items() if meter.running]
+    return f"waiting for {working[0]} since {seconds:.0f} s" if working and seconds > after else ""

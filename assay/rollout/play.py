@@ -10,6 +10,7 @@ from dataclasses import replace
 from assay.engines.base import find_stop
 from assay.environments import OutOfRoomError
 from assay.errors import RolloutLostError
+from assay.files import encodable
 from assay.progress import Progress
 from assay.rollout.attempt import Dialogue, PromptedTask, RolloutContext
 from assay.rollout.prompter import completion
@@ -80,7 +81,7 @@ class PlayedDialogue(Dialogue):
 
     def show(self, text: str, *, correct: bool = True) -> None:
         """Set what the next prompt shows; SFT learns the turn only if it is `correct`."""
-        self.turns[-1] = replace(self.turns[-1], observation=text, learned=correct)
+        self.turns[-1] = replace(self.turns[-1], observation=encodable(text), learned=correct)
 
 
 async def _samples(talk: PlayedDialogue, progress: Progress) -> list[Sample] | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from assay import prompts
-from assay.config.sections import PromptSettings
+from assay.config.generation import PromptSettings
 from assay.environments import no_text
 from assay.errors import SettingsError
 from assay.languages import language_named
@@ -26,9 +26,8 @@ class Prompter:
 
     def __post_init__(self) -> None:
         """Raises SettingsError for arguments that the chat template does not use."""
-        template = self.chat.tokenizer.chat_template if self.chat.has_template else ""
         for name in self.settings.chat_template_kwargs:
-            if name not in str(template):
+            if not self.chat.takes(name):
                 raise SettingsError(
                     f"setting 'prompt.chat_template_kwargs.{name}': the model's chat template does"
                     " not use it; leave it out"
@@ -45,7 +44,7 @@ class Prompter:
                 if chat
                 else prompts.text(task, turn.observation, self.settings.template)
             )
-            reply = Message("assistant", self.chat.text(turn.completion.tokens))
+            reply = Message("assistant", self.chat.reply(turn.completion))
             messages = (*messages, reply, Message("user", shown))
         return messages
 

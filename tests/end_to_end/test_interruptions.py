@@ -78,6 +78,7 @@ def test_a_disk_that_fills_up_ends_training_with_one_line_that_names_the_last_go
         assert (tmp_path / checkpoint / "model.safetensors").is_file()
 
 
+@pytest.mark.long
 def test_ctrl_c_is_answered_at_once_and_the_hint_is_a_command_that_goes_on(tmp_path: Path) -> None:
     prepare(tmp_path, LONG)
     running = start(tmp_path, "train", "small.toml", "--seed", "3")

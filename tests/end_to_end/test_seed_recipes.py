@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from assay.config.generation import EngineSettings
 from assay.config.load import Plan, load_plan
-from assay.config.sections import EngineSettings, RunSettings
+from assay.config.sections import RunSettings
 from assay.errors import DataError, SettingsError
 from assay.train.stages import prepare_all, run_plan
 from tests.end_to_end.recipes import assay

@@ -13,6 +13,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from assay import environments
+from assay.config.evaluation import EvaluationRun
 from assay.config.load import load_plan
 from assay.config.sections import EvaluateSettings, PolicySettings
 from assay.errors import DataError
@@ -62,14 +63,20 @@ def test_a_run_of_several_turns_trains_and_is_measured(tmp_path: Path) -> None:
 
     model = PolicySettings(model=str(tmp_path / "runs/up/rl/checkpoints/step_000002"))
     settings = EvaluateSettings(tasks="drills:longer", limit=3, samples=2, max_tokens=40)
-    done = evaluate(model, settings, environment="repair", folder=tmp_path / "report")
-    assert done.evaluation.mean_length > 40, "more than a turn"
+    done = evaluate(
+        EvaluationRun(policy=model, evaluate=settings, environment={"name": "repair"}),
+        folder=tmp_path / "report",
+    )
+    assert done.evaluations[0].mean_length > 40, "more than a turn"
     hidden = EvaluateSettings(tasks=str(tmp_path / "hidden.jsonl"), samples=1)
     (tmp_path / "hidden.jsonl").write_text(
         '{"id": "a", "prompt": "f", "entry_point": "f", "tests": ["assert f() == 1"]}'
     )
     with pytest.raises(DataError, match="'repair' needs a visible check"):
-        evaluate(model, hidden, environment="repair", folder=tmp_path / "other")
+        evaluate(
+            EvaluationRun(policy=model, evaluate=hidden, environment={"name": "repair"}),
+            folder=tmp_path / "other",
+        )
 
 
 def test_an_environments_instructions_are_in_the_prompts_of_a_run_and_of_an_evaluation(
@@ -86,10 +93,13 @@ def test_an_environments_instructions_are_in_the_prompts_of_a_run_and_of_an_eval
     assert long > plain + 60
     said = f"has a prompt of {long} tokens: with max_tokens = 200"
     settings = EvaluateSettings(tasks="drills:train", limit=1, samples=1, max_tokens=8)
-    done = evaluate(model, settings, environment="python_tool", folder=tmp_path / "report")
+    done = evaluate(
+        EvaluationRun(policy=model, evaluate=settings, environment={"name": "python_tool"}),
+        folder=tmp_path / "report",
+    )
     assert (
         "# " + tool.instructions(load("drills:train", limit=1)[0]).splitlines()[0]
-        in (done.setup["prompt"]["messages"][0]["content"])
+        in (done.setups[0]["prompt"]["messages"][0]["content"])
     )
     text = TINY.replace("[stages.sft]", '[environment]\nname = "python_tool"\n[stages.sft]')
     words = [

@@ -31,6 +31,13 @@ def test_the_failing_visible_check_is_shown_with_what_came_out_and_the_program_m
     assert shown == f"{ADD.prompt}{WRONG}# That fails: f(1, 2) gives -1, not 3\n{ADD.prompt}"
 
 
+def test_an_input_that_is_no_text_is_shown_without_what_no_tokenizer_takes() -> None:
+    task = Task("bytes", "# print 1\n", (Exchange("\udcff", "1", hidden=False),), "")
+    rollout, asked = talk("print(2)\n", "print(1)\n", task=task)
+    assert rollout.turns[0].observation.endswith("not '1', where the input is\n?")
+    assert len(asked) == 2
+
+
 def test_it_ends_when_no_visible_check_fails_and_a_hidden_failure_is_not_shown() -> None:
     rollout, asked = talk(FLAT, RIGHT)
     assert len(asked) == 1

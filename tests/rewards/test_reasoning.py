@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from assay import endpoint as client
 from assay.errors import UserError
-from assay.rewards import build, reasoning
+from assay.rewards import build
 from assay.rewards.reasoning import parsed
 from assay.types import Rollout
 from tests.rewards.test_rewards import rollout
@@ -67,7 +68,7 @@ def scored(server: Any, *rollouts: Rollout) -> list[Rollout]:
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reasoning, "PAUSE", 0.0)
+    monkeypatch.setattr(client, "PAUSE", 0.0)
 
 
 def test_equal_reasoning_is_scored_once_and_none_is_worth_nothing(
@@ -91,7 +92,7 @@ def test_a_server_that_fails_is_asked_again_and_then_the_rollout_is_lost_not_sco
     with endpoint(*[(500, "")] * 4) as server:
         (lost,) = scored(server, GOOD)
     assert (lost.score, len(server.asked)) == (None, 4)
-    assert "the model that scores reasoning failed" in str(lost.failure)
+    assert "the endpoint of rewards.reasoning failed" in str(lost.failure)
 
 
 def test_an_endpoint_that_refuses_ends_the_run_with_what_it_said() -> None:

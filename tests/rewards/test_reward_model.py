@@ -131,3 +131,15 @@ def test_a_batch_that_the_machine_loses_is_dropped_and_not_scored(
     for one in asyncio.run(run()):
         assert (one.score, one.failure) == (None, "the reward model's process ended")
     assert children() == []
+
+
+def test_what_a_dying_process_wrote_last_is_told() -> None:
+    async def run() -> None:
+        scorer = Scorer("{}", seconds=60)
+        try:
+            await scorer.start()
+        finally:
+            await scorer.end()
+
+    with pytest.raises(RolloutLostError, match=r"process ended: .*: KeyError: 'batch_size'"):
+        asyncio.run(run())

@@ -12,7 +12,7 @@ import pytest
 
 from assay.errors import SettingsError, UserError
 from assay.registry import load_plugins
-from assay.rewards import build, rewards
+from assay.rewards import Reward, build, rewards
 from assay.rewards.tests import score_execution
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
 
@@ -128,6 +128,11 @@ def test_format_asks_for_an_end_a_program_and_one_closed_block(
     one = rollout(Verdict.WRONG, text=text, ended=ended)
     assert score({"format": {}}, one).total == plain
     assert score({"format": {"fenced": True}}, one).total == fenced
+    tagged = replace(
+        one.turns[-1].completion, text=f"<think>a</think>\n<answer>\n{text}\n</answer>"
+    )
+    one = replace(one, turns=(replace(one.turns[-1], completion=tagged),))
+    assert score({"format": {"fenced": True, "tags": "think"}}, one).total == fenced
 
 
 @pytest.mark.parametrize(
@@ -342,3 +347,8 @@ def test_a_share_that_the_programs_own_process_reported_is_not_paid(
 def test_the_tests_term_never_makes_a_zero_of_a_failure_of_the_machine() -> None:
     with pytest.raises(ValueError, match="the machine failed"):
         rewards["tests"](rollout(Verdict.INFRA))
+
+
+def test_a_reward_of_no_terms_which_settings_refuse_is_0() -> None:
+    (found,) = asyncio.run(Reward([])([RIGHT]))
+    assert found.score == Score(0.0, {})

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from assay.errors import DataError
+from assay.judge.kinds.verilog_screen import without_comments
 from assay.languages import Language
 from assay.rewards import build
-from assay.rewards.lint import without_comments
 from assay.rewards.quality import quality
 from assay.rewards.tools import open_tool
 from assay.types import Rollout
@@ -89,6 +89,8 @@ def test_a_tool_that_is_not_installed_is_told_before_any_program_runs() -> None:
 def test_comments_are_told_from_strings() -> None:
     source = 'a // b "c\n"d // e" /* f\n"g" */ h /* open'
     assert without_comments(source) == 'a  \n"d // e"   h  '
+    lines, name = '"a\\\n// b" c ', r"\d//e "
+    assert without_comments(f"{lines}{name}// f") == f"{lines}{name} "
 
 
 def test_quality_counts_unused_names_odd_names_and_long_lines() -> None:

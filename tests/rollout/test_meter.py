@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.rollout.meter import Meter
+from assay.rollout.meter import Meter, standstill
 
 
 @pytest.fixture
@@ -58,3 +58,16 @@ def test_what_fails_is_no_longer_under_way(clock: list[float]) -> None:
         fail()
     clock[0] = 110.0
     assert (one.reset().busy, one.running) == (2.0, 0)
+
+
+def test_a_standstill_names_what_is_waited_for_and_for_how_long() -> None:
+    engine, judge = Meter(), Meter()
+    meters = {"engine": engine, "judge": judge}
+    with engine:
+        assert standstill(meters) == ""
+        engine.since -= 75
+        assert standstill(meters) == "", "the judge has just moved"
+        judge.since -= 80
+        assert standstill(meters) == "waiting for engine since 75 s"
+    engine.since -= 75
+    assert standstill(meters) == "", "nothing is waited for"
