@@ -21,8 +21,20 @@ from bench.sizes import SIZES
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "demo.toml"
 SHAPE = {"hidden_size": 768, "intermediate_size": 2048, "num_attention_heads": 12}
+NOISE = """
+from assay.rewards import reward
+from assay.types import Rollout
+
+
+@reward
+def noise(rollout: Rollout) -> float:
+    \"\"\"Not the same for a whole group, or nothing would be learned.\"\"\"
+    return float(sum(rollout.turns[-1].completion.tokens) % 2)
+"""
 TOML = """
+plugins = ["noise.py"]
 algorithm.name = "grpo"
+rewards.noise = {{}}
 steps = 2
 tasks.train = "drills:train"
 rollout = {{ tasks_per_step = 8, group_size = 8, max_tokens = 128 }}
@@ -69,6 +81,7 @@ def main() -> None:
         folder = Path(name)
         print(compare("demo", folder / "demo", RECIPE, ["--stages.grpo.steps", "10"]), flush=True)
         model(folder / "model")
+        (folder / "noise.py").write_text(NOISE)
         for label, more in (("all weights", ""), ("LoRA", "policy.lora = { rank = 16 }")):
             config = folder / "run.toml"
             config.write_text(TOML.format(model=folder / "model", more=more))

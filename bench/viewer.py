@@ -115,7 +115,10 @@ def in_browser(address: str) -> float | None:
     """Seconds from a click on the run's rollouts until a row is drawn; None without a browser."""
     try:
         from playwright.sync_api import Error, sync_playwright
-
+    except ImportError as error:
+        print(f"no browser: {error}")
+        return None
+    try:
         with sync_playwright() as tools:
             flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
             browser = tools.chromium.launch(executable_path="/usr/bin/chromium", args=flags)
@@ -128,7 +131,7 @@ def in_browser(address: str) -> float | None:
             took = time.perf_counter() - start
             browser.close()
             return took
-    except (ImportError, Error) as error:
+    except Error as error:
         print(f"no browser: {str(error).splitlines()[0]}")
         return None
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from assay.languages import DRIVERS, Language, language
 
+SEED = "-Djava.security.egd=file:/dev/urandom"
+"""Without it the first random number takes 8 seconds where /dev/random cannot be opened."""
+
 
 @language
 def java() -> Language:
@@ -12,7 +15,7 @@ def java() -> Language:
         title="Java", source="Main.java", package="default-jdk-headless",
         beside="AssayDriver.java", driver="AssayDriver.java",
         compile=("/bin/sh", "-c", (DRIVERS / "java_build.sh").read_text()), runtime_mb=768,
-        run=("java", "-XX:+UseSerialGC", "-Xss64m", "-jar", "program"),
+        run=("java", "-XX:+UseSerialGC", "-Xss64m", SEED, "-jar", "program"),
         hello='public class Main { public static void main(String[] a) '
               '{ System.out.println("hello"); } }',
         lazy={"empty": "class Main { public static void main(String[] a) {} }",

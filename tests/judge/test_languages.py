@@ -146,6 +146,16 @@ def test_verdicts_are_those_of_python() -> None:
         assert detail in execution.detail.replace("\u2018", "'").replace("\u2019", "'")
 
 
+@pytest.mark.skipif("java" not in INSTALLED, reason="needs a JDK")
+def test_a_java_program_need_not_wait_for_a_random_number() -> None:
+    """Its seed comes from the system: the JVM alone takes seconds for one, jar as well."""
+    source = """public class Main { public static void main(String[] a) {
+        System.out.println(new java.security.SecureRandom().nextInt(1)); } }"""
+    task = Task("seed", "", (Exchange("", "0\n"),), "", language="java")
+    (execution,) = judge_alone([Job(task, source)], Limits(cpu_seconds=1))
+    assert execution.verdict is Verdict.PASS, execution
+
+
 @needs_cpp
 def test_equal_programs_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = programs_run(monkeypatch)
