@@ -16,8 +16,7 @@ def java() -> Language:
         beside="AssayDriver.java", driver="AssayDriver.java",
         compile=("/bin/sh", "-c", (DRIVERS / "java_build.sh").read_text()), runtime_mb=768,
         run=("java", "-XX:+UseSerialGC", "-Xss64m", SEED, "-jar", "program"),
-        hello='public class Main { public static void main(String[] a) '
-              '{ System.out.println("hello"); } }',
+        hello='class Main { public static void main(String[] a) { System.out.println("hello"); } }',
         lazy={"empty": "class Main { public static void main(String[] a) {} }",
               "echo": "class Main { public static void main(String[] a) throws Exception "
                       "{ System.in.transferTo(System.out); } }"},
