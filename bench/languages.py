@@ -4,8 +4,9 @@ equal second program of each language cost.
     ASSAY_DATA=... python -m bench.languages --rounds 3
 
 The designs are the references of VerilogEval 2 and up to two mutants of each. The loop compiles
-each with the published test bench, simulates it and reads `Mismatches: 0` from what it prints, on
-one core and without a sandbox. Both must give the same verdicts, for no design tries to cheat.
+each with the published test bench, simulates it, reads `Mismatches: 0` from what it prints, and
+synthesises it, one after the other and without a sandbox. Both must give the same verdicts, for no
+design tries to cheat.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from typing import NamedTuple
 from assay.errors import DataError
 from assay.judge import Job, Judge
 from assay.languages import language_named, languages
+from assay.rewards.synthesis import YOSYS
+from assay.sync import together
 from assay.tasks import load
-from assay.types import Task
+from assay.types import Task, Verdict
 from bench.public_data import data_folder
 
 SPLIT = "spec_to_rtl"
@@ -80,9 +83,13 @@ def designs(step: int, count: int) -> list[Design]:
     return found
 
 
-def serial(every: Sequence[Design]) -> tuple[float, list[bool]]:
-    """Seconds, and the verdicts of the published rule."""
-    begun, verdicts = time.perf_counter(), []
+Verdicts = list[tuple[bool, bool]]
+"""Whether each design is right, and whether it can be made into hardware."""
+
+
+def serial(every: Sequence[Design], synthesise: bool) -> tuple[float, Verdicts]:
+    """Seconds, and the verdicts of the published rule and of yosys."""
+    begun, verdicts = time.perf_counter(), Verdicts()
     with tempfile.TemporaryDirectory() as folder:
         for one in every:
             for name, text in (("d.sv", one.source), ("t.sv", one.bench), ("r.sv", one.reference)):
@@ -95,19 +102,29 @@ def serial(every: Sequence[Design]) -> tuple[float, list[bool]]:
                 argv = ["timeout", str(SECONDS), "vvp", "-n", "p"]
                 run = subprocess.run(argv, cwd=folder, capture_output=True, check=False)
                 printed = run.stdout if run.returncode == 0 else b""
-            verdicts.append(
-                re.search(rb"^Mismatches: 0 in [1-9]", printed, re.MULTILINE) is not None
-            )
+            right = re.search(rb"^Mismatches: 0 in [1-9]", printed, re.MULTILINE) is not None
+            hardware = False
+            if synthesise:
+                Path(folder, YOSYS.source).write_text(one.source)
+                made = subprocess.run(YOSYS.run, cwd=folder, capture_output=True, check=False)
+                hardware = made.returncode == 0
+            verdicts.append((right, hardware))
     return time.perf_counter() - begun, verdicts
 
 
-async def judged(every: Sequence[Design], slots: int | None) -> tuple[float, list[bool]]:
+async def judged(
+    every: Sequence[Design], slots: int | None, synthesise: bool
+) -> tuple[float, Verdicts]:
     """Seconds without the judge's start, and its verdicts."""
     async with Judge(slots=slots) as judge:
         await judge.execute(language_named("verilog").hello, language="verilog")
         begun = time.perf_counter()
-        ends = await judge.all([Job(one.task, one.source) for one in every])
-        return time.perf_counter() - begun, [end.proven for end in ends]
+        hardware = [judge.execute(one.source, language=YOSYS) for one in every if synthesise]
+        both = judge.all([Job(one.task, one.source) for one in every]), together(hardware)
+        ends, made = await asyncio.gather(*both)
+        took = time.perf_counter() - begun
+        passed = [one.execution.verdict is Verdict.PASS for one in made] or [False] * len(every)
+        return took, list(zip([end.proven for end in ends], passed, strict=True))
 
 
 async def costs(rounds: int) -> None:
@@ -141,17 +158,20 @@ def main() -> None:
     parser.add_argument("--slots", type=int)
     parser.add_argument("--step", type=int, default=2, help="take every so many-th problem")
     parser.add_argument("--mutants", type=int, default=2)
+    parser.add_argument("--simulate-only", action="store_true", help="do not synthesise")
     options = parser.parse_args()
+    how = not options.simulate_only
     every = designs(options.step, options.mutants)
-    asyncio.run(judged(every, options.slots))  # expected values, which later runs find on disk
+    asyncio.run(judged(every, options.slots, how))  # expected values, which later runs find on disk
     ratios = []
     for number in range(options.rounds):
-        ours, mine = asyncio.run(judged(every, options.slots))
-        theirs, other = serial(every)
+        ours, mine = asyncio.run(judged(every, options.slots, how))
+        theirs, other = serial(every, how)
         ratios.append(theirs / ours)
         differ = [one.task.id for one, a, b in zip(every, mine, other, strict=True) if a != b]
         print(
-            f"round {number + 1}: {len(every)} designs, {sum(mine)} right; assay"
+            f"round {number + 1}: {len(every)} designs, {sum(one for one, _ in mine)} right,"
+            f" {sum(one for _, one in mine)} made into hardware; assay"
             f" {len(every) / ours:.1f}/s, serial {len(every) / theirs:.1f}/s,"
             f" {ratios[-1]:.2f} times; {len(differ)} verdicts differ {differ or ''}"
         )
