@@ -10,6 +10,7 @@ import pytest
 
 from assay.algorithms import algorithms
 from assay.errors import SettingsError
+from assay.languages import canonical, languages
 from assay.registry import Registry, load_plugins, suggest
 from assay.rewards import rewards
 
@@ -93,6 +94,19 @@ def test_a_plug_in_file_of_the_users_registers_itself(tmp_path: Path) -> None:
     load_plugins(("mine.py",), tmp_path)
     assert algorithms["my_own"].build({"name": "my_own"}).learns_from == "dialogues"
     assert algorithms.summary("my_own") == "My own way to learn."
+
+
+def test_a_language_of_a_plug_in_is_known_though_others_were_asked_for_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(languages, "_items", {name: languages[name] for name in languages})
+    assert canonical("py") == "python"
+    (tmp_path / "lua.py").write_text(
+        "from assay.languages import Language, language\n@language\ndef lua():\n"
+        "    return Language(title='Lua', source='main.lua', fences=('luau',), run=('lua',))\n"
+    )
+    load_plugins(("lua.py",), tmp_path)
+    assert canonical("luau") == "lua"
 
 
 def test_two_plug_in_files_of_the_same_name_in_different_folders_are_both_loaded(

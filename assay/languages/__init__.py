@@ -147,7 +147,6 @@ def canonical(name: str) -> str:
     return aliases()[name.lower()]
 
 
-@cache
 def aliases() -> dict[str, str]:
     """Each language by its own name and by the names of its fences."""
     return {alias: one for one in languages for alias in (one, *languages[one]().fences)}
