@@ -53,7 +53,9 @@ class Endpoint:
                         f"the endpoint of {self._user}, {self._url}, is no URL: {error}"
                     ) from None
                 except (httpx2.HTTPError, ValueError, KeyError, IndexError, TypeError) as error:
-                    failure = self._without_key(f"{type(error).__name__}: {error}")
+                    missing, kind = isinstance(error, KeyError), type(error).__name__
+                    what = "its answer has no" if missing else f"{kind}:"
+                    failure = self._without_key(f"{what} {error}")
                 if attempt < RETRIES:
                     asked = float(wanted) if wanted.replace(".", "", 1).isdigit() else 0.0
                     await asyncio.sleep(min(LONGEST_PAUSE, max(PAUSE * 2**attempt, asked)))

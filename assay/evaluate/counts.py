@@ -67,7 +67,7 @@ def labels_of(task: Task) -> Labels:
 def by_label(
     tasks: Iterable[TaskResult], labels: Mapping[str, Labels]
 ) -> dict[str, dict[str, GroupResult]]:
-    """The tasks by each kind of label that tells them apart; `labels` are by task id."""
+    """The tasks by each kind of label that tells groups of them apart; `labels` are by task id."""
     groups = defaultdict[str, defaultdict[str, list[TaskResult]]](lambda: defaultdict(list))
     for task in tasks:
         for kind, texts in labels.get(task.id, {}).items():
@@ -76,7 +76,7 @@ def by_label(
     return {
         kind: {text: _group(group[text]) for text in sorted(group)}
         for kind, group in groups.items()
-        if len(group) > 1
+        if 1 < len(group) < sum(map(len, group.values()))
     }
 
 

@@ -123,6 +123,13 @@ def test_an_endpoint_that_refuses_ends_the_evaluation_and_one_that_never_answers
         pytest.raises(MachineError, match="3 times in a row"),
     ):
         run(stub)
+    with (
+        endpoint(
+            lambda *_: (200, {"choices": [{"text": "", "finish_reason": "stop"}]}, {})
+        ) as stub,
+        pytest.raises(MachineError, match="its answer has no 'usage'"),
+    ):
+        run(stub)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:port/v1", "127.0.0.1:1/v1"])
@@ -203,7 +210,11 @@ def test_a_report_from_before_the_last_samples_is_written_again() -> None:
 def test_a_report_is_broken_down_by_difficulty_and_month_and_names_the_window_of_dates() -> None:
     labels = [("hard", "2024-01-31"), ("easy", "2024-01-02T09:00:00"), ("easy", "2024-05-01")]
     rows = [
-        {**row, "difficulty": difficulty, "tags": {"date": date, "topic": "sums, loops"}}
+        {
+            **row,
+            "difficulty": difficulty,
+            "tags": {"date": date, "topic": "sums, loops", "number": row["id"]},
+        }
         for row, (difficulty, date) in zip(ROWS, labels, strict=True)
     ]
     Path("rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
