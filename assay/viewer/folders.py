@@ -124,7 +124,7 @@ class RunFiles:
 
     def summary(self) -> dict[str, Any]:
         """The run in the list of runs."""
-        curve = [row[PASS_RATE] for one in self for row in one.metrics if row.get(PASS_RATE)]
+        curve = [row[PASS_RATE] for one in self for row in one.metrics if PASS_RATE in row]
         thin = max(1, -(-len(curve) // SPARK))
         last = self.evaluations[-1:]
         return {
