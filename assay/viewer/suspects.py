@@ -18,6 +18,9 @@ SHARED_TASKS = 3
 """Tasks that one program answers before it is suspect."""
 SHORT = 0.3
 """A program is suspect below this share of the median length of those that pass the same stage."""
+UNEARNED = 0.5
+"""What fails is suspect from this share of the median reward of those that pass the same stage,
+beside the share that its checks earn."""
 
 
 def rows(
@@ -34,21 +37,40 @@ def suspects(files: RolloutFiles) -> list[dict[str, Any]]:
     """Lists of rollouts that may be paid for what they do not do, each with why, its count and its
     first rows.
     """
-    found = []
-    for why, verdict in (
-        ("pass the checks that pay, and fail one that is held out of the reward", "gap"),
-        ("pass only because the program's word was taken for something", "trust"),
-    ):
-        table = files.select(Filter(verdict=verdict), "-reward")
-        found.append({"why": why, "count": len(table), "rows": rows(table[:MOST])})
-    paid = _paid_programs(files)
-    table = files.index()
-    for why, places in (
-        (f"are the same program as for {SHARED_TASKS - 1} other tasks or more", _shared(paid)),
-        (f"pass with less than {SHORT:.0%} of the usual length", _short(paid)),
-    ):
-        found.append({"why": why, "count": len(places), "rows": _at(table, places[:MOST])})
-    return found
+    paid, table = _paid_programs(files), files.index()
+    found = {
+        "pass the checks that pay, and fail one that is held out of the reward": files.select(
+            Filter(verdict="gap"), "-reward"
+        ),
+        "pass only because the program's word was taken for something": files.select(
+            Filter(verdict="trust"), "-reward"
+        ),
+        f"fail, and get {UNEARNED:.0%} of a pass's reward or more for something else": _unearned(
+            table
+        ),
+        f"are the same program as for {SHARED_TASKS - 1} other tasks or more": _at(
+            table, _shared(paid)
+        ),
+        f"pass with less than {SHORT:.0%} of the usual length": _at(table, _short(paid)),
+    }
+    return [
+        {"why": why, "count": len(some), "rows": rows(some[:MOST])} for why, some in found.items()
+    ]
+
+
+def _unearned(table: Table) -> Table:
+    """The rows that fail and are paid for something else than checks, the highest reward first.
+    Where nothing passes, the highest reward stands for a pass's, and one check earns all of it.
+    """
+    import numpy as np
+
+    reward, passed, total = (table[one].to_numpy() for one in ("reward", "passed", "total"))
+    passes = np.array(table["verdict"].to_pylist(), object) == str(Verdict.PASS)
+    share = np.nan_to_num(passed / np.maximum(total, 1))
+    usual = np.nanmedian(reward[passes]) if passes.any() else np.nanmax(reward, initial=0)
+    other = reward - usual * (share if passes.any() else np.ceil(share))
+    found = table.filter(~passes & (other > 0) & (other >= UNEARNED * usual))
+    return found.sort_by([("reward", "descending")])
 
 
 def _paid_programs(files: RolloutFiles) -> Table:
@@ -66,41 +88,33 @@ def _paid_programs(files: RolloutFiles) -> Table:
     return table.append_column("length", pc.utf8_length(table["program"])).combine_chunks()
 
 
-def _shared(paid: Table) -> list[dict[str, int]]:
+def _shared(paid: Table) -> Table:
     """The first rollout of each program that answers several tasks, most tasks first."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not len(paid):
-        return []
-    row = pa.array(range(len(paid)))
-    table = paid.append_column("row", row)
+    table = paid.append_column("row", pa.array(range(len(paid)), pa.int64()))
     made = table.group_by("program").aggregate([("task_id", "count_distinct"), ("row", "min")])
     made = made.filter(pc.greater_equal(made["task_id_count_distinct"], SHARED_TASKS))
     made = made.sort_by([("task_id_count_distinct", "descending")])
-    return list(paid.take(made["row_min"]).select([*PLACES]).to_pylist())
+    return paid.take(made["row_min"])
 
 
-def _short(paid: Table) -> list[dict[str, int]]:
+def _short(paid: Table) -> Table:
     """The rollouts with the shortest programs."""
     import pyarrow.compute as pc
 
-    if not len(paid):
-        return []
-    limit = SHORT * pc.approximate_median(paid["length"]).as_py()
-    short = paid.filter(pc.less(paid["length"], limit)).sort_by("length")
-    return list(short.select([*PLACES]).to_pylist())
+    limit = SHORT * (pc.approximate_median(paid["length"]).as_py() or 0)
+    return paid.filter(pc.less(paid["length"], limit)).sort_by("length")
 
 
-def _at(table: Table, places: Sequence[dict[str, int]]) -> list[dict[str, Any]]:
-    """The rows of an index at some places."""
+def _at(table: Table, places: Table) -> Table:
+    """The rows of an index at some places, in the order of the places."""
     import pyarrow as pa
 
-    if not places:
-        return []
-    wanted = pa.Table.from_pylist(places, table.select([*PLACES]).schema)
-    wanted = wanted.append_column("order", pa.array(range(len(wanted))))
-    return rows(wanted.join(table, [*PLACES]).sort_by("order"))
+    order = pa.array(range(len(places)), pa.int64())
+    wanted = places.select([*PLACES]).append_column("order", order)
+    return wanted.join(table, [*PLACES]).sort_by("order")
 
 
 def changes(first: Table, second: Table) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ ENCODED = {byte: bytes([byte]) for byte in range(256)}
 def made_rollout(
     name: str, program: str = RIGHT, *, reward: float | None = None, verdict: Verdict | None = None,
     output: str = "", held_out: Verdict | None = None, trusted: tuple[str, ...] = (),
-    observations: Sequence[str] = (),
+    observations: Sequence[str] = (), checks_passed: int | None = None,
 ) -> Rollout:  # fmt: skip
     """A rollout of one turn, or of one more for each observation; its tokens are its bytes."""
     verdict = verdict or (Verdict.PASS if program == RIGHT else Verdict.WRONG)
@@ -34,7 +34,8 @@ def made_rollout(
     logprobs = tuple(-0.01 * (one % 50) for one in tokens)
     written = Completion(program, tokens, logprobs, "stop", (3,) * len(tokens))
     execution = Execution(
-        verdict, passed=2 * passed, total=2, detail=detail, output=output, cpu_seconds=0.01,
+        verdict, passed=2 * passed if checks_passed is None else checks_passed, total=2,
+        detail=detail, output=output, cpu_seconds=0.01,
         trusted=trusted,
     )  # fmt: skip
     prompt = tuple(f"<user># {name}: add 1<end>".encode())

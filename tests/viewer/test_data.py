@@ -11,8 +11,8 @@ import pytest
 
 from assay.errors import SettingsError
 from assay.trackers.jsonl import JsonlTracker
-from assay.trackers.rollouts import RolloutTracker
-from assay.types import Verdict
+from assay.trackers.rollouts import RolloutTracker, write_rollouts
+from assay.types import Rollout, Verdict
 from assay.viewer.answers import Answers, UnknownError
 from assay.viewer.folders import RunsFolder
 from tests.viewer.made import HOSTILE, RIGHT, WRONG, made_rollout, make_run
@@ -152,8 +152,44 @@ def test_suspects_are_found_each_for_its_reason(tmp_path: Path) -> None:
     make_run(tmp_path / "made", extra=[gap, trust, *short])
     lists = Answers(RunsFolder(tmp_path)).suspects(FILES)
     names = [[row["task_id"] for row in one["rows"]] for one in lists]
-    assert names == [["set/gap"], ["set/trust"], ["set/0"], ["set/0", "set/1", "set/2"]]
-    assert [one["count"] for one in lists] == [1, 1, 1, 3]
+    assert names == [["set/gap"], ["set/trust"], [], ["set/0"], ["set/0", "set/1", "set/2"]]
+    assert [one["count"] for one in lists] == [1, 1, 0, 1, 3]
+
+
+def paid_for_else(folder: Path, *extra: Rollout, steps: int = 1) -> list[str]:
+    """The tasks in the list of what fails and is paid."""
+    if steps:
+        make_run(folder / "made", steps, extra)
+    else:
+        stage = make_run(folder / "made", 1) / "grpo"
+        write_rollouts(stage / "rollouts" / "step_000001.parquet", 1, [extra])
+    lists = Answers(RunsFolder(folder)).suspects(FILES)
+    (found,) = [one for one in lists if one["why"].startswith("fail, and get 50%")]
+    assert found["count"] == len(found["rows"])
+    return [row["task_id"] for row in found["rows"]]
+
+
+def test_what_fails_and_is_paid_half_as_much_as_a_pass_is_suspect(tmp_path: Path) -> None:
+    half = made_rollout("set/half", WRONG, reward=0.5)
+    most = made_rollout("set/most", WRONG, reward=0.9)
+    little = made_rollout("set/format", WRONG, reward=0.2)
+    earned = made_rollout("set/fraction", WRONG, reward=0.7, checks_passed=1)
+    assert paid_for_else(tmp_path, half, most, little, earned) == ["set/most", "set/half"]
+
+
+def test_where_nothing_passes_the_highest_reward_stands_for_a_pass(tmp_path: Path) -> None:
+    tidy = made_rollout("set/tidy", WRONG, reward=0.9)
+    checks = made_rollout("set/checks", WRONG, reward=0.9, checks_passed=1)
+    zero = made_rollout("set/zero", WRONG)
+    assert paid_for_else(tmp_path / "1", tidy, checks, zero, steps=0) == ["set/tidy"]
+    assert paid_for_else(tmp_path / "2", zero, steps=0) == []
+
+
+def test_a_pass_rate_of_zero_is_a_point_of_the_curve(answers: Answers, tmp_path: Path) -> None:
+    tracker = JsonlTracker(tmp_path / "made" / "grpo", start_step=3)
+    tracker.track(4, {"reward/pass_rate": 0.0})
+    tracker.close()
+    assert answers.runs({})["runs"][0]["spark"] == [1 / 3, 2 / 3, 1.0, 0.0]
 
 
 def test_changes_between_two_evaluations_are_the_tasks_newly_solved(answers: Answers) -> None:
