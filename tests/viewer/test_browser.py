@@ -144,6 +144,24 @@ def test_keys_walk_through_rollouts(browser: Any, address: str) -> None:
         assert is_quiet(did, address)
 
 
+PRESS = """async (keys) => {
+    for (const key of keys) {
+        document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+        for (let n = 0; n < 3; n += 1) await Promise.resolve();
+    }
+}"""
+
+
+def test_a_quick_escape_closes_the_keys_and_nothing_else(browser: Any, address: str) -> None:
+    with open_page(browser, f"{address}/#rollouts?run=small&stage=grpo") as (page, did):
+        page.wait_for_selector(".list .row")
+        for again in ("Escape", "?"):
+            page.evaluate(PRESS, ["?", again])
+            assert page.locator("dialog").count() == 0
+            assert "#rollouts" in page.url
+        assert is_quiet(did, address)
+
+
 def test_filters_and_search_change_the_list(browser: Any, address: str) -> None:
     with open_page(browser, f"{address}/#rollouts?run=small&stage=grpo") as (page, did):
         page.wait_for_selector("text=53 rollouts")

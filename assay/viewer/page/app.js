@@ -43,7 +43,6 @@ function useTheme() {
 }
 
 function Help({ close }) {
-  useKeys({ Escape: ["close", close], "?": ["keys", close] }, 9);
   return html`<div class="cover" onClick=${close}><dialog open aria-label="keys">
     <h2>Keys</h2>
     <dl>${currentKeys().map(([key, meaning]) => html`<dt><kbd>${key}</kbd></dt>
@@ -58,10 +57,12 @@ function App() {
   const name = view === "runs" ? "" : parameters.run || "";
   const { data: run, error } = useRun(name);
   useKeys({
-    "?": ["keys", () => setHelp(true)],
+    "?": ["keys", () => setHelp(!help)],
     t: ["light, dark or as the system has it", nextTheme],
-    Escape: ["up", () => go(view === "run" || !name ? "runs" : "run", { run: view === "run" ? ""
-      : name })],
+    Escape: ["up", () => {
+      if (help) setHelp(false);
+      else go(view === "run" || !name ? "runs" : "run", { run: view === "run" ? "" : name });
+    }],
   }, 0);
   useEffect(() => {
     document.title = name ? `${name} · assay` : "assay";
