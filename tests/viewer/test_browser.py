@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import PIPE, Popen
@@ -16,7 +18,7 @@ from assay.trackers.rollouts import write_rollouts
 from assay.types import Verdict
 from tests.end_to_end.recipes import TINY, assay, command, write
 from tests.viewer.chromium import CHROMIUM, Activity, chromium, open_page
-from tests.viewer.made import HOSTILE, made_rollout
+from tests.viewer.made import HOSTILE, WRONG, made_rollout, make_run
 
 pytestmark = [
     pytest.mark.browser,
@@ -65,13 +67,34 @@ def browser() -> Iterator[Any]:
         yield opened
 
 
-@pytest.fixture(scope="session")
-def address(runs: Path) -> Iterator[str]:
+@contextmanager
+def served(runs: Path) -> Iterator[str]:
+    """The address of a viewer over some runs."""
     words = command("view", runs, "--port", "0", "--no-browser")
     with Popen(words, stdout=PIPE, text=True) as server:
         assert server.stdout
         yield server.stdout.readline().split(" on ")[1].split(";")[0]
         server.terminate()
+
+
+@pytest.fixture(scope="session")
+def address(runs: Path) -> Iterator[str]:
+    with served(runs) as at:
+        yield at
+
+
+@pytest.fixture
+def hacked(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    """A run that is paid for short programs, and one that is not; and where they are shown."""
+    tidy = [made_rollout(f"set/tidy{n}", WRONG, reward=0.9) for n in range(3)]
+    make_run(tmp_path / "honest")
+    stage = make_run(tmp_path / "hacked", extra=tidy) / "grpo"
+    event = {"step": 3, "event": "held_out/gap/set", "text": "a gap of 30 %", "time": 0.0}
+    (stage / "events.jsonl").write_text(json.dumps(event) + "\n")
+    groups = [[made_rollout("set/a", WRONG)], [made_rollout("set/c")]]
+    write_rollouts(stage / "evaluations" / "step_000003.parquet", 3, groups)
+    with served(tmp_path) as at:
+        yield stage, at
 
 
 def is_quiet(did: Activity, address: str) -> bool:
@@ -202,6 +225,27 @@ def test_a_program_that_is_paid_and_wrong_is_two_clicks_away(browser: Any, addre
         page.click("section[aria-label='suspects of grpo'] >> text=set/hacked")
         page.wait_for_selector("article >> text=held-out checks: wrong")
         assert is_quiet(did, address)
+
+
+def test_two_runs_are_compared_task_by_task(browser: Any, hacked: tuple[Path, str]) -> None:
+    with open_page(browser, f"{hacked[1]}/#run?run=honest") as (page, did):
+        page.click("header >> text=solved and lost")
+        page.wait_for_selector("section:has-text('newly solved') >> text=set/a")
+        page.select_option("[aria-label='run']", "hacked")
+        page.wait_for_selector("section:has-text('newly lost') >> text=set/a")
+        for side in "ab":
+            assert page.input_value(f"[aria-label='{side}']") == "grpo|evaluations|3"
+            box = f"document.querySelector('select[aria-label={side}]')"
+            assert page.evaluate(f"{box}.clientWidth") > 150, "its words can be read"
+        page.click("[aria-label='set/a side by side']")
+        page.wait_for_selector(".diff .added, .diff .removed")
+        titles = page.eval_on_selector_all(".sides h2", "all => all.map(one => one.innerText)")
+        assert ["honest · grpo step 3" in titles[0], "hacked · grpo step 3" in titles[1]] == [
+            True, True,
+        ]  # fmt: skip
+        marks = page.eval_on_selector_all(".sides .facts .mark", "all => all.map(x => x.innerText)")
+        assert marks == ["pass", "wrong"]
+        assert is_quiet(did, hacked[1])
 
 
 def test_a_line_of_five_megabytes_comes_in_pieces(browser: Any, address: str) -> None:

@@ -6,6 +6,8 @@ import { Mark, placeOf } from "./parts.js";
 import { diff } from "./diff.js";
 import { plain, visible } from "./text.js";
 
+const passes = (row) => row.verdict === "pass";
+
 const NAMES = ["run", "stage", "kind", "step", "group", "index"];
 const DRAWN = 2000;
 const WIDTH = 2000;
@@ -56,8 +58,8 @@ export function Compare({ run, a, b }) {
   const [left, right] = [first.data, b && second.data];
   return html`<main>
     <h1>${left ? plain(left.task_id) : "compare"} <small>side by side</small></h1>
-    <p class="filters"><label class="field">with <select aria-label="the other rollout"
-      value=${b || ""} onChange=${choose}>
+    <p class="filters"><label class="field">with <select class="whole"
+      aria-label="the other rollout" value=${b || ""} onChange=${choose}>
       <option value="">choose another rollout of the task</option>
       ${others.map(({ files, rows }) => html`<optgroup
         label=${`${files.run} · ${files.stage} · ${files.kind}`}>
@@ -94,7 +96,7 @@ function Difference({ left, right }) {
 }
 
 function pointsOf(run) {
-  return run.stages.flatMap((stage) =>
+  return (run ? run.stages : []).flatMap((stage) =>
     ["evaluations", "rollouts"].flatMap((kind) =>
       stage.steps[kind].map((step) => ({ stage: stage.name, kind, step,
         word: `${stage.name}|${kind}|${step}` })),
@@ -102,53 +104,79 @@ function pointsOf(run) {
   );
 }
 
-export function Changes({ run, a, b }) {
-  const points = pointsOf(run);
+// Evaluations, where there are two to compare, else all steps.
+function usualOf(points, least) {
   const evaluated = points.filter((one) => one.kind === "evaluations");
-  const usual = evaluated.length > 1 ? evaluated : points;
-  const [from, to] = [a || (usual[0] || {}).word, b || (usual[usual.length - 1] || {}).word];
-  const sides = { a_: from, b_: to };
-  const asked = {};
-  Object.entries(sides).forEach(([side, word]) => {
-    const [stage, kind, step] = (word || "||").split("|");
-    Object.entries({ run: run.name, stage, kind, step }).forEach(([name, value]) => {
-      asked[side + name] = value;
-    });
-  });
-  const { data, error } = useAnswer("changes", from && to ? asked : null);
-  const pick = (name, value) => html`<select aria-label=${name} value=${value}
-    onChange=${(event) => go("changes", { run: run.name, a: from, b: to,
-      [name]: event.target.value }, true)}>
-    ${points.map((one) => html`<option value=${one.word}>${one.stage}, ${one.kind === "rollouts"
+  return (evaluated.length > least ? evaluated : points).map((one) => one.word);
+}
+
+function filesOf(run, word) {
+  const [stage, kind, step] = word.split("|");
+  return { run, stage, kind, step };
+}
+
+/** A task's rollouts side by side: where only one side passes, a failure and a pass. */
+async function openPair(run, sides, one) {
+  const answers = await Promise.all(sides.map((files) => ask("rollouts", { ...files,
+    task: one.task_id, order: "step" })));
+  const lost = one.after[0] / one.after[1] < one.before[0] / one.before[1];
+  const [a, b] = answers.map(({ rows }, at) => wordOf({ ...sides[at],
+    ...(rows.find((row) => passes(row) === ((at === 1) !== lost)) || rows[0]) }));
+  go("compare", { run: run.name, a, b });
+}
+
+export function Changes({ run, other, a, b }) {
+  const { data: all } = useAnswer("runs", {});
+  const later = other || run.name;
+  const asks = later === run.name ? null : { run: later };
+  const answer = useAnswer("run", asks);
+  const second = asks ? !answer.stale && answer.data : run;
+  const points = [pointsOf(run), pointsOf(second)];
+  const usual = points.map((some) => usualOf(some, asks ? 0 : 1));
+  const from = a || (asks ? usual[0][usual[0].length - 1] : usual[0][0]);
+  const to = b || usual[1][usual[1].length - 1];
+  const sides = from && to && [filesOf(run.name, from), filesOf(later, to)];
+  const asked = sides && Object.fromEntries(["a_", "b_"].flatMap((side,
+    at) => Object.entries(sides[at]).map(([name, value]) => [side + name, value])));
+  const { data, error, stale } = useAnswer("changes", asked);
+  const change = (more) => go("changes", { run: run.name, other, a: from, b: to, ...more }, true);
+  const pick = (name, value, some) => html`<select aria-label=${name} value=${value} class="whole"
+    onChange=${(event) => change({ [name]: event.target.value })}>
+    ${some.map((one) => html`<option value=${one.word}>${one.stage}, ${one.kind === "rollouts"
       ? "training" : "evaluation"}, step ${one.step}</option>`)}
   </select>`;
-  const solved = (data || []).filter((one) => !one.before[0] && one.after[0]);
-  const lost = (data || []).filter((one) => one.before[0] && !one.after[0]);
-  const other = (data || []).filter((one) => one.before[0] && one.after[0]);
+  const known = (sides && !stale && data) || [];
+  const solved = known.filter((one) => !one.before[0] && one.after[0]);
+  const lost = known.filter((one) => one.before[0] && !one.after[0]);
+  const rest = known.filter((one) => one.before[0] && one.after[0]);
   return html`<main>
     <h1>${run.name} <small>solved and lost</small></h1>
-    <div class="filters">${pick("a", from)} <span class="muted">to</span> ${pick("b", to)}</div>
-    ${error && html`<p class="problem">${error}</p>`}
+    <div class="filters">${pick("a", from, points[0])} <span class="muted">to</span>
+      <select aria-label="run" class="whole" value=${later} onChange=${(event) => change({
+        other: event.target.value, a: "", b: "" })}>
+        ${(all ? all.runs : [run]).map(({ name }) => html`<option value=${name}>${name}</option>`)}
+      </select> ${pick("b", to, points[1])}</div>
+    ${(error || answer.error) && html`<p class="problem">${error || answer.error}</p>`}
     ${!from && html`<p class="note">no rollouts yet</p>`}
-    ${[["newly solved", solved], ["newly lost", lost], ["changed otherwise", other]].map(([title,
+    ${[["newly solved", solved], ["newly lost", lost], ["changed otherwise", rest]].map(([title,
       rows]) => html`
       <section><h2>${title} <small>${rows.length}</small></h2>
         ${rows.length > 0 && html`<table class="changes"><thead><tr><th>task</th>
           <th class="number">passed before</th>
-          <th class="number">passed after</th></tr></thead><tbody>
+          <th class="number">passed after</th><th></th></tr></thead><tbody>
           ${rows.slice(0, 200).map((one) => html`<tr><td>${plain(one.task_id)}</td>
-            <td class="number"><a href=${rowsAt(run, from,
-              one.task_id)}>${one.before.join("/")}</a></td>
-            <td class="number"><a href=${rowsAt(run, to, one.task_id)}>${one.after.join("/")}</a>
-              </td></tr>`)}
+            ${[one.before, one.after].map((counts, at) => html`<td class="number"><a
+              href=${rowsAt(sides[at], one.task_id)}>${counts.join("/")}</a></td>`)}
+            <td><button onClick=${() => openPair(run, sides, one)}
+              aria-label=${`${plain(one.task_id)} side by side`}
+            >side by side</button></td></tr>`)}
         </tbody></table>`}
       </section>`)}
   </main>`;
 }
 
-function rowsAt(run, word, task) {
-  const [stage, kind, step] = word.split("|");
-  return address("rollouts", { run: run.name, stage, kind, step, task });
+function rowsAt(files, task) {
+  return address("rollouts", { ...files, task });
 }
 
 export function Suspects({ run }) {

@@ -19,7 +19,8 @@ export function Rollout({ data, place, run, bare }) {
     : data.reward - data.group_mean;
   const task = { run: run.name, stage: place.stage, kind: place.kind, task: data.task_id };
   return html`<article>
-    <h2>${plain(data.task_id)} <small>${place.stage} step ${data.step}, group ${data.group},
+    <h2>${plain(data.task_id)} <small>${bare ? `${place.run} · ` : ""}${place.stage}${" "}
+      step ${data.step}, group ${data.group},
       rollout ${data.index}</small></h2>
     <p class="facts">
       <${Mark} row=${data} /> ${data.total
