@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from assay.trackers.jsonl import JsonlTracker
-from assay.trackers.rollouts import write_rollouts
+from assay.trackers.rollouts import RolloutTracker, write_rollouts
 from assay.types import Verdict
 from tests.end_to_end.recipes import TINY, assay, command, write
 from tests.viewer.chromium import CHROMIUM, Activity, chromium, open_page
@@ -246,6 +246,26 @@ def test_two_runs_are_compared_task_by_task(browser: Any, hacked: tuple[Path, st
         marks = page.eval_on_selector_all(".sides .facts .mark", "all => all.map(x => x.innerText)")
         assert marks == ["pass", "wrong"]
         assert is_quiet(did, hacked[1])
+
+
+def test_new_rollouts_come_without_moving_the_one_that_is_read(
+    browser: Any, hacked: tuple[Path, str]
+) -> None:
+    stage, at = hacked
+    tracker = RolloutTracker(stage, start_step=3)
+    with open_page(browser, f"{at}/#rollouts?run=hacked&stage=grpo") as (page, did):
+        page.wait_for_selector("text=12 rollouts")
+        tracker.rollouts(4, [[made_rollout("set/d")]])
+        page.wait_for_selector("text=13 rollouts")
+        page.keyboard.press("j")
+        page.wait_for_selector("article >> text=set/d")
+        tracker.rollouts(5, [[made_rollout("set/e")]])
+        page.wait_for_selector("button >> text=1 new step: show")
+        assert page.inner_text("article h2").startswith("set/d")
+        page.click("text=1 new step: show")
+        page.wait_for_selector("text=14 rollouts")
+        assert "set/e" in page.inner_text(".list .row")
+        assert is_quiet(did, at)
 
 
 def test_a_line_of_five_megabytes_comes_in_pieces(browser: Any, address: str) -> None:

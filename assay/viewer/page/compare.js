@@ -186,13 +186,14 @@ export function Suspects({ run }) {
     <p class="note">Rollouts of training that may be paid for what they do not do. Each list says
       why; the programs decide.</p>
     ${!stages.length && html`<p class="note">no rollouts yet</p>`}
-    ${stages.map(({ name }) => html`<${StageSuspects} key=${name}
-      files=${{ run: run.name, stage: name, kind: "rollouts" }} />`)}
+    ${stages.map(({ name, steps }) => html`<${StageSuspects} key=${name}
+      files=${{ run: run.name, stage: name, kind: "rollouts" }}
+      steps=${steps.rollouts.length} />`)}
   </main>`;
 }
 
-function StageSuspects({ files }) {
-  const { data, error } = useAnswer("suspects", files);
+function StageSuspects({ files, steps }) {
+  const { data, error } = useAnswer("suspects", { ...files, steps }); // again at a new step
   const found = (data || []).filter(({ count }) => count);
   return html`<section aria-label=${`suspects of ${files.stage}`}>
     <h2>${files.stage} <small>${data && !found.length ? "none" : ""}</small></h2>

@@ -48,12 +48,16 @@ export function Rollouts({ run, at, theme, ...asked }) {
         ${ORDERS.map(([name, label]) => html`<option value=${name}>${label}</option>`)}
       </select>
     </div>
-    <${List} query=${query} at=${at} choose=${(row) => change({ at: placeOf(row) })} />
+    <${List} query=${query} at=${at} steps=${stepsOf(run, files)}
+      choose=${(row) => change({ at: placeOf(row) })} />
     ${at ? html`<${Chosen} files=${files} at=${at} run=${run} />`
       : html`<div class="detail"><p
         class="note">choose a rollout: <kbd>j</kbd> <kbd>k</kbd> or a click</p></div>`}
   </main>`;
 }
+
+const stepsOf = (run, { stage, kind }) =>
+  run.stages.find((one) => one.name === stage).steps[kind].length;
 
 function Field({ label, value, change, wide }) {
   return html`<label class=${wide ? "field wide" : "field"}>${label}
@@ -72,9 +76,9 @@ function Chosen({ files, at, run }) {
 }
 
 /** Pages of a list, fetched when they come into sight. */
-function usePages(query) {
+function usePages(query, steps) {
   const [state, setState] = useState({ pages: {}, total: null });
-  const key = JSON.stringify(query);
+  const key = JSON.stringify([query, steps]);
   const current = useRef(key);
   const asked = useRef(new Set());
   current.current = key;
@@ -100,8 +104,9 @@ function usePages(query) {
   return { ...state, stale: state.key !== key, rowAt, load };
 }
 
-function List({ query, at, choose }) {
-  const { total, rowAt, load, error, stale } = usePages(query);
+function List({ query, at, choose, steps }) {
+  const [listed, setListed] = useState(steps);
+  const { total, rowAt, load, error, stale } = usePages(query, listed);
   const box = useRef();
   const [top, setTop] = useState(0);
   const [place, setPlace] = useState(-1);
@@ -129,7 +134,12 @@ function List({ query, at, choose }) {
   useEffect(() => {
     setPlace(-1);
     if (box.current) box.current.scrollTop = 0;
-  }, [JSON.stringify(query)]);
+  }, [JSON.stringify(query), listed]);
+  useEffect(() => setListed(steps), [JSON.stringify(query)]);
+  useEffect(() => {
+    if (!at && !top) setListed(steps); // nobody reads a row that would move
+  }, [steps, at, top]);
+  const more = query.step ? 0 : steps - listed;
   const rows = [];
   for (let n = first; n < last; n += 1) rows.push([n, rowAt(n), rowAt(n - 1)]);
   return html`<div class="listing">
@@ -145,7 +155,9 @@ function List({ query, at, choose }) {
       </div>
     </div>
     <p class="note count" aria-live="polite">${error || (stale || total == null ? "…"
-      : `${total.toLocaleString("en")} rollouts`)}</p>
+      : `${total.toLocaleString("en")} rollouts`)}
+      ${more > 0 && html`<button onClick=${() => setListed(steps)}>
+        ${`${more} new ${more > 1 ? "steps" : "step"}: show`}</button>`}</p>
   </div>`;
 }
 
