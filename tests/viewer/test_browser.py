@@ -268,6 +268,29 @@ def test_new_rollouts_come_without_moving_the_one_that_is_read(
         assert is_quiet(did, at)
 
 
+def test_columns_stand_below_their_heads_and_axes_hold_their_labels(
+    browser: Any, hacked: tuple[Path, str]
+) -> None:
+    stage, at = hacked
+    rows = [[made_rollout(f"set/{n}") for n in range(99)]]
+    RolloutTracker(stage, start_step=3).rollouts(4, rows)
+    tracker = JsonlTracker(stage, start_step=3)
+    tracker.track(4, {"loss": 123456.5, "learn/grad_norm": 2.5})
+    tracker.close()
+    right = "all => all.map(one => one.lastElementChild.getBoundingClientRect().right)"
+    with open_page(browser, f"{at}/#rollouts?run=hacked&stage=grpo") as (page, did):
+        page.wait_for_selector("text=111 rollouts")
+        assert len(set(page.eval_on_selector_all(".row", right))) == 1
+        page.click("header >> text=curves")
+        widths = [
+            page.evaluate("one => one.querySelectorAll('.u-axis')[1].clientWidth", plot)
+            for title in ("loss", "gradient norm")
+            for plot in page.query_selector_all(f".plot:has(.title:text-is('{title}'))")
+        ]
+        assert widths[0] > widths[1] == 44
+        assert is_quiet(did, at)
+
+
 def test_a_line_of_five_megabytes_comes_in_pieces(browser: Any, address: str) -> None:
     place = f"rollouts?run=small&stage=grpo&at={ATTACKS}.1.0"
     with open_page(browser, f"{address}/#{place}") as (page, did):

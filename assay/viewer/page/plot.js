@@ -36,6 +36,11 @@ function labels(format) {
   return (_, ticks) => ticks.map(format === percent ? share : number);
 }
 
+/** The width of an axis: that of its longest label. */
+function wide(_, texts) {
+  return Math.max(44, ...(texts || []).map((one) => 10 + 6.5 * one.length));
+}
+
 function axis(grid, extra) {
   return {
     stroke: colour("muted"), grid: { stroke: grid, width: 1 }, ticks: { show: false },
@@ -73,7 +78,7 @@ function options(width, series, { intervals, format, onCursor }) {
     axes: [
       axis(grid, { size: 24, grid: { show: false }, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500,
         1000, 5000] }),
-      axis(grid, { size: 44, values: labels(format) }),
+      axis(grid, { size: wide, values: labels(format) }),
     ],
     series: [
       {},
@@ -114,10 +119,10 @@ export function Plot({ title, steps, lines, intervals, format = short, theme }) 
   const shape = `${lines.map((one) => one.name)} ${smooth} ${intervals
     && intervals.length} ${theme}`;
   useEffect(() => {
-    const wide = () => Math.max(120, place.current.clientWidth);
-    const made = options(wide(), drawn, { intervals, format, onCursor: setAt });
+    const room = () => Math.max(120, place.current.clientWidth);
+    const made = options(room(), drawn, { intervals, format, onCursor: setAt });
     plot.current = new window.uPlot(made, data, place.current);
-    const watch = new ResizeObserver(() => plot.current.setSize({ width: wide(), height: HEIGHT }));
+    const watch = new ResizeObserver(() => plot.current.setSize({ width: room(), height: HEIGHT }));
     watch.observe(place.current);
     return () => {
       watch.disconnect();

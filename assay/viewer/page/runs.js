@@ -31,7 +31,7 @@ export function Runs() {
     <h1>${data.folder}</h1>
     <table class="runs">
       <thead><tr>
-        <th>run</th><th>stages</th><th>pass rate while training</th>
+        <th>run</th><th>stages, steps</th><th>pass rate while training</th>
           <th colspan="3">last evaluation, pass@1</th>
         <th class="number">alerts</th><th class="number">changed</th>
       </tr></thead>
