@@ -70,7 +70,7 @@ def _unearned(table: Table) -> Table:
     usual = np.nanmedian(reward[passes]) if passes.any() else np.nanmax(reward, initial=0)
     other = reward - usual * (share if passes.any() else np.ceil(share))
     found = table.filter(~passes & (other > 0) & (other >= UNEARNED * usual))
-    return found.sort_by([("reward", "descending")])
+    return found.sort_by([("reward", "descending"), ("step", "descending")])
 
 
 def _paid_programs(files: RolloutFiles) -> Table:

@@ -227,6 +227,25 @@ def test_a_program_that_is_paid_and_wrong_is_two_clicks_away(browser: Any, addre
         assert is_quiet(did, address)
 
 
+def test_a_reward_that_pays_for_something_else_is_found(
+    browser: Any, hacked: tuple[Path, str]
+) -> None:
+    tracker = RolloutTracker(hacked[0], start_step=3)
+    with open_page(browser, hacked[1]) as (page, did):
+        page.click("main >> text=hacked")
+        page.click("section[aria-label='alerts'] >> text=suspects")
+        page.wait_for_selector("h3 >> text=3 fail, and get 50% of a pass's reward or more")
+        tracker.rollouts(4, [[made_rollout("set/tidy3", WRONG, reward=0.9)]])
+        page.wait_for_selector("h3 >> text=4 fail, and get 50% of a pass's reward or more")
+        page.click("text=set/tidy1")
+        facts = page.inner_text("article .facts").replace("\n", " ")
+        for fact in ("wrong", "0 of 2 checks", "reward 0.900", "tests 0.000", "length 0.900"):
+            assert fact in facts
+        page.click("header >> text=curves")
+        page.wait_for_selector(".plot:has-text('reward parts') >> text=tests")
+        assert is_quiet(did, hacked[1])
+
+
 def test_two_runs_are_compared_task_by_task(browser: Any, hacked: tuple[Path, str]) -> None:
     with open_page(browser, f"{hacked[1]}/#run?run=honest") as (page, did):
         page.click("header >> text=solved and lost")

@@ -46,17 +46,19 @@ export function Run({ run, theme }) {
   return html`<main>
     <h1>${run.name} <small>${run.age < 60 && html`<i
       class="live" />`} changed ${ago(run.age)}</small></h1>
-    <${Alerts} events=${run.alerts} />
+    <${Alerts} run=${run} />
     ${run.evaluations.length > 0 && html`<${Evaluations} run=${run} />`}
     ${run.stages.map((stage) => html`<${Stage} run=${run} stage=${stage} theme=${theme}
       key=${stage.name} />`)}
   </main>`;
 }
 
-function Alerts({ events }) {
-  if (!events.length) return null;
+function Alerts({ run }) {
+  if (!run.alerts.length) return null;
   return html`<section aria-label="alerts"><ul class="alerts">
-    ${events.map((one) => html`<li><b>${one.stage} ${one.step}</b> ${visible(one.text)}</li>`)}
+    ${run.alerts.map((one) => html`<li><b>${one.stage} ${one.step}</b> ${visible(one.text)}
+      ${(one.event || "").startsWith("held_out/") && html` <a href=${address("suspects",
+        { run: run.name })}>suspects</a>`}</li>`)}
   </ul></section>`;
 }
 
