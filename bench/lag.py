@@ -115,7 +115,7 @@ class Clocked:
     async def step(self) -> Metrics:
         """One step, as the loop does it; what it took in `seconds`."""
         start, number = time.perf_counter(), next(self.numbers)
-        await self.source.publish(self.policy, number)
+        await self.source.publish(self.learner, number)
         seen = await self.source.next(number)
         learned = await asyncio.to_thread(self.learner.step, seen.samples, number)
         self.engine.seconds = learned["time/learn"]

@@ -158,7 +158,7 @@ class Ours:
 
     async def step(self) -> Metrics:
         """One step of the loop."""
-        await self.source.publish(self.policy, self.done)
+        await self.source.publish(self.learner, self.done)
         seen = await self.source.next(self.done)
         learned = await asyncio.to_thread(self.learner.step, seen.samples, self.done)
         self.done += 1

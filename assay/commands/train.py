@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -49,6 +50,9 @@ def train(
     members = sweep(seeds, values or ())
     plans, place = _plans(config, context.args, members)
     options.quiet_transformers()
+    if os.environ.get("RANK", "0") != "0":
+        _follow(dry_run)
+        return
     sys.stdout, sys.stderr = UnfailingStream(sys.stdout), UnfailingStream(sys.stderr)
     with Progress() as progress:
         from assay.train.stages import prepare_all, run_plan
@@ -76,6 +80,14 @@ def train(
         chosen += ["--seeds", seeds] if seeds else []
         command = shlex.join(["assay", "train", str(config), *context.args, *chosen])
         typer.echo(f"stopped; continue with: {command}")
+
+
+def _follow(dry_run: bool) -> None:
+    """Learn with the leader, which does all the rest."""
+    from assay.distributed.job import follow
+
+    if not dry_run:
+        follow()
 
 
 def _plans(

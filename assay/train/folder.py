@@ -17,7 +17,7 @@ from socket import gethostname
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from assay.config.load import dump
@@ -35,7 +35,6 @@ from assay.files import (
     replacing,
     write_atomically,
 )  # fmt: skip
-from assay.policy.load import load_policy
 from assay.prompts import CARD
 from assay.registry import one_line
 from assay.train.learner import Learner
@@ -166,13 +165,10 @@ class StageFolder:
         """
         try:
             with replacing(self._at(step)) as partial:
-                learner.policy.save(partial)
+                (partial / "assay").mkdir(parents=True)
+                learner.save(partial)
                 (partial / CARD).write_text(card)
-                state = partial / "assay"
-                state.mkdir()
-                learner.optimizer.save(state / "optimizer.safetensors")
-                save_file(learner.state, state / "learner.safetensors")
-                (state / "source.json").write_text(json.dumps(position))
+                (partial / "assay" / "source.json").write_text(json.dumps(position))
         except Exception as error:
             if error_number(error) is None:
                 raise
@@ -221,14 +217,7 @@ class StageFolder:
 
     def restore(self, learner: Learner, checkpoint: Path) -> int:
         """Load weights and optimizer state of a checkpoint; returns the number of steps done."""
-        plain = {"model": str(checkpoint), "device": "cpu", "quantize": None}
-        saved = load_policy(self.settings.policy.model_copy(update=plain))
-        for name, parameter in learner.policy.trainable.items():
-            parameter.data.copy_(saved.trainable[name].data)
-        learner.optimizer.load(checkpoint / "assay" / "optimizer.safetensors")
-        learned = load_file(checkpoint / "assay" / "learner.safetensors")
-        for name, tensor in learner.state.items():
-            tensor.data.copy_(learned[name])
+        learner.restore(checkpoint)
         return int(checkpoint.name.removeprefix("step_"))
 
     def _prune(self) -> None:

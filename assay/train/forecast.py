@@ -174,7 +174,7 @@ async def _one_step(run: Run) -> tuple[Metrics, Metrics, int]:
     once; and the bytes of the step's rollouts.
     """
     start = time.perf_counter()
-    await run.source.publish(run.learner.policy, 0)
+    await run.source.publish(run.learner, 0)
     data = await run.source.next(0)
     learned = run.learner.step(data.samples, 0)
     metrics = data.metrics | learned
@@ -198,7 +198,7 @@ async def _evaluation_seconds(run: Run) -> float:
     assert settings is not None, "there are prompts"
     sets = [(run.evaluation_prompts[one.tasks[0]], one.samples) for one in benchmarks_of(settings)]
     wanted = [one for prompts, samples in sets for one in prompts for _ in range(samples)]
-    await engine.load(run.learner.policy, 0)
+    await engine.load(run.learner.whole_policy(), 0)
     start, sampling = time.perf_counter(), sampling_of(settings)
     requests = [
         GenerationRequest(one.prompt, derive(run.stage.settings.seed, number), one.stop)

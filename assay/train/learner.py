@@ -5,15 +5,18 @@ every algorithm.
 from __future__ import annotations
 
 import math
+import os
 import random
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, compress
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from assay.algorithms.base import Algorithm, by_group
@@ -22,11 +25,12 @@ from assay.errors import TrainingError
 from assay.maths.masked import masked_max, masked_sum
 from assay.maths.seeds import derive
 from assay.policy.critic import make_critic
-from assay.policy.forward import ModelOutput, forward, layout_of
-from assay.policy.load import Policy
+from assay.policy.forward import ModelOutput, layout_of
+from assay.policy.load import Policy, load_policy
 from assay.policy.reference import Reference
 from assay.train.batch import micro_batches, to_batch, with_weights
 from assay.train.optimizer import Optimizer
+from assay.train.ranks import Ranks
 from assay.types import Batch, Metrics, Sample
 
 
@@ -43,6 +47,7 @@ class Learner:
         policy: Policy,
         steps: int,
         temperature: float,
+        ranks: Ranks | None = None,
     ) -> None:
         self.settings = settings
         self.algorithm = algorithm
@@ -51,6 +56,8 @@ class Learner:
         layout_of(policy.model, 0)  # refuses a model that is not causal before anything runs
         seed = derive(settings.seed, settings.stage, "critic")
         self.critic = make_critic(policy, seed) if algorithm.needs_critic else None
+        self.ranks = ranks or Ranks()
+        self.ranks.shard(policy, self.critic)
         self.optimizer = Optimizer(policy.trainable, settings.optimizer, steps, critic=self.critic)
         self.reference = Reference(policy) if algorithm.needs_reference else None
 
@@ -71,9 +78,10 @@ class Learner:
         torch.manual_seed(derive(self.settings.seed, self.settings.stage, "learn", step))
         try:
             first = self.algorithm.needs_logprobs_first
-            estimated = self.algorithm.compute_advantages(
-                self._add_logprobs(samples) if first else samples
-            )
+            if first:
+                own = self._add_logprobs(self.ranks.share(samples))
+                samples = self.ranks.union(samples, own)
+            estimated = self.algorithm.compute_advantages(samples)
             parts = self._minibatches(estimated, step)
             numbers = self._learn(parts, step)
         except torch.OutOfMemoryError as error:
@@ -89,6 +97,27 @@ class Learner:
             "learn/skipped": 1.0 - sum(map(len, parts)) / len(estimated) if estimated else 0.0,
             "time/learn": time.perf_counter() - start,
         }
+
+    def whole_policy(self) -> Policy:
+        """The policy as an engine loads it."""
+        return self.ranks.whole(self.policy)
+
+    def save(self, folder: Path) -> None:
+        """Write the policy to `folder`, and what else training needs to go on to its `assay`."""
+        self.ranks.save_policy(self.policy, folder)
+        self.ranks.save(self.optimizer.tensors, folder / "assay" / "optimizer.safetensors")
+        self.ranks.save(self.state, folder / "assay" / "learner.safetensors")
+
+    def restore(self, folder: Path) -> None:
+        """Load what `save` wrote, on any number of ranks."""
+        plain = {"model": str(folder), "device": "cpu", "quantize": None}
+        saved = load_policy(self.settings.policy.model_copy(update=plain)).trainable
+        learned = load_file(folder / "assay" / "learner.safetensors")
+        for name, kept in (self.policy.trainable | self.state).items():
+            whole = saved[name].data if name in saved else learned[name]
+            kept.data.copy_(self.ranks.part(whole, kept))
+        file = folder / "assay" / "optimizer.safetensors"
+        self.optimizer.load(load_file(file), self.ranks.part)
 
     def _minibatches(self, samples: Sequence[Sample], step: int) -> list[list[Sample]]:
         """The samples with a gradient, per minibatch, with their weights among all its samples."""
@@ -108,11 +137,12 @@ class Learner:
         ]
 
     def _learn(self, parts: Sequence[Sequence[Sample]], step: int) -> Metrics:
+        own = [self.ranks.share(part) for part in parts if part]
         if not self.algorithm.needs_logprobs_first:
-            parts = [self._add_logprobs(part) for part in parts]
+            own = [self._add_logprobs(part) for part in own]
         steps: list[Metrics] = []
         for _ in range(self.algorithm.epochs):
-            steps = [self._gradient_step(part, step) for part in parts if part]
+            steps = [self._gradient_step(part, step) for part in own]
         names = dict.fromkeys(name for numbers in steps for name in numbers)
         return {"loss": 0.0} | {
             name: (max if name.endswith("_max") else fmean)(numbers[name] for numbers in steps)
@@ -139,7 +169,7 @@ class Learner:
         `names`.
         """
         updated: dict[int, Sample] = {}
-        for piece in self._micro_batches(samples):
+        for piece in self.ranks.rounds(self._micro_batches(samples)):
             output = self._forward(self._batch(piece))
             numbers = [one.tolist() for one in (output.logprobs, output.values) if one is not None]
             for row, sample in enumerate(piece):
@@ -152,27 +182,32 @@ class Learner:
 
     def _gradient_step(self, samples: Sequence[Sample], step: int) -> Metrics:
         self.policy.model.train(self.algorithm.dropout)
-        totals: dict[str, list[float]] = {"loss": []}
+        found: dict[str, list[float]] = {"loss": [], "tokens": []}
         batches: list[Batch] = []
-        for piece in self._micro_batches(samples):
+        for piece in self.ranks.rounds(self._micro_batches(samples)):
             batch = self._batch(piece)
             batches.append(batch)
             output = self._forward(batch)
             losses, numbers = self.algorithm.loss(output, batch)
             loss = masked_sum(losses * batch.weights, batch.mask)
-            _require_finite("loss", loss.item(), step, [batch])
             loss.backward()  # type: ignore[no-untyped-call]
-            totals["loss"].append(loss.item())
+            found["loss"].append(loss.item())
+            found["tokens"].append(int(batch.mask.sum()))
             for name, value in {**numbers, "entropy": output.entropy.detach()}.items():
                 reduce = masked_max if name.endswith("_max") else masked_sum
-                totals.setdefault(name, []).append(float(reduce(value, batch.mask)))
+                found.setdefault(name, []).append(float(reduce(value, batch.mask)))
+        totals = self.ranks.totals(
+            {n: (max if n.endswith("_max") else sum)(values) for n, values in found.items()}
+        )
+        wrong = [not math.isfinite(value) for value in found["loss"]]
+        total, tokens = totals.pop("loss"), totals.pop("tokens")
+        _require_finite("loss", total, step, list(compress(batches, wrong)))
         norm = self.optimizer.step(step)
         _require_finite("gradient's norm", norm, step, batches)
-        tokens = sum(int(batch.mask.sum()) for batch in batches)
-        learned: Metrics = {"loss": sum(totals.pop("loss")), "grad_norm": norm}
+        learned: Metrics = {"loss": total, "grad_norm": norm}
         return learned | {
-            name: max(values) if name.endswith("_max") else sum(values) / tokens
-            for name, values in totals.items()
+            name: value if name.endswith("_max") else value / tokens
+            for name, value in totals.items()
         }
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[list[Sample]]:
@@ -187,10 +222,21 @@ class Learner:
         return to_batch(samples, self.policy.pad_token, self.policy.device)
 
     def _forward(self, batch: Batch) -> ModelOutput:
-        return forward(
+        return self.ranks.forward(
             self.policy.model, batch, self.temperature,
             critic=self.critic, entropy_gradient=self.algorithm.entropy_gradient,
         )  # fmt: skip
+
+
+def open_learner(
+    settings: RunSettings, algorithm: Algorithm, policy: Policy, steps: int, temperature: float
+) -> Learner:
+    """The learner of this process, or of all that `torchrun` has started."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return Learner(settings, algorithm, policy, steps, temperature)
+    from assay.distributed.job import lead
+
+    return lead(settings, policy, steps, temperature)
 
 
 def _advantage_std(samples: Sequence[Sample]) -> float:

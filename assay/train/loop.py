@@ -15,7 +15,7 @@ async def train(run: Run) -> None:
     """
     await run.run_missing_evaluation()
     for step in run.remaining_steps():
-        await run.source.publish(run.learner.policy, step)
+        await run.source.publish(run.learner, step)
         data = await run.source.next(step)
         run.record(step, data)
         learned = await run.learn(data.samples, step)

@@ -4,12 +4,10 @@ never pickle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -69,9 +67,8 @@ class Optimizer:
 
         Returns the gradient's norm before clipping. If it is not finite, no weight changes.
         """
-        norm = float(
-            torch.nn.utils.clip_grad_norm_(self.masters.values(), self.settings.max_grad_norm)
-        )
+        total = torch.nn.utils.clip_grad_norm_(self.masters.values(), self.settings.max_grad_norm)
+        norm = float(getattr(total, "full_tensor", lambda: total)())  # of shards, it is one too
         if norm == norm and norm != float("inf"):
             for group in self.adamw.param_groups:
                 group["lr"] = self.lr_at(step) * group["lr_factor"]
@@ -80,10 +77,11 @@ class Optimizer:
         self.adamw.zero_grad(set_to_none=True)
         return norm
 
-    def save(self, file: Path) -> None:
-        """Write the moments of every parameter, and its master if it has one, as safetensors."""
-        tensors = {
-            f"{name}|{key}": value.contiguous()
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The moments of every parameter, and its master if it has one."""
+        moments = {
+            f"{name}|{key}": value
             for name, master in self.masters.items()
             for key, value in self.adamw.state.get(master, {}).items()
         }
@@ -92,17 +90,19 @@ class Optimizer:
             for name, m in self.masters.items()
             if m is not self.parameters[name]
         }
-        save_file(tensors | masters, file)
+        return moments | masters
 
-    def load(self, file: Path) -> None:
-        """Restore what `save` wrote."""
-        for key, value in load_file(file).items():
+    def load(self, tensors: Mapping[str, Tensor], part: Callable[[Tensor, Tensor], Tensor]) -> None:
+        """Restore whole `tensors`, of which this process keeps a `part` laid out as another."""
+        for key, value in tensors.items():
             name, _, moment = key.rpartition("|")
             master = self.masters[name]
+            scalar = value.shape != master.shape
+            kept = value.to(master.device).reshape(()) if scalar else part(value, master)
             if moment == MASTER:
-                master.data.copy_(value)
+                master.data.copy_(kept)
             else:
-                self.adamw.state[master][moment] = value.to(master.device)
+                self.adamw.state[master][moment] = kept
         self._round()
 
     def _round(self) -> None:

@@ -37,7 +37,7 @@ from assay.rollout.prompter import Prompter
 from assay.trackers import Trackers, open_trackers
 from assay.trackers.rollouts import write_rollouts
 from assay.train.folder import StageFolder
-from assay.train.learner import Learner
+from assay.train.learner import Learner, open_learner
 from assay.train.sources import DatasetSource, RolloutSource, Source, StepData
 from assay.types import Metrics, Rollout, Sample, Task
 
@@ -167,7 +167,7 @@ class Run:
             return
         done = step + 1
         name = self.stage.settings.stage if done else self.stage.base
-        await self.context.engine.load(self.learner.policy, done)
+        await self.context.engine.load(self.learner.whole_policy(), done)
         evaluations: list[Evaluation] = []
         groups: list[list[Rollout]] = []
         with self.progress.interrupted():
@@ -226,7 +226,7 @@ async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
         source = await make_source(stage, policy, context, progress)
         closing.push_async_callback(source.close)
         steps = settings.steps or max(1, round((settings.epochs or 1) * source.steps_per_epoch))
-        learner = Learner(settings, stage.algorithm, policy, steps, source.temperature)
+        learner = open_learner(settings, stage.algorithm, policy, steps, source.temperature)
         done = folder.restore(learner, checkpoint) if checkpoint else 0
         source.resume(folder.position(checkpoint) if checkpoint else {})
         folder.open()

@@ -24,6 +24,7 @@ from assay.rollout.group import group
 from assay.rollout.held_out import describe_held_out
 from assay.rollout.samples import describe, has_zero_variance, staleness, to_samples
 from assay.rollout.stream import Stream
+from assay.train.learner import Learner
 from assay.types import Metrics, Rollout, Sample, Task
 
 T = TypeVar("T")
@@ -49,8 +50,8 @@ class Source:
     steps_per_epoch: float
     """Steps in which every task or row is used once."""
 
-    async def publish(self, policy: Policy, step: int) -> None:
-        """Load the policy's new weights before step `step`."""
+    async def publish(self, learner: Learner, step: int) -> None:
+        """Load the learner's new weights before step `step`."""
 
     async def next(self, step: int) -> StepData:
         """The samples of step `step` (from 0)."""
@@ -170,11 +171,11 @@ class RolloutSource(Source):
             for task, prompt, place in all_of_step[:count]
         ]  # fmt: skip
 
-    async def publish(self, policy: Policy, step: int) -> None:
-        """Load the policy's weights into the engine, and drop groups that are too old."""
+    async def publish(self, learner: Learner, step: int) -> None:
+        """Load the learner's weights into the engine, and drop groups that are too old."""
         start = time.perf_counter()
         await self.stream.publish(step)
-        await self.context.engine.load(policy, step)
+        await self.context.engine.load(learner.whole_policy(), step)
         self.sync_seconds = time.perf_counter() - start
 
     async def next(self, step: int) -> StepData:

@@ -1,0 +1,170 @@
+"""The processes that `torchrun` started: a leader, which runs everything, and followers, which
+learn with it. The leader sends each call of its learner's to all; all make it.
+
+| | leader (rank 0) | follower |
+|---|---|---|
+| runs | stages, rollouts, judge, files | `follow` |
+| holds | its shard, and whole weights for the engine | its shard |
+| ends | when its work is done | when the leader says so or is gone |
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from datetime import timedelta
+from functools import cache, partial
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from assay.algorithms import algorithms
+from assay.config.sections import RunSettings
+from assay.distributed.sharded import ShardedRanks
+from assay.errors import AssayError, MachineError
+from assay.maths.seeds import derive
+from assay.policy.load import Policy, load_policy
+from assay.registry import one_line
+from assay.train.learner import Learner
+
+MINUTES = float(os.environ.get("ASSAY_RANK_MINUTES", "30"))
+"""The longest that a rank waits for the others within a call."""
+FOREVER = timedelta(days=365)
+"""How long followers wait for the next call: the leader may judge for hours meanwhile."""
+GRACE = 5.0
+"""Seconds in which failed ranks say why."""
+SHARED = ("step", "whole_policy", "save", "restore")
+"""What every rank does at once."""
+
+
+class Job:
+    """The place of this process among the ranks."""
+
+    def __init__(self) -> None:
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        self.store, self.number, self.count = next(rendezvous("env://"))
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+            store=PrefixStore("ranks", self.store), rank=self.number, world_size=self.count,
+            timeout=timedelta(minutes=MINUTES),
+        )  # fmt: skip
+        self._calls = dist.new_group(backend="gloo", timeout=FOREVER)
+        self.broken = False
+
+    def send(self, name: str, *arguments: Any) -> None:
+        """Have every follower call this."""
+        dist.broadcast_object_list([(name, arguments)], src=0, group=self._calls)
+
+    def receive(self) -> tuple[str, tuple[Any, ...]]:
+        """The leader's next call. Raises RuntimeError when it is gone."""
+        call: list[Any] = [None]
+        dist.broadcast_object_list(call, src=0, group=self._calls)
+        return cast(tuple[str, tuple[Any, ...]], call[0])
+
+    def confess(self, why: str) -> None:
+        """Leave word of this rank's failure."""
+        order = self.store.add("failures", 1)
+        self.store.set(f"failure {self.number}", f"{order} {why}")
+
+    def blame(self, error: Exception, name: str) -> MachineError:
+        """Which rank has failed, from what the others leave: who leaves nothing is gone or hangs.
+
+        A rank that fails tears the connections of the others, so the first word counts.
+        """
+        self.broken = True
+        others = {f"failure {number}": number for number in range(1, self.count)}
+        deadline = time.monotonic() + GRACE
+        while time.monotonic() < deadline and not self.store.check(list(others)):
+            time.sleep(0.1)
+        words = {n: self.store.get(key) for key, n in others.items() if self.store.check([key])}
+        silent = [str(number) for number in others.values() if number not in words]
+        if silent:
+            return MachineError(f"in {name}: rank {', '.join(silent)} is gone or hangs")
+        first = min(words, key=lambda number: int(words[number].split()[0]))
+        _, _, why = words[first].decode().partition(" ")
+        return MachineError(f"in {name}: rank {first} has failed: {why or one_line(error)}")
+
+    def end(self) -> None:
+        """Let the followers end."""
+        with suppress(RuntimeError):
+            if not self.broken:
+                self.send("end")
+            dist.destroy_process_group()
+
+
+@cache
+def _job() -> Job:
+    """The leader's. It ends with the process."""
+    job = Job()
+    atexit.register(job.end)
+    return job
+
+
+class Leader:
+    """A learner whose calls every rank makes."""
+
+    def __init__(self, learner: Learner, job: Job) -> None:
+        self._learner, self._job = learner, job
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._together, name) if name in SHARED else getattr(self._learner, name)
+
+    def _together(self, name: str, *arguments: Any) -> Any:
+        """Raises MachineError that names the rank which failed."""
+        what = f"{name} {arguments[-1] + 1}" if name == "step" else name
+        try:
+            self._job.send(name, *arguments)
+            return getattr(self._learner, name)(*arguments)
+        except AssayError:
+            raise
+        except (RuntimeError, OSError) as error:
+            if isinstance(error, OSError) or "gloo" not in str(error).lower():
+                raise
+            raise self._job.blame(error, what) from error
+
+
+def lead(settings: RunSettings, policy: Policy, steps: int, temperature: float) -> Learner:
+    """A learner of all ranks, which keeps the weights of `policy` for the engine."""
+    job = _job()
+    job.send("open", settings, steps, temperature)
+    return cast(Learner, Leader(_open(settings, steps, temperature, policy), job))
+
+
+def follow() -> None:
+    """Make the leader's calls until it ends."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the leader ends the job
+    job = Job()
+    learner: Any = None
+    name = "the start"
+    try:
+        while (call := job.receive())[0] != "end":
+            name, arguments = call
+            with suppress(AssayError):  # the leader raises it too
+                if name == "open":
+                    learner = None
+                    learner = _open(*arguments)
+                else:
+                    getattr(learner, name)(*arguments)
+    except Exception as error:  # noqa: BLE001  whatever it is, the leader says it
+        with suppress(RuntimeError):
+            job.confess(one_line(error))
+        sys.exit(1)
+    dist.destroy_process_group()
+
+
+def _open(
+    settings: RunSettings, steps: int, temperature: float, whole: Policy | None = None
+) -> Learner:
+    algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
+    torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
+    policy = load_policy(settings.policy)
+    return Learner(settings, algorithm, policy, steps, temperature, ShardedRanks(whole))

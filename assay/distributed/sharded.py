@@ -1,0 +1,179 @@
+"""Weights in shards (FSDP2) over the ranks of a job, and samples in shares."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+from torch.distributed.checkpoint.state_dict_saver import save as save_shards
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from assay.algorithms.base import by_group
+from assay.policy.forward import ModelOutput, forward, unwrap_model
+from assay.policy.load import Policy
+from assay.train.ranks import Ranks
+from assay.types import Batch, Metrics, Sample
+
+T = TypeVar("T")
+GATHERED = "model-00001-of-00001.safetensors"
+"""The name of torch's whole file."""
+
+
+class View(nn.Module):
+    """All that learning computes with, in one module, so that FSDP sees every use of a weight."""
+
+    def __init__(self, model: Any, critic: Any) -> None:
+        super().__init__()
+        self.model, self.critic = model, critic
+
+    def forward(self, batch: Batch, *options: Any, **named: Any) -> tuple[Tensor | None, ...]:
+        """What `policy.forward.forward` gives, as a tuple."""
+        output = forward(self.model, batch, *options, **named)
+        return output.logprobs, output.entropy, output.values
+
+
+class ShardedRanks(Ranks):
+    """Ranks that hold a shard of every weight each, and gather one block's weights at a time.
+
+    `whole_policy`, on the leader alone, is the policy that engines load.
+    """
+
+    def __init__(self, whole_policy: Policy | None = None) -> None:
+        self.whole_policy = whole_policy
+        self.number, self.count = dist.get_rank(), dist.get_world_size()
+        self.view: Any = None
+
+    def shard(self, policy: Policy, critic: Any) -> None:
+        """Shard each block by itself, and the rest with the root: embedding and head may be one."""
+        base = unwrap_model(policy.model)
+        self.view = View(policy.model, critic)
+        blocks = set(base._no_split_modules or ())
+        for module in list(base.modules()):
+            if type(module).__name__ in blocks:
+                fully_shard(module)
+        fully_shard(self.view, reshard_after_forward=True)
+        for module in self.view.modules():
+            if isinstance(module, FSDPModule):  # gradients are sums, as in one process
+                module.set_gradient_divide_factor(1.0)
+                module.set_force_sum_reduction_for_comms(True)
+        self.device = policy.device
+
+    def forward(self, model: Any, batch: Batch, *options: Any, **named: Any) -> ModelOutput:
+        """Through the view, with the same model."""
+        return ModelOutput(*self.view(batch, *options, **named))
+
+    def share(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The longest group first, each to the rank with the fewest tokens so far."""
+        return self._shares(samples)[self.number]
+
+    def _shares(self, samples: Sequence[Sample]) -> list[list[Sample]]:
+        shares: list[list[Sample]] = [[] for _ in range(self.count)]
+        sizes = [0] * self.count
+        groups = [(sum(len(one.tokens) for one in group), group) for group in by_group(samples)]
+        for size, group in sorted(groups, key=lambda sized: -sized[0]):
+            least = sizes.index(min(sizes))
+            sizes[least] += size
+            shares[least] += group
+        return shares
+
+    def union(self, samples: Sequence[Sample], own: Sequence[Sample]) -> list[Sample]:
+        """Every rank sends its share to all."""
+        found = zip(self._shares(samples), self._gathered(list(own)), strict=True)
+        updated = {
+            id(one): made
+            for share, computed in found
+            for one, made in zip(share, computed, strict=True)
+        }
+        return [updated[id(one)] for one in samples]
+
+    def rounds(self, pieces: Sequence[T]) -> Iterator[T]:
+        """Gradients are reduced in the last round of the rank that has most."""
+        most = max(self._gathered(len(pieces)))
+        for number in range(most):
+            self.view.set_requires_gradient_sync(number + 1 == most)
+            if number < len(pieces):
+                yield pieces[number]
+            else:
+                self._idle()
+
+    def _idle(self) -> None:
+        """Take part in a round without samples: a gradient of zeros."""
+        row = torch.zeros(1, 2, device=self.device)
+        mask = torch.tensor([[False, True]], device=self.device)
+        everywhere = torch.ones_like(mask)
+        batch = Batch(row.long(), everywhere, mask, row, row, row[:, :1], row[:, 0].long())
+        output = self.view(batch, critic=self.view.critic)
+        nothing = sum(0.0 * part.sum() for part in output if part is not None)
+        if torch.is_grad_enabled():
+            nothing.backward()
+
+    def totals(self, numbers: Mapping[str, float]) -> Metrics:
+        """Added up in the order of ranks."""
+        found = self._gathered(dict(numbers))
+        names = dict.fromkeys(name for one in found for name in one)
+        return {
+            name: (max if name.endswith("_max") else sum)(one[name] for one in found if name in one)
+            for name in names
+        }
+
+    def whole(self, policy: Policy) -> Policy:
+        """Gather one weight at a time into the leader's whole policy."""
+        into = self.whole_policy.trainable if self.whole_policy else {}
+        for name, parameter in policy.trainable.items():
+            whole = _whole(parameter)
+            if name in into:
+                into[name].data.copy_(whole)
+        return self.whole_policy or policy
+
+    def save_policy(self, policy: Policy, folder: Path) -> None:
+        """An adapter is gathered; a whole model is written by all ranks."""
+        adapted = hasattr(policy.model, "peft_config")
+        tensors = {name: p.detach() for name, p in policy.model.named_parameters()}
+        kept = {n: _whole(tensors[n]) for n in policy.trainable} if adapted else {}
+        if not self.number:
+            policy.model.save_pretrained(folder, state_dict=kept)
+            policy.chat.tokenizer.save_pretrained(folder)
+        if not adapted:
+            self.save(tensors, folder / "model.safetensors")
+
+    def save(self, tensors: Mapping[str, Tensor], file: Path) -> None:
+        """Every rank writes its shards, then the leader joins the files."""
+        folder = file.with_suffix("")
+        folder.mkdir(exist_ok=True)
+        writer = HuggingFaceStorageWriter(
+            str(folder), save_distributed=True, enable_consolidation=True,
+            fqn_to_index_mapping=dict.fromkeys(tensors, 1),
+        )  # fmt: skip
+        if tensors:
+            rows = {name: one if one.ndim else one.reshape(1) for name, one in tensors.items()}
+            save_shards(rows, storage_writer=writer)  # it writes 0 for a tensor without dimensions
+        elif not self.number:
+            save_file({}, folder / GATHERED)
+        if not self.number:
+            (folder / GATHERED).replace(file)
+            shutil.rmtree(folder)
+        dist.barrier()
+
+    def part(self, whole: Tensor, like: Tensor) -> Tensor:
+        """A shard; every rank has read the whole tensor."""
+        if not isinstance(like, DTensor):
+            return super().part(whole, like).reshape(like.shape)
+        whole = whole.to(like.device, like.dtype)
+        return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
+
+    def _gathered(self, own: T) -> list[T]:
+        found: list[Any] = [None] * self.count
+        dist.all_gather_object(found, own)
+        return found
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -1,0 +1,61 @@
+"""What the processes of a job do for one another while they learn. Here, one process is all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from safetensors.torch import save_file
+from torch import Tensor
+
+from assay.policy.forward import ModelOutput, forward
+from assay.policy.load import Policy
+from assay.types import Batch, Metrics, Sample
+
+T = TypeVar("T")
+
+
+class Ranks:
+    """The ranks of a job: each learns from its share of the samples, and holds its shard of the
+    weights. This is a job of one. Every rank makes the same calls in the same order.
+    """
+
+    def shard(self, policy: Policy, critic: Any) -> None:
+        """Keep only this rank's part of the weights."""
+
+    def forward(self, model: Any, batch: Batch, *options: Any, **named: Any) -> ModelOutput:
+        """As `policy.forward.forward`, of a sharded model."""
+        return forward(model, batch, *options, **named)
+
+    def share(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples that this rank learns from: whole groups, as many tokens as the others."""
+        return list(samples)
+
+    def union(self, samples: Sequence[Sample], own: Sequence[Sample]) -> list[Sample]:
+        """The samples in order, with what every rank has computed of its share."""
+        return list(own)
+
+    def rounds(self, pieces: Sequence[T]) -> Iterable[T]:
+        """The micro-batches of this rank. It keeps up with ranks that have more."""
+        return pieces
+
+    def totals(self, numbers: Mapping[str, float]) -> Metrics:
+        """Each number summed over the ranks, or the largest where its name ends in `_max`."""
+        return dict(numbers)
+
+    def whole(self, policy: Policy) -> Policy:
+        """The policy with whole weights, for an engine."""
+        return policy
+
+    def save_policy(self, policy: Policy, folder: Path) -> None:
+        """Write the policy as `Policy.save` does, without a rank that holds all of it."""
+        policy.save(folder)
+
+    def save(self, tensors: Mapping[str, Tensor], file: Path) -> None:
+        """Write whole tensors as safetensors."""
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
+
+    def part(self, whole: Tensor, like: Tensor) -> Tensor:
+        """What this rank keeps of a whole tensor, laid out as `like`, which is as large."""
+        return whole.to(like.device)
