@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
-from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -23,8 +21,8 @@ from assay.train.ranks import Ranks
 from assay.types import Batch, Metrics, Sample
 
 T = TypeVar("T")
-GATHERED = "model-00001-of-00001.safetensors"
-"""The name of torch's whole file."""
+NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
+"""How safetensors calls the types that weights and moments have."""
 
 
 class View(nn.Module):
@@ -145,22 +143,33 @@ class ShardedRanks(Ranks):
             self.save(tensors, folder / "model.safetensors")
 
     def save(self, tensors: Mapping[str, Tensor], file: Path) -> None:
-        """Every rank writes its shards, then the leader joins the files."""
-        folder = file.with_suffix("")
-        folder.mkdir(exist_ok=True)
-        writer = HuggingFaceStorageWriter(
-            str(folder), save_distributed=True, enable_consolidation=True,
-            fqn_to_index_mapping=dict.fromkeys(tensors, 1),
-        )  # fmt: skip
-        if tensors:
-            rows = {name: one if one.ndim else one.reshape(1) for name, one in tensors.items()}
-            save_shards(rows, storage_writer=writer)  # it writes 0 for a tensor without dimensions
-        elif not self.number:
-            save_file({}, folder / GATHERED)
-        if not self.number:
-            (folder / GATHERED).replace(file)
-            shutil.rmtree(folder)
+        """The leader writes shard after shard as they come: it never holds a whole tensor."""
+        with file.open("wb") if not self.number else nullcontext() as out:
+            if out:
+                header = json.dumps(_header(tensors)).encode()
+                header += b" " * (-len(header) % 8)
+                out.write(len(header).to_bytes(8, "little") + header)
+            for tensor in tensors.values():
+                for piece in self._to_leader(tensor.detach()):
+                    if out:
+                        out.write(piece.flatten().cpu().view(torch.uint8).numpy().data)
         dist.barrier()
+
+    def _to_leader(self, tensor: Tensor) -> Iterator[Tensor]:
+        """On the leader, the shards of a tensor in order; the other ranks send theirs."""
+        if not isinstance(tensor, DTensor):
+            yield tensor
+            return
+        own, rows = tensor.to_local().contiguous(), len(tensor)
+        most = -(-rows // self.count)
+        if self.number and own.numel():
+            dist.send(own, 0)
+        yield own
+        for rank in range(1, 1 if self.number else self.count):
+            if (there := min(most, rows - rank * most)) > 0:
+                piece = own.new_empty(there, *tensor.shape[1:])
+                dist.recv(piece, rank)
+                yield piece
 
     def part(self, whole: Tensor, like: Tensor) -> Tensor:
         """A shard; every rank has read the whole tensor."""
@@ -173,6 +182,17 @@ class ShardedRanks(Ranks):
         found: list[Any] = [None] * self.count
         dist.all_gather_object(found, own)
         return found
+
+
+def _header(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The header of a safetensors file: each tensor's type, shape and place."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        kind = NAMES[tensor.dtype]
+        header[name] = {"dtype": kind, "shape": [*tensor.shape], "data_offsets": [start, end]}
+    return header
 
 
 def _whole(tensor: Tensor) -> Tensor:
