@@ -1,5 +1,6 @@
-"""Learns a few steps and writes what came out: `python -m tests.distributed.learn CASE OUT [FROM]`,
-alone or under torchrun.
+"""Learns some steps of each case and writes what came out, alone or under torchrun.
+
+python -m tests.distributed.learn OUT [FROM] CASE ...
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 import torch
 
 from assay.algorithms import algorithms
+from assay.config.sections import PolicySettings
+from assay.policy.load import load_policy
 from assay.train.learner import Learner
 from assay.train.ranks import Ranks
 from tests.policies import random_samples, run_settings, tiny_policy
@@ -22,50 +25,54 @@ CASES: dict[str, dict[str, Any]] = {
     "sft": {"algorithm": {"name": "sft"}},
     "grpo": {"algorithm": {"name": "grpo", "kl": 0.1}},
     "ppo": {"algorithm": {"name": "ppo", "epochs": 2, "minibatches": 2}},
-    "dpo": {"algorithm": {"name": "dpo"}},
+    "dpo": {"algorithm": {"name": "dpo", "beta": 1.0, "epochs": 2}},
 }
 STEPS = 2
 
 
-def main(case: str, out: Path, start: Path | None) -> None:
-    torch.set_num_threads(1)
-    name, _, adapted = case.partition("-")
-    settings = run_settings(
-        **CASES[name], optimizer={"lr": 1e-2, "eps": 1.0}, learner={"micro_batch_tokens": 60}
-    )
-    algorithm = algorithms[name].build(settings.algorithm)
-    ranks, number = Ranks(), 0
+def learn(
+    case: str, model: str, ranks: Ranks, leads: bool, out: Path, start: Path | None
+) -> None:  # fmt: skip
+    """Two steps from the start, or two more from the files in `start`."""
+    name, _, adapter = case.partition("-")
+    changes = {"optimizer": {"lr": 1e-2, "eps": 1.0}, "learner": {"micro_batch_tokens": 60}}
     torch.manual_seed(0)
-    policy = tiny_policy(
-        out.parent / f"model-{os.getpid()}", **({"lora": {"rank": 4}} if adapted else {})
-    )
-    if "WORLD_SIZE" in os.environ:
-        import torch.distributed as dist
-
-        from assay.distributed.sharded import ShardedRanks
-
-        dist.init_process_group("gloo")
-        ranks, number = ShardedRanks(), dist.get_rank()
-    learner = Learner(settings, algorithm, policy, STEPS * 2, 1.0, ranks)
-    first = 0
+    lora = {"lora": {"rank": 4}} if adapter else {}
+    policy = load_policy(PolicySettings(model=model, device="cpu", **lora))
+    settings = run_settings(**CASES[name], **changes)
+    algorithm = algorithms[name].build(settings.algorithm)
+    learner = Learner(settings, algorithm, policy, 2 * STEPS, 1.0, ranks)
     if start:
-        learner.restore(start)
-        first = STEPS
-    found = []
+        learner.restore(start / case)
+    first, found = STEPS if start else 0, []
     for step in range(first, first + STEPS):
         drawn = random_samples(9, seed=step)
-        samples = [replace(one, passed=one.reward > 0) for one in drawn]
-        found.append(learner.step(samples, step))
-    if not number:
-        (out / "assay").mkdir(parents=True)
-    if "WORLD_SIZE" in os.environ:
-        dist.barrier()
-    learner.save(out)
-    if not number:
-        (out / "metrics.json").write_text(json.dumps(found))
-    if "WORLD_SIZE" in os.environ:
-        dist.destroy_process_group()
+        found.append(learner.step([replace(one, passed=one.reward > 0) for one in drawn], step))
+    if leads:
+        (out / case / "assay").mkdir(parents=True)
+    ranks.totals({})  # all wait for the folder
+    learner.save(out / case)
+    if leads:
+        (out / case / "metrics.json").write_text(json.dumps(found))
+
+
+def main(out: Path, words: list[str]) -> None:
+    torch.set_num_threads(1)
+    start = None if words[0].split("-")[0] in CASES else Path(words.pop(0))
+    tiny_policy(model := out / f"rank {os.getpid()}")
+    if "WORLD_SIZE" not in os.environ:
+        for case in words:
+            learn(case, f"{model}/tiny", Ranks(), True, out, start)
+        return
+    import torch.distributed as dist
+
+    from assay.distributed.sharded import ShardedRanks
+
+    dist.init_process_group("gloo")
+    for case in words:
+        learn(case, f"{model}/tiny", ShardedRanks(), dist.get_rank() == 0, out, start)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]) if sys.argv[3:] else None)
+    main(Path(sys.argv[1]), sys.argv[2:])

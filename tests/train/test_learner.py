@@ -18,7 +18,7 @@ from assay.algorithms.base import never
 from assay.errors import TrainingError
 from assay.maths.masked import LossMean
 from assay.policy.forward import ModelOutput, forward
-from assay.train import learner as learner_module
+from assay.train import ranks as ranks_module
 from assay.train.batch import micro_batches, to_batch
 from assay.train.folder import StageFolder
 from assay.train.learner import Learner
@@ -468,7 +468,7 @@ def test_no_forward_pass_is_repeated_and_no_reference_runs_without_a_kl_penalty(
         calls += 1
         return forward(*given, **named)
 
-    monkeypatch.setattr(learner_module, "forward", counted)
+    monkeypatch.setattr(ranks_module, "forward", counted)
     samples = [replace(sample, passed=sample.reward > 0) for sample in random_samples(8)]
     make(tmp_path, algorithms[table["name"]].build(table)).step(samples, 0)
     assert calls == passes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,13 +45,13 @@ def test_a_float32_parameter_is_its_own_master() -> None:
     assert made.masters["w"] is parameter
 
 
-def test_masters_and_moments_are_saved_and_restored_to_the_bit(tmp_path: Path) -> None:
+def test_masters_and_moments_are_saved_and_restored_to_the_bit() -> None:
     first, parameter = optimizer(1.0, lr=1e-4)
     parameter.sum().backward()  # type: ignore[no-untyped-call]
     first.step(0)
-    first.save(tmp_path / "state.safetensors")
+    saved = {name: tensor.clone() for name, tensor in first.tensors.items()}
     second, again = optimizer(7.0, lr=1e-4)
-    second.load(tmp_path / "state.safetensors")
+    second.load(saved, lambda whole, like: whole.clone())
     for made, own in ((first, parameter), (second, again)):
         (own * 3).sum().backward()  # type: ignore[no-untyped-call]
         made.step(1)

@@ -1,0 +1,149 @@
+"""Two ranks learn what one learns, resume what one has saved, and name the one that fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.distributed.launch import ranks_of, run, started
+
+pytestmark = pytest.mark.long
+LEARN = "tests.distributed.learn"
+CASES = [f"{name}{adapter}" for name in ("sft", "grpo", "ppo", "dpo") for adapter in ("", "-lora")]
+TOML = """
+name = "ranks"
+tasks.train = "drills:train"
+policy.tiny = { width = 64, layers = 2, heads = 2 }
+[stages.sft]
+algorithm.name = "sft"
+steps = STEPS
+save = { every = 2 }
+[stages.grpo]
+algorithm.name = "grpo"
+steps = 2
+rewards = { tests = {}, format = {} }
+rollout = { tasks_per_step = 4, group_size = 4, max_tokens = 24 }
+evaluate = { tasks = "drills:test", every = 2, max_tokens = 24, limit = 8 }
+"""
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Each case after two steps on one and on two ranks, and after two more on the other number;
+    one of them on four.
+    """
+    folder = tmp_path_factory.mktemp("ranks")
+    run(1, LEARN, f"{folder}/1", *CASES)
+    run(2, LEARN, f"{folder}/2", *CASES)
+    run(4, LEARN, f"{folder}/4", "ppo")
+    few = "ppo", "grpo-lora"
+    run(1, LEARN, f"{folder}/1 then 1", f"{folder}/1", *few)
+    run(1, LEARN, f"{folder}/2 then 1", f"{folder}/2", *few)
+    run(2, LEARN, f"{folder}/1 then 2", f"{folder}/1", *few)
+    return folder
+
+
+def assert_equal(found: Path, expected: Path) -> None:
+    files = sorted(file.relative_to(expected) for file in expected.rglob("*.safetensors"))
+    assert files == sorted(file.relative_to(found) for file in found.rglob("*.safetensors"))
+    assert len(files) == 3
+    for file in files:
+        one, other = load_file(expected / file), load_file(found / file)
+        assert one.keys() == other.keys()
+        for name in one:
+            assert one[name].shape == other[name].shape
+            gap = float((one[name] - other[name]).abs().max())
+            assert gap < 1e-7, f"{file} {name}: {gap}"
+    steps = [json.loads((folder / "metrics.json").read_text()) for folder in (expected, found)]
+    for mine, theirs in zip(*steps, strict=True):
+        mine.pop("time/learn"), theirs.pop("time/learn")
+        assert theirs == pytest.approx(mine, rel=1e-5, abs=1e-7)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_ranks_learn_what_one_learns(outcomes: Path, case: str) -> None:
+    assert_equal(outcomes / "2" / case, outcomes / "1" / case)
+
+
+def test_four_ranks_learn_what_one_learns_though_some_have_no_sample(outcomes: Path) -> None:
+    assert_equal(outcomes / "4" / "ppo", outcomes / "1" / "ppo")
+
+
+@pytest.mark.parametrize("case", ["ppo", "grpo-lora"])
+@pytest.mark.parametrize("order", ["2 then 1", "1 then 2"])
+def test_what_some_ranks_saved_others_continue(outcomes: Path, case: str, order: str) -> None:
+    assert_equal(outcomes / order / case, outcomes / "1 then 1" / case)
+
+
+def numbers(folder: Path, stage: str) -> list[dict[str, float]]:
+    kept = ("step", "loss", "learn/grad_norm", "reward/mean", "rollout/length")
+    lines = (folder / "ranks" / stage / "metrics.jsonl").read_text().splitlines()
+    steps = [json.loads(line) for line in lines]
+    return [{name: one[name] for name in kept if name in one} for one in steps]
+
+
+def test_a_run_of_two_stages_on_two_ranks_is_that_of_one_and_goes_on_with_another_number(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text(TOML.replace("STEPS", "4"))
+    for ranks in (1, 2):
+        run(ranks, "assay", "train", str(config), "--folder", str(tmp_path / f"{ranks}"))
+    for stage in ("sft", "grpo"):
+        found, expected = (numbers(tmp_path / ranks, stage) for ranks in ("2", "1"))
+        assert len(found) == len(expected) >= 2
+        for one, other in zip(found, expected, strict=True):
+            assert one == pytest.approx(other, rel=1e-4, abs=1e-6)
+    more = ["--stages.grpo.steps", "4", "--stages.grpo.optimizer.schedule", "constant"]
+    config.write_text(TOML.replace("STEPS", "4"))
+    for first, then in ((1, 2), (2, 1)):
+        folder = tmp_path / f"{first} then {then}"
+        for ranks, words in ((first, more[2:]), (then, more)):
+            run(ranks, "assay", "train", str(config), "--folder", str(folder), *words)
+    found, expected = (numbers(tmp_path / f, "grpo") for f in ("1 then 2", "2 then 1"))
+    assert [one["step"] for one in found if "loss" in one][-1] == 4
+    for one, other in zip(found, expected, strict=True):
+        assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_dies_or_hangs_ends_the_job_with_one_error_that_names_it(
+    how: signal.Signals, tmp_path: Path
+) -> None:
+    config, metrics = tmp_path / "run.toml", tmp_path / "ranks" / "sft" / "metrics.jsonl"
+    config.write_text(TOML.replace("STEPS", "100000"))
+    words = "assay", "train", str(config), "--folder", str(tmp_path)
+    with started(2, *words, ASSAY_RANK_MINUTES="0.1") as process:
+        while not (metrics.is_file() and metrics.read_text().count("\n") > 3):
+            assert process.poll() is None
+            time.sleep(0.1)
+        os.kill(ranks_of(process)[1], how)
+        printed, _ = process.communicate()
+    said = [line for line in printed.splitlines() if line.startswith("assay: ")]
+    assert len(said) == 1
+    assert "in step " in said[0]
+    assert "rank 1 is gone or hangs" in said[0]
+    assert process.returncode != 0
+
+
+def test_a_stop_signal_ends_all_ranks_after_the_step_and_the_run_goes_on(tmp_path: Path) -> None:
+    config, metrics = tmp_path / "run.toml", tmp_path / "ranks" / "sft" / "metrics.jsonl"
+    config.write_text(TOML.replace("STEPS", "100000"))
+    words = "assay", "train", str(config), "--folder", str(tmp_path)
+    with started(2, *words) as process:
+        while not (metrics.is_file() and metrics.read_text().count("\n") > 3):
+            assert process.poll() is None
+            time.sleep(0.1)
+        leader = ranks_of(process)[0]
+        os.kill(leader, signal.SIGINT)
+        printed, _ = process.communicate()
+    assert process.returncode == 0, printed[-3000:]
+    assert "stopped; continue with" in printed
+    steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
+    assert (tmp_path / "ranks" / "sft" / "checkpoints" / f"step_{steps[-1]:06d}").is_dir()
