@@ -22,6 +22,7 @@ LAYERS = [
     "maths",
     "sandbox", "languages", "judge", "tasks", "check", "prompts", "extract", "policy", "rewards",
     "environments", "engines", "rollout", "algorithms", "evaluate", "trackers", "train",
+    "distributed",
     "doctor", "integrations", "viewer", "commands", "cli", "__main__",
 ]  # fmt: skip
 MODULES = {
@@ -42,7 +43,7 @@ MODULES = {
     "engines/vllm": "reaper client partial_completion weight_probe transports server engine",
 }
 """The order of the modules inside a folder, as LAYERS is that of the folders."""
-TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train")
+TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train", "distributed")
 FOR_A_PACKAGE = ("integrations/verifiers.py", "judge/cocotb_harness/run.py", "judge/normal_form.py")
 FILE_LINES, CLASS_LINES, FUNCTION_LINES = 400, 200, 60
 JUDGE_SIDE = ("sandbox", "judge", "languages", "check", "integrations")

@@ -19,6 +19,7 @@ from assay.progress import Progress, UnfailingStream
 
 if TYPE_CHECKING:
     from assay.config.load import Plan
+    from assay.train.learner import OpenLearner
     from assay.train.stages import Outcome
 
 
@@ -64,7 +65,9 @@ def train(
                 continue
             if members:
                 typer.echo(f"run {plan.stages[0].name}")
-            outcome = run_plan(plan, fresh=fresh, announce=typer.echo, progress=progress)
+            outcome = run_plan(
+                plan, fresh=fresh, announce=typer.echo, progress=progress, make_learner=_learner()
+            )
             if not outcome.finished:
                 break
     if dry_run:
@@ -80,6 +83,17 @@ def train(
         chosen += ["--seeds", seeds] if seeds else []
         command = shlex.join(["assay", "train", str(config), *context.args, *chosen])
         typer.echo(f"stopped; continue with: {command}")
+
+
+def _learner() -> OpenLearner:
+    """The learner of this process, or of all that `torchrun` has started."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        from assay.distributed.job import lead
+
+        return lead
+    from assay.train.learner import Learner
+
+    return Learner
 
 
 def _follow(dry_run: bool) -> None:

@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from assay.algorithms import algorithms
+from assay.algorithms import Algorithm, algorithms
 from assay.config.sections import RunSettings
 from assay.distributed.sharded import ShardedRanks
 from assay.errors import AssayError, MachineError
@@ -131,7 +131,9 @@ class Leader:
             raise self._job.blame(error, what) from error
 
 
-def lead(settings: RunSettings, policy: Policy, steps: int, temperature: float) -> Learner:
+def lead(
+    settings: RunSettings, algorithm: Algorithm, policy: Policy, steps: int, temperature: float
+) -> Learner:
     """A learner of all ranks, which keeps the weights of `policy` for the engine."""
     job = _job()
     job.send("open", settings, steps, temperature)

@@ -5,10 +5,9 @@ every algorithm.
 from __future__ import annotations
 
 import math
-import os
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain, compress
 from pathlib import Path
@@ -228,15 +227,8 @@ class Learner:
         )  # fmt: skip
 
 
-def open_learner(
-    settings: RunSettings, algorithm: Algorithm, policy: Policy, steps: int, temperature: float
-) -> Learner:
-    """The learner of this process, or of all that `torchrun` has started."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return Learner(settings, algorithm, policy, steps, temperature)
-    from assay.distributed.job import lead
-
-    return lead(settings, policy, steps, temperature)
+OpenLearner = Callable[[RunSettings, Algorithm, Policy, int, float], Learner]
+"""Makes the learner of a stage: `Learner` itself, or one that many processes share."""
 
 
 def _advantage_std(samples: Sequence[Sample]) -> float:

@@ -37,7 +37,7 @@ from assay.rollout.prompter import Prompter
 from assay.trackers import Trackers, open_trackers
 from assay.trackers.rollouts import write_rollouts
 from assay.train.folder import StageFolder
-from assay.train.learner import Learner, open_learner
+from assay.train.learner import Learner, OpenLearner
 from assay.train.sources import DatasetSource, RolloutSource, Source, StepData
 from assay.types import Metrics, Rollout, Sample, Task
 
@@ -200,7 +200,9 @@ class Run:
 
 
 @asynccontextmanager
-async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
+async def open_run(
+    stage: Stage, progress: Progress, make_learner: OpenLearner = Learner
+) -> AsyncIterator[Run]:
     """Open a stage with its policy, source, judge and trackers at its newest checkpoint.
 
     Raises UserError, before it writes to the stage's folder, when something cannot be used.
@@ -226,7 +228,7 @@ async def open_run(stage: Stage, progress: Progress) -> AsyncIterator[Run]:
         source = await make_source(stage, policy, context, progress)
         closing.push_async_callback(source.close)
         steps = settings.steps or max(1, round((settings.epochs or 1) * source.steps_per_epoch))
-        learner = open_learner(settings, stage.algorithm, policy, steps, source.temperature)
+        learner = make_learner(settings, stage.algorithm, policy, steps, source.temperature)
         done = folder.restore(learner, checkpoint) if checkpoint else 0
         source.resume(folder.position(checkpoint) if checkpoint else {})
         folder.open()

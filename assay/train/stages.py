@@ -29,6 +29,7 @@ from assay.tasks import load
 from assay.tasks.rows import file_rows
 from assay.train.check_settings import check_settings, warn_of_overlap
 from assay.train.folder import LOCK, StageFolder, locked
+from assay.train.learner import Learner, OpenLearner
 from assay.train.loop import train
 from assay.train.optimizer import with_default_lr
 from assay.train.run import BASE, Stage, open_run
@@ -60,6 +61,7 @@ def run_plan(
     fresh: bool = False,
     announce: Callable[[str], None],
     progress: Progress | None = None,
+    make_learner: OpenLearner = Learner,
 ) -> Outcome:
     """Run every stage of the plan: finished stages are skipped, a stopped stage continues.
 
@@ -82,7 +84,9 @@ def run_plan(
             folder = StageFolder(settings)
             base = BASE if stage is stages[0] else f"{settings.stage} {BASE}"
             stage = replace(stage, settings=settings, base=base if anew else "")
-            finished = asyncio.run(_run_stage(stage, announce, progress or Progress()))
+            finished = asyncio.run(
+                _run_stage(stage, announce, progress or Progress(), make_learner)
+            )
             previous, best = folder.latest(), folder.best()
             _draw(plan, run_folder)
             if not finished:
@@ -155,8 +159,10 @@ def prepare(settings: RunSettings, adapted: bool, dry_run: bool = False) -> Stag
     return Stage(settings, algorithm, reward, environment, tasks, evaluation_tasks, held_out)
 
 
-async def _run_stage(stage: Stage, announce: Callable[[str], None], progress: Progress) -> bool:
-    async with open_run(stage, progress) as run:
+async def _run_stage(
+    stage: Stage, announce: Callable[[str], None], progress: Progress, make_learner: OpenLearner
+) -> bool:
+    async with open_run(stage, progress, make_learner) as run:
         size = sum(parameter.numel() for parameter in run.learner.policy.trainable.values())
         where = f"step {run.done} of {run.steps}" if run.done else f"{run.steps} steps"
         where = "finished" if run.done >= run.steps else where
