@@ -31,6 +31,8 @@ from assay.registry import one_line
 
 REFUSED = {"moshi": "it is the text half of a speech model"}
 """Types of models that load, but cannot be trained here, and why."""
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Names that configurations use for the number of experts."""
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -204,15 +206,21 @@ def context_of_model(settings: PolicySettings) -> int | None:
 
     Raises ModelError for a configuration that cannot be loaded.
     """
-    if settings.model == "tiny":
-        return settings.tiny.context
+    return settings.tiny.context if settings.model == "tiny" else context_of(_config(settings))
+
+
+def is_mixture(settings: PolicySettings) -> bool:
+    """Whether the model that the settings name is a mixture of experts. Raises ModelError."""
+    config = None if settings.model == "tiny" else _config(settings).get_text_config()
+    return any((getattr(config, name, 0) or 0) > 1 for name in EXPERTS)
+
+
+def _config(settings: PolicySettings) -> Any:
     from transformers import AutoConfig
 
     base = base_model_of(settings.model)
     with _loading(settings, torch.device("cpu"), base):
-        return context_of(
-            AutoConfig.from_pretrained(base, trust_remote_code=settings.trust_remote_code)
-        )
+        return AutoConfig.from_pretrained(base, trust_remote_code=settings.trust_remote_code)
 
 
 @contextmanager

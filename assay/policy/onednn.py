@@ -34,6 +34,14 @@ def uses_onednn() -> bool:
     return has_onednn() and file.is_file() and "AuthenticAMD" in file.read_text()
 
 
+@cache
+def has_bfloat16() -> bool:
+    """Whether this processor has instructions for bfloat16; others are slow at it."""
+    file = Path("/proc/cpuinfo")
+    text = file.read_text() if file.is_file() else ""
+    return not text or "avx512_bf16" in text or "amx_bf16" in text
+
+
 def padding_rows(rows: int, device: torch.device) -> int:
     """How many padding rows `rows` rows need. oneDNN caches a kernel for every size it has met, so
     there should be few sizes.

@@ -13,7 +13,8 @@ from assay.algorithms import algorithms
 from assay.config.sections import RunSettings
 from assay.errors import SettingsError
 from assay.evaluate.overlap import also_trained_on
-from assay.policy.load import context_of_model
+from assay.policy.load import context_of_model, is_mixture, pick_device
+from assay.policy.onednn import has_bfloat16
 from assay.types import Sample, Task
 
 log = logging.getLogger(__name__)
@@ -57,8 +58,15 @@ def _errors(settings: RunSettings, learns_from: str, dry_run: bool) -> Iterator[
                 f" {rollout.group_size} every advantage of {settings.algorithm['name']} is 0,"
                 " whatever the rewards; raise rollout.group_size"
             )
+        elsewhere = settings.engine.name != "torch" or rollout.max_staleness > 0
         known = not dry_run or model == "tiny" or Path(model).is_dir()
         context = context_of_model(settings.policy) if known else None
+        if known and elsewhere and is_mixture(settings.policy):
+            yield (
+                f"{model!r} is a mixture of experts, and generating and learning would send tokens"
+                " to different experts, which ruins such models; set engine.name = 'torch' and"
+                " rollout.max_staleness = 0"
+            )
         if context and rollout.max_tokens >= context:
             yield (
                 f"rollout.max_tokens = {rollout.max_tokens} leaves no room for a prompt in the"
@@ -74,6 +82,12 @@ def _warnings(
         yield (
             f"optimizer.lr = {rate:g} hardly moves adapters; they need ten times the learning rate"
             " of full training"
+        )
+    on_cpu = pick_device(settings.policy.device).type == "cpu"
+    if settings.policy.dtype == "bfloat16" and on_cpu and not has_bfloat16():
+        yield (
+            "policy.dtype = 'bfloat16' learns about four times slower than float32 on this"
+            " processor, which has no instructions for it"
         )
     if settings.steps and settings.optimizer.warmup_steps >= settings.steps:
         yield (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import tomllib
 from pathlib import Path
@@ -13,6 +14,7 @@ from assay.algorithms import algorithms
 from assay.config.load import load_plan
 from assay.errors import SettingsError
 from assay.policy.load import is_adapted
+from assay.train import check_settings as check_settings_module
 from assay.train.check_settings import check_settings
 from assay.train.stages import run_plan
 from tests.policies import TASKS, checkpoint, run_settings
@@ -166,3 +168,27 @@ algorithm.name = "grpo"
     saved = tomllib.loads((tmp_path / "two/two/rl/config.toml").read_text())
     assert saved["optimizer"]["lr"] == 3e-3, "10 times 300 times 1e-6"
     assert "stage 'rl': optimizer.lr = 1e-06 hardly moves adapters" in caplog.text
+
+
+def test_a_mixture_of_experts_is_refused_where_generating_is_not_learning(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, "llama")
+    config = json.loads((folder / "config.json").read_text())
+    mixture = config | {"model_type": "mixtral", "num_local_experts": 4}
+    (folder / "config.json").write_text(json.dumps(mixture))
+    policy, rollout = {"model": str(folder)}, {**SOUND["rollout"], "max_staleness": 1}
+    look(policy=policy)
+    for changes in ({"engine": {"name": "vllm"}}, {"rollout": rollout}):
+        with pytest.raises(SettingsError, match="is a mixture of experts"):
+            look(policy=policy, **changes)
+    (folder / "config.json").write_text(json.dumps(config))
+    look(policy=policy, rollout=rollout)
+
+
+def test_bfloat16_is_warned_about_on_a_processor_without_its_instructions(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for there, warnings in ((True, 0), (False, 1)):
+        monkeypatch.setattr(check_settings_module, "has_bfloat16", lambda there=there: there)
+        look(policy={"dtype": "bfloat16", "device": "cpu"})
+        assert len(caplog.records) == warnings
+    assert "four times slower than float32" in caplog.text
