@@ -62,6 +62,7 @@ def train(
             if dry_run:
                 for stage in prepare_all(plan, dry_run):
                     typer.echo(stage.summary)
+                _show_batch_file(plan, ["train", str(config), *context.args])
                 continue
             if members:
                 typer.echo(f"run {plan.stages[0].name}")
@@ -83,6 +84,14 @@ def train(
         chosen += ["--seeds", seeds] if seeds else []
         command = shlex.join(["assay", "train", str(config), *context.args, *chosen])
         typer.echo(f"stopped; continue with: {command}")
+
+
+def _show_batch_file(plan: Plan, words: list[str]) -> None:
+    first = plan.stages[0]
+    if first.slurm:
+        from assay.distributed.slurm import sbatch
+
+        typer.echo(f"\n{sbatch(first.name, first.slurm, words)}")
 
 
 def _learner() -> OpenLearner:

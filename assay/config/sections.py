@@ -229,6 +229,21 @@ class DashboardSettings(Section):
     """Tags of the run; W&B only."""
 
 
+class SlurmSettings(Section):
+    """A batch file for a site with Slurm, which `assay train --dry-run` prints."""
+
+    nodes: PositiveInt = 1
+    """Machines."""
+    gpus_per_node: PositiveInt = 8
+    """GPUs of each machine; each is a rank that learns."""
+    time: str = ""
+    """Time limit, such as `24:00:00`. Empty: the partition's."""
+    partition: str = ""
+    """Partition. Empty: the site's default."""
+    setup: tuple[str, ...] = ()
+    """Lines of shell before the run, such as `source .venv/bin/activate`."""
+
+
 class RunSettings(Section):
     """One stage of training, completely described."""
 
@@ -280,6 +295,8 @@ class RunSettings(Section):
     """How the policy is evaluated. Absent: no evaluation."""
     save: SaveSettings = SaveSettings()
     """Checkpoints during training."""
+    slurm: SlurmSettings | None = None
+    """How Slurm starts the run. Absent: no batch file."""
 
     @model_validator(mode="after")
     def _training_needs_tokens(self) -> RunSettings:

@@ -44,7 +44,7 @@ MAY_CHANGE = (
     "evaluate", "save", "trackers", "dashboard", "learner", "policy.gradient_checkpointing",
     "judge.slots", "judge.allow_weak_isolation",
     "engine.kv_cache_tokens", "engine.servers", "engine.python", "engine.arguments",
-    "engine.weights_folder",
+    "engine.weights_folder", "slurm",
 )  # fmt: skip
 """Settings that may differ when a run continues: they do not change what a step computes."""
 LENGTH = ("steps", "epochs")
