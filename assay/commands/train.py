@@ -20,6 +20,7 @@ from assay.progress import Progress, UnfailingStream
 if TYPE_CHECKING:
     from assay.config.load import Plan
     from assay.train.learner import OpenLearner
+    from assay.train.run import Stage
     from assay.train.stages import Outcome
 
 
@@ -60,9 +61,7 @@ def train(
 
         for plan in plans:
             if dry_run:
-                for stage in prepare_all(plan, dry_run):
-                    typer.echo(stage.summary)
-                _show_batch_file(plan, ["train", str(config), *context.args])
+                _show_plan(plan, prepare_all(plan, dry_run), ["train", f"{config}", *context.args])
                 continue
             if members:
                 typer.echo(f"run {plan.stages[0].name}")
@@ -86,7 +85,9 @@ def train(
         typer.echo(f"stopped; continue with: {command}")
 
 
-def _show_batch_file(plan: Plan, words: list[str]) -> None:
+def _show_plan(plan: Plan, stages: list[Stage], words: list[str]) -> None:
+    for stage in stages:
+        typer.echo(stage.summary)
     first = plan.stages[0]
     if first.slurm:
         from assay.distributed.slurm import sbatch
