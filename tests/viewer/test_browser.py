@@ -301,6 +301,9 @@ def test_columns_stand_below_their_heads_and_axes_hold_their_labels(
         page.wait_for_selector("text=111 rollouts")
         assert len(set(page.eval_on_selector_all(".row", right))) == 1
         page.click("header >> text=curves")
+        drawn = "[...document.querySelectorAll('.plot')].every(one => one.querySelector('.u-axis'))"
+        page.wait_for_selector(".plot .title:text-is('gradient norm')")
+        page.wait_for_function(drawn)
         widths = [
             page.evaluate("one => one.querySelectorAll('.u-axis')[1].clientWidth", plot)
             for title in ("loss", "gradient norm")
