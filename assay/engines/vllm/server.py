@@ -120,7 +120,8 @@ def launch_plan(
     )  # fmt: skip
     # On a CPU the first request would wait 15 seconds for a compilation.
     eager = {"TORCHDYNAMO_DISABLE": "1"} if on_cpu else {}
-    return Launch(command, ENVIRONMENT | eager, folder, log)
+    own = {"VLLM_RPC_BASE_PATH": str(folder)}  # else its sockets stay in /tmp
+    return Launch(command, ENVIRONMENT | eager | own, folder, log)
 
 
 def dtype_of(policy: Policy, settings: EngineSettings) -> str:

@@ -108,7 +108,7 @@ def test_when_the_trainer_is_killed_no_process_of_the_server_is_left(
     reaper, folder = trainer.stdout.readline().split()
     family = [int(reaper), *children_of(int(reaper))]
     assert len(family) >= 4, "the reaper, vLLM's front, its core, its worker"
-    assert Path(folder).is_dir()
+    assert len(list(Path(folder).glob("*-*"))) >= 1, "vLLM's own sockets lie there"
     trainer.send_signal(number)
     trainer.wait(60)
     for _ in range(300):
