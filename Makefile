@@ -88,6 +88,7 @@ bench: fuzz
 	$(BIN)/python -m bench.generate
 	$(BIN)/python -m bench.plan
 	$(BIN)/python -m bench.lag
+	$(BIN)/python -m bench.admission
 	$(BIN)/torchrun --nproc-per-node 2 -m bench.sharded
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations]"
 	$(BIN)/python -m bench.step

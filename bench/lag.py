@@ -142,7 +142,6 @@ async def by_the_clock(rounds: int, steps: int) -> None:
                             "time/wait",
                             "time/judge",
                             "staleness/mean",
-                            "staleness/dropped",
                         )
                     }
                     found[lag] = mean["seconds"]

@@ -29,12 +29,14 @@ class Stream:
     |---|---|---|---|
     | `fill` | the next number | a running group | nothing; it keeps `prefetch` extra groups |
     | a group | its task | scored rollouts | the engine, judge and reward |
-    | `take` (the loop) | finished groups | the groups of a step | enough finished groups |
-    | `publish` (the loop) | the new version | nothing | the end of groups that are too old |
+    | `take` (the loop) | finished groups | the groups of a step | enough groups, all late ones |
+    | `publish` (the loop) | the new version | nothing | nothing |
 
     With `prefetch` 0 a step takes exactly the groups that it started: synchronous training.
     Otherwise the other groups keep running while the policy learns, and continue on the new
-    weights. A group that started more than `max_staleness` versions ago is dropped and counted.
+    weights. No group is dropped: one starts only if a step can take it at most `max_staleness`
+    versions later, and a step waits for the groups that the steps after it could not take in time.
+    So a task that takes longer than others is learned from as often as they are.
     `close` is the only way to end a stream: it cancels all running groups and waits for them.
     """
 
@@ -42,16 +44,17 @@ class Stream:
         self,
         start_group: Callable[[int], Coroutine[None, None, list[Rollout]]],
         *,
+        per_step: int,
         max_staleness: int,
         prefetch: int,
     ) -> None:
         self.start_group = start_group
+        self.per_step = per_step
         self.max_staleness = max_staleness
-        self.prefetch = prefetch
+        self.prefetch = min(prefetch, max_staleness * per_step)
         self.version = 0
         self.next = 0
         self.restart: list[int] = []
-        self.dropped = 0
         self._running: dict[asyncio.Task[list[Rollout]], tuple[int, int]] = {}
         self._finished: list[FinishedGroup] = []
 
@@ -67,32 +70,32 @@ class Stream:
         self.next, self.restart = next, list(open)
 
     async def publish(self, version: int) -> None:
-        """Start new groups with `version` from now on, and drop groups that are now too old.
-
-        Raises what a group has raised.
-        """
+        """Start new groups with `version` from now on. Raises what a group has raised."""
         self._collect()
         self.version = version
-        oldest = version - self.max_staleness
-        old = [task for task, (_, start) in self._running.items() if start < oldest]
-        await self._cancel(old)
-        fresh = [group for group in self._finished if group.start_version >= oldest]
-        self.dropped += len(old) + len(self._finished) - len(fresh)
-        self._finished = fresh
 
     async def take(self, count: int) -> list[FinishedGroup]:
-        """The first `count` groups to finish, sorted by number; then start `prefetch` more.
+        """The `count` oldest of the groups that finish first, sorted by number; then start
+        `prefetch` more.
 
         Raises what a group has raised.
         """
         self.fill(count + self.prefetch)
-        while len(self._finished) < count:
+        while len(self._finished) < count or self._waits_for_late_groups():
             await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
             self._collect()
-        self._finished.sort(key=lambda group: group.number)
+        self._finished.sort(key=lambda group: (group.start_version, group.number))
         step, self._finished = self._finished[:count], self._finished[count:]
         self.fill(self.prefetch)
-        return step
+        return sorted(step, key=lambda group: group.number)
+
+    def _waits_for_late_groups(self) -> bool:
+        """Whether more groups of some age still run than later steps can take in time."""
+        starts = sorted(start for _, start in self._running.values())
+        return any(
+            number > self.per_step * (start + self.max_staleness - self.version)
+            for number, start in enumerate(starts, 1)
+        )
 
     def fill(self, target: int) -> None:
         """Start groups until `target` are running or finished."""
@@ -104,15 +107,12 @@ class Stream:
 
     async def close(self) -> None:
         """Cancel all running groups and wait for them."""
-        await self._cancel(list(self._running))
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        self._running.clear()
 
     def _collect(self) -> None:
         for task in [task for task in self._running if task.done()]:
             number, start = self._running.pop(task)
             self._finished.append(FinishedGroup(number, start, task.result()))
-
-    async def _cancel(self, tasks: list[asyncio.Task[list[Rollout]]]) -> None:
-        for task in tasks:
-            self._running.pop(task)
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

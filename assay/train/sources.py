@@ -142,8 +142,9 @@ class RolloutSource(Source):
         per_step, prefetch = rollout.tasks_per_step, rollout.prefetch_groups
         prefetch = rollout.max_staleness * per_step if prefetch is None else prefetch
         self.stream = Stream(
-            self._start_group, max_staleness=rollout.max_staleness, prefetch=prefetch
-        )
+            self._start_group, per_step=per_step, max_staleness=rollout.max_staleness,
+            prefetch=prefetch,
+        )  # fmt: skip
         self.sync_seconds = 0.0
 
     @property
@@ -172,7 +173,7 @@ class RolloutSource(Source):
         ]  # fmt: skip
 
     async def publish(self, learner: Learner, step: int) -> None:
-        """Load the learner's weights into the engine, and drop groups that are too old."""
+        """Load the learner's weights into the engine; groups that start now have them."""
         start = time.perf_counter()
         await self.stream.publish(step)
         await self.context.engine.load(learner.whole_policy(), step)
@@ -209,7 +210,6 @@ class RolloutSource(Source):
     def _times(self, waited: float) -> Metrics:
         """Seconds of generation, judging, weight sync and waiting; they may overlap."""
         generation, judging = self.context.generation.reset(), self.context.judging.reset()
-        dropped, self.stream.dropped = self.stream.dropped, 0
         return {
             "time/generate": generation.busy,
             "time/judge": judging.busy,
@@ -219,7 +219,6 @@ class RolloutSource(Source):
             if generation.busy
             else 0.0,
             "engine/occupancy": generation.occupied / generation.busy if generation.busy else 0.0,
-            "staleness/dropped": float(dropped),
             **self.context.engine.metrics,
         }
 

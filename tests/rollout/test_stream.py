@@ -1,4 +1,4 @@
-"""The stream of groups: how far it runs ahead, what it gives up, and how it ends. Groups are plain
+"""The stream of groups: how far it runs ahead, what it waits for, and how it ends. Groups are plain
 coroutines.
 """
 
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections import defaultdict
 from collections.abc import Coroutine
 from typing import Any
@@ -34,8 +35,8 @@ class Writing:
             raise
         return []
 
-    def stream(self, *, max_staleness: int, prefetch: int) -> Stream:
-        return Stream(self.begin, max_staleness=max_staleness, prefetch=prefetch)
+    def stream(self, *, per_step: int, max_staleness: int, prefetch: int) -> Stream:
+        return Stream(self.begin, per_step=per_step, max_staleness=max_staleness, prefetch=prefetch)
 
 
 def numbers(groups: list[FinishedGroup]) -> list[int]:
@@ -62,7 +63,7 @@ async def idle() -> None:
 def test_without_lag_a_step_takes_exactly_what_it_began_in_order_however_they_end() -> None:
     async def test() -> None:
         writing = Writing(0, 3)
-        stream = writing.stream(max_staleness=0, prefetch=0)
+        stream = writing.stream(per_step=3, max_staleness=0, prefetch=0)
         for step in range(2):
             await stream.publish(step)
             taking = asyncio.create_task(stream.take(3))
@@ -82,7 +83,7 @@ def test_without_lag_a_step_takes_exactly_what_it_began_in_order_however_they_en
 def test_no_more_groups_are_begun_than_a_step_takes_and_may_be_ahead() -> None:
     async def test() -> None:
         writing = Writing()
-        stream = writing.stream(max_staleness=2, prefetch=3)
+        stream = writing.stream(per_step=2, max_staleness=2, prefetch=3)
         for step in range(5):
             await stream.publish(step)
             assert numbers(await stream.take(2)) == [2 * step, 2 * step + 1]
@@ -92,34 +93,67 @@ def test_no_more_groups_are_begun_than_a_step_takes_and_may_be_ahead() -> None:
     run(test())
 
 
-def test_groups_older_than_the_lag_are_cancelled_or_dropped_and_counted_and_never_handed_out() -> (
-    None
-):
+def test_a_step_waits_for_the_groups_that_no_later_step_could_take_in_time() -> None:
     async def test() -> None:
-        writing = Writing(0, 1, 2, 3)
-        stream = writing.stream(max_staleness=1, prefetch=1)
-        taking = asyncio.create_task(stream.take(2))
-        await idle()
-        writing.gates[1].set()
-        writing.gates[2].set()
-        assert numbers(await taking) == [1, 2], "0 is ahead"
-        await stream.publish(1)
-        assert (stream.dropped, stream.position["open"]) == (0, [0]), (
-            "one version behind, which is allowed"
-        )
-        taking = asyncio.create_task(stream.take(2))
-        await idle()
-        writing.gates[3].set()
-        assert numbers(await taking) == [3, 4]
+        writing = Writing(0, 1)
+        stream = writing.stream(per_step=2, max_staleness=2, prefetch=4)
+        for step, expected in ((0, [2, 3]), (1, [4, 5])):
+            await stream.publish(step)
+            assert numbers(await stream.take(2)) == expected, "0 and 1 may come later"
         await stream.publish(2)
-        assert writing.cancelled == [0]
-        assert (stream.dropped, stream.position["open"]) == (1, [])
-        stream.fill(2)
+        taking = asyncio.create_task(stream.take(2))
         await idle()
-        await stream.publish(4)
-        assert (stream.dropped, writing.cancelled) == (3, [0]), "what had ended is dropped as well"
-        taken = await stream.take(2)
-        assert [(group.number, group.start_version) for group in taken] == [(7, 4), (8, 4)]
+        assert not taking.done(), "they started at version 0, and this is the last step for them"
+        writing.gates[0].set()
+        await idle()
+        assert not taking.done()
+        writing.gates[1].set()
+        assert [(one.number, one.start_version) for one in await taking] == [(0, 0), (1, 0)]
+        assert writing.cancelled == []
+        await stream.close()
+
+    run(test())
+
+
+def test_no_more_groups_start_than_can_be_learned_from_in_time() -> None:
+    async def test() -> None:
+        writing = Writing()
+        stream = writing.stream(per_step=2, max_staleness=1, prefetch=99)
+        for step in range(4):
+            await stream.publish(step)
+            taken = await stream.take(2)
+            assert all(step - one.start_version <= 1 for one in taken)
+            await idle()
+            assert len(writing.begun) == 2 * (step + 1) + 2
+
+    run(test())
+
+
+@pytest.mark.parametrize("max_staleness", [1, 2, 3])
+@pytest.mark.parametrize("seed", range(5))
+def test_however_long_groups_take_each_is_taken_once_and_none_too_late(
+    max_staleness: int, seed: int
+) -> None:
+    draw = random.Random(seed)
+
+    async def begin(number: int) -> list[Rollout]:
+        for _ in range(int(draw.paretovariate(0.5)) % 400):
+            await asyncio.sleep(0)
+        return []
+
+    async def test() -> None:
+        prefetch = draw.randint(1, 4 * max_staleness)
+        stream = Stream(begin, per_step=4, max_staleness=max_staleness, prefetch=prefetch)
+        taken: list[int] = []
+        for step in range(25):
+            await stream.publish(step)
+            for one in await stream.take(4):
+                assert step - one.start_version <= max_staleness
+                taken.append(one.number)
+            for _ in range(draw.randint(0, 60)):
+                await asyncio.sleep(0)
+        position: Any = stream.position
+        assert sorted([*taken, *position["open"]]) == list(range(position["next"]))
         await stream.close()
 
     run(test())
@@ -128,7 +162,7 @@ def test_groups_older_than_the_lag_are_cancelled_or_dropped_and_counted_and_neve
 def test_a_straggler_is_carried_on_into_the_next_step() -> None:
     async def test() -> None:
         writing = Writing(1)
-        stream = writing.stream(max_staleness=1, prefetch=1)
+        stream = writing.stream(per_step=2, max_staleness=1, prefetch=1)
         assert numbers(await stream.take(2)) == [0, 2]
         await stream.publish(1)
         writing.gates[1].set()
@@ -142,7 +176,7 @@ def test_a_straggler_is_carried_on_into_the_next_step() -> None:
 def test_of_what_has_ended_the_oldest_is_taken_first() -> None:
     async def test() -> None:
         writing = Writing(0)
-        stream = writing.stream(max_staleness=1, prefetch=3)
+        stream = writing.stream(per_step=1, max_staleness=3, prefetch=3)
         assert numbers(await stream.take(1)) == [1]
         await idle()
         stream._collect()  # 2 and 3 have ended, and 0 ends after them
@@ -164,7 +198,7 @@ def test_what_a_group_raises_is_raised_by_take_and_closing_ends_the_others() -> 
                 raise ValueError("no words")
             return await writing.begin(number)
 
-        stream = Stream(begin, max_staleness=1, prefetch=3)
+        stream = Stream(begin, per_step=2, max_staleness=2, prefetch=3)
         with pytest.raises(ValueError, match="no words"):
             await stream.take(2)
         await stream.close()
@@ -173,9 +207,7 @@ def test_what_a_group_raises_is_raised_by_take_and_closing_ends_the_others() -> 
     run(test())
 
 
-def test_what_a_group_raised_while_the_policy_learned_is_raised_even_if_the_group_is_too_old() -> (
-    None
-):
+def test_what_a_group_raised_while_the_policy_learned_is_raised_before_the_next_step() -> None:
     async def test() -> None:
         writing = Writing(1)
 
@@ -185,7 +217,7 @@ def test_what_a_group_raised_while_the_policy_learned_is_raised_even_if_the_grou
                 raise ValueError("no words")
             return []
 
-        stream = Stream(begin, max_staleness=1, prefetch=1)
+        stream = Stream(begin, per_step=1, max_staleness=1, prefetch=1)
         await stream.take(1)
         writing.gates[1].set()
         await idle()
@@ -205,7 +237,7 @@ def test_a_stream_that_is_cut_off_anywhere_goes_on_without_losing_or_repeating_a
         taken: list[int] = []
         for step in range(6):
             writing = Writing(*(number for number in range(100) if number % 7 == step))
-            stream = writing.stream(max_staleness=max_staleness, prefetch=prefetch)
+            stream = writing.stream(per_step=3, max_staleness=max_staleness, prefetch=prefetch)
             stream.resume(**json.loads(json.dumps(position)))
             await stream.publish(step)
             for gate in writing.slow:
@@ -225,7 +257,7 @@ def test_a_stream_that_is_cut_off_anywhere_goes_on_without_losing_or_repeating_a
 def test_what_was_open_is_begun_again_first_of_all() -> None:
     async def test() -> None:
         writing = Writing()
-        stream = writing.stream(max_staleness=1, prefetch=2)
+        stream = writing.stream(per_step=1, max_staleness=2, prefetch=2)
         stream.resume(next=9, open=[4, 7])
         assert stream.position == {"next": 9, "open": [4, 7]}
         assert numbers(await stream.take(1)) == [4]
