@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import pty
@@ -13,6 +12,7 @@ import time
 import pytest
 
 from assay.progress import Progress, UnfailingStream
+from tests.terminals import everything_written
 
 WAIT = 60.0
 """Seconds after which something that must happen has failed."""
@@ -70,19 +70,10 @@ def test_a_terminal_has_a_bar_that_is_gone_at_the_end_and_lines_that_stay() -> N
         progress.phase("judging", total=3)
         progress.advance()
         progress.say("a line that stays")
-    shown = _everything_written(reader)
+    shown = everything_written(reader)
     assert "judging" in shown
     assert "1/3" in shown
     assert "a line that stays" in shown
-
-
-def _everything_written(reader: int) -> str:
-    """What a closed terminal got: it arrives in pieces, and the end of it is an error."""
-    with os.fdopen(reader, "rb", buffering=0) as terminal, contextlib.suppress(OSError):
-        pieces = []
-        while piece := terminal.read(65536):
-            pieces.append(piece)
-    return b"".join(pieces).decode()
 
 
 def test_a_phase_that_was_interrupted_continues_where_it_was() -> None:

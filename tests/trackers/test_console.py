@@ -10,6 +10,7 @@ import pytest
 
 from assay.progress import Progress
 from assay.trackers.console import BarTracker, LineTracker, open_console
+from tests.terminals import everything_written
 
 STEP = {
     "reward/mean": 0.5,
@@ -97,9 +98,7 @@ def test_a_terminal_shows_a_bar_that_starts_where_the_run_was_resumed_and_leaves
             tracker.track(41, {"evaluate/pass@1": 0.5})
             tracker.track(42, {"loss": 0.25})
             tracker.close()
-        terminal.flush()
-        shown = os.read(reader, 65536).decode()
-    os.close(reader)
+    shown = everything_written(reader)
     for text in ("40/200", "42/200", "step 41  evaluation: pass@1 50.0%", "step 42  loss 0.25"):
         assert text in shown
     assert "demo/[grpo]" in shown.rpartition("step 42  loss 0.25")[0]
