@@ -29,8 +29,8 @@ test-long: install
 	$(BIN)/python -m pytest -m long -o timeout=1200 $(PARALLEL)
 
 test-integrations: install
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations,quant,cocotb]"
-	$(BIN)/python -m pytest tests/integrations $(COCOTB)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations,quant,cocotb,tb,wandb,trackio]"
+	$(BIN)/python -m pytest tests/integrations tests/trackers $(COCOTB)
 
 # The image packages are builds for GPUs, and vLLM fails to start with them.
 $(VLLM)/installed: constraints-vllm.txt
