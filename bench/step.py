@@ -2,7 +2,7 @@
 of the same model.
 
     python -m pip install 'trl==1.16.0'                  # once; it is not a dependency
-    python -m bench.step [--size small large]            # two CPU threads
+    python -m bench.step [--size small large]            # two CPU threads; PROMPT=150: prompts
     python -m bench.step --levers [--dry]                # one GPU, 1.3B parameters; --dry: on a CPU
 
 First the gradients are compared, then tokens a second, then memory. TRL's trainer runs its own
@@ -43,8 +43,8 @@ from assay.train.learner import Learner
 from assay.types import Sample
 from bench.sizes import SIZES, Size, SizeName, add_arguments, table
 
-PROMPT = 300
-"""Tokens of each prompt."""
+PROMPT = int(os.environ.get("PROMPT", "300"))
+"""Tokens of each prompt; a variable, since each size runs in processes of its own."""
 LORA = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}
 THEIRS: dict[str, dict[str, Any]] = {
     "TRL, its defaults in float32": {"bf16": False},
