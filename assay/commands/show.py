@@ -52,7 +52,7 @@ def _shown(run: dict[str, Any]) -> list[Any]:
         for one in run["evaluations"]
     ]  # fmt: skip
     alerts = [[one["stage"], one["step"], one["text"]] for one in run["alerts"]]
-    parts: list[Any] = [_text(f"\n{run['name']}, changed {run['age']:.0f} s ago")]
+    parts: list[Any] = [_text(f"\n{run['name']}, changed {run['age'] / 60:.0f} min ago")]
     for columns, rows in (
         (["stage", "step", *METRICS], stages),
         (["policy", "tasks", "pass@1", "95 %", "tokens"], evaluations),

@@ -104,11 +104,11 @@ def _advice(evaluations: Sequence[Evaluation], folders: Mapping[str, StageFolder
     if top.pass_at[1] <= last.pass_at[1]:
         return ""
     clear = last.interval.high < top.interval.low
-    words = "is worse than" if clear else "looks worse than (the intervals overlap)"
+    words, doubt = ("is", "") if clear else ("looks", ", but the intervals overlap")
     model = folders[top.name].latest() if top.name in folders else None
-    return f"{last.name} {words} {top.name}: pass@1 {_rate(last)}, before {_rate(top)}; " + (
-        f"use {model}" if model else "keep the model you started from"
-    )
+    rates = f"pass@1 {_rate(last)}, before {_rate(top)}{doubt}"
+    advice = f"use {model}" if model else "keep the model you started from"
+    return f"{last.name} {words} worse than {top.name}: {rates}; {advice}"
 
 
 def _rate(one: Evaluation) -> str:
