@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from assay.rollout.stream import FinishedGroup, Stream
+from assay.train.sources import draw
 from assay.types import Rollout
 
 
@@ -250,6 +251,40 @@ def test_a_stream_that_is_cut_off_anywhere_goes_on_without_losing_or_repeating_a
         assert len(set(taken)) == 18
         assert sorted([*taken, *position["open"]]) == list(range(position["next"]))
         assert position["next"] == 18 + prefetch
+
+    run(test())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_over_whole_epochs_with_kills_each_task_is_learned_from_once_an_epoch(seed: int) -> None:
+    """Each life of the run has its own staleness, prefetching and slow tasks."""
+    random_numbers, tasks, epochs = random.Random(seed), list(range(17)), 4
+
+    async def begin(number: int) -> list[Rollout]:
+        for _ in range(int(random_numbers.paretovariate(0.7)) % 200):
+            await asyncio.sleep(0)
+        return []
+
+    async def test() -> None:
+        position: Any = {"next": 0, "open": []}
+        taken: list[int] = []
+        step = 0
+        while min(set(range(len(taken) + 1)) - set(taken)) < epochs * len(tasks):
+            staleness = random_numbers.randint(0, 3)
+            prefetch = random_numbers.randint(0, 3 * staleness) if staleness else 0
+            stream = Stream(begin, per_step=3, max_staleness=staleness, prefetch=prefetch)
+            stream.resume(**json.loads(json.dumps(position)))
+            for _ in range(random_numbers.randint(1, 6)):
+                await stream.publish(step)
+                taken += numbers(await stream.take(3))
+                position, step = stream.position, step + 1
+            await stream.close()
+        asked = [divmod(number, len(tasks)) for number in taken]
+        names = [(epoch, draw(tasks, 1, number, 7)[0])
+                 for (epoch, _), number in zip(asked, taken, strict=True)]  # fmt: skip
+        assert len(set(names)) == len(names)
+        whole = [name for name in names if name[0] < epochs]
+        assert sorted(whole) == [(epoch, task) for epoch in range(epochs) for task in tasks]
 
     run(test())
 
