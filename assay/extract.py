@@ -172,7 +172,7 @@ def _last_block(task: Task, reply: str) -> str | None:
     blocks = fenced_blocks(reply)
     if any(len(kind_of(check).files(check)) > 1 for check in task.checks):
         return "\n".join(block.code for block in blocks) or None
-    tagged = [aliases().get(block.tag, "") for block in blocks]
+    tagged = [known.get(block.tag, "") for known in (aliases(),) for block in blocks]
     if task.language in tagged:
         named = zip(blocks, tagged, strict=True)
         blocks = [block for block, name in named if name in ("", task.language)]
