@@ -119,5 +119,7 @@ def listening(host: str, port: int) -> socket.socket:
         raise SettingsError(
             f"cannot listen on {host}, port {port}: {error}; choose another --host or --port"
         ) from None
+    # asyncio does not, and a kept connection would wait 40 ms for each answer
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STALLED_SECONDS * 1000)
     return listener

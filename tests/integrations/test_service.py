@@ -19,6 +19,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the service needs `pip install 'assay[serve]'`")
 
+from assay.integrations.serve import listening
 from assay.tasks import load
 from tests.integrations.server import (
     LONG_SECONDS,
@@ -57,6 +58,13 @@ def test_a_wrong_program_is_a_verdict_and_not_an_error_of_the_service(server: Se
     answer = server.post("/judge", {"task": DOUBLE, "program": WRONG})
     assert answer.status == 200
     assert (answer.json["verdict"], answer.json["passed"], answer.json["total"]) == ("wrong", 1, 2)
+
+
+def test_answers_on_kept_connections_are_sent_at_once() -> None:
+    with listening("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        accepted.close()
 
 
 def test_a_reply_is_cut_to_its_program(server: Server) -> None:
