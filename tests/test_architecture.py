@@ -32,7 +32,7 @@ MODULES = {
     "judge": "protocol codec_types files codec operations nodes task_code checkers requests remote"
     " arrivals shared console proxy pieces kinds normal_form worker exports candidate warmup"
     " verdict verdict_cache prepared_task builds exchange_runner references"
-    " interpreter judge cocotb_harness",
+    " interpreter base judge cocotb_harness",
     "judge/kinds": "pytest_module kind asserts calls driven_calls exchanges verilog_screen harness"
     " own_tests print_tests answers test_bench test_functions every",
     "policy": "adapters tokenizer tiny chat onednn head packed forward load classifier critic"

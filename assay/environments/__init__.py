@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from assay.config.parameters import fitted
 from assay.errors import DataError, SettingsError
-from assay.judge import Judge
+from assay.judge import AnyJudge
 from assay.registry import Registry
 from assay.types import AnyCheck, Execution, Task
 
@@ -25,7 +25,7 @@ class Conversation(Protocol):
 
     task: Task
     """The task to solve."""
-    judge: Judge
+    judge: AnyJudge
     """Runs what the environment needs to run, besides the checks."""
 
     async def reply(self, stop: Sequence[str] = ()) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from assay.judge.judge import Job, Judge, Run, judge_all
+    from assay.judge.base import AnyJudge, Job, Run
+    from assay.judge.judge import Judge, judge_all
 
-__all__ = ["Job", "Judge", "Run", "judge_all"]
+__all__ = ["AnyJudge", "Job", "Judge", "Run", "judge_all"]
 
 
 def __getattr__(name: str) -> Any:

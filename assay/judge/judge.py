@@ -3,56 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import (
-    AsyncIterator,
     Awaitable,
     Callable,
     Collection,
     Iterable,
-    Mapping,
     Sequence,
-    Set,
 )
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from assay.errors import DataError, SandboxError
+from assay.errors import SandboxError
+from assay.judge.base import AnyJudge, Job, Run, no_code, require_checks, without
 from assay.judge.builds import Folder
 from assay.judge.exchange_runner import ExchangeRunner, FailureCounts
 from assay.judge.interpreter import Interpreter
 from assay.judge.prepared_task import NO_FEATURES, PreparedTask, ProxyFeatures
-from assay.judge.protocol import CANNOT
 from assay.judge.references import References
 from assay.judge.verdict import (
-    REFUSED,
-    CircuitBreaker,
     cannot_be_judged,
     decide,
-    is_tasks_fault,
     parse_report,
 )
-from assay.judge.verdict_cache import CACHED, Archive, BoundedDict, VerdictCache
+from assay.judge.verdict_cache import Archive, BoundedDict
 from assay.languages import Language, language_named, paths_read
 from assay.sandbox.client import Sandbox
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import Result
-from assay.sync import as_they_end, run_sync
+from assay.sync import run_sync
 from assay.types import Exchange, Execution, Task, Verdict
 
 if TYPE_CHECKING:
     from assay.config.sections import JudgeSettings
 
-log = logging.getLogger(__name__)
 ZYGOTE = "assay.judge.warmup"
 """What zygotes run: it knows candidate processes, workers and interpreters."""
-JOBS_PER_SLOT = 4
-"""Jobs per slot that `stream` has under way."""
 PREPARED_TASKS = 512
 """Prepared tasks that are kept: they may be large, and a service never sees most of them again."""
 MAY_NEED_FEATURES = (Verdict.WRONG, Verdict.ERROR, Verdict.TIMEOUT)
@@ -67,27 +57,7 @@ MENTIONS_FILES = re.compile(
 ANY_PROGRAM = Task(id="", prompt="", checks=(Exchange("", ""),), entry_point="")
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One program to judge."""
-
-    task: Task
-    program: str | None
-    """A whole program. None, where the completion held no code, gets NO_CODE without a run."""
-
-
-class Run(NamedTuple):
-    """What came of a program without a task."""
-
-    execution: Execution
-    """PASS where it exited with status 0. `output` and `stderr` hold what it wrote."""
-    compiled: Execution | None = None
-    """The same of its compiler; None where nothing is compiled."""
-    files: Mapping[str, bytes] = {}
-    """The files that were to be fetched and that it made."""
-
-
-class Judge:
+class Judge(AnyJudge):
     """Judges programs in sandboxed processes. An async context manager; its processes end with the
     thread that entered it.
 
@@ -107,21 +77,18 @@ class Judge:
         allow_weak: bool = False, archive: Path | None = None, strangers: bool = False,
         trust: Collection[str] = (),
     ) -> None:  # fmt: skip
-        self.trust = frozenset(trust)
+        super().__init__(trust)
         self.limits = limits or Limits()
         self.slots = slots or cores()
         self.stop_early = stop_early
         self.allow_weak = allow_weak
         self.strangers = strangers
         self._archive = archive
-        self._cache = VerdictCache()
         self._sandbox = Sandbox(ZYGOTE)
         self._counts = FailureCounts()
         self._exchanges = ExchangeRunner(self._sandbox, self._counts, self.limits, stop_early)
         self._references = References(self._execute, self._answers, self.limits.cpu_seconds)
-        self._reported: BoundedDict[str, None] = BoundedDict(CACHED)
         self._prepared: BoundedDict[int, tuple[Task, PreparedTask]] = BoundedDict(PREPARED_TASKS)
-        self._breaker = CircuitBreaker()
 
     async def __aenter__(self) -> Judge:
         isolation = await asyncio.to_thread(probe_isolation)
@@ -147,15 +114,12 @@ class Judge:
         return self._sandbox.broken
 
     async def run(self, job: Job) -> Execution:
-        """Judge one program. Raises DataError for a task that cannot be judged, SandboxError when
-        the judge is broken.
-        """
-        if not job.task.checks:
-            raise DataError(f"task {job.task.id!r} has no checks: no program can be judged")
+        """As AnyJudge."""
+        require_checks(job.task)
         prepared = self._prepare(job.task)
         total = prepared.total
         if job.program is None:
-            return Execution(Verdict.NO_CODE, total=total, detail="the completion holds no program")
+            return no_code(total)
         execution = await self._cache.get_or_run(
             prepared.key(job.program),
             partial(self._judge, job.task, job.program),
@@ -171,10 +135,7 @@ class Judge:
         self, program: str, stdin: str = "", seconds: float | None = None,
         language: str | Language = "python", folder: Folder | None = None,
     ) -> Run:  # fmt: skip
-        """Run a program without a task, or a tool that is described like a language on it, for
-        `seconds` of wall time, and as many of CPU time, but between the usual limit and ten times
-        that. Raises DataError, SandboxError.
-        """
+        """As AnyJudge."""
         usual, most = self.limits.cpu_seconds, LONGEST * self.limits.wall_seconds
         factor = min(max((seconds or usual) / usual, 1.0), LONGEST)
         folder = folder or (Folder() if MENTIONS_FILES.search(program) else None)
@@ -191,40 +152,8 @@ class Judge:
         return Run(execution, compiled, result.files)
 
     def interpreter(self) -> Interpreter:
-        """A sandboxed Python that keeps its state between blocks of code; an async context
-        manager.
-        """
+        """As AnyJudge."""
         return Interpreter(self._sandbox, self._breaker)
-
-    async def run_or_refuse(self, job: Job) -> Execution:
-        """As `run`, but INFRA with the reason where the task is refused."""
-        try:
-            return await self.run(job)
-        except DataError as error:
-            total = len(job.task.checks)
-            return Execution(Verdict.INFRA, total=total, detail=f"{REFUSED}{error}")
-
-    def stream(
-        self, jobs: Iterable[Job], skip_refused: bool = False
-    ) -> AsyncIterator[tuple[int, Execution]]:
-        """Judge many programs; yields (index, execution) in the order in which they end.
-
-        With `skip_refused`, a task that is refused gets INFRA with the reason: the others count.
-        """
-        run = self.run_or_refuse if skip_refused else self.run
-        return as_they_end(map(run, jobs), JOBS_PER_SLOT * self.slots)
-
-    async def all(
-        self, jobs: Sequence[Job], progress: Callable[[int, Execution], None] | None = None,
-        skip_refused: bool = False,
-    ) -> list[Execution]:  # fmt: skip
-        """As `stream`, but wait for all; calls `progress(index, execution)` as each ends."""
-        executions: dict[int, Execution] = {}
-        async for index, execution in self.stream(jobs, skip_refused):
-            executions[index] = execution
-            if progress is not None:
-                progress(index, execution)
-        return [executions[index] for index in range(len(jobs))]
 
     async def _judge(self, task: Task, program: str) -> Execution:
         """Judge a program; what its first run leaves open is settled by the task's reference."""
@@ -269,15 +198,6 @@ class Judge:
             self._prepared[id(task)] = task, prepared
         return self._prepared[id(task)][1]
 
-    def _count(self, task: Task, execution: Execution) -> None:
-        """Tell the circuit breaker of the machine's failures; report a task's own fault once."""
-        if not is_tasks_fault(execution):
-            self._breaker.note(execution.detail if execution.verdict is Verdict.INFRA else "")
-        elif task.id not in self._reported:
-            self._reported[task.id] = None
-            detail = execution.detail.removeprefix(CANNOT)
-            log.warning("task %s cannot be judged: %s", task.id, detail)
-
 
 def decided(prepared: PreparedTask, result: Result) -> Execution:
     """As `decide`; where the test reads databases of the program's, that is trusted."""
@@ -290,11 +210,6 @@ def kinds_of_trust(execution: Execution) -> Execution:
     """The execution, which says that files were trusted, and not which."""
     kinds = dict.fromkeys(what.split(" ")[0] for what in execution.trusted)
     return replace(execution, trusted=tuple(kinds))
-
-
-def without(execution: Execution, excused: Set[str]) -> tuple[str, ...]:
-    """What an execution trusted, less what is excused."""
-    return tuple(what for what in execution.trusted if what not in excused)
 
 
 def excusable(trusted: Iterable[str]) -> frozenset[str]:

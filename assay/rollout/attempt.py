@@ -11,7 +11,7 @@ from assay.engines.base import Engine, GenerationRequest, Sampling
 from assay.environments import Environment, OutOfRoomError
 from assay.errors import DataError, RolloutLostError, UserError
 from assay.files import encodable
-from assay.judge import Job, Judge
+from assay.judge import AnyJudge, Job
 from assay.maths.seeds import derive
 from assay.rewards import Reward
 from assay.rollout.meter import Meter
@@ -32,7 +32,7 @@ class RolloutContext:
     """What every rollout needs: engine, judge, chat format, environment and reward."""
 
     engine: Engine
-    judge: Judge
+    judge: AnyJudge
     prompter: Prompter
     environment: Environment
     reward: Reward
