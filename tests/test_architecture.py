@@ -20,8 +20,8 @@ LAYERS = [
     "checks", "types", "errors", "openmp", "registry", "files", "sync", "progress", "endpoint",
     "config",
     "maths",
-    "sandbox", "languages", "judge", "tasks", "check", "prompts", "extract", "policy", "rewards",
-    "environments", "engines", "rollout", "algorithms", "evaluate", "trackers", "train",
+    "sandbox", "languages", "judge", "tasks", "judges", "check", "prompts", "extract", "policy",
+    "rewards", "environments", "engines", "rollout", "algorithms", "evaluate", "trackers", "train",
     "distributed",
     "doctor", "integrations", "viewer", "commands", "cli", "__main__",
 ]  # fmt: skip
@@ -35,6 +35,7 @@ MODULES = {
     " interpreter base judge cocotb_harness",
     "judge/kinds": "pytest_module kind asserts calls driven_calls exchanges verilog_screen harness"
     " own_tests print_tests answers test_bench test_functions every",
+    "judges": "terms service pool open",
     "policy": "adapters tokenizer tiny chat onednn head packed forward load classifier critic"
     " reference",
     "viewer": "page rollouts suspects folders query answers server export",

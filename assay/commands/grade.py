@@ -18,6 +18,9 @@ def grade(
     samples: Annotated[
         Path, typer.Option(help='Rows {"task_id", "completion"} or {"task_id", "solution"}.')
     ],
+    server: Annotated[
+        list[str] | None, typer.Option(help="URL of an `assay serve` that judges; may be repeated.")
+    ] = None,
     slots: options.Slots = None,
     cpu_seconds: options.CpuSeconds = 4.0,
     memory_mb: options.MemoryMb = 512,
@@ -26,15 +29,22 @@ def grade(
     as_json: options.Json = False,
 ) -> None:
     """Judge completions from FILE, and write FILE.verdicts.jsonl next to it."""
+    from pydantic import ValidationError
+
+    from assay.config.messages import refusal
+    from assay.config.sections import JudgeSettings
     from assay.evaluate import grade as grading
     from assay.tasks import load
 
+    table = {"servers": tuple(server or ()), "slots": slots, "cpu_seconds": cpu_seconds,
+             "memory_mb": memory_mb, "allow_weak_isolation": allow_weak}  # fmt: skip
+    try:
+        judge = JudgeSettings.model_validate(table)
+    except ValidationError as error:
+        raise refusal(error, (), "judge") from None
     with Progress() as progress:
         progress.phase(f"loading {tasks}")
-        graded = grading.grade(
-            samples, load(tasks), limits=options.limits(cpu_seconds, memory_mb), slots=slots,
-            allow_weak=allow_weak, progress=progress,
-        )  # fmt: skip
+        graded = grading.grade(samples, load(tasks), judge=judge, progress=progress)
     low, high = graded.interval.low, graded.interval.high
     rate = "none: no sample was judged"
     if graded.pass_at_1 is not None:

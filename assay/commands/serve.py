@@ -28,12 +28,16 @@ def serve(
     ] = 256,
     body_mb: Annotated[float, typer.Option(min=0.001, help="Largest request body in MiB.")] = 8,
     cpu_seconds: options.CpuSeconds = 4.0,
+    wall_seconds: Annotated[
+        float, typer.Option(min=0.05, max=86_400, help="Wall time limit of one program.")
+    ] = 20.0,
     memory_mb: options.MemoryMb = 1024,
     plugins: options.Plugins = None,
     allow_weak: options.AllowWeak = False,
 ) -> None:
     """Serve the judge over HTTP, with assay's API and SandboxFusion's, until stopped."""
     from assay.judge import Judge
+    from assay.sandbox.limits import Limits
 
     try:
         from assay.integrations.serve import serve as serving
@@ -41,8 +45,8 @@ def serve(
     except ImportError as error:
         raise SettingsError(f"{error.name} is not installed; pip install 'assay[serve]'") from error
     judge = Judge(
-        options.limits(cpu_seconds, memory_mb), slots, stop_early=False, allow_weak=allow_weak,
-        strangers=True,
+        Limits(cpu_seconds, wall_seconds, memory_mb), slots, stop_early=False,
+        allow_weak=allow_weak, strangers=True,
     )  # fmt: skip
     bounds = Bounds(waiting=waiting, body_mb=body_mb)
     asyncio.run(serving(judge, host, port, token_file, bounds, announce=typer.echo))

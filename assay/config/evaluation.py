@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from assay.config.generation import EngineSettings, PromptSettings
 from assay.config.section import Section
-from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings
+from assay.config.sections import EvaluateSettings, JudgeSettings, PolicySettings, require_own_judge
 
 
 class EvaluationRun(Section):
@@ -35,3 +35,8 @@ class EvaluationRun(Section):
     """How a task is put to the model. Absent: as a checkpoint was trained, else the defaults."""
     environment: dict[str, Any] = Field({"name": "single_turn"})
     """What happens after a completion: the environment's `name` and parameters."""
+
+    @model_validator(mode="after")
+    def _environment_fits_the_judge(self) -> EvaluationRun:
+        require_own_judge(self.environment, self.judge)
+        return self

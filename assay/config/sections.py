@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -156,8 +157,12 @@ class LearnerSettings(Section):
 
 
 class JudgeSettings(Section):
-    """Limits of the programs that the judge runs."""
+    """Limits of the programs that the judge runs, and where it runs them."""
 
+    servers: tuple[str, ...] = ()
+    """URLs of `assay serve` services that judge in place of this process: see service.md."""
+    token_variable: str = "ASSAY_TOKEN"
+    """The environment variable that holds the services' token, if they need one."""
     slots: PositiveInt | None = None
     """Programs that run at once. Default: the number of CPU cores of this process."""
     cpu_seconds: PositiveFloat = 4.0
@@ -174,6 +179,33 @@ class JudgeSettings(Section):
     trust: tuple[Trust, ...] = ()
     """What training pays for although only the program can decide it (docs/judge.md, "Objects").
     `assay check` says what a task set needs."""
+
+    @model_validator(mode="after")
+    def _services_are_urls_without_secrets(self) -> JudgeSettings:
+        if not self.token_variable.isidentifier():
+            raise ValueError("name the environment variable that holds the token, not the token")
+        for url in self.servers:
+            parts = urlsplit(url)
+            plain = parts.scheme in ("http", "https") and parts.hostname and not parts.path[1:]
+            if not plain or parts.query or "@" in url or parts.port == 0:
+                raise ValueError("each of `servers` is like http://host:8080, with nothing else")
+        if len(set(self.servers)) < len(self.servers):
+            raise ValueError("`servers` names a service twice")
+        if self.servers and (self.slots or self.verdict_cache or self.allow_weak_isolation):
+            raise ValueError(
+                "`slots`, `verdict_cache` and `allow_weak_isolation` are of a judge in this"
+                " process; leave them out, or leave `servers` out"
+            )
+        return self
+
+
+def require_own_judge(environment: dict[str, Any], judge: JudgeSettings) -> None:
+    """Raises ValueError for an environment that needs more than services offer."""
+    if judge.servers and environment.get("name") == "python_tool":
+        raise ValueError(
+            "the environment `python_tool` runs Python in this process's judge, and the services of"
+            " `judge.servers` only judge; leave `judge.servers` out"
+        )
 
 
 class EvaluateSettings(Section):
@@ -337,4 +369,5 @@ class RunSettings(Section):
             raise ValueError(
                 "a stage cannot be named `base`: the report uses that name for the untrained model"
             )
+        require_own_judge(self.environment, self.judge)
         return self

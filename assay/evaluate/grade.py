@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from assay import extract
+from assay.config.sections import JudgeSettings
 from assay.errors import DataError
 from assay.evaluate.counts import by_task
 from assay.files import write_atomically
-from assay.judge import Job, judge_all
+from assay.judge import Job
 from assay.judge.verdict import is_tasks_fault
+from assay.judges.open import open_judge
 from assay.maths.estimates import Interval, mean_pass_at_k, pass_interval
 from assay.progress import Progress
 from assay.registry import suggest
-from assay.sandbox.limits import Limits
+from assay.sync import run_sync
 from assay.tasks.rows import Row, file_rows
 from assay.types import Execution, Task, Verdict
 
@@ -50,8 +52,8 @@ class GradeSummary:
 
 
 def grade(
-    samples: Path, tasks: Sequence[Task], *, limits: Limits | None = None,
-    slots: int | None = None, allow_weak: bool = False, progress: Progress | None = None,
+    samples: Path, tasks: Sequence[Task], *, judge: JudgeSettings = JudgeSettings(),  # noqa: B008
+    progress: Progress | None = None,
 ) -> GradeSummary:  # fmt: skip
     """Judge every row of `samples`, and write FILE.verdicts.jsonl next to it, whole or not at all.
 
@@ -69,10 +71,12 @@ def grade(
         )
     shown = progress or Progress()
     shown.phase("judging", len(jobs))
-    executions = judge_all(
-        jobs, limits=limits, slots=slots, stop_early=False, allow_weak=allow_weak,
-        progress=lambda number, execution: shown.advance(), skip_refused=True,
-    )  # fmt: skip
+
+    async def judged() -> list[Execution]:
+        async with open_judge(judge) as opened:
+            return await opened.all(jobs, lambda *_: shown.advance(), skip_refused=True)
+
+    executions = run_sync(judged())
     rows = [_verdict_row(job, execution) for job, execution in zip(jobs, executions, strict=True)]
     write_atomically(file, "".join(json.dumps(row) + "\n" for row in rows))
     return _sum_up(jobs, executions, file)

@@ -19,8 +19,8 @@ from assay.evaluate.report import Evaluation, read_report, title, write_report
 from assay.evaluate.samples import SampleFile, SampleRow
 from assay.evaluate.subject import Subject, models_of, subject_of
 from assay.files import write_atomically
-from assay.judge import Judge
-from assay.judge.judge import open_judge
+from assay.judge import AnyJudge
+from assay.judges.open import open_judge
 from assay.progress import Progress
 from assay.prompts import settings_of as prompt_settings
 from assay.rollout.attempt import PromptedTask, RolloutContext, make_prompts
@@ -126,7 +126,7 @@ def _evaluate(
 
 async def _sample(
     row: Row, subject: Subject, prompter: Prompter, environment: Environment, engine: Engine,
-    judge: Judge, shown: Progress,
+    judge: AnyJudge, shown: Progress,
 ) -> Evaluation:  # fmt: skip
     """Samples and judges what is missing, and writes the row's report."""
     settings = row.run.evaluate

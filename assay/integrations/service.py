@@ -30,10 +30,12 @@ from assay.integrations import notebook, openapi, wire
 from assay.integrations.notebook import RESULTS
 from assay.judge import Job, Judge, Run
 from assay.judge.codec_types import CodecError
+from assay.judge.verdict_cache import BoundedDict
+from assay.judges.terms import KEPT_TASKS, terms_of
 from assay.languages import language_named
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.kernel import MIB
-from assay.types import Execution, Verdict
+from assay.types import Execution, Task, Verdict
 
 T = TypeVar("T")
 GONE = 499
@@ -90,11 +92,12 @@ class Service:
         self.judge = judge
         self.bounds = bounds
         self.metrics = Metrics()
+        self.tasks: BoundedDict[str, Task] = BoundedDict(KEPT_TASKS)
         self.admitted = 0
 
     async def judge_one(self, request: Request) -> Response:
         """Judge one program."""
-        job = wire.JudgeRequest.model_validate(await self.fields(request)).job()
+        job = wire.JudgeRequest.model_validate(await self.fields(request)).job(known=self.tasks)
         execution = await self.unless_gone(request, self.judge.run(job))
         return answer(asdict(self.counted(execution)))
 
@@ -190,6 +193,10 @@ class Service:
             **self.load(),
         }
         return answer(state | ({"error": broken} if broken else {}), 503 if broken else 200)
+
+    async def terms(self, request: Request) -> Response:
+        """The number of slots, and all that verdicts depend on beside task and program."""
+        return answer(asdict(await asyncio.to_thread(terms_of, self.judge)))
 
     async def show_metrics(self, request: Request) -> Response:
         """Metrics for Prometheus."""
@@ -323,6 +330,7 @@ def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
     }
     routes = [Route(path, endpoint, methods=["POST"]) for path, (endpoint, _) in posts.items()]
     routes += [Route("/health", service.health), Route("/metrics", service.show_metrics)]
+    routes.append(Route("/terms", service.terms))
     described = openapi.document(routes, {path: model for path, (_, model) in posts.items()})
     text = openapi.page(described)
     routes.append(Route("/openapi.json", lambda request: answer(described)))
@@ -333,6 +341,7 @@ def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
             HTTPException: lambda request, error: refused(
                 error.status_code, error.detail, error.headers
             ),
+            wire.UnknownTaskError: lambda request, error: refused(404, str(error)),
             UserError: lambda request, error: refused(422, str(error)),
             ValidationError: lambda request, error: refused(422, faults(error)),
             CodecError: lambda request, error: refused(422, str(error)),

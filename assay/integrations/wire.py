@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import islice
@@ -21,10 +21,11 @@ from assay.integrations import cases
 from assay.integrations.notebook import RESULTS
 from assay.judge import Job, Run
 from assay.judge.builds import Folder
+from assay.judges.terms import key_of
 from assay.languages import language_named
 from assay.prompts import messages
 from assay.sandbox.program import FETCHED
-from assay.tasks import is_file, jsonl, load
+from assay.tasks import exact, is_file, jsonl, load
 from assay.tasks.cases import with_prelude
 from assay.tasks.rows import Row
 from assay.types import Execution, Task, Verdict
@@ -68,19 +69,33 @@ class JudgeRequest(Request):
 
     task: dict[str, Any] | None = None
     """A row of a task file without id and prompt, with `tests` and `entry_point`, or `exchanges`.
-    Or test cases: `inputs` and `outputs`, with `fn_name` for a function; or `assert_case`."""
+    Or test cases: `inputs` and `outputs`, with `fn_name` for a function; or `assert_case`. Or a
+    whole task in assay's own format (tasks/exact.py)."""
+    task_key: str | None = None
+    """The key of such a task that was sent before (judges/terms.py), instead of it."""
     program: str | None = None
     """A whole program; give either this or `completion`."""
     completion: str | None = None
     """A model's reply, from which the program is cut."""
 
-    def job(self, where: str = "the request", common: Fields | None = None) -> Job:
+    def job(
+        self, where: str = "the request", common: Fields | None = None,
+        known: MutableMapping[str, Task] | None = None,
+    ) -> Job:  # fmt: skip
         """The program and its task, else the `common` one, else the one of the fields beside it.
-        Raises DataError, beginning with `where`.
+        `known` are whole tasks by their keys. Raises DataError, beginning with `where`.
         """
         beside = self.model_extra or {}
         given = next((one for one in (self.task, common) if one is not None), beside)
         row = Row({"program": self.program, "completion": self.completion}, where)
+        known, key = {} if known is None else known, self.task_key
+        if given.get("format") == exact.FORMAT:
+            key = key_of(given)
+            known[key] = known.get(key) or exact.task_of(Row(given, where))
+        if key is not None:
+            if key not in known:
+                raise UnknownTaskError(f"{where}: its task is not known; send it whole")
+            return Job(known[key], row.text("program"))
         given = {"language": Row(beside, where).language(given), **given}
         if (self.program is None) == (self.completion is None):
             raise row.wrong("give either 'program', whole code, or 'completion', a model's reply")
@@ -91,6 +106,10 @@ class JudgeRequest(Request):
             return Job(task, extract.program(task, row.text("completion")))
         program = row.text("program")
         return Job(task, with_prelude(program) if of_cases and task.entry_point else program)
+
+
+class UnknownTaskError(DataError):
+    """A task was named by its key, and was never sent, or was dropped."""
 
 
 class BatchRequest(Request):

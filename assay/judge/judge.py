@@ -14,7 +14,6 @@ from collections.abc import (
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from assay.errors import SandboxError
 from assay.judge.base import AnyJudge, Job, Run, no_code, require_checks, without
@@ -37,9 +36,6 @@ from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import Result
 from assay.sync import run_sync
 from assay.types import Exchange, Execution, Task, Verdict
-
-if TYPE_CHECKING:
-    from assay.config.sections import JudgeSettings
 
 ZYGOTE = "assay.judge.warmup"
 """What zygotes run: it knows candidate processes, workers and interpreters."""
@@ -263,19 +259,3 @@ def judge_all(
             return await judge.all(jobs, progress, skip_refused)
 
     return run_sync(judge())
-
-
-def open_judge(settings: JudgeSettings) -> Judge:
-    """The judge that the settings describe. It runs every check, so that passed of total is exact.
-
-    Enter it with `async with`; that starts its processes.
-    """
-    limits = Limits(settings.cpu_seconds, settings.wall_seconds, settings.memory_mb)
-    return Judge(
-        limits,
-        settings.slots,
-        stop_early=False,
-        allow_weak=settings.allow_weak_isolation,
-        archive=Path(settings.verdict_cache) if settings.verdict_cache else None,
-        trust=settings.trust,
-    )

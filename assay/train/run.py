@@ -23,7 +23,7 @@ from assay.environments import Environment
 from assay.errors import TrainingError
 from assay.evaluate.benchmark import benchmarks_of, run_benchmark
 from assay.evaluate.report import Evaluation, metrics_of, read_report, write_report
-from assay.judge.judge import open_judge
+from assay.judges.open import open_judge
 from assay.maths.seeds import derive
 from assay.policy.load import Policy, load_policy
 from assay.policy.tokenizer import vocabulary

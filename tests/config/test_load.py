@@ -394,6 +394,27 @@ def test_a_quantized_policy_that_would_have_to_be_copied_is_refused_before_anyth
         load_plan(write(tmp_path, text + copied))
 
 
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ('judge.servers = ["host:8080"]', "like http://host:8080"),
+        ('judge.servers = ["http://user:secret@host"]', "like http://host:8080"),
+        ('judge.servers = ["http://host/judge"]', "like http://host:8080"),
+        ('judge.servers = ["http://host:99999"]', "Port out of range"),
+        ('judge.servers = ["http://a", "http://a"]', "names a service twice"),
+        ('judge = { servers = ["http://a"], slots = 2 }', "are of a judge in this process"),
+        ('judge.token_variable = "s3cret-token"', "not the token"),
+        ('judge.servers = ["http://a"]\nenvironment.name = "python_tool"', "only judge"),
+    ],
+)
+def test_services_that_judge_are_addresses_and_nothing_else(
+    tmp_path: Path, table: str, message: str
+) -> None:
+    said = refusal(write(tmp_path, f"{MINIMAL}{table}\n"))
+    assert message in said
+    assert "secret" not in said
+
+
 def test_prefetching_groups_needs_staleness(tmp_path: Path) -> None:
     with pytest.raises(
         SettingsError, match=r"rollout\.prefetch_groups.* needs .*rollout\.max_staleness"

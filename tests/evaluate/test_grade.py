@@ -131,7 +131,11 @@ def test_samples_that_were_not_judged_decide_the_exit_code_and_give_no_rate(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     execution = Execution(Verdict.INFRA, detail=detail)
-    monkeypatch.setattr("assay.evaluate.grade.judge_all", lambda *_, **__: [execution])
+
+    async def lost(*_: object, **__: object) -> list[Execution]:
+        return [execution]
+
+    monkeypatch.setattr("assay.judge.base.AnyJudge.all", lost)
     tasks = tmp_path / "tasks.jsonl"
     row = {"id": "drill", "prompt": "p", "entry_point": "f", "tests": ["assert f()"]}
     tasks.write_text(json.dumps(row) + "\n")

@@ -1,0 +1,1 @@
+"""The judge that the settings name: of this process, or a pool of services."""

@@ -1,0 +1,29 @@
+"""Opens the judge that the settings name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from assay.config.sections import JudgeSettings
+from assay.judge import AnyJudge, Judge
+from assay.sandbox.limits import Limits
+
+
+def open_judge(settings: JudgeSettings) -> AnyJudge:
+    """The judge that the settings describe. It runs every check, so that passed of total is exact.
+
+    Enter it with `async with`; that starts its processes, or asks its services.
+    """
+    limits = Limits(settings.cpu_seconds, settings.wall_seconds, settings.memory_mb)
+    if settings.servers:
+        from assay.judges.pool import Pool
+
+        return Pool(settings.servers, settings.token_variable, limits, settings.trust)
+    return Judge(
+        limits,
+        settings.slots,
+        stop_early=False,
+        allow_weak=settings.allow_weak_isolation,
+        archive=Path(settings.verdict_cache) if settings.verdict_cache else None,
+        trust=settings.trust,
+    )

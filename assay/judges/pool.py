@@ -1,0 +1,227 @@
+"""Judges on several `assay serve` services, in place of a judge of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import time
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NoReturn
+
+from assay.errors import SandboxError, SettingsError
+from assay.judge import AnyJudge, Job
+from assay.judge.base import no_code, require_checks, without
+from assay.judge.kinds.every import kind_of
+from assay.judge.verdict_cache import BoundedDict
+from assay.judges.service import REASON, LostError, Service
+from assay.judges.terms import KEPT_TASKS, Sendable, common_terms, sendable
+from assay.sandbox.limits import Limits
+from assay.sync import together
+from assay.types import Execution, Verdict, printable
+
+PATIENCE = 120.0
+"""Seconds without any service after which programs are given up."""
+LOOK_SECONDS = 2.0
+"""Between two looks at a service."""
+TRIES = 8
+"""Services that may fail one program."""
+ONLY_JUDGES = "the services of judge.servers judge programs, and run no tools or interpreters"
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A program that waits for its verdict."""
+
+    task: Sendable
+    program: str
+    verdict: asyncio.Future[Execution]
+    request: asyncio.Task[Execution] | None = None
+    """While a service has it."""
+    failures: int = 0
+
+
+class Pool(AnyJudge):
+    """Judges on services; each gets as many programs as it has places for. What a service fails
+    goes to another one. A service that is lost is looked at until it is back.
+
+    servers: their URLs. token_variable: the environment variable that holds their token. limits:
+    of one run, which must be the services' own. trust: as Judge.
+
+    Raises SettingsError for a service that refuses or whose judge is another; SandboxError where no
+    service answers, and where programs fail too often for want of one.
+    """
+
+    def __init__(
+        self, servers: Sequence[str], token_variable: str, limits: Limits, trust: Collection[str]
+    ) -> None:
+        super().__init__(trust)
+        self.slots = 1
+        self._servers, self._token_variable = servers, token_variable
+        self._own = common_terms(limits, stop_early=False)
+        self._agreed: dict[str, str] = {}
+        """The terms of the first service, with its tools: the others must have the same."""
+        self._services: list[Service] = []
+        self._queue: deque[Waiting] = deque()
+        self._tasks: BoundedDict[int, Sendable] = BoundedDict(KEPT_TASKS)
+        self._looks: list[asyncio.Task[None]] = []
+        self._last_seen = 0.0
+        """When a service was in use."""
+
+    async def __aenter__(self) -> Pool:
+        token = os.environ.get(self._token_variable, "").strip()
+        if not (token.isascii() and token.isprintable()):
+            raise SettingsError(f"the environment variable {self._token_variable} holds no token")
+        self._services = [Service(url.rstrip("/"), token) for url in self._servers]
+        try:
+            await self._start()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        self._looks = [asyncio.create_task(self._watch(one)) for one in self._services]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for service in self._services:
+            service.terms = None
+        running = [*self._looks, *(job for service in self._services for job in service.jobs)]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await asyncio.gather(*(service.http.aclose() for service in self._services))
+        for waiting in self._queue:
+            if not waiting.verdict.done():
+                waiting.verdict.set_exception(SandboxError("the judge is closed"))
+
+    async def run(self, job: Job) -> Execution:
+        """As AnyJudge."""
+        task, program = job.task, job.program
+        require_checks(task)
+        if program is None:
+            return no_code(sum(kind_of(check).count(check) for check in task.checks))
+        if id(task) not in self._tasks:
+            self._tasks[id(task)] = sendable(task)
+        sent = self._tasks[id(task)]
+        source, key = program.encode("utf-8", "surrogatepass"), bytes.fromhex(sent.key)
+        digest = hashlib.blake2b(source, key=key).digest()
+        execution = await self._cache.get_or_run(digest, partial(self._judge, sent, program))
+        self._count(task, execution)
+        return replace(execution, trusted=without(execution, self.trust))
+
+    async def execute(self, *_: object, **__: object) -> NoReturn:
+        """Raises SettingsError."""
+        raise SettingsError(ONLY_JUDGES)
+
+    def interpreter(self) -> NoReturn:
+        """Raises SettingsError."""
+        raise SettingsError(ONLY_JUDGES)
+
+    async def _start(self) -> None:
+        """Look at the services until one is in use, for up to PATIENCE."""
+        given_up = time.monotonic() + PATIENCE
+        while True:
+            await together(map(self._look, self._services))
+            if any(service.terms for service in self._services):
+                return
+            if time.monotonic() > given_up:
+                raise SandboxError(self._none_left())
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look(self, service: Service) -> None:
+        """Use the service if it answers. Raises SettingsError as Pool."""
+        try:
+            terms = await service.offer()
+            differing = [
+                f"{name} is {printable(terms.judge.get(name, 'nothing'))[:REASON]}, not {value}"
+                for name, value in (self._agreed or self._own).items()
+                if terms.judge.get(name) != value
+            ]
+            if differing:
+                raise SettingsError(
+                    f"its judge is another ({'; '.join(differing)}); start it with the limits of"
+                    " [judge], and with what is installed here"
+                )
+        except (LostError, SettingsError) as error:
+            service.lose(str(error))
+            if isinstance(error, SettingsError):
+                raise SettingsError(f"judge.servers: {service.url}: {error}") from None
+        else:
+            self._agreed = self._agreed or terms.judge
+            service.terms = terms
+        self.slots = sum(one.terms.slots for one in self._services if one.terms) or 1
+
+    async def _watch(self, service: Service) -> None:
+        """Look at a service for as long as the pool is open."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            with contextlib.suppress(SettingsError):  # it was started again as another judge
+                await self._look(service)
+            if not service.terms:  # it may hang with what it has
+                for job in service.jobs:
+                    job.cancel()
+            self._dispatch()
+
+    async def _judge(self, task: Sendable, program: str) -> Execution:
+        verdict: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
+        waiting = Waiting(task, program, verdict)
+        self._queue.append(waiting)
+        self._dispatch()
+        try:
+            return await verdict
+        finally:
+            verdict.cancel()
+            if waiting.request:
+                waiting.request.cancel()
+
+    def _dispatch(self) -> None:
+        """Send what waits to the services that have places, the least loaded first."""
+        if any(service.terms for service in self._services):
+            self._last_seen = time.monotonic()
+        alone = time.monotonic() - self._last_seen > PATIENCE
+        while self._queue:
+            free = [service for service in self._services if service.places > 0]
+            if not free and not alone:
+                return
+            waiting = self._queue.popleft()
+            if waiting.verdict.done():  # nobody waits for it any more
+                continue
+            if not free:
+                waiting.verdict.set_result(Execution(Verdict.INFRA, detail=self._none_left()))
+                continue
+            key = waiting.task.key
+            service = min(free, key=lambda one: (one.load, key not in one.sent))
+            known = key in service.sent
+            service.sent.add(key)
+            request = asyncio.create_task(service.judge(waiting.task, waiting.program, known))
+            waiting.request = request
+            service.jobs.add(request)
+            request.add_done_callback(partial(self._end, service, waiting))
+
+    def _end(self, service: Service, waiting: Waiting, request: asyncio.Task[Execution]) -> None:
+        """Take a service's answer; what it failed waits again, before all others."""
+        service.jobs.discard(request)
+        waiting.request, verdict = None, waiting.verdict
+        error = LostError(service.failure) if request.cancelled() else request.exception()
+        if isinstance(error, LostError) and not request.cancelled():
+            service.lose(str(error))
+        if verdict.done():
+            pass
+        elif error is None:
+            verdict.set_result(request.result())
+        elif not isinstance(error, LostError):
+            verdict.set_exception(error)
+        elif (failures := waiting.failures + 1) < TRIES:
+            waiting.failures = failures
+            self._queue.appendleft(waiting)
+        else:
+            detail = f"{TRIES} judge services failed, at last {service.url}: {error}"
+            verdict.set_result(Execution(Verdict.INFRA, detail=detail))
+        self._dispatch()
+
+    def _none_left(self) -> str:
+        said = "; ".join(f"{service.url}: {service.failure}" for service in self._services)
+        return f"no judge service answers: {said}"
