@@ -76,6 +76,7 @@ bench: fuzz
 	$(BIN)/python -m bench.languages
 	$(BIN)/python -m bench.interpreter
 	$(BIN)/python -m bench.serve
+	$(BIN)/python -m bench.judge_pool
 	$(BIN)/python -m bench.walls
 	$(BIN)/python -m bench.threads
 	$(BIN)/python -m bench.products
