@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import SandboxError
-from assay.judge import Job, Judge
+from assay.judge import Job, Judge, base
 from assay.judge import judge as judge_module
 from assay.judge.verdict import CircuitBreaker
 from assay.sandbox.isolation import Isolation
@@ -147,7 +147,7 @@ def test_nothing_runs_after_the_trainer_is_killed() -> None:
 
 
 def test_many_failures_of_the_machine_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_module, "CircuitBreaker", partial(CircuitBreaker, tolerated=2))
+    monkeypatch.setattr(base, "CircuitBreaker", partial(CircuitBreaker, tolerated=2))
     deadly = task("f", "import os\nf()\nos._exit(0)")
     with pytest.raises(
         SandboxError, match="failed 3 of the last 3 programs, at last: the test worker died"
@@ -158,7 +158,7 @@ def test_many_failures_of_the_machine_are_an_error(monkeypatch: pytest.MonkeyPat
 def test_a_task_whose_own_setup_fails_is_no_sign_of_a_bad_machine_and_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(judge_module, "CircuitBreaker", partial(CircuitBreaker, tolerated=0))
+    monkeypatch.setattr(base, "CircuitBreaker", partial(CircuitBreaker, tolerated=0))
     broken = task("f", "assert f()", setup="import no_such_module")
     executions = judge_all([Job(broken, f"def f(): return {at}") for at in range(3)])
     assert [seen.verdict for seen in executions] == [Verdict.INFRA] * 3
