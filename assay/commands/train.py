@@ -6,7 +6,8 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +21,6 @@ from assay.progress import Progress, UnfailingStream
 if TYPE_CHECKING:
     from assay.config.load import Plan
     from assay.train.learner import OpenLearner
-    from assay.train.run import Stage
     from assay.train.stages import Outcome
 
 
@@ -55,23 +55,22 @@ def train(
     if os.environ.get("RANK", "0") != "0":
         _follow(dry_run)
         return
+    if dry_run:
+        for plan in plans:
+            _show_plan(plan, ["train", f"{config}", *context.args])
+        return
     sys.stdout, sys.stderr = UnfailingStream(sys.stdout), UnfailingStream(sys.stderr)
-    with Progress() as progress:
-        from assay.train.stages import prepare_all, run_plan
+    with Progress() as progress, _learners() as make_learner:
+        from assay.train.stages import run_plan
 
         for plan in plans:
-            if dry_run:
-                _show_plan(plan, prepare_all(plan, dry_run), ["train", f"{config}", *context.args])
-                continue
             if members:
                 typer.echo(f"run {plan.stages[0].name}")
             outcome = run_plan(
-                plan, fresh=fresh, announce=typer.echo, progress=progress, make_learner=_learner()
+                plan, fresh=fresh, announce=typer.echo, progress=progress, make_learner=make_learner
             )
             if not outcome.finished:
                 break
-    if dry_run:
-        return
     if not members or not outcome.finished:
         _show(outcome)
     if members and outcome.evaluations:
@@ -85,8 +84,10 @@ def train(
         typer.echo(f"stopped; continue with: {command}")
 
 
-def _show_plan(plan: Plan, stages: list[Stage], words: list[str]) -> None:
-    for stage in stages:
+def _show_plan(plan: Plan, words: list[str]) -> None:
+    from assay.train.stages import prepare_all
+
+    for stage in prepare_all(plan, dry_run=True):
         typer.echo(stage.summary)
     first = plan.stages[0]
     if first.slurm:
@@ -95,15 +96,18 @@ def _show_plan(plan: Plan, stages: list[Stage], words: list[str]) -> None:
         typer.echo(f"\n{sbatch(first.name, first.slurm, words)}")
 
 
-def _learner() -> OpenLearner:
-    """The learner of this process, or of all that `torchrun` has started."""
+@contextmanager
+def _learners() -> Iterator[OpenLearner]:
+    """Makes the learners of this process, or of all that `torchrun` has started."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        from assay.distributed.job import lead
+        from assay.distributed.job import leading
 
-        return lead
-    from assay.train.learner import Learner
+        with leading() as lead:
+            yield lead
+    else:
+        from assay.train.learner import Learner
 
-    return Learner
+        yield Learner
 
 
 def _follow(dry_run: bool) -> None:

@@ -10,14 +10,14 @@ learn with it. The leader sends each call of its learner's to all; all make it.
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import cache, partial
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -32,7 +32,7 @@ from assay.errors import AssayError, MachineError
 from assay.maths.seeds import derive
 from assay.policy.load import Policy, load_policy
 from assay.registry import one_line
-from assay.train.learner import Learner
+from assay.train.learner import Learner, OpenLearner
 
 MINUTES = float(os.environ.get("ASSAY_RANK_MINUTES", "30"))
 """The longest that a rank waits for the others within a call."""
@@ -93,33 +93,26 @@ class Job:
         return MachineError(f"in {name}: rank {first} has failed: {why or one_line(error)}")
 
     def end(self) -> None:
-        """Let the followers end."""
-        with suppress(RuntimeError):
-            if not self.broken:
+        """Let the followers end, where nothing is broken: with a rank that hangs, so would this."""
+        if not self.broken:
+            with suppress(RuntimeError):
                 self.send("end")
-            dist.destroy_process_group()
-
-
-@cache
-def _job() -> Job:
-    """The leader's. It ends with the process."""
-    job = Job()
-    atexit.register(job.end)
-    return job
+                dist.destroy_process_group()
 
 
 class Leader:
     """A learner whose calls every rank makes."""
 
     def __init__(self, learner: Learner, job: Job) -> None:
-        self._learner, self._job = learner, job
+        self._learner, self._job, self._done = learner, job, 0
 
     def __getattr__(self, name: str) -> Any:
         return partial(self._together, name) if name in SHARED else getattr(self._learner, name)
 
     def _together(self, name: str, *arguments: Any) -> Any:
         """Raises MachineError that names the rank which failed."""
-        what = f"{name} {arguments[-1] + 1}" if name == "step" else name
+        self._done = arguments[-1] + 1 if name == "step" else self._done
+        what = f"step {self._done}" if name == "step" else f"{name} after step {self._done}"
         try:
             self._job.send(name, *arguments)
             return getattr(self._learner, name)(*arguments)
@@ -131,13 +124,21 @@ class Leader:
             raise self._job.blame(error, what) from error
 
 
-def lead(
-    settings: RunSettings, algorithm: Algorithm, policy: Policy, steps: int, temperature: float
-) -> Learner:
-    """A learner of all ranks, which keeps the weights of `policy` for the engine."""
-    job = _job()
-    job.send("open", settings, steps, temperature)
-    return cast(Learner, Leader(_open(settings, steps, temperature, policy), job))
+@contextmanager
+def leading() -> Iterator[OpenLearner]:
+    """Makes learners of all ranks, with whole weights for the engine. Followers end with it."""
+    job = Job()
+
+    def lead(
+        settings: RunSettings, algorithm: Algorithm, policy: Policy, steps: int, temperature: float
+    ) -> Learner:
+        job.send("open", settings, steps, temperature)
+        return cast(Learner, Leader(_open(settings, steps, temperature, policy), job))
+
+    try:
+        yield lead
+    finally:
+        job.end()
 
 
 def follow() -> None:
