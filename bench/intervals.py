@@ -99,7 +99,7 @@ def show(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=1000, help="simulations of each setting")
+    parser.add_argument("--runs", type=int, default=10000, help="simulations of each setting")
     runs, start = parser.parse_args().runs, time.process_time()
     settings = [(tasks, samples) for tasks in TASKS for samples in SAMPLES]
 

@@ -65,13 +65,13 @@ def score_interval(
     The design effect d is the variance `between` tasks over the estimated p(1-p): at least `floor`,
     the mean of 1 / samples (a sample tells as much as a task), and at most 1 (more samples of a
     task tell nothing new). Where nearly all completions pass or fail, n p(1-p) is small: then tasks
-    of the other kind may exist that none of these shows, so d moves towards 1 by exp(-3 n p(1-p)).
-    The less d is known from p alone, the more Student's t replaces z: (n-1) / (1-d) degrees of
-    freedom.
+    of the other kind may exist that none of these shows, so d moves towards 1 by exp(-1.1 n p(1-p));
+    1.1 is fitted (`bench.intervals`). The less d is known from p alone, the more Student's t
+    replaces z: (n-1) / (1-d) degrees of freedom.
     """
     spread = mean * (1 - mean)
     effect = min(1.0, max(floor, between / (spread + between / tasks) if between else 0.0))
-    effect += (1 - effect) * (exp(-3 * tasks * spread) if tasks > 1 else 1)
+    effect += (1 - effect) * (exp(-1.1 * tasks * spread) if tasks > 1 else 1)
     z = student_t(confidence, (tasks - 1) / (1 - effect) if effect < 1 else inf)
     effective = tasks / effect
     shrink = 1 + z * z / effective
