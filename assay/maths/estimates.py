@@ -65,7 +65,7 @@ def score_interval(
     The design effect d is the variance `between` tasks over the estimated p(1-p): at least `floor`,
     the mean of 1 / samples (a sample tells as much as a task), and at most 1 (more samples of a
     task tell nothing new). Where nearly all completions pass or fail, n p(1-p) is small: then tasks
-    of the other kind may exist that none of these shows, so d moves towards 1 by exp(-1.1 n p(1-p));
+    of the other kind may exist that none of these shows, so d moves to 1 by exp(-1.1 n p(1-p));
     1.1 is fitted (`bench.intervals`). The less d is known from p alone, the more Student's t
     replaces z: (n-1) / (1-d) degrees of freedom.
     """
