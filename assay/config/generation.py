@@ -5,7 +5,14 @@ from __future__ import annotations
 from string import Formatter
 from typing import Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from assay.config.section import Section
 from assay.registry import suggest
@@ -23,13 +30,21 @@ class EngineSettings(Section):
     """Data type of the weights that generate. `bfloat16` makes a copy of the policy; its
     log-probabilities differ by about 0.01."""
     servers: tuple[str, ...] = ()
-    """URLs of vLLM servers that already run. Without any, assay starts one and stops it after the
-    run. For `openai`, the endpoint's URL up to `/v1`."""
+    """URLs of vLLM servers that already run. Without any, assay starts its own and stops them after
+    the run. For `openai`, the endpoint's URL up to `/v1`."""
+    data_parallel: PositiveInt = 1
+    """How many vLLM servers assay starts; each holds the whole model."""
+    tensor_parallel: PositiveInt = 1
+    """GPUs over which each of those servers splits the model."""
+    gpus: tuple[NonNegativeInt, ...] = ()
+    """Numbers of the GPUs for those servers, `tensor_parallel` for each in turn, such as
+    `[1, 2, 3]` beside a trainer on GPU 0. Empty: every server sees all GPUs."""
     python: str = ""
     """Python interpreter of an environment with vLLM, used to start a server. Empty: the current
     one."""
     arguments: tuple[str, ...] = ()
-    """Extra command-line arguments of that server, such as `["--tensor-parallel-size", "2"]`."""
+    """Extra command-line arguments of those servers, such as `["--max-num-batched-tokens",
+    "16384"]`."""
     weight_transfer: Literal["files", "nccl"] = "files"
     """How full weights are synced to the servers: as files in shared memory, or from GPU to GPU
     with NCCL. Adapters are always synced as files."""
@@ -51,9 +66,20 @@ class EngineSettings(Section):
     empty text leaves out one of ours, such as `seed = ""`."""
 
     @model_validator(mode="after")
-    def _endpoint_is_one_url_without_secrets(self) -> EngineSettings:
+    def _servers_fit_together(self) -> EngineSettings:
         if not self.key_variable.isidentifier():
             raise ValueError("name the environment variable that holds the key, not the key")
+        wanted = self.data_parallel * self.tensor_parallel
+        if self.gpus and len(set(self.gpus)) != wanted:
+            raise ValueError(
+                f"`gpus` names {len(set(self.gpus))} GPUs, and {self.data_parallel} servers of"
+                f" {self.tensor_parallel} need {wanted}"
+            )
+        if self.servers and (wanted > 1 or self.gpus):
+            raise ValueError(
+                "`data_parallel`, `tensor_parallel` and `gpus` are for servers that assay starts;"
+                " those in `servers` run already"
+            )
         if any("@" in url for url in self.servers):
             raise ValueError("a URL in `servers` holds a password; use `key_variable`")
         if self.name == "openai" and len(self.servers) != 1:

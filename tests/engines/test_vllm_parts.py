@@ -12,13 +12,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
+from pydantic import ValidationError
 
+from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest
 from assay.engines.vllm.client import Chunk, Client
 from assay.engines.vllm.partial_completion import PartialCompletion
+from assay.engines.vllm.server import Launch
 from assay.engines.vllm.weight_probe import WeightProbe
 from assay.errors import MachineError
 from tests.policies import tiny_policy
@@ -69,6 +72,30 @@ def test_a_probe_allows_rounding_and_no_more() -> None:
     assert new.check([-1.0, -2.0], (old, [-1.0, -2.0]), "bfloat16") == pytest.approx(5e-4), (
         "it may round to the same"
     )
+
+
+def test_each_server_sees_its_own_gpus_and_has_its_own_log(tmp_path: Path) -> None:
+    launch = Launch(("vllm",), {"A": "1"}, tmp_path, tmp_path / "vllm.log")
+    first, second = launch.numbered(0, (4, 5)), launch.numbered(1, (6, 7))
+    assert first.environment == {"A": "1", "CUDA_VISIBLE_DEVICES": "4,5"}
+    assert second.environment["CUDA_VISIBLE_DEVICES"] == "6,7"
+    assert (first.log.name, second.log.name) == ("vllm.log", "vllm-1.log")
+    assert launch.numbered(0, ()) == launch, "without a list every server sees all GPUs"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"data_parallel": 2, "gpus": (1,)}, "names 1 GPUs, and 2 servers of 1 need 2"),
+        ({"tensor_parallel": 2, "gpus": (1, 1)}, "names 1 GPUs, and 1 servers of 2 need 2"),
+        ({"data_parallel": 2, "servers": ("http://a",)}, "those in `servers` run already"),
+    ],
+)
+def test_servers_that_do_not_fit_their_gpus_are_refused(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        EngineSettings(name="vllm", **settings)
 
 
 STUBBORN = """

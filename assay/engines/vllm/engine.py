@@ -311,7 +311,7 @@ class VllmEngine:
 async def open_vllm(
     policy: Policy, settings: EngineSettings, logs: Path, seed: int
 ) -> AsyncIterator[VllmEngine]:
-    """An engine for `policy`. Its server starts at the first load and logs to the folder `logs`.
+    """An engine for `policy`. Its servers start at the first load and log to the folder `logs`.
 
     Raises SettingsError for what vLLM cannot serve; a load raises MachineError if no server comes
     up.
@@ -334,8 +334,11 @@ async def open_vllm(
             launch = launch_plan(
                 policy, settings, transport.arguments(policy, folder), folder, logs / "vllm.log"
             )
-            process = ServerProcess(launch, 0)
-            engine.add(Client("http://vllm", str(process.socket), MAX_NUM_SEQS), process)
+            each = settings.tensor_parallel
+            for number in range(settings.data_parallel):
+                gpus = settings.gpus[number * each : (number + 1) * each]
+                process = ServerProcess(launch.numbered(number, gpus), number)
+                engine.add(Client("http://vllm", str(process.socket), MAX_NUM_SEQS), process)
         yield engine
     finally:
         try:

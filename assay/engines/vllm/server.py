@@ -1,4 +1,4 @@
-"""Starts one vLLM server as a process on this machine, and stops it."""
+"""Starts vLLM servers as processes on this machine, and stops them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,12 @@ class Launch:
     """Holds its socket; removed when this process is gone."""
     log: Path
     """Its standard output and error are appended here."""
+
+    def numbered(self, number: int, gpus: Sequence[int]) -> Launch:
+        """The launch of server `number`, which sees these `gpus` alone; all of them if empty."""
+        seen = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
+        log = self.log.with_stem(f"{self.log.stem}-{number}") if number else self.log
+        return replace(self, environment=self.environment | seen, log=log)
 
 
 class ServerProcess:
@@ -108,7 +114,7 @@ def launch_plan(
     dtype, cached = dtype_of(policy, settings), settings.kv_cache_tokens
     arguments = [
         "--dtype", dtype, "--max-model-len", min(policy.context or cached, cached),
-        "--max-num-seqs", MAX_NUM_SEQS,
+        "--max-num-seqs", MAX_NUM_SEQS, "--tensor-parallel-size", settings.tensor_parallel,
         "--kv-cache-memory-bytes", cached * _bytes_per_token(config, dtype),
         "--logprobs-mode", "processed_logprobs", "--generation-config", "vllm",
         "--enable-scale-out", "--disable-uvicorn-access-log",

@@ -78,14 +78,15 @@ class Desk:
 
 
 @contextmanager
-def at_desk(folder: Path, **changes: Any) -> Iterator[Desk]:
+def at_desk(folder: Path, servers: int = 1, **changes: Any) -> Iterator[Desk]:
     if not Path(SETTINGS.python).exists():
         pytest.fail(
             f"there is no {SETTINGS.python}: make test-vllm builds it, ASSAY_VLLM names another"
         )
     policy = tiny_policy(folder, **changes)
     loop = asyncio.new_event_loop()
-    opened = open_vllm(policy, SETTINGS, folder, 0)
+    settings = SETTINGS.model_copy(update={"data_parallel": servers})
+    opened = open_vllm(policy, settings, folder, 0)
     try:
         engine = loop.run_until_complete(opened.__aenter__())
         loop.run_until_complete(engine.load(policy, 0))

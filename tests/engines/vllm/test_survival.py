@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from assay.engines.base import GenerationRequest, Sampling
-from assay.engines.vllm.client import Client
-from assay.engines.vllm.server import MAX_NUM_SEQS, ServerProcess
+from assay.engines.vllm.server import ServerProcess
 from assay.errors import MachineError
-from tests.engines.vllm.conftest import Desk
+from tests.engines.vllm.conftest import Desk, at_desk
 
 pytestmark = pytest.mark.vllm
 
@@ -33,15 +32,19 @@ def reaper_of(process: ServerProcess) -> int:
 
 
 def test_when_one_of_two_servers_is_killed_every_completion_comes_once_and_exact(
-    full: Desk,
+    tmp_path: Path,
 ) -> None:
-    first = full.engine._servers[0].process
+    with at_desk(tmp_path, servers=2) as desk:
+        _one_of_two_is_killed(desk)
+    assert {file.name for file in tmp_path.glob("vllm*.log")} == {"vllm.log", "vllm-1.log"}
+
+
+def _one_of_two_is_killed(desk: Desk) -> None:
+    first = desk.engine._servers[0].process
     assert first
-    second = ServerProcess(first.launch, 1)
-    full.engine.add(Client("http://vllm", str(second.socket), MAX_NUM_SEQS), second)
-    full.run(full.move())
+    desk.run(desk.move())
     prompts = [(5 + n, 6, 7, 8) for n in range(10)] * 20
-    before = full.engine._restarts
+    before = desk.engine._restarts
 
     async def kill_meanwhile() -> list[list[int]]:
         victim = next(
@@ -50,31 +53,31 @@ def test_when_one_of_two_servers_is_killed_every_completion_comes_once_and_exact
             if "Engine" in Path(f"/proc/{pid}/comm").read_text()
         )
         os.kill(victim, signal.SIGSTOP)  # otherwise a fast machine finishes before the kill
-        work = asyncio.create_task(full.generate(prompts, Sampling(150)))
-        server = full.engine._servers[0]
+        work = asyncio.create_task(desk.generate(prompts, Sampling(150)))
+        server = desk.engine._servers[0]
         while not server.assigned or server.generating < server.assigned:
             await asyncio.sleep(0.01)
-        shares = [set(server.prompts) for server in full.engine._servers]
+        shares = [set(server.prompts) for server in desk.engine._servers]
         assert shares[1]
         assert not shares[0] & shares[1], "equal prompts go to one server"
         os.kill(victim, signal.SIGCONT)
         time.sleep(0.02)
         os.kill(victim, signal.SIGKILL)
         written = await work
-        await full.engine._servers[0].ready.wait()
+        await desk.engine._servers[0].ready.wait()
         return written  # type: ignore[return-value]
 
-    written = full.run(kill_meanwhile())
-    assert full.engine._restarts == before + 1
+    written = desk.run(kill_meanwhile())
+    assert desk.engine._restarts == before + 1
     assert len(written) == 200
     for prompt, completion in zip(prompts, written, strict=True):
-        assert full.off(prompt, completion).max() < 1e-4
+        assert desk.off(prompt, completion).max() < 1e-4
         assert (
-            len(completion.tokens) == 150 or completion.tokens[-1] in full.policy.chat.stop_tokens
+            len(completion.tokens) == 150 or completion.tokens[-1] in desk.policy.chat.stop_tokens
         )
-    again = full.run(full.generate(prompts[:20], Sampling(10)))
+    again = desk.run(desk.generate(prompts[:20], Sampling(10)))
     assert all(
-        full.off(prompt, completion).max() < 1e-4
+        desk.off(prompt, completion).max() < 1e-4
         for prompt, completion in zip(prompts, again, strict=False)
     )
 
