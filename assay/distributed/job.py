@@ -11,6 +11,7 @@ learn with it. The leader sends each call of its learner's to all; all make it.
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 import time
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
+from threading import Thread
 from typing import Any, cast
 
 import torch
@@ -126,7 +128,11 @@ class Leader:
 
 @contextmanager
 def leading() -> Iterator[OpenLearner]:
-    """Makes learners of all ranks, with whole weights for the engine. Followers end with it."""
+    """Makes learners of all ranks, with whole weights for the engine. Followers end with it.
+
+    Where `torchrun` is killed, its ranks would go on: the leader gets SIGTERM instead, as from it.
+    """
+    Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
     job = Job()
 
     def lead(
@@ -139,6 +145,14 @@ def leading() -> Iterator[OpenLearner]:
         yield lead
     finally:
         job.end()
+
+
+def _end_with(parent: int) -> None:
+    """Send this process SIGTERM when its parent ends. The kernel's own signal for that comes once
+    for each thread of the parent, and the second one would be fatal.
+    """
+    select.select([os.pidfd_open(parent)], [], [])
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def follow() -> None:

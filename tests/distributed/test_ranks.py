@@ -133,7 +133,10 @@ def test_a_rank_that_dies_or_hangs_ends_the_job_with_one_error_that_names_it(
     assert process.returncode != 0
 
 
-def test_a_stop_signal_ends_all_ranks_after_the_step_and_the_run_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rank", "how"), [(0, signal.SIGINT), (None, signal.SIGKILL)])
+def test_a_stop_signal_or_the_end_of_torchrun_ends_all_ranks_after_the_step(
+    rank: int | None, how: signal.Signals, tmp_path: Path
+) -> None:
     config, metrics = tmp_path / "run.toml", tmp_path / "ranks" / "sft" / "metrics.jsonl"
     config.write_text(TOML.replace("STEPS", "100000"))
     words = "assay", "train", str(config), "--folder", str(tmp_path)
@@ -141,10 +144,10 @@ def test_a_stop_signal_ends_all_ranks_after_the_step_and_the_run_goes_on(tmp_pat
         while not (metrics.is_file() and metrics.read_text().count("\n") > 3):
             assert process.poll() is None
             time.sleep(0.1)
-        leader = ranks_of(process)[0]
-        os.kill(leader, signal.SIGINT)
-        printed, _ = process.communicate()
-    assert process.returncode == 0, printed[-3000:]
+        ranks = ranks_of(process)
+        os.kill(process.pid if rank is None else ranks[rank], how)
+        printed, _ = process.communicate()  # until no process holds the pipe
+    assert process.returncode == (-how if rank is None else 0), printed[-3000:]
     assert "stopped; continue with" in printed
     steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
     assert (tmp_path / "ranks" / "sft" / "checkpoints" / f"step_{steps[-1]:06d}").is_dir()
