@@ -3,7 +3,7 @@
     python -m bench.chaos --minutes 10 --python .venv-vllm/bin/python
 
 The demo trains on two ranks, generates with two vLLM servers that it starts, one version behind,
-and asks two `assay serve` for verdicts. Every 15 to 45 seconds a process of the next kind gets
+and asks two `assay serve` for verdicts. Evaluations have two samples, none is before SFT. Every 15 to 45 seconds a process of the next kind gets
 SIGKILL: torchrun, the leader, the follower, a vLLM server, its engine, its reaper, a judge service,
 one of its workers. What a user's supervisor would do is done here: a job that ended is started
 again with the same command, a service that died on the same port.
@@ -228,7 +228,8 @@ def main() -> None:
             "--engine.name", "vllm", "--engine.python", str(Path(options.python).absolute()),
             "--engine.data_parallel", "2", "--rollout.max_staleness", str(STALENESS),
             "--judge.servers", json.dumps([f"http://127.0.0.1:{one.port}" for one in services]),
-            "--stages.grpo.steps", str(options.steps),
+            "--stages.grpo.steps", str(options.steps), "--evaluate.samples", "2",
+            "--stages.sft.evaluate.before", "false",
         ]  # fmt: skip
         job = Job(command, log)
         killer = Killer(job, services, random.Random(options.seed))
