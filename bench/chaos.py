@@ -3,10 +3,11 @@
     python -m bench.chaos --minutes 10 --python .venv-vllm/bin/python
 
 The demo trains on two ranks, generates with two vLLM servers that it starts, one version behind,
-and asks two `assay serve` for verdicts. Evaluations have two samples, none is before SFT. Every 15 to 45 seconds a process of the next kind gets
-SIGKILL: torchrun, the leader, the follower, a vLLM server, its engine, its reaper, a judge service,
-one of its workers. What a user's supervisor would do is done here: a job that ended is started
-again with the same command, a service that died on the same port.
+and asks two `assay serve` for verdicts. Evaluations take two samples of each task, and none is made
+before SFT. Every 15 to 45 seconds a process of the next kind gets SIGKILL: torchrun, the leader,
+the follower, a vLLM server, its engine, its reaper, a judge service, one of its workers. What a
+user's supervisor would do is done here: a job that ended is started again with the same command, a
+service that died on the same port.
 
 In the end every step must be there once, each with all its rollouts and none that failed, every
 task as often as the others, and training must have raised the pass rate.
