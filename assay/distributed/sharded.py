@@ -50,14 +50,17 @@ class ShardedRanks(Ranks):
         self.view: Any = None
 
     def shard(self, policy: Policy, critic: Any) -> None:
-        """Shard each block by itself, and the rest with the root: embedding and head may be one."""
+        """Shard each block by itself, and the rest with the root: embedding and head may be one.
+        Quantized weights stay whole: their layout allows no shards, and they are small.
+        """
         base = unwrap_model(policy.model)
         self.view = View(policy.model, critic)
         blocks = set(base._no_split_modules or ())
+        quantized = {p for p in self.view.parameters() if not p.is_floating_point()}
         for module in list(base.modules()):
             if type(module).__name__ in blocks:
-                fully_shard(module)
-        fully_shard(self.view, reshard_after_forward=True)
+                fully_shard(module, ignored_params=quantized)
+        fully_shard(self.view, reshard_after_forward=True, ignored_params=quantized)
         for module in self.view.modules():
             if isinstance(module, FSDPModule):  # gradients are sums, as in one process
                 module.set_gradient_divide_factor(1.0)

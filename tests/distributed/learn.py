@@ -34,11 +34,12 @@ def learn(
     case: str, model: str, ranks: Ranks, leads: bool, out: Path, start: Path | None
 ) -> None:  # fmt: skip
     """Two steps from the start, or two more from the files in `start`."""
-    name, _, adapter = case.partition("-")
+    name, *how = case.split("-")
     changes = {"optimizer": {"lr": 1e-2, "eps": 1.0}, "learner": {"micro_batch_tokens": 60}}
     torch.manual_seed(0)
-    lora = {"lora": {"rank": 4}} if adapter else {}
-    policy = load_policy(PolicySettings(model=model, device="cpu", **lora))
+    adapted: dict[str, Any] = {"lora": {"rank": 4}} if how else {}
+    adapted |= {"quantize": "nf4"} if "nf4" in how else {}
+    policy = load_policy(PolicySettings(model=model, device="cpu", **adapted))
     settings = run_settings(**CASES[name], **changes)
     algorithm = algorithms[name].build(settings.algorithm)
     learner = Learner(settings, algorithm, policy, 2 * STEPS, 1.0, ranks)

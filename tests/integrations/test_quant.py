@@ -20,6 +20,8 @@ from assay.policy.tiny import make_tiny
 from assay.train.batch import to_batch
 from assay.train.folder import StageFolder
 from assay.train.learner import Learner
+from tests.distributed.launch import run
+from tests.distributed.test_ranks import assert_equal
 from tests.policies import TASKS, random_samples, run_settings
 
 bitsandbytes = pytest.importorskip("bitsandbytes")
@@ -119,3 +121,11 @@ def test_a_resumed_run_has_the_same_gradients_to_the_bit(model: Path, tmp_path: 
             for one in (learner, resumed)
         ]
         assert norms[0] == norms[1] != 0.0
+
+
+def test_two_ranks_learn_what_one_learns_though_the_packed_weights_stay_whole(
+    tmp_path: Path,
+) -> None:
+    for ranks in (1, 2):
+        run(ranks, "tests.distributed.learn", str(tmp_path / f"{ranks}"), "grpo-lora-nf4")
+    assert_equal(tmp_path / "2" / "grpo-lora-nf4", tmp_path / "1" / "grpo-lora-nf4")
