@@ -32,13 +32,14 @@ def expected(model: Any, texts: list[tuple[int, ...]]) -> Tensor:
     return torch.stack(rows)
 
 
+@pytest.mark.parametrize("short", [0, 4, 64], ids=["shared", "both", "copied"])
 @pytest.mark.parametrize("padded", [False, True])
 @torch.inference_mode()
 def test_rows_are_added_and_dropped_and_each_attends_to_its_own_text(
-    tmp_path: Path, padded: bool
+    tmp_path: Path, padded: bool, short: int
 ) -> None:
     model = tiny_policy(tmp_path).model
-    cache = KVCache(model)
+    cache = KVCache(model, short=short)
     if padded:
         cache.size, cache.width = bucket, wide_bucket
     texts = list(TEXTS)

@@ -21,6 +21,8 @@ EXACT, COARSE = 2e-3, 0.15
 weights, and for less precise ones."""
 LENGTHS = (7, 1, 4)
 """Tokens of the probe's prompts."""
+SHORT = 4
+"""Those of up to so many are copied for each row, and the longest is shared."""
 MakeCache = Callable[[], KVCache | TransformersCache]
 log = logging.getLogger(__name__)
 
@@ -34,9 +36,9 @@ def choose_cache(model: Any) -> str:
     name, why = type(model).__name__, ""
     caches: dict[str, MakeCache] = {"transformers": lambda: TransformersCache(model)}
     if not _has_other_layers(model):
-        caches = {"kv_cache": lambda: KVCache(model)} | caches
+        caches = {"kv_cache": lambda: KVCache(model, short=SHORT)} | caches
         if is_fusible(model):
-            caches = {"fused": lambda: KVCache(model, FusedDecoder(model))} | caches
+            caches = {"fused": lambda: KVCache(model, FusedDecoder(model), SHORT)} | caches
     with perturbed(model):
         for kind, make_cache in caches.items():
             if not (why := _difference(model, make_cache)):

@@ -20,6 +20,9 @@ from assay.engines.torch.fused import FusedDecoder
 from assay.engines.torch.prefill import Prompt, prefill
 
 ATTENTION = "assay_kv_cache"
+SHORT = 64
+"""A prompt of up to so many tokens is copied for each of its rows, before the completion: reading
+it again costs less than the products that share it."""
 UNSUPPORTED = ("softcap", "s_aux", "position_bias", "sliding_window")
 """Arguments of some models' attention that `attend` does not implement."""
 
@@ -31,9 +34,9 @@ class DecodeStep:
     tokens: Tensor
     """[R] the last sampled tokens."""
     positions: Tensor
-    """[R] the position of that token in the row's completion."""
+    """[R] the position of that token behind the shared prompt."""
     prompt_lengths: Tensor
-    """[R] tokens of the row's prompt."""
+    """[R] tokens of the row's prompt that it shares with others; none of a short prompt."""
     prompt_rows: Tensor
     """[N, G] the rows of each prompt, padded with 0."""
     flat_index: Tensor
@@ -94,6 +97,10 @@ class LayerCache:
         keys, values = (stored[:rows, :, :width] for stored in self.completions)
         kv_heads, per_kv = keys.shape[1], heads // keys.shape[1]
         scaled = (query.to(keys.dtype) * scaling).view(rows, kv_heads, per_kv, size)
+        if not narrow:
+            scores = (scaled @ keys.transpose(-1, -2)).float()
+            attended = scores.add_(bias).softmax(-1).to(keys.dtype) @ values
+            return attended.view(rows, 1, heads, -1).to(query.dtype)
 
         def by_prompt(of_rows: Tensor) -> Tensor:
             grouped = of_rows[step.prompt_rows].transpose(1, 2)
@@ -129,9 +136,10 @@ class KVCache:
 
     accepts_rows = True
 
-    def __init__(self, model: Any, fused: FusedDecoder | None = None) -> None:
+    def __init__(self, model: Any, fused: FusedDecoder | None = None, short: int = SHORT) -> None:
         self.model = model
         self.fused = fused
+        self.short = short
         cuda = model.device.type == "cuda"
         self.size: Callable[[int], int] = bucket if cuda else int
         self.width: Callable[[int], int] = wide_bucket if cuda else int
@@ -141,6 +149,8 @@ class KVCache:
         self.prompts: list[Prompt] = []
         self.first_logits: list[Tensor] = []
         self.prompt_index: list[int] = []
+        self.shared: list[int] = []
+        """Tokens of each row's prompt that it shares: all, or none of a short one."""
         self.positions: list[int] = []
         self.layout: tuple[Tensor, Tensor, Tensor] | None = None
 
@@ -166,10 +176,23 @@ class KVCache:
                 self.prompts.append(prompt)
                 self.first_logits.append(logits[row])
         index = {prompt: number for number, prompt in enumerate(self.prompts)}
+        self._copy_short([index[prompt] for prompt in prompts])
         self.prompt_index += [index[prompt] for prompt in prompts]
-        self.positions += [0] * len(prompts)
+        lengths = list(map(len, prompts))
+        self.shared += [0 if length <= self.short else length for length in lengths]
+        self.positions += [length if length <= self.short else 0 for length in lengths]
         self.layout = None
         return torch.stack([self.first_logits[index[prompt]] for prompt in prompts])
+
+    def _copy_short(self, prompts: Sequence[int]) -> None:
+        """Copy short prompts before the completions of new rows."""
+        device, first = self.model.device, len(self.prompt_index)
+        for prompt in dict.fromkeys(prompts):
+            length = len(self.prompts[prompt])
+            rows = torch.tensor([n for n, own in enumerate(prompts, first) if own == prompt])
+            for layer in self.layers if length <= self.short else ():
+                for stored, tensor in zip(layer.completions, layer.prompts, strict=True):
+                    stored[rows.to(device), :, :length] = tensor[prompt, :, :length]
 
     def _reserve(self, rows: int, prompts: int, prompt_tokens: int, completion_tokens: int) -> None:
         """Make room for more rows and prompts. It grows by half at least, so copies are rare."""
@@ -182,11 +205,12 @@ class KVCache:
         def enough(needed: int, old: int) -> int:
             return old if needed <= old else self.size(max(needed, old * 3 // 2))
 
+        copied = min(prompt_tokens, self.short)
         self.capacity = Capacity(
             enough(rows, old.rows),
             enough(prompts, old.prompts),
             max(old.prompt_width, self.width(prompt_tokens)),
-            max(old.completion_width, self.width(completion_tokens)),
+            max(old.completion_width, self.width(copied + completion_tokens)),
         )
         if self.capacity != old:
             for layer in self.layers:
@@ -202,6 +226,7 @@ class KVCache:
         completions = [layer.completions for layer in self.layers]
         order = self._compact(completions, len(self.prompt_index), finished, width)
         self.positions = [self.positions[row] for row in order]
+        self.shared = [self.shared[row] for row in order]
         needed = {self.prompt_index[row] for row in order}
         unneeded = [
             number
@@ -242,7 +267,7 @@ class KVCache:
         padding = rows - len(tokens)
         positions = torch.tensor(self.positions + [0] * padding, device=tokens.device)
         padded = torch.cat([tokens, tokens.new_zeros(padding)])
-        prompt_width = self.width(max(len(self.prompts[number]) for number in self.prompt_index))
+        prompt_width = self.width(max(self.shared)) if any(self.shared) else 0
         width = self.width(max(self.positions) + 1)
         step = DecodeStep(padded, positions, *self.layout, prompt_width, width)
         logits = self.graphs(step) if self.graphs else self._forward(step)
@@ -261,8 +286,7 @@ class KVCache:
                 flat_index[row] = number * wide + column
         prompt_rows = [group + [0] * (wide - len(group)) for group in groups]
         prompt_rows += [[0] * wide] * (self.size(len(groups)) - len(groups))
-        lengths = [len(self.prompts[number]) for number in self.prompt_index]
-        lengths += [0] * (rows - len(lengths))
+        lengths = [*self.shared, *[0] * (rows - len(self.shared))]
         return tuple(
             torch.tensor(part, device=self.model.device)
             for part in (lengths, prompt_rows, flat_index)
