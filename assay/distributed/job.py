@@ -58,11 +58,12 @@ class Job:
             store=PrefixStore("ranks", self.store), rank=self.number, world_size=self.count,
             timeout=timedelta(minutes=MINUTES),
         )  # fmt: skip
-        self._calls = dist.new_group(backend="gloo", timeout=FOREVER)
+        patience = FOREVER if self.number else timedelta(minutes=MINUTES)
+        self._calls = dist.new_group(backend="gloo", timeout=patience)
         self.broken = False
 
     def send(self, name: str, *arguments: Any) -> None:
-        """Have every follower call this."""
+        """Have every follower call this. Raises RuntimeError where one does not listen in time."""
         dist.broadcast_object_list([(name, arguments)], src=0, group=self._calls)
 
     def receive(self) -> tuple[str, tuple[Any, ...]]:
@@ -184,4 +185,5 @@ def _open(
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
     policy = load_policy(settings.policy)
-    return Learner(settings, algorithm, policy, steps, temperature, ShardedRanks(whole))
+    ranks = ShardedRanks(whole, hybrid=settings.learner.hybrid_shard)
+    return Learner(settings, algorithm, policy, steps, temperature, ranks)

@@ -1,8 +1,9 @@
-"""Weights in shards (FSDP2) over the ranks of a job, and samples in shares."""
+"""Weights in shards (FSDP2) over the ranks of a job or of a machine, and samples in shares."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
@@ -41,12 +43,14 @@ class View(nn.Module):
 class ShardedRanks(Ranks):
     """Ranks that hold a shard of every weight each, and gather one block's weights at a time.
 
-    `whole_policy`, on the leader alone, is the policy that engines load.
+    `whole_policy`, on the leader alone, is the policy that engines load. `hybrid` shards over the
+    ranks of one machine, and every machine holds all shards (HSDP).
     """
 
-    def __init__(self, whole_policy: Policy | None = None) -> None:
+    def __init__(self, whole_policy: Policy | None = None, *, hybrid: bool = False) -> None:
         self.whole_policy = whole_policy
         self.number, self.count = dist.get_rank(), dist.get_world_size()
+        self.shards = int(os.environ["LOCAL_WORLD_SIZE"]) if hybrid else self.count
         self.view: Any = None
 
     def shard(self, policy: Policy, critic: Any) -> None:
@@ -57,10 +61,13 @@ class ShardedRanks(Ranks):
         self.view = View(policy.model, critic)
         blocks = set(base._no_split_modules or ())
         quantized = {p for p in self.view.parameters() if not p.is_floating_point()}
+        shape, names = (self.count // self.shards, self.shards), ("replicate", "shard")
+        mesh = init_device_mesh(policy.device.type, shape, mesh_dim_names=names)
+        shared = mesh if self.shards < self.count else mesh["shard"]
         for module in list(base.modules()):
             if type(module).__name__ in blocks:
-                fully_shard(module, ignored_params=quantized)
-        fully_shard(self.view, reshard_after_forward=True, ignored_params=quantized)
+                fully_shard(module, mesh=shared, ignored_params=quantized)
+        fully_shard(self.view, mesh=shared, reshard_after_forward=True, ignored_params=quantized)
         for module in self.view.modules():
             if isinstance(module, FSDPModule):  # gradients are sums, as in one process
                 module.set_gradient_divide_factor(1.0)
@@ -164,11 +171,11 @@ class ShardedRanks(Ranks):
             yield tensor
             return
         own, rows = tensor.to_local().contiguous(), len(tensor)
-        most = -(-rows // self.count)
-        if self.number and own.numel():
+        most = -(-rows // self.shards)
+        if 0 < self.number < self.shards and own.numel():
             dist.send(own, 0)
         yield own
-        for rank in range(1, 1 if self.number else self.count):
+        for rank in range(1, 1 if self.number else self.shards):
             if (there := min(most, rows - rank * most)) > 0:
                 piece = own.new_empty(there, *tensor.shape[1:])
                 dist.recv(piece, rank)

@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,18 +16,43 @@ ROOT = Path(__file__).parents[2]
 @contextmanager
 def started(ranks: int, *words: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
     """A process, or torchrun with that many, which prints both streams to one pipe."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    many = ["torch.distributed.run", "--nproc-per-node", str(ranks), "--master-port", port]
-    command = [sys.executable, "-m", *(many if ranks > 1 else []), *(["-m"] * (ranks > 1)), *words]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **variables}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, env=environment, text=True, **pipes) as process:  # type: ignore[call-overload]
+    many = ["--nproc-per-node", str(ranks), "--master-port", free_port()] if ranks > 1 else []
+    with _begun(many, words, variables) as process:
         try:
             yield process
         finally:
             process.terminate()
+
+
+@contextmanager
+def two_machines(*words: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """One torchrun of two ranks for each of two machines, which are this one."""
+    both = ["--nnodes", "2", "--nproc-per-node", "2", "--master-addr", "127.0.0.1"]
+    both += ["--master-port", free_port()]
+    processes = [_begun([*both, "--node-rank", str(n)], words, {}) for n in range(2)]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait()
+
+
+def free_port() -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return str(free.getsockname()[1])
+
+
+def _begun(
+    many: Sequence[str], words: Sequence[str], variables: Mapping[str, str]
+) -> subprocess.Popen[str]:
+    torchrun = ["torch.distributed.run", *many, "-m"] if many else []
+    return subprocess.Popen(
+        [sys.executable, "-m", *torchrun, *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **variables},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
 
 
 def run(ranks: int, *words: str) -> str:

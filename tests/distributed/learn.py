@@ -71,7 +71,8 @@ def main(out: Path, words: list[str]) -> None:
 
     dist.init_process_group("gloo")
     for case in words:
-        learn(case, f"{model}/tiny", ShardedRanks(), dist.get_rank() == 0, out, start)
+        ranks = ShardedRanks(hybrid=os.environ["LOCAL_WORLD_SIZE"] != os.environ["WORLD_SIZE"])
+        learn(case, f"{model}/tiny", ranks, dist.get_rank() == 0, out, start)
     dist.destroy_process_group()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.distributed.launch import ranks_of, run, started
+from tests.distributed.launch import ROOT, ranks_of, run, started, two_machines
 
 pytestmark = pytest.mark.long
 LEARN = "tests.distributed.learn"
@@ -33,6 +33,18 @@ rollout = { tasks_per_step = 4, group_size = 4, max_tokens = 24 }
 evaluate = { tasks = "drills:test", every = 2, max_tokens = 24, limit = 8 }
 """
 
+BETWEEN = """
+import os, signal
+from assay.distributed.job import Job
+job = Job()
+if job.number:
+    os.kill(os.getpid(), signal.SIGSTOP)
+try:
+    job.send("step")
+except RuntimeError as error:
+    print("noticed", job.blame(error, "step 1"), flush=True)
+"""
+
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -43,6 +55,10 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(1, LEARN, f"{folder}/1", *CASES)
     run(2, LEARN, f"{folder}/2", *CASES)
     run(4, LEARN, f"{folder}/4", "ppo")
+    with two_machines(LEARN, f"{folder}/2x2", "ppo", "grpo-lora") as machines:
+        for machine in machines:
+            printed, _ = machine.communicate()
+            assert machine.returncode == 0, printed[-4000:]
     few = "ppo", "grpo-lora"
     run(1, LEARN, f"{folder}/1 then 1", f"{folder}/1", *few)
     run(1, LEARN, f"{folder}/2 then 1", f"{folder}/2", *few)
@@ -74,6 +90,13 @@ def test_two_ranks_learn_what_one_learns(outcomes: Path, case: str) -> None:
 
 def test_four_ranks_learn_what_one_learns_though_some_have_no_sample(outcomes: Path) -> None:
     assert_equal(outcomes / "4" / "ppo", outcomes / "1" / "ppo")
+
+
+@pytest.mark.parametrize("case", ["ppo", "grpo-lora"])
+def test_two_machines_of_two_ranks_with_a_copy_on_each_learn_what_one_learns(
+    outcomes: Path, case: str
+) -> None:
+    assert_equal(outcomes / "2x2" / case, outcomes / "1" / case)
 
 
 @pytest.mark.parametrize("case", ["ppo", "grpo-lora"])
@@ -131,6 +154,16 @@ def test_a_rank_that_dies_or_hangs_ends_the_job_with_one_error_that_names_it(
     assert re.search(r"in (save after )?step \d+: ", said[0])
     assert "rank 1 is gone or hangs" in said[0]
     assert process.returncode != 0
+
+
+def test_a_rank_that_hangs_between_two_calls_is_noticed_too(tmp_path: Path) -> None:
+    (tmp_path / "between.py").write_text(BETWEEN)
+    variables = {"ASSAY_RANK_MINUTES": "0.05", "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    with started(2, "between", **variables) as process:
+        assert process.stdout
+        assert next(line for line in process.stdout if "noticed" in line or not line)
+        os.kill(ranks_of(process)[1], signal.SIGKILL)
+        process.communicate()
 
 
 @pytest.mark.parametrize(("rank", "how"), [(0, signal.SIGINT), (None, signal.SIGKILL)])
