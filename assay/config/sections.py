@@ -149,11 +149,14 @@ class OptimizerSettings(Section):
 
 
 class LearnerSettings(Section):
-    """How a batch is split into micro-batches."""
+    """How a batch is split into micro-batches, and weights over ranks."""
 
     micro_batch_tokens: PositiveInt = 16_384
     """Tokens in one forward and backward pass, padding included; a shared prompt counts once.
     Changes memory and speed, not results."""
+    hybrid_shard: bool = False
+    """On several machines: shard the weights over the ranks of one machine, and keep a copy on
+    each machine. Less traffic between machines, more memory."""
 
 
 class JudgeSettings(Section):
@@ -267,7 +270,9 @@ class SlurmSettings(Section):
     nodes: PositiveInt = 1
     """Machines."""
     gpus_per_node: PositiveInt = 8
-    """GPUs of each machine; each is a rank that learns."""
+    """GPUs of each machine."""
+    ranks_per_node: int = Field(0, ge=0)
+    """Ranks that learn on each machine; other GPUs are for vLLM servers. 0: one for each GPU."""
     time: str = ""
     """Time limit, such as `24:00:00`. Empty: the partition's."""
     partition: str = ""
@@ -320,7 +325,7 @@ class RunSettings(Section):
     optimizer: OptimizerSettings = OptimizerSettings()
     """AdamW and its learning rate schedule."""
     learner: LearnerSettings = LearnerSettings()
-    """How a batch is split into micro-batches."""
+    """How a batch is split into micro-batches, and weights over ranks."""
     judge: JudgeSettings = JudgeSettings()
     """Limits of the programs that the judge runs."""
     evaluate: EvaluateSettings | None = None

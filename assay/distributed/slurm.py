@@ -24,8 +24,9 @@ def sbatch(name: str, slurm: SlurmSettings, words: Sequence[str]) -> str:
     lines = [f"#SBATCH --{key}{value and f'={value}'}" for key, value in options.items()
              if value or key == "requeue"]  # fmt: skip
     many = (
-        "srun torchrun --nnodes $SLURM_NNODES --nproc-per-node"
-        f" {slurm.gpus_per_node} --rdzv-id $SLURM_JOB_ID --rdzv-backend c10d"
+        "srun torchrun --nnodes $SLURM_NNODES"
+        f" --nproc-per-node {slurm.ranks_per_node or slurm.gpus_per_node}"
+        " --rdzv-id $SLURM_JOB_ID --rdzv-backend c10d"
         f' --rdzv-endpoint "$first:{PORT}" --no-python'
     )
     return "\n".join(

@@ -16,7 +16,12 @@ tasks.train = "drills:train"
 algorithm.name = "sft"
 steps = 2
 policy.tiny = { width = 64, layers = 2, heads = 2 }
-slurm = { nodes = 1, gpus_per_node = 2, time = "1:00:00", setup = ["echo ready"] }
+[slurm]
+nodes = 1
+gpus_per_node = 8
+ranks_per_node = 2
+time = "1:00:00"
+setup = ["echo ready"]
 """
 
 
@@ -33,7 +38,7 @@ def test_a_dry_run_prints_the_batch_file_of_the_run(tmp_path: Path) -> None:
         "#SBATCH --job-name=batch",
         "#SBATCH --nodes=1",
         "#SBATCH --ntasks-per-node=1",
-        "#SBATCH --gpus-per-node=2",
+        "#SBATCH --gpus-per-node=8",
         "#SBATCH --time=1:00:00",
         "#SBATCH --output=%x-%j.log",
         "#SBATCH --requeue",

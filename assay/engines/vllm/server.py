@@ -47,9 +47,9 @@ class Launch:
 
     def numbered(self, number: int, gpus: Sequence[int]) -> Launch:
         """The launch of server `number`, which sees these `gpus` alone; all of them if empty."""
-        seen = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
+        visible = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))} if gpus else {}
         log = self.log.with_stem(f"{self.log.stem}-{number}") if number else self.log
-        return replace(self, environment=self.environment | seen, log=log)
+        return replace(self, environment=self.environment | visible, log=log)
 
 
 class ServerProcess:
