@@ -43,20 +43,25 @@ MOST = 60
 
 
 def processes() -> dict[int, tuple[str, str]]:
-    """The job's processes: command line and rank, by pid."""
-    found = {}
+    """The job's processes: command line and rank, by pid. vLLM's engines overwrite the memory that
+    holds their environment; they are known by their parents.
+    """
+    marked = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             environment = (folder / "environ").read_bytes().split(b"\0")
             if f"{MARK}={os.getpid()}".encode() in environment:
                 rank = next((one[5:] for one in environment if one.startswith(b"RANK=")), b"")
-                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
-                found[int(folder.name)] = command.decode() or _name(folder), rank.decode()
-    return found
+                marked[int(folder.name)] = rank.decode()
+    below = {pid: "" for one in marked for pid in descendants(one)}
+    return {pid: (command_line(pid), rank) for pid, rank in (below | marked).items()}
 
 
-def _name(folder: Path) -> str:
-    return (folder / "comm").read_text()
+def command_line(pid: int) -> str:
+    """Empty where it has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    return ""
 
 
 def descendants(pid: int) -> list[int]:

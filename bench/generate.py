@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from types import SimpleNamespace
@@ -53,8 +54,8 @@ def make(size: Size, device: str) -> Policy:
     return Policy(size.model().to(device).eval(), chat, torch.device(device), 0)
 
 
-def by_transformers(policy: Policy) -> Generate:
-    """Through `generate`, all requests in one batch."""
+def by_transformers(policy: Policy, **options: Any) -> Generate:
+    """Through `generate` with these options, all requests in one batch."""
     model, stops = policy.model, sorted(policy.chat.stop_tokens)
 
     def generate(requests: list[GenerationRequest], limit: int, seed: int) -> list[int]:
@@ -69,7 +70,7 @@ def by_transformers(policy: Policy) -> Generate:
         torch.manual_seed(seed)
         out = model.generate(
             input_ids=tokens, attention_mask=attention.to(model.device), do_sample=True, top_k=0,
-            max_new_tokens=limit, eos_token_id=stops, pad_token_id=0,
+            max_new_tokens=limit, eos_token_id=stops, pad_token_id=0, **options,
         )  # fmt: skip
         lengths = []
         for row in out[:, width:].tolist():
@@ -131,8 +132,12 @@ def measure(size: Size, given: argparse.Namespace) -> dict[str, list[Round]]:
     ]
     requests = [GenerationRequest(prompt, 0) for prompt in prompts for _ in range(GROUP)]
     makers: dict[str, Callable[[Policy], Generate]] = {
-        "transformers generate": by_transformers, "engines/torch": by_assay
-    }  # fmt: skip
+        "transformers generate": by_transformers,
+        "transformers generate, static cache": partial(
+            by_transformers, cache_implementation="static"
+        ),
+        "engines/torch": by_assay,
+    }
     ways: dict[str, Generate] = {}
     for dtype in given.dtype:
         policy = make(size, given.device)
