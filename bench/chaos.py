@@ -4,7 +4,7 @@
 
 The demo trains on two ranks, generates with two vLLM servers that it starts, one version behind,
 and asks two `assay serve` for verdicts. Evaluations take two samples of each task, and none is made
-before SFT. Every 15 to 45 seconds a process of the next kind gets SIGKILL: torchrun, the leader,
+before SFT. Every 20 to 60 seconds a process of the next kind gets SIGKILL: torchrun, the leader,
 the follower, a vLLM server, its engine, its reaper, a judge service, one of its workers. What a
 user's supervisor would do is done here: a job that ended is started again with the same command, a
 service that died on the same port.
@@ -164,7 +164,9 @@ class Killer:
                 self.killed[kind] += 1
                 self.left.remove(kind)
                 break
-        self.due = time.monotonic() + self.random.uniform(15, 45)
+        else:
+            self.left = []
+        self.due = time.monotonic() + self.random.uniform(20, 60)
 
 
 KINDS = ("torchrun", "leader", "follower", "vLLM server", "vLLM engine", "reaper",

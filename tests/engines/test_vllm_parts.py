@@ -108,10 +108,10 @@ open(f"{sys.argv[1]}/{os.getpid()}", "w").close()
 time.sleep(60)
 """
 REAPER = """
-import sys
+import os, sys
 from assay.engines.vllm import reaper
 reaper.PATIENCE = 0.2
-reaper.supervise(int(sys.argv[1]), sys.argv[2], sys.argv[3:])
+reaper.supervise(int(sys.argv[1]) or os.getppid(), sys.argv[2], sys.argv[3:])
 """
 OWNER = """
 import os, signal, subprocess, sys, time
@@ -119,7 +119,8 @@ import os, signal, subprocess, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 reaper, stubborn, pids, folder = sys.argv[1:]
 server = [sys.executable, "-c", stubborn, pids]
-command = [sys.executable, "-c", reaper, str(os.getpid()), folder, *server]
+both = [[sys.executable, "-c", reaper, *owner] for owner in ([str(os.getpid()), folder], ["0", ""])]
+command = [*both[0], *both[1], *server]
 print(subprocess.Popen(command, start_new_session=True).pid, flush=True)
 time.sleep(60)
 """
@@ -129,7 +130,14 @@ LIMIT = 30.0
 
 @pytest.mark.parametrize(
     "what",
-    ["the owner is killed", "the owner is interrupted", "it gets SIGTERM", "the server dies"],
+    [
+        "the owner is killed",
+        "the owner is interrupted",
+        "it gets SIGTERM",
+        "it is killed",
+        "the inner one is killed",
+        "the server dies",
+    ],
 )
 def test_all_processes_of_a_server_end(tmp_path: Path, what: str) -> None:
     here, folder = tmp_path / "pids", tmp_path / "folder"
@@ -147,11 +155,11 @@ def test_all_processes_of_a_server_end(tmp_path: Path, what: str) -> None:
     if what.startswith("the owner"):
         owner.send_signal(signal.SIGKILL if what.endswith("killed") else signal.SIGINT)
         owner.wait(LIMIT)
-    elif what == "it gets SIGTERM":
-        os.kill(reaper, signal.SIGTERM)
+    elif what.startswith("it "):
+        os.kill(reaper, signal.SIGKILL if what.endswith("killed") else signal.SIGTERM)
     else:
-        front = Path(f"/proc/{reaper}/task/{reaper}/children").read_text().split()[0]
-        os.kill(int(front), signal.SIGKILL)
+        inner = child_of(reaper)
+        os.kill(inner if what.startswith("the inner") else child_of(inner), signal.SIGKILL)
     wait_for(lambda: not any(is_alive(pid) for pid in pids))
     if what.startswith("the owner"):
         wait_for(lambda: not folder.exists())
@@ -159,6 +167,10 @@ def test_all_processes_of_a_server_end(tmp_path: Path, what: str) -> None:
         assert folder.exists(), "the owner needs it to start another"
         owner.kill()
         owner.wait(LIMIT)
+
+
+def child_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
 
 def is_alive(pid: int) -> bool:

@@ -178,9 +178,8 @@ class KVCache:
         index = {prompt: number for number, prompt in enumerate(self.prompts)}
         self._copy_short([index[prompt] for prompt in prompts])
         self.prompt_index += [index[prompt] for prompt in prompts]
-        lengths = list(map(len, prompts))
-        self.shared += [0 if length <= self.short else length for length in lengths]
-        self.positions += [length if length <= self.short else 0 for length in lengths]
+        self.shared += [0 if len(one) <= self.short else len(one) for one in prompts]
+        self.positions += [len(one) if len(one) <= self.short else 0 for one in prompts]
         self.layout = None
         return torch.stack([self.first_logits[index[prompt]] for prompt in prompts])
 

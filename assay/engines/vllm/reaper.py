@@ -4,6 +4,8 @@
 
 vLLM's processes survive when one of them is killed. This process is their subreaper, so they stay
 its descendants. When the process with the pid `OWNER` is gone, `FOLDER` is removed on its behalf.
+The command is another reaper, whose owner is this one (0 is its parent): each does the other's work
+if that is killed.
 """
 
 from __future__ import annotations
@@ -58,4 +60,4 @@ def _kill(group: int) -> None:
 
 
 if __name__ == "__main__":
-    supervise(int(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    supervise(int(sys.argv[1]) or os.getppid(), sys.argv[2], sys.argv[3:])

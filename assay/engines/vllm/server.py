@@ -67,11 +67,12 @@ class ServerProcess:
         self.socket.unlink(missing_ok=True)
         self.launch.log.parent.mkdir(parents=True, exist_ok=True)
         reaper = [sys.executable, "-m", "assay.engines.vllm.reaper"]
-        owner = [str(os.getpid()), str(self.launch.folder)]
-        command = [*self.launch.command, "--uds", str(self.socket), "--seed", str(seed % 2**31)]
+        owner, inner = [str(os.getpid()), str(self.launch.folder)], ["0", ""]
+        server = [*self.launch.command, "--uds", str(self.socket), "--seed", str(seed % 2**31)]
+        command = [*reaper, *owner, *reaper, *inner, *server]
         with self.launch.log.open("ab") as log:
             self._reaper = subprocess.Popen(
-                [*reaper, *owner, *command], env=os.environ | self.launch.environment,
+                command, env=os.environ | self.launch.environment,
                 start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             )  # fmt: skip
         deadline = time.monotonic() + START_SECONDS
