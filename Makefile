@@ -66,7 +66,7 @@ fuzz: install
 	PYTHONPATH=$(VENV)/fuzz $(BIN)/python -m bench.fuzz --seconds 60
 
 # Other graders are measured too if a folder holds their packages: make bench BESIDE="--beside DIR".
-bench: fuzz
+bench: fuzz $(VLLM)/installed
 	$(BIN)/python -m bench.judge $(BESIDE)
 	$(BIN)/python -m bench.evalplus $(BESIDE)
 	$(BIN)/python -m bench.attacks $(BESIDE)
@@ -91,6 +91,7 @@ bench: fuzz
 	$(BIN)/python -m bench.lag
 	$(BIN)/python -m bench.admission
 	$(BIN)/torchrun --nproc-per-node 2 -m bench.sharded
+	$(BIN)/python -m bench.chaos
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,integrations]"
 	$(BIN)/python -m bench.step
 	$(BIN)/python -m bench.whole
