@@ -76,8 +76,8 @@ def test_holm_multiplies_the_smallest_by_all_and_keeps_the_order() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "tasks", "samples"),
-    [("0.02 or 0.98, 15 % solvable", 20, 4), ("0.02 or 0.98, half each", 20, 4), ("beta(0.5, 2)", 164, 1),
-     ("0.02 or 0.98, 15 % solvable", 164, 16)],
+    [("0.02 or 0.98, 15 % solvable", 20, 4), ("0.02 or 0.98, half each", 20, 4),
+     ("beta(0.5, 2)", 164, 1), ("0.02 or 0.98, 15 % solvable", 164, 16)],
 )  # fmt: skip
 def test_the_interval_of_pass_at_1_holds_the_truth_in_93_to_97_of_100_simulations(
     shape: str, tasks: int, samples: int
