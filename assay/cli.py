@@ -27,9 +27,9 @@ from assay.commands.train import train
 from assay.commands.view import view
 from assay.errors import AssayError, UserError
 from assay.files import PATH_ERRORS, advice
-from assay.openmp import waiting
 from assay.progress import StderrHandler
 from assay.registry import one_line, plugin_line
+from assay.tuning import tune
 
 app = typer.Typer(name="assay", pretty_exceptions_enable=False)
 for name, command in (
@@ -68,7 +68,7 @@ def main() -> None:
     """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.update(waiting())
+    os.environ.update(tune())
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", handlers=[StderrHandler()])
     try:
         try:

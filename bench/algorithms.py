@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.openmp import waiting
+from assay.tuning import tune
 
-os.environ.update(waiting())
+os.environ.update(tune())
 
 from assay.config.load import load_plan
 from assay.evaluate.report import Evaluation, read_report

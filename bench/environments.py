@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 from math import comb
 from pathlib import Path
 
-from assay.openmp import waiting
+from assay.tuning import tune
 
-os.environ.update(waiting())
+os.environ.update(tune())
 
 from assay.config.evaluation import EvaluationRun
 from assay.config.sections import EvaluateSettings, PolicySettings

@@ -27,9 +27,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assay.openmp import waiting
+from assay.tuning import tune
 
-os.environ.update(waiting())
+os.environ.update(tune())
 
 import torch
 

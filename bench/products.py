@@ -13,9 +13,9 @@ import statistics
 import time
 from collections.abc import Callable
 
-from assay.openmp import waiting
+from assay.tuning import tune
 
-os.environ.update(waiting())
+os.environ.update(tune())
 
 import torch
 from torch import Tensor

@@ -30,9 +30,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.openmp import waiting
+from assay.tuning import tune
 
-os.environ.update(waiting())
+os.environ.update(tune())
 
 import torch
 

@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 
-from assay.openmp import waiting
+from assay.tuning import tune
 
 WORK = """
 import time, torch
@@ -32,12 +32,12 @@ print(time.perf_counter() - start)
 POLICIES: dict[str, dict[str, str]] = {
     "OpenMP's default": {},
     "asleep at once": {"OMP_WAIT_POLICY": "PASSIVE"},
-    "assay": waiting(),
+    "assay": tune(),
 }
 
 
 def seconds(policy: dict[str, str]) -> float:
-    usual = {name: value for name, value in os.environ.items() if name not in waiting()}
+    usual = {name: value for name, value in os.environ.items() if name not in tune()}
     done = subprocess.run(
         [sys.executable, "-c", WORK], env=usual | policy, capture_output=True, text=True, check=True
     )

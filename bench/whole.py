@@ -29,9 +29,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from assay.openmp import waiting
+from assay.tuning import tune
 
-os.environ.update({} if "--trl" in sys.argv else waiting())
+os.environ.update({} if "--trl" in sys.argv else tune())
 
 import torch
 

@@ -8,7 +8,7 @@ import os
 import signal
 from pathlib import Path
 
-from assay.openmp import waiting
+from assay.tuning import tune
 from tests.judge.opened import sandboxes_end_with_the_module
 
 __all__ = ["sandboxes_end_with_the_module"]
@@ -17,7 +17,7 @@ __all__ = ["sandboxes_end_with_the_module"]
 # child would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-os.environ.update(waiting())
+os.environ.update(tune())
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

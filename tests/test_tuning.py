@@ -1,0 +1,48 @@
+"""How a process of torch waits and keeps memory."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from assay.tuning import tune
+
+FAULTS = """
+import os, resource, sys
+from assay.tuning import tune
+if "tuned" in sys.argv:
+    os.environ.update(tune())
+import torch
+torch.set_num_threads(1)
+def use():
+    return [torch.ones(3_000_000) for _ in range(4)]
+use(); use()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    use()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def faults(*arguments: str) -> int:
+    environment = {name: value for name, value in os.environ.items() if name not in tune()}
+    environment.pop("OMP_WAIT_POLICY", None)
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTS, *arguments],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
+def test_freed_tensors_are_used_again_without_page_faults() -> None:
+    assert faults("tuned") < 200 < faults()
+
+
+def test_a_wait_policy_of_the_users_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "0")
+    assert tune() == {"THP_MEM_ALLOC_ENABLE": "0"}
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    assert tune()["OMP_WAIT_POLICY"] == "ACTIVE"
