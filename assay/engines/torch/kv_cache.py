@@ -254,7 +254,8 @@ class KVCache:
                 torch.tensor(numbers, device=self.model.device) for numbers in (gaps, movers)
             )
             for tensor in (tensor for layer in layers for tensor in layer):
-                tensor[to, :, :width] = tensor[source, :, :width]
+                used = tensor[:, :, :width]
+                used.index_copy_(0, to, used.index_select(0, source))  # faster than an assignment
             for gap, mover in zip(gaps, movers, strict=True):
                 order[gap] = mover
         return order
