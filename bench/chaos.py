@@ -4,10 +4,10 @@
 
 The demo trains on two ranks, generates with two vLLM servers that it starts, one version behind,
 and asks two `assay serve` for verdicts. Evaluations take two samples of each task, and none is made
-before SFT. Every 20 to 60 seconds a process of the next kind gets SIGKILL: torchrun, the leader,
-the follower, a vLLM server, its engine, its reaper, a judge service, one of its workers. What a
-user's supervisor would do is done here: a job that ended is started again with the same command, a
-service that died on the same port.
+before SFT. Every 20 to 60 seconds (`--pause`) a process of the next kind gets SIGKILL: torchrun,
+the leader, the follower, a vLLM server, its engine, its reaper, a judge service, one of its
+workers. A kind that does not run then has its turn later. What a user's supervisor would do is done
+here: a job that ended is started again with the same command, a service that died on the same port.
 
 In the end every step must be there once, each with all its rollouts and none that failed, every
 task as often as the others, and training must have raised the pass rate.
@@ -130,6 +130,8 @@ class Killer:
     job: Job
     services: list[Service]
     random: random.Random
+    pause: tuple[float, float]
+    """Least and most seconds between two kills."""
     killed: Counter[str] = field(default_factory=Counter)
     due: float = 0.0
     left: list[str] = field(default_factory=list)
@@ -152,7 +154,7 @@ class Killer:
         return running if kind == "judge service" else workers
 
     def kill(self) -> None:
-        """Kill one if it is time; a kind that does not run now has its turn later."""
+        """Kill one if it is time; a kind that does not run now keeps its turn."""
         if time.monotonic() < self.due:
             return
         if not self.left:
@@ -163,10 +165,8 @@ class Killer:
                 print(f"{time.strftime('%H:%M:%S')} killed: {kind}", flush=True)
                 self.killed[kind] += 1
                 self.left.remove(kind)
+                self.due = time.monotonic() + self.random.uniform(*self.pause)
                 break
-        else:
-            self.left = []
-        self.due = time.monotonic() + self.random.uniform(20, 60)
 
 
 KINDS = ("torchrun", "leader", "follower", "vLLM server", "vLLM engine", "reaper",
@@ -216,6 +216,7 @@ def check(run: Path, steps: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--minutes", type=float, default=10.0, help="of kills; then the run ends")
+    parser.add_argument("--pause", type=float, nargs=2, default=(20.0, 60.0), help="in seconds")
     parser.add_argument("--steps", type=int, default=50, help="of GRPO")
     parser.add_argument("--seed", type=int, default=0, help="of the kills")
     parser.add_argument("--python", default=".venv-vllm/bin/python", help="with vLLM")
@@ -240,7 +241,7 @@ def main() -> None:
             "--stages.sft.evaluate.before", "false",
         ]  # fmt: skip
         job = Job(command, log)
-        killer = Killer(job, services, random.Random(options.seed))
+        killer = Killer(job, services, random.Random(options.seed), tuple(options.pause))
         start = time.monotonic()
         killer.due, end = start + 30, start + 60 * options.minutes
         while job.keep():
