@@ -11,7 +11,8 @@ Samples padded into tensors are a `Batch`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal
@@ -259,26 +260,36 @@ class Rollout:
         return sum(turn.completion.length for turn in self.turns)
 
 
+TYPE_CODES = {"tokens": "i", "mask": "B"} | dict.fromkeys(
+    ("logprobs", "old_logprobs", "reference_logprobs", "values", "advantages", "returns"), "f"
+)
+"""The arrays of a sample, and the types of their numbers: int32, bytes and float32."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One row of training data: tokens, a mask and per-token numbers; T is the row's length."""
+    """One row of training data: tokens, a mask and per-token numbers; T is the row's length.
 
-    tokens: tuple[int, ...]
+    Whatever sequences it is made of, it holds arrays: 4 bytes for a token or a number, 1 for a
+    mask. Nobody changes them.
+    """
+
+    tokens: Sequence[int]
     """[T] prompt and completion."""
-    mask: tuple[bool, ...]
+    mask: Sequence[bool]
     """[T] true on tokens that the policy generated and is trained on; mask[0] is always false."""
-    logprobs: tuple[float, ...] = ()
+    logprobs: Sequence[float] = ()
     """[T] log-probabilities from the engine, 0 where the mask is false; empty for dialogues."""
-    old_logprobs: tuple[float, ...] = ()
+    old_logprobs: Sequence[float] = ()
     """[T] log-probabilities of the policy before its first gradient step on this sample; empty if
     not needed."""
-    reference_logprobs: tuple[float, ...] = ()
+    reference_logprobs: Sequence[float] = ()
     """[T] log-probabilities of the reference policy; empty if not needed."""
-    values: tuple[float, ...] = ()
+    values: Sequence[float] = ()
     """[T] the critic's value before each token; empty without a critic."""
-    advantages: tuple[float, ...] = ()
+    advantages: Sequence[float] = ()
     """[T] set by the algorithm's `compute_advantages`; empty before."""
-    returns: tuple[float, ...] = ()
+    returns: Sequence[float] = ()
     """[T] the targets of the critic's values, set with the advantages; empty without a critic."""
     weight: float = 0.0
     """Weight of each of its tokens in the step's loss; set by the learner."""
@@ -297,6 +308,16 @@ class Sample:
     whole rollout."""
     version: int = 0
     """The oldest weight version that sampled one of its tokens."""
+
+    @property
+    def trained_tokens(self) -> int:
+        """How many tokens are trained on."""
+        return bytes(self.mask).count(1)
+
+    def __post_init__(self) -> None:
+        for name, code in TYPE_CODES.items():
+            if not isinstance(numbers := getattr(self, name), array):
+                object.__setattr__(self, name, array(code, numbers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class Clock:
     async def generate(self, request: GenerationRequest, sampling: Sampling) -> Completion:
         """A demonstration, right or wrong."""
         draw, version = random.Random(request.seed), self.version
-        tokens = draw.choice(self.answers[request.prompt])
+        tokens = tuple(draw.choice(self.answers[request.prompt]))
         await asyncio.sleep(self.seconds * draw.uniform(0.8, 1.0))
         versions = (version,) * len(tokens)
         return Completion(self.chat.text(tokens), tokens, (-1.0,) * len(tokens), "stop", versions)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
 from assay.config.messages import refusal
+from assay.maths.arrays import to_array, to_tensor
 from assay.maths.masked import LossMean
 from assay.maths.rewards import MIN_STD
 from assay.policy.forward import ModelOutput
@@ -46,7 +47,7 @@ def never(sample: Sample) -> bool:
 
 def no_advantage(sample: Sample) -> bool:
     """Whether all advantages are 0, so that a pure policy gradient of the sample is exactly 0."""
-    return not any(sample.advantages)
+    return not to_tensor(sample.advantages).any()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,4 @@ def by_group(samples: Sequence[Sample]) -> list[list[Sample]]:
 
 def with_advantage(sample: Sample, advantage: float) -> Sample:
     """The sample with one advantage on all its trained tokens."""
-    return replace(
-        sample, advantages=tuple(advantage if trained else 0.0 for trained in sample.mask)
-    )
+    return replace(sample, advantages=to_array(to_tensor(sample.mask) * advantage))

@@ -84,4 +84,4 @@ def _loss(beta: float, output: ModelOutput, batch: Batch) -> tuple[Tensor, Numbe
 
 
 def _length(sample: Sample) -> int:
-    return sum(sample.mask)
+    return sample.trained_tokens

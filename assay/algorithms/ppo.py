@@ -15,6 +15,7 @@ from assay.algorithms.policy_gradient import build, clipped_loss
 from assay.algorithms.reward_shaping import kl_cost
 from assay.errors import SettingsError
 from assay.maths.advantages import gae, whiten
+from assay.maths.arrays import to_array, to_tensor
 from assay.maths.losses import clipped_value_loss
 from assay.policy.forward import ModelOutput
 from assay.types import Batch, Sample
@@ -64,8 +65,8 @@ def token_advantages(settings: Settings, samples: Sequence[Sample]) -> list[Samp
     The reward is paid at the last token. Advantages are whitened over the step unless `scale` is
     "none".
     """
-    masks = [torch.tensor(sample.mask) for sample in samples]
-    values = [torch.tensor(one.values)[mask] for one, mask in zip(samples, masks, strict=True)]
+    masks = [to_tensor(sample.mask) for sample in samples]
+    values = [to_tensor(one.values)[mask] for one, mask in zip(samples, masks, strict=True)]
     raw = []
     for sample, mask, value in zip(samples, masks, values, strict=True):
         rewards = -kl_cost(sample, settings)[mask]
@@ -91,6 +92,6 @@ def value_term(settings: Settings, output: ModelOutput, batch: Batch) -> tuple[T
     return settings.value_loss * error, numbers
 
 
-def _unmask(mask: Tensor, values: Tensor) -> tuple[float, ...]:
+def _unmask(mask: Tensor, values: Tensor) -> Sequence[float]:
     """[T] the values at the places of the mask, 0 elsewhere."""
-    return tuple(torch.zeros(len(mask)).masked_scatter(mask, values).tolist())
+    return to_array(torch.zeros(len(mask)).masked_scatter(mask, values))

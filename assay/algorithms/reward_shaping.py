@@ -12,6 +12,7 @@ from torch import Tensor
 
 from assay.algorithms.base import rollout_totals, rollouts_of
 from assay.algorithms.options import PolicyGradientSettings
+from assay.maths.arrays import to_array, to_tensor
 from assay.maths.kl import KL_ESTIMATORS
 from assay.maths.rewards import have_zero_variance, overlong_punishment, rescale
 from assay.types import Sample
@@ -28,7 +29,7 @@ def drop_zero_variance(samples: Sequence[Sample], min_std: float) -> list[Sample
 
 def shape_rewards(samples: Sequence[Sample], settings: PolicyGradientSettings) -> list[Sample]:
     """The samples with rewards rescaled, less the soft overlong punishment of whole rollouts."""
-    lengths = rollout_totals(samples, (sum(sample.mask) for sample in samples))
+    lengths = rollout_totals(samples, (sample.trained_tokens for sample in samples))
     return [_shape(*pair, settings) for pair in zip(samples, lengths, strict=True)]
 
 
@@ -47,19 +48,18 @@ def kl_cost(sample: Sample, settings: PolicyGradientSettings) -> Tensor:
     """[T] beta KL of each trained token to the reference; 0 unless `kl_in` is "reward"."""
     if not settings.kl or settings.kl_in == "loss":
         return torch.zeros(len(sample.mask))
-    logprobs = torch.tensor(sample.old_logprobs or sample.logprobs)
-    kl = KL_ESTIMATORS[settings.kl_estimator](logprobs, torch.tensor(sample.reference_logprobs))
-    return (settings.kl * kl).masked_fill(~torch.tensor(sample.mask), 0.0)
+    logprobs = to_tensor(sample.old_logprobs or sample.logprobs)
+    kl = KL_ESTIMATORS[settings.kl_estimator](logprobs, to_tensor(sample.reference_logprobs))
+    return (settings.kl * kl).masked_fill(~to_tensor(sample.mask), 0.0)
 
 
 def clip_advantages(sample: Sample, settings: PolicyGradientSettings) -> Sample:
     """The sample with advantages in [-clip, clip]; masked out where `mask_truncated` says so."""
     clip = settings.advantage_clip
     if clip is not None:
-        sample = replace(
-            sample, advantages=tuple(min(max(value, -clip), clip) for value in sample.advantages)
-        )
+        clipped = to_tensor(sample.advantages).clamp(-clip, clip)
+        sample = replace(sample, advantages=to_array(clipped))
     if settings.mask_truncated and sample.truncated:
         length = len(sample.mask)
-        sample = replace(sample, mask=(False,) * length, advantages=(0.0,) * length)
+        sample = replace(sample, mask=(False,) * length, advantages=to_array(torch.zeros(length)))
     return sample

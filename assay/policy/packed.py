@@ -91,12 +91,12 @@ def pack(tokens: Tensor, mask: Tensor) -> PackedRow:
     Sequences that are equal up to their first predicted token share that prompt. Tokens that no
     prediction depends on are left out.
     """
-    device, texts = tokens.device, tokens.tolist()
+    device, texts = tokens.device, tokens.cpu()
     first, last = mask.int().argmax(-1), mask.shape[1] - 1 - mask.flip(-1).int().argmax(-1)
     firsts, lasts = first.tolist(), last.tolist()
-    by_prompt: dict[tuple[int, ...], list[int]] = {}
+    by_prompt: dict[bytes, list[int]] = {}
     for row in mask.any(-1).nonzero().squeeze(-1).tolist() or [0]:
-        by_prompt.setdefault(tuple(texts[row][: firsts[row]]), []).append(row)
+        by_prompt.setdefault(texts[row, : firsts[row]].numpy().tobytes(), []).append(row)
     groups = [
         rows
         for rows in by_prompt.values()
@@ -124,12 +124,12 @@ def pack(tokens: Tensor, mask: Tensor) -> PackedRow:
     completions = [sum(lasts[row] - firsts[row] for row in rows) for rows in groups]
     if groups:
         segments.append(_segments(completions, lengths[:shared], starts[shared], False, device))
-    packed = [token for row, begin, end in spans for token in texts[row][begin:end]]
+    filled = torch.tensor(padding, dtype=torch.int64)
+    packed = [texts[row, begin:end] for row, begin, end in spans]
+    positions = [torch.arange(begin, end) for _, begin, end in spans]
     return PackedRow(
-        tokens=torch.tensor(packed + padding, device=device),
-        positions=torch.tensor(
-            [n for _, begin, end in spans for n in range(begin, end)] + padding, device=device
-        ),
+        tokens=torch.cat([*packed, filled]).to(device),
+        positions=torch.cat([*positions, filled]).to(device),
         predictors=torch.where(before < first[owner], head + before, tail + before - first[owner]),
         segments=tuple(segments),
     )

@@ -79,7 +79,7 @@ def _worth(rollout: Rollout, discount: float) -> list[tuple[Turn, tuple[float, b
 def dialogues(turns: Sequence[Turn], group: str) -> list[Sample]:
     """SFT samples of a played demonstration, with the mask on the replies to learn."""
     parts = [_sample(part, 0.0, False, group, 0) for part in _joined(turns)]
-    return [replace(part, logprobs=()) for part in parts if any(part.mask)]
+    return [replace(part, logprobs=()) for part in parts if part.trained_tokens]
 
 
 def _sample(

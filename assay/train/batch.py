@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from assay.algorithms.base import by_group, numbered, rollouts_of
+from assay.maths.arrays import to_tensor
 from assay.maths.masked import LossMean, token_weights
 from assay.types import Batch, Sample
 
@@ -40,7 +41,7 @@ def micro_batches(
 
 def _by_prompt(samples: Sequence[Sample], budget: int) -> list[list[Sample]]:
     """Samples grouped by prompt, and cut where they exceed `budget` tokens."""
-    units: dict[tuple[int, ...], list[list[Sample]]] = {}
+    units: dict[bytes, list[list[Sample]]] = {}
     for sample in samples:
         unit = units.setdefault(_prompt(sample), [[]])
         if unit[-1] and _packed([*unit[-1], sample]) > budget:
@@ -69,16 +70,18 @@ def _filled(units: Sequence[list[Sample]], budget: int) -> list[list[Sample]]:
 
 def _packed(unit: Sequence[Sample]) -> int:
     """Tokens of samples laid end to end, each prompt counted once."""
-    prompts = [_prompt(sample) for sample in unit]
-    return (
-        sum(len(sample.tokens) for sample in unit)
-        - sum(map(len, prompts))
-        + sum(map(len, set(prompts)))
-    )
+    lengths = {_prompt(sample): _prompt_length(sample) for sample in unit}
+    completions = sum(len(sample.tokens) - _prompt_length(sample) for sample in unit)
+    return completions + sum(lengths.values())
 
 
-def _prompt(sample: Sample) -> tuple[int, ...]:
-    return sample.tokens[: (*sample.mask, True).index(True)]
+def _prompt(sample: Sample) -> bytes:
+    return bytes(memoryview(sample.tokens)[: _prompt_length(sample)])  # type: ignore[arg-type]
+
+
+def _prompt_length(sample: Sample) -> int:
+    """Tokens before the first trained one."""
+    return (bytes(sample.mask) + b"\1").index(1)
 
 
 def with_weights(samples: Sequence[Sample], mean: LossMean, constant: float) -> list[Sample]:
@@ -88,7 +91,7 @@ def with_weights(samples: Sequence[Sample], mean: LossMean, constant: float) -> 
     divides by, in tokens.
     """
     rollouts = torch.tensor(rollouts_of(samples), dtype=torch.int64)
-    sizes = torch.tensor([float(sum(sample.mask)) for sample in samples])
+    sizes = torch.tensor([float(sample.trained_tokens) for sample in samples])
     lengths = torch.zeros(int(rollouts.max()) + 1 if len(samples) else 0)
     lengths = lengths.scatter_add(0, rollouts, sizes)
     weights: list[float] = token_weights(lengths, mean, constant)[rollouts].tolist()
@@ -104,9 +107,9 @@ def to_batch(samples: Sequence[Sample], pad_token: int, device: torch.device) ->
     groups = torch.tensor(numbered(sample.group for sample in samples))
     for row, sample in enumerate(samples):
         length = len(sample.tokens)
-        tokens[row, :length] = torch.tensor(sample.tokens)
+        tokens[row, :length] = to_tensor(sample.tokens)
         attention[row, :length] = True
-        mask[row, :length] = torch.tensor(sample.mask)
+        mask[row, :length] = to_tensor(sample.mask)
     logprobs, advantages, *optional = (
         _padded([getattr(s, name) for s in samples], shape) for name in NUMBERS
     )
@@ -117,13 +120,13 @@ def to_batch(samples: Sequence[Sample], pad_token: int, device: torch.device) ->
     return Batch(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
 
 
-def _padded(rows: Sequence[tuple[float, ...]], shape: tuple[int, int]) -> Tensor | None:
+def _padded(rows: Sequence[Sequence[float]], shape: tuple[int, int]) -> Tensor | None:
     """[B, T] with zeros on the right; None where no row has any number."""
     if not any(rows):
         return None
     padded = torch.zeros(shape)
     for row, numbers in enumerate(rows):
-        padded[row, : len(numbers)] = torch.tensor(numbers)
+        padded[row, : len(numbers)] = to_tensor(numbers)
     return padded
 
 

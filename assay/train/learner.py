@@ -21,6 +21,7 @@ from torch import Tensor
 from assay.algorithms.base import Algorithm, by_group
 from assay.config.sections import RunSettings
 from assay.errors import TrainingError
+from assay.maths.arrays import to_array, to_tensor
 from assay.maths.masked import masked_max, masked_sum
 from assay.maths.seeds import derive
 from assay.policy.critic import make_critic
@@ -92,7 +93,7 @@ class Learner:
             **{f"learn/{name}": value for name, value in numbers.items()},
             "learn/lr": self.optimizer.lr_at(step),
             "learn/advantage_std": _advantage_std(estimated),
-            "learn/tokens": float(sum(sum(sample.mask) for sample in estimated)),
+            "learn/tokens": float(sum(sample.trained_tokens for sample in estimated)),
             "learn/skipped": 1.0 - sum(map(len, parts)) / len(estimated) if estimated else 0.0,
             "time/learn": time.perf_counter() - start,
         }
@@ -131,7 +132,7 @@ class Learner:
         constant = self.settings.rollout.max_tokens
         weighted = [with_weights(part, algorithm.loss_mean, constant) for part in parts]
         return [
-            [s for s in part if any(s.mask) and not algorithm.has_no_gradient(s)]
+            [s for s in part if s.trained_tokens and not algorithm.has_no_gradient(s)]
             for part in weighted
         ]
 
@@ -170,11 +171,11 @@ class Learner:
         updated: dict[int, Sample] = {}
         for piece in self.ranks.rounds(self._micro_batches(samples)):
             output = self._forward(self._batch(piece))
-            numbers = [one.tolist() for one in (output.logprobs, output.values) if one is not None]
+            rows = [one.cpu() for one in (output.logprobs, output.values) if one is not None]
             for row, sample in enumerate(piece):
                 fields: dict[str, Any] = {
-                    name: tuple(rows[row][: len(sample.tokens)])
-                    for name, rows in zip(names, numbers, strict=False)
+                    name: to_array(one[row, : len(sample.tokens)])
+                    for name, one in zip(names, rows, strict=False)
                 }
                 updated[id(sample)] = replace(sample, **fields)
         return [updated[id(sample)] for sample in samples]
@@ -233,8 +234,8 @@ OpenLearner = Callable[[RunSettings, Algorithm, Policy, int, float], Learner]
 
 def _advantage_std(samples: Sequence[Sample]) -> float:
     """The population standard deviation of advantages over trained tokens; 0 if there are none."""
-    pairs = chain.from_iterable(zip(s.advantages, s.mask, strict=False) for s in samples)
-    values = torch.tensor([value for value, trained in pairs if trained], dtype=torch.float64)
+    trained = [to_tensor(s.advantages)[to_tensor(s.mask)] for s in samples if s.advantages]
+    values = torch.cat(trained).double() if trained else torch.empty(0)
     return float(values.std(correction=0)) if len(values) else 0.0
 
 

@@ -64,6 +64,21 @@ def test_rows_are_added_and_dropped_and_each_attends_to_its_own_text(
         assert torch.allclose(logits, expected(model, texts), atol=1e-4)
 
 
+@torch.inference_mode()
+def test_many_short_rows_leave_no_room_for_as_many_long_ones(tmp_path: Path) -> None:
+    model = tiny_policy(tmp_path).model
+    cache = KVCache(model)
+    cache.add([(5, 9, 7)] * 40, 3, 8)
+    cache.step(torch.arange(10, 50))
+    order = cache.drop(range(1, 40), None)
+    logits = cache.add([(8, 4)], 3, 100)
+    assert torch.allclose(logits, expected(model, [(8, 4)]), atol=1e-4)
+    assert (cache.capacity.rows, cache.capacity.completion_width) == (2, 103)
+    logits = cache.step(torch.tensor([20, 21]))
+    texts = [(5, 9, 7, 10 + order[0], 20), (8, 4, 21)]
+    assert torch.allclose(logits, expected(model, texts), atol=1e-4)
+
+
 def test_shapes_are_padded_to_few_sizes() -> None:
     assert [bucket(n) for n in (1, 2, 3, 33, 64, 65, 128, 500)] == [1, 2, 4, 64, 64, 128, 128, 512]
     assert [wide_bucket(n) for n in (1, 128, 129)] == [128, 128, 256]

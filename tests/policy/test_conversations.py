@@ -47,7 +47,7 @@ def test_a_conversation_is_one_sample_and_equal_to_its_rendering(tmp_path: Path,
     chat = chat_of(tmp_path, how)
     rollout = dialogue(chat, *[chat.encode_reply(REPLY)] * 3)
     (sample,) = to_samples([[rollout]])
-    assert sample.tokens == rollout.turns[-1].prompt_tokens + chat.encode_reply(REPLY)
+    assert tuple(sample.tokens) == rollout.turns[-1].prompt_tokens + chat.encode_reply(REPLY)
     if how == "auto":
         told = [
             ("assistant", REPLY),
@@ -103,5 +103,5 @@ def test_what_a_reply_lacks_its_end_is_given_one_that_is_not_learned(tmp_path: P
     cut = chat.encode_reply(REPLY)[:5]
     (sample,) = to_samples([[dialogue(chat, cut, chat.encode_reply(REPLY))]])
     start = len(Prompter(chat).prompt(TASK))
-    assert sample.tokens[start : start + 6] == (*cut, chat.end_token)
-    assert sample.mask[start : start + 6] == (True,) * 5 + (False,)
+    assert list(sample.tokens[start : start + 6]) == [*cut, chat.end_token]
+    assert list(sample.mask[start : start + 6]) == [True] * 5 + [False]

@@ -69,8 +69,8 @@ def test_samples_hold_prompt_and_completion_with_the_mask_on_the_completion() ->
     samples = to_samples(answered())
     assert [sample.group for sample in samples] == ["0/add", "0/add", "1/neg", "1/neg"]
     first = samples[0]
-    assert first.tokens[:2] == (1, 2)
-    assert first.mask == (False, False) + (True,) * len(ANSWERS[0, 0])
+    assert list(first.tokens[:2]) == [1, 2]
+    assert list(first.mask) == [False, False] + [True] * len(ANSWERS[0, 0])
     assert len(first.logprobs) == len(first.tokens)
     assert first.version == 5
 

@@ -63,7 +63,7 @@ def test_a_demonstration_that_fails_a_visible_check_is_read_and_the_right_answer
         == f"{ADD.prompt}{WRONG}<end>{TOLD}{ADD.prompt}{RIGHT}<end>"
     )
     assert learned(sample) == f"{RIGHT}<end>"
-    assert (sample.logprobs, sample.group) == ((), "add")
+    assert (list(sample.logprobs), sample.group) == ([], "add")
 
 
 def test_a_demonstration_that_passes_what_is_visible_is_the_single_turn_it_was() -> None:

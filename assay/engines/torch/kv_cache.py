@@ -73,7 +73,7 @@ class LayerCache:
         self.grow(capacity)
 
     def grow(self, capacity: Capacity) -> None:
-        """Allocate more, and keep what is stored."""
+        """Allocate tensors of another size, and keep the rows that fit."""
         rows, width = capacity.rows, capacity.completion_width
         self.prompts = [
             _grown(old, capacity.prompts, capacity.prompt_width) for old in self.prompts
@@ -119,13 +119,13 @@ class LayerCache:
 
 
 def _grown(old: Tensor, rows: int, width: int) -> Tensor:
-    """[rows, H, width, D] with `old` in its corner; float32 on a CPU, where bfloat16 attention is
-    slower.
+    """[rows, H, width, D] with what fits of `old` in its corner; float32 on a CPU, where bfloat16
+    attention is slower.
     """
     dtype = torch.float32 if old.device.type == "cpu" else old.dtype
     new = torch.zeros((rows, old.shape[1], width, old.shape[3]), dtype=dtype, device=old.device)
-    if len(old):
-        new[: len(old), :, : old.shape[2]] = old
+    kept = old[:rows]
+    new[: len(kept), :, : old.shape[2]] = kept
     return new
 
 
@@ -194,22 +194,28 @@ class KVCache:
                     stored[rows.to(device), :, :length] = tensor[prompt, :, :length]
 
     def _reserve(self, rows: int, prompts: int, prompt_tokens: int, completion_tokens: int) -> None:
-        """Make room for more rows and prompts. It grows by half at least, so copies are rare."""
+        """Make room for more rows and prompts. It grows by half at least, so copies are rare; but
+        where rows get longer, there are only as many as are needed now.
+        """
         old, rows, prompts = (
             self.capacity,
             len(self.prompt_index) + rows,
             len(self.prompts) + prompts,
         )
 
-        def enough(needed: int, old: int) -> int:
+        def enough(needed: int, old: int, wider: bool) -> int:
+            if wider:
+                return self.size(needed)
             return old if needed <= old else self.size(max(needed, old * 3 // 2))
 
         copied = min(prompt_tokens, self.short)
+        prompt_width = max(old.prompt_width, self.width(prompt_tokens))
+        completion_width = max(old.completion_width, self.width(copied + completion_tokens))
         self.capacity = Capacity(
-            enough(rows, old.rows),
-            enough(prompts, old.prompts),
-            max(old.prompt_width, self.width(prompt_tokens)),
-            max(old.completion_width, self.width(copied + completion_tokens)),
+            enough(rows, old.rows, completion_width > old.completion_width),
+            enough(prompts, old.prompts, prompt_width > old.prompt_width),
+            prompt_width,
+            completion_width,
         )
         if self.capacity != old:
             for layer in self.layers:
