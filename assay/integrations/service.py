@@ -31,7 +31,7 @@ from assay.integrations.notebook import RESULTS
 from assay.judge import Job, Judge, Run
 from assay.judge.codec_types import CodecError
 from assay.judge.verdict_cache import BoundedDict
-from assay.judges.terms import KEPT_TASKS, terms_of
+from assay.judges.terms import FULL, KEPT_TASKS, terms_of
 from assay.languages import language_named
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.kernel import MIB
@@ -220,7 +220,7 @@ class Service:
         """A place for one request while it is judged. Raises HTTPException 503 if there is none."""
         if self.admitted >= self.judge.slots + self.bounds.waiting:
             raise HTTPException(
-                503, f"{self.bounds.waiting} requests wait already; try again", {"Retry-After": "1"}
+                503, f"{self.bounds.waiting} {FULL}; try again", {"Retry-After": "1"}
             )
 
         self.admitted += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import math
 import os
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from assay.judge import AnyJudge, Job
 from assay.judge.base import no_code, require_checks, without
 from assay.judge.kinds.every import kind_of
 from assay.judge.verdict_cache import BoundedDict
-from assay.judges.service import REASON, LostError, Service
+from assay.judges.service import REASON, FullError, LostError, Service
 from assay.judges.terms import KEPT_TASKS, Sendable, common_terms, sendable
 from assay.sandbox.limits import Limits
 from assay.sync import together
@@ -47,7 +48,8 @@ class Waiting:
 
 class Pool(AnyJudge):
     """Judges on services; each gets as many programs as it has places for. What a service fails
-    goes to another one. A service that is lost is looked at until it is back.
+    goes to another one. A service that is lost is looked at until it is back; one that is full gets
+    no more than it takes until the next look.
 
     servers: their URLs. token_variable: the environment variable that holds their token. limits:
     of one run, which must be the services' own. trust: as Judge.
@@ -126,6 +128,7 @@ class Pool(AnyJudge):
         while True:
             await together(map(self._look, self._services))
             if any(service.terms for service in self._services):
+                self._last_seen = time.monotonic()
                 return
             if time.monotonic() > given_up:
                 raise SandboxError(self._none_left())
@@ -151,7 +154,7 @@ class Pool(AnyJudge):
                 raise SettingsError(f"judge.servers: {service.url}: {error}") from None
         else:
             self._agreed = self._agreed or terms.judge
-            service.terms = terms
+            service.terms, service.most = terms, math.inf
         self.slots = sum(one.terms.slots for one in self._services if one.terms) or 1
 
     async def _watch(self, service: Service) -> None:
@@ -208,8 +211,12 @@ class Pool(AnyJudge):
         error = LostError(service.failure) if request.cancelled() else request.exception()
         if isinstance(error, LostError) and not request.cancelled():
             service.lose(str(error))
+        if isinstance(error, FullError):
+            service.most = len(service.jobs)
         if verdict.done():
             pass
+        elif isinstance(error, FullError):
+            self._queue.appendleft(waiting)
         elif error is None:
             verdict.set_result(request.result())
         elif not isinstance(error, LostError):

@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import math
+import socket
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ import httpx2
 from pydantic import TypeAdapter
 
 from assay.errors import DataError, SettingsError
-from assay.judges.terms import Sendable, Terms
+from assay.judges.terms import FULL, Sendable, Terms
 from assay.types import Execution, printable
 
 T = TypeVar("T")
@@ -29,11 +30,20 @@ AHEAD = 2
 """Programs per slot that a service has at once, so that it need not wait for the next."""
 TASK_UNKNOWN = 404
 """Answer to the key of a task that the service does not have, or not any more."""
+KEEP_ALIVE = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1), (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10), (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+]  # fmt: skip
+"""A connection whose other end is gone without a word is noticed in a minute."""
 TERMS, EXECUTION = TypeAdapter(Terms), TypeAdapter(Execution)
 
 
 class LostError(Exception):
     """A service failed: what it was judging goes to another one."""
+
+
+class FullError(Exception):
+    """A service has no place for a program, because others use it too."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +58,8 @@ class Service:
     jobs: set[asyncio.Task[Execution]] = field(default_factory=set)
     sent: set[str] = field(default_factory=set)
     """Keys of the tasks that it got."""
+    most: float = math.inf
+    """Programs that it takes at once while it is full, until the next look."""
     http: httpx2.AsyncClient = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,13 +67,18 @@ class Service:
         headers |= {"Authorization": f"Bearer {self.token}"} if self.token else {}
         self.http = httpx2.AsyncClient(
             headers=headers, timeout=httpx2.Timeout(None, connect=ANSWER_SECONDS),
-            limits=httpx2.Limits(max_connections=None), trust_env=False,
+            transport=httpx2.AsyncHTTPTransport(
+                limits=httpx2.Limits(max_connections=None), socket_options=KEEP_ALIVE
+            ),
+            trust_env=False,
         )  # fmt: skip
 
     @property
     def places(self) -> int:
         """How many more programs it may be sent."""
-        return AHEAD * self.terms.slots - len(self.jobs) if self.terms else 0
+        if not self.terms:
+            return 0
+        return int(min(AHEAD * self.terms.slots, self.most)) - len(self.jobs)
 
     @property
     def load(self) -> float:
@@ -90,7 +107,7 @@ class Service:
 
     async def judge(self, task: Sendable, program: str, known: bool) -> Execution:
         """The verdict on a program; a task that is `known` there goes as its key. Raises DataError
-        where the task is refused, LostError.
+        where the task is refused, FullError, LostError.
         """
         given = f'"task_key": "{task.key}"' if known else f'"task": {task.row}'
         body = f'{{{given}, "program": {json.dumps(program)}}}'
@@ -100,6 +117,8 @@ class Service:
         if status in (413, 422):
             why = f"the judge service {self.url} refuses it: {self._reason(answer)}"
             raise DataError(f"task {task.task.id!r}: {why}")
+        if status == 503 and FULL in answer.decode("utf-8", "replace"):
+            raise FullError
         if status != 200:
             raise LostError(f"it answers {status}: {self._reason(answer)}")
         execution = _read(EXECUTION, answer)

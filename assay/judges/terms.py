@@ -19,6 +19,8 @@ from assay.types import Task
 
 KEPT_TASKS = 512
 """Tasks that a service keeps by their keys."""
+FULL = "requests wait already"
+"""What a service says, with 503, that has no place for one more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,6 +231,29 @@ def test_what_a_hanging_service_has_goes_to_another(monkeypatch: pytest.MonkeyPa
     assert [execution.verdict for execution in executions] == [Verdict.PASS] * 20
 
 
+def test_a_service_that_is_full_is_not_lost(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(*OURS, "--waiting", "0") as server:
+        executions = with_pool([url(server)], lambda judge: judge.all(programs(20)))
+    assert [execution.verdict for execution in executions] == [Verdict.PASS] * 20
+    assert not caplog.records, caplog.text
+
+
+def test_an_outage_right_after_the_start_has_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(*OURS) as first:
+
+        async def batch(judge: AnyJudge) -> list[Execution]:
+            first.process.kill()
+            first.process.wait()
+            await asyncio.sleep(0.3)
+            waiting = asyncio.create_task(judge.all(programs(2)))
+            await asyncio.sleep(0.3)
+            assert not waiting.done()
+            with await asyncio.to_thread(started_on, first.port):
+                return await waiting
+
+        assert [one.verdict for one in with_pool([url(first)], batch)] == ["pass"] * 2
+
+
 def test_where_no_service_is_left_programs_are_the_machines_and_then_the_run_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
