@@ -16,12 +16,14 @@ from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.vllm import engine as engine_file
 from assay.engines.vllm.client import Chunk, LostError
 from assay.engines.vllm.engine import VllmEngine, open_vllm
-from assay.errors import SettingsError
+from assay.errors import MachineError, SettingsError
 from tests.policies import tiny_policy
 
 
 class Served:
     """Generates token 7 every few milliseconds, until it is paused or dead."""
+
+    url = "http://vllm"
 
     def __init__(self) -> None:
         self.paused = self.dead = False
@@ -157,6 +159,94 @@ def test_on_a_weight_update_requests_continue_on_the_new_weights_or_finish_on_th
         await loading
         assert set((await first).versions) == versions
         assert set(second.versions) == {1}, "no request starts on weights that are being replaced"
+        await engine.close()
+
+    asyncio.run(test())
+
+
+class Broken:
+    """A process that does not start again."""
+
+    def stop(self) -> None:
+        """It is dead."""
+
+    async def start(self, client: Served, seed: int) -> None:
+        await asyncio.sleep(0.01)
+        raise LostError("it did not start")
+
+    def last_log_line(self) -> str:
+        return "no space left"
+
+
+def test_a_server_that_is_given_up_leaves_its_work_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        served, engine = served_by(tmp_path, monkeypatch, "interrupt")
+        broken: Any = Served()
+        engine.add(broken, Broken())  # type: ignore[arg-type]
+        await engine.load(engine._policy, 0)
+        assert engine.metrics["engine/servers"] == 2.0
+        running = [
+            asyncio.create_task(engine.generate(GenerationRequest((n,), n), Sampling(40)))
+            for n in range(4)
+        ]
+        await asyncio.sleep(0.05)
+        broken.dead = True
+        broken.there.clear()
+        completions = await asyncio.wait_for(asyncio.gather(*running), 10)
+        assert [len(completion.tokens) for completion in completions] == [40] * 4
+        await asyncio.wait_for(engine.load(engine._policy, 1), 10)
+        assert engine.metrics["engine/servers"] == 1.0
+        completion = await engine.generate(GenerationRequest((1,), 0), Sampling(3))
+        assert set(completion.versions) == {1}
+        engine._servers[0].process = Broken()  # type: ignore[assignment]
+        served.dead = True
+        served.there.clear()
+        with pytest.raises(MachineError, match=r"died 3 times in a row.*no space left"):
+            await asyncio.wait_for(engine.generate(GenerationRequest((1,), 0), Sampling(3)), 10)
+        with pytest.raises(MachineError, match="died 3 times"):
+            await asyncio.wait_for(engine.load(engine._policy, 2), 10)
+        await engine.close()
+
+    asyncio.run(test())
+
+
+def test_a_first_load_needs_every_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        _, engine = served_by(tmp_path, monkeypatch, "interrupt")
+        broken: Any = Served()
+        broken.there.clear()
+        engine.add(broken, Broken())  # type: ignore[arg-type]
+        with pytest.raises(MachineError, match="died 1 times"):
+            await asyncio.wait_for(engine.load(engine._policy, 0), 10)
+        await engine.close()
+
+    asyncio.run(test())
+
+
+def test_a_running_server_that_is_gone_is_not_waited_for_and_joins_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        monkeypatch.setattr(engine_file, "GRACE", 0.1)
+        _, engine = served_by(tmp_path, monkeypatch, "interrupt")
+        gone: Any = Served()
+        engine._settings = EngineSettings(servers=("http://one", "http://other"))
+        engine.add(gone)
+        await engine.load(engine._policy, 0)
+        gone.there.clear()
+        for version in (1, 2):
+            await asyncio.wait_for(engine.load(engine._policy, version), 10)
+            assert engine.metrics["engine/servers"] == 1.0
+        assert [path.name[:10] for path in tmp_path.glob("weights-*")] == ["weights-2-"]
+        gone.there.set()
+        async with asyncio.timeout(10):
+            while not engine._servers[1].is_usable:
+                await asyncio.sleep(0.01)
+        assert gone.weights.endswith(":2")
+        await engine.load(engine._policy, 3)
+        assert engine.metrics["engine/servers"] == 2.0
         await engine.close()
 
     asyncio.run(test())

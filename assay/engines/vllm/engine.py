@@ -13,9 +13,8 @@ import logging
 import shutil
 import tempfile
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
@@ -32,13 +31,15 @@ from assay.engines.vllm.server import (
     dtype_of,
     launch_plan,
 )
+from assay.engines.vllm.server_state import Server, Weights, load_of, note_death
 from assay.engines.vllm.transports import CURRENT, Transport
 from assay.engines.vllm.transports.adapter import Adapter
 from assay.engines.vllm.transports.files import Files
 from assay.engines.vllm.transports.nccl import Nccl
-from assay.engines.vllm.weight_probe import Probed, WeightProbe, make_probe
-from assay.errors import AssayError, MachineError, SettingsError
+from assay.engines.vllm.weight_probe import make_probe
+from assay.errors import MachineError, SettingsError
 from assay.maths.seeds import derive
+from assay.sync import together
 from assay.types import Completion, Metrics
 
 if TYPE_CHECKING:
@@ -46,65 +47,9 @@ if TYPE_CHECKING:
 
 MAX_DEATHS = 3
 """A server that dies this often without generating anything in between is given up."""
-PREFIX_BONUS = 64
-"""How many more completions than another a server may get if it has the prompt in its prefix
-cache."""
+GRACE = 60.0
+"""Seconds that a load waits for more servers when one has the weights."""
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """The weights that the servers must generate with."""
-
-    version: int
-    name: str
-    """Every response carries it, so a server that lost its weights is noticed."""
-    folder: Path
-    probe: WeightProbe
-    dtype: str
-
-
-@dataclass(slots=True, eq=False)
-class Server:
-    """One server and its state."""
-
-    client: Client
-    process: ServerProcess | None
-    """None for a server that ran already."""
-    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_NUM_SEQS))
-    generating: int = 0
-    """Its running requests; none while weights are synced."""
-    assigned: int = 0
-    """Completions assigned to it."""
-    prompts: Counter[tuple[int, ...]] = field(default_factory=Counter)
-    """Their prompts."""
-    ready: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when it generates with the current weights, or never will again: then there is a
-    `failure`."""
-    model: str | None = None
-    """Its name for those weights."""
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    lost: bool = False
-    reason: str = ""
-    deaths: int = 0
-    """Since it last generated something."""
-    failure: Exception | None = None
-    probed: Probed | None = None
-    """The last probe, and the server's scores of it."""
-    recovery: asyncio.Task[None] | None = None
-
-    @contextlib.contextmanager
-    def assign(self, prompt: tuple[int, ...]) -> Iterator[None]:
-        """Count a completion while it is assigned to this server."""
-        self.assigned += 1
-        self.prompts[prompt] += 1
-        try:
-            yield
-        finally:
-            self.assigned -= 1
-            self.prompts[prompt] -= 1
-            if not self.prompts[prompt]:
-                del self.prompts[prompt]
 
 
 class VllmEngine:
@@ -123,8 +68,8 @@ class VllmEngine:
     ) -> None:
         self.max_concurrent = 0
         self.metrics: Metrics = {}
-        """Of the last load: the probe's largest difference, seconds to pack weights, and restarts
-        of servers since the first load."""
+        """Of the last load: the servers that have its weights, the probe's largest difference,
+        seconds to pack weights, and restarts of servers since the first load."""
         self._policy = policy
         self._settings = settings
         default = "finish" if policy.device.type == "cpu" else "interrupt"
@@ -145,9 +90,11 @@ class VllmEngine:
 
     async def load(self, policy: Policy, version: int) -> None:
         """Sync the weights of `policy` to all servers. They are packed before any request is
-        interrupted.
+        interrupted. The first load needs every server. A later one goes on without those that were
+        given up, and without running servers (`engine.servers`) that are gone for GRACE seconds:
+        these join when they are back.
 
-        Raises MachineError if a server cannot be brought to generate with them.
+        Raises MachineError if no server can be brought to generate with them.
         """
         if self._weights and (self._policy, self._weights.version) == (policy, version):
             return
@@ -163,11 +110,17 @@ class VllmEngine:
         (self._folder / CURRENT).symlink_to(folder)
         for server in self._servers:
             server.ready.clear()
-        differences = await asyncio.gather(*map(self._bring_up, self._servers))
         if old:
-            shutil.rmtree(old.folder, ignore_errors=True)
+            await self._bring_up_again()
+        else:
+            await together(map(self._bring_up, self._servers))
+        used = {folder, *(server.syncing for server in self._servers)}
+        for unused in set(self._folder.glob("weights-*")) - used:
+            shutil.rmtree(unused, ignore_errors=True)
+        synced = [server for server in self._servers if server.is_usable]
         self.metrics = {
-            "engine/probe_difference": max(differences),
+            "engine/servers": float(len(synced)),
+            "engine/probe_difference": max(server.difference for server in synced),
             "engine/restarts": float(self._restarts),
             "time/pack": packed - start,
         }
@@ -179,13 +132,13 @@ class VllmEngine:
         chat = self._policy.chat
         so_far = PartialCompletion(request, sampling.max_tokens, chat)
         while not (completion := so_far.completion()):
-            server = min(self._servers, key=partial(_load_of, request.prompt))
+            server = min(self._servers, key=partial(load_of, request.prompt))
             with server.assign(request.prompt):
                 await server.ready.wait()
                 async with server.slots:
-                    if server.failure:
+                    if server.failure and all(one.failure for one in self._servers):
                         raise server.failure
-                    if not server.ready.is_set():
+                    if not server.is_usable:
                         continue
                     left = replace(sampling, max_tokens=sampling.max_tokens - len(so_far.tokens))
                     prompt = (*request.prompt, *so_far.tokens)
@@ -221,20 +174,41 @@ class VllmEngine:
             raise LostError(f"it generates with weights called {name!r}")
         return int(version)
 
+    async def _bring_up_again(self) -> None:
+        """Sync the servers. Raises a failure if all have failed."""
+        absent = {one.recovery for one in self._servers if one.is_recovering}
+        tasks = {self._recovery(server) for server in self._servers}
+        while tasks and not any(server.is_usable for server in self._servers):
+            _, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if self._settings.servers:
+            tasks -= absent
+        if tasks:
+            await asyncio.wait(tasks, timeout=GRACE if self._settings.servers else None)
+        failures = [server.failure for server in self._servers if server.failure]
+        for failure in failures:
+            if len(failures) == len(self._servers) or not isinstance(failure, MachineError):
+                raise failure
+
+    def _recovery(self, server: Server) -> asyncio.Task[None]:
+        """The task that brings the server up, begun now unless it runs."""
+        if not server.recovery or server.recovery.done():
+            server.recovery = asyncio.create_task(self._bring_up_quietly(server))
+        return server.recovery
+
     def _recover(self, server: Server, error: LostError) -> None:
         """Start bringing the server up again, unless another request has done so."""
-        if server.ready.is_set() and not server.failure:
-            _note_death(server, error)
-            server.recovery = asyncio.create_task(self._bring_up_quietly(server))
+        if server.is_usable:
+            note_death(server, error)
+            self._recovery(server)
 
     async def _bring_up_quietly(self, server: Server) -> None:
-        with contextlib.suppress(AssayError):  # whoever waits for the server raises its failure
+        try:
             await self._bring_up(server)
+        except Exception as error:  # noqa: BLE001  raised where all servers have failed
+            log.warning("a vLLM server is given up: %s", error)
 
-    async def _bring_up(self, server: Server) -> float:
-        """Return when the server generates with the current weights: the probe's largest
-        difference.
-        """
+    async def _bring_up(self, server: Server) -> None:
+        """Return when the server generates with the current weights."""
         async with server.lock:
             server.ready.clear()
             try:
@@ -244,13 +218,17 @@ class VllmEngine:
                             await self._start(server)
                         weights = self._weights
                         assert weights
-                        difference = await self._sync(server, weights)
+                        server.syncing = weights.folder
+                        server.difference = await self._sync(server, weights)
                     except LostError as error:
-                        _note_death(server, error)
+                        note_death(server, error)
                     else:
                         if weights is self._weights:
+                            server.failure = None
                             server.ready.set()
-                            return difference
+                            return
+                    finally:
+                        server.syncing = None
             except Exception as error:  # otherwise waiting requests would wait for ever
                 server.failure = error
                 server.ready.set()
@@ -345,16 +323,3 @@ async def open_vllm(
             await engine.close()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _load_of(prompt: tuple[int, ...], server: Server) -> tuple[bool, int]:
-    """Sorts servers: ready ones first, then by load, with a bonus for a cached prompt."""
-    bonus = PREFIX_BONUS if prompt in server.prompts else 0
-    return not server.ready.is_set(), server.assigned - bonus
-
-
-def _note_death(server: Server, error: LostError) -> None:
-    log.warning("lost a vLLM server: %s", error)
-    server.ready.clear()
-    server.lost, server.reason = True, str(error)
-    server.deaths += 1
