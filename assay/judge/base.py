@@ -52,8 +52,8 @@ class Run(NamedTuple):
 
 
 class AnyJudge(ABC):
-    """Judges programs: in this process (`Judge`), or on services (assay/pool.py). An async context
-    manager.
+    """Judges programs: in this process (`Judge`), or on services (assay/judges/pool.py). An async
+    context manager.
     """
 
     def __init__(self, trust: Collection[str]) -> None:

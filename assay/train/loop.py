@@ -21,7 +21,7 @@ async def train(run: Run) -> None:
         learned = await run.learn(data.samples, step)
         run.track(step, data, learned)
         if run.is_due("save", step):
-            run.save(step)
+            await run.save(step)
         if run.is_due("evaluate", step):
             await run.evaluate(step)
-    run.save_unsaved_steps()
+    await run.save_unsaved_steps()

@@ -167,7 +167,7 @@ class Run:
             return
         done = step + 1
         name = self.stage.settings.stage if done else self.stage.base
-        await self.context.engine.load(self.learner.whole_policy(), done)
+        await self.context.engine.load(await asyncio.to_thread(self.learner.whole_policy), done)
         evaluations: list[Evaluation] = []
         groups: list[list[Rollout]] = []
         with self.progress.interrupted():
@@ -187,16 +187,18 @@ class Run:
         self.folder.track_best(done, metrics)
         self.folder.note_evaluation(done)
 
-    def save(self, step: int) -> None:
-        """Write a checkpoint."""
-        card = self.context.prompter.card(self.stage.tasks[0])
-        self.folder.save(self.learner, step + 1, self.source.position, card)
+    async def save(self, step: int) -> None:
+        """Write a checkpoint, in the learner's thread: rollouts go on meanwhile."""
+        card, position = self.context.prompter.card(self.stage.tasks[0]), self.source.position
+        await asyncio.get_running_loop().run_in_executor(
+            self.thread, self.folder.save, self.learner, step + 1, position, card
+        )
         self.saved = step + 1
 
-    def save_unsaved_steps(self) -> None:
+    async def save_unsaved_steps(self) -> None:
         """Save steps that have no checkpoint, because the run was stopped during an evaluation."""
         if self.saved < self.done:
-            self.save(self.done - 1)
+            await self.save(self.done - 1)
 
 
 @asynccontextmanager

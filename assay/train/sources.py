@@ -5,6 +5,7 @@ The number of a step decides which samples it gets.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -176,7 +177,7 @@ class RolloutSource(Source):
         """Load the learner's weights into the engine; groups that start now have them."""
         start = time.perf_counter()
         await self.stream.publish(step)
-        await self.context.engine.load(learner.whole_policy(), step)
+        await self.context.engine.load(await asyncio.to_thread(learner.whole_policy), step)
         self.sync_seconds = time.perf_counter() - start
 
     async def next(self, step: int) -> StepData:

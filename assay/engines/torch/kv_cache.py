@@ -21,8 +21,8 @@ from assay.engines.torch.prefill import Prompt, prefill
 
 ATTENTION = "assay_kv_cache"
 SHORT = 64
-"""A prompt of up to so many tokens is copied for each of its rows, before the completion: reading
-it again costs less than the products that share it."""
+"""The keys and values of a prompt of up to so many tokens are copied for each of its rows, before
+the completion's: that is faster than a matrix product that its rows share."""
 UNSUPPORTED = ("softcap", "s_aux", "position_bias", "sliding_window")
 """Arguments of some models' attention that `attend` does not implement."""
 
