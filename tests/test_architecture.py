@@ -41,7 +41,7 @@ MODULES = {
     "viewer": "page rollouts suspects folders query answers server export",
     "engines": "base openai torch vllm open",
     "engines/torch": "sampling prefill fused cuda_graphs kv_cache cache_probe decode_loop engine",
-    "engines/vllm": "reaper client partial_completion weight_probe transports server engine",
+    "engines/vllm": "reaper client partial_completion weight_probe transports server fleet engine",
 }
 """The order of the modules inside a folder, as LAYERS is that of the folders."""
 TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train", "distributed")

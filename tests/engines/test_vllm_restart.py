@@ -14,6 +14,7 @@ import torch
 from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.vllm import engine as engine_file
+from assay.engines.vllm import fleet
 from assay.engines.vllm.client import Chunk, LostError
 from assay.engines.vllm.engine import VllmEngine, open_vllm
 from assay.errors import MachineError, SettingsError
@@ -153,7 +154,7 @@ def test_on_a_weight_update_requests_continue_on_the_new_weights_or_finish_on_th
         first = asyncio.create_task(engine.generate(GenerationRequest((1,), 0), Sampling(40)))
         await asyncio.sleep(0.05)
         loading = asyncio.create_task(engine.load(engine._policy, 1))
-        while engine._servers[0].ready.is_set():
+        while engine._fleet.servers[0].ready.is_set():
             await asyncio.sleep(0.001)
         second = await engine.generate(GenerationRequest((2,), 1), Sampling(3))
         await loading
@@ -200,7 +201,7 @@ def test_a_server_that_is_given_up_leaves_its_work_to_the_others(
         assert engine.metrics["engine/servers"] == 1.0
         completion = await engine.generate(GenerationRequest((1,), 0), Sampling(3))
         assert set(completion.versions) == {1}
-        engine._servers[0].process = Broken()  # type: ignore[assignment]
+        engine._fleet.servers[0].process = Broken()  # type: ignore[assignment]
         served.dead = True
         served.there.clear()
         with pytest.raises(MachineError, match=r"died 3 times in a row.*no space left"):
@@ -229,10 +230,9 @@ def test_a_running_server_that_is_gone_is_not_waited_for_and_joins_when_it_is_ba
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
-        monkeypatch.setattr(engine_file, "GRACE", 0.1)
+        monkeypatch.setattr(fleet, "GRACE", 0.1)
         _, engine = served_by(tmp_path, monkeypatch, "interrupt")
         gone: Any = Served()
-        engine._settings = EngineSettings(servers=("http://one", "http://other"))
         engine.add(gone)
         await engine.load(engine._policy, 0)
         gone.there.clear()
@@ -242,7 +242,7 @@ def test_a_running_server_that_is_gone_is_not_waited_for_and_joins_when_it_is_ba
         assert [path.name[:10] for path in tmp_path.glob("weights-*")] == ["weights-2-"]
         gone.there.set()
         async with asyncio.timeout(10):
-            while not engine._servers[1].is_usable:
+            while not engine._fleet.servers[1].is_usable:
                 await asyncio.sleep(0.01)
         assert gone.weights.endswith(":2")
         await engine.load(engine._policy, 3)

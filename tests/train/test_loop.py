@@ -35,7 +35,7 @@ class Interrupted(Run):
                 os.kill(os.getpid(), self.signal)
         await asyncio.sleep(0.05)
 
-    def save(self, step: int) -> None:
+    async def save(self, step: int) -> None:
         self.kept.append(step + 1)
         self.saved = step + 1
 

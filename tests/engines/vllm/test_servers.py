@@ -91,13 +91,13 @@ def test_a_server_that_keeps_its_old_weights_is_noticed(
         patched.setattr(Files, "send", nothing)
         with pytest.raises(MachineError, match="still generates with other weights"):
             full.run(full.move())
-    full.engine._servers[0].failure = None
+    full.engine._fleet.servers[0].failure = None
     full.run(full.move())
     with monkeypatch.context() as patched:
         patched.setattr(Files, "send", nothing)
         with pytest.raises(MachineError, match=r"the policy.s log-probabilities changed"):
             full.run(full.move(1e-5))
-    full.engine._servers[0].failure = None
+    full.engine._fleet.servers[0].failure = None
     full.run(full.move())
 
 
@@ -116,7 +116,7 @@ def test_a_server_that_keeps_the_prefix_cache_of_its_old_weights_is_noticed(
         patched.setattr(Client, "call", all_but_the_cache)
         with pytest.raises(MachineError, match="still generates with other weights"):
             full.run(full.move(0.05))
-    full.engine._servers[0].failure = None
+    full.engine._fleet.servers[0].failure = None
     full.run(full.move())
 
 
@@ -195,7 +195,7 @@ def test_a_cancelled_completion_is_aborted_on_the_server_too(full: Desk) -> None
         await asyncio.sleep(0.3)
         work.cancel()
         await asyncio.wait([work])
-        http = full.engine._servers[0].client._http
+        http = full.engine._fleet.servers[0].client._http
         for _ in range(100):
             told = (await http.get("/metrics")).text.split("\n")
             busy = [

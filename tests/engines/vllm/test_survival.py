@@ -40,11 +40,11 @@ def test_when_one_of_two_servers_is_killed_every_completion_comes_once_and_exact
 
 
 def _one_of_two_is_killed(desk: Desk) -> None:
-    first = desk.engine._servers[0].process
+    first = desk.engine._fleet.servers[0].process
     assert first
     desk.run(desk.move())
     prompts = [(5 + n, 6, 7, 8) for n in range(10)] * 20
-    before = desk.engine._restarts
+    before = desk.engine._fleet.restarts
 
     async def kill_meanwhile() -> list[list[int]]:
         victim = next(
@@ -54,21 +54,21 @@ def _one_of_two_is_killed(desk: Desk) -> None:
         )
         os.kill(victim, signal.SIGSTOP)  # otherwise a fast machine finishes before the kill
         work = asyncio.create_task(desk.generate(prompts, Sampling(150)))
-        server = desk.engine._servers[0]
+        server = desk.engine._fleet.servers[0]
         while not server.assigned or server.generating < server.assigned:
             await asyncio.sleep(0.01)
-        shares = [set(server.prompts) for server in desk.engine._servers]
+        shares = [set(server.prompts) for server in desk.engine._fleet.servers]
         assert shares[1]
         assert not shares[0] & shares[1], "equal prompts go to one server"
         os.kill(victim, signal.SIGCONT)
         time.sleep(0.02)
         os.kill(victim, signal.SIGKILL)
         written = await work
-        await desk.engine._servers[0].ready.wait()
+        await desk.engine._fleet.servers[0].ready.wait()
         return written  # type: ignore[return-value]
 
     written = desk.run(kill_meanwhile())
-    assert desk.engine._restarts == before + 1
+    assert desk.engine._fleet.restarts == before + 1
     assert len(written) == 200
     for prompt, completion in zip(prompts, written, strict=True):
         assert desk.off(prompt, completion).max() < 1e-4
@@ -94,7 +94,7 @@ async def main():
     policy = tiny_policy(folder)
     async with open_vllm(policy, SETTINGS, folder, 0) as engine:
         await engine.load(policy, 0)
-        print(engine._servers[0].process._reaper.pid, engine._folder, flush=True)
+        print(engine._fleet.servers[0].process._reaper.pid, engine._folder, flush=True)
         await asyncio.sleep(600)
 
 asyncio.run(main())
@@ -125,7 +125,7 @@ def test_when_the_trainer_is_killed_no_process_of_the_server_is_left(
 def test_a_server_that_dies_three_times_in_a_row_ends_the_run_with_its_last_log_line(
     adapted: Desk,
 ) -> None:
-    process = adapted.engine._servers[0].process
+    process = adapted.engine._fleet.servers[0].process
     assert process
 
     async def kill_again_and_again() -> None:
