@@ -234,6 +234,7 @@ def test_a_running_server_that_is_gone_is_not_waited_for_and_joins_when_it_is_ba
         _, engine = served_by(tmp_path, monkeypatch, "interrupt")
         gone: Any = Served()
         engine.add(gone)
+        engine._fleet.servers[0].process = None
         await engine.load(engine._policy, 0)
         gone.there.clear()
         for version in (1, 2):
