@@ -261,3 +261,16 @@ def test_a_weights_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None
 
     with pytest.raises(SettingsError, match=r"engine\.weights_folder = '.*none' is not a folder"):
         asyncio.run(open_it())
+
+
+def test_a_weights_folder_too_long_for_sockets_is_refused(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 60)
+    deep.mkdir()
+
+    async def open_it() -> None:
+        settings = EngineSettings(name="vllm", weights_folder=str(deep))
+        async with open_vllm(tiny_policy(tmp_path), settings, tmp_path, 0):
+            pass
+
+    with pytest.raises(SettingsError, match=r"sockets below it need a folder of at most 55 bytes"):
+        asyncio.run(open_it())

@@ -204,8 +204,7 @@ class KVCache:
         )
 
         def enough(needed: int, old: int, wider: bool) -> int:
-            if wider:
-                return self.size(needed)
+            old = 0 if wider else old
             return old if needed <= old else self.size(max(needed, old * 3 // 2))
 
         copied = min(prompt_tokens, self.short)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
+import os
 import shutil
 import tempfile
 import time
@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
@@ -40,8 +41,6 @@ from assay.types import Completion, Metrics
 
 if TYPE_CHECKING:
     from assay.policy.load import Policy
-
-log = logging.getLogger(__name__)
 
 
 class VllmEngine:
@@ -166,6 +165,12 @@ async def open_vllm(
     if not Path(shared).is_dir():
         raise SettingsError(
             f"engine.weights_folder = {shared!r} is not a folder: create it, or omit the setting"
+        )
+    longest = 107 - len("/assay-12345678") - len(f"/{uuid4()}")  # of a Unix socket's path
+    if not settings.servers and len(os.fsencode(Path(shared).resolve())) > longest:
+        raise SettingsError(
+            f"engine.weights_folder = {shared!r}: the servers' sockets below it need a folder of at"
+            f" most {longest} bytes"
         )
     folder = Path(tempfile.mkdtemp(prefix="assay-", dir=Path(shared).resolve()))
     engine = VllmEngine(policy, settings, transport, folder, seed)

@@ -83,11 +83,6 @@ class Server:
         """Whether it generates with the current weights."""
         return self.ready.is_set() and not self.failure
 
-    @property
-    def is_recovering(self) -> bool:
-        """Whether it is being brought up."""
-        return self.recovery is not None and not self.recovery.done()
-
     @contextlib.contextmanager
     def assign(self, prompt: tuple[int, ...]) -> Iterator[None]:
         """Count a completion while it is assigned to this server."""
@@ -150,13 +145,12 @@ class Fleet:
 
     async def _bring_up_again(self) -> None:
         """Sync the servers. Raises a failure if all have failed."""
-        absent = {one.recovery for one in self.servers if one.is_recovering and not one.process}
+        absent = {server.recovery for server in self.servers if not server.process}
         tasks = {self._recovery(server) for server in self.servers}
         while tasks and not any(server.is_usable for server in self.servers):
             _, tasks = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if tasks := tasks - absent:
-            are_own = any(server.process for server in self.servers)
-            await asyncio.wait(tasks, timeout=None if are_own else GRACE)
+            await asyncio.wait(tasks, timeout=None if self.servers[0].process else GRACE)
         failures = [server.failure for server in self.servers if server.failure]
         for failure in failures:
             if len(failures) == len(self.servers) or not isinstance(failure, MachineError):
