@@ -60,22 +60,51 @@ class Job:
         )  # fmt: skip
         patience = FOREVER if self.number else timedelta(minutes=MINUTES)
         self._calls = dist.new_group(backend="gloo", timeout=patience)
+        self._made = 0
+        """Calls, the same number on every rank."""
         self.broken = False
 
     def send(self, name: str, *arguments: Any) -> None:
         """Have every follower call this. Raises RuntimeError where one does not listen in time."""
+        self._made += 1
         dist.broadcast_object_list([(name, arguments)], src=0, group=self._calls)
 
     def receive(self) -> tuple[str, tuple[Any, ...]]:
         """The leader's next call. Raises RuntimeError when it is gone."""
         call: list[Any] = [None]
         dist.broadcast_object_list(call, src=0, group=self._calls)
+        self._made += 1
         return cast(tuple[str, tuple[Any, ...]], call[0])
 
     def confess(self, why: str) -> None:
         """Leave word of this rank's failure."""
         order = self.store.add("failures", 1)
         self.store.set(f"failure {self.number}", f"{order} {why}")
+
+    def all_raise(self) -> bool:
+        """Whether every rank has raised in this call, as for a loss that is not finite, so that all
+        can go on. If only some have, the others wait for them in vain, and the job is broken.
+        """
+        with suppress(RuntimeError):
+            names = [f"call {self._made} raised on {number}" for number in range(self.count)]
+            self.store.set(names[self.number], "")
+            deadline = time.monotonic() + GRACE
+            while time.monotonic() < deadline:
+                if self.store.check(names):
+                    return True
+                time.sleep(0.05)
+        self.broken = True
+        return False
+
+    def agree(self, error: Exception | None) -> None:
+        """Raise on all ranks if one has an `error`: its own there, elsewhere one that names it."""
+        found: list[str | None] = [None] * self.count
+        dist.all_gather_object(found, error and one_line(error))
+        if error:
+            raise error
+        for number, why in enumerate(found):
+            if why is not None:
+                raise MachineError(f"rank {number} has failed: {why}")
 
     def blame(self, error: Exception, name: str) -> MachineError:
         """Which rank has failed, from what the others leave: who leaves nothing is gone or hangs.
@@ -119,12 +148,12 @@ class Leader:
         try:
             self._job.send(name, *arguments)
             return getattr(self._learner, name)(*arguments)
-        except AssayError:
+        except Exception as error:
+            torn = isinstance(error, dist.DistError) or "gloo" in str(error).lower()
+            if isinstance(error, RuntimeError) and torn:
+                raise self._job.blame(error, what) from error
+            self._job.all_raise()
             raise
-        except (RuntimeError, OSError) as error:
-            if isinstance(error, OSError) or "gloo" not in str(error).lower():
-                raise
-            raise self._job.blame(error, what) from error
 
 
 @contextmanager
@@ -140,7 +169,7 @@ def leading() -> Iterator[OpenLearner]:
         settings: RunSettings, algorithm: Algorithm, policy: Policy, steps: int, temperature: float
     ) -> Learner:
         job.send("open", settings, steps, temperature)
-        return cast(Learner, Leader(_open(settings, steps, temperature, policy), job))
+        return cast(Learner, Leader(_open(job, settings, steps, temperature, policy), job))
 
     try:
         yield lead
@@ -166,12 +195,15 @@ def follow() -> None:
     try:
         while (call := job.receive())[0] != "end":
             name, arguments = call
-            with suppress(AssayError):  # the leader raises it too
+            try:
                 if name == "open":
                     learner = None
-                    learner = _open(*arguments)
+                    learner = _open(job, *arguments)
                 else:
                     getattr(learner, name)(*arguments)
+            except AssayError:
+                if not job.all_raise():
+                    raise
     except Exception as error:  # noqa: BLE001  whatever it is, the leader says it
         with suppress(RuntimeError):
             job.confess(one_line(error))
@@ -180,10 +212,16 @@ def follow() -> None:
 
 
 def _open(
-    settings: RunSettings, steps: int, temperature: float, whole: Policy | None = None
+    job: Job, settings: RunSettings, steps: int, temperature: float, whole: Policy | None = None
 ) -> Learner:
     algorithm = algorithms[settings.algorithm["name"]].build(settings.algorithm)
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
-    policy = load_policy(settings.policy)
+    policy, error = None, None
+    try:
+        policy = load_policy(settings.policy)
+    except Exception as raised:  # noqa: BLE001  raised again on all ranks
+        error = raised
+    job.agree(error)
+    assert policy
     ranks = ShardedRanks(whole, hybrid=settings.learner.hybrid_shard)
     return Learner(settings, algorithm, policy, steps, temperature, ranks)

@@ -23,7 +23,13 @@ from assay.train.ranks import Ranks
 from assay.types import Batch, Metrics, Sample
 
 T = TypeVar("T")
-NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
+NAMES = {
+    torch.int64: "I64",
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+}
 """How safetensors calls the types that weights and moments have."""
 
 
@@ -67,6 +73,8 @@ class ShardedRanks(Ranks):
         for module in list(base.modules()):
             if type(module).__name__ in blocks:
                 fully_shard(module, mesh=shared, ignored_params=quantized)
+        if critic is not None:  # float32, beside weights that may be bfloat16
+            fully_shard(critic, mesh=shared)
         fully_shard(self.view, mesh=shared, reshard_after_forward=True, ignored_params=quantized)
         for module in self.view.modules():
             if isinstance(module, FSDPModule):  # gradients are sums, as in one process
@@ -145,6 +153,8 @@ class ShardedRanks(Ranks):
         """An adapter is gathered; a whole model is written by all ranks."""
         adapted = hasattr(policy.model, "peft_config")
         tensors = {name: p.detach() for name, p in policy.model.named_parameters()}
+        stored = policy.model.state_dict().keys()
+        tensors |= {name: b for name, b in policy.model.named_buffers() if name in stored}
         kept = {n: _whole(tensors[n]) for n in policy.trainable} if adapted else {}
         if not self.number:
             policy.model.save_pretrained(folder, state_dict=kept)

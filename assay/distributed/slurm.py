@@ -9,6 +9,8 @@ from assay.config.sections import SlurmSettings
 
 PORT = 29500
 """Where the first node's torchrun listens for the others."""
+SHUTDOWN_SECONDS = 600
+"""How long torchrun lets ranks end their step and save after SIGTERM; 30 by default."""
 
 
 def sbatch(name: str, slurm: SlurmSettings, words: Sequence[str]) -> str:
@@ -19,13 +21,14 @@ def sbatch(name: str, slurm: SlurmSettings, words: Sequence[str]) -> str:
     options = {
         "job-name": name, "nodes": slurm.nodes, "ntasks-per-node": 1,
         "gpus-per-node": slurm.gpus_per_node, "time": slurm.time, "partition": slurm.partition,
-        "output": "%x-%j.log", "requeue": "",
+        "output": "%x-%j.log", "open-mode": "append", "requeue": "",
     }  # fmt: skip
     lines = [f"#SBATCH --{key}{value and f'={value}'}" for key, value in options.items()
              if value or key == "requeue"]  # fmt: skip
     many = (
         "srun torchrun --nnodes $SLURM_NNODES"
         f" --nproc-per-node {slurm.ranks_per_node or slurm.gpus_per_node}"
+        f" --shutdown-timeout {SHUTDOWN_SECONDS}"
         " --rdzv-id $SLURM_JOB_ID --rdzv-backend c10d"
         f' --rdzv-endpoint "$first:{PORT}" --no-python'
     )

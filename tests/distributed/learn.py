@@ -24,6 +24,7 @@ from tests.policies import random_samples, run_settings, tiny_policy
 CASES: dict[str, dict[str, Any]] = {
     "sft": {"algorithm": {"name": "sft"}},
     "grpo": {"algorithm": {"name": "grpo", "kl": 0.1}},
+    "reinforce": {"algorithm": {"name": "reinforce", "baseline": "running"}},
     "ppo": {"algorithm": {"name": "ppo", "epochs": 2, "minibatches": 2}},
     "dpo": {"algorithm": {"name": "dpo", "beta": 1.0, "epochs": 2}},
 }
@@ -39,6 +40,7 @@ def learn(
     torch.manual_seed(0)
     adapted: dict[str, Any] = {"lora": {"rank": 4}} if how else {}
     adapted |= {"quantize": "nf4"} if "nf4" in how else {}
+    adapted = {"dtype": "bfloat16"} if "bf16" in how else adapted
     policy = load_policy(PolicySettings(model=model, device="cpu", **adapted))
     settings = run_settings(**CASES[name], **changes)
     algorithm = algorithms[name].build(settings.algorithm)

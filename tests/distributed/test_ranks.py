@@ -16,7 +16,11 @@ from tests.distributed.launch import ROOT, ranks_of, run, started, two_machines
 
 pytestmark = pytest.mark.long
 LEARN = "tests.distributed.learn"
-CASES = [f"{name}{adapter}" for name in ("sft", "grpo", "ppo", "dpo") for adapter in ("", "-lora")]
+CASES = [
+    f"{name}{adapter}"
+    for name in ("sft", "grpo", "reinforce", "ppo", "dpo")
+    for adapter in ("", "-lora")
+]
 TOML = """
 name = "ranks"
 tasks.train = "drills:train"
@@ -52,8 +56,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     one of them on four.
     """
     folder = tmp_path_factory.mktemp("ranks")
-    run(1, LEARN, f"{folder}/1", *CASES)
-    run(2, LEARN, f"{folder}/2", *CASES)
+    run(1, LEARN, f"{folder}/1", *CASES, "ppo-bf16")
+    run(2, LEARN, f"{folder}/2", *CASES, "ppo-bf16")
     run(4, LEARN, f"{folder}/4", "ppo")
     with two_machines(LEARN, f"{folder}/2x2", "ppo", "grpo-lora") as machines:
         for machine in machines:
@@ -86,6 +90,14 @@ def assert_equal(found: Path, expected: Path) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_two_ranks_learn_what_one_learns(outcomes: Path, case: str) -> None:
     assert_equal(outcomes / "2" / case, outcomes / "1" / case)
+
+
+def test_ranks_learn_in_bfloat16_too_beside_a_critic_in_float32(outcomes: Path) -> None:
+    one, two = (
+        json.loads((outcomes / ranks / "ppo-bf16" / "metrics.json").read_text()) for ranks in "12"
+    )
+    for mine, theirs in zip(one, two, strict=True):
+        assert theirs["loss"] == pytest.approx(mine["loss"], rel=1e-2)
 
 
 def test_four_ranks_learn_what_one_learns_though_some_have_no_sample(outcomes: Path) -> None:
@@ -153,6 +165,29 @@ def test_a_rank_that_dies_or_hangs_ends_the_job_with_one_error_that_names_it(
     assert len(said) == 1
     assert re.search(r"in (save after )?step \d+: ", said[0])
     assert "rank 1 is gone or hangs" in said[0]
+    assert process.returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("method", "rank", "calls", "said"),
+    [
+        ("step", 1, 3, "in step 4: rank 1 has failed: .*no space left on the device"),
+        ("save", 0, 0, "step 2 cannot be saved in .*no space left on the device"),
+        ("load_policy", 1, 0, "rank 1 has failed: .*no space left on the device"),
+        ("load_policy", 0, 0, "no space left on the device"),
+    ],
+)
+def test_what_fails_on_one_rank_alone_ends_the_job_at_once_and_is_said(
+    method: str, rank: int, calls: int, said: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "run.toml"
+    config.write_text(TOML.replace("STEPS", "6"))
+    words = [method, str(rank), str(calls), "train", str(config), "--folder", str(tmp_path)]
+    with started(2, "tests.distributed.broken", *words) as process:
+        printed, _ = process.communicate(timeout=90)
+    lines = [line for line in printed.splitlines() if line.startswith("assay: ")]
+    assert len(lines) == 1, printed[-3000:]
+    assert re.search(said, lines[0]), lines
     assert process.returncode != 0
 
 
