@@ -47,8 +47,8 @@ def test_a_dry_run_prints_the_batch_file_of_the_run(tmp_path: Path) -> None:
         "echo ready",
         'first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
         "srun torchrun --nnodes $SLURM_NNODES --nproc-per-node 2 --shutdown-timeout 600"
-        ' --rdzv-id $SLURM_JOB_ID --rdzv-backend c10d --rdzv-endpoint "$first:29500" --no-python assay train run.toml'
-        " --seed 3",
+        ' --rdzv-id $SLURM_JOB_ID --rdzv-backend c10d --rdzv-endpoint "$first:29500"'
+        " --no-python assay train run.toml --seed 3",
     ]
 
 
