@@ -65,6 +65,15 @@ def test_rows_are_added_and_dropped_and_each_attends_to_its_own_text(
 
 
 @torch.inference_mode()
+def test_prompts_may_be_longer_than_completions(tmp_path: Path) -> None:
+    model, text = tiny_policy(tmp_path).model, tuple(range(5, 25))
+    cache = KVCache(model, short=4)
+    assert torch.allclose(cache.add([text], 20, 3), expected(model, [text]), atol=1e-4)
+    logits = cache.step(torch.tensor([30]))
+    assert torch.allclose(logits, expected(model, [(*text, 30)]), atol=1e-4)
+
+
+@torch.inference_mode()
 def test_many_short_rows_leave_no_room_for_as_many_long_ones(tmp_path: Path) -> None:
     model = tiny_policy(tmp_path).model
     cache = KVCache(model)

@@ -124,8 +124,8 @@ def _grown(old: Tensor, rows: int, width: int) -> Tensor:
     """
     dtype = torch.float32 if old.device.type == "cpu" else old.dtype
     new = torch.zeros((rows, old.shape[1], width, old.shape[3]), dtype=dtype, device=old.device)
-    kept = old[:rows]
-    new[: len(kept), :, : old.shape[2]] = kept
+    if len(kept := old[:rows]):
+        new[: len(kept), :, : old.shape[2]] = kept
     return new
 
 
