@@ -80,6 +80,7 @@ bench: fuzz $(VLLM)/installed
 	$(BIN)/python -m bench.walls
 	$(BIN)/python -m bench.threads
 	$(BIN)/python -m bench.products
+	$(BIN)/python -m bench.batches
 	$(BIN)/python -m bench.intervals
 	$(BIN)/python -m bench.algorithms
 	$(BIN)/python -m bench.environments repair
