@@ -144,7 +144,8 @@ class Leader:
     def _together(self, name: str, *arguments: Any) -> Any:
         """Raises MachineError that names the rank which failed."""
         self._done = arguments[-1] + 1 if name == "step" else self._done
-        what = f"step {self._done}" if name == "step" else f"{name} after step {self._done}"
+        after = f" after step {self._done}" if self._done else ""
+        what = f"step {self._done}" if name == "step" else f"{name}{after}"
         try:
             self._job.send(name, *arguments)
             return getattr(self._learner, name)(*arguments)

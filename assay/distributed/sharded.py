@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,11 +14,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from assay.algorithms.base import by_group
-from assay.policy.forward import ModelOutput, forward, unwrap_model
+from assay.errors import TrainingError
+from assay.policy.forward import ModelOutput, alone_from, forward, unwrap_model
 from assay.policy.load import Policy
 from assay.train.ranks import Ranks
 from assay.types import Batch, Metrics, Sample
@@ -64,18 +66,25 @@ class ShardedRanks(Ranks):
         Quantized weights stay whole: their layout allows no shards, and they are small.
         """
         base = unwrap_model(policy.model)
+        self.alone_from = alone_from(policy.model)
+        self._require_shorter(0)
         self.view = View(policy.model, critic)
         blocks = set(base._no_split_modules or ())
         quantized = {p for p in self.view.parameters() if not p.is_floating_point()}
         shape, names = (self.count // self.shards, self.shards), ("replicate", "shard")
         mesh = init_device_mesh(policy.device.type, shape, mesh_dim_names=names)
         shared = mesh if self.shards < self.count else mesh["shard"]
-        for module in list(base.modules()):
+        options: dict[str, Any] = {
+            "mesh": shared,
+            "ignored_params": quantized,
+            "mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float32),
+        }
+        for module in reversed(list(base.modules())):  # a block inside another first
             if type(module).__name__ in blocks:
-                fully_shard(module, mesh=shared, ignored_params=quantized)
+                fully_shard(module, **options)
         if critic is not None:  # float32, beside weights that may be bfloat16
             fully_shard(critic, mesh=shared)
-        fully_shard(self.view, mesh=shared, reshard_after_forward=True, ignored_params=quantized)
+        fully_shard(self.view, reshard_after_forward=True, **options)
         for module in self.view.modules():
             if isinstance(module, FSDPModule):  # gradients are sums, as in one process
                 module.set_gradient_divide_factor(1.0)
@@ -88,7 +97,16 @@ class ShardedRanks(Ranks):
 
     def share(self, samples: Sequence[Sample]) -> list[Sample]:
         """The longest group first, each to the rank with the fewest tokens so far."""
+        self._require_shorter(max((len(sample.tokens) for sample in samples), default=0))
         return self._shares(samples)[self.number]
+
+    def _require_shorter(self, longest: int) -> None:
+        """Alone, sequences would be more passes through the model on one rank than on another."""
+        if longest >= self.alone_from:
+            raise TrainingError(
+                f"from {self.alone_from:.0f} tokens on, this model's results depend on what shares"
+                " its batch, and ranks need batches; train in one process, without torchrun"
+            )
 
     def _shares(self, samples: Sequence[Sample]) -> list[list[Sample]]:
         shares: list[list[Sample]] = [[] for _ in range(self.count)]
@@ -139,6 +157,11 @@ class ShardedRanks(Ranks):
             name: (max if name.endswith("_max") else sum)(one[name] for one in found if name in one)
             for name in names
         }
+
+    def collect(self, batches: list[Batch]) -> list[Batch]:
+        """On the CPU: a rank does not use another's GPU."""
+        there = [replace(one, **_on_cpu(one)) for one in batches]
+        return [batch for found in self._gathered(there) for batch in found]
 
     def whole(self, policy: Policy) -> Policy:
         """Gather one weight at a time into the leader's whole policy."""
@@ -213,6 +236,11 @@ def _header(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
         kind = NAMES[tensor.dtype]
         header[name] = {"dtype": kind, "shape": [*tensor.shape], "data_offsets": [start, end]}
     return header
+
+
+def _on_cpu(batch: Batch) -> dict[str, Tensor]:
+    named = ((field.name, getattr(batch, field.name)) for field in fields(batch))
+    return {name: value.cpu() for name, value in named if value is not None}
 
 
 def _whole(tensor: Tensor) -> Tensor:

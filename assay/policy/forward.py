@@ -72,8 +72,7 @@ class Layouts:
     window: int
     """The longest sequence in which every token attends to all tokens before it."""
     alone_from: float
-    """Sequences from this length on run one at a time: `fixed_rope_length`, or 0 if padding changes
-    the model's results."""
+    """`fixed_rope_length`, or 0 if padding changes the model's results."""
 
 
 class ModelInput(NamedTuple):
@@ -100,7 +99,7 @@ def forward(
     inputs = ModelInput(batch.tokens, batch.attention, batch.mask)
     longest = batch.tokens.shape[1]
     layout, options = layout_of(model, longest), (temperature, critic, entropy_gradient)
-    if longest < _layouts(model).alone_from:
+    if longest < alone_from(model):
         outputs = [_forward(layout, model, inputs, *options)]
     else:
         outputs = [_forward(layout, model, row, *options) for row in _single_rows(model, inputs)]
@@ -129,6 +128,13 @@ def layout_of(model: Any, longest: int) -> Layout:
         why = f"one at a time: from {layouts.alone_from} tokens on, length changes the results"
     _log_once(f"training forward of {config.model_type}: {layout} sequences ({why})")
     return layout
+
+
+def alone_from(model: Any) -> float:
+    """Sequences of this many tokens and more run one at a time: others in their batch would change
+    their results. 0 for a model with which padding does; infinite for most models.
+    """
+    return _layouts(model).alone_from
 
 
 def fixed_rope_length(config: Any) -> float:
@@ -259,7 +265,7 @@ def _try_layouts(model: Any, tolerance: float) -> Layouts:
     """The fastest layout that gives the numbers of the whole model on a small batch."""
     base = unwrap_model(model)
     config = base.config.get_text_config()
-    name, alone_from = config.model_type, fixed_rope_length(config)
+    name, limit = config.model_type, fixed_rope_length(config)
     own_attention = config._attn_implementation
     expected = _probe("plain", model, one_by_one=True)
     if _leaks("plain", model, tolerance, one_by_one=True):
@@ -281,7 +287,7 @@ def _try_layouts(model: Any, tolerance: float) -> Layouts:
             off = float((torch.stack(gaps) / torch.stack(sizes)).max())
             if not off <= tolerance:
                 raise NotImplementedError(f"the results would differ by {off:.2g}")
-            return Layouts(layout, window, alone_from)
+            return Layouts(layout, window, limit)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # noqa: BLE001  # models run their own code, which raises anything

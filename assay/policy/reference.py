@@ -11,13 +11,13 @@ from assay.policy.load import Policy
 
 
 class Reference:
-    """A copy of the trained weights, or no copy if the stage starts from a fresh adapter: switching
-    the adapter off then gives the reference.
+    """A copy of the trained weights, or no copy if the stage starts from a fresh adapter
+    (`is_fresh`): switching the adapter off then gives the reference.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, is_fresh: bool) -> None:
         self.policy = policy
-        self.weights = {} if _is_fresh_adapter(policy) else _copy(policy)
+        self.weights = {} if is_fresh else _copy(policy)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -34,8 +34,8 @@ class Reference:
             _restore(self.policy, current)
 
 
-def _is_fresh_adapter(policy: Policy) -> bool:
-    """Whether only a LoRA adapter is trained and its B matrices are still zero."""
+def is_fresh_adapter(policy: Policy) -> bool:
+    """Whether only a LoRA adapter is trained and its B matrices, whole ones, are still zero."""
     b_matrices = [parameter for name, parameter in policy.trainable.items() if ".lora_B." in name]
     return (
         bool(b_matrices)

@@ -27,7 +27,7 @@ from assay.maths.seeds import derive
 from assay.policy.critic import make_critic
 from assay.policy.forward import ModelOutput, layout_of
 from assay.policy.load import Policy, load_policy
-from assay.policy.reference import Reference
+from assay.policy.reference import Reference, is_fresh_adapter
 from assay.train.batch import micro_batches, to_batch, with_weights
 from assay.train.optimizer import Optimizer
 from assay.train.ranks import Ranks
@@ -57,9 +57,10 @@ class Learner:
         seed = derive(settings.seed, settings.stage, "critic")
         self.critic = make_critic(policy, seed) if algorithm.needs_critic else None
         self.ranks = ranks or Ranks()
+        is_fresh = algorithm.needs_reference and is_fresh_adapter(policy)
         self.ranks.shard(policy, self.critic)
         self.optimizer = Optimizer(policy.trainable, settings.optimizer, steps, critic=self.critic)
-        self.reference = Reference(policy) if algorithm.needs_reference else None
+        self.reference = Reference(policy, is_fresh) if algorithm.needs_reference else None
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -75,7 +76,8 @@ class Learner:
         before that gradient step. Raises it too if the device runs out of memory.
         """
         start = time.perf_counter()
-        torch.manual_seed(derive(self.settings.seed, self.settings.stage, "learn", step))
+        purpose = self.settings.stage, "learn", step, self.ranks.number
+        torch.manual_seed(derive(self.settings.seed, *purpose))  # for dropout
         try:
             first = self.algorithm.needs_logprobs_first
             if first:
@@ -201,14 +203,19 @@ class Learner:
         )
         wrong = [not math.isfinite(value) for value in found["loss"]]
         total, tokens = totals.pop("loss"), totals.pop("tokens")
-        _require_finite("loss", total, step, list(compress(batches, wrong)))
+        self._require_finite("loss", total, step, list(compress(batches, wrong)))
         norm = self.optimizer.step(step)
-        _require_finite("gradient's norm", norm, step, batches)
+        self._require_finite("gradient's norm", norm, step, batches)
         learned: Metrics = {"loss": total, "grad_norm": norm}
         return learned | {
             name: value if name.endswith("_max") else value / tokens
             for name, value in totals.items()
         }
+
+    def _require_finite(self, what: str, value: float, step: int, batches: list[Batch]) -> None:
+        if not math.isfinite(value):
+            why = f"step {step + 1}: the {what} is {value}; lower optimizer.lr"
+            raise TrainingError(why, self.ranks.collect(batches))
 
     def _micro_batches(self, samples: Sequence[Sample]) -> list[list[Sample]]:
         longest = max((len(sample.tokens) for sample in samples), default=0)
@@ -237,8 +244,3 @@ def _advantage_std(samples: Sequence[Sample]) -> float:
     trained = [to_tensor(s.advantages)[to_tensor(s.mask)] for s in samples if s.advantages]
     values = torch.cat(trained).double() if trained else torch.empty(0)
     return float(values.std(correction=0)) if len(values) else 0.0
-
-
-def _require_finite(what: str, value: float, step: int, batches: Sequence[Batch]) -> None:
-    if not math.isfinite(value):
-        raise TrainingError(f"step {step + 1}: the {what} is {value}; lower optimizer.lr", batches)

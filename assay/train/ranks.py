@@ -21,6 +21,9 @@ class Ranks:
     weights. This is a job of one. Every rank makes the same calls in the same order.
     """
 
+    number = 0
+    """Of this rank, from 0."""
+
     def shard(self, policy: Policy, critic: Any) -> None:
         """Keep only this rank's part of the weights."""
 
@@ -29,7 +32,10 @@ class Ranks:
         return forward(model, batch, *options, **named)
 
     def share(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The samples that this rank learns from: whole groups, as many tokens as the others."""
+        """The samples that this rank learns from: whole groups, as many tokens as the others.
+
+        Raises TrainingError for samples that ranks cannot learn from together.
+        """
         return list(samples)
 
     def union(self, samples: Sequence[Sample], own: Sequence[Sample]) -> list[Sample]:
@@ -43,6 +49,10 @@ class Ranks:
     def totals(self, numbers: Mapping[str, float]) -> Metrics:
         """Each number summed over the ranks, or the largest where its name ends in `_max`."""
         return dict(numbers)
+
+    def collect(self, batches: list[Batch]) -> list[Batch]:
+        """The batches of all ranks, in the order of ranks."""
+        return batches
 
     def whole(self, policy: Policy) -> Policy:
         """The policy with whole weights, for an engine."""
