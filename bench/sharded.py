@@ -40,11 +40,14 @@ def main() -> None:
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     memory = DeviceMemory(torch.device("cpu"))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as own:
+        folders = [own]
+        dist.broadcast_object_list(folders)
         before = memory.used
         memory.reset_peak()
-        ranks.save(weights, Path(folder) / "model.safetensors")
+        ranks.save(weights, Path(folders[0]) / "model.safetensors")
         risen = memory.peak - before
+        dist.barrier()
     shard, largest = sum(sizes) // ranks.count, max(sizes)
     allowed = shard // 5 + largest
     print(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import fields, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -186,33 +186,30 @@ class ShardedRanks(Ranks):
             self.save(tensors, folder / "model.safetensors")
 
     def save(self, tensors: Mapping[str, Tensor], file: Path) -> None:
-        """The leader writes shard after shard as they come: it never holds a whole tensor."""
-        with file.open("wb") if not self.number else nullcontext() as out:
-            if out:
-                header = json.dumps(_header(tensors)).encode()
-                header += b" " * (-len(header) % 8)
-                out.write(len(header).to_bytes(8, "little") + header)
-            for tensor in tensors.values():
-                for piece in self._to_leader(tensor.detach()):
-                    if out:
-                        out.write(piece.flatten().cpu().view(torch.uint8).numpy().data)
+        """Every rank writes its shards to their places in one file, which all of them see."""
+        header, starts, size = _header(tensors)
+        if not self.number:
+            with file.open("wb") as out:
+                out.write(header)
+                out.truncate(size)
+        dist.barrier()
+        if self.number < self.shards:  # other machines hold the same
+            with file.open("r+b") as out:
+                for tensor, start in zip(tensors.values(), starts, strict=True):
+                    shard, offset = self._own_shard(tensor.detach())
+                    out.seek(start + offset)
+                    out.write(shard.flatten().cpu().view(torch.uint8).numpy().data)
+                os.fsync(out.fileno())
         dist.barrier()
 
-    def _to_leader(self, tensor: Tensor) -> Iterator[Tensor]:
-        """On the leader, the shards of a tensor in order; the other ranks send theirs."""
-        if not isinstance(tensor, DTensor):
-            yield tensor
-            return
-        own, rows = tensor.to_local().contiguous(), len(tensor)
-        most = -(-rows // self.shards)
-        if 0 < self.number < self.shards and own.numel():
-            dist.send(own, 0)
-        yield own
-        for rank in range(1, 1 if self.number else self.shards):
-            if (there := min(most, rows - rank * most)) > 0:
-                piece = own.new_empty(there, *tensor.shape[1:])
-                dist.recv(piece, rank)
-                yield piece
+    def _own_shard(self, tensor: Tensor) -> tuple[Tensor, int]:
+        """The rows that this rank writes, and the bytes before them. Whole tensors are the
+        leader's.
+        """
+        if isinstance(tensor, DTensor):
+            rows = -(-len(tensor) // self.shards) * self.number
+            return tensor.to_local(), rows * (tensor.nbytes // len(tensor))
+        return tensor if not self.number else tensor.flatten()[:0], 0
 
     def part(self, whole: Tensor, like: Tensor) -> Tensor:
         """A shard; every rank has read the whole tensor."""
@@ -227,15 +224,23 @@ class ShardedRanks(Ranks):
         return found
 
 
-def _header(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The header of a safetensors file: each tensor's type, shape and place."""
+def _header(tensors: Mapping[str, Tensor]) -> tuple[bytes, list[int], int]:
+    """The start of a safetensors file: each tensor's type, shape and place; where in the file each
+    starts, and where the last ends.
+    """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, tensor in tensors.items():
-        start, end = end, end + tensor.numel() * tensor.element_size()
+    ends = list(accumulate((tensor.nbytes for tensor in tensors.values()), initial=0))
+    for (name, tensor), place in zip(tensors.items(), pairwise(ends), strict=True):
         kind = NAMES[tensor.dtype]
-        header[name] = {"dtype": kind, "shape": [*tensor.shape], "data_offsets": [start, end]}
-    return header
+        header[name] = {"dtype": kind, "shape": [*tensor.shape], "data_offsets": place}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    first = 8 + len(text)
+    return (
+        len(text).to_bytes(8, "little") + text,
+        [first + end for end in ends[:-1]],
+        first + ends[-1],
+    )
 
 
 def _on_cpu(batch: Batch) -> dict[str, Tensor]:
