@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from assay.config.sections import PolicySettings
 from assay.engines.torch import kv_cache as kv_cache_file
 from assay.engines.torch.cache_probe import choose_cache
-from assay.engines.torch.cuda_graphs import bucket, wide_bucket
+from assay.engines.torch.cuda_graphs import Capture, bucket, wide_bucket
 from assay.engines.torch.kv_cache import ATTENTION, DecodeStep, KVCache, LayerCache
 from assay.engines.torch.prefill import TransformersCache, next_logits
 from assay.errors import ModelError
@@ -32,16 +33,24 @@ def expected(model: Any, texts: list[tuple[int, ...]]) -> Tensor:
     return torch.stack(rows)
 
 
+def record(run: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
+    """As a CUDA graph does: replayed, it computes with what its tensors hold by then."""
+    result = run().zero_()
+    return lambda: result.copy_(run()), result
+
+
+def record_nothing(run: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
+    raise RuntimeError("operation not permitted when stream is capturing")
+
+
 @pytest.mark.parametrize("short", [0, 4, 64], ids=["shared", "both", "copied"])
-@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("capture", [None, record, record_nothing])
 @torch.inference_mode()
 def test_rows_are_added_and_dropped_and_each_attends_to_its_own_text(
-    tmp_path: Path, padded: bool, short: int
+    tmp_path: Path, capture: Capture | None, short: int
 ) -> None:
     model = tiny_policy(tmp_path).model
-    cache = KVCache(model, short=short)
-    if padded:
-        cache.size, cache.width = bucket, wide_bucket
+    cache = KVCache(model, short=short, capture=capture)
     texts = list(TEXTS)
     assert torch.allclose(cache.add(texts, 5, 8), expected(model, texts), atol=1e-4)
     assert len(cache.prompts) == 3
@@ -50,7 +59,7 @@ def test_rows_are_added_and_dropped_and_each_attends_to_its_own_text(
         logits = cache.step(torch.tensor([token + row for row in range(len(texts))]))
         assert torch.allclose(logits, expected(model, texts), atol=1e-4)
     assert cache.layout
-    assert [tuple(part.shape) for part in cache.layout] == [(4,), (4 if padded else 3, 2), (4,)]
+    assert [tuple(part.shape) for part in cache.layout] == [(4,), (4 if capture else 3, 2), (4,)]
     order = cache.drop([0, 2], None)
     assert order == [3, 1], "the last row fills the gap"
     texts = [texts[row] for row in order]
@@ -86,6 +95,25 @@ def test_many_short_rows_leave_no_room_for_as_many_long_ones(tmp_path: Path) -> 
     logits = cache.step(torch.tensor([20, 21]))
     texts = [(5, 9, 7, 10 + order[0], 20), (8, 4, 21)]
     assert torch.allclose(logits, expected(model, texts), atol=1e-4)
+
+
+@torch.inference_mode()
+def test_steps_that_were_captured_are_forgotten_when_the_cache_moves(tmp_path: Path) -> None:
+    replays: list[object] = []
+
+    def count(run: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
+        replay, result = record(run)
+        return lambda: replays.append(replay()), result
+
+    cache = KVCache(tiny_policy(tmp_path).model, capture=count)
+    cache.add([(5,)], 1, 8)
+    for _ in range(3):
+        cache.step(torch.tensor([7]))
+    assert len(replays) == 2
+    cache.add([(5,)] * 3, 1, 8)
+    assert cache.drop([1, 2, 3], None) == [0]
+    cache.step(torch.tensor([7]))
+    assert len(replays) == 2
 
 
 def test_shapes_are_padded_to_few_sizes() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from torch import Tensor
 if TYPE_CHECKING:
     from assay.engines.torch.kv_cache import DecodeStep
 
+Capture = Callable[[Callable[[], Tensor]], tuple[Callable[[], object], Tensor]]
+"""Records what a function does. Returns what does it again, and the function's result, which holds
+the new numbers then. Raises RuntimeError for what cannot be recorded."""
 BLOCK = 64
 """Rows and prompts are padded to powers of two up to this, and to multiples of it beyond."""
 WIDTH = 128
@@ -29,15 +32,31 @@ def wide_bucket(width: int) -> int:
     return -(-width // WIDTH) * WIDTH
 
 
-class CudaGraphs:
-    """`forward` of decode steps on CUDA. A step that cannot be captured runs without a graph."""
+def cuda_capture() -> Capture:
+    """Captures CUDA graphs, which share their memory."""
+    pool = torch.cuda.graph_pool_handle()
 
-    def __init__(self, forward: Callable[[DecodeStep], Tensor]) -> None:
+    def capture(run: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            logits = run()
+        return graph.replay, logits
+
+    return capture
+
+
+class CudaGraphs:
+    """`forward` of decode steps, captured. A step that cannot be captured runs without a graph."""
+
+    def __init__(self, forward: Callable[[DecodeStep], Tensor], capture: Capture) -> None:
         self.forward = forward
-        self.captured: dict[tuple[int, ...], tuple[Any, DecodeStep, Tensor]] = {}
+        self.capture: Capture | None = capture
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all graphs: they hold addresses of tensors."""
+        self.captured: dict[tuple[int, ...], tuple[Callable[[], object], DecodeStep, Tensor]] = {}
         self.shapes: set[tuple[int, ...]] = set()
-        self.pool = torch.cuda.graph_pool_handle()
-        self.usable = True
 
     def __call__(self, step: DecodeStep) -> Tensor:
         """[R, V] logits, valid until the next call."""
@@ -46,24 +65,22 @@ class CudaGraphs:
         ):
             self.shapes.add(step.shape)
             return self.forward(step)
-        graph, inputs, logits = self.captured[step.shape]
+        replay, inputs, logits = self.captured[step.shape]
         for buffer, new in zip(inputs.tensors, step.tensors, strict=True):
             buffer.copy_(new)
-        graph.replay()
+        replay()
         return logits
 
     def _capture(self, step: DecodeStep) -> bool:
-        if not self.usable:
+        if not self.capture:
             return False
         names = ("tokens", "positions", "prompt_lengths", "prompt_rows", "flat_index")
         inputs = replace(step, **{name: getattr(step, name).clone() for name in names})
-        graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
-                logits = self.forward(inputs)
+            replay, logits = self.capture(lambda: self.forward(inputs))
         except RuntimeError as error:
-            self.usable = False
+            self.capture = None
             logging.getLogger(__name__).warning("decoding without CUDA graphs: %s", error)
             return False
-        self.captured[step.shape] = graph, inputs, logits
+        self.captured[step.shape] = replay, inputs, logits
         return True

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.engines.torch.cuda_graphs import CudaGraphs, bucket, wide_bucket
+from assay.engines.torch.cuda_graphs import Capture, CudaGraphs, bucket, cuda_capture, wide_bucket
 from assay.engines.torch.fused import FusedDecoder
 from assay.engines.torch.prefill import Prompt, prefill
 
@@ -136,14 +136,18 @@ class KVCache:
 
     accepts_rows = True
 
-    def __init__(self, model: Any, fused: FusedDecoder | None = None, short: int = SHORT) -> None:
+    def __init__(
+        self, model: Any, fused: FusedDecoder | None = None, short: int = SHORT,
+        capture: Capture | None = None,
+    ) -> None:  # fmt: skip
+        if model.device.type == "cuda":
+            capture = cuda_capture()
         self.model = model
         self.fused = fused
         self.short = short
-        cuda = model.device.type == "cuda"
-        self.size: Callable[[int], int] = bucket if cuda else int
-        self.width: Callable[[int], int] = wide_bucket if cuda else int
-        self.graphs = CudaGraphs(self._forward) if cuda else None
+        self.size: Callable[[int], int] = bucket if capture else int
+        self.width: Callable[[int], int] = wide_bucket if capture else int
+        self.graphs = CudaGraphs(self._forward, capture) if capture else None
         self.capacity = Capacity()
         self.layers: list[LayerCache] = []
         self.prompts: list[Prompt] = []
@@ -219,8 +223,8 @@ class KVCache:
         if self.capacity != old:
             for layer in self.layers:
                 layer.grow(self.capacity)
-            # A CUDA graph holds addresses of the old tensors.
-            self.graphs = CudaGraphs(self._forward) if self.graphs else None
+            if self.graphs:
+                self.graphs.clear()
 
     def drop(self, finished: Sequence[int], next_prompt: Prompt | None) -> list[int]:
         """Drop finished rows, and prompts that neither a row nor `next_prompt` needs. Returns the
