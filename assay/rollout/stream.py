@@ -114,5 +114,5 @@ class Stream:
 
     def _collect(self) -> None:
         for task in [task for task in self._running if task.done()]:
-            number, start = self._running.pop(task)
-            self._finished.append(FinishedGroup(number, start, task.result()))
+            rollouts = task.result()  # where it raises, its group stays open
+            self._finished.append(FinishedGroup(*self._running.pop(task), rollouts))

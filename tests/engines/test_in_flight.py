@@ -211,6 +211,32 @@ def test_a_cancelled_completion_frees_its_place(
     run(test())
 
 
+def test_a_completion_that_is_cancelled_while_it_waits_is_never_generated(
+    policy: Policy, cache: str, steps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefilled: list[Any] = []
+    for kind in (KVCache, TransformersCache):
+
+        def noting(self: Any, prompts: Any, *sizes: int, add: Any = kind.add) -> Any:
+            prefilled.extend(prompts)
+            return add(self, prompts, *sizes)
+
+        monkeypatch.setattr(kind, "add", noting)
+
+    async def test() -> None:
+        engine = TorchEngine(policy, EngineSettings(kv_cache_tokens=1))
+        first = asyncio.create_task(engine.generate(asked()[0], Sampling(40)))
+        waiting = [asyncio.create_task(engine.generate(one, SHORT)) for one in asked()[1:3]]
+        while len(steps) < 10:
+            await asyncio.sleep(0.001)
+        waiting[0].cancel()
+        await asyncio.gather(first, waiting[1])
+        assert asked()[1].prompt not in prefilled
+        assert asked()[2].prompt in prefilled
+
+    run(test())
+
+
 def test_late_requests_join_the_batch_and_get_the_tokens_they_get_alone(
     policy: Policy, cache: str
 ) -> None:

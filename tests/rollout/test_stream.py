@@ -224,6 +224,7 @@ def test_what_a_group_raised_while_the_policy_learned_is_raised_before_the_next_
         await idle()
         with pytest.raises(ValueError, match="no words"):
             await stream.publish(2)
+        assert stream.position == {"next": 2, "open": [1]}, "a checkpoint begins it again"
         await stream.close()
 
     run(test())

@@ -147,6 +147,7 @@ class DecodeLoop:
                 self.waiting.append(row)
                 self.longest_prompt = max(self.longest_prompt, len(row.prompt))
                 self.longest_completion = max(self.longest_completion, row.tokens_left)
+        self.waiting = [row for row in self.waiting if not row.cancelled]
         return bool(self.rows or self.waiting)
 
     def _can_prefill(self) -> bool:
