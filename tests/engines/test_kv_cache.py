@@ -91,10 +91,27 @@ def test_many_short_rows_leave_no_room_for_as_many_long_ones(tmp_path: Path) -> 
     order = cache.drop(range(1, 40), None)
     logits = cache.add([(8, 4)], 3, 100)
     assert torch.allclose(logits, expected(model, [(8, 4)]), atol=1e-4)
-    assert (cache.capacity.rows, cache.capacity.completion_width) == (2, 103)
-    logits = cache.step(torch.tensor([20, 21]))
-    texts = [(5, 9, 7, 10 + order[0], 20), (8, 4, 21)]
-    assert torch.allclose(logits, expected(model, texts), atol=1e-4)
+    texts = [(5, 9, 7, 10 + order[0]), (8, 4)]
+    for token in range(20, 60):
+        texts = [(*text, token + row) for row, text in enumerate(texts)]
+        logits = cache.step(torch.tensor([token, token + 1]))
+        assert torch.allclose(logits, expected(model, texts), atol=1e-4)
+    assert cache.capacity.rows == 2
+
+
+@torch.inference_mode()
+def test_rows_have_room_for_a_few_more_tokens_and_never_for_more_than_they_may_get(
+    tmp_path: Path,
+) -> None:
+    cache = KVCache(tiny_policy(tmp_path).model)
+    cache.add([(5, 9, 7)], 3, 200)
+    rooms = []
+    for _ in range(200):
+        cache.step(torch.tensor([10]))
+        rooms.append(cache.capacity.completion_width - 3)
+    assert rooms[0] == rooms[15] == 16
+    assert all(wide - used <= max(16, (used + 3) // 8) for used, wide in enumerate(rooms, 1))
+    assert rooms[-1] == 200
 
 
 @torch.inference_mode()
