@@ -269,17 +269,12 @@ class KVCache:
         left = count - len(dropped)
         gaps = [number for number in dropped if number < left]
         movers = sorted(set(range(left, count)).difference(dropped))
-        order = list(range(left))
-        if gaps:
-            to, source = (
-                torch.tensor(numbers, device=self.model.device) for numbers in (gaps, movers)
-            )
-            for tensor in (tensor for layer in layers for tensor in layer):
-                used = tensor[:, :, :width]
-                used.index_copy_(0, to, used.index_select(0, source))  # faster than an assignment
-            for gap, mover in zip(gaps, movers, strict=True):
-                order[gap] = mover
-        return order
+        moved = dict(zip(gaps, movers, strict=True))
+        for tensor in (tensor for layer in layers for tensor in layer):
+            used = tensor[:, :, :width]
+            for gap, mover in moved.items():
+                used[gap].copy_(used[mover])  # faster than one assignment of all
+        return [moved.get(number, number) for number in range(left)]
 
     def step(self, tokens: Tensor) -> Tensor:
         """[R, V] logits after `tokens` [R], one for each row."""
