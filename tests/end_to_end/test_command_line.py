@@ -90,6 +90,23 @@ def test_list_names_every_plug_in(tmp_path: Path) -> None:
         assert name in done.stdout
 
 
+@pytest.mark.parametrize("words", [["list"], ["plan", "no.toml"], ["eval", "no.toml"]])
+def test_under_torchrun_commands_other_than_train_run_on_the_first_rank_alone(
+    words: list[str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["assay", *words])
+    codes, said = [], []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        codes.append(ended.value.code or 0)
+        said.append("".join(capfd.readouterr()).strip())
+    assert codes == [0 if words == ["list"] else 2, 0]
+    assert said[0]
+    assert not said[1]
+
+
 def test_doctor_reports_what_was_found_by_trying(tmp_path: Path) -> None:
     assert assay("doctor", folder=tmp_path).returncode == 0
     found = json.loads(assay("doctor", "--json", folder=tmp_path).stdout)
