@@ -53,14 +53,14 @@ def train(
     plans, place = _plans(config, context.args, members)
     options.quiet_transformers()
     if os.environ.get("RANK", "0") != "0":
-        _follow(dry_run)
+        _follow(plans[0], dry_run)
         return
     if dry_run:
         for plan in plans:
             _show_plan(plan, ["train", f"{config}", *context.args])
         return
     sys.stdout, sys.stderr = UnfailingStream(sys.stdout), UnfailingStream(sys.stderr)
-    with Progress() as progress, _learners() as make_learner:
+    with Progress() as progress, _learners(plans[0]) as make_learner:
         from assay.train.stages import run_plan
 
         for plan in plans:
@@ -97,12 +97,12 @@ def _show_plan(plan: Plan, words: list[str]) -> None:
 
 
 @contextmanager
-def _learners() -> Iterator[OpenLearner]:
+def _learners(plan: Plan) -> Iterator[OpenLearner]:
     """Makes the learners of this process, or of all that `torchrun` has started."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         from assay.distributed.job import leading
 
-        with leading() as lead:
+        with leading(plan.stages[0].learner.rank_minutes) as lead:
             yield lead
     else:
         from assay.train.learner import Learner
@@ -110,12 +110,12 @@ def _learners() -> Iterator[OpenLearner]:
         yield Learner
 
 
-def _follow(dry_run: bool) -> None:
+def _follow(plan: Plan, dry_run: bool) -> None:
     """Learn with the leader, which does all the rest."""
     from assay.distributed.job import follow
 
     if not dry_run:
-        follow()
+        follow(plan.stages[0].learner.rank_minutes)
 
 
 def _plans(

@@ -157,6 +157,8 @@ class LearnerSettings(Section):
     hybrid_shard: bool = False
     """On several machines: shard the weights over the ranks of one machine, and keep a copy on
     each machine. Less traffic between machines, more memory."""
+    rank_minutes: PositiveFloat = 30.0
+    """How long a rank waits for the others within a step; then it ends the job."""
 
 
 class JudgeSettings(Section):

@@ -36,8 +36,6 @@ from assay.policy.load import Policy, load_policy
 from assay.registry import one_line
 from assay.train.learner import Learner, OpenLearner
 
-MINUTES = float(os.environ.get("ASSAY_RANK_MINUTES", "30"))
-"""The longest that a rank waits for the others within a call."""
 FOREVER = timedelta(days=365)
 """How long followers wait for the next call: the leader may judge for hours meanwhile."""
 GRACE = 5.0
@@ -47,18 +45,20 @@ SHARED = ("step", "whole_policy", "save", "restore")
 
 
 class Job:
-    """The place of this process among the ranks."""
+    """The place of this process among the ranks; `minutes` is how long one waits for the others
+    within a call.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, minutes: float) -> None:
         if torch.cuda.is_available():
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         self.store, self.number, self.count = next(rendezvous("env://"))
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
             store=PrefixStore("ranks", self.store), rank=self.number, world_size=self.count,
-            timeout=timedelta(minutes=MINUTES),
+            timeout=timedelta(minutes=minutes),
         )  # fmt: skip
-        patience = FOREVER if self.number else timedelta(minutes=MINUTES)
+        patience = FOREVER if self.number else timedelta(minutes=minutes)
         self._calls = dist.new_group(backend="gloo", timeout=patience)
         self._made = 0
         """Calls, the same number on every rank."""
@@ -158,13 +158,13 @@ class Leader:
 
 
 @contextmanager
-def leading() -> Iterator[OpenLearner]:
+def leading(minutes: float) -> Iterator[OpenLearner]:
     """Makes learners of all ranks, with whole weights for the engine. Followers end with it.
 
     Where `torchrun` is killed, its ranks would go on: the leader gets SIGTERM instead, as from it.
     """
     Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
-    job = Job()
+    job = Job(minutes)
 
     def lead(
         settings: RunSettings, algorithm: Algorithm, policy: Policy, steps: int, temperature: float
@@ -186,11 +186,11 @@ def _end_with(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def follow() -> None:
+def follow(minutes: float) -> None:
     """Make the leader's calls until it ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the leader ends the job
-    job = Job()
+    job = Job(minutes)
     learner: Any = None
     name = "the start"
     try:

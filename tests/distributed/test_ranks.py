@@ -40,7 +40,7 @@ evaluate = { tasks = "drills:test", every = 2, max_tokens = 24, limit = 8 }
 BETWEEN = """
 import os, signal
 from assay.distributed.job import Job
-job = Job()
+job = Job(0.05)
 if job.number:
     os.kill(os.getpid(), signal.SIGSTOP)
 try:
@@ -155,7 +155,7 @@ def test_a_rank_that_dies_or_hangs_ends_the_job_with_one_error_that_names_it(
     config, metrics = tmp_path / "run.toml", tmp_path / "ranks" / "sft" / "metrics.jsonl"
     config.write_text(TOML.replace("STEPS", "100000"))
     words = "assay", "train", str(config), "--folder", str(tmp_path)
-    with started(2, *words, ASSAY_RANK_MINUTES="0.1") as process:
+    with started(2, *words, "--learner.rank_minutes", "0.1") as process:
         while not (metrics.is_file() and metrics.read_text().count("\n") > 3):
             assert process.poll() is None
             time.sleep(0.1)
@@ -193,8 +193,7 @@ def test_what_fails_on_one_rank_alone_ends_the_job_at_once_and_is_said(
 
 def test_a_rank_that_hangs_between_two_calls_is_noticed_too(tmp_path: Path) -> None:
     (tmp_path / "between.py").write_text(BETWEEN)
-    variables = {"ASSAY_RANK_MINUTES": "0.05", "PYTHONPATH": f"{ROOT}:{tmp_path}"}
-    with started(2, "between", **variables) as process:
+    with started(2, "between", PYTHONPATH=f"{ROOT}:{tmp_path}") as process:
         assert process.stdout
         assert next(line for line in process.stdout if "noticed" in line or not line)
         os.kill(ranks_of(process)[1], signal.SIGKILL)
