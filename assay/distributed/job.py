@@ -10,11 +10,13 @@ learn with it. The leader sends each call of its learner's to all; all make it.
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -190,6 +192,8 @@ def follow(minutes: float) -> None:
     """Make the leader's calls until it ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the leader ends the job
+    logging.disable(logging.WARNING)  # and warns for all
+    warnings.simplefilter("ignore")
     job = Job(minutes)
     learner: Any = None
     name = "the start"

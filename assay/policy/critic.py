@@ -21,7 +21,7 @@ class Critic(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """The expected reward at each of the N positions. Its gradient reaches the policy too."""
         values: Tensor = self.outer(torch.tanh(self.inner(hidden.float())))
-        return values.squeeze(-1)
+        return values.sum(-1)  # of one number: FSDP wants no view
 
 
 def make_critic(policy: Policy, seed: int) -> Critic:
