@@ -67,6 +67,12 @@ def _errors(settings: RunSettings, learns_from: str, dry_run: bool) -> Iterator[
                 " to different experts, which ruins such models; set engine.name = 'torch' and"
                 " rollout.max_staleness = 0"
             )
+        corrected = settings.algorithm.get("importance_sampling") != "none"
+        if not corrected and any("fp8" in word for word in settings.engine.arguments):
+            yield (
+                "engine.arguments asks for fp8, whose rounding algorithm.importance_sampling ="
+                " 'none' leaves uncorrected; omit one of them"
+            )
         if context and rollout.max_tokens >= context:
             yield (
                 f"rollout.max_tokens = {rollout.max_tokens} leaves no room for a prompt in the"

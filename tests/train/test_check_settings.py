@@ -50,6 +50,7 @@ def test_sound_settings_pass_without_a_word(caplog: pytest.LogCaptureFixture) ->
         algorithm={"name": "dpo", "pairs": "pairs.jsonl"},
         rollout={"tasks_per_step": 99, "max_tokens": 64},
     )
+    look(engine={"name": "vllm", "arguments": ["--quantization", "fp8"]})
     assert not caplog.records
 
 
@@ -61,6 +62,9 @@ def test_sound_settings_pass_without_a_word(caplog: pytest.LogCaptureFixture) ->
         ({"algorithm": {"name": "reinforce"}, "rollout": {"tasks_per_step": 1, "group_size": 1,
         "max_tokens": 64}},
          r"tasks_per_step = 1 and rollout\.group_size = 1 every advantage of reinforce is 0"),
+        ({"engine": {"name": "vllm", "arguments": ["--quantization", "fp8"]},
+          "algorithm": {"name": "grpo", "importance_sampling": "none"}},
+        "engine.arguments asks for fp8"),
         ({"rollout": {"max_tokens": 512}},
         r"rollout\.max_tokens = 512 leaves no room .* context of 512"),
     ],
