@@ -80,7 +80,9 @@ def train(
     if not outcome.finished:
         chosen = [word for one in values or () for word in ("--set", one)]
         chosen += ["--seeds", seeds] if seeds else []
-        command = shlex.join(["assay", "train", str(config), *context.args, *chosen])
+        ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
+        launch = ["torchrun", "--nproc-per-node", ranks, "--no-python"] if ranks != "1" else []
+        command = shlex.join([*launch, "assay", "train", str(config), *context.args, *chosen])
         typer.echo(f"stopped; continue with: {command}")
 
 

@@ -215,6 +215,7 @@ def test_a_stop_signal_or_the_end_of_torchrun_ends_all_ranks_after_the_step(
         os.kill(process.pid if rank is None else ranks[rank], how)
         printed, _ = process.communicate()  # until no process holds the pipe
     assert process.returncode == (-how if rank is None else 0), printed[-3000:]
-    assert "stopped; continue with" in printed
+    again = "stopped; continue with: torchrun --nproc-per-node 2 --no-python assay train"
+    assert again in printed
     steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
     assert (tmp_path / "ranks" / "sft" / "checkpoints" / f"step_{steps[-1]:06d}").is_dir()
