@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -39,9 +40,13 @@ def two_machines(*words: str) -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def free_port() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return str(free.getsockname()[1])
+    """One below those the kernel gives away, so that nobody takes it before torchrun does."""
+    lowest, _ = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    while True:
+        port = random.randrange(10_000, int(lowest))
+        with suppress(OSError), socket.socket() as free:
+            free.bind(("127.0.0.1", port))
+            return str(port)
 
 
 def _begun(
