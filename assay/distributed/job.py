@@ -34,6 +34,7 @@ from assay.config.sections import RunSettings
 from assay.distributed.sharded import ShardedRanks
 from assay.errors import AssayError, MachineError
 from assay.maths.seeds import derive
+from assay.policy.forward import tried_layouts
 from assay.policy.load import Policy, load_policy
 from assay.registry import one_line
 from assay.train.learner import Learner, OpenLearner
@@ -223,7 +224,9 @@ def _open(
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
     policy, error = None, None
     try:
-        policy = load_policy(settings.policy)
+        policy = load_policy(settings.policy, empty=True)
+        if whole:
+            tried_layouts(whole.model)
     except Exception as raised:  # noqa: BLE001  raised again on all ranks
         error = raised
     job.agree(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -15,13 +15,20 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
 from assay.algorithms.base import by_group
-from assay.errors import TrainingError
-from assay.policy.forward import ModelOutput, alone_from, forward, unwrap_model
-from assay.policy.load import Policy
-from assay.train.ranks import Ranks
+from assay.errors import ModelError, TrainingError
+from assay.policy.forward import (
+    ModelOutput,
+    alone_from,
+    forward,
+    tried_layouts,
+    unwrap_model,
+    use_layouts,
+)
+from assay.policy.load import Policy, is_empty
+from assay.train.ranks import Ranks, copy_weights
 from assay.types import Batch, Metrics, Sample
 
 T = TypeVar("T")
@@ -51,7 +58,8 @@ class View(nn.Module):
 class ShardedRanks(Ranks):
     """Ranks that hold a shard of every weight each, and gather one block's weights at a time.
 
-    `whole_policy`, on the leader alone, is the policy that engines load. `hybrid` shards over the
+    `whole_policy`, on the leader alone, is the policy that engines load, and whose weights fill the
+    shards of an empty one. `hybrid` shards over the
     ranks of one machine, and every machine holds all shards (HSDP).
     """
 
@@ -64,8 +72,13 @@ class ShardedRanks(Ranks):
     def shard(self, policy: Policy, critic: Any) -> None:
         """Shard each block by itself, and the rest with the root: embedding and head may be one.
         Quantized weights stay whole: their layout allows no shards, and they are small.
+
+        Of an empty policy, a rank never holds more than its shards and one block. Raises ModelError
+        for a model that is not built from its configuration alone.
         """
-        base = unwrap_model(policy.model)
+        base, empty = unwrap_model(policy.model), is_empty(policy.model)
+        if empty:
+            self._describe(policy)
         self.alone_from = alone_from(policy.model)
         self._require_shorter(0)
         self.view = View(policy.model, critic)
@@ -81,15 +94,51 @@ class ShardedRanks(Ranks):
         }
         for module in reversed(list(base.modules())):  # a block inside another first
             if type(module).__name__ in blocks:
+                _allocate(module, policy.device)
                 fully_shard(module, **options)
         if critic is not None:  # float32, beside weights that may be bfloat16
             fully_shard(critic, mesh=shared)
+        _allocate(policy.model, policy.device)
         fully_shard(self.view, reshard_after_forward=True, **options)
         for module in self.view.modules():
             if isinstance(module, FSDPModule):  # gradients are sums, as in one process
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
         self.device = policy.device
+        if empty:
+            self._spread(_tensors(policy))
+
+    def _describe(self, policy: Policy) -> None:
+        """Give an empty policy the leader's types and layouts."""
+        said: list[Any] = [None]
+        if self.whole_policy:
+            whole = self.whole_policy.model
+            types = {name: one.dtype for name, one in _tensors(self.whole_policy).items()}
+            said = [(types, {name for name, _ in whole.named_parameters()}, tried_layouts(whole))]
+        dist.broadcast_object_list(said)
+        types, parameters, layouts = said[0]
+        own = _tensors(policy)  # the leader's may have more buffers: RoPE makes some when it runs
+        if other := sorted((own.keys() - types.keys()) | (parameters - own.keys())):
+            raise ModelError(
+                f"ranks build {type(unwrap_model(policy.model)).__name__} from its configuration,"
+                f" which gives it other weights than its files, as {other[0]}; train it in one"
+                " process, without torchrun"
+            )
+        for name, tensor in own.items():
+            tensor.data = tensor.data.to(types[name])
+        use_layouts(policy.model, layouts)
+
+    @torch.no_grad()
+    def _spread(self, tensors: Mapping[str, Tensor]) -> None:
+        """Fill them with the leader's, one whole tensor at a time."""
+        assert self.number or self.whole_policy, "the leader has the weights"
+        source = _tensors(self.whole_policy) if self.whole_policy else {}
+        for name, kept in tensors.items():
+            whole = torch.empty(kept.shape, dtype=kept.dtype, device=kept.device)
+            if source:
+                whole.copy_(source[name])
+            dist.broadcast(whole.view(-1).view(torch.uint8), src=0)
+            kept.data.copy_(self.part(whole, kept))
 
     def forward(self, model: Any, batch: Batch, *options: Any, **named: Any) -> ModelOutput:
         """Through the view, with the same model."""
@@ -180,7 +229,7 @@ class ShardedRanks(Ranks):
         tensors |= {name: b for name, b in policy.model.named_buffers() if name in stored}
         kept = {n: _whole(tensors[n]) for n in policy.trainable} if adapted else {}
         if not self.number:
-            policy.model.save_pretrained(folder, state_dict=kept)
+            (self.whole_policy or policy).model.save_pretrained(folder, state_dict=kept)
             policy.chat.tokenizer.save_pretrained(folder)
         if not adapted:
             self.save(tensors, folder / "model.safetensors")
@@ -207,16 +256,30 @@ class ShardedRanks(Ranks):
         leader's.
         """
         if isinstance(tensor, DTensor):
-            rows = -(-len(tensor) // self.shards) * self.number
-            return tensor.to_local(), rows * (tensor.nbytes // len(tensor))
+            return tensor.to_local(), self._rows(tensor).start * (tensor.nbytes // len(tensor))
         return tensor if not self.number else tensor.flatten()[:0], 0
 
-    def part(self, whole: Tensor, like: Tensor) -> Tensor:
-        """A shard; every rank has read the whole tensor."""
+    def restore_policy(self, policy: Policy, load: Callable[[], Policy]) -> None:
+        """The leader alone loads, and sends."""
+        if self.whole_policy:
+            copy_weights(load(), self.whole_policy)
+        self._spread(policy.trainable)
+
+    def part(self, whole: Any, like: Tensor) -> Tensor:
+        """The rows of a shard, and nothing else of the whole."""
         if not isinstance(like, DTensor):
-            return super().part(whole, like).reshape(like.shape)
-        whole = whole.to(like.device, like.dtype)
-        return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
+            return super().part(whole, like)
+        kept = whole[self._rows(like)].to(like.device, like.dtype)
+        return DTensor.from_local(
+            kept, like.device_mesh, like.placements,
+            run_check=False, shape=like.shape, stride=like.stride(),
+        )  # fmt: skip
+
+    def _rows(self, tensor: DTensor) -> slice:
+        """The rows of this rank's shard, as `torch.chunk` gives them."""
+        size = -(-len(tensor) // self.shards)
+        first = self.number % self.shards * size
+        return slice(first, first + size)
 
     def _gathered(self, own: T) -> list[T]:
         found: list[Any] = [None] * self.count
@@ -241,6 +304,29 @@ def _header(tensors: Mapping[str, Tensor]) -> tuple[bytes, list[int], int]:
         [first + end for end in ends[:-1]],
         first + ends[-1],
     )
+
+
+def _tensors(policy: Policy) -> dict[str, Tensor]:
+    """All that the model computes with: weights, and buffers under each of their names."""
+    buffers = policy.model.named_buffers(remove_duplicate=False)
+    return dict((*policy.model.named_parameters(), *buffers))
+
+
+def _allocate(module: nn.Module, device: torch.device) -> None:
+    """Give the empty weights and buffers of `module` memory, tied ones the same."""
+    made: dict[Tensor, Tensor] = {}
+    for inner in module.modules():
+        holders: tuple[dict[str, Any], ...] = (inner._parameters, inner._buffers)
+        for held in holders:
+            for name, tensor in held.items():
+                if tensor is not None and tensor.is_meta:
+                    if tensor not in made:
+                        filled = torch.empty_like(tensor, device=device)
+                        parameter = isinstance(tensor, nn.Parameter)
+                        made[tensor] = (
+                            nn.Parameter(filled, tensor.requires_grad) if parameter else filled
+                        )
+                    held[name] = made[tensor]
 
 
 def _on_cpu(batch: Batch) -> dict[str, Tensor]:

@@ -130,6 +130,21 @@ def layout_of(model: Any, longest: int) -> Layout:
     return layout
 
 
+def tried_layouts(model: Any) -> dict[torch.dtype, Layouts]:
+    """What trying out the model has shown, for `use_layouts` of a model like it."""
+    _layouts(model)
+    found: dict[torch.dtype, Layouts] = unwrap_model(model).assay_layouts
+    return found
+
+
+def use_layouts(model: Any, layouts: dict[torch.dtype, Layouts]) -> None:
+    """Take over what was tried out with the same model elsewhere."""
+    base = unwrap_model(model)
+    base.__dict__["assay_layouts"] = layouts
+    if any(one.fastest == "packed" for one in layouts.values()):
+        enable_packed_attention(base)
+
+
 def alone_from(model: Any) -> float:
     """Sequences of this many tokens and more run one at a time: others in their batch would change
     their results. 0 for a model with which padding does; infinite for most models.

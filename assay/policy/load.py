@@ -74,6 +74,11 @@ class Policy:
         self.chat.tokenizer.save_pretrained(folder)
 
 
+def is_empty(model: Any) -> bool:
+    """Whether weights of the model are still to come."""
+    return any(parameter.is_meta for parameter in model.parameters())
+
+
 def pick_device(name: str) -> torch.device:
     """The device of that name; `auto` is the first GPU, or the CPU without one.
 
@@ -94,12 +99,13 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def load_policy(settings: PolicySettings) -> Policy:
+def load_policy(settings: PolicySettings, *, empty: bool = False) -> Policy:
     """The policy that `settings.model` names, ready to learn.
 
-    An adapter directory continues to train that adapter. Raises ModelError without a usable model
-    or tokenizer, SettingsError for settings that do not fit it, MachineError if the device has too
-    little memory.
+    An adapter directory continues to train that adapter. `empty`: without weights, which another
+    process has; its tensors are on the meta device, unless they are quantized. Raises ModelError
+    without a usable model or tokenizer, SettingsError for settings that do not fit it, MachineError
+    if the device has too little memory.
     """
     base = base_model_of(settings.model)
     device = pick_device(settings.device)
@@ -109,7 +115,9 @@ def load_policy(settings: PolicySettings) -> Policy:
     if is_adapter(settings.model) and source != base and _has_tokenizer(base):
         check_vocabulary(settings.model, base, tokenizer, load_tokenizer(base, remote))
     with _loading(settings, device, base):
-        model = with_adapter(_full_model(base, settings, device), settings).to(device)
+        model = with_adapter(_full_model(base, settings, device, empty), settings)
+        if not is_empty(model):
+            model.to(device)
         if device.type == "cpu":
             use_fast_linear(model)
         if settings.float32_lm_head:
@@ -244,13 +252,18 @@ def _loading(settings: PolicySettings, device: torch.device, base: str) -> Itera
         ) from error
 
 
-def _full_model(base: str, settings: PolicySettings, device: torch.device) -> Any:
+def _full_model(base: str, settings: PolicySettings, device: torch.device, empty: bool) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(base, trust_remote_code=settings.trust_remote_code)
     if why := REFUSED.get(config.model_type):
         raise ModelError(f"model {base!r} is of type {config.model_type!r} and is refused: {why}")
     dtype = getattr(torch, settings.dtype)
+    if empty and not settings.quantize and not hasattr(config, "quantization_config"):
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(
+                config, dtype=dtype, trust_remote_code=settings.trust_remote_code
+            )
     quantized = _nf4(dtype, device) if settings.quantize else {}
     model = AutoModelForCausalLM.from_pretrained(
         base, dtype=dtype, trust_remote_code=settings.trust_remote_code, **quantized

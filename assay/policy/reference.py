@@ -34,16 +34,6 @@ class Reference:
             _restore(self.policy, current)
 
 
-def is_fresh_adapter(policy: Policy) -> bool:
-    """Whether only a LoRA adapter is trained and its B matrices, whole ones, are still zero."""
-    b_matrices = [parameter for name, parameter in policy.trainable.items() if ".lora_B." in name]
-    return (
-        bool(b_matrices)
-        and len(b_matrices) * 2 == len(policy.trainable)
-        and not any(bool(p.any()) for p in b_matrices)
-    )
-
-
 def _copy(policy: Policy) -> dict[str, Tensor]:
     return {name: parameter.detach().clone() for name, parameter in policy.trainable.items()}
 

@@ -9,13 +9,13 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, compress
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from assay.algorithms.base import Algorithm, by_group
@@ -24,10 +24,11 @@ from assay.errors import TrainingError
 from assay.maths.arrays import to_array, to_tensor
 from assay.maths.masked import masked_max, masked_sum
 from assay.maths.seeds import derive
+from assay.policy.adapters import is_adapter
 from assay.policy.critic import make_critic
 from assay.policy.forward import ModelOutput, layout_of
 from assay.policy.load import Policy, load_policy
-from assay.policy.reference import Reference, is_fresh_adapter
+from assay.policy.reference import Reference
 from assay.train.batch import micro_batches, to_batch, with_weights
 from assay.train.optimizer import Optimizer
 from assay.train.ranks import Ranks
@@ -53,13 +54,13 @@ class Learner:
         self.algorithm = algorithm
         self.policy = policy
         self.temperature = temperature
-        layout_of(policy.model, 0)  # refuses a model that is not causal before anything runs
         seed = derive(settings.seed, settings.stage, "critic")
         self.critic = make_critic(policy, seed) if algorithm.needs_critic else None
         self.ranks = ranks or Ranks()
-        is_fresh = algorithm.needs_reference and is_fresh_adapter(policy)
         self.ranks.shard(policy, self.critic)
+        layout_of(policy.model, 0)  # refuses a model that is not causal before anything runs
         self.optimizer = Optimizer(policy.trainable, settings.optimizer, steps, critic=self.critic)
+        is_fresh = settings.policy.lora is not None and not is_adapter(settings.policy.model)
         self.reference = Reference(policy, is_fresh) if algorithm.needs_reference else None
 
     @property
@@ -113,13 +114,14 @@ class Learner:
     def restore(self, folder: Path) -> None:
         """Load what `save` wrote, on any number of ranks."""
         plain = {"model": str(folder), "device": "cpu", "quantize": None}
-        saved = load_policy(self.settings.policy.model_copy(update=plain)).trainable
-        learned = load_file(folder / "assay" / "learner.safetensors")
-        for name, kept in (self.policy.trainable | self.state).items():
-            whole = saved[name].data if name in saved else learned[name]
-            kept.data.copy_(self.ranks.part(whole, kept))
+        saved = self.settings.policy.model_copy(update=plain)
+        self.ranks.restore_policy(self.policy, partial(load_policy, saved))
+        state = self.state
+        learned = self.ranks.read(folder / "assay" / "learner.safetensors", state.__getitem__)
+        for name, kept in state.items():
+            kept.data.copy_(learned[name])
         file = folder / "assay" / "optimizer.safetensors"
-        self.optimizer.load(load_file(file), self.ranks.part)
+        self.optimizer.load(self.ranks.read(file, self.optimizer.like))
 
     def _minibatches(self, samples: Sequence[Sample], step: int) -> list[list[Sample]]:
         """The samples with a gradient, per minibatch, with their weights among all its samples."""

@@ -4,7 +4,7 @@ never pickle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from assay.config.sections import OptimizerSettings, RunSettings
 from assay.maths.schedules import schedule_factor
 
-MASTER = "master"
+MASTER, STEP = "master", "step"
 CRITIC_LR_FACTOR = 10.0
 """The critic's learning rate over the policy's: it starts from zero and must stay ahead."""
 
@@ -92,17 +92,20 @@ class Optimizer:
         }
         return moments | masters
 
-    def load(self, tensors: Mapping[str, Tensor], part: Callable[[Tensor, Tensor], Tensor]) -> None:
-        """Restore whole `tensors`, of which this process keeps a `part` laid out as another."""
+    def like(self, key: str) -> Tensor:
+        """A tensor laid out as the one of that key in `tensors`."""
+        name, _, moment = key.rpartition("|")
+        master = self.masters[name]
+        return torch.empty((), device=master.device) if moment == STEP else master
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over tensors of another's `tensors`, laid out as here."""
         for key, value in tensors.items():
             name, _, moment = key.rpartition("|")
-            master = self.masters[name]
-            scalar = value.shape != master.shape
-            kept = value.to(master.device).reshape(()) if scalar else part(value, master)
             if moment == MASTER:
-                master.data.copy_(kept)
+                self.masters[name].data.copy_(value)
             else:
-                self.adamw.state[master][moment] = kept
+                self.adamw.state[self.masters[name]][moment] = value
         self._round()
 
     def _round(self) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -66,6 +67,23 @@ class Ranks:
         """Write whole tensors as safetensors."""
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
 
-    def part(self, whole: Tensor, like: Tensor) -> Tensor:
-        """What this rank keeps of a whole tensor, laid out as `like`, which is as large."""
-        return whole.to(like.device)
+    def restore_policy(self, policy: Policy, load: Callable[[], Policy]) -> None:
+        """Give the policy the trained weights of the one that `load` loads."""
+        copy_weights(load(), policy)
+
+    def read(self, file: Path, like: Callable[[str], Tensor]) -> dict[str, Tensor]:
+        """What this rank keeps of the tensors that `save` wrote; `like(name)` has its layout."""
+        with safe_open(file, "pt") as whole:
+            names = whole.keys()
+            return {name: self.part(whole.get_slice(name), like(name)) for name in names}
+
+    def part(self, whole: Any, like: Tensor) -> Tensor:
+        """What this rank keeps of a whole tensor, or of its place in a file, laid out as `like`."""
+        kept: Tensor = whole[...]
+        return kept.to(like.device)
+
+
+def copy_weights(source: Policy, into: Policy) -> None:
+    """Copy what is trained, in place."""
+    for name, parameter in into.trainable.items():
+        parameter.data.copy_(source.trainable[name].data)

@@ -16,7 +16,7 @@ import torch
 
 from assay.algorithms import algorithms
 from assay.config.sections import PolicySettings
-from assay.policy.load import load_policy
+from assay.policy.load import Policy, load_policy
 from assay.train.learner import Learner
 from assay.train.ranks import Ranks
 from tests.policies import random_samples, run_settings, tiny_policy
@@ -32,7 +32,7 @@ STEPS = 2
 
 
 def learn(
-    case: str, model: str, ranks: Ranks, leads: bool, out: Path, start: Path | None
+    case: str, model: str, hybrid: bool | None, leads: bool, out: Path, start: Path | None
 ) -> None:  # fmt: skip
     """Two steps from the start, or two more from the files in `start`."""
     name, *how = case.split("-")
@@ -41,8 +41,10 @@ def learn(
     adapted: dict[str, Any] = {"lora": {"rank": 4}} if how else {}
     adapted |= {"quantize": "nf4"} if "nf4" in how else {}
     adapted = {"dtype": "bfloat16"} if "bf16" in how else adapted
-    policy = load_policy(PolicySettings(model=model, device="cpu", **adapted))
-    settings = run_settings(**CASES[name], **changes)
+    described = PolicySettings(model=model, device="cpu", **adapted)
+    whole = load_policy(described) if leads else None
+    policy, ranks = sharded(described, whole, hybrid)
+    settings = run_settings(**CASES[name], **changes, policy=described)
     algorithm = algorithms[name].build(settings.algorithm)
     learner = Learner(settings, algorithm, policy, 2 * STEPS, 1.0, ranks)
     if start:
@@ -59,22 +61,34 @@ def learn(
         (out / case / "metrics.json").write_text(json.dumps(found))
 
 
+def sharded(
+    described: PolicySettings, whole: Policy | None, hybrid: bool | None
+) -> tuple[Policy, Ranks]:
+    """The empty policy of a rank, to be filled from the leader's; alone, that one itself."""
+    if whole and hybrid is None:
+        return whole, Ranks()
+    from assay.distributed.sharded import ShardedRanks
+
+    assert hybrid is not None
+    return load_policy(described, empty=True), ShardedRanks(whole, hybrid=hybrid)
+
+
 def main(out: Path, words: list[str]) -> None:
     torch.set_num_threads(1)
     start = None if words[0].split("-")[0] in CASES else Path(words.pop(0))
     tiny_policy(model := out / f"rank {os.getpid()}")
+    if os.environ.get("RANK", "0") != "0" and not any("nf4" in case for case in words):
+        (model / "tiny" / "model.safetensors").unlink()  # the leader alone reads weights
     if "WORLD_SIZE" not in os.environ:
         for case in words:
-            learn(case, f"{model}/tiny", Ranks(), True, out, start)
+            learn(case, f"{model}/tiny", None, True, out, start)
         return
     import torch.distributed as dist
 
-    from assay.distributed.sharded import ShardedRanks
-
     dist.init_process_group("gloo")
+    hybrid = os.environ["LOCAL_WORLD_SIZE"] != os.environ["WORLD_SIZE"]
     for case in words:
-        ranks = ShardedRanks(hybrid=os.environ["LOCAL_WORLD_SIZE"] != os.environ["WORLD_SIZE"])
-        learn(case, f"{model}/tiny", ranks, dist.get_rank() == 0, out, start)
+        learn(case, f"{model}/tiny", hybrid, dist.get_rank() == 0, out, start)
     dist.destroy_process_group()
 
 

@@ -200,7 +200,9 @@ def test_a_lora_policy_trains_its_adapter_and_nothing_else(tmp_path: Path) -> No
 
 def test_a_fresh_adapter_has_the_base_model_as_reference_and_no_copy_of_it(tmp_path: Path) -> None:
     algorithm = algorithms["grpo"].build({"name": "grpo", "kl": 0.1})
-    learner = make(tmp_path, algorithm, policy={"lora": {"rank": 2, "alpha": 4}})
+    adapter: dict[str, Any] = {"lora": {"rank": 2, "alpha": 4}}
+    policy = tiny_policy(tmp_path, **adapter)
+    learner = Learner(run_settings(policy=adapter), algorithm, policy, steps=4, temperature=1.0)
     assert learner.reference is not None
     assert learner.reference.weights == {}
     assert learner.step(random_samples(8), 0)["learn/kl"] == pytest.approx(0.0, abs=1e-6)
