@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,28 +16,15 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
 from assay.algorithms.base import by_group
-from assay.errors import ModelError, TrainingError
-from assay.policy.forward import (
-    ModelOutput,
-    alone_from,
-    forward,
-    tried_layouts,
-    unwrap_model,
-    use_layouts,
-)
+from assay.distributed.empty import allocate, describe, tensors_of
+from assay.distributed.shards import safetensors_layout, shard_of, write_shards
+from assay.errors import TrainingError
+from assay.policy.forward import ModelOutput, alone_from, forward, unwrap_model
 from assay.policy.load import Policy, is_empty
 from assay.train.ranks import Ranks, copy_weights
 from assay.types import Batch, Metrics, Sample
 
 T = TypeVar("T")
-NAMES = {
-    torch.int64: "I64",
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.bfloat16: "BF16",
-    torch.float16: "F16",
-}
-"""How safetensors calls the types that weights and moments have."""
 
 
 class View(nn.Module):
@@ -59,8 +44,8 @@ class ShardedRanks(Ranks):
     """Ranks that hold a shard of every weight each, and gather one block's weights at a time.
 
     `whole_policy`, on the leader alone, is the policy that engines load, and whose weights fill the
-    shards of an empty one. `hybrid` shards over the
-    ranks of one machine, and every machine holds all shards (HSDP).
+    shards of an empty one. `hybrid` shards over the ranks of one machine, and every machine holds
+    all shards (HSDP).
     """
 
     def __init__(self, whole_policy: Policy | None = None, *, hybrid: bool = False) -> None:
@@ -78,7 +63,7 @@ class ShardedRanks(Ranks):
         """
         base, empty = unwrap_model(policy.model), is_empty(policy.model)
         if empty:
-            self._describe(policy)
+            describe(policy, self.whole_policy)
         self.alone_from = alone_from(policy.model)
         self._require_shorter(0)
         self.view = View(policy.model, critic)
@@ -94,11 +79,11 @@ class ShardedRanks(Ranks):
         }
         for module in reversed(list(base.modules())):  # a block inside another first
             if type(module).__name__ in blocks:
-                _allocate(module, policy.device)
+                allocate(module, policy.device)
                 fully_shard(module, **options)
         if critic is not None:  # float32, beside weights that may be bfloat16
             fully_shard(critic, mesh=shared)
-        _allocate(policy.model, policy.device)
+        allocate(policy.model, policy.device)
         fully_shard(self.view, reshard_after_forward=True, **options)
         for module in self.view.modules():
             if isinstance(module, FSDPModule):  # gradients are sums, as in one process
@@ -106,33 +91,13 @@ class ShardedRanks(Ranks):
                 module.set_force_sum_reduction_for_comms(True)
         self.device = policy.device
         if empty:
-            self._spread(_tensors(policy))
-
-    def _describe(self, policy: Policy) -> None:
-        """Give an empty policy the leader's types and layouts."""
-        said: list[Any] = [None]
-        if self.whole_policy:
-            whole = self.whole_policy.model
-            types = {name: one.dtype for name, one in _tensors(self.whole_policy).items()}
-            said = [(types, {name for name, _ in whole.named_parameters()}, tried_layouts(whole))]
-        dist.broadcast_object_list(said)
-        types, parameters, layouts = said[0]
-        own = _tensors(policy)  # the leader's may have more buffers: RoPE makes some when it runs
-        if other := sorted((own.keys() - types.keys()) | (parameters - own.keys())):
-            raise ModelError(
-                f"ranks build {type(unwrap_model(policy.model)).__name__} from its configuration,"
-                f" which gives it other weights than its files, as {other[0]}; train it in one"
-                " process, without torchrun"
-            )
-        for name, tensor in own.items():
-            tensor.data = tensor.data.to(types[name])
-        use_layouts(policy.model, layouts)
+            self._spread(tensors_of(policy))
 
     @torch.no_grad()
     def _spread(self, tensors: Mapping[str, Tensor]) -> None:
         """Fill them with the leader's, one whole tensor at a time."""
         assert self.number or self.whole_policy, "the leader has the weights"
-        source = _tensors(self.whole_policy) if self.whole_policy else {}
+        source = tensors_of(self.whole_policy) if self.whole_policy else {}
         for name, kept in tensors.items():
             whole = torch.empty(kept.shape, dtype=kept.dtype, device=kept.device)
             if source:
@@ -236,28 +201,15 @@ class ShardedRanks(Ranks):
 
     def save(self, tensors: Mapping[str, Tensor], file: Path) -> None:
         """Every rank writes its shards to their places in one file, which all of them see."""
-        header, starts, size = _header(tensors)
+        header, places = safetensors_layout(tensors)
         if not self.number:
             with file.open("wb") as out:
                 out.write(header)
-                out.truncate(size)
+                out.truncate(places[-1])
         dist.barrier()
         if self.number < self.shards:  # other machines hold the same
-            with file.open("r+b") as out:
-                for tensor, start in zip(tensors.values(), starts, strict=True):
-                    shard, offset = self._own_shard(tensor.detach())
-                    out.seek(start + offset)
-                    out.write(shard.flatten().cpu().view(torch.uint8).numpy().data)
-                os.fsync(out.fileno())
+            write_shards(tensors, places, file, self.number, self.shards)
         dist.barrier()
-
-    def _own_shard(self, tensor: Tensor) -> tuple[Tensor, int]:
-        """The rows that this rank writes, and the bytes before them. Whole tensors are the
-        leader's.
-        """
-        if isinstance(tensor, DTensor):
-            return tensor.to_local(), self._rows(tensor).start * (tensor.nbytes // len(tensor))
-        return tensor if not self.number else tensor.flatten()[:0], 0
 
     def restore_policy(self, policy: Policy, load: Callable[[], Policy]) -> None:
         """The leader alone loads, and sends."""
@@ -269,64 +221,12 @@ class ShardedRanks(Ranks):
         """The rows of a shard, and nothing else of the whole."""
         if not isinstance(like, DTensor):
             return super().part(whole, like)
-        kept = whole[self._rows(like)].to(like.device, like.dtype)
-        return DTensor.from_local(
-            kept, like.device_mesh, like.placements,
-            run_check=False, shape=like.shape, stride=like.stride(),
-        )  # fmt: skip
-
-    def _rows(self, tensor: DTensor) -> slice:
-        """The rows of this rank's shard, as `torch.chunk` gives them."""
-        size = -(-len(tensor) // self.shards)
-        first = self.number % self.shards * size
-        return slice(first, first + size)
+        return shard_of(whole, like, self.number % self.shards, self.shards)
 
     def _gathered(self, own: T) -> list[T]:
         found: list[Any] = [None] * self.count
         dist.all_gather_object(found, own)
         return found
-
-
-def _header(tensors: Mapping[str, Tensor]) -> tuple[bytes, list[int], int]:
-    """The start of a safetensors file: each tensor's type, shape and place; where in the file each
-    starts, and where the last ends.
-    """
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    ends = list(accumulate((tensor.nbytes for tensor in tensors.values()), initial=0))
-    for (name, tensor), place in zip(tensors.items(), pairwise(ends), strict=True):
-        kind = NAMES[tensor.dtype]
-        header[name] = {"dtype": kind, "shape": [*tensor.shape], "data_offsets": place}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    first = 8 + len(text)
-    return (
-        len(text).to_bytes(8, "little") + text,
-        [first + end for end in ends[:-1]],
-        first + ends[-1],
-    )
-
-
-def _tensors(policy: Policy) -> dict[str, Tensor]:
-    """All that the model computes with: weights, and buffers under each of their names."""
-    buffers = policy.model.named_buffers(remove_duplicate=False)
-    return dict((*policy.model.named_parameters(), *buffers))
-
-
-def _allocate(module: nn.Module, device: torch.device) -> None:
-    """Give the empty weights and buffers of `module` memory, tied ones the same."""
-    made: dict[Tensor, Tensor] = {}
-    for inner in module.modules():
-        holders: tuple[dict[str, Any], ...] = (inner._parameters, inner._buffers)
-        for held in holders:
-            for name, tensor in held.items():
-                if tensor is not None and tensor.is_meta:
-                    if tensor not in made:
-                        filled = torch.empty_like(tensor, device=device)
-                        parameter = isinstance(tensor, nn.Parameter)
-                        made[tensor] = (
-                            nn.Parameter(filled, tensor.requires_grad) if parameter else filled
-                        )
-                    held[name] = made[tensor]
 
 
 def _on_cpu(batch: Batch) -> dict[str, Tensor]:

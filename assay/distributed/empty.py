@@ -1,0 +1,59 @@
+"""A model without weights, as a rank builds it: what it learns of the leader's, and its memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from assay.errors import ModelError
+from assay.policy.forward import tried_layouts, unwrap_model, use_layouts
+from assay.policy.load import Policy
+
+
+def describe(policy: Policy, whole_policy: Policy | None) -> None:
+    """Give an empty policy the types and layouts of the leader's `whole_policy`. Raises ModelError
+    for a model that is not built from its configuration alone.
+    """
+    said: list[Any] = [None]
+    if whole_policy:
+        whole = whole_policy.model
+        types = {name: one.dtype for name, one in tensors_of(whole_policy).items()}
+        said = [(types, {name for name, _ in whole.named_parameters()}, tried_layouts(whole))]
+    dist.broadcast_object_list(said)
+    types, parameters, layouts = said[0]
+    own = tensors_of(policy)  # the leader's may have more buffers: RoPE makes some when it runs
+    if other := sorted((own.keys() - types.keys()) | (parameters - own.keys())):
+        raise ModelError(
+            f"ranks build {type(unwrap_model(policy.model)).__name__} from its configuration,"
+            f" which gives it other weights than its files, as {other[0]}; train it in one"
+            " process, without torchrun"
+        )
+    for name, tensor in own.items():
+        tensor.data = tensor.data.to(types[name])
+    use_layouts(policy.model, layouts)
+
+
+def allocate(module: nn.Module, device: torch.device) -> None:
+    """Give the empty weights and buffers of `module` memory, tied ones the same."""
+    made: dict[Tensor, Tensor] = {}
+    for inner in module.modules():
+        holders: tuple[dict[str, Any], ...] = (inner._parameters, inner._buffers)
+        for held in holders:
+            for name, tensor in held.items():
+                if tensor is not None and tensor.is_meta:
+                    if tensor not in made:
+                        filled = torch.empty_like(tensor, device=device)
+                        parameter = isinstance(tensor, nn.Parameter)
+                        made[tensor] = (
+                            nn.Parameter(filled, tensor.requires_grad) if parameter else filled
+                        )
+                    held[name] = made[tensor]
+
+
+def tensors_of(policy: Policy) -> dict[str, Tensor]:
+    """All that the model computes with: weights, and buffers under each of their names."""
+    buffers = policy.model.named_buffers(remove_duplicate=False)
+    return dict((*policy.model.named_parameters(), *buffers))
