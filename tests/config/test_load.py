@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from assay.algorithms import algorithms
 from assay.config.load import dump, load_plan, merge, parse_overrides
-from assay.config.messages import OTHER_NAMES, all_keys
+from assay.config.messages import ABSENT, OTHER_NAMES, all_keys
 from assay.config.sections import PolicySettings, RunSettings
 from assay.errors import SettingsError
 
@@ -376,6 +376,30 @@ def test_what_other_trainers_call_a_setting_leads_to_its_name_here() -> None:
     assert names.keys() <= {*all_keys(), "algorithm.name", *options}
     every = [other for others in names.values() for other in others]
     assert len(every) == len(set(every))
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("learner.context_parallel_size", "context parallelism: a sequence must fit into one GPU"),
+        ("learner.cpu_offload", "offload to the CPU: use more ranks"),
+        ("engine.enable_sleep_mode", "servers that sleep while the learner uses their GPU"),
+        ("pipeline_parallel_size", "pipeline parallelism: use more ranks"),
+    ],
+)
+def test_what_other_trainers_have_and_assay_has_not_is_refused_by_name(
+    tmp_path: Path, name: str, what: str
+) -> None:
+    said = refusal(write(tmp_path, MINIMAL), [f"--{name}", "2"])
+    assert f"unknown setting {name!r}: assay has no {what}" in said
+
+
+def test_no_setting_that_assay_has_is_said_to_be_absent() -> None:
+    ours = {key.rpartition(".")[2] for key in all_keys()}
+    theirs = {other for names in tomllib.loads(OTHER_NAMES.read_text()).values() for other in names}
+    absent = [name for names in ABSENT.values() for name in names]
+    assert len(absent) == len(set(absent))
+    assert not {*absent} & (ours | theirs)
 
 
 def test_settings_cannot_be_changed_once_read(tmp_path: Path) -> None:
