@@ -134,8 +134,6 @@ def decide(result: Result) -> Decision:
 
 HARNESS: Kind[Harness] = Kind(
     field="targets",
-    show=lambda check, task: "",
-    answer=lambda check, task: None,
     run_of=run_of,
     files=lambda check: check.targets,
     cheats=lambda check, task: designs(CHEATS, task.entry_point, task.reference),

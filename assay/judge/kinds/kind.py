@@ -80,10 +80,10 @@ class Kind(Generic[C]):
 
     field: str
     """The field that only this kind has among a row's `checks` in assay's own format."""
-    show: Callable[[C, Task], str]
+    show: Callable[[C, Task], str] = lambda check, task: ""
     """The check for a model to read: Python that asserts it, or a program's input and output. Empty
     where it cannot be shown."""
-    answer: Callable[[C, Task], str | None]
+    answer: Callable[[C, Task], str | None] = nothing
     """A program that always gives the answer that the check wants; None if that is not known."""
     failure: Callable[[C, str, bool], str] = lambda check, detail, wrong: detail
     """How a program fails the check, from the verdict's detail and whether that is `wrong`."""

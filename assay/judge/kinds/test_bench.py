@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -139,8 +140,6 @@ def is_open(check: TestBench) -> bool:
 
 TEST_BENCH: Kind[TestBench] = Kind(
     field="bench",
-    show=lambda check, task: "",
-    answer=lambda check, task: None,
     run_of=run_of,
     cheats=lambda check, task: designs(CHEATS, check.design, task.reference),
     problem=lambda check, task: (
@@ -150,7 +149,5 @@ TEST_BENCH: Kind[TestBench] = Kind(
     ),
     is_open=is_open,
     read=lambda check, result: json.dumps("\n".join(samples(check, result))),
-    closed=lambda check, answer: TestBench(
-        check.bench, check.design, json.loads(answer), check.passes, check.hidden
-    ),
+    closed=lambda check, answer: replace(check, expected=json.loads(answer)),
 )

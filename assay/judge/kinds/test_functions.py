@@ -350,7 +350,6 @@ def run_doctest(text: str, namespace: Namespace) -> None:
 
 TEST_FUNCTIONS: Kind[TestFunctions] = Kind(
     field="module",
-    show=lambda check, task: "",
     answer=lambda check, task: constant(check.module, task),
     wire=lambda check: [check.module, collect(check.module)],
     run=run,
