@@ -1,12 +1,9 @@
-"""Judges programs that read and print: one run for each exchange. The test that fails most programs
-comes first.
-"""
+"""Judges programs that read and print: one run for each exchange."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -22,25 +19,6 @@ from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import Ended, Program, Result, command
 from assay.types import Execution, Verdict
 
-
-class FailureCounts:
-    """Failures by task and by the number of the test."""
-
-    def __init__(self) -> None:
-        self._failed: BoundedDict[bytes, Counter[int]] = BoundedDict(CACHED)
-
-    def order(self, task: bytes, count: int) -> list[int]:
-        """The numbers of `count` tests, with those first that failed most programs."""
-        failed = self._failed.get(task, Counter[int]())
-        return sorted(range(count), key=lambda test: -failed[test])
-
-    def note(self, task: bytes, test: int) -> None:
-        """Count one program that failed a test."""
-        self._failed[task] = self._failed.get(task, Counter()) + Counter([test])
-
-
-NOT_A_TESTS_MERIT = (Verdict.INFRA, Verdict.COMPILE)
-"""Failures that say nothing about the test."""
 RESTART_SECONDS = (0.5, 2.0)
 """How long to wait before a language's runtime is started again."""
 LONG = 100_000
@@ -62,11 +40,8 @@ os._exit(0)
 class ExchangeRunner:
     """Runs a program for each exchange of its task; with `stop_early`, until one fails."""
 
-    def __init__(
-        self, sandbox: Sandbox, counts: FailureCounts, limits: Limits, stop_early: bool
-    ) -> None:
+    def __init__(self, sandbox: Sandbox, limits: Limits, stop_early: bool) -> None:
         self._sandbox = sandbox
-        self._counts = counts
         self._limits = limits
         self._stop_early = stop_early
         self._builds = Builds(sandbox.run)
@@ -119,17 +94,13 @@ class ExchangeRunner:
 
         if len(runs) == 1 and (runs[0].decide or runs[0].decided):
             return await one(0)
-        order = sorted(
-            self._counts.order(task.digest, len(runs)), key=lambda at: runs[at].decided is None
-        )
+        order = sorted(range(len(runs)), key=lambda at: runs[at].decided is None)
         if not self._stop_early:
             return combined(dict(zip(order, await asyncio.gather(*map(one, order)), strict=True)))
         executions: dict[int, Execution] = {}
         for at in order:
             executions[at] = await one(at)
             if executions[at].verdict is not Verdict.PASS:
-                if executions[at].verdict not in NOT_A_TESTS_MERIT:
-                    self._counts.note(task.digest, at)
                 break
         return combined(executions)
 

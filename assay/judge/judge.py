@@ -18,7 +18,7 @@ from pathlib import Path
 from assay.errors import SandboxError
 from assay.judge.base import AnyJudge, Job, Run, no_code, require_checks, without
 from assay.judge.builds import Folder
-from assay.judge.exchange_runner import ExchangeRunner, FailureCounts
+from assay.judge.exchange_runner import ExchangeRunner
 from assay.judge.interpreter import Interpreter
 from assay.judge.prepared_task import NO_FEATURES, PreparedTask, ProxyFeatures
 from assay.judge.references import References
@@ -81,8 +81,7 @@ class Judge(AnyJudge):
         self.strangers = strangers
         self._archive = archive
         self._sandbox = Sandbox(ZYGOTE)
-        self._counts = FailureCounts()
-        self._exchanges = ExchangeRunner(self._sandbox, self._counts, self.limits, stop_early)
+        self._exchanges = ExchangeRunner(self._sandbox, self.limits, stop_early)
         self._references = References(self._execute, self._answers, self.limits.cpu_seconds)
         self._prepared: BoundedDict[int, tuple[Task, PreparedTask]] = BoundedDict(PREPARED_TASKS)
 
@@ -171,13 +170,7 @@ class Judge(AnyJudge):
         prepared = self._prepare(task)
         if prepared.runs_alone:
             return await self._exchanges.run(prepared, task.checker, program, features)
-        if not (self.stop_early and prepared.any_order):
-            return decided(prepared, await self._sandbox.run(prepared.checked(program, features)))
-        order = self._counts.order(prepared.digest, prepared.total)
-        execution = decide(await self._sandbox.run(prepared.checked(program, features, order)))
-        if execution.passed < len(order) and execution.verdict is not Verdict.INFRA:
-            self._counts.note(prepared.digest, order[execution.passed])
-        return execution
+        return decided(prepared, await self._sandbox.run(prepared.checked(program, features)))
 
     async def _answers(self, task: Task) -> tuple[Execution, list[str]]:
         features = ProxyFeatures(time_factor=LONGEST)

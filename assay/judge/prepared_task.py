@@ -128,8 +128,6 @@ class PreparedTask:
             raise DataError(f"the tests of task {task.id!r}: {error}") from None
         sources = [source for kind, check in self._kinds for source in kind.code(check) or ()]
         self._sources = sources
-        self.any_order = not sources
-        """Whether the tests may run in any order: a check may build on the one before."""
         large = any(kind.is_recomputed(check) for kind, check in self._kinds)
         self._recomputing = (task.reference or "") if large else ""
         if not all(can_judge(check, self.language) for check in task.checks):

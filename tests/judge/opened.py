@@ -29,7 +29,7 @@ class Guest(Judge):
     def __init__(self, host: Sandbox, limits: Limits, stop_early: bool) -> None:
         super().__init__(limits, slots=1, stop_early=stop_early)
         self._sandbox = host
-        self._exchanges = ExchangeRunner(host, self._counts, limits, stop_early)
+        self._exchanges = ExchangeRunner(host, limits, stop_early)
 
     async def __aenter__(self) -> Guest:
         return self
