@@ -26,7 +26,7 @@ LAYERS = [
     "doctor", "integrations", "viewer", "commands", "cli", "__main__",
 ]  # fmt: skip
 MODULES = {
-    "sandbox": "kernel limits cores cgroups landlock seccomp namespaces walls access attack"
+    "sandbox": "kernel limits cgroups cores landlock seccomp namespaces walls access attack"
     " isolation box program sockets ending script repl zygote launch processes job_queue slot runs"
     " sessions supervisor client",
     "judge": "protocol codec_types files codec operations nodes task_code checkers requests remote"
