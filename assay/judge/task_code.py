@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterator
 from importlib import import_module
 
 NAMELESS = (
@@ -40,6 +42,7 @@ MODULES = {
 WHOLE_MODULES = ("math", "cmath")
 IDENTITY = ("id", "eval", "exec", "assertIs", "assertIsNot", "is_", "is_not")
 """Names of functions that compare objects by identity, or may run what does."""
+NAMES_IDENTITY = re.compile(rf"\b({'|'.join(IDENTITY)}|is)\b")
 PROGRAM = ("candidate", "solution")
 """The program, as tests import it: its names are requests."""
 KNOWN = {*MODULES, *WHOLE_MODULES, *PROGRAM}
@@ -72,10 +75,24 @@ UNLISTED = frozenset(dir(builtins)).difference(HARMLESS.split(), ERRORS)
 
 def looks_at_identity(source: str) -> bool:
     """Whether a piece of a task's code may compare objects by `is`, other than with a constant."""
+    if source.isascii() and not NAMES_IDENTITY.search(source):
+        return False  # most tests, which then need not be parsed for this
     try:
-        return any(map(_sees_identity, ast.walk(ast.parse(source))))
+        return any(map(_sees_identity, _nodes(ast.parse(source))))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False  # it never runs
+
+
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """As ast.walk, in half of its time."""
+    waiting: list[object] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.AST):
+            yield node
+            waiting += vars(node).values()
+        elif type(node) is list:
+            waiting += node
 
 
 def _sees_identity(node: ast.AST) -> bool:
@@ -99,7 +116,7 @@ def leaves_no_trace(source: str) -> bool:
         return True
     except (RecursionError, MemoryError):
         return False
-    return all(type(node) in HARMLESS_KINDS or _is_harmless(node) for node in ast.walk(tree))
+    return all(type(node) in HARMLESS_KINDS or _is_harmless(node) for node in _nodes(tree))
 
 
 def _is_harmless(node: ast.AST) -> bool:

@@ -95,6 +95,7 @@ def test_code_that_may_change_the_worker_counts_as_a_trace(source: str) -> None:
         ("assert id(f(x)) == id(x)", True),
         ("t.assertIs(f(x), x)", True),
         ("eval('f(x) is x')", True),
+        ("assert ｉｄ(f(x)) == 1", True),  # noqa: RUF001  Python reads it as id
         ("assert f(x) is None", False),
         ("assert f(1) is not True", False),
         ('"""What is a word?"""\nassert f(x) == x  # is it', False),
