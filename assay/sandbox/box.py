@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from assay.sandbox.cgroups import is_leftover, own_name
-from assay.sandbox.kernel import MIB
+from assay.sandbox.kernel import MIB, is_leftover, own_name
 from assay.sandbox.namespaces import BOX_FILES, BOX_MB
 
 MEMORY = "/dev/shm"

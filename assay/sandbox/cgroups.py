@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from assay.sandbox.kernel import read_text
+from assay.sandbox.kernel import is_leftover, own_name, read_text
 
-NAME = re.compile(r"assay-(\d+)-(\d+)-\w+")
-"""What is named by `own_name`: pid and start time of the process that made it, and its purpose."""
 PROCESSES = "cgroup.procs"
 LIMITS = {
     "memory.limit_in_bytes": "memory", "memory.memsw.limit_in_bytes": "memory",  # version 1
@@ -88,17 +85,6 @@ def remove_leftovers() -> None:
                     Group((folder,)).remove()
 
 
-def own_name(purpose: str) -> str:
-    """A name of something of this process, by which the next one finds it if it is left."""
-    return f"assay-{os.getpid()}-{start_time(os.getpid())}-{purpose}"
-
-
-def is_leftover(name: str) -> bool:
-    """Whether it is the name of something of a process that has ended."""
-    made = NAME.fullmatch(name)
-    return made is not None and start_time(int(made[1])) != int(made[2])
-
-
 def parents() -> tuple[Path, ...]:
     """The folders in which to make groups that limit memory and processes. Raises OSError where
     there are none.
@@ -113,12 +99,6 @@ def parents() -> tuple[Path, ...]:
         if {"memory", "pids"} <= set(read_text(folder / "cgroup.subtree_control").split()):
             return (folder,)
     raise FileNotFoundError("no control group here limits memory and processes")
-
-
-def start_time(pid: int) -> int:
-    """When a process started, in clock ticks since boot; 0 where there is none. Pids are reused."""
-    _, _, fields = read_text(f"/proc/{pid}/stat").rpartition(")")
-    return int(fields.split()[19]) if fields else 0
 
 
 def hierarchies() -> dict[str, Path]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import time
+from itertools import pairwise
 
 MIB = 1024 * 1024
 PDEATHSIG, DUMPABLE, NO_NEW_PRIVS, SECCOMP, CHILD_SUBREAPER = 1, 4, 38, 22, 36
@@ -12,8 +14,15 @@ CAPBSET_READ, CAPBSET_DROP, CAP_AMBIENT = 23, 24, 47
 CAPABILITY_VERSION_3 = 0x20080522
 SIGKILL, SIGSTOP = 9, 19
 PAGE = 4096
+HUGE = 2 * MIB
+ADVISE_HUGE, COLLAPSE, MOVE_ONTO = 14, 25, 3
+PRIVATE_MEMORY, WRITABLE, EXECUTABLE = 0x22, 3, 5
+MEMORY_CALLS = {"mmap": 6, "madvise": 3, "mprotect": 3, "mremap": 5, "munmap": 2}
+"""How many words each call takes."""
 MOST_FILES = 65_536
 """More descriptors than a process has that closes all of them."""
+NAME = re.compile(r"assay-(\d+)-(\d+)-\w+")
+"""What is named by `own_name`: pid and start time of the process that made it, and its purpose."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 _with_gil = ctypes.PyDLL(None)
@@ -90,6 +99,32 @@ def drop_capabilities() -> None:
     checked(libc.capset(header, nothing), "capset")
 
 
+def use_huge_pages_for_code() -> None:
+    """Move the interpreter's code, as far as it fills them, to huge pages. Forks share these by one
+    entry each, where they would map file pages again one by one. Nothing changes without them.
+    """
+    within = ctypes.cast(ctypes.pythonapi.Py_IncRef, ctypes.c_void_p).value or 0
+    rows = [line.split(maxsplit=5) for line in read_text("/proc/self/maps").splitlines()]
+    areas = [([int(end, 16) for end in area.split("-")], more) for area, *more in rows]
+    file = next((more[4:] for (low, high), more in areas if low <= within < high), [])
+    code = [ends for ends, (mode, *more) in areas if more[3:] == file and "w" not in mode]
+    if not file or any(one[1] != two[0] for one, two in pairwise(code)):
+        return
+    start = -(-code[0][0] // HUGE) * HUGE
+    size = code[-1][1] // HUGE * HUGE - start
+    memory = {name: ctypes.CFUNCTYPE(*[ctypes.c_ssize_t] * (1 + many))((name, libc))
+              for name, many in MEMORY_CALLS.items()}  # fmt: skip
+    room = memory["mmap"](0, size + HUGE, WRITABLE, PRIVATE_MEMORY, -1, 0) if size > 0 else -1
+    if room < 0:
+        return
+    copy = -(-room // HUGE) * HUGE
+    memory["madvise"](copy, size, ADVISE_HUGE)
+    ctypes.memmove(copy, start, size)
+    if memory["madvise"](copy, size, COLLAPSE) == 0 == memory["mprotect"](copy, size, EXECUTABLE):
+        memory["mremap"](copy, size, size, MOVE_ONTO, start)
+    memory["munmap"](room, size + HUGE)
+
+
 def fork() -> int:
     """Fork without Python's hooks. Only for a process with one thread.
 
@@ -101,3 +136,20 @@ def fork() -> int:
 def cpu_seconds_of(pid: int) -> float:
     """CPU seconds of all threads of a process or zombie. Raises OSError where there is none."""
     return time.clock_gettime((~pid << 3) | 2)
+
+
+def own_name(purpose: str) -> str:
+    """A name of something of this process, by which the next one finds it if it is left."""
+    return f"assay-{os.getpid()}-{start_time(os.getpid())}-{purpose}"
+
+
+def is_leftover(name: str) -> bool:
+    """Whether it is the name of something of a process that has ended."""
+    made = NAME.fullmatch(name)
+    return made is not None and start_time(int(made[1])) != int(made[2])
+
+
+def start_time(pid: int) -> int:
+    """When a process started, in clock ticks since boot; 0 where there is none. Pids are reused."""
+    _, _, fields = read_text(f"/proc/{pid}/stat").rpartition(")")
+    return int(fields.split()[19]) if fields else 0

@@ -14,9 +14,9 @@ import pytest
 
 from assay.judge import Judge
 from assay.sandbox import cgroups
-from assay.sandbox.cgroups import Group, hierarchies, parents, start_time
+from assay.sandbox.cgroups import Group, hierarchies, parents
 from assay.sandbox.isolation import probe_isolation
-from assay.sandbox.kernel import MIB
+from assay.sandbox.kernel import MIB, start_time
 from assay.types import Verdict
 from tests.judge.jobs import RIGHT, add
 
