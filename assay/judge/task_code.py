@@ -12,7 +12,6 @@ import ast
 import builtins
 import re
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterator
 from importlib import import_module
 
 NAMELESS = (
@@ -42,7 +41,6 @@ MODULES = {
 WHOLE_MODULES = ("math", "cmath")
 IDENTITY = ("id", "eval", "exec", "assertIs", "assertIsNot", "is_", "is_not")
 """Names of functions that compare objects by identity, or may run what does."""
-NAMES_IDENTITY = re.compile(rf"\b({'|'.join(IDENTITY)}|is)\b")
 PROGRAM = ("candidate", "solution")
 """The program, as tests import it: its names are requests."""
 KNOWN = {*MODULES, *WHOLE_MODULES, *PROGRAM}
@@ -75,24 +73,11 @@ UNLISTED = frozenset(dir(builtins)).difference(HARMLESS.split(), ERRORS)
 
 def looks_at_identity(source: str) -> bool:
     """Whether a piece of a task's code may compare objects by `is`, other than with a constant."""
-    if source.isascii() and not NAMES_IDENTITY.search(source):
-        return False  # most tests, which then need not be parsed for this
-    try:
-        return any(map(_sees_identity, _nodes(ast.parse(source))))
+    named = not source.isascii() or re.search(rf"\b({'|'.join(IDENTITY)}|is)\b", source)
+    try:  # most tests name nothing of it, and need not be parsed for it
+        return bool(named) and any(map(_sees_identity, ast.walk(ast.parse(source))))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False  # it never runs
-
-
-def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """As ast.walk, in half of its time."""
-    waiting: list[object] = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.AST):
-            yield node
-            waiting += vars(node).values()
-        elif type(node) is list:
-            waiting += node
 
 
 def _sees_identity(node: ast.AST) -> bool:
@@ -100,9 +85,8 @@ def _sees_identity(node: ast.AST) -> bool:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name in IDENTITY
         case ast.Compare(ops=ops, comparators=sides):
-            pairs = zip(ops, sides, strict=True)
             return any(type(how) in (ast.Is, ast.IsNot) and type(side) is not ast.Constant
-                       for how, side in pairs)  # fmt: skip
+                       for how, side in zip(ops, sides, strict=True))  # fmt: skip
     return False
 
 
@@ -116,7 +100,7 @@ def leaves_no_trace(source: str) -> bool:
         return True
     except (RecursionError, MemoryError):
         return False
-    return all(type(node) in HARMLESS_KINDS or _is_harmless(node) for node in _nodes(tree))
+    return all(type(node) in HARMLESS_KINDS or _is_harmless(node) for node in ast.walk(tree))
 
 
 def _is_harmless(node: ast.AST) -> bool:

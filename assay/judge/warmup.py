@@ -18,7 +18,7 @@ from assay.judge import candidate, pieces, worker
 from assay.judge.protocol import Outcome
 from assay.judge.proxy import Connection
 from assay.sandbox import repl, script
-from assay.sandbox.kernel import MIB, use_huge_pages_for_code
+from assay.sandbox.kernel import MIB
 from assay.sandbox.program import INTERPRETER, MATHS
 from assay.sandbox.sockets import TIMES, FramedSocket, rehearse_receiving
 from assay.sandbox.zygote import serve
@@ -101,7 +101,6 @@ def main() -> None:
     rehearse()
     if kind == INTERPRETER:
         rehearse_blocks()
-    use_huge_pages_for_code()
     serve(
         int(sys.argv[1]),
         candidate=repl.prepare if kind == INTERPRETER else candidate.prepare,

@@ -6,7 +6,6 @@ import ctypes
 import os
 import re
 import time
-from itertools import pairwise
 
 MIB = 1024 * 1024
 PDEATHSIG, DUMPABLE, NO_NEW_PRIVS, SECCOMP, CHILD_SUBREAPER = 1, 4, 38, 22, 36
@@ -14,11 +13,6 @@ CAPBSET_READ, CAPBSET_DROP, CAP_AMBIENT = 23, 24, 47
 CAPABILITY_VERSION_3 = 0x20080522
 SIGKILL, SIGSTOP = 9, 19
 PAGE = 4096
-HUGE = 2 * MIB
-ADVISE_HUGE, COLLAPSE, MOVE_ONTO = 14, 25, 3
-PRIVATE_MEMORY, WRITABLE, EXECUTABLE = 0x22, 3, 5
-MEMORY_CALLS = {"mmap": 6, "madvise": 3, "mprotect": 3, "mremap": 5, "munmap": 2}
-"""How many words each call takes."""
 MOST_FILES = 65_536
 """More descriptors than a process has that closes all of them."""
 NAME = re.compile(r"assay-(\d+)-(\d+)-\w+")
@@ -99,32 +93,6 @@ def drop_capabilities() -> None:
     checked(libc.capset(header, nothing), "capset")
 
 
-def use_huge_pages_for_code() -> None:
-    """Move the interpreter's code, as far as it fills them, to huge pages. Forks share these by one
-    entry each, where they would map file pages again one by one. Nothing changes without them.
-    """
-    within = ctypes.cast(ctypes.pythonapi.Py_IncRef, ctypes.c_void_p).value or 0
-    rows = [line.split(maxsplit=5) for line in read_text("/proc/self/maps").splitlines()]
-    areas = [([int(end, 16) for end in area.split("-")], more) for area, *more in rows]
-    file = next((more[4:] for (low, high), more in areas if low <= within < high), [])
-    code = [ends for ends, (mode, *more) in areas if more[3:] == file and "w" not in mode]
-    if not file or any(one[1] != two[0] for one, two in pairwise(code)):
-        return
-    start = -(-code[0][0] // HUGE) * HUGE
-    size = code[-1][1] // HUGE * HUGE - start
-    memory = {name: ctypes.CFUNCTYPE(*[ctypes.c_ssize_t] * (1 + many))((name, libc))
-              for name, many in MEMORY_CALLS.items()}  # fmt: skip
-    room = memory["mmap"](0, size + HUGE, WRITABLE, PRIVATE_MEMORY, -1, 0) if size > 0 else -1
-    if room < 0:
-        return
-    copy = -(-room // HUGE) * HUGE
-    memory["madvise"](copy, size, ADVISE_HUGE)
-    ctypes.memmove(copy, start, size)
-    if memory["madvise"](copy, size, COLLAPSE) == 0 == memory["mprotect"](copy, size, EXECUTABLE):
-        memory["mremap"](copy, size, size, MOVE_ONTO, start)
-    memory["munmap"](room, size + HUGE)
-
-
 def fork() -> int:
     """Fork without Python's hooks. Only for a process with one thread.
 
@@ -145,8 +113,7 @@ def own_name(purpose: str) -> str:
 
 def is_leftover(name: str) -> bool:
     """Whether it is the name of something of a process that has ended."""
-    made = NAME.fullmatch(name)
-    return made is not None and start_time(int(made[1])) != int(made[2])
+    return (made := NAME.fullmatch(name)) is not None and start_time(int(made[1])) != int(made[2])
 
 
 def start_time(pid: int) -> int:
