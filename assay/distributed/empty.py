@@ -20,19 +20,28 @@ def describe(policy: Policy, whole_policy: Policy | None) -> None:
     said: list[Any] = [None]
     if whole_policy:
         whole = whole_policy.model
-        types = {name: one.dtype for name, one in tensors_of(whole_policy).items()}
+        tensors = tensors_of(whole_policy).items()
+        types = {name: (one.dtype, one.requires_grad) for name, one in tensors}
         said = [(types, {name for name, _ in whole.named_parameters()}, tried_layouts(whole))]
     dist.broadcast_object_list(said)
     types, parameters, layouts = said[0]
     own = tensors_of(policy)  # the leader's may have more buffers: RoPE makes some when it runs
-    if other := sorted((own.keys() - types.keys()) | (parameters - own.keys())):
+    inside = {
+        f"{where}.{name}"
+        for where, module in policy.model.named_modules()
+        for name, held in vars(module).items()
+        if isinstance(held, Tensor) and held.is_meta  # it is no weight, and nobody would fill it
+    }
+    if other := sorted((own.keys() - types.keys()) | (parameters - own.keys()) | inside):
         raise ModelError(
             f"ranks build {type(unwrap_model(policy.model)).__name__} from its configuration,"
             f" which gives it other weights than its files, as {other[0]}; train it in one"
             " process, without torchrun"
         )
     for name, tensor in own.items():
-        tensor.data = tensor.data.to(types[name])
+        dtype, learns = types[name]
+        tensor.data = tensor.data.to(dtype)
+        tensor.requires_grad_(learns)
     use_layouts(policy.model, layouts)
 
 

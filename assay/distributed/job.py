@@ -17,12 +17,12 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from threading import Thread
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -39,6 +39,7 @@ from assay.policy.load import Policy, load_policy
 from assay.registry import one_line
 from assay.train.learner import Learner, OpenLearner
 
+T = TypeVar("T")
 FOREVER = timedelta(days=365)
 """How long followers wait for the next call: the leader may judge for hours meanwhile."""
 GRACE = 5.0
@@ -99,6 +100,19 @@ class Job:
         self.broken = True
         return False
 
+    def together(self, what: str, call: Callable[[], T]) -> T:
+        """Make a `call` that every rank makes. Raises MachineError that names the rank which has
+        failed in it.
+        """
+        try:
+            return call()
+        except Exception as error:
+            torn = isinstance(error, dist.DistError) or "gloo" in str(error).lower()
+            if isinstance(error, RuntimeError) and torn:
+                raise self.blame(error, what) from error
+            self.all_raise()
+            raise
+
     def agree(self, error: Exception | None) -> None:
         """Raise on all ranks if one has an `error`: its own there, elsewhere one that names it."""
         found: list[str | None] = [None] * self.count
@@ -145,19 +159,15 @@ class Leader:
         return partial(self._together, name) if name in SHARED else getattr(self._learner, name)
 
     def _together(self, name: str, *arguments: Any) -> Any:
-        """Raises MachineError that names the rank which failed."""
         self._done = arguments[-1] + 1 if name == "step" else self._done
         after = f" after step {self._done}" if self._done else ""
         what = f"step {self._done}" if name == "step" else f"{name}{after}"
-        try:
+
+        def call() -> Any:
             self._job.send(name, *arguments)
             return getattr(self._learner, name)(*arguments)
-        except Exception as error:
-            torn = isinstance(error, dist.DistError) or "gloo" in str(error).lower()
-            if isinstance(error, RuntimeError) and torn:
-                raise self._job.blame(error, what) from error
-            self._job.all_raise()
-            raise
+
+        return self._job.together(what, call)
 
 
 @contextmanager
@@ -172,8 +182,11 @@ def leading(minutes: float) -> Iterator[OpenLearner]:
     def lead(
         settings: RunSettings, algorithm: Algorithm, policy: Policy, steps: int, temperature: float
     ) -> Learner:
-        job.send("open", settings, steps, temperature)
-        return cast(Learner, Leader(_open(job, settings, steps, temperature, policy), job))
+        def call() -> Learner:
+            job.send("open", settings, steps, temperature)
+            return _open(job, settings, steps, temperature, policy)
+
+        return cast(Learner, Leader(job.together("the start", call), job))
 
     try:
         yield lead
@@ -224,7 +237,8 @@ def _open(
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
     policy, error = None, None
     try:
-        policy = load_policy(settings.policy, empty=True)
+        with warnings.catch_warnings(action="ignore"):  # the leader's whole one has warned
+            policy = load_policy(settings.policy, empty=True)
         if whole:
             tried_layouts(whole.model)
     except Exception as raised:  # noqa: BLE001  raised again on all ranks
@@ -232,4 +246,10 @@ def _open(
     job.agree(error)
     assert policy
     ranks = ShardedRanks(whole, hybrid=settings.learner.hybrid_shard)
-    return Learner(settings, algorithm, policy, steps, temperature, ranks)
+    try:
+        return Learner(settings, algorithm, policy, steps, temperature, ranks)
+    except torch.OutOfMemoryError as error:
+        raise MachineError(
+            f"{policy.device} has no memory for its shards: use more ranks, policy.lora or"
+            " policy.dtype = 'bfloat16'"
+        ) from error

@@ -1,4 +1,5 @@
-"""`assay` in which one method of a learner fails on one rank, after some calls.
+"""`assay` in which one method of a learner, or a function of its start, fails on one rank after
+some calls.
 
 python -m tests.distributed.broken METHOD RANK CALLS WORD ...
 """
@@ -11,7 +12,7 @@ import sys
 from typing import Any
 
 from assay import cli
-from assay.distributed import job
+from assay.distributed import job, sharded
 from assay.errors import MachineError
 from assay.train.learner import Learner
 
@@ -31,6 +32,7 @@ def fail(of: Any, method: str, rank: str, calls: int) -> None:
 
 if __name__ == "__main__":
     method, rank, calls, *words = sys.argv[1:]
-    fail(job if method == "load_policy" else Learner, method, rank, int(calls))
+    where = {"load_policy": job, "allocate": sharded}.get(method, Learner)
+    fail(where, method, rank, int(calls))
     sys.argv = ["assay", *words]
     cli.main()

@@ -175,6 +175,8 @@ def test_a_rank_that_dies_or_hangs_ends_the_job_with_one_error_that_names_it(
         ("save", 0, 0, "step 2 cannot be saved in .*no space left on the device"),
         ("load_policy", 1, 0, "rank 1 has failed: .*no space left on the device"),
         ("load_policy", 0, 0, "no space left on the device"),
+        ("allocate", 1, 1, "in the start: rank 1 has failed: .*no space left on the device"),
+        ("allocate", 0, 1, "no space left on the device"),
     ],
 )
 def test_what_fails_on_one_rank_alone_ends_the_job_at_once_and_is_said(
