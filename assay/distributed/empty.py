@@ -27,7 +27,7 @@ def describe(policy: Policy, whole_policy: Policy | None) -> None:
     types, parameters, layouts = said[0]
     own = tensors_of(policy)  # the leader's may have more buffers: RoPE makes some when it runs
     inside = {
-        f"{where}.{name}"
+        f"{where}.{name}".lstrip(".")
         for where, module in policy.model.named_modules()
         for name, held in vars(module).items()
         if isinstance(held, Tensor) and held.is_meta  # it is no weight, and nobody would fill it
