@@ -90,8 +90,7 @@ class ShardedRanks(Ranks):
                 module.set_gradient_divide_factor(1.0)
                 module.set_force_sum_reduction_for_comms(True)
         self.device = policy.device
-        if empty:
-            self._spread(tensors_of(policy))
+        self._spread(tensors_of(policy) if empty else policy.trainable)
 
     @torch.no_grad()
     def _spread(self, tensors: Mapping[str, Tensor]) -> None:
