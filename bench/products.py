@@ -1,13 +1,15 @@
 """The three matrix products of a linear layer, by torch and as the policy computes them.
 
     python -m bench.products
+    python -m bench.products --threads 2
 
-Float32, one thread, shapes of a Llama of 5M parameters: rows of a decode step, and of an update.
+Float32, shapes of a Llama of 5M parameters: rows of a decode step, and of an update.
 Medians of interleaved calls, in microseconds.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import time
@@ -20,7 +22,7 @@ os.environ.update(tune())
 import torch
 from torch import Tensor
 
-from assay.policy.onednn import fast_linear, prepack, uses_onednn
+from assay.policy.onednn import fast_linear, prepack, uses_onednn, weight_gradient
 
 Call = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 REPEATS = 50
@@ -42,7 +44,7 @@ PAIRS: tuple[tuple[Call, Call], ...] = (
     ),
     (
         lambda values, weight, grad, prepacked: grad.T @ values,
-        lambda values, weight, grad, prepacked: fast_linear(grad.T, values.T),
+        lambda values, weight, grad, prepacked: weight_gradient(grad, values),
     ),
 )
 
@@ -60,7 +62,11 @@ def race(pair: tuple[Call, Call], tensors: tuple[Tensor, ...]) -> str:
 
 @torch.inference_mode()
 def main() -> None:
-    torch.set_num_threads(1)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--threads", type=int, default=1)
+    torch.set_num_threads(parser.parse_args().threads)
     print(f"load {os.getloadavg()[0]:.1f}, torch {torch.__version__}, oneDNN: {uses_onednn()}")
     print("| rows, in, out | output | prepacked | gradient of the input | gradient of the weight |")
     print("| --- | --- | --- | --- | --- |")

@@ -43,12 +43,14 @@ def test_the_output_is_that_of_torch_with_the_weight_plain_and_prepacked(
         assert near(fast_linear(values, prepack(weight), bias), expected)
 
 
-@pytest.mark.parametrize("shape", [(7, 48), (2, 9, 48)])
+@pytest.mark.parametrize("shape", [(0, 48), (1, 48), (7, 48), (2, 9, 48), (40, 48)])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("small", [onednn.SMALL, 0])
 def test_both_gradients_are_those_of_torch(
-    shape: tuple[int, ...], biased: bool, frozen: bool
+    shape: tuple[int, ...], biased: bool, frozen: bool, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(onednn, "SMALL", small)
     torch.manual_seed(0)
     theirs = nn.Linear(48, 70, bias=biased).requires_grad_(not frozen)
     ours = copy.deepcopy(theirs)
