@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from assay.algorithms.base import by_group
 from assay.distributed.empty import allocate, describe, tensors_of
 from assay.distributed.shards import safetensors_layout, shard_of, write_shards
-from assay.errors import TrainingError
+from assay.errors import ModelError, TrainingError
 from assay.policy.forward import ModelOutput, alone_from, forward, unwrap_model
 from assay.policy.load import Policy, is_empty
 from assay.train.ranks import Ranks, copy_weights
@@ -64,6 +64,7 @@ class ShardedRanks(Ranks):
         base, empty = unwrap_model(policy.model), is_empty(policy.model)
         if empty:
             describe(policy, self.whole_policy)
+        tensors = tensors_of(policy).keys()
         self.alone_from = alone_from(policy.model)
         self._require_shorter(0)
         self.view = View(policy.model, critic)
@@ -84,6 +85,11 @@ class ShardedRanks(Ranks):
         if critic is not None:  # float32, beside weights that may be bfloat16
             fully_shard(critic, mesh=shared)
         allocate(policy.model, policy.device)
+        if untied := sorted(tensors_of(policy).keys() - tensors):
+            raise ModelError(
+                f"{type(base).__name__} has weights that several blocks share, as {untied[0]}, and"
+                " ranks shard each block by itself; train it in one process, without torchrun"
+            )
         fully_shard(self.view, reshard_after_forward=True, **options)
         for module in self.view.modules():
             if isinstance(module, FSDPModule):  # gradients are sums, as in one process

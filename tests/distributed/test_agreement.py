@@ -36,6 +36,10 @@ def test_two_ranks_learn_of_every_architecture_what_one_learns_or_refuse_it(
         assert "from 16 tokens on, this model's results depend on what shares" in two["refused"]
         assert "loss" in one
         return
+    if name.startswith("Zamba2"):
+        assert "has weights that several blocks share, as model.layers.3." in two["refused"]
+        assert "loss" in one
+        return
     one.pop("time/learn"), two.pop("time/learn")
     assert two == pytest.approx(one, rel=1e-5, abs=1e-6)
     mine, theirs = (load_file(learned / ranks / f"{name}.safetensors") for ranks in "12")
