@@ -17,6 +17,9 @@ from assay.types import Check, Task, TestFunctions
 TRUSTED = {"ClassEval_50": {"pass ()", "pass ('files',)"}}
 """It changes a file that the test wrote, which its reference excuses."""
 
+TIMED = "ClassEval_20"
+"""Its test asks that the program sees the same second as the test: some runs do not."""
+
 
 def rows(name: str) -> list[dict[str, Any]]:
     file = Path(os.environ["ASSAY_DATA"], name)
@@ -43,6 +46,9 @@ def test_classes_pass_with_their_own_solutions() -> None:
         task = Task(row["task_id"], "", tests, row["class_name"])
         tasks.append((task, f"{imports}\n{row['solution_code']}"))
     found = verdicts(tasks)
+    for _ in range(3):
+        if found[TIMED] != {"pass ()"}:
+            found |= verdicts([(task, code) for task, code in tasks if task.id == TIMED])
     assert len(found) == 10
     assert found == {task.id: TRUSTED.get(task.id, {"pass ()"}) for task, _ in tasks}
 
