@@ -27,7 +27,7 @@ run in the order of the file. Each continues from the weights of the one before,
 own `policy.model`.
 
 On the command line, `--table.key value` changes every stage and `--stages.NAME.table.key value`
-changes one. An unknown key is an error. `config.toml` in the run's folder has the resolved
+changes one. An unknown key is an error. `config.toml` in each stage's folder has the resolved
 settings.
 
 Paths in a TOML file are relative to that file. Paths on the command line are relative to the
@@ -67,6 +67,7 @@ assay train longer.toml --seed 1 --stages.grpo.rollout.group_size 4
 | 1 | `assay check --strict` dropped tasks, `assay overlap` found some, or nobody reads the output |
 | 2 | user error; one line says what, where and how to fix it |
 | 3 | the machine failed |
+| 130 | Ctrl-C |
 
 | extra: `pip install '.[NAME]'` | what for |
 | --- | --- |
@@ -76,6 +77,7 @@ assay train longer.toml --seed 1 --stages.grpo.rollout.group_size 4
 | `cocotb` | CVDP's harnesses ([judge.md](judge.md)) |
 | `overlap` | `assay overlap` on programs in other languages ([overlap.md](overlap.md)) |
 | `quant` | 4-bit weights (`policy.quantize`) |
+| `sql` | `assay show` with a query ([viewer.md](viewer.md)) |
 | `wandb`, `trackio`, `tb` | the trackers of W&B, trackio and TensorBoard |
 | `integrations` | TRL and verifiers ([service.md](service.md)) |
 
@@ -106,16 +108,17 @@ def render() -> str:
     )
     for name in shipped("assay.algorithms", "algorithm"):
         fields = algorithms[name].settings.model_fields
+        shares = issubclass(algorithms[name].settings, PolicyGradientSettings)
         own = {
             key: field
             for key, field in fields.items()
-            if key not in shared or shared[key].default != field.default
+            if not shares or key not in shared or shared[key].default != field.default
         }
         rows = [_row(key, field) for key, field in own.items()] or [
             "| | | no settings of its own |"
         ]
         summary = algorithms.summary(name)
-        if issubclass(algorithms[name].settings, PolicyGradientSettings):
+        if shares:
             summary += " The shared options, with these of its own:"
         parts.append(
             f"\n### `{name}`\n\n{summary}\n\n| key | default | what it is |\n| --- | --- | --- |\n"

@@ -31,7 +31,7 @@ class EngineSettings(Section):
     log-probabilities differ by about 0.01."""
     servers: tuple[str, ...] = ()
     """URLs of vLLM servers that already run. Without any, assay starts its own and stops them after
-    the run. For `openai`, the endpoint's URL up to `/v1`."""
+    each stage. For `openai`, the endpoint's URL up to `/v1`."""
     data_parallel: PositiveInt = 1
     """How many vLLM servers assay starts; each holds the whole model."""
     tensor_parallel: PositiveInt = 1
@@ -51,7 +51,7 @@ class EngineSettings(Section):
     on_weight_update: Literal["auto", "interrupt", "finish"] = "auto"
     """What running requests of a server do on a weight update: `interrupt` continues them on the
     new weights (after a new prefill), `finish` completes them on the old ones. `auto` interrupts
-    if the server has a GPU, where prefill is cheap."""
+    if the policy is on a GPU: then the servers are too, and prefill is cheap."""
     weights_folder: str = ""
     """Folder for weights that are synced as files; trainer and servers must see it under the same
     path. Empty: this machine's shared memory."""

@@ -37,7 +37,7 @@ class TinySettings(Section):
     layers: PositiveInt = 4
     """Number of layers."""
     heads: PositiveInt = 4
-    """Attention heads. vLLM can serve the model if width / heads is 32 or more."""
+    """Attention heads. vLLM on a CPU can serve the model if width / heads is 32, 64 or 128."""
     context: PositiveInt = 512
     """Context length in tokens."""
 
@@ -55,8 +55,8 @@ class PolicySettings(Section):
     """Compute the LM head (the logits) in float32 whatever the `dtype` is. Slower, but logits are
     not rounded."""
     quantize: Literal["nf4"] | None = None
-    """Quantize the frozen weights to 4 bits (QLoRA) with bitsandbytes. Needs `lora` and
-    `pip install 'assay[quant]'`."""
+    """Quantize the frozen weights to 4 bits (QLoRA) with bitsandbytes. Needs `lora`, or an
+    adapter as `model`, and `pip install 'assay[quant]'`."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass. Uses less memory and a third more time; results
     do not change."""
@@ -69,7 +69,7 @@ class PolicySettings(Section):
     continue. `auto` uses the template if there is one."""
     lora: LoraSettings | None = None
     """Train LoRA adapters instead of all weights. A model that already is an adapter keeps its rank
-    and alpha."""
+    and alpha: leave this out."""
     tiny: TinySettings = TinySettings()
     """Shape of the built-in model, for `model = "tiny"`."""
 
@@ -143,22 +143,23 @@ class OptimizerSettings(Section):
     max_grad_norm: PositiveFloat = 1.0
     """Gradients with a larger norm are clipped to it."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """Learning rate after warmup: constant, or decayed to zero at the last step."""
+    """Learning rate after warmup: constant, or decayed, and zero one step after the last."""
     warmup_steps: int = Field(0, ge=0)
-    """Steps of linear warmup from zero."""
+    """Steps of linear warmup; the first of w steps has 1 / w of the rate."""
 
 
 class LearnerSettings(Section):
     """How a batch is split into micro-batches, and weights over ranks."""
 
     micro_batch_tokens: PositiveInt = 16_384
-    """Tokens in one forward and backward pass, padding included; a shared prompt counts once.
-    Changes memory and speed, not results."""
+    """Tokens in one forward and backward pass, padding included; packed, a shared prompt
+    counts once. Changes memory and speed, not results."""
     hybrid_shard: bool = False
     """On several machines: shard the weights over the ranks of one machine, and keep a copy on
     each machine. Less traffic between machines, more memory."""
     rank_minutes: PositiveFloat = 30.0
-    """How long a rank waits for the others within a step; then it ends the job."""
+    """How long a rank waits for the others within a step; then it ends the job. The first
+    stage's counts."""
 
 
 class JudgeSettings(Section):
@@ -267,7 +268,7 @@ class DashboardSettings(Section):
 
 
 class SlurmSettings(Section):
-    """A batch file for a site with Slurm, which `assay train --dry-run` prints."""
+    """The batch file for Slurm that `assay train --dry-run` prints, by the first stage's table."""
 
     nodes: PositiveInt = 1
     """Machines."""

@@ -153,6 +153,11 @@ def _check_vllm(python: str) -> None:
 
 
 def _head_size(config: Any) -> int:
+    if not hasattr(config, "num_attention_heads"):
+        raise SettingsError(
+            f"engine.name = 'vllm': assay starts no server for {config.model_type!r}, which has no"
+            " attention heads to size its KV cache by; start one and set engine.servers"
+        )
     return int(
         getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import MambaConfig
 
 from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
@@ -221,11 +222,15 @@ def test_what_vllm_cannot_serve_is_refused_before_anything_starts(tmp_path: Path
         policy = tiny_policy(tmp_path)
         if kind == "narrow":
             policy.model.config.head_dim = 16
+        if kind == "mamba":
+            policy.model.config = MambaConfig()
         async with open_vllm(policy, settings, tmp_path, 0):
             pass
 
     with pytest.raises(SettingsError, match="no attention for heads of 16"):
         asyncio.run(open_it(SETTINGS, "narrow"))
+    with pytest.raises(SettingsError, match=r"for 'mamba', which has no attention heads"):
+        asyncio.run(open_it(SETTINGS, "mamba"))
     with pytest.raises(SettingsError, match=r"'/nowhere/python' has no vLLM: .*engine\.python"):
         asyncio.run(open_it(SETTINGS.model_copy(update={"python": "/nowhere/python"}), "tiny"))
     assert not list(tmp_path.glob("*.log"))
