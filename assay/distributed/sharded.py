@@ -64,7 +64,7 @@ class ShardedRanks(Ranks):
         base, empty = unwrap_model(policy.model), is_empty(policy.model)
         if empty:
             describe(policy, self.whole_policy)
-        tensors = tensors_of(policy).keys()
+        known = set(tensors_of(policy))  # names alone: whole weights are to be freed
         self.alone_from = alone_from(policy.model)
         self._require_shorter(0)
         self.view = View(policy.model, critic)
@@ -85,7 +85,7 @@ class ShardedRanks(Ranks):
         if critic is not None:  # float32, beside weights that may be bfloat16
             fully_shard(critic, mesh=shared)
         allocate(policy.model, policy.device)
-        if untied := sorted(tensors_of(policy).keys() - tensors):
+        if untied := sorted(tensors_of(policy).keys() - known):
             raise ModelError(
                 f"{type(base).__name__} has weights that several blocks share, as {untied[0]}, and"
                 " ranks shard each block by itself; train it in one process, without torchrun"
