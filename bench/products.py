@@ -3,7 +3,7 @@
     python -m bench.products
     python -m bench.products --threads 2
 
-Float32, shapes of a Llama of 5M parameters: rows of a decode step, and of an update.
+Float32, shapes of a Llama of 5M parameters: rows of a decode step, and of an update. Then LoRA's.
 Medians of interleaved calls, in microseconds.
 """
 
@@ -29,6 +29,8 @@ REPEATS = 50
 SHAPES = [
     (rows, *shape) for rows in (8, 32, 2500) for shape in ((256, 256), (256, 768), (768, 256))
 ]
+SHAPES += [(2500, 256, 16), (2500, 16, 768)]
+"""LoRA's two."""
 PAIRS: tuple[tuple[Call, Call], ...] = (
     (
         lambda values, weight, grad, prepacked: values @ weight.T,

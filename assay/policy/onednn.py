@@ -17,8 +17,8 @@ from torch import Tensor, nn
 BLOCK = 128
 """Batches of more rows than this are padded to a multiple of it."""
 SMALL = 1 << 20
-"""Gradients of weights with fewer elements are those of a convolution: with two threads a tenth to
-a half faster, and with few inputs, as LoRA has, seven times; larger ones would be slower."""
+"""Gradients of weights with fewer elements are those of a convolution: with two threads up to a
+quarter faster, and with few inputs, as LoRA's B, three times; larger ones would be slower."""
 ROWS = 64
 """Hint for `prepack`: the number of rows that a weight is multiplied with at once."""
 
