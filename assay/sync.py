@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -44,6 +44,22 @@ def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
                     loop.call_soon_threadsafe(task.cancel)
                 ended.wait()  # an interrupt while the thread starts leaves it to itself
             raise
+
+
+async def in_own_thread(function: Callable[..., T], *given: Any) -> T:
+    """Run `function` in a new thread; who is cancelled meanwhile waits for its end.
+
+    OpenMP's threads belong to the thread whose work they share, and end with it. While a process
+    has more of them than cores, as when it computes in two threads by turns, they fall asleep so
+    soon that small operations wait for them to wake.
+    """
+    pool = ThreadPoolExecutor(1, thread_name_prefix="assay")
+    running = asyncio.get_running_loop().run_in_executor(pool, function, *given)
+    try:
+        return await asyncio.shield(running)
+    finally:
+        await asyncio.wait([running])
+        pool.shutdown()
 
 
 async def together(calls: Iterable[Coroutine[None, None, T]]) -> list[T]:

@@ -42,6 +42,7 @@ from assay.policy.load import Policy, load_policy
 from assay.policy.tiny import make_tiny
 from assay.rollout.attempt import RolloutContext
 from assay.rollout.prompter import Prompter
+from assay.sync import in_own_thread
 from assay.tasks import load
 from assay.train.learner import Learner
 from assay.train.sources import RolloutSource
@@ -117,7 +118,7 @@ class Clocked:
         start, number = time.perf_counter(), next(self.numbers)
         await self.source.publish(self.learner, number)
         seen = await self.source.next(number)
-        learned = await asyncio.to_thread(self.learner.step, seen.samples, number)
+        learned = await in_own_thread(self.learner.step, seen.samples, number)
         self.engine.seconds = learned["time/learn"]
         return seen.metrics | learned | {"seconds": time.perf_counter() - start}
 

@@ -31,7 +31,7 @@ from typing import Any
 
 from assay.tuning import tune
 
-os.environ.update({} if "--trl" in sys.argv else tune())
+os.environ.update(tune() if "--ours" in sys.argv else {})
 
 import torch
 
@@ -47,6 +47,7 @@ from assay.policy.tiny import make_tiny
 from assay.rewards import Reward, Term
 from assay.rollout.attempt import RolloutContext
 from assay.rollout.prompter import Prompter
+from assay.sync import in_own_thread
 from assay.tasks import load
 from assay.train.learner import Learner
 from assay.train.sources import RolloutSource
@@ -160,7 +161,7 @@ class Ours:
         """One step of the loop."""
         await self.source.publish(self.learner, self.done)
         seen = await self.source.next(self.done)
-        learned = await asyncio.to_thread(self.learner.step, seen.samples, self.done)
+        learned = await in_own_thread(self.learner.step, seen.samples, self.done)
         self.done += 1
         return seen.metrics | learned
 
@@ -231,7 +232,7 @@ def our_steps(folder: Path, size: Size, steps: int) -> None:
 
     async def take() -> None:
         async with Judge(stop_early=False) as judge:
-            ours = Ours(folder, size, judge)
+            ours = await in_own_thread(Ours, folder, size, judge)
             for _ in range(steps):
                 with told() as found:
                     found |= await ours.step()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from assay.config.generation import EngineSettings
 from assay.engines.base import Engine
+from assay.sync import in_own_thread
 
 if TYPE_CHECKING:
     from assay.policy.load import Policy
@@ -41,7 +41,7 @@ async def open_engine(
 
     engine = TorchEngine(policy, settings, separate_copy=separate_copy)
     if generates:
-        await asyncio.to_thread(engine.check)
+        await in_own_thread(engine.check)
     try:
         yield engine
     finally:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,6 +32,7 @@ from assay.rollout.meter import standstill
 from assay.rollout.pairs import read_pairs
 from assay.rollout.play import play
 from assay.rollout.prompter import Prompter
+from assay.sync import in_own_thread
 from assay.trackers import Trackers, open_trackers
 from assay.trackers.rollouts import write_rollouts
 from assay.train.folder import StageFolder
@@ -110,8 +109,6 @@ class Run:
     """Steps done."""
     saved: int
     """Steps that the newest checkpoint holds."""
-    thread: ThreadPoolExecutor
-    """Where the learner runs, so that rollouts can go on meanwhile."""
     progress: Progress
     stopping: bool = False
     """Whether to stop after the current step."""
@@ -140,10 +137,8 @@ class Run:
             self.tracker.rollouts(step + 1, data.groups)
 
     async def learn(self, samples: Sequence[Sample], step: int) -> Metrics:
-        """Train on the samples of a step, in the learner's thread."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self.thread, self.learner.step, samples, step
-        )
+        """Train on the samples of a step, in a thread: rollouts go on meanwhile."""
+        return await in_own_thread(self.learner.step, samples, step)
 
     def track(self, step: int, data: StepData, learned: Metrics) -> None:
         """Give the metrics of a step to the trackers."""
@@ -167,7 +162,7 @@ class Run:
             return
         done = step + 1
         name = self.stage.settings.stage if done else self.stage.base
-        await self.context.engine.load(await asyncio.to_thread(self.learner.whole_policy), done)
+        await self.context.engine.load(await in_own_thread(self.learner.whole_policy), done)
         evaluations: list[Evaluation] = []
         groups: list[list[Rollout]] = []
         with self.progress.interrupted():
@@ -188,11 +183,9 @@ class Run:
         self.folder.note_evaluation(done)
 
     async def save(self, step: int) -> None:
-        """Write a checkpoint, in the learner's thread: rollouts go on meanwhile."""
+        """Write a checkpoint, in a thread: rollouts go on meanwhile."""
         card, position = self.context.prompter.card(self.stage.tasks[0]), self.source.position
-        await asyncio.get_running_loop().run_in_executor(
-            self.thread, self.folder.save, self.learner, step + 1, position, card
-        )
+        await in_own_thread(self.folder.save, self.learner, step + 1, position, card)
         self.saved = step + 1
 
     async def save_unsaved_steps(self) -> None:
@@ -214,7 +207,7 @@ async def open_run(
     checkpoint = folder.latest()
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
     progress.phase("loading model")
-    policy = load_policy(settings.policy)
+    policy = await in_own_thread(load_policy, settings.policy)
     prompter = Prompter(policy.chat, stage.environment.instructions, settings.prompt)
     longest = settings.evaluate.max_tokens if settings.evaluate else 0
     evaluation = {
@@ -230,8 +223,10 @@ async def open_run(
         source = await make_source(stage, policy, context, progress)
         closing.push_async_callback(source.close)
         steps = settings.steps or max(1, round((settings.epochs or 1) * source.steps_per_epoch))
-        learner = make_learner(settings, stage.algorithm, policy, steps, source.temperature)
-        done = folder.restore(learner, checkpoint) if checkpoint else 0
+        learner = await in_own_thread(
+            make_learner, settings, stage.algorithm, policy, steps, source.temperature
+        )
+        done = await in_own_thread(folder.restore, learner, checkpoint) if checkpoint else 0
         source.resume(folder.position(checkpoint) if checkpoint else {})
         folder.open()
         tracker = open_trackers(
@@ -239,9 +234,8 @@ async def open_run(
             tokens=partial(vocabulary, policy.chat.tokenizer) if stage.generates else None,
         )  # fmt: skip
         closing.callback(tracker.close)
-        thread = closing.enter_context(ThreadPoolExecutor(1, "learner"))
         run = Run(
-            stage, folder, learner, source, context, tracker, evaluation, steps, done, done, thread,
+            stage, folder, learner, source, context, tracker, evaluation, steps, done, done,
             progress,
         )  # fmt: skip
         closing.enter_context(_stopping_on_signals(run))

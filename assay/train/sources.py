@@ -5,7 +5,6 @@ The number of a step decides which samples it gets.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from assay.rollout.group import group
 from assay.rollout.held_out import describe_held_out
 from assay.rollout.samples import describe, has_zero_variance, staleness, to_samples
 from assay.rollout.stream import Stream
+from assay.sync import in_own_thread
 from assay.train.learner import Learner
 from assay.types import Metrics, Rollout, Sample, Task
 
@@ -177,7 +177,7 @@ class RolloutSource(Source):
         """Load the learner's weights into the engine; groups that start now have them."""
         start = time.perf_counter()
         await self.stream.publish(step)
-        await self.context.engine.load(await asyncio.to_thread(learner.whole_policy), step)
+        await self.context.engine.load(await in_own_thread(learner.whole_policy), step)
         self.sync_seconds = time.perf_counter() - start
 
     async def next(self, step: int) -> StepData:

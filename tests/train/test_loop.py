@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,8 +81,8 @@ def interrupted(every: int, at: int, sign: signal.Signals) -> Interrupted:
     )
     learner = SimpleNamespace(step=lambda samples, step: {}, policy=None)
     source = SimpleNamespace(publish=nothing, next=nothing)
-    stage, thread = SimpleNamespace(settings=settings), ThreadPoolExecutor(1)
-    parts: list[Any] = [stage, None, learner, source, None, None, [], 4, 0, 0, thread, Progress()]
+    stage = SimpleNamespace(settings=settings)
+    parts: list[Any] = [stage, None, learner, source, None, None, [], 4, 0, 0, Progress()]
     run = Interrupted(*parts)
     run.at, run.kept, run.signal = at, [], sign
     run.times = 2 if sign is signal.SIGHUP else 1  # a terminal that closes may send several

@@ -19,6 +19,7 @@ from assay.engines.torch.kv_cache import KVCache
 from assay.engines.torch.prefill import TransformersCache
 from assay.errors import MachineError, SettingsError
 from assay.policy.load import Policy
+from assay.sync import in_own_thread
 from assay.types import Completion, Metrics
 
 
@@ -104,7 +105,7 @@ class TorchEngine:
             loop.call_soon_threadsafe(_set_result, row, completion)
 
         try:
-            await asyncio.to_thread(self._decode, deliver)
+            await in_own_thread(self._decode, deliver)
         except Exception as error:  # noqa: BLE001  raised again where completions are awaited
             while self._inbox:
                 row = self._inbox.popleft()

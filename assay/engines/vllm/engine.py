@@ -7,7 +7,6 @@ full weights that is as exact and as fast in 0.32.0, but a frozen request asks f
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import shutil
@@ -37,6 +36,7 @@ from assay.engines.vllm.transports.files import Files
 from assay.engines.vllm.transports.nccl import Nccl
 from assay.engines.vllm.weight_probe import make_probe
 from assay.errors import SettingsError
+from assay.sync import in_own_thread
 from assay.types import Completion, Metrics
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ class VllmEngine:
             return
         start = time.perf_counter()
         folder = Path(tempfile.mkdtemp(prefix=f"weights-{version}-", dir=self._folder))
-        await asyncio.to_thread(self._transport.pack, policy, folder)
-        probe = await asyncio.to_thread(make_probe, policy)
+        await in_own_thread(self._transport.pack, policy, folder)
+        probe = await in_own_thread(make_probe, policy)
         packed = time.perf_counter()
         self._policy, dtype = policy, dtype_of(policy, self._settings)
         weights = Weights(version, f"{self._name}:{version}", folder, probe, dtype)

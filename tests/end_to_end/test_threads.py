@@ -1,0 +1,89 @@
+"""OpenMP's threads in a run: one team at a time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COUNTING = """
+import json, sys, threading, time
+from pathlib import Path
+import torch
+from typer.testing import CliRunner
+from assay.cli import app
+from assay.engines.torch import TorchEngine
+from assay.train.learner import Learner
+
+torch.set_num_threads(2)
+name, found = Path("/proc/self/comm").read_text(), []
+
+def comm(task):
+    try:
+        return (task / "comm").read_text()
+    except OSError:  # it has ended
+        return ""
+
+def others():
+    own = {thread.native_id for thread in threading.enumerate()}
+    tasks = [task for task in Path("/proc/self/task").iterdir() if int(task.name) not in own]
+    return sum(comm(task) == name for task in tasks)
+
+def ended():
+    deadline = time.monotonic() + 2
+    while others() > first and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return others()
+
+def counted(method):
+    def call(*arguments):
+        before = ended()
+        result = method(*arguments)
+        found.append((method.__name__, before, others()))
+        return result
+    return call
+
+Learner.step, TorchEngine._decode = counted(Learner.step), counted(TorchEngine._decode)
+first = others()
+done = CliRunner().invoke(app, ["train", sys.argv[1]])
+assert done.exit_code == 0, done.output
+print(json.dumps([(name, before - first, after - first) for name, before, after in found]))
+"""
+RUN = """
+name = "threads"
+folder = "{folder}"
+[tasks]
+train = "drills:train"
+[policy.tiny]
+width = 256
+vocabulary = 2048
+[rollout]
+max_tokens = 8
+[stages.sft]
+steps = 2
+algorithm.name = "sft"
+dataset.batch_size = 64
+[stages.grpo]
+steps = 2
+algorithm.name = "grpo"
+rollout = {{ tasks_per_step = 4, group_size = 8 }}
+rewards = {{ length = {{}} }}
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads in /proc")
+def test_decoding_and_learning_have_one_team_of_threads_that_ends_with_each(
+    tmp_path: Path,
+) -> None:
+    recipe = tmp_path / "run.toml"
+    recipe.write_text(RUN.format(folder=tmp_path / "run"))
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTING, recipe], stdout=subprocess.PIPE, text=True, check=True
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert {name for name, _, _ in found} == {"step", "_decode"}
+    assert {before for _, before, _ in found} == {0}, "no other team waits"
+    assert 1 in {after for _, _, after in found}, "two threads compute"

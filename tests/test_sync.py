@@ -1,0 +1,51 @@
+"""Functions that run in threads of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from assay.sync import in_own_thread
+
+
+def test_each_call_has_a_new_thread_that_ends_with_it() -> None:
+    async def threads() -> list[threading.Thread]:
+        return [await in_own_thread(threading.current_thread) for _ in range(3)]
+
+    found = asyncio.run(threads())
+    assert len({thread.ident for thread in found} | {threading.get_ident()}) > 1
+    assert len(set(map(id, found))) == 3
+    for thread in found:
+        thread.join(timeout=10)
+    assert not any(thread.is_alive() for thread in found)
+
+
+def test_what_the_function_raises_is_raised() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        asyncio.run(in_own_thread(int, "x"))
+
+
+def test_who_is_cancelled_waits_for_the_end_while_the_event_loop_goes_on() -> None:
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        may_end.wait(10)
+        time.sleep(0.05)
+        ended.set()
+
+    async def cancel() -> None:
+        running = asyncio.create_task(in_own_thread(work))
+        await asyncio.to_thread(begun.wait, 10)
+        running.cancel()
+        await asyncio.sleep(0.05)
+        assert not running.done()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert ended.is_set()
+
+    asyncio.run(cancel())
