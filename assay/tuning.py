@@ -21,10 +21,10 @@ def tune() -> dict[str, str]:
     page by page: a sixth of a training step. Peak memory is the same. Torch asks for huge pages
     for tensors of 2 MiB and more.
 
-    OpenMP's threads spin for microseconds at a barrier, then sleep. By default they spin for
-    milliseconds and block a core that the judge needs. A thread that sleeps at once takes longer to
-    wake than a small matrix product takes. The OpenMP of Intel and LLVM counts in milliseconds, so
-    there threads sleep at once.
+    OpenMP's threads spin for a third of a millisecond at a barrier, then sleep. By default they
+    spin for milliseconds and block a core that the judge needs. A thread that sleeps at once takes
+    longer to wake than a small matrix product takes. The OpenMP of Intel and LLVM counts in
+    milliseconds, so there threads sleep at once.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt") and not any(name.startswith("MALLOC_") for name in os.environ):
@@ -32,5 +32,5 @@ def tune() -> dict[str, str]:
             libc.mallopt(*parameter)
     tuned = {"THP_MEM_ALLOC_ENABLE": os.environ.get("THP_MEM_ALLOC_ENABLE", "1")}
     if "OMP_WAIT_POLICY" not in os.environ:
-        tuned |= {"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "2000", "KMP_BLOCKTIME": "0"}
+        tuned |= {"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "8000", "KMP_BLOCKTIME": "0"}
     return tuned
