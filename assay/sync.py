@@ -46,19 +46,21 @@ def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
             raise
 
 
-async def in_own_thread(function: Callable[..., T], *given: Any) -> T:
-    """Run `function` in a new thread; who is cancelled meanwhile waits for its end.
+async def in_own_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Run `function` in a new thread. A caller that is cancelled waits for its end.
 
     OpenMP's threads belong to the thread whose work they share, and end with it. While a process
     has more of them than cores, as when it computes in two threads by turns, they fall asleep so
     soon that small operations wait for them to wake.
     """
     pool = ThreadPoolExecutor(1, thread_name_prefix="assay")
-    running = asyncio.get_running_loop().run_in_executor(pool, function, *given)
+    running = asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
     try:
         return await asyncio.shield(running)
     finally:
-        await asyncio.wait([running])
+        while not running.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
         pool.shutdown()
 
 

@@ -21,7 +21,7 @@ def tune() -> dict[str, str]:
     page by page: a sixth of a training step. Peak memory is the same. Torch asks for huge pages
     for tensors of 2 MiB and more.
 
-    OpenMP's threads spin for a third of a millisecond at a barrier, then sleep. By default they
+    OpenMP's threads spin for up to 0.4 ms at a barrier, then sleep. By default they
     spin for milliseconds and block a core that the judge needs. A thread that sleeps at once takes
     longer to wake than a small matrix product takes. The OpenMP of Intel and LLVM counts in
     milliseconds, so there threads sleep at once.

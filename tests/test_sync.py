@@ -16,7 +16,6 @@ def test_each_call_has_a_new_thread_that_ends_with_it() -> None:
         return [await in_own_thread(threading.current_thread) for _ in range(3)]
 
     found = asyncio.run(threads())
-    assert len({thread.ident for thread in found} | {threading.get_ident()}) > 1
     assert len(set(map(id, found))) == 3
     for thread in found:
         thread.join(timeout=10)
@@ -40,9 +39,10 @@ def test_who_is_cancelled_waits_for_the_end_while_the_event_loop_goes_on() -> No
     async def cancel() -> None:
         running = asyncio.create_task(in_own_thread(work))
         await asyncio.to_thread(begun.wait, 10)
-        running.cancel()
-        await asyncio.sleep(0.05)
-        assert not running.done()
+        for _ in range(2):
+            running.cancel()
+            await asyncio.sleep(0.05)
+            assert not running.done()
         may_end.set()
         with pytest.raises(asyncio.CancelledError):
             await running

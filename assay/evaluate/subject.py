@@ -16,6 +16,7 @@ from assay.evaluate.protocol import files_hash
 from assay.files import by_step
 from assay.maths.seeds import derive
 from assay.policy.chat import Chat
+from assay.sync import in_own_thread, run_sync
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def subject_of(run: EvaluationRun) -> Subject:
         return Subject(chat, None, "hosted", lambda logs: open_openai(model, run.engine))
     from assay.policy.load import load_policy
 
-    policy = load_policy(run.policy)
+    policy = run_sync(in_own_thread(load_policy, run.policy))
 
     @asynccontextmanager
     async def opened(logs: Path) -> AsyncIterator[Engine]:

@@ -22,7 +22,7 @@ from assay.evaluate.benchmark import benchmarks_of
 from assay.maths.seeds import derive
 from assay.policy.load import is_adapted
 from assay.progress import Progress
-from assay.sync import together
+from assay.sync import in_own_thread, together
 from assay.trackers.rollouts import write_rollouts
 from assay.train.memory import DeviceMemory, in_words
 from assay.train.run import Run, Stage, open_run
@@ -86,7 +86,7 @@ async def _measure(stage: Stage, progress: Progress, disk_free: int) -> Forecast
         budget = settings.learner.micro_batch_tokens
         tried = [run.source.longest(max(1, tokens)) for tokens in (budget // PROBE, budget)]
         for samples in tried:
-            parts[ACTIVATIONS] = _activations(run, samples, parts["gradients"], memory)
+            parts[ACTIVATIONS] = await _activations(run, samples, parts["gradients"], memory)
             likely = parts[ACTIVATIONS] * _tokens(tried[-1]) // _tokens(samples)
             _require_room(stage, parts | {ACTIVATIONS: likely}, room, device)
         learning, before = memory.peak, memory.used
@@ -134,10 +134,12 @@ def _size(tensors: Iterable[Tensor]) -> int:
     return sum(one.nbytes for one in tensors)
 
 
-def _activations(run: Run, samples: Sequence[Sample], gradients: int, memory: DeviceMemory) -> int:
+async def _activations(
+    run: Run, samples: Sequence[Sample], gradients: int, memory: DeviceMemory
+) -> int:
     """Bytes that learning from the samples takes beside what stays."""
     memory.reset_peak()
-    run.learner.step(samples, 0)
+    await run.learn(samples, 0)
     return max(0, memory.peak - memory.used - gradients)
 
 
@@ -176,7 +178,7 @@ async def _one_step(run: Run) -> tuple[Metrics, Metrics, int]:
     start = time.perf_counter()
     await run.source.publish(run.learner, 0)
     data = await run.source.next(0)
-    learned = run.learner.step(data.samples, 0)
+    learned = await run.learn(data.samples, 0)
     metrics = data.metrics | learned
     seconds = {
         part: metrics[f"time/{part}"]
@@ -198,7 +200,7 @@ async def _evaluation_seconds(run: Run) -> float:
     assert settings is not None, "there are prompts"
     sets = [(run.evaluation_prompts[one.tasks[0]], one.samples) for one in benchmarks_of(settings)]
     wanted = [one for prompts, samples in sets for one in prompts for _ in range(samples)]
-    await engine.load(run.learner.whole_policy(), 0)
+    await engine.load(await in_own_thread(run.learner.whole_policy), 0)
     start, sampling = time.perf_counter(), sampling_of(settings)
     requests = [
         GenerationRequest(one.prompt, derive(run.stage.settings.seed, number), one.stop)

@@ -19,18 +19,18 @@ from assay.engines.torch import TorchEngine
 from assay.train.learner import Learner
 
 torch.set_num_threads(2)
-name, found = Path("/proc/self/comm").read_text(), []
+found = []
 
 def comm(task):
     try:
         return (task / "comm").read_text()
     except OSError:  # it has ended
-        return ""
+        return "jemalloc"
 
 def others():
     own = {thread.native_id for thread in threading.enumerate()}
     tasks = [task for task in Path("/proc/self/task").iterdir() if int(task.name) not in own]
-    return sum(comm(task) == name for task in tasks)
+    return sum("jemalloc" not in comm(task) for task in tasks)
 
 def ended():
     deadline = time.monotonic() + 2

@@ -68,7 +68,7 @@ class TorchEngine:
         await self.halt()
         self.policy, self.version, self._fused = policy, version, None
         if self._copy and self._copy[0] is policy.model:
-            _sync(self._copy[1], policy.model)
+            await in_own_thread(_sync, self._copy[1], policy.model)
         self._longest = max((row.longest for row in self._inbox), default=0)
         self._halted.clear()
         self._resume()

@@ -43,10 +43,11 @@ class FusedLinear:
     """Linear layers of the same input as one product."""
 
     def __init__(self, *linears: Any, norm: Any = None) -> None:
-        """Their input is `_normalized`, if `norm` comes before them."""
+        """With `norm`, its weights are merged in, and the input must come from `_normalized`."""
         weight = torch.cat([_merged_weight(linear) for linear in linears])
-        if norm:
-            weight *= norm.weight * norm.weight.numel() ** 0.5
+        if norm is not None:
+            scale = norm.weight.float() * norm.weight.numel() ** 0.5
+            weight = (weight.float() * scale).to(weight.dtype)
         self.weight = prepack(weight)
         biases = [linear.bias for linear in linears]
         self.bias = None if all(bias is None for bias in biases) else torch.cat(biases)
@@ -136,7 +137,8 @@ def _normalized(wide: Tensor) -> Tensor:
     product has. The last column is the root of E times epsilon, so the norm of a row is that of
     RMSNorm in one operation.
     """
-    return wide[:, :-1].div(torch.linalg.vector_norm(wide, dim=-1, keepdim=True))
+    norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True, dtype=torch.float32)
+    return wide[:, :-1].div(norm).to(wide.dtype)
 
 
 def _rms_norm(values: Tensor, norm: Any) -> Tensor:
