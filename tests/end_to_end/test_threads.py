@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.end_to_end.recipes import TINY, write
 
 COUNTING = """
 import json, sys, threading, time
@@ -52,37 +55,19 @@ done = CliRunner().invoke(app, ["train", sys.argv[1]])
 assert done.exit_code == 0, done.output
 print(json.dumps([(name, before - first, after - first) for name, before, after in found]))
 """
-RUN = """
-name = "threads"
-folder = "{folder}"
-[tasks]
-train = "drills:train"
-[policy.tiny]
-width = 256
-vocabulary = 2048
-[rollout]
-max_tokens = 8
-[stages.sft]
-steps = 2
-algorithm.name = "sft"
-dataset.batch_size = 64
-[stages.grpo]
-steps = 2
-algorithm.name = "grpo"
-rollout = {{ tasks_per_step = 4, group_size = 8 }}
-rewards = {{ length = {{}} }}
-"""
+LARGER = TINY.replace("vocabulary = 320\nwidth = 64", "vocabulary = 2048\nwidth = 256")
+"""Of a model whose loading and learning two threads share."""
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="threads in /proc")
 def test_decoding_and_learning_have_one_team_of_threads_that_ends_with_each(
     tmp_path: Path,
 ) -> None:
-    recipe = tmp_path / "run.toml"
-    recipe.write_text(RUN.format(folder=tmp_path / "run"))
     done = subprocess.run(
-        [sys.executable, "-c", COUNTING, recipe], stdout=subprocess.PIPE, text=True, check=True
-    )
+        [sys.executable, "-c", COUNTING, write(tmp_path, LARGER)],
+        cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True,
+        env={**os.environ, "TOKENIZERS_PARALLELISM": "false"},
+    )  # fmt: skip
     found = json.loads(done.stdout.splitlines()[-1])
     assert {name for name, _, _ in found} == {"step", "_decode"}
     assert {before for _, before, _ in found} == {0}, "no other team waits"
