@@ -8,9 +8,10 @@ from __future__ import annotations
 import ctypes
 import os
 
-MALLOPT = (-3, 32 << 20), (-1, (1 << 31) - 1)
-"""M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's `mallopt`: tensors of up to 32 MiB, the most
-that it takes, come from memory that was freed before, and freed memory stays with the process."""
+MALLOPT = (-3, 32 << 20), (-1, (1 << 31) - 1), (-8, 1)
+"""M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_ARENA_MAX of glibc's `mallopt`: tensors of up to 32 MiB,
+the most that it takes, come from memory that was freed before, and freed memory stays with the
+process; that of a thread's own arena would not, for glibc unmaps its empty heaps of 64 MiB."""
 
 
 def tune() -> dict[str, str]:

@@ -9,15 +9,22 @@ import pytest
 from assay.tuning import tune
 
 FAULTS = """
-import os, resource, sys
+import os, resource, sys, threading
 from assay.tuning import tune
 if "tuned" in sys.argv:
     os.environ.update(tune())
 import torch
 torch.set_num_threads(1)
+def fill():
+    tensors = [torch.ones(100_000) for _ in range(500)]
+    while tensors:
+        tensors.pop(0)
 def use():
-    return [torch.ones(3_000_000) for _ in range(4)]
-use(); use()
+    thread = threading.Thread(target=fill)
+    thread.start()
+    thread.join()
+for _ in range(9):
+    use()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(10):
     use()
@@ -36,8 +43,8 @@ def faults(*arguments: str) -> int:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
-def test_freed_tensors_are_used_again_without_page_faults() -> None:
-    assert faults("tuned") < 200 < faults()
+def test_tensors_freed_in_a_thread_are_used_again_without_page_faults() -> None:
+    assert faults("tuned") < 2000 < faults()
 
 
 def test_a_wait_policy_of_the_users_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
