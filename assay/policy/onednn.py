@@ -19,6 +19,9 @@ BLOCK = 128
 SMALL = 1 << 20
 """Gradients of weights with fewer elements are those of a convolution: with two threads up to a
 quarter faster, and with few inputs, as LoRA's B, three times; larger ones would be slower."""
+TRANSPOSED = 1 << 19
+"""Where MKL uses AVX-512, weights of up to so many elements are laid out for it, larger ones for
+oneDNN, whose calls take 20 µs longer (`python -m bench.products`)."""
 ROWS = 64
 """Hint for `prepack`: the number of rows that a weight is multiplied with at once."""
 
@@ -67,11 +70,13 @@ def fast_linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
 
 
 def prepack(weight: Tensor) -> Tensor:
-    """A copy of `weight` [O, I] in oneDNN's own layout, which `fast_linear` reads fastest: with
-    few rows it is up to twice as fast as MKL, on Intel too. `weight` itself without oneDNN.
+    """A copy of `weight` [O, I] in the layout that `fast_linear` reads fastest with few rows:
+    transposed, or oneDNN's own. `weight` itself on processors without AVX-512.
     """
     if not has_onednn() or weight.dtype != torch.float32 or weight.device.type != "cpu":
         return weight
+    if weight.numel() <= TRANSPOSED and not uses_onednn():
+        return weight.detach().T.contiguous().T
     return torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS)  # type: ignore[no-any-return]
 
 
