@@ -17,8 +17,9 @@ import torch
 from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.open import open_engine
-from assay.engines.torch import TorchEngine
+from assay.engines.torch import TorchEngine, decode_loop
 from assay.engines.torch import engine as engine_file
+from assay.engines.torch.decode_loop import Outbox
 from assay.engines.torch.kv_cache import KVCache
 from assay.engines.torch.prefill import TransformersCache
 from assay.errors import SettingsError
@@ -35,6 +36,12 @@ SHORT, LONG = Sampling(10), Sampling(150)
 @pytest.fixture
 def policy() -> Policy:
     return seven_tokens()
+
+
+@pytest.fixture(autouse=True)
+def hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Completions are returned the moment they end."""
+    monkeypatch.setattr(decode_loop, "HOLD", 0.0)
 
 
 @pytest.fixture(
@@ -112,6 +119,45 @@ async def begun(
     await engine.generate(GenerationRequest((3, 3), 7), SHORT)
     assert not any(one.done() for one in long)
     return long
+
+
+def test_completions_wait_until_more_have_ended_than_run_or_their_time_is_over() -> None:
+    ended = Completion("", (1,), (0.0,), "length", (0,))
+    delivered: list[Completion] = []
+    for hold, running, due in ((1e9, 2, False), (1e9, 1, True), (0.0, 2, True)):
+        outbox = Outbox(lambda row, completion: delivered.append(completion), hold)
+        for _ in range(2):
+            outbox.add(None, ended)  # type: ignore[arg-type]
+        assert outbox.is_due(running) == due
+        assert not delivered
+        outbox.flush()
+        outbox.flush()
+        assert [delivered.pop(), delivered.pop()] == [ended, ended]
+
+
+def test_a_halt_returns_the_completions_that_wait_for_others(
+    policy: Policy, cache: str, steps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode_loop, "HOLD", 1e9)
+
+    async def test() -> None:
+        engine = TorchEngine(policy)
+        await engine.load(policy, 0)
+        requests = [GenerationRequest((1, 2), seed) for seed in range(3)]
+        short, *long = (
+            asyncio.create_task(engine.generate(request, sampling))
+            for request, sampling in zip(requests, (Sampling(1), LONG, LONG), strict=True)
+        )
+        while len(steps) < 5:
+            await asyncio.sleep(0.001)
+        assert not short.done()
+        await engine.halt()
+        assert len((await short).tokens) == 1
+        assert not any(one.done() for one in long)
+        await engine.load(policy, 1)
+        await asyncio.gather(*long)
+
+    run(test())
 
 
 @pytest.mark.parametrize("separate_copy", [False, True])
