@@ -8,8 +8,9 @@ The model is a Llama of 5M parameters with random weights that ends a completion
 110. Every completion continues a program that already returns, and often breaks it; it is judged.
 The reward of both is the judge's verdict (TRL's through `assay.integrations.trl`) and a small term
 for length, so that no group has zero variance and both learn from all completions. Each side is a
-process of its own with two threads, TRL's with OpenMP's default, ours with what `assay` sets. They
-take their steps in turns, so that both meet the same load. Medians.
+process of its own with two threads, TRL's with OpenMP's default, ours with what `assay` sets, and
+both use the same data type. They take their steps in turns, so that both meet the same load.
+Medians.
 """
 
 from __future__ import annotations
@@ -129,16 +130,18 @@ def of_length(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> l
 class Ours:
     """A run's source and learner, as the loop calls them."""
 
-    def __init__(self, folder: Path, size: Size, judge: Judge) -> None:
-        self.policy = load_policy(PolicySettings(model=str(folder), device="cpu"))
-        given = {
+    def __init__(self, folder: Path, size: Size, judge: Judge, name: str) -> None:
+        dtype = "bfloat16" if "bfloat16" in name else "float32"
+        given = {"model": str(folder), "device": "cpu", "dtype": dtype}
+        self.policy = load_policy(PolicySettings.model_validate(given))
+        run = {
             "steps": 1000, "stage": "bench", "algorithm": {"name": "grpo"},
             "optimizer": {"lr": 1e-6},
             "tasks": {"train": "drills:train"},
             "rollout": {"tasks_per_step": size.prompts, "group_size": GROUP,
                         "max_tokens": size.tokens},
         }  # fmt: skip
-        settings = RunSettings.model_validate(given)
+        settings = RunSettings.model_validate(run)
         talk = environments.build({"name": "single_turn"})
         sampling = Sampling(size.tokens)
         context = RolloutContext(
@@ -227,12 +230,12 @@ def told() -> Iterator[Told]:
     print(json.dumps(found), file=sys.__stdout__, flush=True)
 
 
-def our_steps(folder: Path, size: Size, steps: int) -> None:
-    """The side of this package."""
+def our_steps(folder: Path, size: Size, steps: int, name: str) -> None:
+    """The side of this package, with the data type of TRL's side."""
 
     async def take() -> None:
         async with Judge(stop_early=False) as judge:
-            ours = await in_own_thread(Ours, folder, size, judge)
+            ours = await in_own_thread(Ours, folder, size, judge, name)
             for _ in range(steps):
                 with told() as found:
                     found |= await ours.step()
@@ -266,11 +269,11 @@ def race(folder: Path, number: int, name: str, rounds: int) -> str:
     common = [sys.executable, "-m", "bench.whole", "--folder", str(folder), "--sizes", str(number)]
     sides = [
         subprocess.Popen(
-            [*common, "--rounds", str(rounds + 1), *more],
+            [*common, "--rounds", str(rounds + 1), side, name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        for more in (["--ours"], ["--trl", name])
+        for side in ("--ours", "--trl")
     ]
     found: list[list[Told]] = []
     for _ in range(rounds + 1):
@@ -317,12 +320,12 @@ def main() -> None:
         "--without", nargs="*", default=(), help="words in the names of settings to leave out"
     )
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--ours", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--ours", help=argparse.SUPPRESS)
     parser.add_argument("--trl", help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(2)
     if given.ours:
-        return our_steps(given.folder, SIZES[given.sizes[0]], given.rounds)
+        return our_steps(given.folder, SIZES[given.sizes[0]], given.rounds, given.ours)
     if given.trl:
         return their_steps(given.folder, SIZES[given.sizes[0]], given.rounds, given.trl)
     print(

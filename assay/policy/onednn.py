@@ -71,13 +71,19 @@ def fast_linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
 
 def prepack(weight: Tensor) -> Tensor:
     """A copy of `weight` [O, I] in the layout that `fast_linear` reads fastest with few rows:
-    transposed, or oneDNN's own. `weight` itself on processors without AVX-512.
+    oneDNN's own, or transposed. `weight` itself on processors without AVX-512, or in bfloat16
+    without instructions for it.
     """
-    if not has_onednn() or weight.dtype != torch.float32 or weight.device.type != "cpu":
+    if not has_onednn() or not _has_instructions(weight.dtype) or weight.device.type != "cpu":
         return weight
-    if weight.numel() <= TRANSPOSED and not uses_onednn():
+    is_small = weight.numel() <= TRANSPOSED and weight.dtype == torch.float32
+    if is_small and not uses_onednn():
         return weight.detach().T.contiguous().T
     return torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS)  # type: ignore[no-any-return]
+
+
+def _has_instructions(dtype: torch.dtype) -> bool:
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and has_bfloat16())
 
 
 def _is_supported(values: Tensor, weight: Tensor) -> bool:

@@ -14,7 +14,7 @@ import transformers
 from torch import Tensor
 
 from assay.policy import forward as forward_module
-from assay.policy import head
+from assay.policy import head, packed
 from assay.policy.forward import forward, layout_of
 from assay.policy.onednn import use_fast_linear, uses_onednn
 from assay.policy.packed import pack
@@ -244,6 +244,20 @@ def test_bfloat16_stays_near_float32_and_numbers_come_in_float32() -> None:
     ours, theirs = slopes(model, found.logprobs), slopes(exact_model, exact.logprobs)
     size = max(slope.abs().max().item() for slope in theirs.values())
     assert all(torch.allclose(ours[n].float(), theirs[n], atol=0.1 * size) for n in theirs)
+
+
+def test_attention_of_bfloat16_runs_in_float32_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual, dtypes = packed._flash_cpu_backward, set[torch.dtype]()
+
+    def observed(grad: Tensor, saved: Any, *more: Any) -> list[Tensor]:
+        dtypes.update(one.dtype for one in (grad, *saved))
+        return usual(grad, saved, *more)
+
+    monkeypatch.setattr(packed, "_flash_cpu_backward", observed)
+    model = make("llama").bfloat16()
+    found = slopes(model, forward(model, BATCH).logprobs)
+    assert dtypes == {torch.float32}
+    assert {slope.dtype for slope in found.values()} == {torch.bfloat16}
 
 
 def test_a_layout_that_lets_tokens_see_what_they_may_not_is_refused_however_little_it_shows() -> (

@@ -11,7 +11,14 @@ from torch import Tensor, nn
 
 from assay.config.sections import LoraSettings
 from assay.policy import onednn
-from assay.policy.onednn import FastLinear, fast_linear, padding_rows, prepack, uses_onednn
+from assay.policy.onednn import (
+    FastLinear,
+    fast_linear,
+    has_onednn,
+    padding_rows,
+    prepack,
+    uses_onednn,
+)
 from tests.policies import tiny_policy
 
 ONEDNN = pytest.mark.skipif(
@@ -41,6 +48,26 @@ def test_the_output_is_that_of_torch_with_the_weight_plain_and_prepacked(
     assert near(fast_linear(values.transpose(0, 1), weight, bias), expected.transpose(0, 1))
     if rows:
         assert near(fast_linear(values, prepack(weight), bias), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 5, 64])
+def test_a_weight_in_either_layout_for_few_rows_gives_the_output_of_torch(
+    rows: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    values, weight = torch.randn(rows, 48, dtype=dtype), torch.randn(70, 48, dtype=dtype)
+    bias = torch.randn(70, dtype=dtype)
+    expected = nn.functional.linear(values.double(), weight.double(), bias.double())
+    for most in (0, weight.numel()):
+        monkeypatch.setattr(onednn, "TRANSPOSED", most)
+        prepacked = prepack(weight)
+        found = fast_linear(values, prepacked, bias)
+        assert found.dtype == dtype
+        near = 1e-5 if dtype == torch.float32 else 0.02
+        assert torch.allclose(found.double(), expected, rtol=near, atol=near)
+        if has_onednn() and not uses_onednn():
+            assert prepacked.is_mkldnn == (not most or dtype == torch.bfloat16)
 
 
 @pytest.mark.parametrize("shape", [(0, 48), (1, 48), (7, 48), (2, 9, 48), (40, 48)])
