@@ -89,7 +89,7 @@ def make_model(folder: Path) -> Path:
     policy = load_policy(PolicySettings(model=str(made), device="cpu"))
     weights = policy.model.get_input_embeddings().weight.data
     end, tokens = policy.chat.end_token, torch.arange(2, 300).unsqueeze(0)
-    weights[:, 0] = 1.0
+    weights[:, 0] = 0.5
     for _ in range(4):
         with torch.no_grad():
             out = policy.model(tokens, output_hidden_states=True)
