@@ -6,11 +6,11 @@ of the same model.
     python -m bench.step --levers [--dry]                # one GPU, 1.3B parameters; --dry: on a CPU
 
 First the gradients are compared, then tokens a second, then memory. TRL's trainer runs its own
-`train()`; only its generation is replaced, by the rollouts. Each of its steps is followed by one of
-ours, so both meet the same load, and medians count. Both start from the same weights, in float32
+`train()`; only its generation is replaced, by the rollouts. Each side is a process of its own,
+TRL's with the defaults of OpenMP and glibc, ours with what `assay` sets. They take their updates in
+turns, so both meet the same load, and medians count. Both start from the same weights, in float32
 unless the row says bfloat16: then TRL computes under autocast, and ours is a policy with
-`policy.dtype = "bfloat16"`. Memory is the peak of one step above model and optimizer, measured in
-a process of its own.
+`policy.dtype = "bfloat16"`. Memory is the peak of one step above model and optimizer.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from assay.tuning import tune
 
-os.environ.update(tune())
+os.environ.update(tune() if {"assay", "--levers"} & set(sys.argv) else {})
 
 import torch
 
@@ -41,6 +40,7 @@ from assay.config.sections import RunSettings
 from assay.policy.load import Policy
 from assay.train.learner import Learner
 from assay.types import Sample
+from bench.sides import Step, alternate, ratio, turn
 from bench.sizes import SIZES, Size, SizeName, add_arguments, table
 
 PROMPT = int(os.environ.get("PROMPT", "300"))
@@ -228,30 +228,31 @@ def compare(lora: bool, tasks: int, size: Size) -> float:
     return max(float((found[name] - slope).abs().max()) for name, slope in theirs.items()) / largest
 
 
-def race(
-    lora: bool, tasks: int, size: Size, rounds: int, **changes: Any
-) -> tuple[list[float], list[float]]:
-    """Seconds of each of TRL's updates, and of ours after it, both in bfloat16 unless `changes`
-    switch it off. The first round is a warm-up and not counted.
-    """
+def take_turns(who: str, setting: str, lora: bool, tasks: int, size: Size, rounds: int) -> None:
+    """The updates of one side, in this process."""
+    changes = THEIRS[setting]
     dtype = torch.bfloat16 if changes.get("bf16", True) else torch.float32
     ours = Ours(make(size, lora, dtype), rollouts(tasks, size))
-    theirs = Theirs(make(size, lora), ours, rounds + 1, **changes)
-    their_seconds: list[float] = []
-    our_seconds: list[float] = []
-    started = [0.0]
+    if who == "assay":
+        for _ in range(rounds):
+            with turn():
+                ours.update()
+        return
+    step = contextlib.ExitStack()
 
     def begin() -> None:
-        started[0] = time.perf_counter()
+        step.enter_context(turn())
 
-    def end() -> None:
-        their_seconds.append(time.perf_counter() - started[0])
-        start = time.perf_counter()
-        ours.update()
-        our_seconds.append(time.perf_counter() - start)
+    Theirs(make(size, lora), ours, rounds, **changes).train(
+        on_step_begin=begin, on_step_end=step.close
+    )
 
-    theirs.train(on_step_begin=begin, on_step_end=end)
-    return their_seconds[1:], our_seconds[1:]
+
+def race(setting: str, lora: bool, tasks: int, size: SizeName, rounds: int) -> list[list[Step]]:
+    """Our updates and TRL's, both in bfloat16 unless `setting` switches it off."""
+    command = [sys.executable, "-m", "bench.step", "--size", size, "--setting", setting]
+    command += ["--tasks", str(tasks), "--rounds", str(rounds + 1), *(["--lora"] if lora else [])]
+    return alternate([[*command, "--side", who] for who in ("assay", "TRL")], rounds)
 
 
 def status(key: str) -> float:
@@ -303,13 +304,17 @@ def memory(who: str, lora: bool, size: SizeName) -> float:
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 
-def speeds(tasks: int, size: Size, theirs: Sequence[float], ours: Sequence[float]) -> str:
-    """Completion tokens a second of both, and the median ratio with its range."""
-    ratios = [their / our for their, our in zip(theirs, ours, strict=True)]
+def speeds(tasks: int, size: Size, found: Sequence[Sequence[Step]]) -> str:
+    """How many times as long TRL's update takes, by wall and by CPU time, and completion tokens a
+    second of both.
+    """
     tokens = tasks * sum(size.lengths)
-    here, there = (tokens / statistics.median(seconds) for seconds in (ours, theirs))
-    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
-    return f"**{statistics.median(ratios):.2f}** ({spread}): {here:,.0f} vs. {there:,.0f}"
+    rates = [
+        tokens / statistics.median(step["wall"] for step in side)
+        for side in zip(*found, strict=True)
+    ]
+    speed = f"{rates[0]:,.0f} vs. {rates[1]:,.0f} tokens/s"
+    return f"{ratio(found, 'wall')}; by CPU time {ratio(found, 'own')}; {speed}"
 
 
 def side_by_side(given: argparse.Namespace) -> None:
@@ -334,13 +339,13 @@ def side_by_side(given: argparse.Namespace) -> None:
                 for setting, changes in THEIRS.items():
                     if (few and setting not in FLOAT32) or (tasks > 1 and "whole" in changes):
                         continue
-                    seconds = race(lora, tasks, size, given.rounds or size.rounds, **changes)
-                    note(f"{row}: {setting}", label, speeds(tasks, size, *seconds))
+                    found = race(setting, lora, tasks, name, given.rounds or size.rounds)
+                    note(f"{row}: {setting}", label, speeds(tasks, size, found))
             for who in ["assay", *FLOAT32]:
                 peak = memory(who, lora, name)
                 note(f"{kind}, 1 x 8: peak memory, {who}", label, f"{peak:,.0f} MiB")
     print(
-        f"Completion tokens a second, times TRL's (range); {torch.get_num_threads()} threads,"
+        f"Time of TRL's update, in times of ours (range); {torch.get_num_threads()} threads,"
         f" torch {torch.__version__}, load {os.getloadavg()[0]:.1f}"
     )
     print(table(list(labels.values()), rows))
@@ -353,8 +358,11 @@ def main() -> None:
     )
     add_arguments(parser)
     parser.add_argument("--few", action="store_true", help="at the small size too, only float32")
-    parser.add_argument("--memory-of", metavar="WHO")
-    parser.add_argument("--lora", action="store_true", help="with --memory-of")
+    parser.add_argument("--memory-of", help=argparse.SUPPRESS)
+    parser.add_argument("--side", help=argparse.SUPPRESS)
+    parser.add_argument("--setting", help=argparse.SUPPRESS)
+    parser.add_argument("--tasks", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--lora", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--levers", action="store_true")
     parser.add_argument("--dry", action="store_true", help="with --levers: a tiny model on a CPU")
     parser.add_argument(
@@ -366,6 +374,9 @@ def main() -> None:
         from bench.levers import print_levers
 
         print_levers(given.dry, given.peak)
+    elif given.side:
+        size = SIZES[given.size[0]]
+        take_turns(given.side, given.setting, given.lora, given.tasks, size, given.rounds)
     elif given.memory_of:
         print(json.dumps(measure_memory(given.memory_of, given.lora, SIZES[given.size[0]])))
     else:

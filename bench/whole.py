@@ -18,14 +18,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +50,7 @@ from assay.tasks import load
 from assay.train.learner import Learner
 from assay.train.sources import RolloutSource
 from assay.types import Check, Metrics, Rollout, Task
+from bench.sides import Step, alternate, ratio, turn
 
 TASKS, GROUP = 64, 8
 ENDS = 1 / 110
@@ -213,23 +211,6 @@ def theirs(
     )
 
 
-Told = dict[str, float]
-"""Of one step: `wall` seconds, `own` ones of the process, which other work disturbs less, and our
-numbers."""
-
-
-@contextlib.contextmanager
-def told() -> Iterator[Told]:
-    """A step: it begins when the other side has done one, and ends with what was found, as a line
-    for the parent.
-    """
-    sys.stdin.readline()
-    wall, own, found = time.perf_counter(), time.process_time(), Told()
-    yield found
-    found |= {"wall": time.perf_counter() - wall, "own": time.process_time() - own}
-    print(json.dumps(found), file=sys.__stdout__, flush=True)
-
-
 def our_steps(folder: Path, size: Size, steps: int, name: str) -> None:
     """The side of this package, with the data type of TRL's side."""
 
@@ -237,7 +218,7 @@ def our_steps(folder: Path, size: Size, steps: int, name: str) -> None:
         async with Judge(stop_early=False) as judge:
             ours = await in_own_thread(Ours, folder, size, judge, name)
             for _ in range(steps):
-                with told() as found:
+                with turn() as found:
                     found |= await ours.step()
 
     asyncio.run(take())
@@ -251,7 +232,7 @@ def their_steps(folder: Path, size: Size, steps: int, name: str) -> None:
     step = contextlib.ExitStack()
 
     def begin(*_: Any, **__: Any) -> None:
-        step.enter_context(told())
+        step.enter_context(turn())
 
     def end(*_: Any, **__: Any) -> None:
         step.close()
@@ -265,32 +246,14 @@ def their_steps(folder: Path, size: Size, steps: int, name: str) -> None:
 
 
 def race(folder: Path, number: int, name: str, rounds: int) -> str:
-    """Their steps, and one of ours after each; the first is left out."""
+    """Our steps, and one of theirs after each."""
     common = [sys.executable, "-m", "bench.whole", "--folder", str(folder), "--sizes", str(number)]
-    sides = [
-        subprocess.Popen(
-            [*common, "--rounds", str(rounds + 1), side, name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        for side in ("--ours", "--trl")
-    ]
-    found: list[list[Told]] = []
-    for _ in range(rounds + 1):
-        both = []
-        for side in sides:
-            assert side.stdin
-            assert side.stdout
-            side.stdin.write(b"\n")
-            side.stdin.flush()
-            both.append(json.loads(side.stdout.readline()))
-        found.append(both)
-    for side in sides:
-        side.communicate()
-    return line(found[1:], SIZES[number].prompts * GROUP)
+    common += ["--rounds", str(rounds + 1)]
+    found = alternate([[*common, side, name] for side in ("--ours", "--trl")], rounds)
+    return line(found, SIZES[number].prompts * GROUP)
 
 
-def line(found: list[list[Told]], rows: int) -> str:
+def line(found: list[list[Step]], rows: int) -> str:
     """Samples a second of both, their ratio with its range, and where our time goes."""
     rates = [
         rows / statistics.median(step["wall"] for step in side) for side in zip(*found, strict=True)
@@ -302,12 +265,6 @@ def line(found: list[list[Told]], rows: int) -> str:
         f" {middle['time/generate']:.2f}, learn {middle['time/learn']:.2f}; mean length"
         f" {middle['rollout/length']:.0f}"
     )
-
-
-def ratio(found: list[list[Told]], clock: str) -> str:
-    """How many times as long theirs takes: the median, and the range."""
-    times = [theirs[clock] / ours[clock] for ours, theirs in found]
-    return f"**{statistics.median(times):.2f}** times ({min(times):.2f} to {max(times):.2f})"
 
 
 def main() -> None:
