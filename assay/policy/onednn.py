@@ -74,16 +74,13 @@ def prepack(weight: Tensor) -> Tensor:
     oneDNN's own, or transposed. `weight` itself on processors without AVX-512, or in bfloat16
     without instructions for it.
     """
-    if not has_onednn() or not _has_instructions(weight.dtype) or weight.device.type != "cpu":
+    is_float32, is_bfloat16 = weight.dtype == torch.float32, weight.dtype == torch.bfloat16
+    is_fast = is_float32 or (is_bfloat16 and has_bfloat16())
+    if not (is_fast and has_onednn() and weight.device.type == "cpu"):
         return weight
-    is_small = weight.numel() <= TRANSPOSED and weight.dtype == torch.float32
-    if is_small and not uses_onednn():
+    if is_float32 and weight.numel() <= TRANSPOSED and not uses_onednn():
         return weight.detach().T.contiguous().T
     return torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS)  # type: ignore[no-any-return]
-
-
-def _has_instructions(dtype: torch.dtype) -> bool:
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and has_bfloat16())
 
 
 def _is_supported(values: Tensor, weight: Tensor) -> bool:

@@ -98,16 +98,16 @@ class StopChecker:
         return find_stop(tail, stop)[0] < len(tail)
 
 
+@dataclass(slots=True)
 class Outbox:
     """Delivers completions that have ended: together, because a program that is judged takes a core
     from a decode step on a CPU, and all its threads wait. Twenty programs at once take less.
     """
 
-    def __init__(self, deliver: Deliver, hold: float) -> None:
-        self.deliver = deliver
-        self.hold = hold
-        self.held: list[tuple[PendingCompletion, Completion]] = []
-        self.since = 0.0
+    deliver: Deliver
+    hold: float
+    held: list[tuple[PendingCompletion, Completion]] = field(default_factory=list)
+    since: float = 0.0
 
     def add(self, row: PendingCompletion, completion: Completion) -> None:
         """Hold it back until `flush`."""
