@@ -26,13 +26,16 @@ returns [R, A * D]."""
 
 
 def is_fusible(model: Any) -> bool:
-    """Whether `model` is of a known architecture, on a CPU, with plain linear layers."""
+    """Whether `model` is of a known architecture, on a CPU, with plain linear layers, and without
+    adapters that rounding to bfloat16 would lose when they are merged.
+    """
     base = unwrap_model(model)
     layer_types = set(getattr(base.config, "layer_types", None) or ["full_attention"])
     return (
         type(base).__name__ in KNOWN
         and layer_types == {"full_attention"}
         and base.device.type == "cpu"
+        and (base.dtype == torch.float32 or not hasattr(model, "peft_config"))
         and all(
             is_plain_linear(module) for module in base.modules() if isinstance(module, nn.Linear)
         )
