@@ -13,41 +13,54 @@ import time
 from collections.abc import Iterator, Sequence
 
 Step = dict[str, float]
-"""Of one step: `wall` seconds, `own` ones of the process, which other work disturbs less, and a
-side's own numbers."""
+"""The numbers of one step: `wall` seconds, `cpu` seconds of the process (other work disturbs these
+less; those of its children are not in them), and what a side adds."""
 
 
 @contextlib.contextmanager
 def turn() -> Iterator[Step]:
-    """A step of this side: it begins when the other side has done one, and ends with its numbers as
-    a line for `alternate`.
+    """One step of this side. It begins when the other side has done its own, and ends with a line
+    of numbers for `alternate`.
     """
-    sys.stdin.readline()
-    wall, own, found = time.perf_counter(), time.process_time(), Step()
-    yield found
-    found |= {"wall": time.perf_counter() - wall, "own": time.process_time() - own}
-    print(json.dumps(found), file=sys.__stdout__, flush=True)
+    if not sys.stdin.readline():
+        raise SystemExit("the benchmark has ended")
+    wall, cpu, step = time.perf_counter(), time.process_time(), Step()
+    yield step
+    step |= {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
+    print(json.dumps(step), file=sys.__stdout__, flush=True)
 
 
 def alternate(commands: Sequence[Sequence[str]], rounds: int) -> list[list[Step]]:
-    """Steps of each command's process, by round; the first is a warm-up and left out."""
-    sides = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        for command in commands
-    ]
-    found: list[list[Step]] = []
-    for _ in range(rounds + 1):
-        steps = []
-        for side in sides:
-            assert side.stdin
-            assert side.stdout
-            side.stdin.write(b"\n")
-            side.stdin.flush()
-            steps.append(json.loads(side.stdout.readline()))
-        found.append(steps)
-    for side in sides:
+    """Steps of each command's process, by round. The first round is a warm-up and left out.
+
+    Raises SystemExit if a side ends early; both sides have ended then.
+    """
+    with contextlib.ExitStack() as stack:
+        sides = [stack.enter_context(_process(command)) for command in commands]
+        return [[_next_step(side) for side in sides] for _ in range(rounds + 1)][1:]
+
+
+@contextlib.contextmanager
+def _process(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    side = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        yield side
         side.communicate()
-    return found[1:]
+    finally:
+        side.kill()
+        side.wait()
+
+
+def _next_step(side: subprocess.Popen[bytes]) -> Step:
+    assert side.stdin
+    assert side.stdout
+    with contextlib.suppress(BrokenPipeError):
+        side.stdin.write(b"\n")
+        side.stdin.flush()
+    if not (line := side.stdout.readline()):
+        raise SystemExit(f"this side of the benchmark ended early: {side.args!r}")
+    step: Step = json.loads(line)
+    return step
 
 
 def ratio(rounds: Sequence[Sequence[Step]], clock: str) -> str:

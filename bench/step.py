@@ -43,6 +43,8 @@ from assay.types import Sample
 from bench.sides import Step, alternate, ratio, turn
 from bench.sizes import SIZES, Size, SizeName, add_arguments, table
 
+OURS = "assay"
+"""The side of this package; a process without it in its command keeps OpenMP's default."""
 PROMPT = int(os.environ.get("PROMPT", "300"))
 """Tokens of each prompt; a variable, since each size runs in processes of its own."""
 LORA = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}
@@ -233,7 +235,7 @@ def take_turns(who: str, setting: str, lora: bool, tasks: int, size: Size, round
     changes = THEIRS[setting]
     dtype = torch.bfloat16 if changes.get("bf16", True) else torch.float32
     ours = Ours(make(size, lora, dtype), rollouts(tasks, size))
-    if who == "assay":
+    if who == OURS:
         for _ in range(rounds):
             with turn():
                 ours.update()
@@ -252,7 +254,7 @@ def race(setting: str, lora: bool, tasks: int, size: SizeName, rounds: int) -> l
     """Our updates and TRL's, both in bfloat16 unless `setting` switches it off."""
     command = [sys.executable, "-m", "bench.step", "--size", size, "--setting", setting]
     command += ["--tasks", str(tasks), "--rounds", str(rounds + 1), *(["--lora"] if lora else [])]
-    return alternate([[*command, "--side", who] for who in ("assay", "TRL")], rounds)
+    return alternate([[*command, "--side", who] for who in (OURS, "TRL")], rounds)
 
 
 def status(key: str) -> float:
@@ -282,7 +284,7 @@ def measure_memory(who: str, lora: bool, size: Size) -> float:
     """The peak of the third step, in this process."""
     peak = Peak()
     ours = Ours(make(size, lora), rollouts(1, size))
-    if who == "assay":
+    if who == OURS:
         for _ in range(3):
             peak.begin()
             ours.update()
@@ -314,7 +316,7 @@ def speeds(tasks: int, size: Size, found: Sequence[Sequence[Step]]) -> str:
         for side in zip(*found, strict=True)
     ]
     speed = f"{rates[0]:,.0f} vs. {rates[1]:,.0f} tokens/s"
-    return f"{ratio(found, 'wall')}; by CPU time {ratio(found, 'own')}; {speed}"
+    return f"{ratio(found, 'wall')}; by CPU time {ratio(found, 'cpu')}; {speed}"
 
 
 def side_by_side(given: argparse.Namespace) -> None:
@@ -341,7 +343,7 @@ def side_by_side(given: argparse.Namespace) -> None:
                         continue
                     found = race(setting, lora, tasks, name, given.rounds or size.rounds)
                     note(f"{row}: {setting}", label, speeds(tasks, size, found))
-            for who in ["assay", *FLOAT32]:
+            for who in [OURS, *FLOAT32]:
                 peak = memory(who, lora, name)
                 note(f"{kind}, 1 x 8: peak memory, {who}", label, f"{peak:,.0f} MiB")
     print(

@@ -8,9 +8,10 @@ The model is a Llama of 5M parameters with random weights that ends a completion
 110. Every completion continues a program that already returns, and often breaks it; it is judged.
 The reward of both is the judge's verdict (TRL's through `assay.integrations.trl`) and a small term
 for length, so that no group has zero variance and both learn from all completions. Each side is a
-process of its own with two threads, TRL's with OpenMP's default, ours with what `assay` sets, and
-both use the same data type. They take their steps in turns, so that both meet the same load.
-Medians.
+process of its own with two threads, TRL's with OpenMP's default, ours with what `assay` sets. In
+bfloat16 TRL computes under autocast, and ours is a policy with `policy.dtype = "bfloat16"`. They
+take their steps in turns, so that both meet the same load. Medians. CPU time is that of the
+process with its spinning threads, and without the judge's programs.
 """
 
 from __future__ import annotations
@@ -261,7 +262,7 @@ def line(found: list[list[Step]], rows: int) -> str:
     middle = {name: statistics.median(ours[name] for ours, _ in found) for name in found[0][0]}
     return (
         f"{rates[0]:.1f} samples/s vs. {rates[1]:.1f}: {ratio(found, 'wall')}, by CPU time"
-        f" {ratio(found, 'own')}; ours {middle['wall']:.2f} s = generate"
+        f" {ratio(found, 'cpu')}; ours {middle['wall']:.2f} s = generate"
         f" {middle['time/generate']:.2f}, learn {middle['time/learn']:.2f}; mean length"
         f" {middle['rollout/length']:.0f}"
     )
