@@ -16,7 +16,7 @@ if "tuned" in sys.argv:
 import torch
 torch.set_num_threads(1)
 def fill():
-    tensors = [torch.ones(100_000) for _ in range(500)]
+    tensors = [torch.ones(int(sys.argv[1])) for _ in range(int(sys.argv[2]))]
     while tensors:
         tensors.pop(0)
 def use():
@@ -43,8 +43,12 @@ def faults(*arguments: str) -> int:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
-def test_tensors_freed_in_a_thread_are_used_again_without_page_faults() -> None:
-    assert faults("tuned") < 2000 < faults()
+@pytest.mark.parametrize(("elements", "count"), [(100_000, 500), (3_000_000, 8)])
+def test_tensors_freed_in_a_thread_are_used_again_without_page_faults(
+    elements: int, count: int
+) -> None:
+    sizes = str(elements), str(count)
+    assert faults(*sizes, "tuned") < 2000 < faults(*sizes)
 
 
 def test_a_wait_policy_of_the_users_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Float32 linear layers through oneDNN, on processors where it is faster than torch's MKL.
+"""Linear layers through oneDNN, on processors where it is faster than torch's MKL.
 
 On AMD, where MKL does not use AVX-512, all matrix products are about twice as fast (`python -m
 bench.products`). Decoding multiplies with prepacked weights on every AVX-512 processor. The choice
@@ -28,7 +28,7 @@ ROWS = 64
 
 @cache
 def has_onednn() -> bool:
-    """Whether oneDNN runs AVX-512 kernels on this processor; then prepacked weights are fastest."""
+    """Whether oneDNN runs AVX-512 kernels on this processor."""
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return available and torch.backends.cpu.get_cpu_capability() == "AVX512"
 
@@ -71,15 +71,14 @@ def fast_linear(values: Tensor, weight: Tensor, bias: Tensor | None = None) -> T
 
 def prepack(weight: Tensor) -> Tensor:
     """A copy of `weight` [O, I] in the layout that `fast_linear` reads fastest with few rows:
-    oneDNN's own, or transposed. `weight` itself on processors without AVX-512, or in bfloat16
-    without instructions for it.
+    oneDNN's own, or transposed. `weight` itself on GPUs and on processors without AVX-512, in
+    bfloat16 without instructions for it, and in other data types.
     """
-    is_float32, is_bfloat16 = weight.dtype == torch.float32, weight.dtype == torch.bfloat16
-    is_fast = is_float32 or (is_bfloat16 and has_bfloat16())
+    is_fast = weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and has_bfloat16())
     if not (is_fast and has_onednn() and weight.device.type == "cpu"):
         return weight
-    if is_float32 and weight.numel() <= TRANSPOSED and not uses_onednn():
-        return weight.detach().T.contiguous().T
+    if weight.dtype == torch.float32 and weight.numel() <= TRANSPOSED and not uses_onednn():
+        return weight.detach().T.clone(memory_format=torch.contiguous_format).T
     return torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS)  # type: ignore[no-any-return]
 
 

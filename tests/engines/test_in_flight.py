@@ -121,18 +121,53 @@ async def begun(
     return long
 
 
-def test_completions_wait_until_more_have_ended_than_run_or_their_time_is_over() -> None:
+def test_completions_wait_until_more_wait_than_run_or_the_oldest_has_waited_long_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("assay.engines.torch.decode_loop.time.monotonic", lambda: clock[0])
     ended = Completion("", (1,), (0.0,), "length", (0,))
     delivered: list[Completion] = []
-    for hold, running, due in ((1e9, 2, False), (1e9, 1, True), (0.0, 2, True)):
-        outbox = Outbox(lambda row, completion: delivered.append(completion), hold)
-        for _ in range(2):
-            outbox.add(None, ended)  # type: ignore[arg-type]
-        assert outbox.is_due(running) == due
-        assert not delivered
-        outbox.flush()
-        outbox.flush()
-        assert [delivered.pop(), delivered.pop()] == [ended, ended]
+    outbox = Outbox(lambda row, completion: delivered.append(completion), 10.0)
+    for _ in range(2):
+        row: Any = None
+        outbox.add(row, ended)
+        clock[0] += 6.0
+    assert outbox.is_due(running=2), "the first has waited for 12 seconds"
+    clock[0] -= 3.0
+    assert not outbox.is_due(running=2)
+    assert outbox.is_due(running=1)
+    assert not delivered
+    outbox.flush()
+    outbox.flush()
+    assert delivered == [ended, ended]
+
+
+def test_when_decoding_fails_completions_that_wait_for_others_are_returned(
+    policy: Policy, cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode_loop, "HOLD", 1e9)
+    for kind in (KVCache, TransformersCache):
+
+        def failing(self: Any, tokens: torch.Tensor) -> torch.Tensor:
+            raise ValueError("broken")
+
+        monkeypatch.setattr(kind, "step", failing)
+
+    async def test() -> None:
+        engine = TorchEngine(policy)
+        await engine.load(policy, 0)
+        short, *long = await asyncio.gather(
+            *(
+                engine.generate(GenerationRequest((1, 2), seed), sampling)
+                for seed, sampling in enumerate((Sampling(1), LONG, LONG))
+            ),
+            return_exceptions=True,
+        )
+        assert isinstance(short, Completion)
+        assert [str(one) for one in long] == ["broken", "broken"]
+
+    run(test())
 
 
 def test_a_halt_returns_the_completions_that_wait_for_others(

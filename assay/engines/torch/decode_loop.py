@@ -27,7 +27,7 @@ Deliver = Callable[["PendingCompletion", Completion], None]
 REFILL_BELOW = 0.8
 """Waiting rows are prefilled when at most this share of rows is in use."""
 HOLD = 1.0
-"""Seconds for which a CPU holds completions back, unless fewer rows run than it holds."""
+"""On a CPU, seconds after which a completion is delivered, unless more wait than rows run."""
 
 
 @dataclass(slots=True, eq=False)
@@ -100,29 +100,31 @@ class StopChecker:
 
 @dataclass(slots=True)
 class Outbox:
-    """Delivers completions that have ended: together, because a program that is judged takes a core
-    from a decode step on a CPU, and all its threads wait. Twenty programs at once take less.
+    """Delivers completions that have ended, many at once.
+
+    On a CPU a judged program takes a core from a decode step, whose other threads wait. Judging
+    twenty programs at once costs decoding less than judging them one by one.
     """
 
     deliver: Deliver
     hold: float
-    held: list[tuple[PendingCompletion, Completion]] = field(default_factory=list)
+    waiting: list[tuple[PendingCompletion, Completion]] = field(default_factory=list)
     since: float = 0.0
 
     def add(self, row: PendingCompletion, completion: Completion) -> None:
-        """Hold it back until `flush`."""
-        self.since = self.since if self.held else time.monotonic()
-        self.held.append((row, completion))
+        """The completion waits until `flush`."""
+        self.since = self.since if self.waiting else time.monotonic()
+        self.waiting.append((row, completion))
 
     def is_due(self, running: int) -> bool:
-        """Whether the first has waited for `hold` seconds, or fewer than are held are `running`."""
-        return len(self.held) > running or time.monotonic() - self.since >= self.hold
+        """Whether the oldest has waited `hold` seconds, or more wait than rows are `running`."""
+        return len(self.waiting) > running or time.monotonic() - self.since >= self.hold
 
     def flush(self) -> None:
         """Deliver all."""
-        for row, completion in self.held:
+        for row, completion in self.waiting:
             self.deliver(row, completion)
-        self.held.clear()
+        self.waiting.clear()
 
 
 class DecodeLoop:
@@ -155,7 +157,7 @@ class DecodeLoop:
 
     @torch.inference_mode()
     def run(self, is_halted: Callable[[], bool], deliver: Deliver) -> None:
-        """Decode; `deliver` gets the completions that end, on a CPU after up to `HOLD` seconds."""
+        """Decode; `deliver` gets the completions that end (on a CPU many at once: `Outbox`)."""
         is_on_cpu = self.kv_cache.model.device.type == "cpu"
         logits, outbox = torch.empty(0), Outbox(deliver, HOLD if is_on_cpu else 0)
         try:
@@ -170,8 +172,8 @@ class DecodeLoop:
                 if self.rows:
                     logits = self.kv_cache.step(tokens)
         finally:
-            outbox.flush()
             self.inbox.extendleft(reversed([*self.rows, *self.waiting]))
+            outbox.flush()
 
     def _take_requests(self) -> bool:
         """Empty the inbox. Returns whether any row runs or waits."""
