@@ -1,10 +1,10 @@
-"""The three matrix products of a linear layer, by torch and as the policy computes them.
+"""The three matrix products of a linear layer, by torch and as the policy computes them (→).
 
     python -m bench.products
     python -m bench.products --threads 2
 
-Float32, shapes of a Llama of 5M parameters: rows of a decode step, and of an update. Then LoRA's.
-Medians of interleaved calls, in microseconds.
+Float32. First few rows with the weight in each layout, as in decode steps; then the rows of an
+update of a Llama of 5M parameters, and LoRA's. Medians of interleaved calls, in microseconds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import argparse
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import cycle
 
 from assay.tuning import tune
 
@@ -22,44 +24,65 @@ os.environ.update(tune())
 import torch
 from torch import Tensor
 
-from assay.policy.onednn import fast_linear, prepack, uses_onednn, weight_gradient
+from assay.policy.onednn import ROWS, fast_linear, uses_onednn, weight_gradient
 
-Call = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+Call = Callable[[Tensor, Tensor, Tensor], Tensor]
 REPEATS = 50
-SHAPES = [
-    (rows, *shape) for rows in (8, 32, 2500) for shape in ((256, 256), (256, 768), (768, 256))
+FEW = [
+    (rows, *shape)
+    for rows in (8, 32)
+    for shape in ((256, 256), (256, 768), (768, 256), (256, 2048), (512, 2048), (768, 2304))
 ]
-SHAPES += [(2500, 256, 16), (2500, 16, 768)]
-"""LoRA's two."""
-PAIRS: tuple[tuple[Call, Call], ...] = (
-    (
-        lambda values, weight, grad, prepacked: values @ weight.T,
-        lambda values, weight, grad, prepacked: fast_linear(values, weight),
+"""Rows of a decode step, inputs and outputs: on both sides of `TRANSPOSED`."""
+MANY = [(2500, *shape) for shape in ((256, 256), (256, 768), (768, 256), (256, 16), (16, 768))]
+"""Rows of an update; the last two are LoRA's."""
+PRODUCTS: dict[str, tuple[Call, Call]] = {
+    "output": (
+        lambda values, weight, grad: values @ weight.T,
+        lambda values, weight, grad: fast_linear(values, weight),
     ),
-    (
-        lambda values, weight, grad, prepacked: values @ weight.T,
-        lambda values, weight, grad, prepacked: fast_linear(values, prepacked),
+    "gradient of the input": (
+        lambda values, weight, grad: grad @ weight,
+        lambda values, weight, grad: fast_linear(grad, weight.T),
     ),
-    (
-        lambda values, weight, grad, prepacked: grad @ weight,
-        lambda values, weight, grad, prepacked: fast_linear(grad, weight.T),
+    "gradient of the weight": (
+        lambda values, weight, grad: grad.T @ values,
+        lambda values, weight, grad: weight_gradient(grad, values),
     ),
-    (
-        lambda values, weight, grad, prepacked: grad.T @ values,
-        lambda values, weight, grad, prepacked: weight_gradient(grad, values),
-    ),
-)
+}
 
 
-def race(pair: tuple[Call, Call], tensors: tuple[Tensor, ...]) -> str:
-    """Microseconds of both."""
-    times: tuple[list[float], list[float]] = ([], [])
+def race(calls: Sequence[Callable[[], Tensor]]) -> str:
+    """Microseconds of each."""
+    times: list[list[float]] = [[] for _ in calls]
     for _ in range(REPEATS):
-        for call, seconds in zip(pair, times, strict=True):
+        for call, seconds in zip(calls, times, strict=True):
             start = time.perf_counter()
-            call(*tensors)
+            call()
             seconds.append(time.perf_counter() - start)
     return " → ".join(f"{1e6 * statistics.median(seconds):.0f}" for seconds in times)
+
+
+def print_few() -> None:
+    """The output with each layout of the weight; weights of at least 24 MB, as a model's, so that
+    no cache holds them all.
+    """
+    print("| rows, in, out | plain → prepacked for oneDNN → transposed |\n| --- | --- |")
+    for rows, inputs, outputs in FEW:
+        values = torch.randn(rows, inputs)
+        plain = [torch.randn(outputs, inputs) for _ in range(6_000_000 // (inputs * outputs) + 1)]
+        packed = [torch.ops.mkldnn._reorder_linear_weight(weight, ROWS) for weight in plain]
+        layouts = plain, packed, [weight.T.contiguous().T for weight in plain]
+        turns = [cycle(weights) for weights in layouts]
+        calls = [partial(_next_output, values, weights) for weights in turns]
+        print(f"| {rows}, {inputs}, {outputs} | {race(calls)} |", flush=True)
+
+
+def _next_output(values: Tensor, weights: Iterator[Tensor]) -> Tensor:
+    weight = next(weights)
+    if weight.is_mkldnn:
+        return fast_linear(values, weight)
+    return torch.nn.functional.linear(values, weight)
 
 
 @torch.inference_mode()
@@ -70,16 +93,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     torch.set_num_threads(parser.parse_args().threads)
     print(f"load {os.getloadavg()[0]:.1f}, torch {torch.__version__}, oneDNN: {uses_onednn()}")
-    print("| rows, in, out | output | prepacked | gradient of the input | gradient of the weight |")
-    print("| --- | --- | --- | --- | --- |")
-    for rows, inputs, outputs in SHAPES:
-        weight = torch.randn(outputs, inputs)
-        tensors = torch.randn(rows, inputs), weight, torch.randn(rows, outputs), prepack(weight)
-        print(
-            f"| {rows}, {inputs}, {outputs} |"
-            f" {' | '.join(race(pair, tensors) for pair in PAIRS)} |",
-            flush=True,
-        )
+    print_few()
+    print(f"| rows, in, out | {' | '.join(PRODUCTS)} |\n{'| --- ' * (len(PRODUCTS) + 1)}|")
+    for rows, inputs, outputs in MANY:
+        shapes = (rows, inputs), (outputs, inputs), (rows, outputs)
+        tensors = [torch.randn(shape) for shape in shapes]
+        cells = [race([partial(one, *tensors) for one in pair]) for pair in PRODUCTS.values()]
+        print(f"| {rows}, {inputs}, {outputs} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

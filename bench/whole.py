@@ -259,7 +259,8 @@ def line(found: list[list[Step]], rows: int) -> str:
     rates = [
         rows / statistics.median(step["wall"] for step in side) for side in zip(*found, strict=True)
     ]
-    middle = {name: statistics.median(ours[name] for ours, _ in found) for name in found[0][0]}
+    names = "wall", "time/generate", "time/learn", "rollout/length"
+    middle = {name: statistics.median(ours[name] for ours, _ in found) for name in names}
     return (
         f"{rates[0]:.1f} samples/s vs. {rates[1]:.1f}: {ratio(found, 'wall')}, by CPU time"
         f" {ratio(found, 'cpu')}; ours {middle['wall']:.2f} s = generate"

@@ -1,5 +1,5 @@
-"""Groups of rollouts. Each completion is judged as soon as it ends, while others are still being
-generated; the whole group is scored at once.
+"""Groups of rollouts. Each completion is judged when the engine returns it, while others are still
+being generated; the whole group is scored at once.
 """
 
 from __future__ import annotations
