@@ -13,9 +13,8 @@ import argparse
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import cycle
 
 from assay.tuning import tune
 
@@ -52,20 +51,20 @@ PRODUCTS: dict[str, tuple[Call, Call]] = {
 }
 
 
-def race(calls: Sequence[Callable[[], Tensor]]) -> str:
-    """Microseconds of each."""
+def race(calls: Sequence[Callable[[], object]], products: int = 1) -> str:
+    """Microseconds of each, for one of its `products`."""
     times: list[list[float]] = [[] for _ in calls]
     for _ in range(REPEATS):
         for call, seconds in zip(calls, times, strict=True):
             start = time.perf_counter()
             call()
-            seconds.append(time.perf_counter() - start)
+            seconds.append((time.perf_counter() - start) / products)
     return " → ".join(f"{1e6 * statistics.median(seconds):.0f}" for seconds in times)
 
 
 def print_few() -> None:
-    """The output with each layout of the weight; weights of at least 24 MB, as a model's, so that
-    no cache holds them all.
+    """The output with each layout of the weight. There are 24 MB of weights, as in a model, which
+    are read in turn.
     """
     print("| rows, in, out | plain → prepacked for oneDNN → transposed |\n| --- | --- |")
     for rows, inputs, outputs in FEW:
@@ -73,16 +72,14 @@ def print_few() -> None:
         plain = [torch.randn(outputs, inputs) for _ in range(6_000_000 // (inputs * outputs) + 1)]
         packed = [torch.ops.mkldnn._reorder_linear_weight(weight, ROWS) for weight in plain]
         layouts = plain, packed, [weight.T.contiguous().T for weight in plain]
-        turns = [cycle(weights) for weights in layouts]
-        calls = [partial(_next_output, values, weights) for weights in turns]
-        print(f"| {rows}, {inputs}, {outputs} | {race(calls)} |", flush=True)
+        calls = [partial(_outputs, values, weights) for weights in layouts]
+        print(f"| {rows}, {inputs}, {outputs} | {race(calls, len(plain))} |", flush=True)
 
 
-def _next_output(values: Tensor, weights: Iterator[Tensor]) -> Tensor:
-    weight = next(weights)
-    if weight.is_mkldnn:
-        return fast_linear(values, weight)
-    return torch.nn.functional.linear(values, weight)
+def _outputs(values: Tensor, weights: Sequence[Tensor]) -> None:
+    product = fast_linear if weights[0].is_mkldnn else torch.nn.functional.linear
+    for weight in weights:
+        product(values, weight)
 
 
 @torch.inference_mode()
