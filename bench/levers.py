@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from assay.policy.forward import Layout, tried_layouts, use_layouts
 from assay.types import Sample
 from bench.step import LORA, Ours
 
@@ -108,14 +109,17 @@ def useful_flops(size: Size, samples: Sequence[Sample], lora: bool) -> float:
     return 2 * passes * weights + 3 * 4 * pairs * width * layers
 
 
-def measure(size: Size, lora: bool, layout: str, samples: Sequence[Sample]) -> tuple[float, float]:
+def measure(
+    size: Size, lora: bool, layout: Layout, samples: Sequence[Sample]
+) -> tuple[float, float]:
     """Median seconds of an update, and its peak memory in GiB above model and optimizer (0 off the
     GPU).
     """
     model = model_of(size, lora)
     ours = Ours(model, samples, learner={"micro_batch_tokens": size.micro_batch_tokens})
-    plain = model.get_base_model() if lora else model
-    plain.assay_layouts = {} if layout == "packed" else {torch.bfloat16: layout}
+    tried = tried_layouts(model)[torch.bfloat16]
+    assert tried.fastest == "packed", "this machine cannot pack sequences in bfloat16"
+    use_layouts(model, {torch.bfloat16: replace(tried, fastest=layout)})
     ours.update()
     ours.update()
     gpu = size.device == "cuda"
@@ -129,9 +133,6 @@ def measure(size: Size, lora: bool, layout: str, samples: Sequence[Sample]) -> t
         if gpu:
             torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
-    assert plain.assay_layouts[torch.bfloat16] == layout, (
-        "the layout that was asked for does not fit this machine"
-    )
     return statistics.median(seconds), (
         (torch.cuda.max_memory_allocated() - held) / 2**30 if gpu else 0.0
     )
@@ -148,13 +149,14 @@ def print_levers(dry: bool, peak: float) -> None:
         else "CPU, dry run: the figures say nothing"
     )
     print(f"{where}, torch {torch.__version__}; {completed} completion tokens a step")
+    cases: tuple[tuple[str, Layout, Sequence[Sample]], ...] = (
+        ("every lever", "packed", samples),
+        ("without shared prompts", "packed", apart(samples)),
+        ("without packing", "padded", samples),
+        ("without packing, with whole logits", "plain", samples),
+    )
     for lora in (False, True):
-        for name, layout, given in (
-            ("every lever", "packed", samples),
-            ("without shared prompts", "packed", apart(samples)),
-            ("without packing", "padded", samples),
-            ("without packing, with whole logits", "plain", samples),
-        ):
+        for name, layout, given in cases:
             seconds, memory = measure(size, lora, layout, given)
             utilisation = useful_flops(size, samples, lora) / seconds / peak
             print(
