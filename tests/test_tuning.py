@@ -48,7 +48,7 @@ def test_tensors_freed_in_a_thread_are_used_again_without_page_faults(
     elements: int, count: int
 ) -> None:
     sizes = str(elements), str(count)
-    assert faults(*sizes, "tuned") < 2000 < faults(*sizes)
+    assert faults(*sizes, "tuned") < 200 < faults(*sizes)
 
 
 def test_a_wait_policy_of_the_users_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Linear layers through oneDNN, on processors where it is faster than torch's MKL.
 
 On AMD, where MKL does not use AVX-512, all matrix products are about twice as fast (`python -m
-bench.products`). Decoding multiplies with prepacked weights on every AVX-512 processor. The choice
+bench.products`). Decoding multiplies with copies of the weights in a faster layout. The choice
 depends on the processor alone, never on a measurement, so a resumed run rounds as it did before.
 """
 

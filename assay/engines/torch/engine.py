@@ -74,7 +74,7 @@ class TorchEngine:
         self._resume()
 
     async def generate(self, request: GenerationRequest, sampling: Sampling) -> Completion:
-        """Generate one completion; it is returned when it ends, on a CPU about a second later.
+        """Generate one completion; it is returned when it ends, on a CPU up to a second after it.
 
         Raises MachineError when the device runs out of memory, ModelError for a model that cannot
         be decoded.
