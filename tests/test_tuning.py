@@ -47,8 +47,12 @@ def faults(*arguments: str) -> int:
 def test_tensors_freed_in_a_thread_are_used_again_without_page_faults(
     elements: int, count: int
 ) -> None:
-    sizes = str(elements), str(count)
-    assert faults(*sizes, "tuned") < 200 < faults(*sizes)
+    assert faults(str(elements), str(count), "tuned") < 200
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
+def test_without_tuning_small_tensors_freed_in_a_thread_cost_page_faults() -> None:
+    assert faults("100000", "500") > 200  # large ones only at times: glibc adapts its threshold
 
 
 def test_a_wait_policy_of_the_users_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
