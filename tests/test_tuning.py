@@ -9,7 +9,7 @@ import pytest
 from assay.tuning import tune
 
 FAULTS = """
-import os, resource, sys, threading
+import os, resource, statistics, sys, threading
 from assay.tuning import tune
 if "tuned" in sys.argv:
     os.environ.update(tune())
@@ -19,20 +19,20 @@ def fill():
     tensors = [torch.ones(int(sys.argv[1])) for _ in range(int(sys.argv[2]))]
     while tensors:
         tensors.pop(0)
-def use():
+def faults_of_a_use():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     thread = threading.Thread(target=fill)
     thread.start()
     thread.join()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 for _ in range(9):
-    use()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(10):
-    use()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    faults_of_a_use()
+print(statistics.median_low([faults_of_a_use() for _ in range(11)]))
 """
 
 
 def faults(*arguments: str) -> int:
+    """The median over eleven uses: the kernel moves pages at times, at hundreds of faults a use."""
     environment = {name: value for name, value in os.environ.items() if name not in tune()}
     environment.pop("OMP_WAIT_POLICY", None)
     done = subprocess.run(
@@ -47,12 +47,12 @@ def faults(*arguments: str) -> int:
 def test_tensors_freed_in_a_thread_are_used_again_without_page_faults(
     elements: int, count: int
 ) -> None:
-    assert faults(str(elements), str(count), "tuned") < 200
+    assert faults(str(elements), str(count), "tuned") < 20
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
 def test_without_tuning_small_tensors_freed_in_a_thread_cost_page_faults() -> None:
-    assert faults("100000", "500") > 200  # large ones only at times: glibc adapts its threshold
+    assert faults("100000", "500") > 20  # large ones only at times: glibc adapts its threshold
 
 
 def test_a_wait_policy_of_the_users_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
