@@ -53,6 +53,8 @@ class Language:
     """The command that makes the file `program` of the source; empty where nothing is compiled."""
     fences: tuple[str, ...] = ()
     """Names of it in code fences and data, beside its own."""
+    uses: tuple[str, ...] = ()
+    """Tools whose parts its commands load."""
     comment: str = "//"
     package: str = ""
     """The package of Debian's that brings it."""
@@ -102,7 +104,7 @@ class Language:
     @property
     def tools(self) -> tuple[str, ...]:
         """The tools of the machine's that it needs."""
-        words = dict.fromkeys((*self.compile[:1], *self.run[:1]))
+        words = dict.fromkeys((*self.compile[:1], *self.run[:1], *self.uses))
         return tuple(tool for tool in words if "/" not in tool)
 
     def without_exit(self, program: str) -> str:
@@ -128,9 +130,8 @@ class Language:
 
     def versions(self) -> list[str]:
         """What its tools say of their version. Raises DataError where one is not installed."""
-        paths = [self.locate(tool, self.package) for tool in self.tools]
         how = (self.asks_version, self.version_script, *self.environment.items())
-        return [version(path, *how) for path in paths]
+        return [version(self.locate(tool, self.package), *how) for tool in self.tools]
 
 
 languages: Registry[Callable[[], Language]] = Registry("language", "assay.languages")

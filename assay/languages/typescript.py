@@ -11,8 +11,8 @@ def typescript() -> Language:
     return Language(
         title="TypeScript", source="main.ts", fences=("ts",), package="node-typescript",
         compile=("node", "-e", (DRIVERS / "typescript_build.js").read_text()), runtime_mb=512,
-        run=("node", "program"), driver="javascript.js",
-        environment={"NODE_PATH": "/usr/share/nodejs"},
+        run=("node", "program"), uses=("tsc",), driver="javascript.js",
+        environment={"NODE_PATH": "/usr/share/nodejs:/usr/lib/node_modules"},
         hello='const hello: string = "hello"; console.log(hello)',
         lazy={"empty": "", "echo": 'process.stdout.write(require("fs").readFileSync(0))'},
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +13,10 @@ from assay.errors import DataError
 from assay.judge import Job, Judge
 from assay.judge import judge_all as judge_alone
 from assay.judge.builds import Builds
-from assay.languages import language_named, languages
+from assay.languages import language_named, languages, tool_path
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
-from assay.sandbox.program import Program, Result
+from assay.sandbox.program import ENVIRONMENT, Program, Result
 from assay.tasks import task_from_dict
 from assay.types import Check, Exchange, Task, Verdict
 from tests.judge.jobs import programs_run
@@ -144,6 +145,19 @@ def test_verdicts_are_those_of_python() -> None:
     ):
         assert (execution.verdict, execution.passed, execution.total) == (verdict, passed, 2)
         assert detail in execution.detail.replace("\u2018", "'").replace("\u2019", "'")
+
+
+@pytest.mark.skipif("javascript" not in INSTALLED, reason="needs node")
+def test_no_typescript_program_is_judged_where_only_node_is_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without the compiler, which node loads, no program would seem to compile."""
+    (tmp_path / "node").symlink_to(tool_path("node", ""))
+    monkeypatch.setitem(ENVIRONMENT, "PATH", str(tmp_path))
+    tool_path.cache_clear()
+    job = Job(replace(SUM, language="typescript"), language_named("typescript").hello)
+    with pytest.raises(DataError, match=r"tsc is not installed; .* apt install node-typescript"):
+        judge_alone([job])
 
 
 @pytest.mark.skipif("java" not in INSTALLED, reason="needs a JDK")
