@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,7 +16,6 @@ COMPILE_FACTOR, COMPILED_MB = 10.0, 64
 """A compiler has so many times the time of a program; what it makes has up to so many MiB."""
 KEPT = 256
 """Compiled programs that are kept."""
-ENCODING = ("utf-8", "surrogatepass")
 
 
 class Folder(NamedTuple):
@@ -48,7 +45,8 @@ class Builds:
 
     def __init__(self, run: Callable[[Program], Awaitable[Result]]) -> None:
         self._run = run
-        self._made: BoundedDict[bytes, asyncio.Task[Build]] = BoundedDict(KEPT)
+        self._made: BoundedDict[tuple[object, ...], asyncio.Task[Build]] = BoundedDict(KEPT)
+        self._worked: set[tuple[str, ...]] = set()
 
     async def build(
         self, language: Language, source: str, beside: Mapping[str, bytes] = MappingProxyType({})
@@ -57,14 +55,14 @@ class Builds:
         installed, SandboxError.
         """
         argv = tuple(_located(language.run, language))
-        files = {**language.files, **beside, language.source: source.encode(*ENCODING)}
+        files = {
+            **language.files,
+            **beside,
+            language.source: source.encode("utf-8", "surrogatepass"),
+        }
         if not language.compile:
             return Build(argv, files)
-        parts = "\0".join((*language.compile, *language.versions())).encode()
-        whole = hashlib.sha256(parts)
-        for name, data in files.items():
-            whole.update(json.dumps([name, len(data)]).encode() + data)
-        key = whole.digest()
+        key = (*language.compile, *language.versions(), *files.items())
         if key not in self._made:
             self._made[key] = asyncio.ensure_future(self._compile(language, argv, files))
         made = self._made[key]
@@ -77,6 +75,9 @@ class Builds:
     async def _compile(
         self, language: Language, argv: tuple[str, ...], files: Mapping[str, bytes]
     ) -> Build:
+        """Where this compiler has made nothing yet and fails on the language's hello too, that is
+        the machine's failure. Raises as `build`.
+        """
         compiler = command(
             _located(language.compile, language), files, starts_processes=True,
             fetch=["program"], runtime_mb=1024, time_factor=COMPILE_FACTOR,
@@ -84,10 +85,16 @@ class Builds:
         )  # fmt: skip
         result = await self._run(compiler._replace(fetch_mb=COMPILED_MB))
         if result.ended is Ended.EXITED and result.status == 0 and "program" in result.files:
+            self._worked.add(language.compile)
             made, result = result.files["program"], result._replace(files={})
             if argv[0] != "./program":
                 return Build(argv, {"program": made}, compiled=result)
             return Build(argv, {}, Executable(made), result)
+        hello = {**language.files, language.source: language.hello.encode()}
+        untried = language.hello and language.compile not in self._worked and files != hello
+        if untried and (await self._compile(language, argv, hello)).failed:
+            why = f"no {language.title} program compiles here; `assay doctor --self-test` says why"
+            result = result._replace(ended=Ended.LOST, report=why.encode())
         return Build(argv, {}, compiled=result, failed=True)
 
     def close(self) -> None:
