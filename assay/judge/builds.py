@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -16,6 +17,7 @@ COMPILE_FACTOR, COMPILED_MB = 10.0, 64
 """A compiler has so many times the time of a program; what it makes has up to so many MiB."""
 KEPT = 256
 """Compiled programs that are kept."""
+BROKEN = b"the compiler fails on a hello too; `assay doctor --self-test` says why"
 
 
 class Folder(NamedTuple):
@@ -45,8 +47,7 @@ class Builds:
 
     def __init__(self, run: Callable[[Program], Awaitable[Result]]) -> None:
         self._run = run
-        self._made: BoundedDict[tuple[object, ...], asyncio.Task[Build]] = BoundedDict(KEPT)
-        self._worked: set[tuple[str, ...]] = set()
+        self._made: BoundedDict[bytes, asyncio.Task[Build]] = BoundedDict(KEPT)
 
     async def build(
         self, language: Language, source: str, beside: Mapping[str, bytes] = MappingProxyType({})
@@ -62,22 +63,24 @@ class Builds:
         }
         if not language.compile:
             return Build(argv, files)
-        key = (*language.compile, *language.versions(), *files.items())
+        parts = (*language.compile, *language.versions(), *files.items())
+        key = hashlib.sha256(repr(parts).encode()).digest()
         if key not in self._made:
             self._made[key] = asyncio.ensure_future(self._compile(language, argv, files))
         made = self._made[key]
         build = await asyncio.shield(made)
-        lost = build.compiled and build.compiled.ended is Ended.LOST
-        if lost and self._made.get(key) is made:
+        result, hello = build.compiled, language.hello
+        if result and build.failed and result.ended is not Ended.LOST and hello not in ("", source):
+            failed = (await self.build(language, hello)).failed
+            result = result._replace(ended=Ended.LOST, report=BROKEN) if failed else result
+        lost = result and result.ended is Ended.LOST
+        if (lost or (build.failed and source == hello)) and self._made.get(key) is made:
             del self._made[key]
-        return build._replace(files={**build.files, **beside})
+        return build._replace(files={**build.files, **beside}, compiled=result)
 
     async def _compile(
         self, language: Language, argv: tuple[str, ...], files: Mapping[str, bytes]
     ) -> Build:
-        """Where this compiler has made nothing yet and fails on the language's hello too, that is
-        the machine's failure. Raises as `build`.
-        """
         compiler = command(
             _located(language.compile, language), files, starts_processes=True,
             fetch=["program"], runtime_mb=1024, time_factor=COMPILE_FACTOR,
@@ -85,16 +88,10 @@ class Builds:
         )  # fmt: skip
         result = await self._run(compiler._replace(fetch_mb=COMPILED_MB))
         if result.ended is Ended.EXITED and result.status == 0 and "program" in result.files:
-            self._worked.add(language.compile)
             made, result = result.files["program"], result._replace(files={})
             if argv[0] != "./program":
                 return Build(argv, {"program": made}, compiled=result)
             return Build(argv, {}, Executable(made), result)
-        hello = {**language.files, language.source: language.hello.encode()}
-        untried = language.hello and language.compile not in self._worked and files != hello
-        if untried and (await self._compile(language, argv, hello)).failed:
-            why = f"no {language.title} program compiles here; `assay doctor --self-test` says why"
-            result = result._replace(ended=Ended.LOST, report=why.encode())
         return Build(argv, {}, compiled=result, failed=True)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from assay.judge import Judge
 from assay.judge.builds import Build, Builds
-from assay.languages import language_named
+from assay.languages import Language, language_named
 from assay.sandbox.program import Ended, Program, Result
 from assay.types import Execution, Verdict
 from tests.judge.opened import with_judge
@@ -18,48 +18,65 @@ CPP = language_named("cpp")
 
 
 class Compiler:
-    """One that works or does not, and counts its runs."""
+    """One that makes something of programs that hold one of some words, and counts its runs."""
 
-    def __init__(self, works: bool) -> None:
-        self.works, self.runs = works, 0
+    def __init__(self, *words: bytes, otherwise: Ended = Ended.EXITED) -> None:
+        self.words, self.otherwise, self.runs = words, otherwise, 0
 
     async def __call__(self, program: Program) -> Result:
         self.runs += 1
-        compiles = self.works and not program.payload.endswith(BAD.encode())
-        made = {"program": b"made"} if compiles else {}
-        return Result(Ended.EXITED, status=int(not compiles), files=made)
+        await asyncio.sleep(0)
+        if any(word in program.payload for word in self.words):
+            return Result(Ended.EXITED, files={"program": b"made"})
+        return Result(self.otherwise, status=1)
 
 
-def ends(builds: Builds, *sources: str) -> list[Ended | None]:
-    """How the compiler ended for each program, one after the other."""
+def ends(builds: Builds, *sources: str, language: Language = CPP) -> list[Ended | None]:
+    """How the compiler ended for each program, all at once."""
 
     async def all_of_them() -> list[Build]:
-        return [await builds.build(CPP, source) for source in sources]
+        return await asyncio.gather(*(builds.build(language, source) for source in sources))
 
     return [one.compiled and one.compiled.ended for one in asyncio.run(all_of_them())]
 
 
 @needs_cpp
-def test_hello_is_compiled_at_the_first_failure_alone() -> None:
-    compiler = Compiler(works=True)
-    assert ends(Builds(compiler), BAD, f" {BAD}", GOOD, f"  {BAD}") == [Ended.EXITED] * 4
-    assert compiler.runs == 5
+def test_hello_is_compiled_once_for_all_failures() -> None:
+    compiler = Compiler(b"hello", GOOD.encode())
+    builds = Builds(compiler)
+    assert ends(builds, *(BAD + " " * more for more in range(8))) == [Ended.EXITED] * 8
+    assert ends(builds, GOOD, f"{BAD};") == [Ended.EXITED] * 2
+    assert compiler.runs == 8 + 1 + 2
 
 
 @needs_cpp
-def test_where_a_program_has_compiled_hello_is_not() -> None:
-    compiler = Compiler(works=True)
-    assert ends(Builds(compiler), GOOD, BAD) == [Ended.EXITED] * 2
-    assert compiler.runs == 2
+def test_another_program_that_compiles_says_nothing_of_the_headers() -> None:
+    builds = Builds(Compiler(GOOD.encode()))
+    assert ends(builds, GOOD) == [Ended.EXITED]
+    assert ends(builds, BAD) == [Ended.LOST]
 
 
 @needs_cpp
 def test_a_compiler_that_works_again_is_asked_again() -> None:
-    compiler = Compiler(works=False)
+    compiler = Compiler()
     builds = Builds(compiler)
     assert ends(builds, BAD) == ends(builds, GOOD) == [Ended.LOST]
-    compiler.works = True
+    compiler.words = (b"hello", GOOD.encode())
     assert ends(builds, BAD, GOOD) == [Ended.EXITED] * 2
+
+
+@needs_cpp
+def test_a_compiler_that_the_machine_lost_needs_no_hello() -> None:
+    compiler = Compiler(otherwise=Ended.LOST)
+    assert ends(Builds(compiler), BAD) == [Ended.LOST]
+    assert compiler.runs == 1
+
+
+@needs_cpp
+def test_each_language_has_a_hello_of_its_own() -> None:
+    builds, other = Builds(Compiler(b"hello")), replace(CPP, hello=f"{BAD} /* other */")
+    assert ends(builds, BAD) == [Ended.EXITED]
+    assert ends(builds, BAD, language=other) == [Ended.LOST]
 
 
 @needs_cpp
@@ -72,6 +89,6 @@ def test_where_nothing_compiles_no_program_is_scored_and_hello_says_why() -> Non
 
     good, hello = with_judge(work)
     assert good.verdict is Verdict.INFRA
-    assert good.detail == "no C++ program compiles here; `assay doctor --self-test` says why"
+    assert good.detail == "the compiler fails on a hello too; `assay doctor --self-test` says why"
     assert hello.verdict is Verdict.COMPILE
     assert "error: ld returned 1 exit status" in hello.detail
