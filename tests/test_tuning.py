@@ -52,7 +52,7 @@ def test_tensors_freed_in_a_thread_are_used_again_without_page_faults(
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's allocator")
 def test_without_tuning_small_tensors_freed_in_a_thread_cost_page_faults() -> None:
-    assert faults("100000", "500") > 20  # large ones only at times: glibc adapts its threshold
+    assert faults("100000", "500") > 200  # large ones only at times: glibc adapts its threshold
 
 
 def test_a_wait_policy_of_the_users_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
