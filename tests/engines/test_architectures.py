@@ -17,7 +17,7 @@ import transformers
 from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.open import open_engine
-from assay.engines.torch import TorchEngine
+from assay.engines.torch import TorchEngine, fused
 from assay.engines.torch.cache_probe import choose_cache
 from assay.errors import ModelError
 from assay.policy.load import Policy
@@ -123,15 +123,18 @@ def test_adapters_that_the_fused_decoder_does_not_know_decode_without_it(
     assert worst_difference(policy_of(model)) < 1e-4
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_probe_sees_what_a_new_adapter_will_do_and_leaves_its_weights_to_the_bit(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
 ) -> None:
     """LoRA's B is zero at first, so a decoder that ignores adapters is right until they learn."""
-    model = peft.get_peft_model(make("Llama"), peft.LoraConfig(r=4, target_modules="all-linear"))
+    lora = peft.LoraConfig(r=4, target_modules="all-linear")
+    model = peft.get_peft_model(make("Llama").to(dtype), lora)
     before = {name: value.clone() for name, value in model.eval().state_dict().items()}
     assert choose_cache(model) == "fused"
+    adapter = fused._adapter
     monkeypatch.setattr(
-        "assay.engines.torch.fused._merged_weight", lambda linear: linear.weight.detach()
+        fused, "_adapter", lambda linear: adapter(getattr(linear, "base_layer", linear))
     )
     assert choose_cache(model) == "kv_cache"
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -40,7 +40,12 @@ def logits(model: Any, cache: KVCache) -> list[torch.Tensor]:
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize(
     ("lora", "dtype", "error"),
-    [(None, "float32", 1e-4), (LORA, "float32", 1e-4), (None, "bfloat16", 0.1)],
+    [
+        (None, "float32", 1e-4),
+        (LORA, "float32", 1e-4),
+        (None, "bfloat16", 0.1),
+        (LORA, "bfloat16", 0.3),
+    ],
 )
 @torch.inference_mode()
 def test_the_fused_decoder_gives_the_logits_of_the_model(
@@ -61,7 +66,6 @@ def test_unknown_and_patched_models_are_not_fused(tmp_path: Path) -> None:
     kinds = {kind: load_policy(PolicySettings(model=str(checkpoint(tmp_path, kind)),
     device="cpu")).model
              for kind in ("gpt2", "gemma2")}  # fmt: skip
-    kinds["bfloat16 adapters"] = tiny_policy(tmp_path, dtype="bfloat16", lora=LORA).model
     kinds["float32 head"] = tiny_policy(tmp_path, dtype="bfloat16", float32_lm_head=True).model
     assert [name for name, model in kinds.items() if is_fusible(model)] == []
 

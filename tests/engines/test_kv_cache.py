@@ -184,10 +184,14 @@ def test_models_with_sliding_windows_decode_with_the_cache_of_transformers(
     assert choose_cache(policy.model) == cache
 
 
+@pytest.mark.parametrize(
+    ("dtype", "said"), [("float32", "logits differ by"), ("bfloat16", "log-probabilities are off")]
+)
 def test_a_model_that_the_kv_cache_gets_wrong_decodes_with_the_cache_of_transformers_and_logs_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    model = tiny_policy(tmp_path).model
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, dtype: Any,
+    said: str,
+) -> None:  # fmt: skip
+    model = tiny_policy(tmp_path).model.to(getattr(torch, dtype))
     attend = LayerCache.attend
 
     def wrong(
@@ -198,7 +202,7 @@ def test_a_model_that_the_kv_cache_gets_wrong_decodes_with_the_cache_of_transfor
     monkeypatch.setattr(LayerCache, "attend", wrong)
     with caplog.at_level(logging.WARNING):
         assert choose_cache(model) == "transformers"
-    assert "logits differ by" in caplog.text
+    assert said in caplog.text
     assert "does not decode with the cache 'kv_cache'" in caplog.text
 
 

@@ -228,6 +228,9 @@ def test_a_bfloat16_copy_generates_and_follows_the_policy(tmp_path: Path) -> Non
         )
     assert 1e-4 < max(map(float, differences)) < 0.1
     assert after != before
+    rounded = {one.dtype for one in engine._model().parameters()}
+    frequencies = {one.dtype for one in engine._model().buffers()}
+    assert (rounded, frequencies) == ({torch.bfloat16}, {torch.float32})
     assert next(iter(policy.trainable.values())).dtype == torch.float32
 
 

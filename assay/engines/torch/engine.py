@@ -149,14 +149,24 @@ class TorchEngine:
             return model
         if self._copy is None or self._copy[0] is not model:
             copied = copy.deepcopy(model)
-            bfloat16 = self.settings.dtype == "bfloat16"
-            self._copy = model, copied.to(torch.bfloat16) if bfloat16 else copied
+            if self.settings.dtype == "bfloat16":
+                _round_weights(copied)
+            self._copy = model, copied
         return self._copy[1]
 
 
 def _set_result(row: PendingCompletion, completion: Completion) -> None:
     if not row.result.done():
         row.result.set_result(completion)
+
+
+def _round_weights(model: Any) -> None:
+    """Make the weights bfloat16, but not the frequencies of rotary embeddings, which are buffers
+    that no checkpoint has.
+    """
+    for tensor in model.state_dict(keep_vars=True).values():
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.to(torch.bfloat16)
 
 
 @torch.no_grad()

@@ -2,8 +2,9 @@
 
 A decode step of a small model is hundreds of operations of microseconds, and transformers spends
 twelve of them on the rotary embedding of one layer. Here linear layers of the same input are one
-product, of weights that are prepacked once with their LoRA adapters and the weights of the norm
-before them merged in.
+product, of weights that are prepacked once with the weights of the norm before them merged in. So
+are LoRA adapters into float32 weights; bfloat16 would round small updates away, so there an adapter
+adds its A to the product, and its B is a second one.
 """
 
 from __future__ import annotations
@@ -26,16 +27,13 @@ returns [R, A * D]."""
 
 
 def is_fusible(model: Any) -> bool:
-    """Whether `model` is of a known architecture, on a CPU, with plain linear layers, and without
-    adapters that rounding to bfloat16 would lose when they are merged.
-    """
+    """Whether `model` is of a known architecture, on a CPU, with plain linear layers."""
     base = unwrap_model(model)
     layer_types = set(getattr(base.config, "layer_types", None) or ["full_attention"])
     return (
         type(base).__name__ in KNOWN
         and layer_types == {"full_attention"}
         and base.device.type == "cpu"
-        and (base.dtype == torch.float32 or not hasattr(model, "peft_config"))
         and all(
             is_plain_linear(module) for module in base.modules() if isinstance(module, nn.Linear)
         )
@@ -43,34 +41,52 @@ def is_fusible(model: Any) -> bool:
 
 
 class FusedLinear:
-    """Linear layers of the same input as one product."""
+    """Linear layers of the same input as one product, with their LoRA adapters."""
 
     def __init__(self, *linears: Any, norm: Any = None) -> None:
         """With `norm`, its weights are merged in, and the input must come from `_normalized`."""
-        weight = torch.cat([_merged_weight(linear) for linear in linears])
+        weight = torch.cat([linear.weight for linear in linears])
+        self.outputs, self.up = len(weight), None
+        downs, ups = zip(*map(_adapter, linears), strict=True)
+        down, up = torch.cat(downs), torch.block_diag(*ups)  # type: ignore[no-untyped-call]
+        if len(down) and weight.dtype == torch.float32:
+            weight = weight.addmm(up, down)
+        elif len(down):
+            self.up, weight = prepack(up.to(weight)), torch.cat([weight, down.to(weight)])
         if norm is not None:
             scale = norm.weight.float() * norm.weight.numel() ** 0.5
             weight = (weight.float() * scale).to(weight.dtype)
-        self.weight = prepack(weight)
         biases = [linear.bias for linear in linears]
-        self.bias = None if all(bias is None for bias in biases) else torch.cat(biases)
+        none = all(bias is None for bias in biases)
+        self.bias = (
+            None if none else nn.functional.pad(torch.cat(biases), (0, len(weight) - self.outputs))
+        )
+        self.weight = prepack(weight)
 
     def __call__(self, values: Tensor) -> Tensor:
         """[R, I] -> [R, O1 + O2 + ...]."""
-        return fast_linear(values, self.weight, self.bias)
+        out = fast_linear(values, self.weight, self.bias)
+        if self.up is None:
+            return out
+        adapted = fast_linear(out[:, self.outputs :].contiguous(), self.up)
+        return adapted.add_(out[:, : self.outputs])
 
 
-def _merged_weight(linear: Any) -> Tensor:
-    """[O, I], with LoRA adapters merged in. Raises NotImplementedError for any other adapter."""
-    weight: Tensor = linear.weight
+def _adapter(linear: Any) -> tuple[Tensor, Tensor]:
+    """A [r, I] and scaled B [O, r] of all LoRA adapters of a layer; r is 0 without any.
+
+    Raises NotImplementedError for any other adapter.
+    """
     if isinstance(linear, nn.Linear):
-        return weight
+        weight = linear.weight
+        return weight.new_empty(0, weight.shape[1]), weight.new_empty(len(weight), 0)
     is_lora = type(linear).__module__ == "peft.tuners.lora.layer"
     if not is_lora or linear.lora_variant or any(linear.lora_bias.values()) or linear.merged:
         raise NotImplementedError(f"the fused decoder does not know {type(linear).__name__}")
-    for name in linear.active_adapters:
-        weight = weight + linear.get_delta_weight(name)
-    return weight
+    names = linear.active_adapters
+    downs = [linear.lora_A[name].weight for name in names]
+    ups = [linear.lora_B[name].weight * linear.scaling[name] for name in names]
+    return torch.cat(downs), torch.cat(ups, dim=1)
 
 
 class FusedDecoder:
