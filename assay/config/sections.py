@@ -48,9 +48,10 @@ class PolicySettings(Section):
     model: str = "tiny"
     """`tiny`, a Hugging Face model directory (full model or adapter), or a name on the Hugging Face
     hub."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Data type of forward and backward passes. Trained weights always have float32 master copies,
-    so small updates are not lost."""
+    so small updates are not lost. `auto`: `bfloat16` for models of 512 and more hidden units, if
+    the GPU or processor has instructions for it; `float32` otherwise."""
     float32_lm_head: bool = False
     """Compute the LM head (the logits) in float32 whatever the `dtype` is. Slower, but logits are
     not rounded."""
@@ -132,8 +133,8 @@ class OptimizerSettings(Section):
     """AdamW and its learning rate schedule."""
 
     lr: PositiveFloat | None = None
-    """Peak learning rate. Default: 1e-6 for RL and 1e-5 for SFT, times 10 for LoRA, times 300 for
-    `tiny`."""
+    """Peak learning rate. Default: 1e-6 for RL and 1e-5 for SFT at 4,096 hidden units, more for
+    narrower models (times 12 at 896, 300 at 128), times 10 for LoRA."""
     betas: tuple[float, float] = (0.9, 0.95)
     """Decay rates of the first and second moments."""
     eps: PositiveFloat = 1e-8
@@ -151,9 +152,10 @@ class OptimizerSettings(Section):
 class LearnerSettings(Section):
     """How a batch is split into micro-batches, and weights over ranks."""
 
-    micro_batch_tokens: PositiveInt = 16_384
+    micro_batch_tokens: PositiveInt | None = None
     """Tokens in one forward and backward pass, padding included; packed, a shared prompt
-    counts once. Changes memory and speed, not results."""
+    counts once. Changes memory and speed, not results. Default: as many as take a sixteenth of a
+    processor's memory, or a quarter of a GPU's, up to 16,384."""
     hybrid_shard: bool = False
     """On several machines: shard the weights over the ranks of one machine, and keep a copy on
     each machine. Less traffic between machines, more memory."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,12 +26,15 @@ from assay.policy.adapters import (
     with_adapter,
 )
 from assay.policy.chat import Chat, open_chat
-from assay.policy.onednn import use_fast_linear
+from assay.policy.onednn import has_bfloat16, use_fast_linear
 from assay.policy.tokenizer import describe_source, load_tokenizer
 from assay.registry import one_line
 
+log = logging.getLogger(__name__)
 REFUSED = {"moshi": "it is the text half of a speech model"}
 """Types of models that load, but cannot be trained here, and why."""
+WIDE = 512
+"""Models of fewer hidden units gain little from bfloat16."""
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 """Names that configurations use for the number of experts."""
 TOKENIZER_FILES = (
@@ -107,6 +111,7 @@ def load_policy(settings: PolicySettings, *, empty: bool = False) -> Policy:
     without a usable model or tokenizer, SettingsError for settings that do not fit it, MachineError
     if the device has too little memory.
     """
+    settings = with_dtype(settings)
     base = base_model_of(settings.model)
     device = pick_device(settings.device)
     check_quantize(settings, is_adapted(settings))
@@ -186,6 +191,24 @@ def _has_tokenizer(name: str) -> bool:
 def is_adapted(settings: PolicySettings) -> bool:
     """Whether an adapter is trained, not the model's own weights."""
     return settings.lora is not None or is_adapter(settings.model)
+
+
+def width_of(settings: PolicySettings) -> int:
+    """The hidden size of the model that the settings name. Raises ModelError."""
+    if settings.model == "tiny":
+        return settings.tiny.width
+    return int(_config(settings).get_text_config().hidden_size)
+
+
+def with_dtype(settings: PolicySettings) -> PolicySettings:
+    """The settings with the data type that `auto` stands for on this machine. Raises ModelError."""
+    if settings.dtype != "auto":
+        return settings
+    device, width = pick_device(settings.device), width_of(settings)
+    has_instructions = has_bfloat16() if device.type == "cpu" else torch.cuda.is_bf16_supported()
+    dtype = "bfloat16" if width >= WIDE and has_instructions else "float32"
+    log.info("policy.dtype = 'auto': %s (%d hidden units, %s)", dtype, width, device)
+    return settings.model_copy(update={"dtype": dtype})
 
 
 def check_quantize(settings: PolicySettings, adapted: bool) -> None:

@@ -83,12 +83,12 @@ async def _measure(stage: Stage, progress: Progress, disk_free: int) -> Forecast
         progress.phase(f"measuring {name}")
         room, parts = memory.free + memory.used, {PROCESS: process} | _static_parts(run)
         run.learner.optimizer.lr = 0.0  # these steps change no weight
-        budget = settings.learner.micro_batch_tokens
+        budget = run.learner.micro_batch_tokens
         tried = [run.source.longest(max(1, tokens)) for tokens in (budget // PROBE, budget)]
         for samples in tried:
             parts[ACTIVATIONS] = await _activations(run, samples, parts["gradients"], memory)
             likely = parts[ACTIVATIONS] * _tokens(tried[-1]) // _tokens(samples)
-            _require_room(stage, parts | {ACTIVATIONS: likely}, room, device)
+            _require_room(stage, parts | {ACTIVATIONS: likely}, room, device, budget)
         learning, before = memory.peak, memory.used
         memory.reset_peak()
         seconds, sample, rollouts = await _one_step(run)
@@ -147,16 +147,17 @@ def _tokens(samples: Sequence[Sample]) -> int:
     return sum(len(one.tokens) for one in samples)
 
 
-def _require_room(stage: Stage, parts: Mapping[str, int], room: int, device: torch.device) -> None:
+def _require_room(
+    stage: Stage, parts: Mapping[str, int], room: int, device: torch.device, budget: int
+) -> None:
     """Raises SettingsError that names the largest part which a setting can make smaller."""
     needed = sum(parts.values())
     if needed <= room:
         return
-    learner = stage.settings.learner
     left = room - needed + parts[ACTIVATIONS]
     if left > parts[ACTIVATIONS] // 16:
-        fits = learner.micro_batch_tokens * left // parts[ACTIVATIONS]
-        advice = f"lower learner.micro_batch_tokens from {learner.micro_batch_tokens} to {fits}"
+        fits = budget * left // parts[ACTIVATIONS]
+        advice = f"lower learner.micro_batch_tokens from {budget} to {fits}"
         if not stage.settings.policy.gradient_checkpointing:
             advice += ", or set policy.gradient_checkpointing"
     elif stage.settings.policy.lora is None:

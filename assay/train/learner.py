@@ -30,6 +30,7 @@ from assay.policy.forward import ModelOutput, layout_of
 from assay.policy.load import Policy, load_policy
 from assay.policy.reference import Reference
 from assay.train.batch import micro_batches, to_batch, with_weights
+from assay.train.memory import micro_batch_tokens
 from assay.train.optimizer import Optimizer
 from assay.train.ranks import Ranks
 from assay.types import Batch, Metrics, Sample
@@ -56,6 +57,7 @@ class Learner:
         self.temperature = temperature
         seed = derive(settings.seed, settings.stage, "critic")
         self.critic = make_critic(policy, seed) if algorithm.needs_critic else None
+        self.micro_batch_tokens = micro_batch_tokens(settings, policy.model, policy.device)
         self.ranks = ranks or Ranks()
         self.ranks.shard(policy, self.critic)
         layout_of(policy.model, 0)  # refuses a model that is not causal before anything runs
@@ -222,10 +224,8 @@ class Learner:
     def _micro_batches(self, samples: Sequence[Sample]) -> list[list[Sample]]:
         longest = max((len(sample.tokens) for sample in samples), default=0)
         packed = layout_of(self.policy.model, longest) == "packed"
-        budget = self.settings.learner.micro_batch_tokens
-        return micro_batches(
-            samples, budget, packed=packed, whole_groups=self.algorithm.whole_groups
-        )
+        budget, whole = self.micro_batch_tokens, self.algorithm.whole_groups
+        return micro_batches(samples, budget, packed=packed, whole_groups=whole)
 
     def _batch(self, samples: Sequence[Sample]) -> Batch:
         return to_batch(samples, self.policy.pad_token, self.policy.device)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from assay.config.sections import RunSettings
+from assay.policy.forward import unwrap_model
+
 GIB = 2**30
+LEAST_TOKENS, MOST_TOKENS = 1024, 16_384
+"""Bounds of the default size of a micro-batch, which is a multiple of the first."""
 
 
 class DeviceMemory:
@@ -24,6 +30,13 @@ class DeviceMemory:
             cached = torch.cuda.memory_reserved(self.device) - self.used
             return int(torch.cuda.mem_get_info(self.device)[0]) + cached
         return _kilobytes(Path("/proc/meminfo"), "MemAvailable")
+
+    @property
+    def total(self) -> int:
+        """Bytes of the device."""
+        if self.on_gpu:
+            return int(torch.cuda.mem_get_info(self.device)[1])
+        return _kilobytes(Path("/proc/meminfo"), "MemTotal")
 
     @property
     def used(self) -> int:
@@ -48,6 +61,26 @@ class DeviceMemory:
         else:
             with suppress(OSError):
                 Path("/proc/self/clear_refs").write_text("5")
+
+
+def micro_batch_tokens(settings: RunSettings, model: Any, device: torch.device) -> int:
+    """`learner.micro_batch_tokens`, or by default how many tokens' activations fit into a sixteenth
+    of a processor's memory, or a quarter of a GPU's.
+
+    A layer keeps some 8 vectors of its hidden size, and 4 of its inner size; with gradient
+    checkpointing one, and one layer at a time keeps all. A processor attends in float32.
+    """
+    if settings.learner.micro_batch_tokens:
+        return settings.learner.micro_batch_tokens
+    checkpointed = settings.policy.gradient_checkpointing
+    config = unwrap_model(model).config.get_text_config()
+    hidden, layers = config.hidden_size, config.num_hidden_layers
+    inner = getattr(config, "intermediate_size", None) or 4 * hidden
+    inside = 8 * hidden + 4 * (inner if isinstance(inner, int) else max(inner))
+    values = layers * hidden + inside if checkpointed else layers * inside
+    memory = DeviceMemory(device).total // (4 if device.type == "cuda" else 16)
+    fitting = memory // (values * (4 if device.type == "cpu" else model.dtype.itemsize))
+    return int(min(MOST_TOKENS, max(LEAST_TOKENS, fitting // LEAST_TOKENS * LEAST_TOKENS)))
 
 
 def in_words(count: int) -> str:

@@ -15,16 +15,23 @@ from assay.config.sections import OptimizerSettings, RunSettings
 from assay.maths.schedules import schedule_factor
 
 MASTER, STEP = "master", "step"
+WIDTH, WIDTH_POWER = 4096, 1.65
+"""Default learning rates are those of a model this wide; narrower ones need more: 1e-6 here is 3e-4
+for the built-in model (128 hidden units) and narrower ones, and 2.5e-5 for SmolLM2-135M (576)."""
 CRITIC_LR_FACTOR = 10.0
 """The critic's learning rate over the policy's: it starts from zero and must stay ahead."""
 
 
-def with_default_lr(settings: RunSettings, learns_from: str, adapted: bool) -> RunSettings:
-    """The settings with a default for `optimizer.lr` if not set. `adapted`: LoRA is trained."""
+def with_default_lr(
+    settings: RunSettings, learns_from: str, adapted: bool, width: int
+) -> RunSettings:
+    """The settings with a default for `optimizer.lr` if not set. `adapted`: LoRA is trained;
+    `width`: hidden units of the model.
+    """
     if settings.optimizer.lr is not None:
         return settings
-    larger = (10 if adapted else 1) * (300 if settings.policy.model == "tiny" else 1)
-    rate = {"lr": round((1e-5 if learns_from == "dialogues" else 1e-6) * larger, 9)}
+    larger = (10 if adapted else 1) * min(300.0, max(1.0, WIDTH / width) ** WIDTH_POWER)
+    rate = {"lr": float(f"{(1e-5 if learns_from == 'dialogues' else 1e-6) * larger:.1e}")}
     return settings.model_copy(update={"optimizer": settings.optimizer.model_copy(update=rate)})
 
 

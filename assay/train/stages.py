@@ -20,7 +20,14 @@ from assay.evaluate import plots
 from assay.evaluate.benchmark import axes_of, load_sets
 from assay.evaluate.report import Evaluation, label, read_held_out, read_report, write_report
 from assay.maths.seeds import derive
-from assay.policy.load import base_model_of, check_quantize, is_adapted, pick_device
+from assay.policy.load import (
+    base_model_of,
+    check_quantize,
+    is_adapted,
+    pick_device,
+    width_of,
+    with_dtype,
+)
 from assay.policy.tiny import make_tiny
 from assay.progress import Progress
 from assay.registry import one_line
@@ -31,7 +38,7 @@ from assay.train.check_settings import check_settings, warn_of_overlap
 from assay.train.folder import LOCK, StageFolder, locked
 from assay.train.learner import Learner, OpenLearner
 from assay.train.loop import train
-from assay.train.optimizer import with_default_lr
+from assay.train.optimizer import WIDTH, with_default_lr
 from assay.train.run import BASE, Stage, open_run
 
 log = logging.getLogger(__name__)
@@ -154,7 +161,11 @@ def prepare(settings: RunSettings, adapted: bool, dry_run: bool = False) -> Stag
     environments.require_fit(environment, tasks, settings.tasks.train)
     for spec, bench in evaluation_tasks.items():
         warn_of_overlap(settings, tasks, spec, bench)
-    settings = with_default_lr(settings, algorithm.learns_from, adapted)
+    known = not dry_run or settings.policy.model == "tiny" or Path(settings.policy.model).is_dir()
+    if known:
+        settings = settings.model_copy(update={"policy": with_dtype(settings.policy)})
+    width = width_of(settings.policy) if known else WIDTH
+    settings = with_default_lr(settings, algorithm.learns_from, adapted, width)
     check_settings(settings, algorithm.learns_from, tasks, adapted, dry_run)
     return Stage(settings, algorithm, reward, environment, tasks, evaluation_tasks, held_out)
 
@@ -167,8 +178,10 @@ async def _run_stage(
         where = f"step {run.done} of {run.steps}" if run.done else f"{run.steps} steps"
         where = "finished" if run.done >= run.steps else where
         rate = f"learning rate {stage.settings.optimizer.lr:g}"
-        trained = f"{size / 1e6:.2f}M trained parameters"
-        announce(f"{stage.settings.stage}: {where}, {len(stage.tasks)} tasks, {trained}, {rate}")
+        trained = f"{size / 1e6:.2f}M trained parameters in {stage.settings.policy.dtype}"
+        pieces = f"micro-batches of {run.learner.micro_batch_tokens:,} tokens"
+        tasks = f"{len(stage.tasks)} tasks"
+        announce(f"{stage.settings.stage}: {where}, {tasks}, {trained}, {rate}, {pieces}")
         await train(run)
         return run.done >= run.steps and not run.stopping
 

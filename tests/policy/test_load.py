@@ -15,7 +15,7 @@ import torch
 from assay.config.sections import LoraSettings, PolicySettings
 from assay.errors import AssayError, MachineError, ModelError, SettingsError
 from assay.policy.forward import forward
-from assay.policy.load import Policy, base_model_of, load_policy
+from assay.policy.load import Policy, base_model_of, load_policy, with_dtype
 from assay.train.batch import to_batch
 from assay.types import Sample
 from tests.policies import change_json, checkpoint, tiny_policy
@@ -241,3 +241,16 @@ def test_a_speech_model_is_refused_by_name(tmp_path: Path) -> None:
     base = checkpoint(tmp_path, "llama")
     change_json(base / "config.json", model_type="moshi")
     refused(base, ModelError, "is of type 'moshi' and is refused: it is the text half")
+
+
+@pytest.mark.parametrize(
+    ("width", "has_instructions", "dtype"),
+    [(512, True, "bfloat16"), (512, False, "float32"), (504, True, "float32")],
+)
+def test_wide_models_compute_in_bfloat16_where_the_processor_has_instructions_for_it(
+    monkeypatch: pytest.MonkeyPatch, width: int, has_instructions: bool, dtype: str
+) -> None:
+    monkeypatch.setattr("assay.policy.load.has_bfloat16", lambda: has_instructions)
+    asked = PolicySettings.model_validate({"device": "cpu", "tiny": {"width": width}})
+    assert with_dtype(asked).dtype == dtype
+    assert with_dtype(asked.model_copy(update={"dtype": "float32"})).dtype == "float32"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch.nn import Parameter
@@ -60,25 +58,23 @@ def test_masters_and_moments_are_saved_and_restored_to_the_bit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "learns_from", "rate"),
+    ("adapted", "width", "learns_from", "rate"),
     [
-        ({"model": "x"}, "rollouts", 1e-6),
-        ({"model": "x"}, "dialogues", 1e-5),
-        ({"model": "x", "lora": {}}, "rollouts", 1e-5),
-        ({"model": "x", "lora": {}}, "dialogues", 1e-4),
-        ({"model": "tiny"}, "rollouts", 3e-4),
-        ({"model": "tiny"}, "dialogues", 3e-3),
+        (False, 4096, "rollouts", 1e-6),
+        (False, 8192, "rollouts", 1e-6),
+        (False, 4096, "dialogues", 1e-5),
+        (True, 4096, "rollouts", 1e-5),
+        (True, 4096, "dialogues", 1e-4),
+        (False, 128, "rollouts", 3e-4),
+        (False, 128, "dialogues", 3e-3),
+        (False, 576, "rollouts", 2.5e-5),
+        (True, 896, "rollouts", 1.2e-4),
     ],
 )
 def test_the_rate_has_a_default_that_depends_on_what_is_trained_and_how(
-    policy: dict[str, Any], learns_from: str, rate: float
+    adapted: bool, width: int, learns_from: str, rate: float
 ) -> None:
-    adapted = "lora" in policy
-    assert (
-        with_default_lr(
-            run_settings(policy=policy, optimizer={}), learns_from, adapted
-        ).optimizer.lr
-        == rate
-    )
-    given = run_settings(policy=policy, optimizer={"lr": 0.5})
-    assert with_default_lr(given, learns_from, adapted) is given
+    settings = run_settings(optimizer={})
+    assert with_default_lr(settings, learns_from, adapted, width).optimizer.lr == rate
+    given = run_settings(optimizer={"lr": 0.5})
+    assert with_default_lr(given, learns_from, adapted, width) is given
