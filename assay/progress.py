@@ -34,11 +34,15 @@ class Progress:
         """A line under the bar, cut at the terminal's width; a file does not get it."""
         self.waiting: Callable[[], str] = str
         """Says what a run waits for when it stands still; empty while it moves."""
+        self.tokens: Callable[[], int] = int
+        """Counts the tokens that an engine has generated since it was opened."""
         self.phase("starting")
 
     def __enter__(self) -> Progress:
         if self._stream.isatty():
-            self._bar = _open_bar(self._stream, lambda: self.waiting() or self.note)
+            self._bar = _open_bar(
+                self._stream, lambda: self.waiting() or self.note, lambda: self._rest()[2:]
+            )
             self.phase(self._name)
             self._bar.start()
             self._bar.console.show_cursor()  # a kill could not bring it back
@@ -52,10 +56,14 @@ class Progress:
             self._bar.stop()
             self._bar = None
 
-    def phase(self, name: str, total: int | None = None, done: int = 0) -> None:
-        """Start a phase, with the number of its steps if it is known; `done` were done before."""
-        self._name, self._total, self._done = name, total, done
-        self._before, self._start = done, time.monotonic()
+    def phase(
+        self, name: str, total: int | None = None, done: int = 0, most_tokens: int = 0
+    ) -> None:
+        """Start a phase, with the number of its steps if it is known; `done` were done before.
+        `most_tokens`: how many tokens the others generate at most.
+        """
+        self._name, self._total, self._done, self._most = name, total, done, most_tokens
+        self._before, self._start, self._tokens = done, time.monotonic(), self.tokens()
         if self._bar is not None:
             for task in self._bar.task_ids:
                 self._bar.remove_task(task)
@@ -70,7 +78,7 @@ class Progress:
     @contextmanager
     def interrupted(self) -> Iterator[None]:
         """Other phases may start in the block; the current one continues afterwards."""
-        phase = self._name, self._total, self._done
+        phase = self._name, self._total, self._done, self._most
         try:
             yield
         finally:
@@ -86,12 +94,21 @@ class Progress:
 
     def line(self) -> str:
         """The phase in one line: `evaluating 12 of 165, 70 s left`."""
-        seconds = time.monotonic() - self._start
         if self._total is None:
+            seconds = time.monotonic() - self._start
             return f"{self._name}, {seconds:.0f} s{self._pause()}"
-        new = self._done - self._before
-        left = f", {seconds / new * (self._total - self._done):.0f} s left" if new else ""
-        return f"{self._name} {self._done} of {self._total}{left}{self._pause()}"
+        return f"{self._name} {self._done} of {self._total}{self._rest()}{self._pause()}"
+
+    def _rest(self) -> str:
+        """`, 8,200 tokens, 70 s left`: the steps that are left take as long as those before, but no
+        longer than the tokens that are left at most.
+        """
+        seconds, new = time.monotonic() - self._start, self._done - self._before
+        left = [seconds / new * ((self._total or 0) - self._done)] if new else []
+        if tokens := self.tokens() - self._tokens if self._most else 0:
+            left.append(seconds / tokens * max(0, self._most - tokens))
+        said = f", {tokens:,} tokens" if tokens else ""
+        return f"{said}, {min(left):.0f} s left" if left else said
 
     def _pause(self) -> str:
         return f"; {why}" if (why := self.waiting()) else ""
@@ -103,12 +120,15 @@ class Progress:
             first = wait
 
 
-def _open_bar(stream: TextIO, note: Callable[[], str]) -> RichProgress:
+def _open_bar(stream: TextIO, note: Callable[[], str], rest: Callable[[], str]) -> RichProgress:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn
     from rich.progress import Progress as RichProgress
-    from rich.progress import TimeRemainingColumn as Eta
     from rich.text import Text
+
+    class Rest(TextColumn):
+        def render(self, task: Any) -> Text:
+            return Text(rest(), style="progress.remaining")
 
     class Bar(RichProgress):
         def get_renderables(self) -> Iterator[Any]:
@@ -116,7 +136,7 @@ def _open_bar(stream: TextIO, note: Callable[[], str]) -> RichProgress:
             yield Text(note(), no_wrap=True, overflow="ellipsis")
 
     name = TextColumn("{task.description}", markup=False)
-    columns = SpinnerColumn(), name, BarColumn(bar_width=30), MofNCompleteColumn(), Eta()
+    columns = SpinnerColumn(), name, BarColumn(bar_width=30), MofNCompleteColumn(), Rest("")
     console, both = Console(file=stream), sys.stdout.isatty()
     return Bar(*columns, console=console, transient=True, redirect_stdout=both)
 

@@ -57,6 +57,7 @@ class Clock:
     spread by a fifth.
     """
 
+    tokens_generated = 0
     max_concurrent = PROMPTS * GROUP
 
     def __init__(self, policy: Policy, tasks: list[Task], seconds: float) -> None:

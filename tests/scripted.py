@@ -16,6 +16,7 @@ class ScriptedEngine:
     """
 
     max_concurrent = 8
+    tokens_generated = 0
 
     def __init__(
         self,

@@ -64,6 +64,21 @@ def test_the_time_left_follows_from_the_steps_of_this_process_alone() -> None:
     assert progress.line() == "evaluating 105 of 110, 50 s left"
 
 
+def test_the_time_left_is_no_longer_than_the_tokens_that_are_left_take() -> None:
+    progress = Progress(io.StringIO())
+    progress.tokens = lambda: 1000
+    progress.phase("evaluating", total=100, most_tokens=51_000)
+    assert progress.line() == "evaluating 0 of 100"
+    progress.tokens = lambda: 2000
+    progress._start -= 2.0  # 500 tokens a second: the other 50,000 take at most 100 seconds
+    assert progress.line() == "evaluating 0 of 100, 1,000 tokens, 100 s left"
+    progress.advance()
+    assert progress.line() == "evaluating 1 of 100, 1,000 tokens, 100 s left", "not 198"
+    for _ in range(9):
+        progress.advance()
+    assert progress.line() == "evaluating 10 of 100, 1,000 tokens, 18 s left"
+
+
 def test_a_terminal_has_a_bar_that_is_gone_at_the_end_and_lines_that_stay() -> None:
     reader, writer = pty.openpty()
     with os.fdopen(writer, "w") as terminal, Progress(terminal) as progress:

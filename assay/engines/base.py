@@ -60,6 +60,10 @@ class Engine(Protocol):
     def metrics(self) -> Metrics:
         """Metrics of the last load."""
 
+    @property
+    def tokens_generated(self) -> int:
+        """Tokens so far; those of running completions count if the engine knows them."""
+
     async def load(self, policy: Any, version: int) -> None:
         """Load the weights of `policy`; new requests use them from the return on.
 

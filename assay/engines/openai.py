@@ -56,7 +56,7 @@ class OpenAIEngine:
     def __init__(self, endpoint: Endpoint, model: str, settings: EngineSettings) -> None:
         self.max_concurrent, self.metrics = settings.max_concurrent, Metrics()
         self._endpoint, self._model, self._settings = endpoint, model, settings
-        self._lost = 0
+        self._lost = self.tokens_generated = 0
 
     async def load(self, policy: Any, version: int) -> None:
         """The weights are the endpoint's."""
@@ -81,6 +81,7 @@ class OpenAIEngine:
                 raise MachineError(f"{error} ({self._lost} times in a row)") from error
             raise
         self._lost = 0
+        self.tokens_generated += completion.length
         return completion
 
 

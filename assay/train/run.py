@@ -168,7 +168,8 @@ class Run:
         with self.progress.interrupted():
             for one in benchmarks_of(settings):
                 prompts = self.evaluation_prompts[one.tasks[0]]
-                self.progress.phase("evaluating", len(prompts) * one.samples)
+                count = len(prompts) * one.samples
+                self.progress.phase("evaluating", count, most_tokens=count * one.max_tokens)
                 evaluation, new = await run_benchmark(
                     name, prompts, one, self.context, derive(seed, "evaluate"),
                     on_row=lambda row: self.progress.advance(),
@@ -219,6 +220,7 @@ async def open_run(
         progress.waiting = partial(
             standstill, {"engine": context.generation, "judge": context.judging}
         )
+        progress.tokens = lambda: context.engine.tokens_generated
         closing.callback(setattr, progress, "waiting", str)
         source = await make_source(stage, policy, context, progress)
         closing.push_async_callback(source.close)

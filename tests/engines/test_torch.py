@@ -16,6 +16,7 @@ from assay.config.sections import LoraSettings, PolicySettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch import TorchEngine
 from assay.engines.torch import kv_cache as kv_cache_file
+from assay.engines.torch import prefill as prefill_file
 from assay.engines.torch.kv_cache import KVCache
 from assay.engines.torch.prefill import prefill
 from assay.errors import MachineError
@@ -381,3 +382,32 @@ def test_a_failure_in_the_decoding_thread_reaches_the_caller(tmp_path: Path) -> 
     policy = tiny_policy(tmp_path)
     with pytest.raises(IndexError):
         generate(policy, [((10**6,), 1)], Sampling(4))
+
+
+def test_decoding_begins_when_the_first_prompts_are_prefilled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tiny_policy(tmp_path)
+    requests = [((5, 6, 7, 8 + n), 2) for n in range(6)]
+    at_once = generate(policy, requests, Sampling(12))
+    monkeypatch.setitem(prefill_file.PREFILL_TOKENS, "cpu", 8)
+    calls: list[str] = []
+    add, step = KVCache.add, KVCache.step
+
+    def adding(self: KVCache, prompts: Any, *given: Any) -> Any:
+        calls.append(f"add {len(prompts)}")
+        return add(self, prompts, *given)
+
+    def stepping(self: KVCache, tokens: Any) -> Any:
+        calls.append("step")
+        return step(self, tokens)
+
+    monkeypatch.setattr(KVCache, "add", adding)
+    monkeypatch.setattr(KVCache, "step", stepping)
+    engine = TorchEngine(policy)
+    engine._cache_kind = policy.model, "kv_cache"
+    in_pieces = generate(policy, requests, Sampling(12), engine=engine)
+    assert calls[:5] == ["add 4", "step", "add 4", "step", "add 4"], "two prompts of four tokens"
+    tokens = [sorted((w.request, w.completion.tokens) for w in one) for one in (at_once, in_pieces)]
+    assert tokens[0] == tokens[1]
+    assert engine.tokens_generated == sum(len(one) for _, one in tokens[0])

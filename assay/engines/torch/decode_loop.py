@@ -156,8 +156,13 @@ class DecodeLoop:
         return rows_at_once(self.kv_cache_tokens, self.longest_prompt + self.longest_completion)
 
     @torch.inference_mode()
-    def run(self, is_halted: Callable[[], bool], deliver: Deliver) -> None:
-        """Decode; `deliver` gets the completions that end (on a CPU many at once: `Outbox`)."""
+    def run(
+        self, is_halted: Callable[[], bool], deliver: Deliver,
+        count: Callable[[int], None] = lambda tokens: None,
+    ) -> None:  # fmt: skip
+        """Decode; `deliver` gets the completions that end (on a CPU many at once: `Outbox`), and
+        `count` the number of tokens that each step samples.
+        """
         is_on_cpu = self.kv_cache.model.device.type == "cpu"
         logits, outbox = torch.empty(0), Outbox(deliver, HOLD if is_on_cpu else 0)
         try:
@@ -166,6 +171,7 @@ class DecodeLoop:
                     first = self._prefill()
                     logits = torch.cat([logits, first]) if len(first) < len(self.rows) else first
                 tokens, logprobs = _sample_rows(logits, self.rows)
+                count(len(tokens))
                 tokens = self._append(tokens, logprobs, outbox)
                 if outbox.is_due(len(self.rows)):
                     outbox.flush()
@@ -191,12 +197,28 @@ class DecodeLoop:
         return bool(self.waiting) and is_free and self.kv_cache.accepts_rows
 
     def _prefill(self) -> Tensor:
-        """[R, V] logits of the first tokens of the rows that start."""
+        """[R, V] logits of the first tokens of the rows that start: as many as one forward pass
+        takes, where others may join them later.
+        """
         free = self.capacity - len(self.rows)
+        free = min(free, self._rows_of_one_pass(self.kv_cache.prefill_tokens))
         starting, self.waiting = self.waiting[:free], self.waiting[free:]
         self.rows += starting
         prompts = [row.prompt for row in starting]
         return self.kv_cache.add(prompts, self.longest_prompt, self.longest_completion)
+
+    def _rows_of_one_pass(self, tokens: int) -> int:
+        """How many waiting rows have distinct prompts of at most `tokens` padded tokens; at least
+        one.
+        """
+        distinct: dict[Prompt, None] = {}
+        longest = 0
+        for number, row in enumerate(self.waiting):
+            distinct[row.prompt] = None
+            longest = max(longest, len(row.prompt))
+            if number and len(distinct) * longest > tokens:
+                return number
+        return len(self.waiting)
 
     def _append(self, tokens: Tensor, logprobs: Tensor, outbox: Outbox) -> Tensor:
         """Append the sampled tokens [R]; rows that end go to the `outbox` and are dropped.

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +14,13 @@ import torch
 from assay.config.generation import EngineSettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch.cache_probe import choose_cache
-from assay.engines.torch.decode_loop import DecodeLoop, PendingCompletion, StopChecker, rows_at_once
+from assay.engines.torch.decode_loop import (
+    DecodeLoop,
+    Deliver,
+    PendingCompletion,
+    StopChecker,
+    rows_at_once,
+)
 from assay.engines.torch.fused import FusedDecoder
 from assay.engines.torch.kv_cache import KVCache
 from assay.engines.torch.prefill import TransformersCache
@@ -42,7 +49,7 @@ class TorchEngine:
                 "a quantized model cannot be copied: use engine.dtype = 'policy' and"
                 " rollout.max_staleness = 0"
             )
-        self.version = 0
+        self.version = self.tokens_generated = 0
         self.metrics: Metrics = {}
         self._cache_kind: tuple[Any, str] | None = None
         self._fused: FusedDecoder | None = None
@@ -104,8 +111,11 @@ class TorchEngine:
         def deliver(row: PendingCompletion, completion: Completion) -> None:
             loop.call_soon_threadsafe(_set_result, row, completion)
 
+        def count(tokens: int) -> None:
+            self.tokens_generated += tokens
+
         try:
-            await in_own_thread(self._decode, deliver)
+            await in_own_thread(self._decode, deliver, count)
         except Exception as error:  # noqa: BLE001  raised again where completions are awaited
             while self._inbox:
                 row = self._inbox.popleft()
@@ -115,12 +125,12 @@ class TorchEngine:
             self._decoding = None
             self._resume()
 
-    def _decode(self, deliver: Any) -> None:
+    def _decode(self, deliver: Deliver, count: Callable[[int], None]) -> None:
         tokens = self.settings.kv_cache_tokens
         try:
             stop_checker = StopChecker(self.policy.chat)
             loop = DecodeLoop(self._make_cache(), self._inbox, stop_checker, self.version, tokens)
-            loop.run(self._halted.is_set, deliver)
+            loop.run(self._halted.is_set, deliver, count)
         except torch.OutOfMemoryError as error:
             longest = self._longest
             raise MachineError(

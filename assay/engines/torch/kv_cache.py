@@ -17,7 +17,7 @@ from torch import Tensor
 
 from assay.engines.torch.cuda_graphs import Capture, CudaGraphs, bucket, cuda_capture, wide_bucket
 from assay.engines.torch.fused import FusedDecoder
-from assay.engines.torch.prefill import Prompt, prefill
+from assay.engines.torch.prefill import Prompt, prefill, prefill_tokens
 
 ATTENTION = "assay_kv_cache"
 SHORT = 64
@@ -150,6 +150,8 @@ class KVCache:
         if model.device.type == "cuda":
             capture = cuda_capture()
         self.model = model
+        self.prefill_tokens = prefill_tokens(model)
+        """Padded prompt tokens of rows that are best added at once; others join them later."""
         self.fused = fused
         self.short = short
         self.size: Callable[[int], int] = bucket if capture else int

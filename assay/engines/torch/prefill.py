@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from inspect import signature
 from typing import Any
@@ -12,10 +13,15 @@ from torch import Tensor
 from assay.policy.forward import unwrap_model
 
 Prompt = tuple[int, ...]
-PREFILL_TOKENS = 16_384
-"""Padded prompt tokens in one forward pass."""
+PREFILL_TOKENS = {"cpu": 2048, "cuda": 16_384}
+"""Padded prompt tokens in one forward pass, by device."""
 COMPACT_BELOW = 0.8
 """`TransformersCache` drops finished rows when fewer than this share is running."""
+
+
+def prefill_tokens(model: Any) -> int:
+    """Padded prompt tokens in one forward pass of `model`."""
+    return PREFILL_TOKENS.get(model.device.type, PREFILL_TOKENS["cuda"])
 
 
 def prefill(
@@ -27,10 +33,9 @@ def prefill(
     start = 0
     while start < len(prompts):
         end, width = start + 1, len(prompts[start])
-        while (
-            end < len(prompts)
-            and (end + 1 - start) * max(width, len(prompts[end])) <= PREFILL_TOKENS
-        ):
+        while end < len(prompts) and (end + 1 - start) * max(
+            width, len(prompts[end])
+        ) <= prefill_tokens(model):
             width = max(width, len(prompts[end]))
             end += 1
         logits, cache, _ = _prefill_batch(model, prompts[start:end])
@@ -78,6 +83,9 @@ class TransformersCache:
     """Rows that start together in the DynamicCache of transformers: slower than `KVCache`, but for
     any model, hybrid and state-space models included.
     """
+
+    prefill_tokens = sys.maxsize
+    """All rows must start together."""
 
     def __init__(self, model: Any) -> None:
         self.model = model

@@ -57,7 +57,7 @@ class VllmEngine:
         folder: Path,
         seed: int,
     ) -> None:
-        self.max_concurrent = 0
+        self.max_concurrent = self.tokens_generated = 0
         self.metrics: Metrics = {}
         """Of the last load: the servers that have its weights, the probe's largest difference,
         seconds to pack weights, and restarts of servers since the first load."""
@@ -127,6 +127,7 @@ class VllmEngine:
                             server.model, prompt, left, sorted(chat.stop_tokens), request.stop
                         )
                         so_far.add(chunk, list(map(self._version, chunk.weights)))
+                        self.tokens_generated += len(chunk.tokens)
                     except LostError as error:
                         self._fleet.recover(server, error)
                     else:
