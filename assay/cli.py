@@ -70,6 +70,7 @@ def main() -> None:
     benchmark overlap, or nobody reads the output, 2 the user's error, 3 the machine's, 130 Ctrl-C.
     """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TQDM_DISABLE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.update(tune())
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", handlers=[StderrHandler()])

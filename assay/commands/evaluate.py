@@ -16,7 +16,7 @@ from assay.progress import Progress
 FLAGS: dict[str, tuple[str, Any, str]] = {
     "model": ("policy.model", str,
               "A model directory (full or adapter), the folder of a run or stage (its newest"
-              " checkpoint), a Hugging Face name, or a name at the endpoint."),
+              " checkpoint), a GGUF file, smollm2, a Hugging Face name, a name at the endpoint."),
     "tasks": ("evaluate.tasks", list[str],
               "A task set: humaneval, mbpp:test, a .jsonl file. Repeat for more."),
     "samples": ("evaluate.samples", str, "Completions per task; default: 8."),
