@@ -20,6 +20,7 @@ from assay.commands.grade import grade
 from assay.commands.list import list_plugins
 from assay.commands.overlap import overlap
 from assay.commands.plan import plan
+from assay.commands.screen import screen
 from assay.commands.serve import serve
 from assay.commands.show import show
 from assay.commands.show_prompt import show_prompt
@@ -41,6 +42,7 @@ for name, command in (
 OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
 app.command("train", context_settings=OVERRIDES)(train)
 app.command("eval", context_settings=OVERRIDES)(evaluate)
+app.command("screen", context_settings=OVERRIDES)(screen)
 app.command("plan", context_settings=OVERRIDES)(plan)
 app.command("show-prompt", context_settings=OVERRIDES)(show_prompt)
 
@@ -70,6 +72,7 @@ def main() -> None:
     benchmark overlap, or nobody reads the output, 2 the user's error, 3 the machine's, 130 Ctrl-C.
     """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TQDM_DISABLE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.update(tune())
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", handlers=[StderrHandler()])

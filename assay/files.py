@@ -95,9 +95,11 @@ def write_atomically(path: Path, data: bytes | str) -> None:
         partial.write_bytes(data.encode() if isinstance(data, str) else data)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of a killed writer. Only for a folder with no other writer."""
-    for partial in folder.glob(".*.partial"):
+def remove_leftovers(folder: Path, name: str = "") -> None:
+    """Remove the temporary files of a killed writer, of all files or of the one with that name.
+    Only where nobody else writes them.
+    """
+    for partial in folder.glob(f".{name}*.partial"):
         _remove(partial)
 
 

@@ -76,6 +76,7 @@ assay train longer.toml --seed 1 --stages.grpo.rollout.group_size 4
 | `maths` | formulas as answers ([judge.md](judge.md)) |
 | `cocotb` | CVDP's harnesses ([judge.md](judge.md)) |
 | `overlap` | `assay overlap` on programs in other languages ([overlap.md](overlap.md)) |
+| `gguf` | GGUF files and `smollm2` as `policy.model` ([recipes.md](recipes.md#models)) |
 | `quant` | 4-bit weights (`policy.quantize`) |
 | `sql` | `assay show` with a query ([viewer.md](viewer.md)) |
 | `wandb`, `trackio`, `tb` | the trackers of W&B, trackio and TensorBoard |

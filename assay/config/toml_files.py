@@ -128,7 +128,7 @@ def _each_path(table: Table, folder: Path, change: Callable[[Path, str], str]) -
         named = {
             "tasks": not path.endswith(ROWS),
             "engine.python": "/" not in path,
-            "policy.model": path[:1] != "." and (path == "tiny" or not (folder / path).is_dir()),
+            "policy.model": path[:1] != "." and (path == "tiny" or not (folder / path).exists()),
         }
         if Path(path).is_absolute() or named.get("tasks" if "tasks" in key else key):
             return value

@@ -98,7 +98,7 @@ def _evaluate(
 ) -> list[tuple[Row, Evaluation]]:  # fmt: skip
     """The rows of one model. Its engine starts only where samples are missing."""
     shown.phase(f"loading model {run.policy.model}")
-    subject = subject_of(run)
+    subject = subject_of(run, shown)
     asked = run.prompt or prompt_settings(run.policy.model)
     prompter = Prompter(subject.chat, environment.instructions, asked)
     prompts = {spec: make_prompts(tasks, prompter, 0, None) for spec, tasks in sets.items()}

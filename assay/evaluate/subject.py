@@ -16,6 +16,8 @@ from assay.evaluate.protocol import files_hash
 from assay.files import by_step
 from assay.maths.seeds import derive
 from assay.policy.chat import Chat
+from assay.policy.gguf import as_folder
+from assay.progress import Progress
 from assay.sync import in_own_thread, run_sync
 
 
@@ -32,7 +34,7 @@ class Subject:
     """Opens an engine that logs to a folder."""
 
 
-def subject_of(run: EvaluationRun) -> Subject:
+def subject_of(run: EvaluationRun, progress: Progress) -> Subject:
     """The model of an evaluation, loaded. Nothing is loaded, nor torch imported, for an endpoint.
 
     Raises UserError for a model that cannot be used.
@@ -43,6 +45,7 @@ def subject_of(run: EvaluationRun) -> Subject:
         return Subject(chat, None, "hosted", lambda logs: open_openai(model, run.engine))
     from assay.policy.load import load_policy
 
+    folder = Path(as_folder(model, progress))
     policy = run_sync(in_own_thread(load_policy, run.policy))
 
     @asynccontextmanager
@@ -52,7 +55,7 @@ def subject_of(run: EvaluationRun) -> Subject:
             await engine.load(policy, 0)
             yield engine
 
-    files = files_hash(Path(model)) if Path(model).is_dir() else ""
+    files = files_hash(folder) if folder.is_dir() else ""
     commit = getattr(policy.model.config, "_commit_hash", None)  # of the base, if an adapter
     return Subject(policy.chat, policy.context, f"{files} {commit or ''}".strip(), opened)
 

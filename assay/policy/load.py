@@ -1,4 +1,4 @@
-"""Load a policy from a model directory, an adapter directory or a hub name."""
+"""Load a policy from a model directory, an adapter directory, a GGUF file or a hub name."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from assay.policy.adapters import (
     with_adapter,
 )
 from assay.policy.chat import Chat, open_chat
+from assay.policy.gguf import as_folder
 from assay.policy.onednn import has_bfloat16, use_fast_linear
 from assay.policy.tokenizer import describe_source, load_tokenizer
 from assay.registry import one_line
@@ -112,7 +113,7 @@ def load_policy(settings: PolicySettings, *, empty: bool = False) -> Policy:
     if the device has too little memory.
     """
     settings = with_dtype(settings)
-    base = base_model_of(settings.model)
+    base = as_folder(base_model_of(settings.model))
     device = pick_device(settings.device)
     check_quantize(settings, is_adapted(settings))
     source, remote = tokenizer_source(settings.model), settings.trust_remote_code
@@ -140,13 +141,15 @@ def load_policy(settings: PolicySettings, *, empty: bool = False) -> Policy:
 def base_model_of(name: str, needs_tokenizer: bool = True) -> str:
     """The full model behind `name`: itself, or the base model of an adapter directory.
 
-    A directory comes as an absolute path. Raises ModelError for a directory that lacks its
-    configuration or its tokenizer.
+    A directory comes as an absolute path; nothing is downloaded or converted. Raises ModelError
+    for a directory that lacks its configuration or its tokenizer.
     """
     folder = Path(name)
     if not folder.is_dir():
-        if folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-            raise ModelError(f"model directory {name!r} does not exist")
+        is_path = folder.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1
+        if not folder.is_file() and (is_path or folder.suffix == ".gguf"):
+            what = "GGUF file" if folder.suffix == ".gguf" else "model directory"
+            raise ModelError(f"{what} {name!r} does not exist")
         return name
     files = {path.name for path in folder.iterdir()}
     if not files & {"config.json", ADAPTER}:
@@ -179,7 +182,8 @@ def base_model_of(name: str, needs_tokenizer: bool = True) -> str:
 
 def tokenizer_source(name: str) -> str:
     """Where the tokenizer of model `name` is: with it, or with the base of an adapter."""
-    return base_model_of(name) if is_adapter(name) and not _has_tokenizer(name) else name
+    alone = is_adapter(name) and not _has_tokenizer(name)
+    return as_folder(base_model_of(name) if alone else name)
 
 
 def _has_tokenizer(name: str) -> bool:
@@ -249,7 +253,7 @@ def is_mixture(settings: PolicySettings) -> bool:
 def _config(settings: PolicySettings) -> Any:
     from transformers import AutoConfig
 
-    base = base_model_of(settings.model)
+    base = as_folder(base_model_of(settings.model))
     with _loading(settings, torch.device("cpu"), base):
         return AutoConfig.from_pretrained(base, trust_remote_code=settings.trust_remote_code)
 

@@ -1,4 +1,4 @@
-"""Tasks as rows and back, unchanged: what `assay check` writes, under `"format": "assay"`."""
+"""Tasks as rows and back, unchanged: what `check` and `screen` write, under `"format": "assay"`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from assay.tasks.rows import Row
 from assay.types import Task
 
 FORMAT = "assay"
-BUILT = ("format", "messages", "checks")
-"""Fields that are not values of the task as they stand."""
+BUILT = ("format", "messages", "checks", "rate")
+"""Fields that are not values of the task as they stand; `rate` is what `assay screen` measured."""
 CHECKS: dict[str, type[Any]] = {kind.field: check for check, kind in KINDS.items()}
 """By the field that only this kind has."""
 FITS: dict[str, Callable[[Any], bool]] = {

@@ -65,7 +65,7 @@ def forecast(plan: Plan, progress: Progress) -> list[Forecast]:
     """
     made = []
     with TemporaryDirectory(prefix="assay-plan-") as folder:
-        for stage in prepare_all(plan):
+        for stage in prepare_all(plan, progress=progress):
             temporary = stage.settings.model_copy(update={"folder": folder, "trackers": ()})
             started = with_start(replace(stage, settings=temporary), None)
             free = shutil.disk_usage(_nearest(Path(stage.settings.folder))).free

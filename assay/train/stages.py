@@ -20,6 +20,7 @@ from assay.evaluate import plots
 from assay.evaluate.benchmark import axes_of, load_sets
 from assay.evaluate.report import Evaluation, label, read_held_out, read_report, write_report
 from assay.maths.seeds import derive
+from assay.policy.gguf import as_folder
 from assay.policy.load import (
     base_model_of,
     check_quantize,
@@ -75,7 +76,7 @@ def run_plan(
     `fresh` deletes the run's folder first. Raises UserError before anything is written when
     settings, tasks or models cannot be used, or when another trainer uses the folder.
     """
-    stages = prepare_all(plan)
+    stages = prepare_all(plan, progress=progress)
     run_folder = StageFolder(plan.stages[0]).run
     if fresh:
         _require_run(run_folder)
@@ -122,19 +123,23 @@ def _rate(one: Evaluation) -> str:
     return f"{one.pass_at[1]:.1%} [{one.interval.low:.1%}, {one.interval.high:.1%}]"
 
 
-def prepare_all(plan: Plan, dry_run: bool = False) -> list[Stage]:
-    """The stages of a plan, each prepared. A `dry_run` asks nothing of a model on the hub. Raises
-    UserError for what cannot be used.
+def prepare_all(
+    plan: Plan, *, dry_run: bool = False, progress: Progress | None = None
+) -> list[Stage]:
+    """The stages of a plan, each prepared. A `dry_run` asks nothing of a model on the hub, and
+    converts none. Raises UserError for what cannot be used.
     """
     stages, adapted = [], False
     for settings, anew in zip(plan.stages, plan.starts_anew, strict=True):
         adapted = is_adapted(settings.policy) or (adapted and not anew)
         with plan.blaming(settings.stage):
-            stages.append(prepare(settings, adapted, dry_run))
+            stages.append(prepare(settings, adapted, dry_run=dry_run, progress=progress))
     return stages
 
 
-def prepare(settings: RunSettings, adapted: bool, dry_run: bool = False) -> Stage:
+def prepare(
+    settings: RunSettings, adapted: bool, *, dry_run: bool = False, progress: Progress | None = None
+) -> Stage:
     """Check a stage's settings and load its tasks. Raises UserError for what cannot be used.
 
     `adapted` says whether adapters are trained, here or in the stage before.
@@ -149,7 +154,9 @@ def prepare(settings: RunSettings, adapted: bool, dry_run: bool = False) -> Stag
     pick_device(settings.policy.device)
     check_quantize(settings.policy, adapted)
     if settings.policy.model != "tiny":
-        base_model_of(settings.policy.model)
+        base = base_model_of(settings.policy.model)
+        if not dry_run:
+            as_folder(base, progress)
     judged = algorithm.learns_from == "rollouts"
     tasks = load(settings.tasks.train, limit=settings.tasks.limit, judged=judged)
     tasks = [replace(task, checks=task.checks[: settings.tasks.checks]) for task in tasks]
