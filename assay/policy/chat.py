@@ -134,9 +134,9 @@ class Chat:
         return tag[0] if tag else ""
 
     def text(self, tokens: Sequence[int]) -> str:
-        """The text of completion tokens with every space, up to the first stop token."""
-        own = list(takewhile(lambda token: token not in self.stop_tokens, tokens))
-        return decode_within(self.tokenizer, self.anchor, own)
+        """The text of completion tokens with every space, without a final stop token."""
+        whole = tokens[:-1] if tokens and tokens[-1] in self.stop_tokens else tokens
+        return decode_within(self.tokenizer, self.anchor, whole)
 
 
 def open_chat(
