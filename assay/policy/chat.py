@@ -87,8 +87,7 @@ class Chat:
         """
         if not messages:
             raise SettingsError(
-                "the conversation starts with the assistant; put a message of the user before it,"
-                " or set dataset.assistant_turns = 'last'"
+                "the conversation starts with the assistant; put a message of the user before it"
             )
         prompt, text = self.encode_prompt(messages, arguments), self.render(messages, arguments)
         whole = self._with_reply(messages, reply, arguments, text)
@@ -112,15 +111,17 @@ class Chat:
             bare = replace(reply, fields={k: v for k, v in reply.fields.items() if k != name})
             with suppress(SettingsError):
                 if self.render((*messages, bare), arguments, asks=False) == whole:
-                    warn_once(f"SFT leaves out {name!r} of replies: the chat template drops it")
+                    warn_once(
+                        f"SFT leaves out {name!r} of replies: the model's chat format drops it"
+                    )
         if whole.startswith(prompt):
             return whole
         asked = (*messages[:-1], replace(messages[-1], content=QUESTION))
         opening = self.render(asked, arguments).rpartition(QUESTION)[2]
         _, found, rest = self.render((*asked, reply), arguments, asks=False).rpartition(QUESTION)
         warn_once(
-            "the chat template is not prefix-true: behind the last message a prompt goes on with"
-            f" {opening[-60:]!r}, and a reply with {rest[:60]!r}"
+            f"the chat template is not prefix-true: a prompt ends in {opening[-60:]!r}, but"
+            f" a reply begins {rest[:60]!r}"
         )
         dropped = THOUGHT_END.search(reply.content) and not THOUGHT_END.search(rest)
         if found and not dropped and (rest.startswith(opening) or THOUGHT.search(opening)):
@@ -180,8 +181,7 @@ def _end_of_turn(tokenizer: Any) -> int:
     _, shown, after = _rendered(tokenizer, probe).rpartition(ANSWER)
     if not shown:
         raise SettingsError(
-            "the model's chat template shows nothing of a reply that is text; set policy.chat ="
-            " 'text', or give the tokenizer a template for text"
+            "the model's chat template shows no text of a reply; set policy.chat = 'text'"
         )
     first = encode(tokenizer, after.strip())[:1]
     return first[0] if {*first} & {*tokenizer.added_tokens_decoder} else int(tokenizer.eos_token_id)

@@ -89,8 +89,7 @@ class Prompter:
             rows = dialogues([*earlier, self.turn(messages, reply, task)], task.id)
             if len(rows) > 1:
                 warn_once(
-                    "a later prompt does not begin with an earlier reply as it was rendered: SFT"
-                    " learns each reply of such a conversation in a sample of its own"
+                    "later prompts change earlier replies: SFT makes each reply a sample of its own"
                 )
             samples += rows
         return samples
