@@ -16,10 +16,10 @@ from assay.languages import aliases, language_named
 from assay.types import Task
 
 FENCE = re.compile(r"^(?P<before>[^`]*?)(?P<fence>`{3,})[ \t]*(?P<tag>[\w+#-]*)(?P<rest>[^`]*)$")
-THOUGHT, THOUGHT_END = (
-    re.compile(r"\s*<(?:think|reason|reasoning)>"),
-    re.compile("</(?:think|reason|reasoning)>"),
-)
+TAGS = "(?:think|reason|reasoning)>"
+THOUGHT, THOUGHT_END = re.compile(rf"\s*<{TAGS}"), re.compile(f"</{TAGS}")
+OPENED = re.compile(rf"<{TAGS}\s*\Z")
+"""The end of a prompt that opens a thought."""
 TAGGED = re.compile(r"^[ \t]*<answer>\n?(.*?)(?:</answer>|\Z)", re.MULTILINE | re.DOTALL)
 LEXEME = re.compile(
     r"""(?P<comment>\#[^\n]*)

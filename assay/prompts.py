@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from assay.errors import ModelError
 from assay.judge.kinds.every import kind_of
 from assay.languages import language_named
 from assay.registry import one_line
-from assay.types import Message, Task
+from assay.types import Message, Task, as_dicts
 
 COMPLETE = (
     "Complete this {Language} code. Answer with one ```{language} code block. It holds the whole"
@@ -116,11 +115,6 @@ def card(task: Task, asked: tuple[Message, ...], settings: PromptSettings, chat:
         "messages": as_dicts(asked),
     }  # fmt: skip
     return json.dumps(fields, indent=1) + "\n"
-
-
-def as_dicts(conversation: Sequence[Message]) -> list[dict[str, str]]:
-    """Messages as chat templates and chat APIs take them."""
-    return [{"role": message.role, "content": message.content} for message in conversation]
 
 
 def settings_of(model: str) -> PromptSettings:

@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from assay.checks import Answer as Answer
 from assay.checks import AnyCheck as AnyCheck
@@ -99,6 +99,8 @@ class Task:
     """A prompt that is a conversation, shown as it stands; empty if `prompt` is the prompt."""
     demonstrations: tuple[str, ...] = ()
     """Completions for SFT; they may be long or wrong. Without any, SFT learns the reference."""
+    demonstration_fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What a demonstration's message has beside its text (`Message.fields`)."""
     stop: tuple[str, ...] = ()
     """Stop strings: generation ends there, and the completion leaves them out."""
     large: bool = False
@@ -120,10 +122,17 @@ class Task:
 class Message:
     """One chat message."""
 
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
     learned: bool = True
     """Whether SFT learns from it, where it is the assistant's."""
+    fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What else the chat template gets of it: `reasoning_content`, `tool_calls` and the like."""
+
+
+def as_dicts(conversation: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages as chat templates and chat APIs take them."""
+    return [{"role": one.role, "content": one.content, **one.fields} for one in conversation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +140,8 @@ class Completion:
     """What an engine generated for one prompt."""
 
     text: str
-    """Decoded text, without stop tokens, cut at the stop string."""
+    """Decoded text, without stop tokens, cut at the stop string. A thought that the prompt opened
+    begins with its tag."""
     tokens: tuple[int, ...]
     """[T] token ids as sampled, the stop token included."""
     logprobs: tuple[float, ...]

@@ -13,8 +13,7 @@ from assay.endpoint import Endpoint, open_endpoint
 from assay.engines.base import GenerationRequest, Sampling
 from assay.errors import MachineError, RolloutLostError
 from assay.policy.chat import Chat
-from assay.prompts import as_dicts
-from assay.types import Completion, Message, Metrics
+from assay.types import Completion, Message, Metrics, as_dicts
 
 MAX_LOST = 32
 """Completions lost in a row after which the endpoint is given up."""
@@ -32,6 +31,10 @@ class HostedChat(Chat):
     def reply(self, completion: Completion) -> str:
         """The text as it came."""
         return completion.text
+
+    def opened(self, prompt: Sequence[int]) -> str:
+        """Nobody says."""
+        return ""
 
     def encode_prompt(
         self, messages: Sequence[Message], arguments: Mapping[str, Any]

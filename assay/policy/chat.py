@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from operator import eq
 from typing import Any, Literal
 
 from assay.errors import SettingsError
+from assay.extract import OPENED, THOUGHT, THOUGHT_END
 from assay.policy.tokenizer import ANCHOR, decode_within, encode, encode_within
-from assay.prompts import as_dicts
-from assay.types import Completion, Message
+from assay.registry import one_line
+from assay.tasks.rows import warn_once
+from assay.types import Completion, Message, as_dicts
 
-PROBE = "an answer"
-"""The assistant's message that shows how the chat template ends a turn."""
+QUESTION, ANSWER = "a question of nobody", "an answer to nobody"
+"""Messages that show what a chat template writes around others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +44,15 @@ class Chat:
         """An earlier reply, as a later prompt shows it."""
         return self.text(completion.tokens)
 
-    def render(self, messages: Sequence[Message], arguments: Mapping[str, Any]) -> str:
-        """The conversation up to the next assistant turn, as text; `arguments` go to the chat
-        template.
+    def render(
+        self, messages: Sequence[Message], arguments: Mapping[str, Any], asks: bool = True
+    ) -> str:
+        """The conversation as text, up to the next assistant turn if it `asks` for one; `arguments`
+        go to the chat template. Raises SettingsError for messages that the template refuses.
         """
-        if not self.has_template:
-            return "".join(message.content for message in messages)
-        return str(
-            self.tokenizer.apply_chat_template(
-                as_dicts(messages), tokenize=False, add_generation_prompt=True, **arguments
-            )
-        )
+        if self.has_template:
+            return _rendered(self.tokenizer, messages, add_generation_prompt=asks, **arguments)
+        return "".join(message.content for message in messages)
 
     def encode_prompt(
         self, messages: Sequence[Message], arguments: Mapping[str, Any]
@@ -65,11 +68,7 @@ class Chat:
         while len(tokens) > 1 and tokens[-1] == self.tokenizer.eos_token_id:
             tokens = tokens[:-1]
         for message in rest:
-            tokens += (
-                self.encode_reply(message.content)
-                if message.role == "assistant"
-                else encode_within(self.tokenizer, message.content)
-            )
+            tokens += self.encode_reply(message.content, ended=message.role == "assistant")
         return tokens
 
     def encode_reply(self, text: str, ended: bool = True) -> tuple[int, ...]:
@@ -78,20 +77,62 @@ class Chat:
         return (*encode_within(self.tokenizer, text), *end)
 
     def encode_turn(
-        self, messages: Sequence[Message], reply: str, arguments: Mapping[str, Any]
+        self, messages: Sequence[Message], reply: Message, arguments: Mapping[str, Any]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Token ids of a conversation [P] and of the reply to it [T], the end of the turn included.
+        """Token ids of a conversation [P], and those that its rendering with the reply adds [T].
 
-        The two are cut at the token boundary that rollouts have.
+        The two are cut at the token boundary that rollouts have, or where the rendering leaves the
+        prompt. A rendering without a token that ends the turn gets one. Raises SettingsError for
+        messages that the chat template refuses.
         """
-        prompt = self.encode_prompt(messages, arguments)
-        text = self.render(messages, arguments) + reply
-        both = encode(self.tokenizer, text, special=not self.has_template)
-        if both[: len(prompt)] != prompt:
-            return prompt, self.encode_reply(reply)
-        completion = both[len(prompt) :]
-        ended = completion[-1:] == (self.end_token,)
-        return prompt, completion if ended else (*completion, self.end_token)
+        if not messages:
+            raise SettingsError(
+                "the conversation starts with the assistant; put a message of the user before it"
+            )
+        prompt, text = self.encode_prompt(messages, arguments), self.render(messages, arguments)
+        whole = self._with_reply(messages, reply, arguments, text)
+        both = encode(self.tokenizer, whole, special=not self.has_template)
+        start = sum(takewhile(bool, map(eq, prompt, both)))
+        if start < len(prompt) and whole.startswith(text):
+            start, both = len(prompt), prompt + encode_within(self.tokenizer, whole[len(text) :])
+        ended = not self.stop_tokens.isdisjoint(both[start:] if self.has_template else both[-1:])
+        return both[:start], both[start:] if ended else (*both[start:], self.end_token)
+
+    def _with_reply(
+        self, messages: Sequence[Message], reply: Message, arguments: Mapping[str, Any], prompt: str
+    ) -> str:
+        """The conversation and its reply as the chat template renders them.
+
+        Where that does not begin with the prompt, the reply is put behind the prompt as it is. But
+        what the prompt says of thoughts gives way to the rendering, unless that drops the reply's.
+        """
+        whole = self.render((*messages, reply), arguments, asks=False)
+        for name in reply.fields:
+            bare = replace(reply, fields={k: v for k, v in reply.fields.items() if k != name})
+            with suppress(SettingsError):
+                if self.render((*messages, bare), arguments, asks=False) == whole:
+                    warn_once(
+                        f"SFT leaves out {name!r} of replies: the model's chat format drops it"
+                    )
+        if whole.startswith(prompt):
+            return whole
+        asked = (*messages[:-1], replace(messages[-1], content=QUESTION))
+        opening = self.render(asked, arguments).rpartition(QUESTION)[2]
+        _, found, rest = self.render((*asked, reply), arguments, asks=False).rpartition(QUESTION)
+        warn_once(
+            f"the chat template is not prefix-true: a prompt ends in {opening[-60:]!r}, but"
+            f" a reply begins {rest[:60]!r}"
+        )
+        dropped = THOUGHT_END.search(reply.content) and not THOUGHT_END.search(rest)
+        if found and not dropped and (rest.startswith(opening) or THOUGHT.search(opening)):
+            return prompt.removesuffix(opening) + rest
+        opened = OPENED.search(opening)
+        return prompt + (THOUGHT.sub("", reply.content, 1).lstrip() if opened else reply.content)
+
+    def opened(self, prompt: Sequence[int]) -> str:
+        """The tag of a thought that the prompt opens; empty where it opens none."""
+        tag = OPENED.search(self.tokenizer.decode(prompt[-16:]))
+        return tag[0] if tag else ""
 
     def text(self, tokens: Sequence[int]) -> str:
         """The text of completion tokens with every space, without a final stop token."""
@@ -120,12 +161,27 @@ def open_chat(
     return Chat(tokenizer, stops, end, has_template, encode(tokenizer, ANCHOR))
 
 
+def _rendered(tokenizer: Any, messages: Sequence[Message], **arguments: Any) -> str:
+    """The chat template's rendering. Raises SettingsError for messages that it refuses."""
+    try:
+        return str(tokenizer.apply_chat_template(as_dicts(messages), tokenize=False, **arguments))
+    except Exception as error:  # templates refuse by an error of theirs, or fall over what they get
+        roles = ", ".join(message.role for message in messages)
+        raise SettingsError(
+            f"the model's chat template refuses the messages ({roles}): {one_line(error)}; change"
+            " the row or prompt.system, or set policy.chat = 'text'"
+        ) from error
+
+
 def _end_of_turn(tokenizer: Any) -> int:
-    """The special token with which the chat template ends the assistant's turn; the end-of-sequence
-    token where it uses none.
+    """The added token with which the chat template ends the assistant's turn; the end-of-sequence
+    token where it uses none. Raises SettingsError for a template that shows no text of messages.
     """
-    probe = [{"role": "user", "content": "?"}, {"role": "assistant", "content": PROBE}]
-    after = str(tokenizer.apply_chat_template(probe, tokenize=False)).rpartition(PROBE)[2].strip()
-    first = encode(tokenizer, after)[:1] if after else ()
-    special = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    return first[0] if first and first[0] in special else int(tokenizer.eos_token_id)
+    probe = (Message("user", QUESTION), Message("assistant", ANSWER))
+    _, shown, after = _rendered(tokenizer, probe).rpartition(ANSWER)
+    if not shown:
+        raise SettingsError(
+            "the model's chat template shows no text of a reply; set policy.chat = 'text'"
+        )
+    first = encode(tokenizer, after.strip())[:1]
+    return first[0] if {*first} & {*tokenizer.added_tokens_decoder} else int(tokenizer.eos_token_id)

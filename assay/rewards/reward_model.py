@@ -12,9 +12,9 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from assay.errors import ModelError, RolloutLostError
-from assay.prompts import as_dicts, messages
+from assay.prompts import messages
 from assay.rewards import BatchFunction, reward
-from assay.types import Message, Rollout
+from assay.types import Message, Rollout, as_dicts
 
 PROGRAM = "assay.policy.classifier"
 LONGEST_LINE = 1 << 24

@@ -129,7 +129,7 @@ class Dialogue:
             request = GenerationRequest(prompt, derive(self.seed, len(self.turns)), stop)
             completion = await context.engine.generate(request, sampling)
         context.generation.count += completion.length
-        return completion
+        return replace(completion, text=context.prompter.chat.opened(prompt) + completion.text)
 
     @property
     def cut_off(self) -> bool:

@@ -47,7 +47,7 @@ def _answers(row: Row) -> Iterator[tuple[str, bool]]:
 
 def _task(row: Row, known: dict[str, Task]) -> Task:
     if "task_id" not in row.fields:
-        return Task(id="", prompt=row.text("prompt"), checks=(), entry_point="")
+        return Task(row.place, row.text("prompt"), (), "")
     if row.text("task_id") not in known:
         raise row.wrong(
             f"task {row.text('task_id')!r} is not among the training tasks; fix tasks.train or"

@@ -16,7 +16,7 @@ from assay.rollout.attempt import Dialogue, PromptedTask, RolloutContext
 from assay.rollout.prompter import completion
 from assay.rollout.samples import dialogues
 from assay.sync import together
-from assay.types import Completion, Sample, Task
+from assay.types import Completion, Message, Sample, Task, Turn
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,15 @@ class PlayedDialogue(Dialogue):
             raise OutOfRoomError
         return completion(text[:start], tokens)
 
+    def rendered(self, number: int) -> Turn:
+        """A turn as its conversation is rendered; as it was played where a stop string cut it."""
+        turn, prompter = self.turns[number], self.context.prompter
+        if turn.completion.tokens[-1:] != (prompter.chat.end_token,):
+            return turn
+        messages = prompter.conversation(self.task, self.turns[:number])
+        reply = Message("assistant", turn.completion.text)
+        return replace(prompter.turn(messages, reply, self.task), learned=turn.learned)
+
     def show(self, text: str, *, correct: bool = True) -> None:
         """Set what the next prompt shows; SFT learns the turn only if it is `correct`."""
         self.turns[-1] = replace(self.turns[-1], observation=encodable(text), learned=correct)
@@ -93,4 +102,4 @@ async def _samples(talk: PlayedDialogue, progress: Progress) -> list[Sample] | N
         return None
     finally:
         progress.advance()
-    return dialogues(talk.turns, talk.task.id)
+    return dialogues([talk.rendered(number) for number in range(len(talk.turns))], talk.task.id)

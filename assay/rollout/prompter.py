@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from assay import prompts
 from assay.config.generation import PromptSettings
@@ -12,6 +13,7 @@ from assay.errors import SettingsError
 from assay.languages import language_named
 from assay.policy.chat import Chat
 from assay.rollout.samples import dialogues
+from assay.tasks.rows import warn_once
 from assay.types import Completion, Message, Sample, Task, Turn
 
 
@@ -55,9 +57,10 @@ class Prompter:
         text may have been sampled in other tokens. Then what follows is a sample of its own
         (rollout/samples.py).
         """
-        return self.chat.encode_prompt(
-            self.conversation(task, turns), self.settings.chat_template_kwargs
+        tokens: tuple[int, ...] = self._encoded(
+            task, self.chat.encode_prompt, self.conversation(task, turns)
         )
+        return tokens
 
     def card(self, task: Task) -> str:
         """What `prompt.json` beside a checkpoint's weights says of the prompt, with one task's."""
@@ -74,20 +77,34 @@ class Prompter:
         """SFT samples of each demonstration, or of the reference where there is none; the prompt is
         masked, but for earlier replies of a conversation, unless `last_only`.
         """
-        messages, arguments = self.conversation(task), self.settings.chat_template_kwargs
+        messages = self.conversation(task)
         earlier = [
-            (messages[:at], message.content)
+            self.turn(messages[:at], message, task)
             for at, message in enumerate(messages)
             if message.role == "assistant" and message.learned and not last_only
         ]
         samples = []
         for answer in self.answers(task):
-            turns = []
-            for before, text in (*earlier, (messages, answer)):
-                prompt, tokens = self.chat.encode_turn(before, text, arguments)
-                turns.append(Turn(prompt, completion(text, tokens)))
-            samples += dialogues(turns, task.id)
+            reply = Message("assistant", answer, fields=task.demonstration_fields)
+            rows = dialogues([*earlier, self.turn(messages, reply, task)], task.id)
+            if len(rows) > 1:
+                warn_once(
+                    "later prompts change earlier replies: SFT makes each reply a sample of its own"
+                )
+            samples += rows
         return samples
+
+    def turn(self, messages: Sequence[Message], reply: Message, task: Task) -> Turn:
+        """A reply to messages as SFT learns it, in the tokens of the chat template's rendering."""
+        prompt, tokens = self._encoded(task, self.chat.encode_turn, messages, reply)
+        return Turn(prompt, completion(reply.content, tokens))
+
+    def _encoded(self, task: Task, encode: Callable[..., Any], *messages: object) -> Any:
+        """What `encode` makes of messages. Raises SettingsError that names the task."""
+        try:
+            return encode(*messages, self.settings.chat_template_kwargs)
+        except SettingsError as error:
+            raise SettingsError(f"task {task.id!r}: {error}") from error
 
     def answers(self, task: Task) -> list[str]:
         """The task's demonstrations as replies, or its reference where there is none."""

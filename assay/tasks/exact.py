@@ -9,7 +9,7 @@ from typing import Any
 from assay.judge.kinds.every import KINDS, runs_alone
 from assay.registry import suggest
 from assay.tasks.rows import Row
-from assay.types import Task
+from assay.types import Task, as_dicts
 
 FORMAT = "assay"
 BUILT = ("format", "messages", "checks", "rate")
@@ -22,6 +22,7 @@ FITS: dict[str, Callable[[Any], bool]] = {
     "int | None": lambda value: value is None or type(value) is int,
     "bool": lambda value: isinstance(value, bool),
     "float": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "Mapping[str, Any]": lambda value: isinstance(value, dict),
     "Mapping[str, str]": lambda value: (
         isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
     ),
@@ -34,7 +35,7 @@ FITS: dict[str, Callable[[Any], bool]] = {
 
 def row_of(task: Task) -> dict[str, Any]:
     """The row of which `task_of` makes an equal task."""
-    return {"format": FORMAT, **asdict(task)}
+    return {"format": FORMAT, **asdict(task), "messages": as_dicts(task.messages)}
 
 
 def task_of(row: Row) -> Task:

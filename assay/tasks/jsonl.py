@@ -108,10 +108,10 @@ def _without_tests(row: Row) -> Task:
     """A row that SFT learns from, and that nothing can judge."""
     if "messages" in row.fields or isinstance(row.fields.get("prompt"), list):
         *before, last = _conversation(row)
-        prompt = before[-1].content
         return Task(
-            _id(row), prompt, (), "", messages=tuple(before), demonstrations=(last.content,)
-        )
+            _id(row), before[-1].content, (), "", messages=tuple(before),
+            demonstrations=(last.content,), demonstration_fields=last.fields,
+        )  # fmt: skip
     prompt, completion = row.text("prompt"), row.text("completion", default="")
     replies = (completion, row.text("answer", default=""), *row.texts("demonstrations"))
     task = Task(

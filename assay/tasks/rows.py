@@ -20,6 +20,8 @@ from assay.types import Message, Task
 
 log = logging.getLogger(__name__)
 LANGUAGE = ("language", "programming_language", "lang")
+ABSENT: tuple[object, ...] = (None, "", [], {})
+"""Values of a message's field that is not there: tables have it in every row."""
 TOLERANCE = 1e-6
 """Absolute tolerance for floats where a row names none; EvalPlus has the same."""
 
@@ -102,16 +104,20 @@ class Row:
         """A field that is a conversation, as TRL and the chat APIs write it. Raises DataError."""
         value = self.fields.get(name)
         messages: list[Any] = value if isinstance(value, list) and value else [{}]
+        found = []
         for one in messages:
             fields = one if isinstance(one, dict) else {}
-            known = fields.get("role") in ("system", "user", "assistant")
-            if not known or not isinstance(fields.get("content"), str):
+            given = {key: value for key, value in fields.items() if value not in ABSENT}
+            role, content = given.pop("role", ""), given.pop("content", fields.get("content"))
+            content = "" if content is None and "tool_calls" in given else content
+            if role not in ("system", "user", "assistant", "tool") or not isinstance(content, str):
                 raise self.wrong(
                     f"{name!r} holds {str(one)[:40]}; make it a list of messages, each with a"
-                    " 'role' (system, user or assistant) and a 'content' that is a string"
+                    " 'role' (system, user, assistant or tool) and a 'content' that is a string"
                 )
-            self.encodable(name, fields["content"])
-        return tuple(Message(one["role"], one["content"]) for one in messages)
+            self.encodable(name, json.dumps(one, ensure_ascii=False, default=str))
+            found.append(Message(role, content, fields=given))
+        return tuple(found)
 
     def encodable(self, name: str, text: str, errors: str = "strict") -> str:
         """`text`, which is part of a field. Raises DataError where UTF-8 cannot encode it."""

@@ -16,6 +16,7 @@ import pytest
 
 from assay import environments, rewards
 from assay.engines.base import Sampling
+from assay.engines.openai import hosted_chat
 from assay.environments.python_tool import instructions
 from assay.judge import Judge
 from assay.rollout.attempt import PromptedTask, RolloutContext
@@ -53,6 +54,8 @@ TRACEBACK = """# <output>
 
 class Numbered:
     """Continues a prompt of one token with each reply's number."""
+
+    chat = hosted_chat("auto")
 
     def prompt(self, task: Task, turns: Sequence[Turn]) -> tuple[int, ...]:
         return (1, *range(len(turns)))
@@ -255,7 +258,7 @@ def test_a_demonstration_of_a_model_that_chats_is_run_without_its_fence_after_th
     )
     (sample,) = played(talks.RIGHT, name="python_tool", chat=chat, task=task)
     code = f"<code>\n{talks.RIGHT}try_examples()\n</code>"
-    assert learned(sample, chat) == f"{code}```python\n{talks.RIGHT}```<|im_end|>"
+    assert learned(sample, chat) == f"{code}```python\n{talks.RIGHT}```<|im_end|>\n"
 
 
 def test_code_that_is_cut_off_at_the_limit_is_not_run() -> None:

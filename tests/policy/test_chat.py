@@ -38,7 +38,8 @@ def test_a_turn_ends_with_the_token_of_the_template_and_so_does_a_sample_for_sft
     assert end != chat.tokenizer.eos_token_id
     assert chat.stop_tokens == {chat.tokenizer.eos_token_id, end}
     (sample,) = Prompter(chat).samples(TASKS[0])
-    assert sample.tokens[-1] == end
+    line_end = chat.tokenizer("\n")["input_ids"]
+    assert list(sample.tokens[-2:]) == [end, *line_end], "what the template writes behind a reply"
     assert sample.tokens.count(end) == 2, "the user's turn and the assistant's"
     assert chat.text([*chat.tokenizer("x = 1")["input_ids"], end]) == "x = 1"
 

@@ -15,10 +15,10 @@ import torch
 import transformers
 
 from assay.errors import ModelError, RolloutLostError
-from assay.prompts import as_dicts, messages
+from assay.prompts import messages
 from assay.rewards import Reward, build
 from assay.rewards.reward_model import Scorer
-from assay.types import Message, Rollout, Verdict
+from assay.types import Message, Rollout, Verdict, as_dicts
 from tests.policies import checkpoint
 from tests.policy.test_chat import CHATML
 from tests.rewards.test_rewards import rollout

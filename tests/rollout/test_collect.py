@@ -12,11 +12,13 @@ import pytest
 from assay import environments, rewards
 from assay.algorithms.reward_shaping import drop_zero_variance
 from assay.engines.base import GenerationRequest, Sampling
+from assay.engines.openai import hosted_chat
 from assay.errors import UserError
 from assay.judge import Judge
 from assay.rewards import Reward, Term
 from assay.rollout.attempt import PromptedTask, RolloutContext
 from assay.rollout.group import group
+from assay.rollout.prompter import Prompter
 from assay.rollout.samples import describe, to_samples
 from assay.sync import together
 from assay.types import Check, Completion, Execution, Rollout, Score, Task, Turn, Verdict
@@ -44,7 +46,8 @@ def gather(
         engine = ScriptedEngine(script, lambda text: [ord(letter) for letter in text])
         await engine.load(None, 5)
         talk = environments.build({"name": "single_turn"})
-        context = RolloutContext(engine, judge, None, talk, reward, Sampling(1000))  # type: ignore[arg-type]
+        prompter = Prompter(hosted_chat("auto"))
+        context = RolloutContext(engine, judge, prompter, talk, reward, Sampling(1000))
         prompts = asked or [PromptedTask(ADD, (1, 2)), PromptedTask(NEG, (3,))]
         return await together(group(one, 2, context, seed=0) for one in prompts)
 

@@ -106,8 +106,8 @@ def test_a_model_that_chats_is_told_in_messages(tmp_path: Path) -> None:
     told = (
         "<|im_start|>user\nThat fails: f(1, 2) gives -1, not 3<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert text.endswith(f"{told}```python\n{RIGHT}```<|im_end|>")
-    assert learned(sample, chat) == f"```python\n{RIGHT}```<|im_end|>"
+    assert text.endswith(f"{told}```python\n{RIGHT}```<|im_end|>\n")
+    assert learned(sample, chat) == f"```python\n{RIGHT}```<|im_end|>\n"
 
 
 def test_tasks_without_demonstrations_are_played_with_their_reference() -> None:

@@ -28,7 +28,8 @@ TALKED = Task(
     "",
     (Exchange("1\r\n", "2\n", hidden=False), Exchange("", "")),
     "",
-    messages=(Message("system", "Be brief."), Message("user", "Hi")),
+    messages=(Message("system", "Be brief."), Message("user", "Hi", fields={"name": "Al"})),
+    demonstration_fields={"reasoning_content": "They greet."},
 )
 
 

@@ -184,7 +184,7 @@ CALLS = {**without("tests"), "inputs": [[1]], "expected": [2]}
         ({**CALLS, "language": "lua"}, "the language 'lua' cannot be judged"),
         ({"prompt": "p", "completion": ""}, "has nothing to learn from"),
         ({"messages": "Hi"}, "'messages' holds {}; make it a list of messages"),
-        ({"messages": [{"role": "tool", "content": "1"}]}, "'messages' holds {'role': 'tool'"),
+        ({"messages": [{"role": "robot", "content": "1"}]}, "'messages' holds {'role': 'robot'"),
         ({"messages": [{"role": "user", "content": "Hi"}]}, "no answer of the assistant"),
         (without("prompt"), "'prompt' is missing"),
         (without("tests"), "give either 'tests'"),

@@ -65,17 +65,20 @@ def turns(*pairs: dict[str, str]) -> str:
 def test_a_row_without_tests_goes_through_the_chat_template_as_it_stands(
     tmp_path: Path, row: dict[str, Any]
 ) -> None:
-    assert read_and_learned(tmp_path, "auto", row) == (turns(ASK, REPLY), "4<|im_end|>")
+    assert read_and_learned(tmp_path, "auto", row) == (
+        turns(ASK, REPLY) + "\n",
+        "4<|im_end|>\n",
+    )
 
 
 def test_every_reply_of_a_conversation_is_learned_or_the_last(tmp_path: Path) -> None:
     row = {"messages": [SYSTEM, ASK, REPLY, MORE, LAST, {"role": "user", "content": "Bye"}]}
-    whole = turns(SYSTEM, ASK, REPLY, MORE, LAST)
-    both = "4<|im_end|>6<|im_end|>"
+    whole = turns(SYSTEM, ASK, REPLY, MORE, LAST) + "\n"
+    both = "4<|im_end|>\n6<|im_end|>\n"
     assert read_and_learned(tmp_path, "auto", row) == (whole, both)
-    assert read_and_learned(tmp_path, "auto", row, last_only=True) == (whole, "6<|im_end|>")
+    assert read_and_learned(tmp_path, "auto", row, last_only=True) == (whole, "6<|im_end|>\n")
     completed = {"prompt": [SYSTEM, ASK, REPLY, MORE], "completion": [LAST]}
-    assert read_and_learned(tmp_path, "auto", completed) == (whole, "6<|im_end|>")
+    assert read_and_learned(tmp_path, "auto", completed) == (whole, "6<|im_end|>\n")
     plain = "Add.\n2+2?\n4<end>3+3?\n6<end>"
     assert read_and_learned(tmp_path, "text", row) == (plain, "4<end>6<end>")
 
