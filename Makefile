@@ -88,6 +88,7 @@ bench: fuzz $(VLLM)/installed
 	$(BIN)/python -m bench.demo
 	$(BIN)/python -m bench.viewer
 	$(BIN)/python -m bench.generate
+	$(BIN)/python -m bench.kv_caches
 	$(BIN)/python -m bench.plan
 	$(BIN)/python -m bench.lag
 	$(BIN)/python -m bench.admission

@@ -1,12 +1,17 @@
 """Tokens a second of the in-process engine and of transformers' generate, on a CPU or a GPU.
 
     python -m bench.generate [--size small large] [--vllm .venv-vllm/bin/python]
+    python -m bench.generate --model FOLDER [FOLDER ...] [--tasks mbpp:train] [--prompts 4]
 
 A random Llama of each size, prompts of 32 to 96 tokens with 8 completions each. Some token ids end
-a completion: after 70 tokens on average (small) or 250 (large). All sample from the full
-distribution at temperature 1. Rounds are interleaved, and medians count. Rates are by wall time and
-by CPU time of the process, which other work on the machine disturbs less. The CPU time of vLLM
-includes that of its server.
+a completion: after 70 tokens on average (small) or 250 (large). With `--model`, pretrained models
+in Hugging Face format: 8 prompts of a task set, as a run asks them (through the chat template, if
+there is one), with 8 completions of up to 160 tokens each, which the model's own stop tokens end.
+All sample from the full distribution at temperature 1, so mean lengths differ a little; with
+`--fixed` nothing ends a completion before the limit. Rounds are interleaved, and medians count.
+Ratios are to `generate` in the same data type. Rates are by wall time and by CPU time of the
+process, which other work on the machine disturbs less. The CPU time of vLLM includes that of its
+server.
 """
 
 from __future__ import annotations
@@ -20,7 +25,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from types import SimpleNamespace
@@ -29,14 +33,18 @@ from typing import Any
 import torch
 
 from assay.config.generation import EngineSettings
+from assay.config.sections import PolicySettings
 from assay.engines.base import GenerationRequest, Sampling
 from assay.engines.torch import TorchEngine
 from assay.engines.vllm.engine import open_vllm
 from assay.maths.seeds import derive
-from assay.policy.load import Policy
+from assay.policy.chat import Chat
+from assay.policy.load import Policy, load_policy
+from assay.rollout.prompter import Prompter
 from assay.sandbox.kernel import cpu_seconds_of
+from assay.tasks import load
 from assay.types import Completion
-from bench.sizes import SIZES, Size, add_arguments, table
+from bench.sizes import Size, add_arguments, sizes_of, table
 
 Generate = Callable[[list[GenerationRequest], int, int], list[int]]
 """From requests, the token limit and a seed to the lengths of the completions, stop token
@@ -46,17 +54,24 @@ Round = tuple[float, float, float]
 GROUP = 8
 
 
-def make(size: Size, device: str) -> Policy:
-    """A policy without a tokenizer."""
+def make(size: Size, dtype: str, given: argparse.Namespace) -> Policy:
+    """A policy as in a run; that of a random model has no tokenizer."""
+    never = frozenset({size.vocabulary})
+    if size.folder:
+        settings = {"model": size.folder, "dtype": dtype, "device": given.device}
+        policy = load_policy(PolicySettings.model_validate(settings))
+        stops = never if given.fixed else policy.chat.stop_tokens
+        return replace(policy, chat=replace(policy.chat, stop_tokens=stops))
+    stops = never if given.fixed else frozenset(range(size.stop_tokens))
     tokenizer = SimpleNamespace(save_pretrained=lambda folder: None)
-    stops = frozenset(range(size.stop_tokens))
     chat: Any = SimpleNamespace(stop_tokens=stops, text=lambda tokens: "", tokenizer=tokenizer)
-    return Policy(size.model().to(device).eval(), chat, torch.device(device), 0)
+    model = size.model(dtype).to(given.device).eval()
+    return Policy(model, chat, torch.device(given.device), 0)
 
 
-def by_transformers(policy: Policy, **options: Any) -> Generate:
-    """Through `generate` with these options, all requests in one batch."""
-    model, stops = policy.model, sorted(policy.chat.stop_tokens)
+def by_transformers(policy: Policy, model: Any, **options: Any) -> Generate:
+    """Through `generate` of a model with these options, all requests in one batch."""
+    stops = sorted(policy.chat.stop_tokens)
 
     def generate(requests: list[GenerationRequest], limit: int, seed: int) -> list[int]:
         prompts = [request.prompt for request in requests]
@@ -69,8 +84,9 @@ def by_transformers(policy: Policy, **options: Any) -> Generate:
         )
         torch.manual_seed(seed)
         out = model.generate(
-            input_ids=tokens, attention_mask=attention.to(model.device), do_sample=True, top_k=0,
-            max_new_tokens=limit, eos_token_id=stops, pad_token_id=0, **options,
+            input_ids=tokens, attention_mask=attention.to(model.device), do_sample=True,
+            temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0, max_new_tokens=limit,
+            eos_token_id=stops, pad_token_id=0, **options,
         )  # fmt: skip
         lengths = []
         for row in out[:, width:].tolist():
@@ -123,30 +139,35 @@ def children_of(pid: int) -> list[int]:
     return children + [other for child in children for other in children_of(child)]
 
 
-def measure(size: Size, given: argparse.Namespace) -> dict[str, list[Round]]:
-    """The rounds of each way to generate, interleaved."""
-    draw = random.Random(0)
-    prompts = [
-        tuple(draw.choices(range(size.stop_tokens, size.vocabulary), k=draw.randint(32, 96)))
-        for _ in range(given.prompts or size.prompts)
-    ]
-    requests = [GenerationRequest(prompt, 0) for prompt in prompts for _ in range(GROUP)]
-    makers: dict[str, Callable[[Policy], Generate]] = {
-        "transformers generate": by_transformers,
-        "transformers generate, static cache": partial(
-            by_transformers, cache_implementation="static"
-        ),
-        "engines/torch": by_assay,
-    }
-    ways: dict[str, Generate] = {}
-    for dtype in given.dtype:
-        policy = make(size, given.device)
-        policy.model.to(getattr(torch, dtype))
-        ways |= {f"{name}, {dtype}": maker(policy) for name, maker in makers.items()}
+def requests_of(size: Size, chat: Chat, given: argparse.Namespace) -> list[GenerationRequest]:
+    """Eight of each prompt: of tasks, or random tokens for a random model."""
+    draw, number = random.Random(0), given.prompts or size.prompts
+    if size.folder:
+        asked = draw.sample(load(given.tasks), number)
+        prompts = [Prompter(chat).prompt(task) for task in asked]
+    else:
+        prompts = [
+            tuple(draw.choices(range(size.stop_tokens, size.vocabulary), k=draw.randint(32, 96)))
+            for _ in range(number)
+        ]
+    return [GenerationRequest(prompt, 0) for prompt in prompts for _ in range(GROUP)]
+
+
+def measure(size: Size, dtype: str, given: argparse.Namespace) -> dict[str, list[Round]]:
+    """The rounds of each way to generate in one data type, interleaved. The first way is the one
+    that the others are compared with.
+    """
+    policy, model = make(size, dtype, given), size.model(dtype).to(given.device).eval()
+    requests = requests_of(size, policy.chat, given)
+    ways = {f"transformers generate, {dtype}": by_transformers(policy, model)}
+    if not given.no_static:
+        way = by_transformers(policy, model, cache_implementation="static")
+        ways[f"transformers generate, static cache, {dtype}"] = way
+    ways[f"engines/torch, {dtype}"] = by_assay(policy)
     clocks: dict[str, Callable[[], float]] = {}
-    if given.vllm:
-        way = by_vllm(make(size, given.device), given.vllm, Path(mkdtemp()))
-        ways["engines/vllm, float32"], clocks["engines/vllm, float32"] = way
+    if given.vllm and dtype == "float32":
+        name, (way, clock) = "engines/vllm, float32", by_vllm(policy, given.vllm, Path(mkdtemp()))
+        ways[name], clocks[name] = way, clock
     rounds: dict[str, list[Round]] = {name: [] for name in ways}
     for number in range(given.rounds or size.rounds):
         for name, generate in ways.items():
@@ -173,10 +194,19 @@ def cell(rounds: list[Round], base: list[Round], part: int) -> str:
 
 def main() -> None:
     """Measure, and print one table of all sizes."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_arguments(parser)
     parser.add_argument("--prompts", type=int, help="prompts in a batch, instead of the size's")
     parser.add_argument("--tokens", type=int, help="token limit, instead of the size's")
+    parser.add_argument("--fixed", action="store_true", help="every completion has that length")
+    parser.add_argument(
+        "--tasks", default="drills:train", help="task set of the prompts of pretrained models"
+    )
+    parser.add_argument(
+        "--no-static", action="store_true", help="leave out `generate` with a static cache"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
@@ -185,16 +215,20 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     rows: dict[str, dict[str, str]] = {}
     columns: list[str] = []
-    for name in given.size:
-        size = SIZES[name]
-        rounds = measure(size, given)
-        base = next(iter(rounds.values()))
-        mean = statistics.mean(one[2] for found in rounds.values() for one in found)
-        wall = f"{name} ({size.label}, completions of {mean:.0f} tokens): tokens/s · ratio (range)"
-        columns += [wall, f"{name}: by CPU time"]
-        for way, found in rounds.items():
-            cells = {column: cell(found, base, part) for part, column in enumerate(columns[-2:])}
-            rows.setdefault(way, {}).update(cells)
+    for size in sizes_of(given):
+        names = [
+            f"{size.label}: tokens/s · ratio (range)",
+            f"{size.label}: by CPU time",
+            f"{size.label}: tokens of a completion",
+        ]
+        columns += names
+        for dtype in given.dtype:
+            rounds = measure(size, dtype, given)
+            base = next(iter(rounds.values()))
+            for way, found in rounds.items():
+                mean = statistics.mean(one[2] for one in found)
+                cells = [cell(found, base, 0), cell(found, base, 1), f"{mean:.0f}"]
+                rows.setdefault(way, {}).update(zip(names, cells, strict=True))
     print(f"{given.threads} threads, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
     print(table(columns, rows))
 

@@ -18,7 +18,7 @@ import torch
 
 from assay.policy.forward import Layout, tried_layouts, use_layouts
 from assay.types import Sample
-from bench.step import LORA, Ours
+from bench.updates import LORA, Ours
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,20 @@ sampling, stop rule and reward.
 
     python -m pip install 'trl==1.16.0'          # once; it is not a dependency
     python -m bench.whole
+    python -m bench.whole --model FOLDER [--tasks mbpp:train] [--lora] [--apart]
 
 The model is a Llama of 5M parameters with random weights that ends a completion at one token in
 110. Every completion continues a program that already returns, and often breaks it; it is judged.
-The reward of both is the judge's verdict (TRL's through `assay.integrations.trl`) and a small term
-for length, so that no group has zero variance and both learn from all completions. Each side is a
-process of its own with two threads, TRL's with OpenMP's default, ours with what `assay` sets. In
-bfloat16 TRL computes under autocast, and ours is a policy with `policy.dtype = "bfloat16"`. They
-take their steps in turns, so that both meet the same load. Medians. CPU time is that of the
-process with its spinning threads, and without the judge's programs.
+With `--model`, pretrained models in Hugging Face format take steps of 8 prompts x 8 completions of
+up to 160 tokens on a task set, asked through their chat template and ended by their own stop
+tokens, against TRL's defaults alone. The reward of both is the judge's verdict (TRL's through
+`assay.integrations.trl`) and a small term for length, so that no group has zero variance and both
+learn from all completions. Each side is a process of its own with two threads, TRL's with OpenMP's
+default, ours with what `assay` sets. In bfloat16 TRL computes under autocast, and ours is a policy
+with `policy.dtype = "bfloat16"`. They take their steps in turns, so that both meet the same load;
+`--apart` lets one side end before the other starts, where two models do not fit into memory.
+Medians. CPU time is that of the process with its spinning threads, and without the judge's
+programs.
 """
 
 from __future__ import annotations
@@ -19,12 +24,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
+import json
 import os
+import random
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +47,12 @@ from assay.algorithms import algorithms
 from assay.config.sections import PolicySettings, RunSettings, TinySettings
 from assay.engines.base import Sampling
 from assay.engines.torch import TorchEngine
-from assay.integrations.trl import code_reward
+from assay.integrations.trl import Messages, code_reward, text_of
 from assay.judge import Judge
-from assay.policy.load import Policy, load_policy
+from assay.policy.chat import Chat, open_chat
+from assay.policy.load import load_policy
 from assay.policy.tiny import make_tiny
+from assay.policy.tokenizer import load_tokenizer
 from assay.rewards import Reward, Term
 from assay.rollout.attempt import RolloutContext
 from assay.rollout.prompter import Prompter
@@ -51,7 +61,8 @@ from assay.tasks import load
 from assay.train.learner import Learner
 from assay.train.sources import RolloutSource
 from assay.types import Check, Metrics, Rollout, Task
-from bench.sides import Step, alternate, ratio, turn
+from bench.sides import Step, alternate, peaks, ratio, turn
+from bench.updates import LORA
 
 TASKS, GROUP = 64, 8
 ENDS = 1 / 110
@@ -78,6 +89,45 @@ class Size:
 
 
 SIZES = (Size(4, 64), Size(8, 256, 300))
+PRETRAINED = Size(8, 160)
+"""The size of a step of pretrained models; their prompts are not filled."""
+
+
+@dataclass(frozen=True)
+class Race:
+    """Steps of both sides, TRL with one of its settings."""
+
+    folder: str
+    """Of the model."""
+    size: Size
+    setting: str
+    tasks: str = ""
+    """A task set; empty for drills that the random model continues."""
+    lora: bool = False
+    micro_batch_tokens: int | None = None
+    """Of our learner; None for its default."""
+
+    def command(self, side: str, rounds: int) -> list[str]:
+        """That of the process of one side."""
+        words = [side, json.dumps(asdict(self)), "--rounds", str(rounds)]
+        return [sys.executable, "-m", "bench.whole", *words]
+
+    def run(self, rounds: int, apart: bool) -> str:
+        """A line of figures."""
+        commands = [self.command(side, rounds + 1) for side in ("--ours", "--trl")]
+        return line(alternate(commands, rounds, apart), self.size.prompts * GROUP)
+
+    def tasks_for(self, chat: Chat) -> list[Task]:
+        """Those of both sides."""
+        if self.tasks:
+            return random.Random(0).sample(load(self.tasks), TASKS)
+        return continued(chat, self.size)
+
+
+def race_of(text: str) -> Race:
+    """The one that a process has on its command line."""
+    fields = json.loads(text)
+    return Race(**fields | {"size": Size(**fields["size"])})
 
 
 def make_model(folder: Path) -> Path:
@@ -98,7 +148,7 @@ def make_model(folder: Path) -> Path:
     return made
 
 
-def tasks(policy: Policy, size: Size) -> list[Task]:
+def continued(chat: Chat, size: Size) -> list[Task]:
     """Drills of which only the end-of-sequence token ends a completion, behind as many worked
     examples as fit.
     """
@@ -109,7 +159,7 @@ def tasks(policy: Policy, size: Size) -> list[Task]:
         while True:
             other = next(others)
             longer = other.prompt + (other.reference or "") + "\n" + shown
-            if len(Prompter(policy.chat).prompt(replace(task, prompt=longer))) > size.prompt:
+            if len(Prompter(chat).prompt(replace(task, prompt=longer))) > size.prompt:
                 break
             shown = longer
         found.append(replace(task, prompt=shown, stub=shown, stop=()))
@@ -121,39 +171,41 @@ def reward(rollout: Rollout) -> float:
     return float(rollout.passed) + of_length([], [rollout.turns[-1].completion.text])[0]
 
 
-def of_length(prompts: Sequence[str], completions: Sequence[str], **_: Any) -> list[float]:
+def of_length(
+    prompts: Sequence[Any], completions: Sequence[str | Messages], **_: Any
+) -> list[float]:
     """The same as a function of TRL's."""
-    return [len(text) / 10_000 for text in completions]
+    return [len(text_of(completion)) / 10_000 for completion in completions]
 
 
 class Ours:
     """A run's source and learner, as the loop calls them."""
 
-    def __init__(self, folder: Path, size: Size, judge: Judge, name: str) -> None:
-        dtype = "bfloat16" if "bfloat16" in name else "float32"
-        given = {"model": str(folder), "device": "cpu", "dtype": dtype}
-        self.policy = load_policy(PolicySettings.model_validate(given))
-        run = {
+    def __init__(self, race: Race, judge: Judge) -> None:
+        size, dtype = race.size, "float32" if "float32" in race.setting else "bfloat16"
+        policy = {"model": race.folder, "device": "cpu", "dtype": dtype}
+        run: dict[str, Any] = {
             "steps": 1000, "stage": "bench", "algorithm": {"name": "grpo"},
-            "optimizer": {"lr": 1e-6},
-            "tasks": {"train": "drills:train"},
+            "optimizer": {"lr": 1e-6}, "tasks": {"train": "drills:train"},
+            "policy": policy | ({"lora": {}} if race.lora else {}),
             "rollout": {"tasks_per_step": size.prompts, "group_size": GROUP,
                         "max_tokens": size.tokens},
         }  # fmt: skip
+        if race.micro_batch_tokens:
+            run["learner"] = {"micro_batch_tokens": race.micro_batch_tokens}
         settings = RunSettings.model_validate(run)
-        talk = environments.build({"name": "single_turn"})
-        sampling = Sampling(size.tokens)
+        self.policy = load_policy(settings.policy)
         context = RolloutContext(
             TorchEngine(self.policy),
             judge,
             Prompter(self.policy.chat),
-            talk,
+            environments.build({"name": "single_turn"}),
             Reward([Term("whole", reward, 1.0)]),
-            sampling,
+            Sampling(size.tokens),
             self.policy.context,
         )
-        self.tasks = tasks(self.policy, size)
-        self.source = RolloutSource(settings, self.tasks, self.policy, context)
+        tasks = race.tasks_for(self.policy.chat)
+        self.source = RolloutSource(settings, tasks, self.policy, context)
         self.learner = Learner(
             settings, algorithms["grpo"].build(settings.algorithm), self.policy, 1000, 1.0
         )
@@ -168,56 +220,64 @@ class Ours:
         return seen.metrics | learned
 
 
-def theirs(
-    folder: Path,
-    size: Size,
-    policy: Policy,
-    steps: int,
-    output: str,
-    whole: bool = False,
-    **changes: Any,
-) -> Any:
-    """TRL's trainer over the same tasks."""
+def theirs(race: Race, steps: int, output: str, whole: bool = False, **changes: Any) -> Any:
+    """TRL's trainer over the same tasks. It gets the model in float32, as TRL loads it by
+    default.
+    """
     import trl
     from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from peft import LoraConfig
+    from transformers import AutoModelForCausalLM
 
-    rows = size.prompts * GROUP
+    rows = race.size.prompts * GROUP
     settings = {
         "output_dir": output, "use_cpu": True, "report_to": [], "save_strategy": "no",
         "max_steps": steps,
         "logging_steps": 10_000, "disable_tqdm": True, "num_generations": GROUP,
-        "max_completion_length": size.tokens,
+        "max_completion_length": race.size.tokens,
         "per_device_train_batch_size": rows if whole else 8,
         "gradient_accumulation_steps": 1 if whole else rows // 8,
     } | changes  # fmt: skip
-    tokenizer, given = AutoTokenizer.from_pretrained(folder), tasks(policy, size)
-    asked = [
-        {
-            "prompt": prompts.text(task),
-            "stub": task.stub,
-            "tests": [check.source for check in task.checks if isinstance(check, Check)],
-            "entry_point": task.entry_point,
-        }
-        for task in given
-    ]
-    for row, task in zip(asked, given, strict=True):
-        assert tuple(tokenizer(row["prompt"])["input_ids"]) == Prompter(policy.chat).prompt(task)
-    return trl.GRPOTrainer(
-        model=AutoModelForCausalLM.from_pretrained(folder),
+    tokenizer = load_tokenizer(race.folder, False)
+    chat = open_chat(tokenizer, "auto", ())
+    trainer = trl.GRPOTrainer(
+        model=AutoModelForCausalLM.from_pretrained(race.folder, dtype=torch.float32),
         reward_funcs=[code_reward(), of_length],
         args=trl.GRPOConfig(**settings),
-        train_dataset=Dataset.from_list(asked),
+        train_dataset=Dataset.from_list([row_of(chat, task) for task in race.tasks_for(chat)]),
         processing_class=tokenizer,
+        peft_config=LoraConfig(**LORA) if race.lora else None,
     )
+    stops = open_chat(tokenizer, "auto", trainer.eos_token_ids).stop_tokens
+    assert stops == set(trainer.eos_token_ids), "both sides stop at the same tokens"
+    return trainer
 
 
-def our_steps(folder: Path, size: Size, steps: int, name: str) -> None:
+def row_of(chat: Chat, task: Task) -> dict[str, Any]:
+    """A task as TRL's trainer takes it, with the same tokens as prompt."""
+    prompt = Prompter(chat).prompt(task)
+    row = {
+        "stub": task.stub,
+        "tests": [check.source for check in task.checks if isinstance(check, Check)],
+        "entry_point": task.entry_point,
+        "setup": task.setup,
+    }
+    if not chat.has_template:
+        text = prompts.text(task)
+        assert tuple(chat.tokenizer(text)["input_ids"]) == prompt
+        return row | {"prompt": text}
+    asked = prompts.as_dicts(prompts.messages(task))
+    encoded = chat.tokenizer.apply_chat_template(asked, add_generation_prompt=True)
+    assert tuple(encoded["input_ids"]) == prompt
+    return row | {"prompt": asked}
+
+
+def our_steps(race: Race, steps: int) -> None:
     """The side of this package, with the data type of TRL's side."""
 
     async def take() -> None:
         async with Judge(stop_early=False) as judge:
-            ours = await in_own_thread(Ours, folder, size, judge, name)
+            ours = await in_own_thread(Ours, race, judge)
             for _ in range(steps):
                 with turn() as found:
                     found |= await ours.step()
@@ -225,48 +285,60 @@ def our_steps(folder: Path, size: Size, steps: int, name: str) -> None:
     asyncio.run(take())
 
 
-def their_steps(folder: Path, size: Size, steps: int, name: str) -> None:
+def their_steps(race: Race, steps: int) -> None:
     """TRL's side."""
     from transformers import TrainerCallback
 
-    policy = load_policy(PolicySettings(model=str(folder), device="cpu"))
     step = contextlib.ExitStack()
+    now: list[Step] = []
 
     def begin(*_: Any, **__: Any) -> None:
-        step.enter_context(turn())
+        now[:] = [step.enter_context(turn())]
 
     def end(*_: Any, **__: Any) -> None:
+        metrics = trainer._metrics["train"]
+        now[0]["rollout/length"] = metrics["completions/mean_length"][-1]
+        now[0]["reward/pass_rate"] = metrics["rewards/passes_tests/mean"][-1]
         step.close()
 
     with tempfile.TemporaryDirectory() as output, contextlib.redirect_stdout(sys.stderr):
-        trainer = theirs(folder, size, policy, steps, output, **THEIRS[name])
+        trainer = theirs(race, steps, output, **THEIRS[race.setting])
         trainer.add_callback(
             type("Events", (TrainerCallback,), {"on_step_begin": begin, "on_step_end": end})()
         )
         trainer.train()
 
 
-def race(folder: Path, number: int, name: str, rounds: int) -> str:
-    """Our steps, and one of theirs after each."""
-    common = [sys.executable, "-m", "bench.whole", "--folder", str(folder), "--sizes", str(number)]
-    common += ["--rounds", str(rounds + 1)]
-    found = alternate([[*common, side, name] for side in ("--ours", "--trl")], rounds)
-    return line(found, SIZES[number].prompts * GROUP)
-
-
 def line(found: list[list[Step]], rows: int) -> str:
-    """Samples a second of both, their ratio with its range, and where our time goes."""
-    rates = [
-        rows / statistics.median(step["wall"] for step in side) for side in zip(*found, strict=True)
-    ]
-    names = "wall", "time/generate", "time/learn", "rollout/length"
-    middle = {name: statistics.median(ours[name] for ours, _ in found) for name in names}
-    return (
-        f"{rates[0]:.1f} samples/s vs. {rates[1]:.1f}: {ratio(found, 'wall')}, by CPU time"
-        f" {ratio(found, 'cpu')}; ours {middle['wall']:.2f} s = generate"
-        f" {middle['time/generate']:.2f}, learn {middle['time/learn']:.2f}; mean length"
-        f" {middle['rollout/length']:.0f}"
+    """Samples a second of both, their ratio with its range, where our time goes, and what shows
+    that both did the same.
+    """
+    ours, theirs = (
+        {name: statistics.median(step[name] for step in side) for name in side[0]}
+        for side in zip(*found, strict=True)
     )
+    length, passed = (
+        f"{ours[name]:{form}} vs. {theirs[name]:{form}}"
+        for name, form in (("rollout/length", ".0f"), ("reward/pass_rate", ".1%"))
+    )
+    return (
+        f"{rows / ours['wall']:.1f} samples/s vs. {rows / theirs['wall']:.1f}:"
+        f" {ratio(found, 'wall')}, by CPU time {ratio(found, 'cpu')}; ours {ours['wall']:.2f} s ="
+        f" generate {ours['time/generate']:.2f}, learn {ours['time/learn']:.2f}; mean length"
+        f" {length}, passed {passed}; {peaks(found)}"
+    )
+
+
+def races_of(given: argparse.Namespace, folder: Path) -> Iterator[Race]:
+    """Those that the arguments name; the random model is made in a folder."""
+    if not given.model:
+        made = str(make_model(folder))
+        for number, setting in itertools.product(given.sizes, THEIRS):
+            yield Race(made, SIZES[number], setting)
+    for model, setting in itertools.product(given.model or (), THEIRS):
+        if "whole" not in THEIRS[setting]:
+            more = given.tasks, given.lora, given.micro_batch_tokens
+            yield Race(model, PRETRAINED, setting, *more)
 
 
 def main() -> None:
@@ -276,31 +348,35 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--sizes", nargs="*", type=int, default=[0, 1], help="which of the sizes")
     parser.add_argument(
+        "--model", nargs="+", metavar="FOLDER", help="pretrained models instead of the random one"
+    )
+    parser.add_argument(
+        "--tasks", default="drills:train", help="task set of steps of a pretrained model"
+    )
+    parser.add_argument("--lora", action="store_true", help="train adapters of a pretrained model")
+    parser.add_argument("--micro-batch-tokens", type=int, help="of our learner; its default if not")
+    parser.add_argument("--apart", action="store_true", help="one side ends, then the other starts")
+    parser.add_argument(
         "--without", nargs="*", default=(), help="words in the names of settings to leave out"
     )
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--ours", help=argparse.SUPPRESS)
-    parser.add_argument("--trl", help=argparse.SUPPRESS)
+    parser.add_argument("--ours", type=race_of, help=argparse.SUPPRESS)
+    parser.add_argument("--trl", type=race_of, help=argparse.SUPPRESS)
     given = parser.parse_args()
     torch.set_num_threads(2)
     if given.ours:
-        return our_steps(given.folder, SIZES[given.sizes[0]], given.rounds, given.ours)
+        return our_steps(given.ours, given.rounds)
     if given.trl:
-        return their_steps(given.folder, SIZES[given.sizes[0]], given.rounds, given.trl)
+        return their_steps(given.trl, given.rounds)
     print(
         f"load {os.getloadavg()[0]:.1f}, {torch.get_num_threads()} threads, torch"
         f" {torch.__version__}"
     )
-    with tempfile.TemporaryDirectory() as kept:
-        folder = make_model(Path(kept))
-        for number in given.sizes:
-            for name in THEIRS:
-                if not any(word in name for word in given.without):
-                    print(
-                        f"{SIZES[number]}, TRL with {name}:"
-                        f" {race(folder, number, name, given.rounds)}",
-                        flush=True,
-                    )
+    with tempfile.TemporaryDirectory() as folder:
+        for race in races_of(given, Path(folder)):
+            if not any(word in race.setting for word in given.without):
+                figures = race.run(given.rounds, given.apart)
+                name = f"{Path(race.folder).name}, {race.size}"
+                print(f"{name}, TRL with {race.setting}: {figures}", flush=True)
     return None
 
 

@@ -42,13 +42,8 @@ def choose_cache(model: Any) -> str:
     Raises ModelError if none does.
     """
     name, why = type(model).__name__, ""
-    caches: dict[str, MakeCache] = {"transformers": lambda: TransformersCache(model)}
-    if not _has_other_layers(model):
-        caches = {"kv_cache": lambda: KVCache(model, short=SHORT)} | caches
-        if is_fusible(model):
-            caches = {"fused": lambda: KVCache(model, FusedDecoder(model), SHORT)} | caches
     with perturbed(model):
-        for kind, make_cache in caches.items():
+        for kind, make_cache in caches_of(model).items():
             if not (why := _difference(model, make_cache)):
                 log.info("engine: %s decodes with the cache %r", name, kind)
                 return kind
@@ -56,6 +51,16 @@ def choose_cache(model: Any) -> str:
     raise ModelError(
         f"model {name} cannot be decoded in this process: use engine.name = 'vllm' ({why})"
     )
+
+
+def caches_of(model: Any) -> dict[str, MakeCache]:
+    """The ways to decode that `model` may have, fastest first."""
+    caches: dict[str, MakeCache] = {"transformers": lambda: TransformersCache(model)}
+    if not _has_other_layers(model):
+        caches = {"kv_cache": lambda: KVCache(model, short=SHORT)} | caches
+        if is_fusible(model):
+            caches = {"fused": lambda: KVCache(model, FusedDecoder(model), SHORT)} | caches
+    return caches
 
 
 def _has_other_layers(model: Any) -> bool:
@@ -70,24 +75,33 @@ def _has_other_layers(model: Any) -> bool:
     )
 
 
-@torch.inference_mode()
 def _difference(model: Any, make_cache: MakeCache) -> str:
     """How decoding with the cache differs from full forward passes; empty if it does not."""
     try:
-        logits, texts = _decode(model, make_cache())
-        own = _full_forward(model, texts)
-        if all(parameter.dtype == torch.float32 for parameter in model.parameters()):
-            worst = float(((logits - own).abs().amax(-1) / own.std(-1)).max())
-            return "" if worst <= EXACT else f"logits differ by {worst:.2g} standard deviations"
-        with _float32_weights(model):
-            exact = _full_forward(model, texts)
-        error, usual = _error(logits, exact), _error(own, exact)
-        log.info("engine: log-probabilities are off by %.3f, the model's own by %.3f", error, usual)
-        return "" if error <= TIMES_OWN * usual else f"log-probabilities are off by {error:.2g}"
+        error, usual = errors_of(model, make_cache)
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # noqa: BLE001  a model that does not know this cache raises anything
-        return one_line(error)
+    except Exception as raised:  # noqa: BLE001  a model that does not know this cache raises anything
+        return one_line(raised)
+    if usual is None:
+        return "" if error <= EXACT else f"logits differ by {error:.2g} standard deviations"
+    log.info("engine: log-probabilities are off by %.3f, the model's own by %.3f", error, usual)
+    return "" if error <= TIMES_OWN * usual else f"log-probabilities are off by {error:.2g}"
+
+
+@torch.inference_mode()
+def errors_of(model: Any, make_cache: MakeCache) -> tuple[float, float | None]:
+    """With float32 weights, the largest difference of a logit with the cache, in standard
+    deviations; and None. Else the mean error of a sampled token's log-probability; and that of the
+    model's own full forward pass.
+    """
+    logits, texts = _decode(model, make_cache())
+    own = _full_forward(model, texts)
+    if all(parameter.dtype == torch.float32 for parameter in model.parameters()):
+        return float(((logits - own).abs().amax(-1) / own.std(-1)).max()), None
+    with _float32_weights(model):
+        exact = _full_forward(model, texts)
+    return _error(logits, exact), _error(own, exact)
 
 
 def _decode(model: Any, cache: KVCache | TransformersCache) -> tuple[Tensor, list[Prompt]]:
