@@ -71,7 +71,12 @@ class Policy:
         `load_policy` loads it again.
         """
         self.model.save_pretrained(folder)
+        self.save_beside(folder)
+
+    def save_beside(self, folder: Path) -> None:
+        """Write what belongs to the weights: the tokenizer, and the tokens that end a turn."""
         self.chat.tokenizer.save_pretrained(folder)
+        self.model.generation_config.save_pretrained(folder)
 
 
 def is_empty(model: Any) -> bool:
@@ -125,8 +130,10 @@ def load_policy(settings: PolicySettings, *, empty: bool = False) -> Policy:
         if settings.gradient_checkpointing:
             _enable_gradient_checkpointing(model)
     eos = model.generation_config.eos_token_id
-    stops = eos if isinstance(eos, list) else {eos} - {None}
-    chat = open_chat(tokenizer, settings.chat, stops)
+    own = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    chat = open_chat(tokenizer, settings.chat, own)
+    if more := sorted(chat.stop_tokens.difference(own)):  # so that `generate` stops there too
+        model.generation_config.eos_token_id = [*own, *more]
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     model.eval()
     return Policy(model, chat, device, pad)
