@@ -25,6 +25,7 @@ from assay.policy.adapters import (
     with_adapter,
 )
 from assay.policy.chat import Chat, open_chat
+from assay.policy.checkpoints import not_finite
 from assay.policy.onednn import use_fast_linear
 from assay.policy.tokenizer import describe_source, load_tokenizer
 from assay.registry import one_line
@@ -122,6 +123,11 @@ def load_policy(settings: PolicySettings, *, empty: bool = False) -> Policy:
     with _loading(settings, device, base):
         model = with_adapter(_full_model(base, settings, device, empty), settings)
         if not is_empty(model):
+            if wrong := not_finite(model.named_parameters()):
+                raise ModelError(
+                    f"model {settings.model!r} has a weight that is not finite ({wrong}); take an"
+                    " earlier checkpoint of it, or save it again"
+                )
             model.to(device)
         if device.type == "cpu":
             use_fast_linear(model)

@@ -19,6 +19,7 @@ from assay.evaluate.compare import compare
 from assay.evaluate.report import read_report
 from assay.files import by_step, replacing
 from assay.policy.adapters import is_adapter
+from assay.policy.checkpoints import checkpoints_of, newest_whole
 from assay.policy.forward import perturbed, unwrap_model
 from assay.policy.load import Policy, load_policy
 from assay.prompts import CARD, transformers_code
@@ -146,13 +147,9 @@ def _checkpoint(source: Path) -> Path:
     source = source.resolve()
     if source in by_step(source.parent).values() and (source.parents[1] / "config.toml").is_file():
         return source
-    folders = [*source.glob("checkpoints"), *source.glob("*/checkpoints")]
-    newest = [[*by_step(folder).values()][-1] for folder in folders if by_step(folder)]
-    if not newest:
-        raise DataError(
-            f"{source} holds no checkpoint; name RUN, RUN/STAGE or one of its checkpoints"
-        )
-    return max(newest, key=lambda one: one.stat().st_mtime)
+    if checkpoints := checkpoints_of(source):
+        return newest_whole(checkpoints)
+    raise DataError(f"{source} holds no checkpoint; name RUN, RUN/STAGE or one of its checkpoints")
 
 
 def _recipe(stage: Path) -> dict[str, str]:

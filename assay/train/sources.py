@@ -155,7 +155,7 @@ class RolloutSource(Source):
 
     def resume(self, position: Mapping[str, Any]) -> None:
         """Continue from a `position`."""
-        self.stream.resume(**{"next": 0, "open": [], **position})
+        self.stream.resume(**position)
 
     def longest(self, tokens: int) -> list[Sample]:
         """Completions of `rollout.max_tokens` tokens for the longest prompts."""
