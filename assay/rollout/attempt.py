@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from assay import extract
 from assay.engines.base import Engine, GenerationRequest, Sampling
 from assay.environments import Environment, OutOfRoomError
-from assay.errors import DataError, RolloutLostError, UserError
+from assay.errors import DataError, MachineError, RolloutLostError, UserError
 from assay.files import encodable
 from assay.judge import AnyJudge, Job
 from assay.maths.seeds import derive
@@ -118,7 +119,10 @@ class Dialogue:
         return completion.text
 
     async def generate(self, prompt: tuple[int, ...], stop: tuple[str, ...]) -> Completion:
-        """Ask the engine for a completion that fits into the rest of the context."""
+        """Ask the engine for a completion that fits into the rest of the context.
+
+        Raises MachineError where its log-probabilities are not finite.
+        """
         context, sampling = self.context, self.context.sampling
         if context.context_length:
             room = context.context_length - len(prompt)
@@ -128,6 +132,12 @@ class Dialogue:
         with context.generation:
             request = GenerationRequest(prompt, derive(self.seed, len(self.turns)), stop)
             completion = await context.engine.generate(request, sampling)
+        if not all(map(math.isfinite, completion.logprobs)):
+            raise MachineError(
+                f"the engine ({type(context.engine).__name__}) gave a log-probability that is not a"
+                f" finite number (task {self.task.id}); check the model in float32 (policy.dtype,"
+                " engine.dtype), or take another engine"
+            )
         context.generation.count += completion.length
         return completion
 
