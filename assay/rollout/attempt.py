@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from assay import extract
 from assay.engines.base import Engine, GenerationRequest, Sampling
@@ -26,6 +28,9 @@ from assay.types import (
     Turn,
     Verdict,
 )
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,21 +65,42 @@ class PromptedTask:
 
 
 def make_prompts(
-    tasks: Sequence[Task], prompter: Prompter, max_tokens: int, context_length: int | None
-) -> list[PromptedTask]:
+    tasks: Sequence[Task], prompter: Prompter, max_tokens: int, context_length: int | None,
+    too_long: str = "refuse",
+) -> list[PromptedTask]:  # fmt: skip
     """The tasks with their prompts.
 
-    Raises DataError for a prompt that leaves no room for `max_tokens` in the context.
+    Raises DataError for a prompt that leaves no room for `max_tokens` in the context, or drops it.
     """
+    limit = context_length - max_tokens if context_length else None
     prompted = [PromptedTask(task, prompter.prompt(task), prompter.stop(task)) for task in tasks]
-    longest = max(prompted, key=lambda one: len(one.prompt), default=None)
-    if longest and context_length and len(longest.prompt) + max_tokens > context_length:
+    return within(
+        limit, [(len(one.prompt), one.task.id, one) for one in prompted], too_long,
+        f"a prompt of {{}} tokens: with max_tokens = {max_tokens} that is more than the model's"
+        f" context of {context_length}",
+    )  # fmt: skip
+
+
+def within(
+    limit: int | None, rows: Sequence[tuple[int, str, T]], too_long: str, what: str
+) -> list[T]:
+    """The rows, each with its tokens and the id of its task, that have up to `limit` tokens; a
+    warning counts the others.
+
+    Raises DataError, which says `what` the longest has, unless the others are to `drop`.
+    """
+    kept = [row for size, _, row in rows if limit is None or size <= limit]
+    if len(kept) == len(rows):
+        return kept
+    size, name, _ = max(rows, key=lambda row: row[0])
+    longest = f"task {name!r} has {what.format(size)}"
+    if too_long == "refuse" or not kept:
         raise DataError(
-            f"task {longest.task.id!r} has a prompt of {len(longest.prompt)} tokens: with"
-            f" max_tokens = {max_tokens} that is more than the model's context of"
-            f" {context_length}; lower max_tokens or leave the task out"
+            f"{longest}; shorten it or leave it out (in training, tasks.too_long = 'drop' leaves"
+            " out all that are too long)"
         )
-    return prompted
+    log.warning("%d of %d are left out: %s", len(rows) - len(kept), len(rows), longest)
+    return kept
 
 
 async def attempt(prompted_task: PromptedTask, context: RolloutContext, seed: int) -> Rollout:

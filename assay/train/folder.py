@@ -102,9 +102,12 @@ class StageFolder:
             )
             differ = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
             if changed := sorted(key for key in differ if not _within(key, free)):
+                schedule = self.settings.optimizer.schedule
+                why = f", on which the learning rates of a {schedule} schedule depend"
                 raise SettingsError(
-                    f"{self.path} was made with other settings ({', '.join(changed)}): "
-                    "choose another --name, or start over with --fresh"
+                    f"{self.path} was made with other settings ({', '.join(changed)}"
+                    f"{why if set(changed) <= set(LENGTH) else ''}): choose another --name, or"
+                    " start over with --fresh"
                 )
 
     def open(self) -> None:
