@@ -56,10 +56,10 @@ def newest_whole(checkpoints: Sequence[Path], use: Callable[[Path], None] = requ
             use(checkpoint)
         except (DataError, ModelError) as error:
             broken.append(str(error))
-            continue
-        for why in broken:
-            log.warning("%s; %s is used in its place", why, checkpoint)
-        return checkpoint
+        else:
+            for why in broken:
+                log.warning("%s; %s is used in its place", why, checkpoint)
+            return checkpoint
     raise DataError(
         f"{broken[0]}; no earlier one is whole: copy it back from elsewhere, or delete"
         f" {checkpoints[-1].parent} and train again"
