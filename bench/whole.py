@@ -60,7 +60,7 @@ from assay.sync import in_own_thread
 from assay.tasks import load
 from assay.train.learner import Learner
 from assay.train.sources import RolloutSource
-from assay.types import Check, Metrics, Rollout, Task
+from assay.types import Check, Metrics, Rollout, Task, as_dicts
 from bench.sides import Step, alternate, peaks, ratio, turn
 from bench.updates import LORA
 
@@ -266,7 +266,7 @@ def row_of(chat: Chat, task: Task) -> dict[str, Any]:
         text = prompts.text(task)
         assert tuple(chat.tokenizer(text)["input_ids"]) == prompt
         return row | {"prompt": text}
-    asked = prompts.as_dicts(prompts.messages(task))
+    asked = as_dicts(prompts.messages(task))
     encoded = chat.tokenizer.apply_chat_template(asked, add_generation_prompt=True)
     assert tuple(encoded["input_ids"]) == prompt
     return row | {"prompt": asked}

@@ -36,8 +36,8 @@ MODULES = {
     "judge/kinds": "pytest_module kind asserts calls driven_calls exchanges verilog_screen harness"
     " own_tests print_tests answers test_bench test_functions every",
     "judges": "terms service pool open",
-    "policy": "adapters tokenizer gguf tiny chat onednn head packed forward load classifier critic"
-    " reference",
+    "policy": "adapters checkpoints tokenizer gguf tiny chat onednn head packed forward load"
+    " classifier critic reference",
     "viewer": "page rollouts suspects folders query answers server export",
     "engines": "base openai torch vllm open",
     "engines/torch": "sampling prefill fused cuda_graphs kv_cache cache_probe decode_loop engine",

@@ -87,6 +87,10 @@ class TaskSettings(Section):
     """Judge by only the first checks of each task, this many."""
     held_out: int = Field(0, ge=0)
     """Hidden checks of each task that RL holds out of the reward: see rewards.md."""
+    too_long: Literal["refuse", "drop"] = "refuse"
+    """What happens to a prompt that leaves no room for `rollout.max_tokens` in the model's context,
+    or a dialogue or pair longer than it: the run is refused, or goes on without, and counts
+    them."""
 
 
 class DatasetSettings(Section):

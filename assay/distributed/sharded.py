@@ -199,8 +199,9 @@ class ShardedRanks(Ranks):
         tensors |= {name: b for name, b in policy.model.named_buffers() if name in stored}
         kept = {n: _whole(tensors[n]) for n in policy.trainable} if adapted else {}
         if not self.number:
-            (self.whole_policy or policy).model.save_pretrained(folder, state_dict=kept)
-            policy.chat.tokenizer.save_pretrained(folder)
+            whole = self.whole_policy or policy
+            whole.model.save_pretrained(folder, state_dict=kept)
+            whole.save_beside(folder)
         if not adapted:
             self.save(tensors, folder / "model.safetensors")
 

@@ -99,6 +99,7 @@ def _evaluate(
     """The rows of one model. Its engine starts only where samples are missing."""
     shown.phase(f"loading model {run.policy.model}")
     subject = subject_of(run, shown)
+    run = run.model_copy(update={"policy": subject.settings})
     asked = run.prompt or prompt_settings(run.policy.model)
     prompter = Prompter(subject.chat, environment.instructions, asked)
     prompts = {spec: make_prompts(tasks, prompter, 0, None) for spec, tasks in sets.items()}
@@ -135,7 +136,9 @@ async def _sample(
         subject.context,
     )  # fmt: skip
     with SampleFile(row.folder / "samples.jsonl") as file:
-        shown.phase(f"evaluating {settings.tasks[0]}", row.wanted, len(file.rows))
+        shown.tokens = lambda: engine.tokens_generated
+        most = (row.wanted - len(file.rows)) * settings.max_tokens
+        shown.phase(f"evaluating {settings.tasks[0]}", row.wanted, len(file.rows), most)
 
         def on_row(sample: SampleRow | None) -> None:
             if sample is not None:

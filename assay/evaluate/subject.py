@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from assay.config.evaluation import EvaluationRun
+from assay.config.sections import PolicySettings
 from assay.engines.base import Engine
 from assay.engines.open import open_engine
 from assay.engines.openai import hosted_chat, open_openai
 from assay.errors import SettingsError
 from assay.evaluate.protocol import files_hash
-from assay.files import by_step
 from assay.maths.seeds import derive
 from assay.policy.chat import Chat
+from assay.policy.checkpoints import checkpoints_of, newest_whole
 from assay.policy.gguf import as_folder
 from assay.progress import Progress
 from assay.sync import in_own_thread, run_sync
@@ -25,6 +26,8 @@ from assay.sync import in_own_thread, run_sync
 class Subject:
     """A model that is ready to be asked."""
 
+    settings: PolicySettings
+    """As given, with the data type that `auto` stands for."""
     chat: Chat
     context: int | None
     """Longest sequence in tokens; None if nobody says."""
@@ -42,11 +45,14 @@ def subject_of(run: EvaluationRun, progress: Progress) -> Subject:
     model = run.policy.model
     if run.engine.name == "openai":
         chat = hosted_chat(run.policy.chat)
-        return Subject(chat, None, "hosted", lambda logs: open_openai(model, run.engine))
-    from assay.policy.load import load_policy
+        return Subject(
+            run.policy, chat, None, "hosted", lambda logs: open_openai(model, run.engine)
+        )
+    from assay.policy.load import load_policy, with_dtype
 
     folder = Path(as_folder(model, progress))
-    policy = run_sync(in_own_thread(load_policy, run.policy))
+    settings = with_dtype(run.policy)
+    policy = run_sync(in_own_thread(load_policy, settings))
 
     @asynccontextmanager
     async def opened(logs: Path) -> AsyncIterator[Engine]:
@@ -57,14 +63,16 @@ def subject_of(run: EvaluationRun, progress: Progress) -> Subject:
 
     files = files_hash(folder) if folder.is_dir() else ""
     commit = getattr(policy.model.config, "_commit_hash", None)  # of the base, if an adapter
-    return Subject(policy.chat, policy.context, f"{files} {commit or ''}".strip(), opened)
+    identity = f"{files} {commit or ''}".strip()
+    return Subject(settings, policy.chat, policy.context, identity, opened)
 
 
 def models_of(run: EvaluationRun) -> list[EvaluationRun]:
     """The run, once for each model that `policy.model` stands for: the newest or every checkpoint
     where it is the folder of a run or of its stage.
 
-    Raises SettingsError for `tiny`, and where `every_checkpoint` finds none.
+    Raises SettingsError for `tiny`, and where `every_checkpoint` finds none; DataError where every
+    checkpoint is broken.
     """
     policy, folder = run.policy, Path(run.policy.model)
     if policy.model == "tiny":
@@ -72,16 +80,14 @@ def models_of(run: EvaluationRun) -> list[EvaluationRun]:
             "setting 'policy.model' = 'tiny' is made by a training run; name the run's folder or a"
             " checkpoint, such as --model runs/demo"
         )
-    is_run = run.engine.name != "openai" and folder.is_dir()
-    stages = [folder, *folder.iterdir()] if is_run else []
-    found = [list(by_step(stage / "checkpoints").values()) for stage in stages]
-    in_order = sorted(filter(None, found), key=lambda each: each[-1].stat().st_mtime)
-    checkpoints = [str(one) for each in in_order for one in each]
+    checkpoints = checkpoints_of(folder) if run.engine.name != "openai" else []
     if run.every_checkpoint and not checkpoints:
         raise SettingsError(
             f"every_checkpoint: {policy.model} is no folder of a run or stage with checkpoints"
         )
-    names = checkpoints if run.every_checkpoint else checkpoints[-1:] or [policy.model]
+    names = [*map(str, checkpoints)] or [policy.model]
+    if checkpoints and not run.every_checkpoint:
+        names = [str(newest_whole(checkpoints))]
     inert = {"gradient_checkpointing": False} | ({} if policy.quantize else {"lora": None})
     return [
         run.model_copy(update={"policy": policy.model_copy(update={**inert, "model": name})})

@@ -57,6 +57,11 @@ def _load_adapter(model: Any, settings: PolicySettings) -> Any:
     from peft import PeftConfig, PeftModel
 
     config = PeftConfig.from_pretrained(settings.model)
+    if config.is_prompt_learning:
+        raise ModelError(
+            f"adapter {settings.model!r} is of the kind {config.peft_type.value}, which can be"
+            " neither trained nor merged here; take one that changes weights, as LoRA does"
+        )
     if settings.lora is not None:
         _refuse_another_shape(settings.model, config, settings.lora)
         config.lora_dropout = settings.lora.dropout

@@ -26,6 +26,7 @@ from assay.policy.adapters import (
     with_adapter,
 )
 from assay.policy.chat import Chat, open_chat
+from assay.policy.checkpoints import not_finite
 from assay.policy.gguf import as_folder
 from assay.policy.onednn import has_bfloat16, use_fast_linear
 from assay.policy.tokenizer import describe_source, load_tokenizer
@@ -76,7 +77,12 @@ class Policy:
         `load_policy` loads it again.
         """
         self.model.save_pretrained(folder)
+        self.save_beside(folder)
+
+    def save_beside(self, folder: Path) -> None:
+        """Write what belongs to the weights: the tokenizer, and the tokens that end a turn."""
         self.chat.tokenizer.save_pretrained(folder)
+        self.model.generation_config.save_pretrained(folder)
 
 
 def is_empty(model: Any) -> bool:
@@ -123,6 +129,11 @@ def load_policy(settings: PolicySettings, *, empty: bool = False) -> Policy:
     with _loading(settings, device, base):
         model = with_adapter(_full_model(base, settings, device, empty), settings)
         if not is_empty(model):
+            if wrong := not_finite(model.named_parameters()):
+                raise ModelError(
+                    f"model {settings.model!r} has a weight that is not finite ({wrong}); take an"
+                    " earlier checkpoint of it, or save it again"
+                )
             model.to(device)
         if device.type == "cpu":
             use_fast_linear(model)
@@ -131,8 +142,10 @@ def load_policy(settings: PolicySettings, *, empty: bool = False) -> Policy:
         if settings.gradient_checkpointing:
             _enable_gradient_checkpointing(model)
     eos = model.generation_config.eos_token_id
-    stops = eos if isinstance(eos, list) else {eos} - {None}
-    chat = open_chat(tokenizer, settings.chat, stops)
+    own = eos if isinstance(eos, list) else [] if eos is None else [eos]
+    chat = open_chat(tokenizer, settings.chat, own)
+    if more := sorted(chat.stop_tokens.difference(own)):  # so that `generate` stops there too
+        model.generation_config.eos_token_id = [*own, *more]
     pad = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     model.eval()
     return Policy(model, chat, device, pad)

@@ -33,6 +33,9 @@ reward = rewards.register
 | `async def name()` that yields once | yields a BatchFunction: opens before, closes after |
 """
 
+LARGEST = 1e12
+"""The largest size of a weighted term. The squares of much larger ones overflow in float32."""
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -65,8 +68,8 @@ class Reward:
         """The rollouts with their scores. All terms are asked at once, each for the whole batch.
 
         A rollout with a failure stays as it is; one for which a term raises RolloutLostError gets a
-        failure. Raises UserError for a term that raises anything else or does not give finite
-        numbers.
+        failure. Raises UserError for a term that raises anything else, or whose number is not
+        finite or above LARGEST.
         """
         ready = [one for one in rollouts if one.failure is None]
         columns = await together(self._ask(term, ready) for term in self.terms if ready)
@@ -88,7 +91,7 @@ class Reward:
             except Exception as error:  # a reward is the user's code: they must fix what it raises
                 raised = f"reward {term.name!r} raised {one_line(error)}"
                 raise UserError(f"{raised} (task {batch[0].task.id}); fix the reward") from error
-            values += [_number(term.name, *pair) for pair in zip(found, batch, strict=True)]
+            values += [_number(term, *pair) for pair in zip(found, batch, strict=True)]
         return values
 
     def _scored(self, rollout: Rollout, values: Sequence[float | RolloutLostError]) -> Rollout:
@@ -124,14 +127,14 @@ def build(settings: Mapping[str, Mapping[str, Any]]) -> Reward:
     return Reward([term(name, given) for name, given in settings.items()])
 
 
-def _number(term: str, value: Any, rollout: Rollout) -> float | RolloutLostError:
+def _number(term: Term, value: Any, rollout: Rollout) -> float | RolloutLostError:
     if isinstance(value, RolloutLostError):
         return value
     with suppress(Exception):  # any object, whose conversion to a number may raise anything
-        if math.isfinite(value):
+        if math.isfinite(value) and abs(term.weight * float(value)) <= LARGEST:
             return float(value)
     returned = " ".join(shortened(value).split())
     raise UserError(
-        f"reward {term!r} returned {returned} (task {rollout.task.id}); it must return a finite"
-        " number"
+        f"reward {term.name!r} returned {returned} (task {rollout.task.id}); it must return a"
+        f" finite number, with its weight of at most {LARGEST:g}"
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from assay import extract
 from assay.engines.base import Engine, GenerationRequest, Sampling
 from assay.environments import Environment, OutOfRoomError
-from assay.errors import DataError, RolloutLostError, UserError
+from assay.errors import DataError, MachineError, RolloutLostError, UserError
 from assay.files import encodable
 from assay.judge import AnyJudge, Job
 from assay.maths.seeds import derive
@@ -25,6 +28,9 @@ from assay.types import (
     Turn,
     Verdict,
 )
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +65,42 @@ class PromptedTask:
 
 
 def make_prompts(
-    tasks: Sequence[Task], prompter: Prompter, max_tokens: int, context_length: int | None
-) -> list[PromptedTask]:
+    tasks: Sequence[Task], prompter: Prompter, max_tokens: int, context_length: int | None,
+    too_long: str = "refuse",
+) -> list[PromptedTask]:  # fmt: skip
     """The tasks with their prompts.
 
-    Raises DataError for a prompt that leaves no room for `max_tokens` in the context.
+    Raises DataError for a prompt that leaves no room for `max_tokens` in the context, or drops it.
     """
+    limit = context_length - max_tokens if context_length else None
     prompted = [PromptedTask(task, prompter.prompt(task), prompter.stop(task)) for task in tasks]
-    longest = max(prompted, key=lambda one: len(one.prompt), default=None)
-    if longest and context_length and len(longest.prompt) + max_tokens > context_length:
+    return within(
+        limit, [(len(one.prompt), one.task.id, one) for one in prompted], too_long,
+        f"a prompt of {{}} tokens: with max_tokens = {max_tokens} that is more than the model's"
+        f" context of {context_length}",
+    )  # fmt: skip
+
+
+def within(
+    limit: int | None, rows: Sequence[tuple[int, str, T]], too_long: str, what: str
+) -> list[T]:
+    """The rows, each with its tokens and the id of its task, that have up to `limit` tokens; a
+    warning counts the others.
+
+    Raises DataError, which says `what` the longest has, unless the others are to `drop`.
+    """
+    kept = [row for size, _, row in rows if limit is None or size <= limit]
+    if len(kept) == len(rows):
+        return kept
+    size, name, _ = max(rows, key=lambda row: row[0])
+    longest = f"task {name!r} has {what.format(size)}"
+    if too_long == "refuse" or not kept:
         raise DataError(
-            f"task {longest.task.id!r} has a prompt of {len(longest.prompt)} tokens: with"
-            f" max_tokens = {max_tokens} that is more than the model's context of"
-            f" {context_length}; lower max_tokens or leave the task out"
+            f"{longest}; shorten it or leave it out (in training, tasks.too_long = 'drop' leaves"
+            " out all that are too long)"
         )
-    return prompted
+    log.warning("%d of %d are left out: %s", len(rows) - len(kept), len(rows), longest)
+    return kept
 
 
 async def attempt(prompted_task: PromptedTask, context: RolloutContext, seed: int) -> Rollout:
@@ -118,7 +145,10 @@ class Dialogue:
         return completion.text
 
     async def generate(self, prompt: tuple[int, ...], stop: tuple[str, ...]) -> Completion:
-        """Ask the engine for a completion that fits into the rest of the context."""
+        """Ask the engine for a completion that fits into the rest of the context.
+
+        Raises MachineError where its log-probabilities are not finite.
+        """
         context, sampling = self.context, self.context.sampling
         if context.context_length:
             room = context.context_length - len(prompt)
@@ -128,6 +158,12 @@ class Dialogue:
         with context.generation:
             request = GenerationRequest(prompt, derive(self.seed, len(self.turns)), stop)
             completion = await context.engine.generate(request, sampling)
+        if not all(map(math.isfinite, completion.logprobs)):
+            raise MachineError(
+                f"the engine ({type(context.engine).__name__}) gave a log-probability that is not a"
+                f" finite number (task {self.task.id}); check the model in float32 (policy.dtype,"
+                " engine.dtype), or take another engine"
+            )
         context.generation.count += completion.length
         return replace(completion, text=context.prompter.chat.opened(prompt) + completion.text)
 

@@ -5,17 +5,28 @@ from __future__ import annotations
 import json
 import shutil
 import tomllib
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from assay.config.sections import PolicySettings
 from assay.config.toml_files import absolute
-from assay.errors import DataError, SettingsError
+from assay.errors import DataError, ModelError, SettingsError
 from assay.evaluate.compare import compare
 from assay.evaluate.report import read_report
 from assay.files import by_step, replacing
 from assay.policy.adapters import is_adapter
-from assay.policy.load import load_policy
+from assay.policy.checkpoints import checkpoints_of, newest_whole
+from assay.policy.forward import perturbed, unwrap_model
+from assay.policy.load import Policy, load_policy
 from assay.prompts import CARD, transformers_code
+from assay.registry import one_line
+
+TOLERANCE = 1e-4
+"""How far outputs of a merged adapter may be off, of their largest."""
 
 MODEL_CARD = """---
 library_name: transformers
@@ -68,9 +79,9 @@ def export(source: Path, out: Path) -> Path:
     stage = checkpoint.parents[1]
     recipe = _recipe(stage)
     tables = {name: tomllib.loads(text) for name, text in recipe.items()}
-    adapted, settings = is_adapter(str(checkpoint)), tables[stage.name]["policy"]
-    plain = {key: settings[key] for key in ("dtype", "trust_remote_code", "chat")}
-    policy = load_policy(PolicySettings(model=str(checkpoint), device="cpu", **plain))
+    adapted, trained = is_adapter(str(checkpoint)), tables[stage.name]["policy"]
+    plain = {key: trained[key] for key in ("dtype", "trust_remote_code", "chat")}
+    settings = PolicySettings(model=str(checkpoint), device="cpu", **plain)
     base = str(next(iter(tables.values()))["policy"]["model"])
     base = f"`{Path(base).name if base[0] in './' else base}`"
     sets = {name: f"`{table['tasks']['train']}`" for name, table in tables.items()}
@@ -86,12 +97,49 @@ def export(source: Path, out: Path) -> Path:
         sets=", ".join(dict.fromkeys(sets.values())),
     )  # fmt: skip
     with replacing(out) as partial:
-        model = policy.model.merge_and_unload() if adapted else policy.model
-        model.save_pretrained(partial)
-        policy.chat.tokenizer.save_pretrained(partial)
+        policy = _merged(settings, partial / "trial") if adapted else load_policy(settings)
+        policy.save(partial)
         shutil.copy(checkpoint / CARD, partial / CARD)
         (partial / "README.md").write_text(card.replace(str(stage.parents[1]), "runs"))
     return checkpoint
+
+
+def _merged(settings: PolicySettings, trial: Path) -> Policy:
+    """The policy with its adapter merged in float32, then rounded to the dtype of the settings.
+
+    First a merged one is saved and loaded in the folder `trial`, with noise in the adapter, so that
+    errors show which a fresh adapter hides. Raises ModelError for an adapter that no merging keeps.
+    """
+    exact = settings.model_copy(update={"dtype": "float32"})
+    policy = load_policy(exact)
+    kind = policy.model.peft_config["default"].peft_type.value
+    try:
+        with perturbed(policy.model):
+            expected = _outputs(policy.model)
+            replace(policy, model=policy.model.merge_and_unload()).save(trial)
+        loaded = load_policy(exact.model_copy(update={"model": str(trial)}))
+        pairs = zip(_outputs(loaded.model), expected, strict=True)
+        off = max(float((a - b).abs().max() / b.abs().max().clamp(min=1)) for a, b in pairs)
+        why = f"merged, its outputs differ by {off:.2g}" if not off <= TOLERANCE else ""
+    except Exception as error:  # noqa: BLE001  peft raises anything for a kind that it cannot merge
+        why = one_line(error)
+    if why:
+        raise ModelError(
+            f"the {kind} adapter in {settings.model} cannot be exported: {why}; load it with peft"
+        )
+    shutil.rmtree(trial)
+    policy = load_policy(exact)
+    model = policy.model.merge_and_unload()
+    return replace(policy, model=model.to(getattr(torch, settings.dtype)))
+
+
+@torch.no_grad()
+def _outputs(model: Any) -> tuple[Tensor, Tensor]:
+    """The embedding of every token, and the logits of four short texts of any tokens."""
+    embedding = unwrap_model(model).get_input_embeddings()
+    tokens = torch.arange(unwrap_model(model).config.get_text_config().vocab_size)
+    few = torch.arange(64) * 7919 % len(tokens)
+    return embedding(tokens), model(few.view(4, 16)).logits.float()
 
 
 def _checkpoint(source: Path) -> Path:
@@ -99,13 +147,9 @@ def _checkpoint(source: Path) -> Path:
     source = source.resolve()
     if source in by_step(source.parent).values() and (source.parents[1] / "config.toml").is_file():
         return source
-    folders = [*source.glob("checkpoints"), *source.glob("*/checkpoints")]
-    newest = [[*by_step(folder).values()][-1] for folder in folders if by_step(folder)]
-    if not newest:
-        raise DataError(
-            f"{source} holds no checkpoint; name RUN, RUN/STAGE or one of its checkpoints"
-        )
-    return max(newest, key=lambda one: one.stat().st_mtime)
+    if checkpoints := checkpoints_of(source):
+        return newest_whole(checkpoints)
+    raise DataError(f"{source} holds no checkpoint; name RUN, RUN/STAGE or one of its checkpoints")
 
 
 def _recipe(stage: Path) -> dict[str, str]:

@@ -35,9 +35,11 @@ from assay.files import (
     replacing,
     write_atomically,
 )  # fmt: skip
+from assay.policy.checkpoints import list_files, newest_whole, require_whole
 from assay.prompts import CARD
 from assay.registry import one_line
 from assay.train.learner import Learner
+from assay.train.sources import Source
 from assay.types import Metrics
 
 MAY_CHANGE = (
@@ -100,9 +102,12 @@ class StageFolder:
             )
             differ = {key for key in old.keys() | new.keys() if old.get(key) != new.get(key)}
             if changed := sorted(key for key in differ if not _within(key, free)):
+                schedule = self.settings.optimizer.schedule
+                why = f", on which the learning rates of a {schedule} schedule depend"
                 raise SettingsError(
-                    f"{self.path} was made with other settings ({', '.join(changed)}): "
-                    "choose another --name, or start over with --fresh"
+                    f"{self.path} was made with other settings ({', '.join(changed)}"
+                    f"{why if set(changed) <= set(LENGTH) else ''}): choose another --name, or"
+                    " start over with --fresh"
                 )
 
     def open(self) -> None:
@@ -169,6 +174,7 @@ class StageFolder:
                 learner.save(partial)
                 (partial / CARD).write_text(card)
                 (partial / "assay" / "source.json").write_text(json.dumps(position))
+                list_files(partial)
         except Exception as error:
             if error_number(error) is None:
                 raise
@@ -211,14 +217,26 @@ class StageFolder:
         kind = SettingsError if error_number(error) in PATH_ERRORS else MachineError
         return kind(f"{what}; {advice(error)}; {self._left()}")
 
-    def position(self, checkpoint: Path) -> dict[str, Any]:
-        """The position of the source in a checkpoint."""
-        return dict(json.loads((checkpoint / "assay" / "source.json").read_text()))
+    def restore(self, learner: Learner, source: Source) -> int:
+        """Load the newest checkpoint that is whole, if any; returns the number of steps done.
 
-    def restore(self, learner: Learner, checkpoint: Path) -> int:
-        """Load weights and optimizer state of a checkpoint; returns the number of steps done."""
-        learner.restore(checkpoint)
-        return int(checkpoint.name.removeprefix("step_"))
+        A warning names broken ones, and they are moved aside. Raises DataError if all are broken.
+        """
+
+        def load(checkpoint: Path) -> None:
+            require_whole(checkpoint)
+            learner.restore(checkpoint)
+            source.resume(json.loads((checkpoint / "assay" / "source.json").read_text()))
+
+        saved = [*by_step(self.checkpoints).values()]
+        if not saved:
+            return 0
+        whole = newest_whole(saved, load)
+        for broken in saved[saved.index(whole) + 1 :]:
+            aside = broken.with_name(f"{broken.name}.broken")
+            remove(aside)
+            broken.rename(aside)
+        return int(whole.name.removeprefix("step_"))
 
     def _prune(self) -> None:
         for old in [*by_step(self.checkpoints).values()][: -self.settings.save.keep]:

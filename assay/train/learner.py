@@ -114,7 +114,7 @@ class Learner:
         self.ranks.save(self.state, folder / "assay" / "learner.safetensors")
 
     def restore(self, folder: Path) -> None:
-        """Load what `save` wrote, on any number of ranks."""
+        """Load what `save` wrote, on any number of ranks. Raises ModelError for NaN in it."""
         plain = {"model": str(folder), "device": "cpu", "quantize": None}
         saved = self.settings.policy.model_copy(update=plain)
         self.ranks.restore_policy(self.policy, partial(load_policy, saved))

@@ -10,6 +10,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from assay.errors import ModelError
+from assay.policy.checkpoints import not_finite
 from assay.policy.forward import ModelOutput, forward
 from assay.policy.load import Policy
 from assay.types import Batch, Metrics, Sample
@@ -72,10 +74,17 @@ class Ranks:
         copy_weights(load(), policy)
 
     def read(self, file: Path, like: Callable[[str], Tensor]) -> dict[str, Tensor]:
-        """What this rank keeps of the tensors that `save` wrote; `like(name)` has its layout."""
+        """What this rank keeps of the tensors that `save` wrote; `like(name)` has its layout.
+
+        Raises ModelError on all ranks where one reads NaN.
+        """
         with safe_open(file, "pt") as whole:
             names = whole.keys()
-            return {name: self.part(whole.get_slice(name), like(name)) for name in names}
+            parts = {name: self.part(whole.get_slice(name), like(name)) for name in names}
+        first = not_finite(parts.items())
+        if wrong := self.totals({first: 1.0} if first else {}):
+            raise ModelError(f"checkpoint file {file} is broken: {min(wrong)} is not finite")
+        return parts
 
     def part(self, whole: Any, like: Tensor) -> Tensor:
         """What this rank keeps of a whole tensor, or of its place in a file, laid out as `like`."""

@@ -205,7 +205,6 @@ async def open_run(
     """
     settings = stage.settings
     folder = StageFolder(settings)
-    checkpoint = folder.latest()
     torch.manual_seed(derive(settings.seed, settings.stage, "policy"))
     progress.phase("loading model")
     policy = await in_own_thread(load_policy, settings.policy)
@@ -228,8 +227,7 @@ async def open_run(
         learner = await in_own_thread(
             make_learner, settings, stage.algorithm, policy, steps, source.temperature
         )
-        done = await in_own_thread(folder.restore, learner, checkpoint) if checkpoint else 0
-        source.resume(folder.position(checkpoint) if checkpoint else {})
+        done = await in_own_thread(folder.restore, learner, source)
         folder.open()
         tracker = open_trackers(
             settings, folder.path, progress, start_step=done, total_steps=steps,

@@ -19,7 +19,7 @@ from assay.files import split_spec
 from assay.maths.rewards import MIN_STD
 from assay.maths.seeds import derive
 from assay.policy.load import Policy
-from assay.rollout.attempt import RolloutContext, make_prompts
+from assay.rollout.attempt import RolloutContext, make_prompts, within
 from assay.rollout.group import group
 from assay.rollout.held_out import describe_held_out
 from assay.rollout.samples import describe, has_zero_variance, staleness, to_samples
@@ -83,20 +83,14 @@ class DatasetSource(Source):
         self, settings: RunSettings, rows: Sequence[Sequence[Sample]], policy: Policy
     ) -> None:
         self.settings = settings
-        self.rows = rows
         if not rows:
             raise DataError(
                 f"{settings.tasks.train} has neither demonstrations nor references to learn from"
             )
-        longest = max(
-            (sample for row in rows for sample in row), key=lambda sample: len(sample.tokens)
-        )
-        if policy.context and len(longest.tokens) > policy.context:
-            raise DataError(
-                f"a row of task {longest.group!r} to learn from has {len(longest.tokens)} tokens"
-                f" with its prompt, more than the model's context of {policy.context}; leave it out"
-            )
-        self.steps_per_epoch = len(rows) / settings.dataset.batch_size
+        sized = [(max(len(one.tokens) for one in row), row[0].group, row) for row in rows]
+        what = f"{{}} tokens to learn from, more than the model's context of {policy.context}"
+        self.rows = within(policy.context, sized, settings.tasks.too_long, what)
+        self.steps_per_epoch = len(self.rows) / settings.dataset.batch_size
 
     async def next(self, step: int) -> StepData:
         """The samples of the next `dataset.batch_size` rows, each row as one group."""
@@ -134,11 +128,13 @@ class RolloutSource(Source):
         self.task_set = split_spec(settings.tasks.train)[0]
         self.max_resamples = max_resamples
         self.min_std = min_std
-        self.tasks = make_prompts(tasks, context.prompter, rollout.max_tokens, policy.context)
+        self.tasks = make_prompts(
+            tasks, context.prompter, rollout.max_tokens, policy.context, settings.tasks.too_long
+        )
         self.context = context
         self.context.generation.capacity = lambda: context.engine.max_concurrent
         self.temperature = rollout.temperature
-        self.steps_per_epoch = len(tasks) / rollout.tasks_per_step
+        self.steps_per_epoch = len(self.tasks) / rollout.tasks_per_step
         self.seed = partial(derive, settings.seed, settings.stage)
         per_step, prefetch = rollout.tasks_per_step, rollout.prefetch_groups
         prefetch = rollout.max_staleness * per_step if prefetch is None else prefetch
@@ -155,7 +151,7 @@ class RolloutSource(Source):
 
     def resume(self, position: Mapping[str, Any]) -> None:
         """Continue from a `position`."""
-        self.stream.resume(**{"next": 0, "open": [], **position})
+        self.stream.resume(**position)
 
     def longest(self, tokens: int) -> list[Sample]:
         """Completions of `rollout.max_tokens` tokens for the longest prompts."""

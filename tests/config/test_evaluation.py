@@ -12,6 +12,7 @@ from assay.config.load import load_evaluation
 from assay.errors import SettingsError
 from assay.evaluate.benchmark import benchmarks_of
 from assay.evaluate.subject import models_of
+from assay.policy.checkpoints import STATE
 
 SHORT = {"model": "policy.model", "tasks": "evaluate.tasks", "samples": "evaluate.samples"}
 TRAINING = """
@@ -81,7 +82,9 @@ def test_a_run_stands_for_its_newest_checkpoint_or_for_all_of_them_in_order(
 ) -> None:
     for time, (stage, step) in enumerate((("sft", 8), ("rl", 2), ("rl", 10))):
         checkpoint = tmp_path / stage / "checkpoints" / f"step_{step:06d}"
-        checkpoint.mkdir(parents=True)
+        (checkpoint / "assay").mkdir(parents=True)
+        for name in STATE:
+            (checkpoint / name).write_text("{}")
         os.utime(checkpoint, (time, time))
     names = {
         (model, every): [

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tests.distributed.launch import ROOT, ranks_of, run, started, two_machines
 
@@ -146,6 +146,27 @@ def test_a_run_of_two_stages_on_two_ranks_is_that_of_one_and_goes_on_with_anothe
     assert [one["step"] for one in found if "loss" in one][-1] == 4
     for one, other in zip(found, expected, strict=True):
         assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "assay/optimizer.safetensors"])
+def test_all_ranks_go_on_from_the_checkpoint_before_one_that_holds_nan(
+    name: str, tmp_path: Path
+) -> None:
+    config, saved = tmp_path / "run.toml", tmp_path / "ranks" / "sft" / "checkpoints"
+    config.write_text(TOML.replace("STEPS", "4").partition("[stages.grpo]")[0])
+    words = "assay", "train", str(config), "--folder", str(tmp_path)
+    run(2, *words)
+    newest = saved / "step_000004"
+    expected = load_file(newest / name)
+    broken = {key: tensor.clone() for key, tensor in expected.items()}
+    next(one for one in broken.values() if one.ndim == 2)[-1, -1] = float("nan")  # rank 1's shard
+    save_file(broken, newest / name, metadata={"format": "pt"})
+    run(2, *words)
+    for key, tensor in load_file(newest / name).items():
+        assert (tensor - expected[key]).abs().max() < 1e-6
+    assert sorted(one.name for one in saved.iterdir()) == [
+        "step_000002", "step_000004", "step_000004.broken"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])

@@ -98,3 +98,13 @@ def test_top_k_then_the_nucleus_of_the_rest_then_min_p() -> None:
     assert kept(top_k=2, top_p=0.6) == [0], "0.4 of 0.65 reaches it"
     assert kept(min_p=0.26) == [0, 1, 2]
     assert kept(min_p=0.24) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("how", [Sampling(1), Sampling(1, top_p=0.9), Sampling(1, temperature=0)])
+def test_logits_that_are_no_numbers_give_a_token_that_exists_and_no_number(how: Sampling) -> None:
+    logits = torch.zeros(2, 5)
+    logits[0, 3] = torch.nan
+    tokens, logprobs = sample(logits, how, torch.tensor([0.5, 0.5]))
+    assert all(0 <= token < 5 for token in tokens.tolist())
+    assert logprobs[0].isnan()
+    assert logprobs[1] == pytest.approx(-math.log(5), rel=0.1 if how.top_p == 1 else 1)

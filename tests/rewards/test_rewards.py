@@ -297,16 +297,19 @@ def test_whatever_a_term_raises_is_one_line_that_names_it(monkeypatch: pytest.Mo
     ("value", "shown"),
     [(None, "None"), ("1.5", "'1.5'"), (float("inf"), "inf"),
      pytest.param(10**400, "1000", id="too large"), ([1.0], "[1.0]"), (1j, "1j"),
-     (np.zeros((2, 1)), "array([[0.], [0.]])"), (np.float64("nan"), "np.float64(nan)")],
+     (np.zeros((2, 1)), "array([[0.], [0.]])"), (np.float64("nan"), "np.float64(nan)"),
+     (1e30, "1e+30"), (-1e11, "-100000000000.0")],
 )  # fmt: skip
-def test_a_term_that_returns_no_finite_number_is_one_line_that_names_it(
+def test_a_term_that_returns_no_finite_number_or_a_huge_one_is_one_line_that_names_it(
     value: object, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(rewards._items, "odd", lambda rollout: value)
     with pytest.raises(UserError) as caught:
-        score({"odd": {}}, RIGHT)
+        score({"odd": {"weight": 20.0}}, RIGHT)
     assert str(caught.value).startswith(f"reward 'odd' returned {shown}")
-    assert str(caught.value).endswith("(task t/1); it must return a finite number")
+    assert str(caught.value).endswith(
+        "(task t/1); it must return a finite number, with its weight of at most 1e+12"
+    )
 
 
 @pytest.mark.parametrize("value", [True, 1, np.float32(1.0), np.array(1)])

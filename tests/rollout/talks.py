@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -51,6 +52,14 @@ class Writer(ScriptedEngine):
         return await super().generate(request, sampling)
 
 
+class Overflowing(Writer):
+    """Gives the log-probabilities of a model whose logits overflow."""
+
+    async def generate(self, request: GenerationRequest, sampling: Sampling) -> Any:
+        completion = await super().generate(request, sampling)
+        return replace(completion, logprobs=(0.0, float("nan"), *completion.logprobs[2:]))
+
+
 def context(
     writer: Any, judge: Any, chat: Chat, environment: dict[str, Any], **changes: Any
 ) -> RolloutContext:
@@ -70,7 +79,7 @@ def talk(
     """
     environment = changes.pop("environment", {"name": "repair"})
     chat = chat or plain()
-    writer = Writer(lines, chat)
+    writer = changes.pop("engine", Writer)(lines, chat)
 
     async def run(judge: Judge) -> Rollout:
         using = context(writer, judge, chat, environment, **changes)

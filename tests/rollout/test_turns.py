@@ -12,12 +12,12 @@ import pytest
 from assay.algorithms import algorithms
 from assay.engines.base import Sampling
 from assay.environments import Conversation, environment
-from assay.errors import RolloutLostError, SandboxError, UserError
+from assay.errors import MachineError, RolloutLostError, SandboxError, UserError
 from assay.rewards import rewards
 from assay.rollout.samples import describe, to_samples
 from assay.train.batch import with_weights
 from assay.types import Completion, Execution, Rollout, Score, Task, Turn, Verdict
-from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, plain, talk
+from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, Overflowing, plain, talk
 
 
 @environment
@@ -81,6 +81,13 @@ async def broken(conversation: Conversation) -> None:
 def test_a_judge_that_gives_up_ends_the_run_and_not_one_rollout_after_another() -> None:
     with pytest.raises(SandboxError, match="21 of the last 200"):
         talk(RIGHT, environment={"name": "broken"})
+
+
+def test_a_log_probability_that_is_no_number_ends_the_run_and_names_the_engine() -> None:
+    with pytest.raises(MachineError, match=r"the engine \(Overflowing\) gave .*task add") as caught:
+        talk(RIGHT, engine=Overflowing)
+    assert "optimizer.lr" not in str(caught.value)
+    assert not isinstance(caught.value, RolloutLostError), "others would be lost as well"
 
 
 def test_a_context_without_room_for_a_reply_ends_the_rollout_with_the_reply_before() -> None:

@@ -2,17 +2,59 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
+import peft
 import pytest
 import torch
 
 from assay.config.sections import PolicySettings
-from assay.errors import DataError, SettingsError
+from assay.errors import DataError, ModelError, SettingsError
 from assay.policy.load import load_policy
 from assay.train.export import export
+from tests.policies import checkpoint
+from tests.policy.test_chat import CHATML, SPECIAL
 from tests.train.test_stages import PLAN, run
+
+ONE_REPLY = """
+trackers = ["jsonl"]
+steps = 30
+tasks.train = "one.jsonl"
+judge.allow_weak_isolation = true
+algorithm.name = "sft"
+dataset.batch_size = 1
+optimizer.lr = 0.01
+[stages.first]
+"""
+QUESTION = {"role": "user", "content": "Say ok."}
+Q, BOTH = ["q_proj"], ["q_proj", "down_proj"]
+MERGED: dict[str, Any] = {
+    "lora": peft.LoraConfig(target_modules="all-linear"),
+    "rslora": peft.LoraConfig(target_modules=Q, use_rslora=True),
+    "dora": peft.LoraConfig(target_modules=Q, use_dora=True),
+    "biases": peft.LoraConfig(target_modules=Q, bias="all"),
+    "a head": peft.LoraConfig(target_modules=Q, modules_to_save=["lm_head"]),
+    "a norm": peft.LoraConfig(target_modules=Q, modules_to_save=["norm"]),
+    "tokens": peft.LoraConfig(target_modules=Q, trainable_token_indices=[3, 299]),
+    "tokens alone": peft.TrainableTokensConfig(token_indices=[3, 299]),
+    "ia3": peft.IA3Config(target_modules=BOTH, feedforward_modules=["down_proj"]),
+    "loha": peft.LoHaConfig(target_modules=BOTH),
+    "lokr": peft.LoKrConfig(target_modules=BOTH),
+    "adalora": peft.AdaLoraConfig(target_modules=BOTH, total_step=10),
+    "vera": peft.VeraConfig(target_modules=Q),
+    "oft": peft.OFTConfig(target_modules=Q, oft_block_size=8, r=0),
+    "boft": peft.BOFTConfig(target_modules=Q, boft_block_size=4),
+}
+REFUSED: dict[str, tuple[Any, str]] = {
+    "lora_bias": (peft.LoraConfig(target_modules=Q, lora_bias=True), "LORA .*has no bias"),
+    "a tied head": (peft.LoraConfig(target_modules=["lm_head"]), "LORA .*outputs differ by"),
+    "tied embeddings": (peft.LoraConfig(target_modules=["embed_tokens"]), "LORA .*outputs differ"),
+    "a prompt": (peft.PromptTuningConfig(num_virtual_tokens=4), "PROMPT_TUNING, which can be nei"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +80,96 @@ def test_transformers_loads_the_merged_model_and_it_computes_what_the_adapter_di
         with policy.model.disable_adapter():
             assert (plain(tokens).logits - expected).abs().max() > 1e-3
     assert not (tmp_path / "out/adapter_config.json").exists()
+
+
+def adapter(trained: Path, folder: Path, config: Any, noise: float = 0.3) -> tuple[Path, Any]:
+    """The run with a new adapter of that kind, of a model with tied embeddings, as its checkpoint;
+    and the adapter. Without `noise`, it does nothing yet.
+    """
+    run_folder = shutil.copytree(trained, folder / "run")
+    (saved,) = run_folder.glob("first/checkpoints/*")
+    base = load_policy(PolicySettings(model=str(saved), device="cpu")).model.unload()
+    config.task_type = "CAUSAL_LM"
+    model = peft.get_peft_model(base, config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) * noise)
+    (saved / "adapter_model.safetensors").unlink()
+    model.save_pretrained(saved)
+    return saved, model.eval()
+
+
+@pytest.mark.parametrize("kind", MERGED)
+def test_a_merged_adapter_of_any_kind_gives_its_logits_to_one_in_ten_thousand(
+    trained: Path, tmp_path: Path, kind: str
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    saved, model = adapter(trained, tmp_path, MERGED[kind])
+    export(saved, tmp_path / "out")
+    tokens = torch.arange(300).view(6, 50)
+    with torch.no_grad():
+        expected = model(tokens).logits
+        merged = AutoModelForCausalLM.from_pretrained(tmp_path / "out")(tokens).logits
+        torch.testing.assert_close(merged, expected, atol=1e-4, rtol=0)
+        with model.disable_adapter():
+            assert (model(tokens).logits - expected).abs().max() > 1e-3
+    assert not list((tmp_path / "out").glob("trial")), "what was tried is not exported"
+
+
+@pytest.mark.parametrize("noise", [0.3, 0.0], ids=["trained", "new"])
+@pytest.mark.parametrize("kind", REFUSED)
+def test_an_adapter_that_no_merging_keeps_is_refused_by_its_name(
+    trained: Path, tmp_path: Path, kind: str, noise: float
+) -> None:
+    config, why = REFUSED[kind]
+    saved, _ = adapter(trained, tmp_path, config, noise)
+    with pytest.raises(ModelError, match=why) as caught:
+        export(saved, tmp_path / "out")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_adapter_trained_in_bfloat16_is_merged_exactly_and_then_rounded_once(
+    tmp_path: Path,
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    words = ["--policy.lora.rank", "2", "--optimizer.lr", "0.1", "--policy.dtype", "bfloat16"]
+    made = run(tmp_path, PLAN, *words, "--evaluate.before", "false")
+    assert made.model
+    export(made.folder, tmp_path / "out")
+    exact = load_policy(PolicySettings(model=str(made.model), device="cpu")).model
+    expected = exact.merge_and_unload().state_dict()
+    for name, weight in AutoModelForCausalLM.from_pretrained(tmp_path / "out").state_dict().items():
+        assert torch.equal(weight, expected[name].bfloat16()), name
+
+
+@pytest.mark.parametrize("words", [[], ["--policy.lora.rank", "4"]], ids=["all weights", "lora"])
+def test_transformers_generate_stops_where_the_chat_template_ends_a_turn(
+    tmp_path: Path, words: list[str]
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    base = checkpoint(tmp_path, "llama", CHATML, special=SPECIAL)
+    rows = {"messages": [QUESTION, {"role": "assistant", "content": "ok"}]}
+    (tmp_path / "one.jsonl").write_text(json.dumps(rows) + "\n")
+    made = run(tmp_path, ONE_REPLY, "--policy.model", str(base), *words)
+    assert made.model
+    export(made.folder, tmp_path / "out")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
+    ends = [tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<|im_end|>")]
+    assert ends[0] != ends[1]
+    for folder in (tmp_path / "out", made.model):
+        assert json.loads((folder / "generation_config.json").read_text())["eos_token_id"] == ends
+    prompt = tokenizer.apply_chat_template(
+        [QUESTION], add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    (tokens,) = model.generate(**prompt, max_new_tokens=20, do_sample=False)
+    written = tokenizer.decode(tokens[prompt["input_ids"].shape[1] :])
+    assert written == "ok<|im_end|>"
 
 
 def test_the_card_has_data_recipe_intervals_prompt_and_licences_and_no_path_of_this_machine(

@@ -22,6 +22,7 @@ from assay.train import ranks as ranks_module
 from assay.train.batch import micro_batches, to_batch
 from assay.train.folder import StageFolder
 from assay.train.learner import Learner
+from assay.train.sources import Source
 from assay.types import Sample
 from tests.policies import random_samples, run_settings, tiny_policy
 
@@ -349,7 +350,7 @@ def test_the_critic_and_the_running_baseline_are_saved_and_restored(
     first.step(batches[0], 0)
     folder.save(first, 1, {})
     expected = [first.step(batches[step], step) for step in (1, 2)]
-    done = folder.restore(second, tmp_path / "runs/run/test/checkpoints/step_000001")
+    done = folder.restore(second, Source())
     again = [second.step(batches[step], step) for step in (done, done + 1)]
     for one, other in zip(expected, again, strict=True):
         assert {**one, "time/learn": 0} == {**other, "time/learn": 0}

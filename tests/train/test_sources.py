@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,8 +27,8 @@ from tests.policy.test_chat import CHATML, chat_of
 from tests.scripted import ScriptedEngine
 
 
-def demonstrations(policy: Policy, tasks: Sequence[Task], **changes: Any) -> DatasetSource:
-    rows = [[sample] for task in tasks for sample in Prompter(policy.chat).samples(task)]
+def demonstrations(policy: Policy, shown: Sequence[Task], **changes: Any) -> DatasetSource:
+    rows = [[sample] for task in shown for sample in Prompter(policy.chat).samples(task)]
     return DatasetSource(run_settings(**changes), rows, policy)
 
 
@@ -79,12 +80,46 @@ def test_what_does_not_fit_into_the_models_context_is_refused_by_name(tmp_path: 
     policy = tiny_policy(tmp_path)
     long = replace(TASKS[3], reference="x = 1\n" * 200)
     with pytest.raises(
-        DataError, match=r"row of task 't/3' to learn from has \d+ tokens .* context of 256"
+        DataError, match=r"task 't/3' has \d+ tokens to learn from.* context of 256; .*too_long"
     ):
         demonstrations(policy, [*TASKS[:3], long])
     assert len(make_prompts(TASKS, Prompter(policy.chat), 200, policy.context)) == len(TASKS)
     with pytest.raises(DataError, match=r"max_tokens = 250 .* context of 256"):
         make_prompts(TASKS, Prompter(policy.chat), 250, policy.context)
+
+
+def test_what_does_not_fit_is_left_out_and_counted_where_the_settings_say_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = tiny_policy(tmp_path)
+    drop = {"tasks": {"train": "drills:train", "too_long": "drop"}}
+    long = [replace(task, reference="x = 1\n" * 200) for task in TASKS[3:5]]
+    source = demonstrations(policy, [*TASKS[:3], *long], dataset={"batch_size": 3}, **drop)
+    assert source.steps_per_epoch == 1
+    assert {one.group for row in source.rows for one in row} == {"t/0", "t/1", "t/2"}
+    assert "2 of 5 are left out: task 't/3' has " in caplog.text
+    pair = [[*source.rows[0], *demonstrations(policy, [TASKS[1]]).rows[0]]]
+    whole = replace(pair[0][1], tokens=(1,) * 300)
+    pairs = DatasetSource(run_settings(**drop), [*pair, [pair[0][0], whole]], policy)
+    assert pairs.rows == pair, "a pair is left out whole"
+    with pytest.raises(DataError, match="context of 256"):
+        demonstrations(policy, long, **drop)
+
+
+def test_a_prompt_without_room_for_its_completion_is_left_out_of_rollouts_as_well(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = tiny_policy(tmp_path)
+    long = replace(TASKS[3], prompt="# f(xs): add\n" * 60)
+    settings = run_settings(
+        tasks={"train": "drills:train", "too_long": "drop"},
+        rollout={"tasks_per_step": 3, "max_tokens": 100},
+    )
+    context: Any = SimpleNamespace(prompter=Prompter(policy.chat), generation=SimpleNamespace())
+    source = RolloutSource(settings, [*TASKS[:3], long], policy, context)
+    assert [one.task.id for one in source.tasks] == ["t/0", "t/1", "t/2"]
+    assert source.steps_per_epoch == 1
+    assert "1 of 4 are left out: task 't/3'" in caplog.text
 
 
 def rolled(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from assay.config.load import load_plan
+from assay.errors import SettingsError
 from assay.train import stages
 from assay.train.folder import StageFolder
 from assay.train.stages import Outcome, run_plan
@@ -89,6 +90,32 @@ def test_a_finished_run_is_evaluated_on_the_tasks_that_it_was_not_evaluated_on(
     seconds = [one.seconds for one in outcome.evaluations]
     again = run(tmp_path, PLAN, "--evaluate.tasks", "drills:train")
     assert [one.seconds for one in again.evaluations] == seconds, "none is made again"
+
+
+@pytest.mark.parametrize("algorithm", ["sft", "grpo"])
+def test_more_steps_of_a_finished_stage_are_those_that_it_would_have_done_at_once(
+    tmp_path: Path, algorithm: str
+) -> None:
+    words = ("--algorithm.name", algorithm, "--evaluate.before", "false")
+    short = ("--rollout.max_tokens", "8", "--rollout.tasks_per_step", "2", "--optimizer.lr", "0.01")
+    for name, lengths in (("more", (1, 3)), ("once", (3,))):
+        for steps in lengths:
+            run(tmp_path, PLAN, *words, *short, "--name", name, "--steps", str(steps))
+    saved = "first/checkpoints/step_000003"
+    for file in ("model.safetensors", "assay/optimizer.safetensors", "assay/source.json"):
+        more, once = (tmp_path / "runs" / name / saved / file for name in ("more", "once"))
+        assert more.read_bytes() == once.read_bytes()
+
+
+def test_more_steps_where_the_learning_rates_would_be_others_are_refused_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    words = ("--optimizer.schedule", "cosine", "--evaluate.before", "false")
+    run(tmp_path, PLAN, *words)
+    with pytest.raises(
+        SettingsError, match=r"\(steps, on which the learning rates of a cosine schedule depend\)"
+    ):
+        run(tmp_path, PLAN, *words, "--steps", "2")
 
 
 def test_a_checkpoint_is_renamed_before_it_is_removed(

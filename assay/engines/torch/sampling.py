@@ -28,7 +28,7 @@ def sample(logits: Tensor, sampling: Sampling, chances: Tensor) -> tuple[Tensor,
     distribution that they are sampled from.
 
     Row r takes the first token whose cumulative probability exceeds `chances[r]`. Greedy tokens
-    have the log-probability of temperature 1.
+    have the log-probability of temperature 1. Logits that are NaN give any token, and NaN.
     """
     if sampling.temperature == 0:
         tokens = logits.argmax(-1, keepdim=True)
@@ -42,6 +42,7 @@ def sample(logits: Tensor, sampling: Sampling, chances: Tensor) -> tuple[Tensor,
     wanted = (chances.unsqueeze(-1) * total).float()
     below = torch.nextafter(total, torch.zeros_like(total))
     tokens = torch.searchsorted(cumulative, torch.minimum(wanted, below), right=True)
+    tokens = tokens.clamp(max=logits.shape[-1] - 1)
     return tokens.squeeze(-1), (scaled.gather(-1, tokens) - largest - total.log()).squeeze(-1)
 
 
