@@ -7,7 +7,7 @@ PARALLEL := -n 2 --dist worksteal
 
 COCOTB := tests/judge/test_harness.py tests/attacks/test_harness.py tests/tasks/test_cvdp.py
 
-.PHONY: install demo test test-long test-integrations test-vllm test-browser languages lint fuzz bench clean
+.PHONY: install demo laptop test test-long test-integrations test-vllm test-browser languages lint fuzz bench clean
 .DEFAULT_GOAL := install
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -21,6 +21,9 @@ install: $(VENV)/installed
 
 demo: install
 	$(BIN)/assay train recipes/demo.toml
+
+laptop: install
+	$(BIN)/python -m bench.demo --recipe recipes/laptop.toml --seeds 3 --folder runs/laptop --plot docs/laptop.png
 
 test: install
 	$(BIN)/python -m pytest $(PARALLEL)

@@ -28,7 +28,7 @@ class EngineSettings(Section):
     """Size of the KV cache in tokens (prompts and completions). Lower it if memory runs out."""
     dtype: Literal["policy", "bfloat16"] = "policy"
     """Data type of the weights that generate. `bfloat16` makes a copy of the policy; its
-    log-probabilities differ by about 0.01."""
+    log-probabilities differ by 0.01 (5M parameters) to 0.05 (135M)."""
     servers: tuple[str, ...] = ()
     """URLs of vLLM servers that already run. Without any, assay starts its own and stops them after
     each stage. For `openai`, the endpoint's URL up to `/v1`."""

@@ -132,6 +132,7 @@ def test_packed_sequences_give_the_numbers_and_gradients_of_padded_ones(
     kind: str, lora: str, entropy_gradient: bool, tile: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(head.TILE, "cpu", tile)
+    monkeypatch.setattr(head, "LEAST_ROWS", 1)
     model = make(kind, lora)
     assert layout_of(model, 12) == "packed"
     seen = forward(model, BATCH, 0.7, entropy_gradient=entropy_gradient)
@@ -345,6 +346,7 @@ def test_a_head_in_tiles_has_the_gradients_of_the_whole_one(
         (logprobs * factors + entropy_gradient * entropy.square()).sum(), leaves
     )
     monkeypatch.setitem(head.TILE, "cpu", 50 * 4)
+    monkeypatch.setattr(head, "LEAST_ROWS", 1)
     logprobs, entropy = head.logprobs_from_hidden(whole, hidden, targets, 1.3, entropy_gradient)
     found = torch.autograd.grad(
         (logprobs * factors + entropy_gradient * entropy.square()).sum(), leaves
@@ -371,6 +373,7 @@ def test_no_more_logits_than_a_tile_are_ever_held(monkeypatch: pytest.MonkeyPatc
             return out
 
     monkeypatch.setitem(head.TILE, "cpu", 1000 * 3)
+    monkeypatch.setattr(head, "LEAST_ROWS", 1)
     model = make(
         "llama", vocab_size=1000, hidden_size=2, num_key_value_heads=1, num_attention_heads=1
     )
