@@ -21,14 +21,14 @@ from assay.types import Check, Task
 
 HUB = "agentica-org/DeepCoder-Preview-Dataset"
 SETS = ("primeintellect", "taco", "lcbv5", "codeforces")
-RLLM = {name: PublicSet("rllm", f"rllm/{name}.jsonl", HUB, name, SETS) for name in SETS}
 CHECKED = re.compile(r"^check\(Solution\(\)\.(\w+)\)\s*\Z", re.MULTILINE)
 
 
 @task_set
 def rllm(split: str = "codeforces") -> Iterator[Task]:
     """Rows of rLLM, as DeepCoder's data set has them: primeintellect, taco, lcbv5 or codeforces."""
-    return kept(RLLM.get(split, RLLM["codeforces"]).rows(split), task_of)
+    published = PublicSet("rllm", f"rllm/{split}.jsonl", HUB, split, SETS)
+    return kept(published.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:
