@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,13 @@ def schema() -> Any:
             "checks": pa.list_(check),  # the task's first checks; null but in a group's first row
         }
     )
+
+
+def turns(files: Iterable[Path]) -> Any:
+    """The turns in some files, as a data set of pyarrow."""
+    from pyarrow import dataset
+
+    return dataset.dataset([str(file) for file in files], schema=schema(), format="parquet")
 
 
 def _rows(step: int, groups: Sequence[Sequence[Rollout]]) -> Iterator[dict[str, Any]]:

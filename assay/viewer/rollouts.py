@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from assay.files import by_step
-from assay.trackers.rollouts import VOCABULARY, schema
+from assay.trackers.rollouts import VOCABULARY, turns
 from assay.types import Verdict
 
 if TYPE_CHECKING:
@@ -126,16 +126,14 @@ class RolloutFiles:
     def _find(self, text: str, step: int | None) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The keys of the rollouts that have `text` in a turn."""
         import pyarrow.compute as pc
-        from pyarrow import dataset
 
         match = partial(pc.match_substring, pattern=text, ignore_case=True)
         if self._texts is not None:
             hits = reduce(pc.or_kleene, [match(self._texts[one]) for one in SEARCHED])
             return _keys(self._texts.select([*PLACES]).filter(hits))
-        where = [match(dataset.field(one)) for one in SEARCHED]
-        paths = [str(file) for number, file in self.files().items() if step in (None, number)]
-        rows = dataset.dataset(paths, schema=schema(), format="parquet")
-        return _keys(rows.to_table([*PLACES], filter=reduce(or_, where)))
+        where = [match(pc.field(one)) for one in SEARCHED]
+        files = [file for number, file in self.files().items() if step in (None, number)]
+        return _keys(turns(files).to_table([*PLACES], filter=reduce(or_, where)))
 
     def rollout(self, step: int, group: int, index: int) -> dict[str, Any] | None:
         """A rollout with its turns; None if there is none. Long texts are cut: see `text`."""
@@ -163,14 +161,14 @@ class RolloutFiles:
 
     def _rows(self, step: int, group: int, index: int) -> list[dict[str, Any]]:
         """The turns of a rollout, and those of the first of its group."""
-        from pyarrow import dataset
+        import pyarrow.compute as pc
 
-        file, field = self.files().get(step), dataset.field
+        file = self.files().get(step)
         if file is None:
             return []
-        wanted = (field("group") == group) & field("index").isin([0, index])
-        rows = dataset.dataset(str(file), schema=schema()).to_table(filter=wanted).to_pylist()
-        return [dict(row) for row in rows]
+        wanted = (pc.field("group") == group) & pc.field("index").isin([0, index])
+        rows: list[dict[str, Any]] = turns([file]).to_table(filter=wanted).to_pylist()
+        return rows
 
     def _turn(self, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         texts = {name: self._text(row, rows, name) for name in TEXTS}
@@ -220,10 +218,7 @@ def _keys(table: Table) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 def read_rows(files: Sequence[Path], more: Sequence[str] = ()) -> Table:
     """The turns in some files: what an index is made of, and `more` columns."""
-    from pyarrow import dataset
-
-    rows = dataset.dataset([str(file) for file in files], schema=schema(), format="parquet")
-    return rows.to_table([*LISTED, "turn", "trusted", *more])
+    return turns(files).to_table([*LISTED, "turn", "trusted", *more])
 
 
 def last_turns(rows: Table) -> Table:

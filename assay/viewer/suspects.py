@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from assay.trackers.rollouts import schema
+from assay.trackers.rollouts import turns
 from assay.types import Verdict
 from assay.viewer.rollouts import LISTED, PLACES, Filter, RolloutFiles
 
@@ -76,15 +76,11 @@ def _unearned(table: Table) -> Table:
 def _paid_programs(files: RolloutFiles) -> Table:
     """Place, task and program of the turns that pass, and are rewarded."""
     import pyarrow.compute as pc
-    from pyarrow import dataset
 
-    paths = [str(file) for file in files.files().values()]
-    data = dataset.dataset(paths, schema=schema(), format="parquet")
-    field = dataset.field
+    field, columns = pc.field, [*PLACES, "task_id", "program"]
     paid = (field("verdict") == str(Verdict.PASS)) & (field("reward") > 0)
-    table = data.to_table(
-        [*PLACES, "task_id", "program"], filter=paid & field("program").is_valid()
-    )
+    data = turns(files.files().values())
+    table = data.to_table(columns, filter=paid & field("program").is_valid())
     return table.append_column("length", pc.utf8_length(table["program"])).combine_chunks()
 
 
