@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from assay.errors import SettingsError
 from assay.trackers.rollouts import turns
 from assay.viewer.folders import RunsFolder
@@ -20,8 +22,6 @@ def query(folder: RunsFolder, sql: str) -> tuple[list[str], list[tuple[Any, ...]
 
     Raises SettingsError without DuckDB, and for a query that it refuses.
     """
-    import pyarrow as pa
-
     try:
         import duckdb
     except ImportError as error:
