@@ -15,7 +15,7 @@ from assay.tasks.cases import (
     parsed_json,
     task_of_cases,
     with_prelude,
-)  # fmt: skip
+)
 from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
 from assay.types import Check, Task
 
