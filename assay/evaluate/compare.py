@@ -39,7 +39,7 @@ NOTES = {
     "sampling": "The evaluations were sampled at different temperatures: {}.",
     "setup": "The evaluations were made differently, in {}: their difference is not of the models"
     " alone.",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,9 +114,7 @@ def metrics_of(evaluations: Sequence[Evaluation]) -> Metrics:
     """The metrics of one policy's evaluations; the first names no task set."""
     first, *others = evaluations
     more = {f"evaluate/pass@1/{_tasks_of(one)}": one.pass_at[1] for one in others}
-    return {
-        "evaluate/pass@1": first.pass_at[1], "evaluate/length": first.mean_length, **more
-    }  # fmt: skip
+    return {"evaluate/pass@1": first.pass_at[1], "evaluate/length": first.mean_length, **more}
 
 
 def _tasks_of(one: Evaluation) -> str:

@@ -13,6 +13,7 @@ from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
 from assay.types import Message, Task
 
 FILE = "cvdp/cvdp_v1.1.0_example_{}_code_generation_no_commercial_with_solutions.jsonl"
+HUB = "nvidia/cvdp-benchmark-dataset"
 CONFIG = "cvdp_{}_code_generation_no_commercial"
 SPLITS = ("nonagentic", "agentic")
 SETTING = re.compile(r"^\s*(\w+)\s*=\s*(.*?)\s*$", re.MULTILINE)
@@ -35,10 +36,7 @@ AS_BLOCKS = (
 @task_set
 def cvdp(split: str = "nonagentic") -> Iterator[Task]:
     """CVDP: hardware designs tested by cocotb; nonagentic or agentic rows (arXiv:2506.14074)."""
-    config = split if split in SPLITS else SPLITS[0]
-    published = PublicSet(
-        "cvdp", FILE.format(config), "nvidia/cvdp-benchmark-dataset", CONFIG.format(config), SPLITS
-    )
+    published = PublicSet("cvdp", FILE.format(split), HUB, CONFIG.format(split), SPLITS)
     return kept(published.rows(split), task_of)
 
 

@@ -9,19 +9,15 @@ from assay.tasks.cases import function_task
 from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
 from assay.types import Check, Task
 
-LEETCODE = {
-    split: PublicSet(
-        "leetcode_dataset", f"leetcode_dataset/{split}_rows.jsonl.gz",
-        "newfacade/LeetCodeDataset", splits=("train", "test"), part=split,
-    )
-    for split in ("train", "test")
-}  # fmt: skip
+HUB = "newfacade/LeetCodeDataset"
 
 
 @task_set
 def leetcode_dataset(split: str = "train") -> Iterator[Task]:
     """LeetCodeDataset (arXiv:2504.14655): train (until June 2024) and test (the months after)."""
-    return kept(LEETCODE.get(split, LEETCODE["train"]).rows(split), task_of)
+    file, splits = f"leetcode_dataset/{split}_rows.jsonl.gz", ("train", "test")
+    published = PublicSet("leetcode_dataset", file, HUB, splits=splits, part=split)
+    return kept(published.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:

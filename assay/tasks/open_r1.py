@@ -12,13 +12,7 @@ from assay.types import Task
 PROBLEMS = PublicSet(
     "open_r1", "open_r1/problems.jsonl", "open-r1/verifiable-coding-problems-python"
 )
-CODEFORCES = {
-    split: PublicSet(
-        "open_r1_codeforces", f"open_r1/codeforces_{split}.jsonl", "open-r1/codeforces",
-        "verifiable", ("train", "test"), split,
-    )
-    for split in ("train", "test")
-}  # fmt: skip
+HUB = "open-r1/codeforces"
 
 
 @task_set
@@ -30,8 +24,9 @@ def open_r1(split: str = "all") -> Iterator[Task]:
 @task_set
 def open_r1_codeforces(split: str = "train") -> Iterator[Task]:
     """open-r1's Codeforces problems that have one right answer for each input: train, test."""
-    public = CODEFORCES.get(split, CODEFORCES["train"])
-    return kept(public.rows(split), codeforces_task_of)
+    file, splits = f"open_r1/codeforces_{split}.jsonl", ("train", "test")
+    published = PublicSet("open_r1_codeforces", file, HUB, "verifiable", splits, split)
+    return kept(published.rows(split), codeforces_task_of)
 
 
 def task_of(row: Row) -> Task:

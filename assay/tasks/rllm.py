@@ -15,20 +15,20 @@ from assay.tasks.cases import (
     parsed_json,
     task_of_cases,
     with_prelude,
-)  # fmt: skip
+)
 from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
 from assay.types import Check, Task
 
 HUB = "agentica-org/DeepCoder-Preview-Dataset"
 SETS = ("primeintellect", "taco", "lcbv5", "codeforces")
-RLLM = {name: PublicSet("rllm", f"rllm/{name}.jsonl", HUB, name, SETS) for name in SETS}
 CHECKED = re.compile(r"^check\(Solution\(\)\.(\w+)\)\s*\Z", re.MULTILINE)
 
 
 @task_set
 def rllm(split: str = "codeforces") -> Iterator[Task]:
     """Rows of rLLM, as DeepCoder's data set has them: primeintellect, taco, lcbv5 or codeforces."""
-    return kept(RLLM.get(split, RLLM["codeforces"]).rows(split), task_of)
+    published = PublicSet("rllm", f"rllm/{split}.jsonl", HUB, split, SETS)
+    return kept(published.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from assay.files import by_step, encodable, remove_leftovers, replacing
 from assay.trackers.base import Tracker
-from assay.types import AnyCheck, Execution, Rollout, Turn
+from assay.types import AnyCheck, Rollout, Turn
 
 VOCABULARY = "vocabulary.parquet"
 """Name of the file in a stage's folder with the bytes of each token id, so that tokens can be read
 without the tokenizer."""
 CHECKS, CHECK_TEXT = 64, 4096
 """Checks of a task that are kept, and characters of each."""
+JUDGED = ("verdict", "passed", "total", "detail", "output", "cpu_seconds", "stderr", "trusted")
+"""Columns of a turn that was judged: fields of its Execution."""
 INPUTS = ("source", "arguments", "stdin", "code", "after", "bench", "module")
 EXPECTED = ("expected", "stdout", "prints", "answer")
 """Fields of the kinds of checks that hold what a program gets, and what it must answer."""
@@ -104,56 +106,54 @@ def schema() -> Any:
     )
 
 
+def turns(files: Iterable[Path]) -> Any:
+    """The turns in some files, as a data set of pyarrow."""
+    from pyarrow import dataset
+
+    return dataset.dataset([str(file) for file in files], schema=schema(), format="parquet")
+
+
 def _rows(step: int, groups: Sequence[Sequence[Rollout]]) -> Iterator[dict[str, Any]]:
     for place, group in enumerate(groups):
         for index, rollout in enumerate(group):
             score = rollout.score
             common = {
                 "step": step,
-                "task_id": encodable(rollout.task.id),
+                "task_id": rollout.task.id,
                 "group": place,
                 "index": index,
                 "reward": score.total if score else None,
                 "parts": list(score.parts.items()) if score else None,
-                "failure": rollout.failure and encodable(rollout.failure),
-                "held_out": rollout.held_out and str(rollout.held_out.verdict),
+                "failure": rollout.failure,
+                "held_out": rollout.held_out and rollout.held_out.verdict,
             }
             turns = [_turn(turn) for turn in rollout.turns] or [{}]
             for number, turn in enumerate(turns):
-                prompt = encodable(rollout.task.prompt) if number == 0 else None
+                prompt = rollout.task.prompt if number == 0 else None
                 if number == index == 0:
                     turn["checks"] = [_check(check) for check in rollout.task.checks[:CHECKS]]
                 elif number == 0:
                     turn["prompt_tokens"] = None
-                yield common | {"turn": number, "prompt": prompt} | turn
+                row = common | {"turn": number, "prompt": prompt} | turn
+                yield {
+                    name: encodable(one) if isinstance(one, str) else one
+                    for name, one in row.items()
+                }
 
 
 def _turn(turn: Turn) -> dict[str, Any]:
     completion, execution = turn.completion, turn.execution
     return {
-        "completion": encodable(completion.text),
-        "program": turn.program and encodable(turn.program),
-        "observation": encodable(turn.observation),
+        "completion": completion.text,
+        "program": turn.program,
+        "observation": turn.observation,
         "tokens": completion.tokens,
         "logprobs": completion.logprobs,
         "ended": completion.ended,
         "version": completion.version,
         "length": len(completion.tokens),
         "prompt_tokens": turn.prompt_tokens,
-    } | ({} if execution is None else _judged(execution))
-
-
-def _judged(execution: Execution) -> dict[str, Any]:
-    return {
-        "verdict": str(execution.verdict),
-        "passed": execution.passed,
-        "total": execution.total,
-        "detail": encodable(execution.detail),
-        "output": encodable(execution.output),
-        "cpu_seconds": execution.cpu_seconds,
-        "stderr": encodable(execution.stderr),
-        "trusted": execution.trusted,
-    }
+    } | {name: getattr(execution, name) for name in JUDGED if execution}
 
 
 def _check(check: AnyCheck) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, get_args
 from assay.errors import SettingsError
 from assay.evaluate.report import Evaluation, read_report
 from assay.files import json_lines
-from assay.maths.estimates import pass_interval
+from assay.maths.estimates import mean_pass_at_k, pass_interval
 from assay.viewer.rollouts import RolloutFiles, last_turns, read_rows
 from assay.viewer.suspects import passes_by_task
 
@@ -64,9 +64,14 @@ class StageFiles:
     @property
     def events(self) -> list[dict[str, Any]]:
         """The warnings of the stage."""
-        events: list[dict[str, Any]] = []
-        events = self.cache.read(self.path / "events.jsonl", json_lines, events)
+        absent: list[dict[str, Any]] = []
+        events = self.cache.read(self.path / "events.jsonl", json_lines, absent)
         return [{"stage": self.name, **event} for event in events]
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """Its name, and the last step that was tracked."""
+        return {"name": self.name, "step": max((row["step"] for row in self.metrics), default=0)}
 
     def columns(self, since: int, tag: str) -> dict[str, Any]:
         """The metrics after the first `since` rows as columns; all of them where the file is not
@@ -129,10 +134,7 @@ class RunFiles:
         last = self.evaluations[-1:]
         return {
             "name": self.name,
-            "stages": [
-                {"name": one.name, "step": max((row["step"] for row in one.metrics), default=0)}
-                for one in self
-            ],
+            "stages": [one.place for one in self],
             "age": max(0.0, time.time() - self.changed),
             "spark": curve[::-1][::thin][::-1],
             "evaluation": evaluation_row(last[0]) if last else None,
@@ -142,37 +144,32 @@ class RunFiles:
     def state(self) -> dict[str, Any]:
         """What a program that watches the run needs: newest metrics, evaluations, alerts."""
         stages = [
-            {
-                "name": one.name,
-                "step": max((row["step"] for row in one.metrics), default=0),
-                "metrics": {name: row[name] for row in one.metrics for name in row},
-            }
+            one.place | {"metrics": {name: row[name] for row in one.metrics for name in row}}
             for one in self
         ]
-        made = {"name": self.name, "age": max(0.0, time.time() - self.changed), "stages": stages}
-        evaluations = [evaluation_row(one) for one in self.evaluations]
-        return made | {
-            "evaluations": evaluations,
-            "alerts": [e for one in self for e in one.events],
-        }
+        return self._told(stages)
 
     def details(self, since: dict[str, tuple[int, str]]) -> dict[str, Any]:
         """All of the run but its rollouts; `since` gives the rows and the tag of each stage's
         metrics that the reader has.
         """
+        stages = [
+            {
+                "name": one.name,
+                "metrics": one.columns(*since.get(one.name, (0, ""))),
+                "points": one.points(),
+                "steps": {kind: [*files.files()] for kind, files in one.rollouts.items()},
+                "settings": self.cache.read(one.path / "config.toml", Path.read_text, ""),
+            }
+            for one in self
+        ]
+        return self._told(stages)
+
+    def _told(self, stages: list[dict[str, Any]]) -> dict[str, Any]:
         return {
             "name": self.name,
             "age": max(0.0, time.time() - self.changed),
-            "stages": [
-                {
-                    "name": one.name,
-                    "metrics": one.columns(*since.get(one.name, (0, ""))),
-                    "points": one.points(),
-                    "steps": {kind: [*files.files()] for kind, files in one.rollouts.items()},
-                    "settings": self.cache.read(one.path / "config.toml", Path.read_text, ""),
-                }
-                for one in self
-            ],
+            "stages": stages,
             "evaluations": [evaluation_row(one) for one in self.evaluations],
             "alerts": [event for one in self for event in one.events],
         }
@@ -222,15 +219,11 @@ def read_evaluations(file: Path) -> list[Evaluation]:
 
 def read_point(file: Path) -> dict[str, Any] | None:
     """pass@1 of a file of an evaluation's rollouts; None where the machine lost all."""
-    counts = [
-        (samples, passed)
-        for passed, samples in passes_by_task(last_turns(read_rows([file]))).values()
-    ]
+    counts = [one[::-1] for one in passes_by_task(last_turns(read_rows([file]))).values()]
     if not counts:
         return None
-    interval = pass_interval(counts)
-    mean = sum(passed / samples for samples, passed in counts) / len(counts)
-    return {"pass": mean, "low": interval.low, "high": interval.high, "tasks": len(counts)}
+    mean = mean_pass_at_k(counts, 1)
+    return {"pass": mean, **asdict(pass_interval(counts)), "tasks": len(counts)}
 
 
 def _changed(file: Path) -> float:

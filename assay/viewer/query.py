@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from assay.errors import SettingsError
-from assay.trackers.rollouts import schema
+from assay.trackers.rollouts import turns
 from assay.viewer.folders import RunsFolder
 
 CLOSED = {"enable_external_access": "false", "python_enable_replacements": "false"}
@@ -20,9 +22,6 @@ def query(folder: RunsFolder, sql: str) -> tuple[list[str], list[tuple[Any, ...]
 
     Raises SettingsError without DuckDB, and for a query that it refuses.
     """
-    import pyarrow as pa
-    from pyarrow import dataset
-
     try:
         import duckdb
     except ImportError as error:
@@ -40,9 +39,7 @@ def query(folder: RunsFolder, sql: str) -> tuple[list[str], list[tuple[Any, ...]
             if name != "step"
         ]
         for kind, files in stage.rollouts.items():
-            paths = [str(file) for file in files.files().values()]
-            data = dataset.dataset(paths, schema=schema(), format="parquet")
-            connection.register(f"part{len(parts)}", data)
+            connection.register(f"part{len(parts)}", turns(files.files().values()))
             quoted = [value.replace("'", "''") for value in (*place.values(), kind)]
             parts.append(PART.format(*quoted, len(parts)))
     text, number = pa.string(), pa.float64()

@@ -9,15 +9,15 @@ from functools import lru_cache, partial, reduce
 from operator import or_
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from assay.files import by_step
-from assay.trackers.rollouts import VOCABULARY, schema
+from assay.trackers.rollouts import VOCABULARY, turns
 from assay.types import Verdict
-
-if TYPE_CHECKING:
-    import numpy as np
-    from pyarrow import Table
 
 PLACES = ("step", "group", "index")
 LISTED = (
@@ -68,8 +68,8 @@ class RolloutFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._stamps: dict[int, tuple[int, int]] = {}
-        self._index: Table | None = None
-        self._texts: Table | None = None
+        self._index: pa.Table | None = None
+        self._texts: pa.Table | None = None
         self._lock = Lock()
         self._search = lru_cache(maxsize=8)(self._find)
 
@@ -77,11 +77,8 @@ class RolloutFiles:
         """The files by step."""
         return by_step(self._folder, ".parquet")
 
-    def index(self) -> Table:
+    def index(self) -> pa.Table:
         """One row for each rollout, in order: LISTED, `turns` and `trusted`. New files are read."""
-        import numpy as np
-        import pyarrow as pa
-
         with self._lock:
             files = self.files()
             stats = {step: file.stat() for step, file in files.items()}
@@ -102,14 +99,10 @@ class RolloutFiles:
                 self._search.cache_clear()
             return self._index
 
-    def select(self, wanted: Filter, order: str = "step") -> Table:
+    def select(self, wanted: Filter, order: str = "step") -> pa.Table:
         """The rows of the index that pass the filter, by `step`, `reward` or `length`; the largest
         first where `order` starts with `-`.
         """
-        import numpy as np
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         table = self.index()
         masks = [*_masks(table, wanted)]
         if wanted.search:
@@ -125,22 +118,16 @@ class RolloutFiles:
 
     def _find(self, text: str, step: int | None) -> np.ndarray[Any, np.dtype[np.int64]]:
         """The keys of the rollouts that have `text` in a turn."""
-        import pyarrow.compute as pc
-        from pyarrow import dataset
-
         match = partial(pc.match_substring, pattern=text, ignore_case=True)
         if self._texts is not None:
             hits = reduce(pc.or_kleene, [match(self._texts[one]) for one in SEARCHED])
             return _keys(self._texts.select([*PLACES]).filter(hits))
-        where = [match(dataset.field(one)) for one in SEARCHED]
-        paths = [str(file) for number, file in self.files().items() if step in (None, number)]
-        rows = dataset.dataset(paths, schema=schema(), format="parquet")
-        return _keys(rows.to_table([*PLACES], filter=reduce(or_, where)))
+        where = [match(pc.field(one)) for one in SEARCHED]
+        files = [file for number, file in self.files().items() if step in (None, number)]
+        return _keys(turns(files).to_table([*PLACES], filter=reduce(or_, where)))
 
     def rollout(self, step: int, group: int, index: int) -> dict[str, Any] | None:
         """A rollout with its turns; None if there is none. Long texts are cut: see `text`."""
-        import pyarrow.compute as pc
-
         rows = self._rows(step, group, index)
         mine = [row for row in rows if row["index"] == index]
         if not mine:
@@ -163,14 +150,12 @@ class RolloutFiles:
 
     def _rows(self, step: int, group: int, index: int) -> list[dict[str, Any]]:
         """The turns of a rollout, and those of the first of its group."""
-        from pyarrow import dataset
-
-        file, field = self.files().get(step), dataset.field
+        file = self.files().get(step)
         if file is None:
             return []
-        wanted = (field("group") == group) & field("index").isin([0, index])
-        rows = dataset.dataset(str(file), schema=schema()).to_table(filter=wanted).to_pylist()
-        return [dict(row) for row in rows]
+        wanted = (pc.field("group") == group) & pc.field("index").isin([0, index])
+        rows: list[dict[str, Any]] = turns([file]).to_table(filter=wanted).to_pylist()
+        return rows
 
     def _turn(self, row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         texts = {name: self._text(row, rows, name) for name in TEXTS}
@@ -209,29 +194,20 @@ def _vocabulary(file: Path) -> list[bytes]:
     return list(parquet.read_table(file)["bytes"].to_pylist()) if file.exists() else []
 
 
-def _keys(table: Table) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _keys(table: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
     """[N] one number for each row's step, group and index, in their order."""
-    import numpy as np
-
     step, group, index = (table[one].to_numpy().astype(np.int64) for one in PLACES)
     keys: np.ndarray[Any, np.dtype[np.int64]] = (step << 40) + (group << 20) + index
     return keys
 
 
-def read_rows(files: Sequence[Path], more: Sequence[str] = ()) -> Table:
+def read_rows(files: Sequence[Path], more: Sequence[str] = ()) -> pa.Table:
     """The turns in some files: what an index is made of, and `more` columns."""
-    from pyarrow import dataset
-
-    rows = dataset.dataset([str(file) for file in files], schema=schema(), format="parquet")
-    return rows.to_table([*LISTED, "turn", "trusted", *more])
+    return turns(files).to_table([*LISTED, "turn", "trusted", *more])
 
 
-def last_turns(rows: Table) -> Table:
+def last_turns(rows: pa.Table) -> pa.Table:
     """The index of some turns: each rollout's last, with the tokens of all its turns."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     table = rows.select([*LISTED, "turn", "trusted"]).combine_chunks()
     changes = np.flatnonzero(np.diff(_keys(table))) + 1
     first = np.r_[0, changes] if len(table) else changes
@@ -247,11 +223,8 @@ def last_turns(rows: Table) -> Table:
     )
 
 
-def _masks(table: Table, wanted: Filter) -> Iterator[Any]:
+def _masks(table: pa.Table, wanted: Filter) -> Iterator[Any]:
     """What a row must be, but for what is searched."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     tasks, verdicts = (pc.cast(table[one], pa.string()) for one in ("task_id", "verdict"))
     passes, part = str(Verdict.PASS), wanted.task.removeprefix("~")
     if wanted.step is not None:

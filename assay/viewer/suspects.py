@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from assay.trackers.rollouts import schema
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assay.trackers.rollouts import turns
 from assay.types import Verdict
 from assay.viewer.rollouts import LISTED, PLACES, Filter, RolloutFiles
-
-if TYPE_CHECKING:
-    from pyarrow import Table
 
 MOST = 50
 """Rows of each list."""
@@ -24,7 +25,7 @@ beside the share that its checks earn."""
 
 
 def rows(
-    table: Table, names: Sequence[str] = (*LISTED, "turns", "trusted")
+    table: pa.Table, names: Sequence[str] = (*LISTED, "turns", "trusted")
 ) -> list[dict[str, Any]]:
     """The rows of an index as JSON."""
     return [
@@ -58,12 +59,10 @@ def suspects(files: RolloutFiles) -> list[dict[str, Any]]:
     ]
 
 
-def _unearned(table: Table) -> Table:
+def _unearned(table: pa.Table) -> pa.Table:
     """The rows that fail and are paid for something else than checks, the highest reward first.
     Where nothing passes, the highest reward stands for a pass's, and one check earns all of it.
     """
-    import numpy as np
-
     reward, passed, total = (table[one].to_numpy() for one in ("reward", "passed", "total"))
     passes = np.array(table["verdict"].to_pylist(), object) == str(Verdict.PASS)
     share = np.nan_to_num(passed / np.maximum(total, 1))
@@ -73,26 +72,17 @@ def _unearned(table: Table) -> Table:
     return found.sort_by([("reward", "descending"), ("step", "descending")])
 
 
-def _paid_programs(files: RolloutFiles) -> Table:
+def _paid_programs(files: RolloutFiles) -> pa.Table:
     """Place, task and program of the turns that pass, and are rewarded."""
-    import pyarrow.compute as pc
-    from pyarrow import dataset
-
-    paths = [str(file) for file in files.files().values()]
-    data = dataset.dataset(paths, schema=schema(), format="parquet")
-    field = dataset.field
+    field, columns = pc.field, [*PLACES, "task_id", "program"]
     paid = (field("verdict") == str(Verdict.PASS)) & (field("reward") > 0)
-    table = data.to_table(
-        [*PLACES, "task_id", "program"], filter=paid & field("program").is_valid()
-    )
+    data = turns(files.files().values())
+    table = data.to_table(columns, filter=paid & field("program").is_valid())
     return table.append_column("length", pc.utf8_length(table["program"])).combine_chunks()
 
 
-def _shared(paid: Table) -> Table:
+def _shared(paid: pa.Table) -> pa.Table:
     """The first rollout of each program that answers several tasks, most tasks first."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     table = paid.append_column("row", pa.array(range(len(paid)), pa.int64()))
     made = table.group_by("program").aggregate([("task_id", "count_distinct"), ("row", "min")])
     made = made.filter(pc.greater_equal(made["task_id_count_distinct"], SHARED_TASKS))
@@ -100,24 +90,20 @@ def _shared(paid: Table) -> Table:
     return paid.take(made["row_min"])
 
 
-def _short(paid: Table) -> Table:
+def _short(paid: pa.Table) -> pa.Table:
     """The rollouts with the shortest programs."""
-    import pyarrow.compute as pc
-
     limit = SHORT * (pc.approximate_median(paid["length"]).as_py() or 0)
     return paid.filter(pc.less(paid["length"], limit)).sort_by("length")
 
 
-def _at(table: Table, places: Table) -> Table:
+def _at(table: pa.Table, places: pa.Table) -> pa.Table:
     """The rows of an index at some places, in the order of the places."""
-    import pyarrow as pa
-
     order = pa.array(range(len(places)), pa.int64())
     wanted = places.select([*PLACES]).append_column("order", order)
     return wanted.join(table, [*PLACES]).sort_by("order")
 
 
-def changes(first: Table, second: Table) -> list[dict[str, Any]]:
+def changes(first: pa.Table, second: pa.Table) -> list[dict[str, Any]]:
     """The tasks in both tables, with passed and judged rollouts of each; those that changed most
     stand first.
     """
@@ -135,11 +121,8 @@ def changes(first: Table, second: Table) -> list[dict[str, Any]]:
     return sorted((one for one in both if difference(one)), key=difference, reverse=True)
 
 
-def passes_by_task(table: Table) -> dict[str, tuple[int, int]]:
+def passes_by_task(table: pa.Table) -> dict[str, tuple[int, int]]:
     """Passed and judged rollouts of each task."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     passed = pc.equal(pc.cast(table["verdict"], pa.string()), str(Verdict.PASS))
     judged = pa.table({"task": pc.cast(table["task_id"], pa.string()), "passed": passed})
     sums = judged.group_by("task").aggregate([("passed", "sum"), ("passed", "count")])
