@@ -1,4 +1,4 @@
-"""The table of seed 001 (SFT, then REINFORCE or PPO, two penalties for length, two batch sizes) on the
+"""The table of seed 001 (SFT, then REINFORCE or PPO, two penalties for length, two batches) on the
 built-in model, by one command.
 
     python -m bench.seed001 [--seeds 0..2]

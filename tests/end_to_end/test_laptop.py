@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from assay.config.load import load_plan
-from assay.engines.torch import engine as engine_file
+from assay.engines.torch.cache_probe import choose_cache
 from assay.train.stages import run_plan
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "laptop.toml"
@@ -24,10 +25,12 @@ def test_the_laptop_recipe_takes_two_steps_of_each_stage_with_the_fused_decoder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen: list[str] = []
-    choose = engine_file.choose_cache
-    monkeypatch.setattr(
-        engine_file, "choose_cache", lambda model: chosen.append(choose(model)) or chosen[-1]
-    )
+
+    def choosing(model: Any) -> str:
+        chosen.append(choose_cache(model))
+        return chosen[-1]
+
+    monkeypatch.setattr("assay.engines.torch.engine.choose_cache", choosing)
     plan = load_plan(RECIPE, [*SHORT.split(), "--folder", str(tmp_path)])
     assert run_plan(plan, announce=lambda line: None).finished
     assert chosen == ["fused", "fused"], "in bfloat16 where the processor has it"
