@@ -16,13 +16,13 @@ RECIPE = Path(__file__).parents[2] / "recipes" / "laptop.toml"
 SHORT = (
     "--evaluate.limit 4 --evaluate.samples 1 --evaluate.max_tokens 16 --stages.sft.steps 2"
     " --stages.sft.dataset.batch_size 16 --stages.grpo.steps 2 --stages.grpo.rollout.max_tokens 24"
-    " --stages.grpo.rollout.tasks_per_step 2"
+    " --stages.grpo.rollout.tasks_per_step 2 --stages.grpo.rewards.length.on_failure true"
 )
 
 
 @pytest.mark.long  # downloads 93 MB once
 def test_the_laptop_recipe_takes_two_steps_of_each_stage_with_the_fused_decoder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     chosen: list[str] = []
 
@@ -33,6 +33,7 @@ def test_the_laptop_recipe_takes_two_steps_of_each_stage_with_the_fused_decoder(
     monkeypatch.setattr("assay.engines.torch.engine.choose_cache", choosing)
     plan = load_plan(RECIPE, [*SHORT.split(), "--folder", str(tmp_path)])
     assert run_plan(plan, announce=lambda line: None).finished
+    assert "cannot be packed" not in caplog.text
     assert chosen == ["fused", "fused"], "in bfloat16 where the processor has it"
     rows = {
         stage: [
