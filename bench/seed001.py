@@ -3,7 +3,7 @@ built-in model, by one command.
 
     python -m bench.seed001 [--seeds 0..2]
 
-It trains every combination as `assay train recipes/seed001-drills.toml --set ...`, which goes on
+It trains every combination as `assay train recipes/drills_seed001.toml --set ...`, which goes on
 where it was stopped, and compares all runs with the SFT that they started from.
 """
 
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-RECIPE = Path(__file__).parent.parent / "recipes" / "seed001-drills.toml"
+RECIPE = Path(__file__).parent.parent / "recipes" / "drills_seed001.toml"
 AXES = (
     'stages.rl.algorithm={name="reinforce"},{name="ppo",critic=false,epochs=4}',
     "stages.rl.rollout.tasks_per_step=4,8",
