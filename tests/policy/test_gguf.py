@@ -247,7 +247,7 @@ def test_smollm2_gives_the_logits_of_transformers_own_dequantised_weights(
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
-    policy = load_policy(PolicySettings(model="smollm2", device="cpu"))
+    policy = load_policy(PolicySettings(model="smollm2", device="cpu", dtype="float32"))
     gguf._download("smollm2", tmp_path)
     (file,) = tmp_path.glob("*/*.gguf")
     theirs = AutoModelForCausalLM.from_pretrained(
