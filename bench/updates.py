@@ -29,6 +29,7 @@ def make(size: Size, lora: bool, dtype: str = "float32") -> Any:
     if not lora:
         return model
     model = get_peft_model(model, LoraConfig(**LORA))
+    torch.manual_seed(0)
     for parameter in model.parameters():
         if parameter.requires_grad:
             torch.nn.init.normal_(parameter, std=0.02)

@@ -8,15 +8,15 @@ sampling, stop rule and reward.
 The model is a Llama of 5M parameters with random weights that ends a completion at one token in
 110. Every completion continues a program that already returns, and often breaks it; it is judged.
 With `--model`, pretrained models in Hugging Face format take steps of 8 prompts x 8 completions of
-up to 160 tokens on a task set, asked through their chat template and ended by their own stop
-tokens, against TRL's defaults alone. The reward of both is the judge's verdict (TRL's through
-`assay.integrations.trl`) and a small term for length, so that no group has zero variance and both
-learn from all completions. Each side is a process of its own with two threads, TRL's with OpenMP's
-default, ours with what `assay` sets. In bfloat16 TRL computes under autocast, and ours is a policy
-with `policy.dtype = "bfloat16"`. They take their steps in turns, so that both meet the same load;
-`--apart` lets one side end before the other starts, where two models do not fit into memory.
-Medians. CPU time is that of the process with its spinning threads, and without the judge's
-programs.
+up to 160 tokens (`--prompts`, `--tokens`) on a task set, asked through their chat template and
+ended by their own stop tokens, against TRL's defaults alone. The reward of both is the judge's
+verdict (TRL's through `assay.integrations.trl`) and a small term for length, so that no group has
+zero variance and both learn from all completions. Each side is a process of its own with two
+threads, TRL's with OpenMP's default, ours with what `assay` sets. In bfloat16 TRL computes under
+autocast, and ours is a policy with `policy.dtype = "bfloat16"`. They take their steps in turns, so
+that both meet the same load; `--apart` lets one side end before the other starts, where two models
+do not fit into memory. Medians. CPU time is that of the process with its spinning threads, and
+without the judge's programs.
 """
 
 from __future__ import annotations
@@ -89,8 +89,6 @@ class Size:
 
 
 SIZES = (Size(4, 64), Size(8, 256, 300))
-PRETRAINED = Size(8, 160)
-"""The size of a step of pretrained models; their prompts are not filled."""
 
 
 @dataclass(frozen=True)
@@ -337,8 +335,9 @@ def races_of(given: argparse.Namespace, folder: Path) -> Iterator[Race]:
             yield Race(made, SIZES[number], setting)
     for model, setting in itertools.product(given.model or (), THEIRS):
         if "whole" not in THEIRS[setting]:
+            size = Size(given.prompts, given.tokens)
             more = given.tasks, given.lora, given.micro_batch_tokens
-            yield Race(model, PRETRAINED, setting, *more)
+            yield Race(model, size, setting, *more)
 
 
 def main() -> None:
@@ -353,6 +352,8 @@ def main() -> None:
     parser.add_argument(
         "--tasks", default="drills:train", help="task set of steps of a pretrained model"
     )
+    parser.add_argument("--prompts", type=int, default=8, help="of a step of a pretrained model")
+    parser.add_argument("--tokens", type=int, default=160, help="limit of its completions")
     parser.add_argument("--lora", action="store_true", help="train adapters of a pretrained model")
     parser.add_argument("--micro-batch-tokens", type=int, help="of our learner; its default if not")
     parser.add_argument("--apart", action="store_true", help="one side ends, then the other starts")
