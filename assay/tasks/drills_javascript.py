@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from assay.judge.codec import Packer
 from assay.tasks import require_split, task_set
 from assay.tasks.drills import SEED, VISIBLE, compositions, demonstrations, separating_inputs
-from assay.tasks.drills.composition import Composition, run
+from assay.tasks.drills.composition import Composition, prompt, run
 from assay.tasks.drills.operations import Operation
 from assay.types import Call, Task
 
@@ -54,7 +54,7 @@ def drills_javascript(split: str = "train") -> Iterator[Task]:
         shown = demonstrations(drill, inputs, draw, {short: 0.5, steps: 0.5})
         yield Task(
             id=f"drills_javascript/{split}/{n}",
-            prompt=f"// f({drill.family.argument}): {', '.join(_phrases(drill))}\n",
+            prompt=f"//{prompt(drill).removeprefix('#')}",
             checks=tuple(Call(*text, hidden=at >= VISIBLE) for at, text in enumerate(texts)),
             entry_point="f",
             language="javascript",
@@ -82,13 +82,8 @@ def steps(drill: Composition) -> str:
     return f"const f = ({drill.family.argument}) => {{\n{body}}};\n"
 
 
-def _phrases(drill: Composition) -> list[str]:
-    return [stage.phrase for stage in drill.stages]
-
-
 def _stages(drill: Composition) -> tuple[Operation, ...]:
-    parts = (drill.maps, drill.filters) if drill.maps_first else (drill.filters, drill.maps)
-    return parts[0] + parts[1]
+    return drill.maps + drill.filters if drill.maps_first else drill.filters + drill.maps
 
 
 def _call(drill: Composition, stage: Operation) -> str:

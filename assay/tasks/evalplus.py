@@ -92,18 +92,12 @@ LARGE = ("Mbpp/255", "Mbpp/599")
 """Tasks with large inputs: 5 answers of Mbpp/255 take 40 to 900 MiB as JSON, and one takes
 1.1 GiB in the program; 16 inputs of Mbpp/599 take 2.7 s each."""
 
-Convert = Callable[[list[Any]], list[Any]]
-
 
 def _deep(value: Any) -> Any:
     return tuple(map(_deep, value)) if isinstance(value, list) else value
 
 
-def _sets(values: list[Any]) -> list[Any]:
-    return [set(value) if isinstance(value, list) and value else {} for value in values]
-
-
-KINDS: tuple[tuple[Convert, tuple[int, ...]], ...] = (
+KINDS: tuple[tuple[Callable[[list[Any]], list[Any]], tuple[int, ...]], ...] = (
     (
         lambda inputs: [tuple(one) for one in inputs],
         (
@@ -144,7 +138,10 @@ KINDS: tuple[tuple[Convert, tuple[int, ...]], ...] = (
         lambda inputs: [tuple(tuple(one) if isinstance(one, list) else one for one in inputs[0])],
         (278,),
     ),
-    (lambda inputs: [_sets(inputs[0])], (115,)),
+    (
+        lambda inputs: [[set(one) if isinstance(one, list) and one else {} for one in inputs[0]]],
+        (115,),
+    ),
     (lambda inputs: [{key: tuple(value) for key, value in inputs[0].items()}, *inputs[1:]], (722,)),
     (lambda inputs: [float(inputs[0]), complex(inputs[1])], (124,)),
     (lambda inputs: [complex(inputs[0])], (252,)),

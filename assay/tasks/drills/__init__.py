@@ -51,11 +51,18 @@ def drills(split: str = "train") -> Iterator[Task]:
     """
     require_split("drills", split, ("train", "test", "longer", "more"))
     for n, drill in enumerate(compositions()[split]):
-        yield _task(
-            f"drills/{split}/{n}",
-            drill,
-            random.Random(SEED + n),
-            demonstrated=split in DEMONSTRATED,
+        draw = random.Random(SEED + n)
+        inputs = separating_inputs(drill, draw)
+        shown = demonstrations(drill, inputs, draw, STYLES) if split in DEMONSTRATED else ()
+        asserts = [f"assert f({given!r}) == {run(drill, given)!r}" for given in inputs]
+        yield Task(
+            id=f"drills/{split}/{n}",
+            prompt=prompt(drill),
+            checks=tuple(Check(one, hidden=at >= VISIBLE) for at, one in enumerate(asserts)),
+            entry_point="f",
+            reference=short(drill),
+            demonstrations=shown,
+            stop=("\n# f(",),
         )
 
 
@@ -66,20 +73,13 @@ def compositions() -> dict[str, list[Composition]]:
     train: list[Composition] = []
     test: list[Composition] = []
     for family in FAMILIES:
-        pairs = list(product(family.filters, family.maps))
+        keeps, changes = [(one,) for one in family.filters], [(one,) for one in family.maps]
+        pairs = list(product(keeps, changes))
         held_out = draw.sample(pairs, round(HELD_OUT_SHARE * len(pairs)))
-        for (keep, change), fold in product(pairs, family.folds):
-            drill = Composition(family, (keep,), (change,), fold)
-            (test if (keep, change) in held_out else train).append(drill)
-        train += [Composition(family, (), (), fold) for fold in family.folds]
-        train += [
-            Composition(family, (keep,), (), fold)
-            for keep, fold in product(family.filters, family.folds)
-        ]
-        train += [
-            Composition(family, (), (change,), fold)
-            for change, fold in product(family.maps, family.folds)
-        ]
+        for pair, fold in product(pairs, family.folds):
+            (test if pair in held_out else train).append(Composition(family, *pair, fold))
+        alone = [((), ()), *product(keeps, [()]), *product([()], changes)]
+        train += [Composition(family, *one, fold) for one, fold in product(alone, family.folds)]
     numbers = FAMILIES[0]
     two_filters = list(product(combinations(numbers.filters, 2), numbers.folds))
     two_maps = list(product(permutations(numbers.maps, 2), numbers.folds))
@@ -135,22 +135,6 @@ def _trial_inputs(drill: Composition, draw: random.Random) -> list[Any]:
 
 def _differ(one: Composition, other: Composition, given: Any) -> bool:
     return bool(run(one, given) != run(other, given))
-
-
-def _task(name: str, drill: Composition, draw: random.Random, *, demonstrated: bool) -> Task:
-    inputs = separating_inputs(drill, draw)
-    return Task(
-        id=name,
-        prompt=prompt(drill),
-        checks=tuple(
-            Check(f"assert f({given!r}) == {run(drill, given)!r}", hidden=n >= VISIBLE)
-            for n, given in enumerate(inputs)
-        ),
-        entry_point="f",
-        reference=short(drill),
-        demonstrations=demonstrations(drill, inputs, draw, STYLES) if demonstrated else (),
-        stop=("\n# f(",),
-    )
 
 
 def separating_inputs(drill: Composition, draw: random.Random) -> list[Any]:

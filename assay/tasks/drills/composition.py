@@ -75,8 +75,7 @@ def _slips(stage: Operation) -> tuple[Operation, ...]:
 
 def short(drill: Composition) -> str:
     """One comprehension inside the fold: the reference's style."""
-    x = drill.family.element
-    source = drill.family.argument
+    x, source = drill.family.element, drill.family.argument
     if drill.maps_first:
         core = f"{x} for {x} in [{_changed(drill, x)} for {x} in {source}] if {_condition(drill)}"
     else:
@@ -88,17 +87,26 @@ def short(drill: Composition) -> str:
     )
 
 
-def steps(drill: Composition) -> str:
-    """A variable for every stage."""
-    lines, last = _steps(drill, comments=False)
-    return _function(drill, *lines, f"return {drill.fold.code.format(last)}")
+def steps(drill: Composition, *, comments: bool = False) -> str:
+    """A variable for every stage; with `comments`, one of them above each."""
+    x = drill.family.element
+    keep = drill.filters, "kept", f"{x} for {x} in {{0}} if {_condition(drill)}"
+    change = drill.maps, "changed", f"{_changed(drill, x)} for {x} in {{0}}"
+    lines, last = list[str](), drill.family.argument
+    for stages, name, core in (change, keep) if drill.maps_first else (keep, change):
+        if stages:
+            lines += [f"# {', '.join(stage.phrase for stage in stages)}"] if comments else []
+            lines.append(f"{name} = [{core.format(last)}]")
+            last = name
+    result = drill.fold.code.format(last)
+    if not comments:
+        return _function(drill, *lines, f"return {result}")
+    return _function(drill, *lines, f"# {drill.fold.phrase}", f"result = {result}", "return result")
 
 
 def commented(drill: Composition) -> str:
     """A variable and a comment for every stage, the result included."""
-    lines, last = _steps(drill, comments=True)
-    result = [f"# {drill.fold.phrase}", f"result = {drill.fold.code.format(last)}", "return result"]
-    return _function(drill, *lines, *result)
+    return steps(drill, comments=True)
 
 
 def loop(drill: Composition) -> str:
@@ -124,25 +132,6 @@ STYLES: dict[Callable[[Composition], str], float] = {
     commented: 0.35,
 }
 """How a drill may be written, and how often each is drawn for demonstrations."""
-
-
-def _steps(drill: Composition, *, comments: bool) -> tuple[list[str], str]:
-    x = drill.family.element
-    keep = (
-        [(drill.filters, "kept", f"{x} for {x} in {{0}} if {_condition(drill)}")]
-        if drill.filters
-        else []
-    )
-    change = (
-        [(drill.maps, "changed", f"{_changed(drill, x)} for {x} in {{0}}")] if drill.maps else []
-    )
-    lines, last = [], drill.family.argument
-    for stages, name, core in change + keep if drill.maps_first else keep + change:
-        if comments:
-            lines.append(f"# {', '.join(stage.phrase for stage in stages)}")
-        lines.append(f"{name} = [{core.format(last)}]")
-        last = name
-    return lines, last
 
 
 def _function(drill: Composition, *lines: str) -> str:
