@@ -89,6 +89,7 @@ bench: fuzz $(VLLM)/installed
 	$(BIN)/python -m bench.environments repair
 	$(BIN)/python -m bench.environments python_tool
 	$(BIN)/python -m bench.demo
+	$(BIN)/python -m bench.seed001
 	$(BIN)/python -m bench.viewer
 	$(BIN)/python -m bench.generate
 	$(BIN)/python -m bench.kv_caches

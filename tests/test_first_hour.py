@@ -33,8 +33,8 @@ SAMPLES = '{"task_id": "add", "completion": "def add(a, b): return a + b"}\n'
 FILES = {"run.toml": RUN, "tasks.jsonl": TASKS, "samples.jsonl": SAMPLES}
 """These are in every folder; a row adds more."""
 RECIPES = (
-    "arithmetic, demo, drills_javascript, humaneval_lora, humaneval_qlora, repair, verilog, or"
-    " another of docs/recipes.md"
+    "arithmetic, demo, drills_javascript, drills_seed001, humaneval_lora, humaneval_qlora, laptop,"
+    " qwen05, repair, verilog, or another of docs/recipes.md"
 )
 
 ROWS: list[tuple[str, dict[str, str], str, int]] = [
