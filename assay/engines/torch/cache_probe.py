@@ -97,7 +97,8 @@ def errors_of(model: Any, make_cache: MakeCache) -> tuple[float, float | None]:
     """
     logits, texts = _decode(model, make_cache())
     own = _full_forward(model, texts)
-    if all(parameter.dtype == torch.float32 for parameter in model.parameters()):
+    dtypes = {one.dtype for one in model.parameters() if one.is_floating_point()}
+    if dtypes == {torch.float32}:  # beside those that are quantized
         return float(((logits - own).abs().amax(-1) / own.std(-1)).max()), None
     with _float32_weights(model):
         exact = _full_forward(model, texts)
