@@ -16,7 +16,7 @@ from torch import Tensor
 
 from assay.engines.base import GenerationRequest, Sampling, find_stop
 from assay.engines.torch.kv_cache import KVCache
-from assay.engines.torch.prefill import Prompt, TransformersCache
+from assay.engines.torch.prefill import Prompt, TransformersCache, rows_of_one_pass
 from assay.engines.torch.sampling import sample, uniforms
 from assay.policy.chat import Chat
 from assay.types import Completion
@@ -201,24 +201,12 @@ class DecodeLoop:
         takes, where others may join them later.
         """
         free = self.capacity - len(self.rows)
-        free = min(free, self._rows_of_one_pass(self.kv_cache.prefill_tokens))
+        prompts = (row.prompt for row in self.waiting)
+        free = min(free, rows_of_one_pass(prompts, self.kv_cache.prefill_tokens))
         starting, self.waiting = self.waiting[:free], self.waiting[free:]
         self.rows += starting
-        prompts = [row.prompt for row in starting]
-        return self.kv_cache.add(prompts, self.longest_prompt, self.longest_completion)
-
-    def _rows_of_one_pass(self, tokens: int) -> int:
-        """How many waiting rows have distinct prompts of at most `tokens` padded tokens; at least
-        one.
-        """
-        distinct: dict[Prompt, None] = {}
-        longest = 0
-        for number, row in enumerate(self.waiting):
-            distinct[row.prompt] = None
-            longest = max(longest, len(row.prompt))
-            if number and len(distinct) * longest > tokens:
-                return number
-        return len(self.waiting)
+        started = [row.prompt for row in starting]
+        return self.kv_cache.add(started, self.longest_prompt, self.longest_completion)
 
     def _append(self, tokens: Tensor, logprobs: Tensor, outbox: Outbox) -> Tensor:
         """Append the sampled tokens [R]; rows that end go to the `outbox` and are dropped.

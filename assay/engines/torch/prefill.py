@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from inspect import signature
 from typing import Any
 
@@ -30,17 +30,24 @@ def prefill(
     """Prefill `prompts` in batches: the N prompts of a batch, logits of their next tokens [N, V],
     and their KV cache, padded on the left.
     """
-    start = 0
-    while start < len(prompts):
-        end, width = start + 1, len(prompts[start])
-        while end < len(prompts) and (end + 1 - start) * max(
-            width, len(prompts[end])
-        ) <= prefill_tokens(model):
-            width = max(width, len(prompts[end]))
-            end += 1
-        logits, cache, _ = _prefill_batch(model, prompts[start:end])
-        yield prompts[start:end], logits, cache
-        start = end
+    while prompts:
+        count = rows_of_one_pass(prompts, prefill_tokens(model))
+        batch, prompts = prompts[:count], prompts[count:]
+        logits, cache, _ = _prefill_batch(model, batch)
+        yield batch, logits, cache
+
+
+def rows_of_one_pass(prompts: Iterable[Prompt], tokens: int) -> int:
+    """How many of the first rows have distinct prompts of at most `tokens` padded tokens in all; at
+    least one, if there is any.
+    """
+    distinct, longest, count = set[Prompt](), 0, 0
+    for count, prompt in enumerate(prompts, 1):
+        distinct.add(prompt)
+        longest = max(longest, len(prompt))
+        if count > 1 and len(distinct) * longest > tokens:
+            return count - 1
+    return count
 
 
 def _prefill_batch(model: Any, prompts: Sequence[Prompt]) -> tuple[Tensor, Any, Tensor]:
