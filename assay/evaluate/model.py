@@ -149,6 +149,7 @@ async def _sample(
         evaluation, _ = await run_benchmark(
             name, row.prompts, settings, context, row.run.seed, finished=file.rows, on_row=on_row
         )
+    shown.tokens = int  # else it would keep the engine's model
     write_report(row.folder, [evaluation], row.setup)
     return evaluation
 

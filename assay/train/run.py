@@ -220,6 +220,7 @@ async def open_run(
             standstill, {"engine": context.generation, "judge": context.judging}
         )
         progress.tokens = lambda: context.engine.tokens_generated
+        closing.callback(setattr, progress, "tokens", int)  # else it would keep the engine's model
         closing.callback(setattr, progress, "waiting", str)
         source = await make_source(stage, policy, context, progress)
         closing.push_async_callback(source.close)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assay.config.load import load_plan
+from assay.config.load import load_evaluation, load_plan
 from assay.errors import SettingsError
+from assay.evaluate import evaluate
+from assay.progress import Progress
 from assay.train import stages
 from assay.train.folder import StageFolder
 from assay.train.stages import Outcome, run_plan
@@ -39,6 +42,22 @@ def test_a_stage_that_continues_has_no_evaluation_before_and_one_that_starts_ane
     outcome = run(tmp_path, f'{PLAN}[stages.next]\n[stages.other]\npolicy.model = "tiny"\n')
     names = [one.name for one in outcome.evaluations]
     assert names == ["base", "first", "next", "other base", "other"]
+
+
+def test_what_shows_progress_does_not_keep_the_model_of_a_stage_or_an_evaluation(
+    tmp_path: Path,
+) -> None:
+    progress = Progress(io.StringIO())
+    (tmp_path / "plan.toml").write_text(PLAN)
+    plan = load_plan(tmp_path / "plan.toml", ["--folder", str(tmp_path / "runs")])
+    outcome = run_plan(plan, announce=lambda line: None, progress=progress)
+    after_stage = progress.tokens
+    words = ["--model", str(outcome.model), "--tasks", "drills:test", "--evaluate.limit", "1"]
+    short = {"model": "policy.model", "tasks": "evaluate.tasks"}
+    run = load_evaluation(None, [*words, "--evaluate.samples", "1"], short)
+    weak = {"judge": run.judge.model_copy(update={"allow_weak_isolation": True})}
+    evaluate(run.model_copy(update=weak), folder=tmp_path / "eval", progress=progress)
+    assert (after_stage, progress.tokens) == (int, int)
 
 
 @pytest.mark.long
