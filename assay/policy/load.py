@@ -210,6 +210,11 @@ def is_adapted(settings: PolicySettings) -> bool:
     return settings.lora is not None or is_adapter(settings.model)
 
 
+def has_config(settings: PolicySettings, dry_run: bool) -> bool:
+    """Whether the model's configuration may be loaded: a `dry_run` asks nothing of the hub."""
+    return not dry_run or settings.model == "tiny" or Path(settings.model).is_dir()
+
+
 def width_of(settings: PolicySettings) -> int:
     """The hidden size of the model that the settings name. Raises ModelError."""
     if settings.model == "tiny":

@@ -7,13 +7,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from assay.algorithms import algorithms
 from assay.config.sections import RunSettings
 from assay.errors import SettingsError
 from assay.evaluate.overlap import also_trained_on
-from assay.policy.load import context_of_model, is_mixture, pick_device
+from assay.policy.load import context_of_model, has_config, is_mixture, pick_device
 from assay.policy.onednn import has_bfloat16
 from assay.types import Sample, Task
 
@@ -59,7 +58,7 @@ def _errors(settings: RunSettings, learns_from: str, dry_run: bool) -> Iterator[
                 " whatever the rewards; raise rollout.group_size"
             )
         elsewhere = settings.engine.name != "torch" or rollout.max_staleness > 0
-        known = not dry_run or model == "tiny" or Path(model).is_dir()
+        known = has_config(settings.policy, dry_run)
         context = context_of_model(settings.policy) if known else None
         if known and elsewhere and is_mixture(settings.policy):
             yield (

@@ -24,6 +24,7 @@ from assay.policy.gguf import as_folder
 from assay.policy.load import (
     base_model_of,
     check_quantize,
+    has_config,
     is_adapted,
     pick_device,
     width_of,
@@ -168,10 +169,10 @@ def prepare(
     environments.require_fit(environment, tasks, settings.tasks.train)
     for spec, bench in evaluation_tasks.items():
         warn_of_overlap(settings, tasks, spec, bench)
-    known = not dry_run or settings.policy.model == "tiny" or Path(settings.policy.model).is_dir()
-    if known:
+    width = WIDTH
+    if has_config(settings.policy, dry_run):
         settings = settings.model_copy(update={"policy": with_dtype(settings.policy)})
-    width = width_of(settings.policy) if known else WIDTH
+        width = width_of(settings.policy)
     settings = with_default_lr(settings, algorithm.learns_from, adapted, width)
     check_settings(settings, algorithm.learns_from, tasks, adapted, dry_run)
     return Stage(settings, algorithm, reward, environment, tasks, evaluation_tasks, held_out)
