@@ -73,6 +73,14 @@ def test_rows_are_added_and_dropped_and_each_attends_to_its_own_text(
         assert torch.allclose(logits, expected(model, texts), atol=1e-4)
 
 
+def test_the_probe_keeps_logits_that_the_next_captured_step_overwrites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kv_cache_file, "capture_on", lambda device: record)
+    assert choose_cache(tiny_policy(tmp_path, dtype="bfloat16").model) == "fused"
+    assert choose_cache(tiny_policy(tmp_path).model) == "fused"
+
+
 @torch.inference_mode()
 def test_prompts_may_be_longer_than_completions(tmp_path: Path) -> None:
     model, text = tiny_policy(tmp_path).model, tuple(range(5, 25))

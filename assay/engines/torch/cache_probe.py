@@ -122,7 +122,7 @@ def _decode(model: Any, cache: KVCache | TransformersCache) -> tuple[Tensor, lis
         last = torch.stack([logits[row][-1] for row in running])
         noise = torch.empty(last.shape).exponential_(generator=generator)
         tokens = (last.softmax(-1).cpu() / noise).argmax(-1)  # an exponential race samples a token
-        new = cache.step(tokens.to(model.device))
+        new = cache.step(tokens.to(model.device)).clone()  # a CUDA graph's next step overwrites it
         for row, token, after in zip(running, tokens.tolist(), new, strict=True):
             texts[row] = (*texts[row], token)
             logits[row].append(after)

@@ -32,8 +32,10 @@ def wide_bucket(width: int) -> int:
     return -(-width // WIDTH) * WIDTH
 
 
-def cuda_capture() -> Capture:
-    """Captures CUDA graphs, which share their memory."""
+def capture_on(device: torch.device) -> Capture | None:
+    """Captures CUDA graphs, which share their memory; None on a CPU, which has none."""
+    if device.type != "cuda":
+        return None
     pool = torch.cuda.graph_pool_handle()
 
     def capture(run: Callable[[], Tensor]) -> tuple[Callable[[], object], Tensor]:

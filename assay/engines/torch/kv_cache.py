@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.engines.torch.cuda_graphs import Capture, CudaGraphs, bucket, cuda_capture, wide_bucket
+from assay.engines.torch.cuda_graphs import Capture, CudaGraphs, bucket, capture_on, wide_bucket
 from assay.engines.torch.fused import FusedDecoder
 from assay.engines.torch.prefill import Prompt, prefill, prefill_tokens
 
@@ -147,8 +147,7 @@ class KVCache:
         self, model: Any, fused: FusedDecoder | None = None, short: int = SHORT,
         capture: Capture | None = None,
     ) -> None:  # fmt: skip
-        if model.device.type == "cuda":
-            capture = cuda_capture()
+        capture = capture or capture_on(model.device)
         self.model = model
         self.prefill_tokens = prefill_tokens(model)
         """Padded prompt tokens of rows that are best added at once; others join them later."""
