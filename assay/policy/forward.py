@@ -363,19 +363,29 @@ def _leaks(layout: Layout, model: Any, tolerance: float, one_by_one: bool = Fals
     return bool(moved.any())
 
 
+def _trained_rows(embeddings: Tensor) -> Tensor:
+    """[N] the tokens whose embedding is not close to zero. That of padding often is, and each norm
+    multiplies its gradient by a thousand, so that deep models overflow.
+    """
+    norms = torch.linalg.vector_norm(embeddings.detach(), dim=-1, dtype=torch.float32)
+    trained: Tensor = norms >= norms.median() / 10
+    return trained.nonzero().squeeze(-1)
+
+
 def _probe(
     layout: Layout, model: Any, one_by_one: bool = False, other: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities [3, 12] of a small batch, and the gradient [H] of a weighted sum of them as
     all embeddings shift.
 
-    `other` is added to the token in row 1, position 7.
+    `other` is added to the number of the token in row 1, position 7.
     """
     embedding = unwrap_model(model).get_input_embeddings()
-    tokens = torch.arange(3 * PROBE_LENGTH, device=model.device).view(3, PROBE_LENGTH)
-    tokens = tokens * 7919 % embedding.weight.shape[0]
-    tokens[1, :5] = tokens[0, :5]
-    tokens[1, 7] = (tokens[1, 7] + other) % embedding.weight.shape[0]
+    numbers = torch.arange(3 * PROBE_LENGTH, device=model.device).view(3, PROBE_LENGTH) * 7919
+    numbers[1, :5] = numbers[0, :5]
+    numbers[1, 7] += other
+    usable = _trained_rows(embedding.weight)
+    tokens = usable[numbers % len(usable)]
     position = torch.arange(PROBE_LENGTH, device=model.device)
     attention = position < torch.tensor([[12], [9], [10]], device=model.device)
     mask = attention & (position >= torch.tensor([[5], [5], [3]], device=model.device))

@@ -295,6 +295,13 @@ def test_a_model_that_cannot_be_packed_says_why_and_gives_the_numbers_of_the_pla
     assert_same(ours, slopes(model, logprobs, entropy))
 
 
+def test_a_deep_model_whose_padding_token_is_embedded_as_zeros_is_packed() -> None:
+    shape: dict[str, Any] = {"hidden_size": 256, "num_hidden_layers": 24, "pad_token_id": 0}
+    model = make("llama", initializer_range=0.02, **shape)
+    assert not model.get_input_embeddings().weight[0].any()
+    assert layout_of(model, 12) == "packed"
+
+
 def test_a_layout_that_ran_out_of_memory_is_not_refused_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
