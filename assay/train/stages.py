@@ -186,7 +186,8 @@ async def _run_stage(
         where = f"step {run.done} of {run.steps}" if run.done else f"{run.steps} steps"
         where = "finished" if run.done >= run.steps else where
         rate = f"learning rate {stage.settings.optimizer.lr:g}"
-        trained = f"{size / 1e6:.2f}M trained parameters in {stage.settings.policy.dtype}"
+        dtype, device = stage.settings.policy.dtype, run.learner.policy.device
+        trained = f"{size / 1e6:.2f}M trained parameters in {dtype} on {device}"
         pieces = f"micro-batches of {run.learner.micro_batch_tokens:,} tokens"
         tasks = f"{len(stage.tasks)} tasks"
         announce(f"{stage.settings.stage}: {where}, {tasks}, {trained}, {rate}, {pieces}")
