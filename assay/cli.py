@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -75,6 +76,9 @@ def main() -> None:
     os.environ.setdefault("TQDM_DISABLE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.update(tune())
+    warnings.filterwarnings(
+        "ignore", category=SyntaxWarning, module="<unknown>"
+    )  # of data sets' code
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", handlers=[StderrHandler()])
     try:
         try:
