@@ -7,7 +7,7 @@ PARALLEL := -n 2 --dist worksteal
 
 COCOTB := tests/judge/test_harness.py tests/attacks/test_harness.py tests/tasks/test_cvdp.py
 
-.PHONY: install demo laptop test test-long test-integrations test-vllm test-browser languages lint fuzz bench clean
+.PHONY: install demo laptop test test-long test-integrations test-vllm test-browser test-gpu languages lint fuzz bench clean
 .DEFAULT_GOAL := install
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -51,6 +51,10 @@ test-browser: install
 	test -x /usr/bin/chromium || { apt-get update -q && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium fonts-dejavu-core; } || true
 	$(BIN)/python -m pytest -m browser -o timeout=600 tests/viewer
+
+# On a machine with a GPU; elsewhere all of it is skipped.
+test-gpu: install
+	$(BIN)/python -m pytest tests/gpu
 
 # What Debian and Ubuntu have to judge programs of other languages than Python; as root.
 languages:
