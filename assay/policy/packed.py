@@ -208,11 +208,8 @@ def _attention(
     if unknown:
         raise NotImplementedError(f"packed attention does not support {', '.join(unknown)}")
     scale = arguments.get("scaling") or query.shape[-1] ** -0.5
-    dtype = query.dtype
-    if dtype == torch.bfloat16 and query.device.type == "cpu":  # 25 times as slow backwards
-        query, key, value = query.float(), key.float(), value.float()
     output: Tensor = _VarlenAttention.apply(query, key, value, segments, scale)  # type: ignore[no-untyped-call]
-    return output.transpose(1, 2).to(dtype), None
+    return output.transpose(1, 2), None
 
 
 class _VarlenAttention(torch.autograd.Function):
@@ -234,6 +231,8 @@ class _VarlenAttention(torch.autograd.Function):
     ) -> Tensor:
         kernel = _flash_cpu if query.device.type == "cpu" else _flash_cuda
         sequences, *to_prompts = segments
+        inputs = query, key, value
+        query, key, value = map(_fast_on_cpu, inputs)
         out, lse = kernel(query, key, value, sequences, scale)
         for prompts in to_prompts:
             more, more_lse = kernel(query, key, value, prompts, scale)
@@ -244,7 +243,8 @@ class _VarlenAttention(torch.autograd.Function):
             )
             out[:, :, here] = out[:, :, here] * share + more * rest
             lse[:, :, here] = merged
-        ctx.save_for_backward(query, key, value, out, lse)
+        out = out.to(inputs[0].dtype)
+        ctx.save_for_backward(*inputs, out, lse)
         ctx.segments, ctx.scale = segments, scale
         return out
 
@@ -252,13 +252,20 @@ class _VarlenAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         kernel = _flash_cpu_backward if grad.device.type == "cpu" else _flash_cuda_backward
         saved = ctx.saved_tensors  # read once: gradient checkpointing allows no second read
+        dtypes = [one.dtype for one in saved[:3]]
+        grad, *saved = map(_fast_on_cpu, (grad, *saved))
         sequences, *to_prompts = ctx.segments
         grads = kernel(grad, saved, sequences, ctx.scale)
         for prompts in to_prompts:
             more = kernel(grad, saved, prompts, ctx.scale)
             for total, part, start in zip(grads, more, (prompts.start, 0, 0), strict=True):
                 total[:, :, start : start + part.shape[2]] += part
-        return *grads, None, None
+        return *map(Tensor.to, grads, dtypes), None, None
+
+
+def _fast_on_cpu(values: Tensor) -> Tensor:
+    """In float32 what is in bfloat16 on a CPU, whose attention is 25 times as slow backwards."""
+    return values.float() if values.device.type == "cpu" else values
 
 
 def _flash_cpu(

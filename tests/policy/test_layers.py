@@ -1,0 +1,84 @@
+"""RMSNorm and SwiGLU that keep less for the backward pass."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from assay.policy.layers import FAMILIES, LeanMLP, LeanRMSNorm, use_lean_layers
+
+SHAPE: dict[str, Any] = {
+    "vocab_size": 97, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "initializer_range": 0.2,
+    "pad_token_id": None, "bos_token_id": None, "eos_token_id": None,
+}  # fmt: skip
+TOKENS = torch.randint(1, 97, (2, 40), generator=torch.Generator().manual_seed(0))
+
+
+def make(family: str, dtype: torch.dtype, **changes: Any) -> tuple[Any, Any]:
+    """A model of transformers, and its copy with lean layers."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**SHAPE | changes)
+    model = getattr(transformers, f"{family}ForCausalLM")(config).to(dtype)
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            torch.nn.init.normal_(parameter, 1.0, 0.2)
+    lean = copy.deepcopy(model)
+    use_lean_layers(lean)
+    return model, lean
+
+
+def learn(model: Any) -> tuple[Tensor, Tensor, int]:
+    """Logits, the gradients of all parameters, and the bytes that are kept for them."""
+    kept: dict[int, tuple[int, Tensor]] = {}
+    weights = {parameter.data_ptr() for parameter in model.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes(), tensor  # alive: no address comes twice
+        return tensor
+
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        logits = model(input_ids=TOKENS, use_cache=False).logits
+    (logits.float().log_softmax(-1)[..., 5] ** 2).sum().backward()
+    gradients = torch.cat([one.grad.float().flatten() for one in model.parameters()])
+    return logits.detach(), gradients, sum(size for size, _ in kept.values())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("dtype", "off"), [(torch.float32, 1e-5), (torch.bfloat16, 0.02)])
+def test_outputs_are_those_of_transformers_to_the_bit_and_gradients_to_rounding(
+    family: str, dtype: torch.dtype, off: float
+) -> None:
+    model, lean = make(family, dtype)
+    (logits, gradients, kept), (ours, own, less) = learn(model), learn(lean)
+    assert torch.equal(ours, logits)
+    assert float((own - gradients).norm() / gradients.norm()) < off
+    assert less < 0.8 * kept
+
+
+def test_frozen_weights_pass_the_gradient_on() -> None:
+    model, lean = make("Qwen2", torch.float32)
+    for one in (model, lean):
+        for name, parameter in one.named_parameters():
+            parameter.requires_grad = "embed" in name or "q_proj" in name
+        one(input_ids=TOKENS).logits.logsumexp(-1).sum().backward()
+    for expected, ours in zip(model.parameters(), lean.parameters(), strict=True):
+        assert (ours.grad is None) == (expected.grad is None)
+        if expected.grad is not None:
+            assert torch.allclose(ours.grad, expected.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_layers_that_compute_something_else_are_left_alone() -> None:
+    _, gelu = make("Llama", torch.float32, hidden_act="gelu")
+    assert not any(isinstance(module, LeanMLP) for module in gelu.modules())
+    assert any(isinstance(module, LeanRMSNorm) for module in gelu.modules())
+    _, gemma = make("Gemma2", torch.float32, hidden_activation="silu")
+    assert not any(isinstance(module, LeanRMSNorm | LeanMLP) for module in gemma.modules())
