@@ -1,4 +1,4 @@
-# `make demo` is the whole path on a laptop; `make test` is the suite. Both install what they need into .venv.
+# `make demo` is the whole path on a laptop, `make laptop` the same with a pretrained model; `make test` is the suite. Both install what they need into .venv.
 PYTHON ?= python3
 VENV := .venv
 VLLM := .venv-vllm
@@ -23,7 +23,7 @@ demo: install
 	$(BIN)/assay train recipes/demo.toml
 
 laptop: install
-	$(BIN)/python -m bench.demo --recipe recipes/laptop.toml --seeds 3 --folder runs/laptop --plot docs/laptop.png
+	$(BIN)/assay train recipes/laptop.toml
 
 test: install
 	$(BIN)/python -m pytest $(PARALLEL)
