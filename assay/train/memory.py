@@ -68,7 +68,7 @@ def micro_batch_tokens(settings: RunSettings, model: Any, device: torch.device) 
     of a processor's memory, or a quarter of a GPU's.
 
     A layer keeps some 8 vectors of its hidden size, and 4 of its inner size; with gradient
-    checkpointing one, and one layer at a time keeps all. A processor attends in float32.
+    checkpointing one, and one layer at a time keeps all.
     """
     if settings.learner.micro_batch_tokens:
         return settings.learner.micro_batch_tokens
@@ -79,7 +79,7 @@ def micro_batch_tokens(settings: RunSettings, model: Any, device: torch.device) 
     inside = 8 * hidden + 4 * (inner if isinstance(inner, int) else max(inner))
     values = layers * hidden + inside if checkpointed else layers * inside
     memory = DeviceMemory(device).total // (4 if device.type == "cuda" else 16)
-    fitting = memory // (values * (4 if device.type == "cpu" else model.dtype.itemsize))
+    fitting = memory // (values * model.dtype.itemsize)
     return int(min(MOST_TOKENS, max(LEAST_TOKENS, fitting // LEAST_TOKENS * LEAST_TOKENS)))
 
 
