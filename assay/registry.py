@@ -37,27 +37,22 @@ def suggest(name: str, known: Iterable[str]) -> str:
     A name one edit away comes first, then one whose beginning is, then a similar one.
     """
     names = sorted(known)
-    near = [word for word in names if edits(name, word) == 1] or [
-        word for word in names if len(name) > 2 and edits(name, word[: len(name) + 1]) == 1
+    near = [word for word in names if is_one_edit(name, word)] or [
+        word for word in names if len(name) > 2 and is_one_edit(name, word[: len(name) + 1])
     ]
     close = get_close_matches(name, near or names, n=1, cutoff=0 if near else 0.6)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}".strip()
 
 
-def edits(first: str, second: str) -> int:
-    """Letters to insert, delete or replace, and neighbours to swap, until `first` is `second`
-    (optimal string alignment distance).
+def is_one_edit(first: str, second: str) -> bool:
+    """Whether `second` is `first` with one letter inserted, deleted or replaced, or with two
+    neighbours swapped.
     """
-    rows = [list(range(len(second) + 1))]
-    for i, letter in enumerate(first, start=1):
-        row = [i]
-        for j, other in enumerate(second, start=1):
-            best = min(rows[-1][j] + 1, row[-1] + 1, rows[-1][j - 1] + (letter != other))
-            if i > 1 and j > 1 and (first[i - 2], letter) == (other, second[j - 2]):
-                best = min(best, rows[-2][j - 2] + 1)
-            row.append(best)
-        rows.append(row)
-    return rows[-1][-1]
+    shorter = min(len(first), len(second))
+    start = next((n for n in range(shorter) if first[n] != second[n]), shorter)
+    one, two = first[start:], second[start:]
+    swapped = one[:2] == two[1::-1] and one[2:] == two[2:]
+    return first != second and (swapped or one[1:] in (two, two[1:]) or one == two[1:])
 
 
 class Shipped(NamedTuple):

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from assay.config.section import Section
 from assay.config.sections import RunSettings
 from assay.errors import SettingsError
-from assay.registry import edits, suggest
+from assay.registry import is_one_edit, suggest
 
 OTHER_NAMES = Path(__file__).with_name("other_names.toml")
 WANTED = {
@@ -21,27 +21,6 @@ WANTED = {
     "list": "a list in brackets", "dict": "a table", "model": "a table",
 }  # fmt: skip
 """What a setting must be, by the first word of the validator's error."""
-
-ABSENT = {
-    "context parallelism: a sequence must fit into one GPU's memory": (
-        "context_parallel", "context_parallel_size", "cp", "cp_size", "sequence_parallel",
-        "sequence_parallel_size", "ulysses_sequence_parallel_size",
-    ),
-    "pipeline parallelism: use more ranks, which shard every weight": (
-        "pipeline_parallel", "pipeline_parallel_size", "pp", "pp_size",
-        "pipeline_model_parallel_size",
-    ),
-    "offload to the CPU: use more ranks, or train adapters (policy.lora)": (
-        "cpu_offload", "fsdp_cpu_offload", "param_offload", "optimizer_offload", "offload_policy",
-        "offload_params", "offload_optimizer",
-    ),
-    "servers that sleep while the learner uses their GPU: give them GPUs of their own (engine.gpus)"
-    ", or let the policy generate (engine.name = 'torch')": (
-        "vllm_enable_sleep_mode", "enable_sleep_mode", "sleep_mode", "sleep_level",
-        "free_cache_engine", "colocate", "colocated",
-    ),
-}  # fmt: skip
-"""What other trainers have a setting for and assay has not, with what to do."""
 
 
 def refusal(error: ValidationError, known: Iterable[str], *within: str) -> SettingsError:
@@ -70,16 +49,12 @@ def refusal(error: ValidationError, known: Iterable[str], *within: str) -> Setti
 
 def _hint(name: str, options: list[str]) -> str:
     last = name.rpartition(".")[2]
-    others = {
-        theirs: ours
-        for ours, names in tomllib.loads(OTHER_NAMES.read_text()).items()
-        for theirs in names
-    }
-    if not any(edits(name, option) == 1 for option in options):
-        if last in others:
-            return f": assay calls it {others[last]}"
-        if absent := [what for what, names in ABSENT.items() if last in names]:
-            return f": assay has no {absent[0]}"
+    tables = tomllib.loads(OTHER_NAMES.read_text()).items()
+    others = ((says, ours, names) for says, table in tables for ours, names in table.items())
+    if not any(is_one_edit(name, option) for option in options):
+        for says, ours, names in others:
+            if last in names:
+                return f": assay {says} {ours}"
         if moved := [key for key in all_keys() if key.rpartition(".")[2] == last and key != name]:
             return f"; did you mean {' or '.join(map(repr, moved))}?"
     return f"; {suggest(name, options) if options else 'there are none here'}"

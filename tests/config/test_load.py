@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from assay.algorithms import algorithms
 from assay.config.load import dump, load_plan, merge, parse_overrides
-from assay.config.messages import ABSENT, OTHER_NAMES, all_keys
+from assay.config.messages import OTHER_NAMES, all_keys
 from assay.config.sections import PolicySettings, RunSettings
 from assay.errors import SettingsError
 
@@ -372,7 +372,7 @@ def test_what_other_trainers_call_a_setting_leads_to_its_name_here() -> None:
     options = {
         f"algorithm.{key}" for name in algorithms for key in algorithms[name].settings.model_fields
     }
-    names = tomllib.loads(OTHER_NAMES.read_text())
+    names = tomllib.loads(OTHER_NAMES.read_text())["calls it"]
     assert names.keys() <= {*all_keys(), "algorithm.name", *options}
     every = [other for others in names.values() for other in others]
     assert len(every) == len(set(every))
@@ -396,8 +396,9 @@ def test_what_other_trainers_have_and_assay_has_not_is_refused_by_name(
 
 def test_no_setting_that_assay_has_is_said_to_be_absent() -> None:
     ours = {key.rpartition(".")[2] for key in all_keys()}
-    theirs = {other for names in tomllib.loads(OTHER_NAMES.read_text()).values() for other in names}
-    absent = [name for names in ABSENT.values() for name in names]
+    others = tomllib.loads(OTHER_NAMES.read_text())
+    absent = [name for names in others["has no"].values() for name in names]
+    theirs = {name for names in others["calls it"].values() for name in names}
     assert len(absent) == len(set(absent))
     assert not {*absent} & (ours | theirs)
 
