@@ -346,25 +346,17 @@ class RunSettings(Section):
     """How Slurm starts the run. Absent: no batch file."""
 
     @model_validator(mode="after")
-    def _training_needs_tokens(self) -> RunSettings:
+    def _settings_agree(self) -> RunSettings:
         if self.engine.name == "openai":
             raise ValueError(
                 "`engine.name = 'openai'` gives no token ids or log-probabilities, so it can only"
                 " be evaluated (`assay eval`); train with `torch` or `vllm`"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _prefetching_needs_staleness(self) -> RunSettings:
         if self.rollout.prefetch_groups is not None and not self.rollout.max_staleness:
             raise ValueError(
                 "`rollout.prefetch_groups` needs `rollout.max_staleness` of at least 1, because"
                 " groups that start early have older weights"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _quantized_weights_are_not_copied(self) -> RunSettings:
         rollout, engine = self.rollout, self.engine
         copied = engine.name == "torch" and (rollout.max_staleness or engine.dtype != "policy")
         if self.policy.quantize and copied:
@@ -372,10 +364,6 @@ class RunSettings(Section):
                 "a quantized model cannot be copied: use `rollout.max_staleness = 0` and"
                 " `engine.dtype = 'policy'`"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _lengths_and_names_are_complete(self) -> RunSettings:
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("write either `steps` or `epochs`")
         if not isinstance(self.algorithm.get("name"), str):
