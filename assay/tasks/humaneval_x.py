@@ -47,9 +47,11 @@ STOPS = {
 }  # fmt: skip
 
 
-def cpp_tests(row: Row) -> OwnTests:
-    """A `main` that asserts."""
-    return OwnTests(row.text("test"), INCLUDES)
+def own_tests(before: str, row: Row) -> OwnTests:
+    """In C++ a `main` that asserts, in Java a class `Main` beside the program's `Solution`, in
+    JavaScript a function of `console.assert`, which only warns by itself; `before` them.
+    """
+    return OwnTests(row.text("test"), before)
 
 
 def go_tests(row: Row) -> OwnTests:
@@ -58,16 +60,6 @@ def go_tests(row: Row) -> OwnTests:
     name = re.search(r"func (Test\w+)", test)
     start = f"func main() {{ {name and name[1]}(nil) }}\n"
     return OwnTests("", "package main\n\n", f"{EQUAL}{test}{start}")
-
-
-def java_tests(row: Row) -> OwnTests:
-    """A class `Main` beside the program's `Solution`."""
-    return OwnTests(row.text("test"), IMPORTS)
-
-
-def javascript_tests(row: Row) -> OwnTests:
-    """A function of `console.assert`, which only warns by itself."""
-    return OwnTests(row.text("test"), RAISES)
 
 
 def rust_tests(row: Row) -> OwnTests:
@@ -81,8 +73,8 @@ def rust_tests(row: Row) -> OwnTests:
 
 
 TESTS: dict[str, Callable[[Row], OwnTests]] = {
-    "cpp": cpp_tests, "go": go_tests, "java": java_tests, "javascript": javascript_tests,
-    "rust": rust_tests,
+    "cpp": partial(own_tests, INCLUDES), "go": go_tests, "java": partial(own_tests, IMPORTS),
+    "javascript": partial(own_tests, RAISES), "rust": rust_tests,
 }  # fmt: skip
 SPLITS = ("python", *TESTS)
 
