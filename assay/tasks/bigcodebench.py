@@ -15,6 +15,8 @@ from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
 from assay.types import Task
 
 VERSIONS = ("v0.1.0_hf", "v0.1.1", "v0.1.2", "v0.1.3", "v0.1.4")
+FILE, HUB = "bigcodebench/{}.jsonl", "bigcode/bigcodebench"
+BIGCODEBENCH = PublicSet("bigcodebench", FILE, HUB, None, VERSIONS, "{}")
 OUTSIDE = {"ftplib", "http", "requests", "shutil", "smtplib", "socket", "socketserver",
            "subprocess", "tempfile", "urllib"}  # fmt: skip
 """Modules that reach files, processes or the network, which programs and tests do not have."""
@@ -23,9 +25,7 @@ OUTSIDE = {"ftplib", "http", "requests", "shutil", "smtplib", "socket", "sockets
 @task_set
 def bigcodebench(split: str = "v0.1.4") -> Iterator[Task]:
     """BigCodeBench (arXiv:2406.15877): the tasks whose packages programs can import here."""
-    file = f"bigcodebench/{split}.jsonl"
-    public = PublicSet("bigcodebench", file, "bigcode/bigcodebench", None, VERSIONS, split)
-    return kept(public.rows(split), task_of)
+    return kept(BIGCODEBENCH.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:

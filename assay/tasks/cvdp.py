@@ -13,9 +13,8 @@ from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
 from assay.types import Message, Task
 
 FILE = "cvdp/cvdp_v1.1.0_example_{}_code_generation_no_commercial_with_solutions.jsonl"
-HUB = "nvidia/cvdp-benchmark-dataset"
-CONFIG = "cvdp_{}_code_generation_no_commercial"
-SPLITS = ("nonagentic", "agentic")
+HUB, CONFIG = "nvidia/cvdp-benchmark-dataset", "cvdp_{}_code_generation_no_commercial"
+CVDP = PublicSet("cvdp", FILE, HUB, CONFIG, ("nonagentic", "agentic"))
 SETTING = re.compile(r"^\s*(\w+)\s*=\s*(.*?)\s*$", re.MULTILINE)
 COMMAND = re.compile(r"^\s*command\s*:.*$", re.MULTILINE)
 RUNS = re.compile(r"/(src/[\w./-]+\.py)")
@@ -36,8 +35,7 @@ AS_BLOCKS = (
 @task_set
 def cvdp(split: str = "nonagentic") -> Iterator[Task]:
     """CVDP: hardware designs tested by cocotb; nonagentic or agentic rows (arXiv:2506.14074)."""
-    published = PublicSet("cvdp", FILE.format(split), HUB, CONFIG.format(split), SPLITS)
-    return kept(published.rows(split), task_of)
+    return kept(CVDP.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:

@@ -10,16 +10,15 @@ from assay.tasks import task_set
 from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
 from assay.types import Task, TestFunctions
 
-HUB = "KodCode/KodCode-V1"
 SPLITS = ("train", "use_with_caution")
+KODCODE = PublicSet("kodcode", "kodcode/{}.jsonl", "KodCode/KodCode-V1", None, SPLITS, "{}")
 IMPORTED = re.compile(r"^\s*from solution import \(?\s*(\w+)", re.MULTILINE)
 
 
 @task_set
 def kodcode(split: str = "train") -> Iterator[Task]:
     """KodCode (arXiv:2503.02951): functions and classes, each test function a check."""
-    published = PublicSet("kodcode", f"kodcode/{split}.jsonl", HUB, splits=SPLITS, part=split)
-    return kept(published.rows(split), task_of)
+    return kept(KODCODE.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:

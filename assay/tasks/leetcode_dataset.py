@@ -9,15 +9,14 @@ from assay.tasks.cases import function_task
 from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
 from assay.types import Check, Task
 
-HUB = "newfacade/LeetCodeDataset"
+FILE, HUB = "leetcode_dataset/{}_rows.jsonl.gz", "newfacade/LeetCodeDataset"
+LEETCODE = PublicSet("leetcode_dataset", FILE, HUB, splits=("train", "test"), part="{}")
 
 
 @task_set
 def leetcode_dataset(split: str = "train") -> Iterator[Task]:
     """LeetCodeDataset (arXiv:2504.14655): train (until June 2024) and test (the months after)."""
-    file, splits = f"leetcode_dataset/{split}_rows.jsonl.gz", ("train", "test")
-    published = PublicSet("leetcode_dataset", file, HUB, splits=splits, part=split)
-    return kept(published.rows(split), task_of)
+    return kept(LEETCODE.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:

@@ -27,7 +27,8 @@ RELEASES = (
 """All problems up to a version, those that a version added, and those of several versions."""
 DATE = r"\d{4}-\d\d-\d\d"
 WINDOW = re.compile(rf"({DATE})?\.\.({DATE})?")
-HUB = "lighteval/code_generation_lite"
+FILE, HUB = "livecodebench/{}.jsonl", "lighteval/code_generation_lite"
+LIVECODEBENCH = PublicSet("livecodebench", FILE, HUB, "{}", RELEASES)
 
 
 @task_set
@@ -41,8 +42,7 @@ def livecodebench(split: str = "release_v6") -> Iterator[Task]:
         raise SettingsError(
             f"the window of dates is {dates!r}; write 2024-08-01..2025-01-31, or leave out one end"
         )
-    file = f"livecodebench/{release}.jsonl"
-    rows = PublicSet("livecodebench", file, HUB, release, RELEASES).rows(release)
+    rows = LIVECODEBENCH.rows(release)
     if window:
         first, last = window[1] or "", window[2] or "9999"
         rows = (row for row in rows if first <= row.text("contest_date")[:10] <= last)

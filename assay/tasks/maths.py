@@ -10,6 +10,12 @@ from assay.tasks.nemo_gym import asked
 from assay.tasks.rows import PublicSet, Row, tagged
 from assay.types import Answer, Message, Task
 
+GSM8K = PublicSet("gsm8k", "gsm8k/{}.jsonl.gz", "openai/gsm8k", "main", ("train", "test"), "{}")
+MATH = PublicSet("math", "math/math.jsonl", "HuggingFaceH4/MATH-500", splits=("test",))
+AIME = PublicSet("aime", "math/aime.jsonl", "HuggingFaceH4/aime_2024")
+NEMO_GYM = PublicSet(
+    "nemo_gym_math", "math/nemo_gym.jsonl", "nvidia/Nemotron-RL-math-OpenMathReasoning"
+)
 CALCULATOR = re.compile(r"<<[^<>]*>>")
 """What GSM8K's solutions tell a calculator in the middle of a sentence."""
 
@@ -17,32 +23,26 @@ CALCULATOR = re.compile(r"<<[^<>]*>>")
 @task_set
 def gsm8k(split: str = "test") -> Iterator[Task]:
     """GSM8K: word problems whose answer is a number (arXiv:2110.14168). Splits: train, test."""
-    file, splits = f"gsm8k/{split}.jsonl.gz", ("train", "test")
-    rows = PublicSet("gsm8k", file, "openai/gsm8k", "main", splits, split).rows(split)
-    return (word_problem(f"gsm8k/{split}/{row.place}", row) for row in rows)
+    return (word_problem(f"gsm8k/{split}/{row.place}", row) for row in GSM8K.rows(split))
 
 
 @task_set
 def math(split: str = "test") -> Iterator[Task]:
     """MATH-500: questions of contests, answered by formulas (arXiv:2305.20050)."""
-    rows = PublicSet("math", "math/math.jsonl", "HuggingFaceH4/MATH-500", splits=("test",))
-    found = rows.rows(split)
-    return (tagged(problem(row.text("unique_id", row.place), row), row) for row in found)
+    rows = MATH.rows(split)
+    return (tagged(problem(row.text("unique_id", row.place), row), row) for row in rows)
 
 
 @task_set
 def aime(split: str = "all") -> Iterator[Task]:
     """AIME: contest questions whose answer is a number from 0 to 999."""
-    rows = PublicSet("aime", "math/aime.jsonl", "HuggingFaceH4/aime_2024")
-    return (problem(f"aime/{row.place}", row, exact=True) for row in rows.rows(split))
+    return (problem(f"aime/{row.place}", row, exact=True) for row in AIME.rows(split))
 
 
 @task_set
 def nemo_gym_math(split: str = "all") -> Iterator[Task]:
     """Questions in NeMo Gym's format: question, expected_answer and the dialogue that asks it."""
-    hub = "nvidia/Nemotron-RL-math-OpenMathReasoning"
-    rows = PublicSet("nemo_gym_math", "math/nemo_gym.jsonl", hub)
-    return (of_nemo_gym(row) for row in rows.rows(split))
+    return map(of_nemo_gym, NEMO_GYM.rows(split))
 
 
 def question(name: str, prompt: str, answer: Answer, *replies: str) -> Task:

@@ -11,6 +11,8 @@ from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
 from assay.types import Check, OwnTests, Task
 
 SPLITS = {"python": "py", "cpp": "cpp", "javascript": "js", "rust": "rs", "typescript": "ts"}
+FILE, HUB = "multipl_e/mbpp-{}-reworded.json", "nuprl/MultiPL-E"
+MBPP = PublicSet("multipl_e_mbpp", FILE, HUB, "mbpp-{}", SPLITS)
 CALLED = re.compile(r"^\s*check\((\w+)\)|\bcandidate = (\w+)", re.MULTILINE)
 SCRIPT = ("\nconsole.", "\nconst assert", "\ndeclare var", "\nfunction test(")
 STOPS = {"cpp": ("\nint main",), "rust": ("\nfn main",), "javascript": SCRIPT, "typescript": SCRIPT}
@@ -20,10 +22,7 @@ STOPS = {"cpp": ("\nint main",), "rust": ("\nfn main",), "javascript": SCRIPT, "
 @task_set
 def multipl_e_mbpp(split: str = "python") -> Iterator[Task]:
     """MultiPL-E's MBPP in python, cpp, javascript, rust or typescript (arXiv:2208.08227)."""
-    short = SPLITS.get(split, "py")
-    file = f"multipl_e/mbpp-{short}-reworded.json"
-    published = PublicSet("multipl_e_mbpp", file, "nuprl/MultiPL-E", f"mbpp-{short}", SPLITS)
-    return kept(published.rows(split), task_of)
+    return kept(MBPP.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:

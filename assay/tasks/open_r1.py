@@ -12,7 +12,8 @@ from assay.types import Task
 PROBLEMS = PublicSet(
     "open_r1", "open_r1/problems.jsonl", "open-r1/verifiable-coding-problems-python"
 )
-HUB = "open-r1/codeforces"
+FILE, SPLITS = "open_r1/codeforces_{}.jsonl", ("train", "test")
+CODEFORCES = PublicSet("open_r1_codeforces", FILE, "open-r1/codeforces", "verifiable", SPLITS, "{}")
 
 
 @task_set
@@ -24,9 +25,7 @@ def open_r1(split: str = "all") -> Iterator[Task]:
 @task_set
 def open_r1_codeforces(split: str = "train") -> Iterator[Task]:
     """open-r1's Codeforces problems that have one right answer for each input: train, test."""
-    file, splits = f"open_r1/codeforces_{split}.jsonl", ("train", "test")
-    published = PublicSet("open_r1_codeforces", file, HUB, "verifiable", splits, split)
-    return kept(published.rows(split), codeforces_task_of)
+    return kept(CODEFORCES.rows(split), codeforces_task_of)
 
 
 def task_of(row: Row) -> Task:

@@ -11,8 +11,9 @@ from assay.tasks import task_set
 from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
 from assay.types import PrintTest, Task
 
-HUB = "morganstanley/sft-python-q-problems"
-SPLITS = ("train", "test")
+Q = PublicSet(
+    "q", "q/{}.jsonl", "morganstanley/sft-python-q-problems", splits=("train", "test"), part="{}"
+)
 FUNCTION = "solve"
 EMPTY = '""'
 """How q shows an empty text, which rows may hold as no output at all."""
@@ -21,8 +22,7 @@ EMPTY = '""'
 @task_set
 def q(split: str = "train") -> Iterator[Task]:
     """Problems in q made of LeetCode's (arXiv:2508.06813). Splits: train, test."""
-    published = PublicSet("q", f"q/{split}.jsonl", HUB, splits=SPLITS, part=split)
-    return kept(published.rows(split), task_of)
+    return kept(Q.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:

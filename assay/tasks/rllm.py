@@ -19,16 +19,15 @@ from assay.tasks.cases import (
 from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
 from assay.types import Check, Task
 
-HUB = "agentica-org/DeepCoder-Preview-Dataset"
 SETS = ("primeintellect", "taco", "lcbv5", "codeforces")
+RLLM = PublicSet("rllm", "rllm/{}.jsonl", "agentica-org/DeepCoder-Preview-Dataset", "{}", SETS)
 CHECKED = re.compile(r"^check\(Solution\(\)\.(\w+)\)\s*\Z", re.MULTILINE)
 
 
 @task_set
 def rllm(split: str = "codeforces") -> Iterator[Task]:
     """Rows of rLLM, as DeepCoder's data set has them: primeintellect, taco, lcbv5 or codeforces."""
-    published = PublicSet("rllm", f"rllm/{split}.jsonl", HUB, split, SETS)
-    return kept(published.rows(split), task_of)
+    return kept(RLLM.rows(split), task_of)
 
 
 def task_of(row: Row) -> Task:

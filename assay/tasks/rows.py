@@ -208,7 +208,9 @@ def _kind(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PublicSet:
-    """A published set, and where it lies."""
+    """A published set, and where it lies. `{}` in `file`, `config` and `part` stands for the split,
+    or for what `splits` maps it to.
+    """
 
     name: str
     """Of the task set."""
@@ -218,7 +220,7 @@ class PublicSet:
     """The data set's name on the hub."""
     config: str | None = None
     """Its configuration on the hub, where it has several."""
-    splits: Collection[str] = ("all",)
+    splits: Collection[str] | Mapping[str, object] = ("all",)
     """The splits that the task set knows; each has its rows among the same ones."""
     part: str | None = None
     """The only one of the hub's splits that holds these rows; None for all of them."""
@@ -233,12 +235,15 @@ class PublicSet:
             return file_rows(Path(split))
         require_split(self.name, split, self.splits)
         folder = os.environ.get("ASSAY_DATA")
+        part = self.splits[split] if isinstance(self.splits, Mapping) else split
+        names: dict[str, Any] = {"file": self.file, "config": self.config, "part": self.part}
+        here = replace(self, **{key: name and name.format(part) for key, name in names.items()})
         if folder is None:
-            return _hub_rows(self, "ASSAY_DATA is not set")
+            return _hub_rows(here, "ASSAY_DATA is not set")
         if not Path(folder).is_dir():
             raise DataError(f"ASSAY_DATA is {folder}, which is no folder; fix or unset it")
-        file = Path(folder) / self.file
-        return file_rows(file) if file.is_file() else _hub_rows(self, f"{file} does not exist")
+        file = Path(folder) / here.file
+        return file_rows(file) if file.is_file() else _hub_rows(here, f"{file} does not exist")
 
 
 def file_rows(file: Path) -> Iterator[Row]:

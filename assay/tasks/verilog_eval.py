@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from assay.errors import DataError
 from assay.languages import language_named
@@ -24,25 +25,23 @@ MOST = 200_000
 """Samples that are compared: version 2 ends its longest benches there, version 1 at twice that."""
 DUMPS = re.compile(r"\$dump\w+\s*(?:\([^;]*\))?\s*;")
 """Statements that write a file of all signals."""
-DESCRIPTIONS = {name: f"v1/VerilogDescription_{name.title()}" for name in ("human", "machine")}
+DESCRIBED = {name: f"v1/VerilogDescription_{name.title()}" for name in ("human", "machine")}
+HUB = "NVlabs/verilog-eval"
+VERILOG_EVAL = PublicSet("verilog_eval", "verilog_eval/{}.jsonl.gz", HUB, splits=FILES)
+DESCRIPTIONS = replace(VERILOG_EVAL, splits=DESCRIBED)
 
 
 @task_set
 def verilog_eval(split: str = "spec_to_rtl") -> Iterator[Task]:
     """VerilogEval: version 1 (human, machine), version 2 (code_complete, spec_to_rtl)."""
     warn_of_version()
-    described = _rows(split, DESCRIPTIONS) if split in DESCRIPTIONS else ()
+    described = DESCRIPTIONS.rows(split) if split in DESCRIPTIONS.splits else ()
     said = {row.text("task_id"): row for row in described}
-    for row in _rows(split, FILES):
+    for row in VERILOG_EVAL.rows(split):
         if "canonical_solution" in row.fields:
             yield task_of_v1(row, said.get(row.text("task_id"), row))
         else:
             yield task_of_v2(row)
-
-
-def _rows(split: str, files: dict[str, str]) -> Iterator[Row]:
-    file = f"verilog_eval/{files.get(split, split)}.jsonl.gz"
-    return PublicSet("verilog_eval", file, "NVlabs/verilog-eval", splits=FILES).rows(split)
 
 
 def warn_of_version() -> None:
