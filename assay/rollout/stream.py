@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from assay.types import Rollout
 
@@ -22,6 +22,7 @@ class FinishedGroup:
     rollouts: list[Rollout]
 
 
+@dataclass(slots=True)
 class Stream:
     """Groups in the order in which they finish, started in the order of their numbers.
 
@@ -40,23 +41,18 @@ class Stream:
     `close` is the only way to end a stream: it cancels all running groups and waits for them.
     """
 
-    def __init__(
-        self,
-        start_group: Callable[[int], Coroutine[None, None, list[Rollout]]],
-        *,
-        per_step: int,
-        max_staleness: int,
-        prefetch: int,
-    ) -> None:
-        self.start_group = start_group
-        self.per_step = per_step
-        self.max_staleness = max_staleness
-        self.prefetch = min(prefetch, max_staleness * per_step)
-        self.version = 0
-        self.next = 0
-        self.restart: list[int] = []
-        self._running: dict[asyncio.Task[list[Rollout]], tuple[int, int]] = {}
-        self._finished: list[FinishedGroup] = []
+    start_group: Callable[[int], Coroutine[None, None, list[Rollout]]]
+    per_step: int
+    max_staleness: int
+    prefetch: int
+    version: int = 0
+    next: int = 0
+    restart: list[int] = field(default_factory=list)
+    _running: dict[asyncio.Task[list[Rollout]], tuple[int, int]] = field(default_factory=dict)
+    _finished: list[FinishedGroup] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.prefetch = min(self.prefetch, self.max_staleness * self.per_step)
 
     @property
     def position(self) -> dict[str, int | list[int]]:

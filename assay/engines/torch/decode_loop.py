@@ -127,28 +127,22 @@ class Outbox:
         self.waiting.clear()
 
 
+@dataclass(slots=True)
 class DecodeLoop:
     """Decodes with one version of the weights until no row waits, or until it is halted.
 
     Another thread may add to `inbox` meanwhile. After a halt it holds the unfinished rows again.
     """
 
-    def __init__(
-        self,
-        kv_cache: KVCache | TransformersCache,
-        inbox: deque[PendingCompletion],
-        stop_checker: StopChecker,
-        version: int,
-        kv_cache_tokens: int,
-    ) -> None:
-        self.kv_cache = kv_cache
-        self.inbox = inbox
-        self.stop_checker = stop_checker
-        self.version = version
-        self.kv_cache_tokens = kv_cache_tokens
-        self.waiting: list[PendingCompletion] = []
-        self.rows: list[PendingCompletion] = []
-        self.longest_prompt = self.longest_completion = 0
+    kv_cache: KVCache | TransformersCache
+    inbox: deque[PendingCompletion]
+    stop_checker: StopChecker
+    version: int
+    kv_cache_tokens: int
+    waiting: list[PendingCompletion] = field(default_factory=list)
+    rows: list[PendingCompletion] = field(default_factory=list)
+    longest_prompt: int = 0
+    longest_completion: int = 0
 
     @property
     def capacity(self) -> int:
