@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import httpx2
@@ -83,12 +83,8 @@ class Client:
         stop: Sequence[str],
     ) -> Chunk:
         """Continue `prompt` up to a stop token, a stop string or the limit."""
-        params = {
-            "max_tokens": sampling.max_tokens, "temperature": sampling.temperature,
-            "top_p": sampling.top_p, "top_k": sampling.top_k, "min_p": sampling.min_p,
-            "logprobs": 0, "stop_token_ids": list(stop_tokens),
-            "stop": list(stop), "detokenize": bool(stop),
-        }  # fmt: skip
+        stops = {"stop_token_ids": list(stop_tokens), "stop": list(stop), "detokenize": bool(stop)}
+        params = {**asdict(sampling), "logprobs": 0, **stops}
         choice = (await self._generate(model, prompt, params, timeout=None))["choices"][0]
         tokens, content = choice["token_ids"], (choice["logprobs"] or {}).get("content") or []
         spans = choice["weight_versions"] or []
