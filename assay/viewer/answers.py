@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from assay.errors import UserError
 from assay.viewer.folders import Kind, RunFiles, RunsFolder
@@ -14,6 +17,9 @@ Parameters = Mapping[str, str]
 MOST_ROWS = 500
 """Rows of one answer."""
 ORDERS = ("step", "-step", "reward", "-reward", "length", "-length")
+
+
+FILTER, FILTERS = TypeAdapter(Filter), tuple(field.name for field in fields(Filter))
 
 
 class UnknownError(UserError):
@@ -56,15 +62,7 @@ class Answers:
         order, start = asked.get("order", "-step"), int(asked.get("start", 0))
         if order not in ORDERS:
             raise UnknownError(f"unknown order {order!r}; take one of {', '.join(ORDERS)}")
-        low, high = asked.get("low"), asked.get("high")
-        wanted = Filter(
-            step=int(asked["step"]) if asked.get("step") else None,
-            task=asked.get("task", ""),
-            verdict=asked.get("verdict", ""),
-            low=float(low) if low else None,
-            high=float(high) if high else None,
-            search=asked.get("search", ""),
-        )
+        wanted = FILTER.validate_python({name: asked[name] for name in FILTERS if asked.get(name)})
         table = self._files(asked).select(wanted, order)
         count = min(int(asked.get("count", MOST_ROWS)), MOST_ROWS)
         return {"total": len(table), "start": start, "rows": rows(table[start : start + count])}

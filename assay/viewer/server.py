@@ -17,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assay.errors import SettingsError
+from assay.registry import one_line
 from assay.viewer.answers import Answers, UnknownError
 from assay.viewer.folders import RunsFolder
 
@@ -98,7 +99,7 @@ def _answer(call: Callable[[Mapping[str, str]], Any]) -> Callable[[Request], Res
         except UnknownError as error:
             status, made = 404, {"error": str(error)}
         except (ValueError, KeyError) as error:
-            status, made = 400, {"error": f"the question cannot be read: {error!r}"}
+            status, made = 400, {"error": f"the question cannot be read: {one_line(error)}"}
         return Response(json.dumps(made), status, media_type="application/json")
 
     return respond
