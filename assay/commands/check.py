@@ -46,13 +46,14 @@ def check(
     from assay.check import report as checking
     from assay.check.to_calls import to_calls as converted
     from assay.check.trial import ProgramRunner
+    from assay.sandbox.limits import Limits
 
     if to_calls is not None and (output or report or strict or keep):
         raise SettingsError("--to-calls only converts; leave the options of a check out")
     checking.require_writable(tasks, to_calls or output, report)
     with options.quietly("assay.judge"), Progress() as progress:
         progress.phase(f"loading {tasks}")
-        bounds = options.limits(cpu_seconds, memory_mb)
+        bounds = Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
         runner = ProgramRunner(bounds, slots, allow_weak, progress)
         if to_calls is not None:
             conversion = converted(tasks, limit, runner)

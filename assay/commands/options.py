@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from assay.config.load import Plan
-    from assay.sandbox.limits import Limits
 
 Tasks = Annotated[
     str, typer.Option(help="A task set: humaneval, mbpp:test, drills:test, a .jsonl file.")
@@ -32,6 +31,9 @@ CpuSeconds = Annotated[
 ]
 MemoryMb = Annotated[
     int, typer.Option(min=32, max=1_048_576, help="Memory limit of one program in MiB.")
+]
+Runs = Annotated[
+    Path, typer.Argument(help="A run's folder, or one that holds runs: runs/demo, runs.")
 ]
 AllowWeak = Annotated[
     bool, typer.Option(help="Judge even with weak isolation; see `assay doctor`.")
@@ -73,13 +75,6 @@ def checked_plan(config: Path, words: list[str]) -> Plan:
             for spec in settings.evaluate.tasks if settings.evaluate else ():
                 load(spec, limit=1)
     return plan
-
-
-def limits(cpu_seconds: float, memory_mb: int) -> Limits:
-    """The limits of one program."""
-    from assay.sandbox.limits import Limits
-
-    return Limits(cpu_seconds=cpu_seconds, memory_mb=memory_mb)
 
 
 def print_result(

@@ -16,9 +16,7 @@ METRICS = ("reward/pass_rate", "reward/mean", "rollout/length", "learn/entropy",
 
 
 def show(
-    folder: Annotated[
-        Path, typer.Argument(help="A run's folder, or one that holds runs: runs/demo, runs.")
-    ] = Path("runs"),
+    folder: options.Runs = Path("runs"),
     sql: Annotated[
         str | None, typer.Option(help="A query over the tables `metrics` and `rollouts`.")
     ] = None,

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
+from assay.commands import options
+
 
 def view(
-    folder: Annotated[
-        Path, typer.Argument(help="A run's folder, or one that holds runs: runs/demo, runs.")
-    ] = Path("runs"),
+    folder: options.Runs = Path("runs"),
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
     ] = 8642,
