@@ -35,11 +35,6 @@ ComputeAdvantages = Callable[[Sequence[Sample]], list[Sample]]
 from and count in no mean."""
 
 
-def same_samples(samples: Sequence[Sample]) -> list[Sample]:
-    """No advantages: every trained token counts the same."""
-    return list(samples)
-
-
 def never(sample: Sample) -> bool:
     """Compute every sample."""
     return False
@@ -59,7 +54,7 @@ class Algorithm:
     learns_from: Literal["rollouts", "dialogues", "pairs"]
     """Judged completions of the policy; demonstrations; or a file of chosen and rejected
     completions."""
-    compute_advantages: ComputeAdvantages = same_samples
+    compute_advantages: ComputeAdvantages = list
     """From rewards to advantages, over all samples of a step."""
     has_no_gradient: Callable[[Sample], bool] = never
     """Samples whose gradient is exactly 0: they count in the mean, but are not computed."""

@@ -16,6 +16,7 @@ VOCABULARY = "vocabulary.parquet"
 without the tokenizer."""
 CHECKS, CHECK_TEXT = 64, 4096
 """Checks of a task that are kept, and characters of each."""
+GENERATED = ("tokens", "logprobs", "ended", "version")
 JUDGED = ("verdict", "passed", "total", "detail", "output", "cpu_seconds", "stderr", "trusted")
 """Columns of a turn that was judged: fields of its Execution."""
 INPUTS = ("source", "arguments", "stdin", "code", "after", "bench", "module")
@@ -147,13 +148,11 @@ def _turn(turn: Turn) -> dict[str, Any]:
         "completion": completion.text,
         "program": turn.program,
         "observation": turn.observation,
-        "tokens": completion.tokens,
-        "logprobs": completion.logprobs,
-        "ended": completion.ended,
-        "version": completion.version,
         "length": len(completion.tokens),
         "prompt_tokens": turn.prompt_tokens,
-    } | {name: getattr(execution, name) for name in JUDGED if execution}
+        **{name: getattr(completion, name) for name in GENERATED},
+        **{name: getattr(execution, name) for name in JUDGED if execution},
+    }
 
 
 def _check(check: AnyCheck) -> dict[str, Any]:
