@@ -11,7 +11,7 @@ from pathlib import Path
 
 from assay.errors import DataError
 from assay.tasks import require_split, task_set
-from assay.tasks.verilog_eval import DUMPS, warn_of_version
+from assay.tasks.verilog_eval import DUMPS, design_task, warn_of_version
 from assay.types import Task, TestBench
 
 PASSED = r"(?i)your design passed"
@@ -86,7 +86,4 @@ def _task(
     if tops:
         bench = re.sub(rf"\b{tops[-1]}\b", "tb", bench)
     check = TestBench(bench, design, passes=passes)
-    return Task(
-        id=file.parent.name, prompt=prompt, checks=(check,), entry_point=design,
-        language="verilog", stub=stub, reference=reference,
-    )  # fmt: skip
+    return design_task(file.parent.name, prompt, check, stub, reference)

@@ -78,10 +78,13 @@ def _comment(text: str) -> str:
 def _task(row: Row, prompt: str, stub: str, reference: str, model: str) -> Task:
     design = "TopModule" if model == "RefModule" else "top_module"
     check = TestBench(driver(row, row.text("test"), design, model), design)
-    return Task(
-        id=row.text("task_id"), prompt=prompt, checks=(check,), entry_point=design,
-        language="verilog", stub=stub, reference=reference,
-    )  # fmt: skip
+    return design_task(row.text("task_id"), prompt, check, stub, reference)
+
+
+def design_task(name: str, prompt: str, bench: TestBench, stub: str, reference: str | None) -> Task:
+    """A task whose program is the design that a bench tests."""
+    design, language = bench.design, "verilog"
+    return Task(name, prompt, (bench,), design, language, stub=stub, reference=reference)
 
 
 def driver(row: Row, bench: str, design: str, model: str) -> str:
