@@ -21,7 +21,8 @@ from assay.distributed.shards import safetensors_layout, shard_of, write_shards
 from assay.errors import ModelError, TrainingError
 from assay.policy.forward import ModelOutput, alone_from, forward, unwrap_model
 from assay.policy.load import Policy, is_empty
-from assay.train.ranks import Ranks, copy_weights
+from assay.train.batch import to_batch
+from assay.train.ranks import Ranks
 from assay.types import Batch, Metrics, Sample
 
 T = TypeVar("T")
@@ -159,10 +160,7 @@ class ShardedRanks(Ranks):
 
     def _idle(self) -> None:
         """Take part in a round without samples: a gradient of zeros."""
-        row = torch.zeros(1, 2, device=self.device)
-        mask = torch.tensor([[False, True]], device=self.device)
-        everywhere = torch.ones_like(mask)
-        batch = Batch(row.long(), everywhere, mask, row, row, row[:, :1], row[:, 0].long())
+        batch = to_batch([Sample((0, 0), (False, True))], 0, self.device)
         output = self.view(batch, critic=self.view.critic)
         nothing = sum(0.0 * part.sum() for part in output if part is not None)
         if torch.is_grad_enabled():
@@ -220,7 +218,7 @@ class ShardedRanks(Ranks):
     def restore_policy(self, policy: Policy, load: Callable[[], Policy]) -> None:
         """The leader alone loads, and sends."""
         if self.whole_policy:
-            copy_weights(load(), self.whole_policy)
+            self.whole_policy.copy_weights(load().trainable)
         self._spread(policy.trainable)
 
     def part(self, whole: Any, like: Tensor) -> Tensor:

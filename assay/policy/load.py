@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -71,6 +71,11 @@ class Policy:
     def context(self) -> int | None:
         """The context length in tokens; None if the model's configuration does not say."""
         return context_of(self.model.config)
+
+    def copy_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Give the trained weights the values of others of their names, in place."""
+        for name, parameter in self.trainable.items():
+            parameter.data.copy_(weights[name].detach())
 
     def save(self, folder: Path) -> None:
         """Write the adapter alone, or the whole model, and the tokenizer to `folder`.

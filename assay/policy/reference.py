@@ -27,17 +27,12 @@ class Reference:
                 yield
             return
         current = _copy(self.policy)
-        _restore(self.policy, self.weights)
+        self.policy.copy_weights(self.weights)
         try:
             yield
         finally:
-            _restore(self.policy, current)
+            self.policy.copy_weights(current)
 
 
 def _copy(policy: Policy) -> dict[str, Tensor]:
     return {name: parameter.detach().clone() for name, parameter in policy.trainable.items()}
-
-
-def _restore(policy: Policy, weights: dict[str, Tensor]) -> None:
-    for name, parameter in policy.trainable.items():
-        parameter.data.copy_(weights[name])

@@ -71,7 +71,7 @@ class Ranks:
 
     def restore_policy(self, policy: Policy, load: Callable[[], Policy]) -> None:
         """Give the policy the trained weights of the one that `load` loads."""
-        copy_weights(load(), policy)
+        policy.copy_weights(load().trainable)
 
     def read(self, file: Path, like: Callable[[str], Tensor]) -> dict[str, Tensor]:
         """What this rank keeps of the tensors that `save` wrote; `like(name)` has its layout.
@@ -90,9 +90,3 @@ class Ranks:
         """What this rank keeps of a whole tensor, or of its place in a file, laid out as `like`."""
         kept: Tensor = whole[...]
         return kept.to(like.device)
-
-
-def copy_weights(source: Policy, into: Policy) -> None:
-    """Copy what is trained, in place."""
-    for name, parameter in into.trainable.items():
-        parameter.data.copy_(source.trainable[name].data)
