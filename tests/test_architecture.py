@@ -36,7 +36,7 @@ MODULES = {
     "judge/kinds": "pytest_module kind asserts calls driven_calls exchanges verilog_screen harness"
     " own_tests print_tests answers test_bench test_functions every",
     "judges": "terms service pool open",
-    "policy": "adapters checkpoints tokenizer gguf tiny chat onednn head packed forward load"
+    "policy": "adapters checkpoints tokenizer gguf tiny chat onednn layers head packed forward load"
     " classifier critic reference",
     "viewer": "page rollouts suspects folders query answers server export",
     "engines": "base openai torch vllm open",
@@ -48,7 +48,7 @@ TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train", "dis
 FOR_A_PACKAGE = ("integrations/verifiers.py", "judge/cocotb_harness/run.py", "judge/normal_form.py")
 FILE_LINES, CLASS_LINES, FUNCTION_LINES = 400, 200, 60
 JUDGE_SIDE = ("sandbox", "judge", "languages", "check", "integrations")
-JUDGE_SIDE_LINES, OTHER_LINES = 9_356, 14_949
+JUDGE_SIDE_LINES, OTHER_LINES = 9_356, 14_946
 """Code lines: no blank lines, comments or docstrings. They are counted as the formatter would set
 them at 120 columns without trailing commas, so that wrapping costs nothing."""
 JOINED = ["--isolated", "--line-length", "120", "--config", "format.skip-magic-trailing-comma=true"]

@@ -42,8 +42,6 @@ ATTENTION_DROPOUTS = (
     "attn_dropout",
 )
 """Names that configurations use for dropout inside attention."""
-
-
 NOISE = 0.02
 """Standard deviation of the noise that `perturbed` adds."""
 TIMES_OWN = 3.0
@@ -363,28 +361,21 @@ def _leaks(layout: Layout, model: Any, tolerance: float, one_by_one: bool = Fals
     return bool(moved.any())
 
 
-def _trained_rows(embeddings: Tensor) -> Tensor:
-    """[N] the tokens whose embedding is not close to zero. That of padding often is, and each norm
-    multiplies its gradient by a thousand, so that deep models overflow.
-    """
-    norms = torch.linalg.vector_norm(embeddings.detach(), dim=-1, dtype=torch.float32)
-    trained: Tensor = norms >= norms.median() / 10
-    return trained.nonzero().squeeze(-1)
-
-
 def _probe(
     layout: Layout, model: Any, one_by_one: bool = False, other: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities [3, 12] of a small batch, and the gradient [H] of a weighted sum of them as
-    all embeddings shift.
+    all embeddings shift. `other` is added to the number of the token in row 1, position 7.
 
-    `other` is added to the number of the token in row 1, position 7.
+    Tokens whose embedding is about zero, as padding's, are left out: each norm multiplies their
+    gradient by a thousand, so that deep models overflow.
     """
     embedding = unwrap_model(model).get_input_embeddings()
     numbers = torch.arange(3 * PROBE_LENGTH, device=model.device).view(3, PROBE_LENGTH) * 7919
     numbers[1, :5] = numbers[0, :5]
     numbers[1, 7] += other
-    usable = _trained_rows(embedding.weight)
+    norms = torch.linalg.vector_norm(embedding.weight.detach(), dim=-1, dtype=torch.float32)
+    usable = (norms >= norms.median() / 10).nonzero().squeeze(-1)
     tokens = usable[numbers % len(usable)]
     position = torch.arange(PROBE_LENGTH, device=model.device)
     attention = position < torch.tensor([[12], [9], [10]], device=model.device)
