@@ -1,7 +1,6 @@
 """Token log-probabilities, entropies and values of a batch, in the fastest layout that is exact.
 
-Layouts: packed sequences (varlen attention), padded sequences, or padded ones through the whole
-model.
+Layouts: packed sequences (varlen attention), padded ones, or those through the whole model.
 """
 
 from __future__ import annotations
