@@ -138,9 +138,10 @@ def test_the_definition_of_the_entry_point_is_found(asked: Task, reply: str) -> 
     assert found == (PRELUDE + ONE if asked.stub else ONE)
 
 
-def test_a_closed_block_is_taken_as_it_stands() -> None:
-    code = '"""A module."""\n\nimport os\n\n\ndef f(n):\n    return 1\n\n\nassert f(1) == 1\n'
+def test_a_closed_block_is_taken_as_it_stands_where_all_of_it_is_needed() -> None:
+    code = '"""A module."""\n\nimport os\n\n\ndef f(n):\n    return N\n\n\nN = 1\n'
     assert program(PLAIN, f"```python\n{code}```") == code
+    assert program(PLAIN, f"```python\n{code}\nassert f(1) == 2\n```") == f"{code[:-1]}\n"
 
 
 def test_a_fence_inside_a_docstring_does_not_end_the_block() -> None:
@@ -259,7 +260,7 @@ def test_other_languages_are_taken_from_the_last_closed_block() -> None:
     code = "```Rust\nfn f() {}\n```\n"
     assert program(rust, f"{code}In Python:\n```py\ndef f(): pass\n```\n") == "fn f() {}\n"
     assert program(rust, f"{code}Or:\n```\nfn f() {{ 1 }}\n```\n") == "fn f() { 1 }\n"
-    assert program(rust, "```py\nf\n```\n```cpp\nf()\n```\n") == "f()\n"
+    assert program(rust, "```py\nf\n```\n```cpp\nf()\n```\n") is None
     assert program(task("fn f() {\n", language="rust"), "    1\n}") == "fn f() {\n    1\n}"
 
 

@@ -105,7 +105,8 @@ def _job(row: Row, known: dict[str, Task]) -> Job:
     if row.fields.get("solution") is not None:  # EvalPlus prefers it where both are there
         return Job(task, row.text("solution"))
     if row.fields.get("completion") is not None:
-        return Job(task, task.stub + row.text("completion"))
+        completion = extract.without_end(row.text("completion"))
+        return Job(task, extract.completed(task.stub, completion))
     if row.fields.get("reply") is not None:
         return Job(task, extract.program(task, row.text("reply")))
     raise row.wrong(

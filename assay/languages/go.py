@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from assay.languages import TEXTS as COMMON
 from assay.languages import Language, language
 
 PACKAGES = (
@@ -12,17 +13,23 @@ PACKAGES = (
     "testing", "time", "unicode", "unicode/utf8",
 )  # fmt: skip
 IMPORTS = re.compile(r"^import\s*(?:\([^)]*\)|\"[^\"\n]*\")", re.MULTILINE)
-TEXT = re.compile(r"//[^\n]*|/\*.*?\*/|`[^`]*`|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
+TEXTS = rf"{COMMON}|`[^`]*+(?:`|\Z)"
+DEFINITION = r"\bfunc\s+(?:\([^()\n]*\)\s*)?NAME\b"
 
 
 def with_imports(source: str) -> str:
     """A source with the imports of Go's own packages that it uses."""
     head, clause, body = IMPORTS.sub("", source).rpartition("package main")
-    code = TEXT.sub("", body)
+    code = go().blanked(body)
     imports = "".join(
         f'import "{one}"\n' for one in PACKAGES if re.search(rf"\b{one.rpartition('/')[2]}\.", code)
     )
     return f"{head}{clause or 'package main'}\n\n{imports}{body}" if source else source
+
+
+def set_aside(language: Language, program: str) -> str:
+    """The program with other names for its main function and its own tests."""
+    return language.renamed(program, r"(?<=\bfunc )\s*(?:main|Test\w*)(?=\s*\()", "unused_main")
 
 
 @language
@@ -31,7 +38,7 @@ def go() -> Language:
     return Language(
         title="Go", source="main.go", beside="tests.go", fences=("golang",), package="golang-go",
         compile=("go", "build", "-o", "program", "."), run=("./program",),
-        driver="go.go", own_main="func main(",
+        driver="go.go", definition=DEFINITION, texts=TEXTS, set_aside=set_aside,
         asks_version="version", with_imports=with_imports,
         environment={"GO111MODULE": "off", "CGO_ENABLED": "0", "GOMAXPROCS": "2"},
         hello='package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("hello") }',

@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from assay.languages import DRIVERS, Language, language
+from assay.languages import TEXTS as COMMON
 
 SEED = "-Djava.security.egd=file:/dev/urandom"
 """Without it the first random number takes 8 seconds where /dev/random cannot be opened."""
+
+
+TEXTS = rf'"{{3}}(?:\\.|[^\\])*?(?:"{{3}}|\Z)|{COMMON}'
+PUBLIC = r"\bpublic\s+(?=(?:[a-z]+\s+){0,4}?(?:class|record|enum|interface)\b)"
+PACKAGE = r"\bpackage\s+[\w.]+\s*;"
+
+
+def set_aside(language: Language, program: str) -> str:
+    """The program in no package, whose classes are not public, with another name for `Main`."""
+    for pattern, name in ((PACKAGE, ""), (PUBLIC, ""), (r"\bMain\b", "ProgramMain")):
+        program = language.renamed(program, pattern, name)
+    return program
 
 
 @language
@@ -13,7 +26,7 @@ def java() -> Language:
     """Java, in a public class of any name, else in a class Main."""
     return Language(
         title="Java", source="Main.java", package="default-jdk-headless",
-        beside="AssayDriver.java", driver="AssayDriver.java",
+        beside="AssayDriver.java", driver="AssayDriver.java", texts=TEXTS, set_aside=set_aside,
         compile=("/bin/sh", "-c", (DRIVERS / "java_build.sh").read_text()), runtime_mb=768,
         run=("java", "-XX:+UseSerialGC", "-Xss64m", SEED, "-jar", "program"),
         hello='class Main { public static void main(String[] a) { System.out.println("hello"); } }',

@@ -201,9 +201,4 @@ template <class R, class... A> int drive(R (*function)(A...)) {
 
 }  // namespace assay_driver
 
-#define main program_main
-#line 1
-PROGRAM
-#undef main
-#undef int
-signed main() { return assay_driver::drive(&::FUNCTION); }
+PROGRAMsigned main() { return assay_driver::drive(&::FUNCTION); }
