@@ -28,6 +28,12 @@ FUNCTION = (
     r"[^;{}()]{0,99}\{"
 )
 """How a function NAME is defined in C, C++ and Java."""
+DECLARED = re.compile(
+    r"^(?!(?:return|else|await|new|throw|assert|delete|typeof|defer|go)\b)(?:[\w:]+[ \t]+){1,4}?"
+    r"[*&]*(\w+)(?=\s*(?:[({=:;<]|extends\b|implements\b))",
+    re.MULTILINE,
+)
+"""What a source in any language defines at the start of a line."""
 MOST_EXITS = 20
 """Of a program, in a row at its end, that are taken off."""
 
@@ -102,8 +108,8 @@ class Language:
     """A pattern of how it defines NAME."""
     demonstrations: str = ""
     """A pattern of how the statements begin that only try the function NAME."""
-    set_aside: Callable[[Language, str], str] = lambda language, program: program
-    """A program whose own main function is not in the way of the one of a test or driver."""
+    file_only: str = ""
+    """A pattern of what stands in no source that is put together with tests."""
     spell_calls: Callable[[Sequence[list[Any]]], str] = lambda calls: ""
     """From the arguments of all calls, what follows the driver if that cannot read JSON."""
     cut: Callable[[str, bool], str | None] | None = None
@@ -136,9 +142,19 @@ class Language:
         """A source with this name for what the pattern finds outside comments and strings."""
         pieces, end = list[str](), 0
         for found in re.finditer(pattern, self.blanked(source)):
-            pieces += [source[end : found.start()], name]
+            pieces += [source[end : found.start()], found.expand(name)]
             end = found.end()
         return "".join([*pieces, source[end:]])
+
+    def apart(self, program: str, tests: str, function: str) -> str:
+        """A program to be put together with tests of its function: with other names for what both
+        define, which is its own main or tests, and without what only a file of its own has.
+        """
+        if self.file_only:
+            program = self.renamed(program, self.file_only, "")
+        ours, theirs = ({*DECLARED.findall(self.blanked(one))} for one in (program, tests))
+        names = "|".join(sorted(ours & theirs - {function}))
+        return self.renamed(program, rf"(?<!\.)\b({names})\b", r"program_\1") if names else program
 
     def without_demos(self, source: str, name: str) -> str:
         """A source without the statements at its top level that only try this function."""
@@ -170,7 +186,7 @@ class Language:
         text = (DRIVERS / self.driver).read_text()
         before, found, after = text.replace("FUNCTION", function).partition("PROGRAM")
         program = self.without_exit(program)
-        program = self.set_aside(self, program)
+        program = self.apart(program, text, function)
         source, beside = (f"{before}{program}{after}", "") if found else (program, before)
         return self.with_imports(source), beside
 

@@ -12,24 +12,21 @@ PACKAGES = (
     "math/big", "math/bits", "math/rand", "os", "reflect", "regexp", "sort", "strconv", "strings",
     "testing", "time", "unicode", "unicode/utf8",
 )  # fmt: skip
-IMPORTS = re.compile(r"^import\s*(?:\([^)]*\)|\"[^\"\n]*\")", re.MULTILINE)
+IMPORTS = re.compile(r"^import\s*(?:\([^)]{0,4000}\)|(?:\w+\s+)?\"[^\"\n]*\")", re.MULTILINE)
 TEXTS = rf"{COMMON}|`[^`]*+(?:`|\Z)"
 DEFINITION = r"\bfunc\s+(?:\([^()\n]*\)\s*)?NAME\b"
 
 
 def with_imports(source: str) -> str:
     """A source with the imports of Go's own packages that it uses."""
-    head, clause, body = IMPORTS.sub("", source).rpartition("package main")
+    if not source:
+        return source
+    body = go().renamed(IMPORTS.sub("", source), r"(?m)^package\s+\w+", "")
     code = go().blanked(body)
     imports = "".join(
         f'import "{one}"\n' for one in PACKAGES if re.search(rf"\b{one.rpartition('/')[2]}\.", code)
     )
-    return f"{head}{clause or 'package main'}\n\n{imports}{body}" if source else source
-
-
-def set_aside(language: Language, program: str) -> str:
-    """The program with other names for its main function and its own tests."""
-    return language.renamed(program, r"(?<=\bfunc )\s*(?:main|Test\w*)(?=\s*\()", "unused_main")
+    return f"package main\n\n{imports}{body}"
 
 
 @language
@@ -38,7 +35,7 @@ def go() -> Language:
     return Language(
         title="Go", source="main.go", beside="tests.go", fences=("golang",), package="golang-go",
         compile=("go", "build", "-o", "program", "."), run=("./program",),
-        driver="go.go", definition=DEFINITION, texts=TEXTS, set_aside=set_aside,
+        driver="go.go", definition=DEFINITION, texts=TEXTS,
         asks_version="version", with_imports=with_imports,
         environment={"GO111MODULE": "off", "CGO_ENABLED": "0", "GOMAXPROCS": "2"},
         hello='package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("hello") }',

@@ -10,15 +10,9 @@ SEED = "-Djava.security.egd=file:/dev/urandom"
 
 
 TEXTS = rf'"{{3}}(?:\\.|[^\\])*?(?:"{{3}}|\Z)|{COMMON}'
-PUBLIC = r"\bpublic\s+(?=(?:[a-z]+\s+){0,4}?(?:class|record|enum|interface)\b)"
-PACKAGE = r"\bpackage\s+[\w.]+\s*;"
-
-
-def set_aside(language: Language, program: str) -> str:
-    """The program in no package, whose classes are not public, with another name for `Main`."""
-    for pattern, name in ((PACKAGE, ""), (PUBLIC, ""), (r"\bMain\b", "ProgramMain")):
-        program = language.renamed(program, pattern, name)
-    return program
+FILE_ONLY = (
+    r"\bpublic\s+(?=(?:[a-z]+\s+){0,4}?(?:class|record|enum|interface)\b)|\bpackage\s+[\w.]+\s*;"
+)
 
 
 @language
@@ -26,7 +20,7 @@ def java() -> Language:
     """Java, in a public class of any name, else in a class Main."""
     return Language(
         title="Java", source="Main.java", package="default-jdk-headless",
-        beside="AssayDriver.java", driver="AssayDriver.java", texts=TEXTS, set_aside=set_aside,
+        beside="AssayDriver.java", driver="AssayDriver.java", texts=TEXTS, file_only=FILE_ONLY,
         compile=("/bin/sh", "-c", (DRIVERS / "java_build.sh").read_text()), runtime_mb=768,
         run=("java", "-XX:+UseSerialGC", "-Xss64m", SEED, "-jar", "program"),
         hello='class Main { public static void main(String[] a) { System.out.println("hello"); } }',

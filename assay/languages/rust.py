@@ -5,12 +5,7 @@ from __future__ import annotations
 from assay.languages import TEXTS as COMMON
 from assay.languages import Language, language
 
-TEXTS = rf'r(?P<marks>#*+)".*?(?:"(?P=marks)|\Z)|{COMMON}'
-
-
-def set_aside(language: Language, program: str) -> str:
-    """The program with another name for its main function."""
-    return language.renamed(program, r"(?<=\bfn )\s*main\b", "unused_main")
+TEXTS = rf'\br(?P<marks>#*+)".*?(?:"(?P=marks)|\Z)|{COMMON}'
 
 
 @language
@@ -20,7 +15,6 @@ def rust() -> Language:
         title="Rust", source="main.rs", fences=("rs",), package="rustc",
         compile=("rustc", "--edition=2021", "-O", "-Awarnings", "main.rs", "-o", "program"),
         run=("./program",), driver="rust.rs", texts=TEXTS, definition=r"\bfn\s+NAME\b",
-        set_aside=set_aside,
         hello='fn main() { println!("hello"); }',
         lazy={"empty": "fn main() {}",
               "echo": "fn main() { std::io::copy(&mut std::io::stdin(), "

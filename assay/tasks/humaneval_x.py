@@ -59,7 +59,7 @@ def go_tests(row: Row) -> OwnTests:
     test = row.text("test")
     name = re.search(r"func (Test\w+)", test)
     start = f"func main() {{ {name and name[1]}(nil) }}\n"
-    return OwnTests("", "package main\n\n", f"{EQUAL}{test}{start}")
+    return OwnTests("", "", f"{EQUAL}{test}{start}")
 
 
 def rust_tests(row: Row) -> OwnTests:

@@ -14,7 +14,7 @@ from assay.judge.kinds.test_functions import collect, is_doctest, never_run
 from assay.languages import language_named
 from assay.registry import suggest
 from assay.tasks import exact, mbpp, task_set
-from assay.tasks.python_source import called, defines, parsed, without
+from assay.tasks.python_source import around, called, defines, parsed
 from assay.tasks.rows import TOLERANCE, Row, file_rows, tagged, warn_once
 from assay.tasks.stdio import columns, exchanges
 from assay.types import Answer, Call, Check, Message, Task, TestFunctions
@@ -169,9 +169,7 @@ def _function(row: Row, task: Task) -> Task:
     completes = not task.messages and _defines(task.prompt, entry_point)
     stub = row.text("stub", default="") or (task.prompt if completes else "")
     if stub and not setup:
-        setup = without(
-            stub, parsed(stub, row, "stub" if "stub" in row.fields else "prompt"), entry_point
-        )
+        setup = around(stub, row, "stub" if "stub" in row.fields else "prompt", entry_point)
     solution = row.text("canonical_solution", default="")
     completed = solution if not solution or _defines(solution, entry_point) else stub + solution
     checker = row.text("checker", default="")

@@ -6,7 +6,7 @@ import java.nio.file.*;
 import java.util.*;
 
 class AssayDriver {
-    static final String[] CLASSES = {"Solution", "Problem", "ProgramMain"};
+    static final String[] CLASSES = {"Solution", "Problem", "Main"};
     static String text;
     static int at = 0;
 

@@ -201,4 +201,9 @@ template <class R, class... A> int drive(R (*function)(A...)) {
 
 }  // namespace assay_driver
 
-PROGRAMsigned main() { return assay_driver::drive(&::FUNCTION); }
+#define main program_main
+#line 1
+PROGRAM
+#undef main
+#undef int
+signed main() { return assay_driver::drive(&::FUNCTION); }
