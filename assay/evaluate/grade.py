@@ -37,6 +37,8 @@ class GradeSummary:
     """Rows in the file."""
     tasks: int
     """Tasks with a judged row."""
+    without_samples: int
+    """Tasks of the set of which the file has no row."""
     pass_at_1: float | None
     """Mean over tasks, in [0, 1], without rows that were not judged. None if no row was."""
     interval: Interval
@@ -79,7 +81,7 @@ def grade(
     executions = run_sync(judged())
     rows = [_verdict_row(job, execution) for job, execution in zip(jobs, executions, strict=True)]
     write_atomically(file, "".join(json.dumps(row) + "\n" for row in rows))
-    return _sum_up(jobs, executions, file)
+    return _sum_up(jobs, executions, file, len(tasks))
 
 
 def read_samples(file: Path, tasks: Sequence[Task]) -> list[Job]:
@@ -144,7 +146,9 @@ def _verdict_row(job: Job, execution: Execution) -> dict[str, Any]:
     }
 
 
-def _sum_up(jobs: Sequence[Job], executions: Sequence[Execution], file: Path) -> GradeSummary:
+def _sum_up(
+    jobs: Sequence[Job], executions: Sequence[Execution], file: Path, tasks: int
+) -> GradeSummary:
     ended = list(zip(jobs, executions, strict=True))
     judged = by_task(
         (job.task.id, execution.verdict is Verdict.PASS)
@@ -157,6 +161,7 @@ def _sum_up(jobs: Sequence[Job], executions: Sequence[Execution], file: Path) ->
     return GradeSummary(
         samples=len(jobs),
         tasks=len(counts),
+        without_samples=tasks - len({job.task.id for job in jobs}),
         pass_at_1=mean_pass_at_k(counts, 1) if counts else None,
         interval=pass_interval(counts) if counts else Interval(0.0, 1.0),
         on_trust=sum(run.verdict is Verdict.PASS and not run.proven for run in executions),

@@ -113,7 +113,8 @@ def completed(stub: str, completion: str) -> str:
     """The stub and what continues it, on a new line where the stub's last one is whole."""
     last = stub.rpartition("\n")[2]
     whole = last.rstrip().endswith(":") or "#" in last
-    return f"{stub}{chr(10) * (whole and completion[:2].isspace())}{completion}"
+    between = "\n" if whole and re.match(r"\t|  ", completion) else ""
+    return f"{stub}{between}{completion}"
 
 
 def _chosen(task: Task, language: Language, reply: str) -> str | None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from assay.endpoint import Endpoint, open_endpoint
+from assay.endpoint import Endpoint, open_endpoint, text_of
 from assay.errors import RolloutLostError
 from assay.rewards import BatchFunction, reward
 from assay.sync import together
@@ -76,7 +76,7 @@ async def score(endpoint: Endpoint, model: str, question: str) -> float:
     messages = [{"role": "system", "content": QUESTION}, {"role": "user", "content": question}]
     body = {"model": model, "messages": messages, "temperature": 0.0, "max_tokens": 200}
     return await endpoint.ask(
-        "chat/completions", body, lambda made: parsed(made["choices"][0]["message"]["content"])
+        "chat/completions", body, lambda made: parsed(text_of(made["choices"][0]["message"]))
     )
 
 
