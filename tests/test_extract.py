@@ -5,6 +5,7 @@ in between.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -219,6 +220,21 @@ def test_a_stub_that_breaks_off_inside_a_line_is_continued() -> None:
     asked = task("def f(n):\n    return")
     assert program(asked, " 1\nprint(2)\n") == "def f(n):\n    return 1\n"
     assert program(asked, ONE) == ONE
+
+
+@pytest.mark.parametrize("stub", ["def f(n):", "def f(n):\n", "def f(n):\n    # One.\n"])
+@pytest.mark.parametrize(
+    "reply",
+    ["    x = 1\n    return x\n\nprint(2)\n", f"Sure:\n\n```python\n{ONE}```\n", f"Here:\n{ONE}",
+     "```python\n    return 1\n```"],
+)  # fmt: skip
+def test_a_stub_that_ends_at_its_head_or_with_a_comment_is_completed(
+    stub: str, reply: str
+) -> None:
+    found = program(task(stub), reply)
+    names: dict[str, Callable[[int], int]] = {}
+    exec(found or "", {}, names)
+    assert names["f"](3) == 1
 
 
 def test_a_chat_models_leading_space_does_not_make_prose_a_body() -> None:

@@ -43,7 +43,7 @@ READS = re.compile(
 )
 """How programs read their input, in all languages."""
 SESSION = re.compile(
-    r"\s*(?:>>> |[$%>] ?\w|\.{0,2}/|[\[{]\s*[\"\d\[{\]}]|(?:Input|Output|Sample|Example)\b|"
+    r"\s*(?:>>> |[$%>] ?\w|\.{1,2}/|/(?:usr|bin|home|tmp)/|[\[{]\s*[\"\d\[{\]}]|(?:Input|Output|Sample|Example)\b|"
     r"(?:python3?|node|go|cargo|gcc|g\+\+|rustc|javac?|iverilog|vvp|npm|npx|pip3?|echo|cat|cd|q) )",
     re.IGNORECASE,
 )

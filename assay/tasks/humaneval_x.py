@@ -95,8 +95,8 @@ def task_of(row: Row, language: str) -> Task:
     Raises DataError where one is missing, LeftOutError where the task needs more than its language.
     """
     declared = row.text("declaration")
-    functions = [FUNCTION.search(line) for line in reversed(declared.splitlines())]
-    function = next(filter(None, functions), None)
+    heads = (line for line in reversed(declared.splitlines()) if line.rstrip()[-1:] in ("{", ":"))
+    function = next(filter(None, map(FUNCTION.search, heads)), None)
     if function is None:
         raise row.wrong("'declaration' ends in no function")
     stub = row.text("prompt")
