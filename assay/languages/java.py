@@ -9,7 +9,7 @@ SEED = "-Djava.security.egd=file:/dev/urandom"
 """Without it the first random number takes 8 seconds where /dev/random cannot be opened."""
 
 
-TEXTS = rf'"{{3}}(?:\\.|[^\\])*?(?:"{{3}}|\Z)|{COMMON}'
+TEXTS = rf'"{{3}}(?:\\.|[^\\])*?(?:"{{3}}|\\?\Z)|{COMMON}'
 FILE_ONLY = (
     r"\bpublic\s+(?=(?:[a-z]+\s+){0,4}?(?:class|record|enum|interface)\b)|\bpackage\s+[\w.]+\s*;"
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from assay.languages import Language, language
 
 TEXTS = (
-    r"//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)|`(?:\\.|[^`\\])*+(?:`|\Z)"
+    r"//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)|`(?:\\.|[^`\\])*+(?:`|\\?\Z)"
     r"|\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\.|[^'\\\n])*+'?"
 )
 DEFINITION = (
     r"\b(?:function\s*\*?|class|const|let|var)\s+NAME\b|\b(?:module\.)?exports\.NAME\s*="
-    r"|^\s*(?:(?:async|static|public|private)\s+)*NAME\s*\([^()]{0,999}\)[^;(){}]{0,99}\{"
+    r"|^[ \t]*(?:(?:async|static|public|private)[ \t]+){0,3}NAME\s*\([^()]{0,999}\)[^;(){}]{0,99}\{"
 )
 DEMONSTRATIONS = (
     r"(?:console\.|assert\b|(?:describe|test|it|main|solve)\(|process\.exit|NAME\("

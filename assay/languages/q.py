@@ -18,7 +18,7 @@ LOADER = (DRIVERS / "q_loader.q").read_text().replace("STARTED", STARTED)
 LONGEST = 2**63 - 1
 """The first whole number that is no long."""
 SPECIAL = re.compile(r'[\x00-\x1f"\\\x7f]')
-TEXTS = r'(?:^|(?<=\s))/[^\n]*|"(?:\\.|[^"\\])*+(?:"|\Z)'
+TEXTS = r'(?:^|(?<=\s))/[^\n]*|"(?:\\.|[^"\\])*+(?:"|\\?\Z)'
 EXITS = r"(?:\bexit[ \t]++0[ \t]*+;?|\\\\)[ \t]*+\Z"
 
 
