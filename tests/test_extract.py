@@ -9,7 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from assay.extract import Fenced, cut, fenced_blocks, program
+from assay.extract import program
+from assay.extract.fences import Fenced, fenced_blocks
+from assay.extract.statements import cut
 from assay.types import Check, Task
 
 STUB = 'import math\n\n\ndef half(n):\n    return n / 2\n\n\ndef f(n):\n    """Area."""\n'

@@ -15,6 +15,7 @@ from assay import extract
 from assay.config.sections import JudgeSettings
 from assay.errors import DataError
 from assay.evaluate.counts import by_task
+from assay.extract.thoughts import without_end
 from assay.files import write_atomically
 from assay.judge import Job
 from assay.judge.verdict import is_tasks_fault
@@ -107,7 +108,7 @@ def _job(row: Row, known: dict[str, Task]) -> Job:
     if row.fields.get("solution") is not None:  # EvalPlus prefers it where both are there
         return Job(task, row.text("solution"))
     if row.fields.get("completion") is not None:
-        completion = extract.without_end(row.text("completion"))
+        completion = without_end(row.text("completion"))
         return Job(task, extract.completed(task.stub, completion))
     if row.fields.get("reply") is not None:
         return Job(task, extract.program(task, row.text("reply")))

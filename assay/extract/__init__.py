@@ -11,31 +11,14 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 
+from assay.extract import statements as python
 from assay.extract.fences import FENCE, Fenced, before_fences, fenced_blocks
-from assay.extract.statements import (
-    STATEMENT,
-    cut,
-    defines,
-    from_first_statement,
-    prelude_and,
-    statements,
-    trimmed,
-)
-from assay.extract.thoughts import MARKS, OPENED, THOUGHT, THOUGHT_END, answer, without_end
+from assay.extract.thoughts import answer
 from assay.judge.kinds.every import kind_of
 from assay.languages import Language, aliases, language_named
 from assay.types import Task, TestBench
 
-__all__ = [
-    "MARKS", "OPENED", "THOUGHT", "THOUGHT_END", "Fenced", "completed", "cut", "fenced_blocks",
-    "program", "without_end",
-]  # fmt: skip
 TAGGED = re.compile(r"^[ \t]*<answer>\n?(.*?)(?:</answer>|\Z)", re.MULTILINE | re.DOTALL)
-NO_PROGRAM = re.compile(
-    "bash|cmd|console|csv|diff|html|input|ini|json|log|markdown|md|mermaid|output|plain|plaintext"
-    "|powershell|sh|shell|stderr|stdin|stdout|terminal|text|toml|txt|xml|yaml|yml|zsh"
-)
-"""Tags of blocks that are no programs, unless they define what is asked."""
 READS = re.compile(
     r"\binput\s*\(|\b(?:stdin|Stdin|STDIN)\b(?!\s*=[^=])|\bcin\b|scanf|\bgetchar\b|\bgets\b"
     r"|\bgetline\b|System\s*\.\s*in\b|\bfmt\.Scan|\breadFileSync\b|\breadline\b|\bread0\b"
@@ -43,8 +26,8 @@ READS = re.compile(
 )
 """How programs read their input, in all languages."""
 SESSION = re.compile(
-    r"\s*(?:>>> |[$%>] ?\w|\.{1,2}/|/(?:usr|bin|home|tmp)/|[\[{]\s*[\"\d\[{\]}]|(?:Input|Output|Sample|Example)\b|"
-    r"(?:python3?|node|go|cargo|gcc|g\+\+|rustc|javac?|iverilog|vvp|npm|npx|pip3?|echo|cat|cd|q) )",
+    r"\s*(?:>>> |[$%>] ?\w|\.{1,2}/|/(?:usr|bin|tmp)/|[\[{]\s*[\"\d\[{\]}]|(?:in|out)put\s*[:\n]|"
+    r"(?:sample|example|python3?|node|go|cargo|gcc|g\+\+|rustc|javac?|iverilog|npm|npx|echo|q) )",
     re.IGNORECASE,
 )
 """How a block begins that is a session, data or an example."""
@@ -53,14 +36,17 @@ CODE = re.compile(
 )
 NAMED = re.compile(
     r"\b(?:def|class|fn|func|function|const|let|var|struct|void|int|long|bool|string|double|auto)"
-    r"[ \t*&]+(?!main\b)(\w+)"
+    r"[ \t*&]+(?!main\b)(\w+)|^[ \t]*(\w+)[ \t]*=(?!=)|^[ \t]*(?:from|import|use|using)\b(.*)",
+    re.MULTILINE,
 )
-"""The names that code defines, in most languages."""
+"""The names that code defines or imports, in most languages."""
 PRINTS = re.compile(r"print|\bcout\b|\bputs\b|console\.|\bPrint|write|\bshow\b|\$display|-1 ")
 FIRST = re.compile(r"#\w|//|/\*|`\w|@\w|(?:package|import|module)\b|.*[;{}]\s*$")
 LAST = re.compile(r"(?:[;})]|\bendmodule|\*/)\s*$")
 """The first and the last line of code that stands between prose."""
-CALLED = re.compile(r"\b(\w+)[ \t]*+[(<]")
+CALLED = re.compile(r"(?<!\.)\b(\w+)[ \t]*+(?:\(|::<|<\w+>\()")
+MOST_NAMES = 99
+"""Calls of another block's names that are looked at in one block."""
 
 
 def program(task: Task, reply: str) -> str | None:
@@ -83,12 +69,11 @@ def program(task: Task, reply: str) -> str | None:
     if language.cut:
         found = language.cut(reply, bool(tagged))
     elif any(len(kind_of(check).files(check)) > 1 for check in task.checks):
-        blocks = [
-            block.code for block in fenced_blocks(reply) if not NO_PROGRAM.fullmatch(block.tag)
-        ]
-        found = task.stub + ("\n".join(blocks) or reply)
+        blocks = fenced_blocks(reply)
+        own = [block for block in blocks if _tag(block) in ("", task.language)] or blocks
+        found = task.stub + ("\n".join(block.code for block in own) or reply)
     elif language.warm and task.stub and _continues(task.stub, reply):
-        found = trimmed(completed(task.stub, reply), _names(task))
+        found = python.trimmed(completed(task.stub, reply), _names(task))
     else:
         found = _chosen(task, language, reply)
     return found if reply.strip() and found and found.strip() else None
@@ -123,13 +108,15 @@ def _chosen(task: Task, language: Language, reply: str) -> str | None:
     codes = [language.blanked(block.code) for block in blocks]
     owner = dict[str, int]()
     needs, programs = list[set[int]](), list[int]()
-    for at, code in enumerate(codes):
-        owns = set(NAMED.findall(code))
-        needs.append({owner[one] for one in {*CALLED.findall(code)} - owns if one in owner})
-        if ranks[at]:
+    for at, (code, rank) in enumerate(zip(codes, ranks, strict=True)):
+        owns = {*re.findall(r"\w+", " ".join(map(" ".join, NAMED.findall(code))))}
+        called = sorted(({*CALLED.findall(code)} - owns) & owner.keys())[:MOST_NAMES]
+        needs.append({owner[one] for one in called if not language.defines(code, one)})
+        if rank:
             owner |= dict.fromkeys(owns, at)
-        whole = (n for n in needs[at] if ranks[n] >= ranks[at] and _runs(task, ranks[n], codes[n]))
-        if ranks[at] and not any(True for _ in whole):
+        if rank and not any(
+            ranks[n] >= rank and _runs(task, ranks[n], codes[n]) for n in needs[at]
+        ):
             programs.append(at)
     best = max(programs, key=lambda at: (ranks[at], blocks[at].closed, at), default=None)
     if best is None:
@@ -148,20 +135,20 @@ def _parts(task: Task, language: Language, reply: str) -> list[Fenced]:
     blocks, bare = fenced_blocks(reply), before_fences(reply)
     names = _names(task)
     if language.warm:
-        bare = (from_first_statement(bare) if names else statements(bare)) or ""
-    elif not names or any(language.defines(bare, name) for name in names):
-        bare = _code_lines(bare)
+        bare = (python.from_first_statement(bare) if names else python.statements(bare)) or ""
+    elif blocks or not names or any(language.defines(bare, name) for name in names):
+        bare = _code_lines(bare, "" if blocks else bare)
     end = "\n" if blocks else ""
     return [Fenced(bare + end, closed=False, tag=""), *blocks] if bare.strip() else blocks
 
 
-def _code_lines(text: str) -> str:
-    """A text from the first to the last line that is surely code; as it is where none is."""
+def _code_lines(text: str, default: str) -> str:
+    """A text from the first to the last line that is surely code; the default where none is."""
     lines = text.split("\n")
-    first = next((n for n, line in enumerate(lines) if FIRST.match(line)), 0)
+    first = next((n for n, line in enumerate(lines) if FIRST.match(line)), len(lines))
     last = next((n for n in reversed(range(len(lines))) if LAST.search(lines[n])), len(lines))
     kept = lines[first : last + 1]
-    return "\n".join(kept) + "\n" * (last + 1 < len(lines)) if kept else text
+    return "\n".join(kept) + "\n" * (last + 1 < len(lines)) if kept else default
 
 
 def _rank(task: Task, language: Language, block: Fenced, alone: bool) -> int:
@@ -169,12 +156,11 @@ def _rank(task: Task, language: Language, block: Fenced, alone: bool) -> int:
     names, code = _names(task), block.code
     if not code.strip():
         return 0
-    tag = aliases().get(block.tag) or aliases().get(block.tag.rstrip("0123456789"))
-    own, plain = tag == task.language, not block.tag
+    own, plain = _tag(block) == task.language, not block.tag
     if not names:
         does = READS.search(language.blanked(code)) is not None and CODE.search(code) is not None
     elif language.warm:
-        does = defines(code, names)
+        does = python.defines(code, names)
     else:
         does = any(language.defines(code, name) for name in names)
     if does and not (plain and SESSION.match(code)):
@@ -183,6 +169,12 @@ def _rank(task: Task, language: Language, block: Fenced, alone: bool) -> int:
         return 3
     is_code = CODE.search(code) is not None and not SESSION.match(code)
     return int(own or (plain and is_code and (alone or not names or task.stub != "")))
+
+
+def _tag(block: Fenced) -> str:
+    """The language that the tag of a block names, if it does; or the tag."""
+    bare = block.tag.rstrip("0123456789")
+    return aliases().get(block.tag) or aliases().get(bare) or block.tag
 
 
 def _is_body(stub: str, language: Language, code: str) -> bool:
@@ -205,11 +197,11 @@ def _made(task: Task, language: Language, block: Fenced) -> str | None:
         return language.without_demos(source, task.function) if task.entry_point else source
     if not names:
         return code
-    text = code if block.closed else from_first_statement(code)
-    if found := trimmed(text, names, closed=block.closed, asked=_asked(task)):
-        return prelude_and(stub, found, names)
+    text = code if block.closed else python.from_first_statement(code)
+    if found := python.trimmed(text, names, closed=block.closed, asked=_asked(task)):
+        return python.prelude_and(stub, found, names)
     if stub and _continues(stub, code):
-        return trimmed(completed(stub, code), names)
+        return python.trimmed(completed(stub, code), names)
     return code if block.closed else None
 
 
@@ -219,12 +211,10 @@ def _continues(stub: str, reply: str) -> bool:
     """
     last = stub.rpartition("\n")[2]
     if last and not last.rstrip().endswith(":") and "#" not in last and reply[:1] != "\n":
-        return not FENCE.match(reply.split("\n", 1)[0]) and not STATEMENT.match(reply)
+        return not FENCE.match(reply.split("\n", 1)[0]) and not python.STATEMENT.match(reply)
     lines = (
         line for line in reply.split("\n") if line.strip() and not line.lstrip().startswith("#")
     )
     first = next(lines, "")
-    one_space = first.startswith(" ") and not first.startswith(
-        "  "
-    )  # a tokenizer's, before a chat model's prose
+    one_space = re.match(r" (?! )", first)  # a tokenizer's, before a chat model's prose
     return first[:1].isspace() and not FENCE.match(first) and not (one_space and "```" in reply)

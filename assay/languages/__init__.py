@@ -217,7 +217,12 @@ def canonical(name: str) -> str:
 
 def aliases() -> dict[str, str]:
     """Each language by its own name and by the names of its fences."""
-    return {alias: one for one in languages for alias in (one, *languages[one]().fences)}
+    return _aliases(tuple(languages))
+
+
+@cache
+def _aliases(names: tuple[str, ...]) -> dict[str, str]:
+    return {alias: one for one in names for alias in (one, *languages[one]().fences)}
 
 
 @cache

@@ -11,7 +11,7 @@ from operator import eq
 from typing import Any, Literal
 
 from assay.errors import SettingsError
-from assay.extract import OPENED, THOUGHT, THOUGHT_END
+from assay.extract.thoughts import OPENED, THOUGHT, THOUGHT_END
 from assay.policy.tokenizer import ANCHOR, decode_within, encode, encode_within, thought_marks
 from assay.registry import one_line
 from assay.tasks.rows import warn_once

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import ModelError
-from assay.extract import MARKS
+from assay.extract.thoughts import MARKS
 from assay.registry import one_line
 
 ANCHOR = "x"
