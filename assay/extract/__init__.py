@@ -136,7 +136,7 @@ def _parts(task: Task, language: Language, reply: str) -> list[Fenced]:
     names = _names(task)
     if language.warm:
         bare = (python.from_first_statement(bare) if names else python.statements(bare)) or ""
-    elif blocks or not names or any(language.defines(bare, name) for name in names):
+    elif blocks or not names or _defines(language, bare, names):
         bare = _code_lines(bare, "" if blocks else bare)
     end = "\n" if blocks else ""
     return [Fenced(bare + end, closed=False, tag=""), *blocks] if bare.strip() else blocks
@@ -151,23 +151,27 @@ def _code_lines(text: str, default: str) -> str:
     return "\n".join(kept) + "\n" * (last + 1 < len(lines)) if kept else default
 
 
+def _defines(language: Language, code: str, names: list[str]) -> bool:
+    """Whether code defines one of these, in Python with a body."""
+    if language.warm:
+        return python.defines(code, names)
+    return any(language.defines(code, name) for name in names)
+
+
 def _rank(task: Task, language: Language, block: Fenced, alone: bool) -> int:
     """How surely a block is the program, from 4; 0 if it is none."""
     names, code = _names(task), block.code
     if not code.strip():
         return 0
     own, plain = _tag(block) == task.language, not block.tag
-    if not names:
-        does = READS.search(language.blanked(code)) is not None and CODE.search(code) is not None
-    elif language.warm:
-        does = python.defines(code, names)
-    else:
-        does = any(language.defines(code, name) for name in names)
-    if does and not (plain and SESSION.match(code)):
+    is_code = CODE.search(code) is not None and not (plain and SESSION.match(code))
+    does = _defines(language, code, names) if names else READS.search(language.blanked(code))
+    if does and is_code:
         return 4 if own or plain else 2
-    if own and (not names or (task.stub and _is_body(task.stub, language, code))):
+    closes = code.count("}") > code.count("{") or "endmodule" in code
+    continues = _continues(task.stub, code) if language.warm else closes
+    if own and (not names or (task.stub and continues)):
         return 3
-    is_code = CODE.search(code) is not None and not SESSION.match(code)
     return int(own or (plain and is_code and (alone or not names or task.stub != "")))
 
 
@@ -175,12 +179,6 @@ def _tag(block: Fenced) -> str:
     """The language that the tag of a block names, if it does; or the tag."""
     bare = block.tag.rstrip("0123456789")
     return aliases().get(block.tag) or aliases().get(bare) or block.tag
-
-
-def _is_body(stub: str, language: Language, code: str) -> bool:
-    """Whether a block that does not define the stub's function continues it."""
-    closes = code.count("}") > code.count("{") or "endmodule" in code
-    return _continues(stub, code) if language.warm else closes
 
 
 def _runs(task: Task, rank: int, code: str) -> bool:
@@ -192,8 +190,7 @@ def _made(task: Task, language: Language, block: Fenced) -> str | None:
     """The program of a block."""
     names, stub, code = _names(task), task.stub, block.code
     if not language.warm:
-        defined = any(language.defines(code, name) for name in names)
-        source = code if defined else completed(stub, code)
+        source = code if _defines(language, code, names) else completed(stub, code)
         return language.without_demos(source, task.function) if task.entry_point else source
     if not names:
         return code

@@ -18,17 +18,16 @@ OPENED = re.compile(rf"(?:{OPENING})\s*\Z")
 """The end of a prompt that opens a thought."""
 UNCLOSED = re.compile(rf"^[ \t]*+(?:{OPENING})", re.MULTILINE)
 MARKS = re.compile(
-    rf"<{TAG}>|</{TAG}>|\[/?THINK\]|◁/?think▷|<\|(?:begin|end)_of_thought\|>"
-    r"|<\|(?:channel|message)\|>"
+    rf"</?{TAG}>|\[/?THINK\]|◁/?think▷|<\|(?:(?:begin|end)_of_thought|channel|message)\|>"
 )
 """Special tokens that say where a thought is, so they stay in the text of a completion."""
 BARE_ANALYSIS = re.compile(r"\s*analysis(?=[A-Z])")
 """How a reply in the harmony format begins whose special tokens were decoded away."""
-END_TOKENS = (
-    "<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|end|>", "<|return|>",
-    "<|EOT|>", "<|eom_id|>", "<end_of_turn>", "<eos>", "</s>",
-    "<\uff5cend\u2581of\u2581sentence\uff5c>",
-)  # fmt: skip
+END = re.compile(
+    r"<\|(?:endoftext|end_of_text|im_end|eot_id|eom_id|end|return|EOT)\|>|</s>|<eos>|<end_of_turn>"
+    r"|<\uff5cend\u2581of\u2581sentence\uff5c>"
+)
+"""The end tokens of models, which are no longer than 30 characters."""
 
 
 def answer(reply: str) -> str:
@@ -42,6 +41,16 @@ def answer(reply: str) -> str:
 
 def without_end(text: str) -> str:
     """The text without the end tokens of models that it ends with."""
-    while (bare := text.rstrip()).endswith(END_TOKENS):
-        text = bare[: -next(len(one) for one in END_TOKENS if bare.endswith(one))]
-    return text
+    start, end = len(text), len(text.rstrip())
+    while any((last := one).end() == end for one in END.finditer(text, max(0, end - 30), end)):
+        start = end = last.start()
+        while text[end - 1 : end].isspace():
+            end -= 1
+    return text[:start]
+
+
+def first_thought(reply: str) -> str:
+    """The first thought of a reply that ends; empty without one."""
+    opened = THOUGHT.search(reply)
+    closed = opened and THOUGHT_END.search(reply, opened.end())
+    return reply[opened.end() : closed.start()] if opened and closed else ""
