@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
@@ -17,6 +18,9 @@ COMPILE_FACTOR, COMPILED_MB = 10.0, 64
 """A compiler has so many times the time of a program; what it makes has up to so many MiB."""
 KEPT = 256
 """Compiled programs that are kept."""
+MENTIONS_FILES = re.compile(
+    r"\bopen\((?!0)|\b(makedirs|mkdir|pathlib|tempfile|shutil|sqlite3|savefig|__file__)\b|/dev/std"
+)
 BROKEN = b"the compiler fails on a hello too; `assay doctor --self-test` says why"
 
 
@@ -40,6 +44,11 @@ class Build(NamedTuple):
     """The compiler's result; None where nothing is compiled."""
     failed: bool = False
     """Whether it made nothing."""
+
+
+def folder_of(program: str) -> Folder | None:
+    """A folder where a program's text says that it needs one, which warm processes have not."""
+    return Folder() if MENTIONS_FILES.search(program) else None
 
 
 class Builds:

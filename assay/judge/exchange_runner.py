@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from assay.judge.builds import Builds, Folder
+from assay.judge.builds import Builds, Folder, folder_of
 from assay.judge.checkers import CHECKERS, DEFAULT_CHECKER, difference, shortened
 from assay.judge.kinds.kind import Decision, ProgramRun
 from assay.judge.prepared_task import PreparedTask, ProxyFeatures, zygote_for
@@ -76,7 +76,7 @@ class ExchangeRunner:
             made_of(run) for run in runs if not run.decided
         ):
             files = {language.beside: beside.encode()} if beside else {}
-            folder = Folder(files, fetch) if files or fetch else None
+            folder = Folder(files, fetch) if files or fetch else None if warm else folder_of(source)
             runner = language_named("python") if warm else language
             zygote = warm or zygote_for(source, numeric=task.numeric, hash_seed=task.hash_seed)
             ready = await self.ready(runner, source, features.time_factor, zygote, folder)

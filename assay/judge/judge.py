@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import (
     Awaitable,
     Callable,
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from assay.errors import SandboxError
 from assay.judge.base import AnyJudge, Job, Run, no_code, require_checks, without
-from assay.judge.builds import Folder
+from assay.judge.builds import Folder, folder_of
 from assay.judge.exchange_runner import ExchangeRunner
 from assay.judge.interpreter import Interpreter
 from assay.judge.prepared_task import NO_FEATURES, PreparedTask, ProxyFeatures
@@ -46,10 +45,6 @@ MAY_NEED_FEATURES = (Verdict.WRONG, Verdict.ERROR, Verdict.TIMEOUT)
 EXCUSED = frozenset(("mutation", "own_methods", "steering"))
 """What a program may decide itself where the task's reference does. Where two objects of the
 program's are compared, a program can pass any test, whatever the reference does."""
-MENTIONS_FILES = re.compile(
-    r"\bopen\((?!0)|\b(makedirs|mkdir|pathlib|tempfile|shutil|sqlite3|savefig)\b"
-)
-"""A program without a task gets a folder where its text says so."""
 ANY_PROGRAM = Task(id="", prompt="", checks=(Exchange("", ""),), entry_point="")
 
 
@@ -133,7 +128,7 @@ class Judge(AnyJudge):
         """As AnyJudge."""
         usual, most = self.limits.cpu_seconds, LONGEST * self.limits.wall_seconds
         factor = min(max((seconds or usual) / usual, 1.0), LONGEST)
-        folder = folder or (Folder() if MENTIONS_FILES.search(program) else None)
+        folder = folder or folder_of(program)
         known = language_named(language) if isinstance(language, str) else language
         start, compiler = await self._exchanges.ready(known, program, factor, folder=folder)
         compiled = compiler and await self._exchanges.decided(compiler)

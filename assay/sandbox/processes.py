@@ -115,7 +115,7 @@ class CandidateProcess(Process):
         channel = BufferedSocket(socket.socket(fileno=self.sock), REPLY_BYTES)
         passed: list[int] = []
         try:
-            reading, writing = os.pipe()
+            reading, writing = output_pipe()
             passed += [writing]
             os.set_blocking(reading, False)
             passed.insert(0, memory_file(program.stdin))
@@ -229,6 +229,13 @@ class Executable:
         os.close(self._file)
 
 
+def output_pipe() -> tuple[int, int]:
+    """A pipe that a program of another user may open again, as /dev/stdout or /dev/stderr."""
+    reading, writing = os.pipe()
+    os.fchmod(writing, 0o222)
+    return reading, writing
+
+
 def memory_file(data: bytes) -> int:
     """A descriptor from which to read `data`, and to which nobody can write."""
     file = os.memfd_create("data", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -294,7 +301,7 @@ class ZygoteProcess:
     def __init__(self, module: str, kind: str) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # what it forks inherits its streams, which must have been made for a pipe
-        ends = os.pipe()
+        ends = output_pipe()
         name, _, seed = kind.partition("_")
         with theirs:
             self._process = subprocess.Popen(
