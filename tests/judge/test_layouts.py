@@ -10,7 +10,7 @@ import pytest
 
 from assay.judge import Job
 from assay.sandbox.isolation import probe_isolation
-from assay.types import Exchange, Task
+from assay.types import Exchange, OwnTests, Task, Verdict
 from tests.judge.opened import judge_all
 from tests.judge.test_languages import INSTALLED, TIERS
 
@@ -98,3 +98,13 @@ def test_java_runs_in_any_layout_with_one_main(package: str) -> None:
         name: one.detail for name, one in zip(programs, executions, strict=True) if not one.passed
     }
     assert not failed
+
+
+@pytest.mark.skipif("java" not in INSTALLED, reason="needs java")
+def test_java_tests_that_assert_fail_a_wrong_program() -> None:
+    main = "class Main { public static void main(String[] a) { assert Sum.add(1, 2) == 3; } }"
+    task = Task("add", "", (OwnTests(main),), "add", language="java")
+    source = "class Sum {{ static int add(int a, int b) {{ return {}; }} }}\n"
+    right, wrong = judge_all([Job(task, source.format(what)) for what in ("a + b", "a - b")])
+    assert right.verdict is Verdict.PASS
+    assert not wrong.passed
