@@ -85,6 +85,8 @@ class Answer:
     """The right one, as LaTeX or text."""
     exact: bool = False
     """Whether it is a plain number, and only the same number is right."""
+    ordered: bool = False
+    """Whether the order of a list counts."""
     hidden: bool = True
 
 

@@ -14,10 +14,11 @@ from assay.judge.kinds.test_functions import collect, is_doctest, never_run
 from assay.languages import language_named
 from assay.registry import suggest
 from assay.tasks import exact, mbpp, task_set
+from assay.tasks.maths import right_answer
 from assay.tasks.python_source import called, defines, parsed, without
 from assay.tasks.rows import TOLERANCE, Row, file_rows, tagged, warn_once
 from assay.tasks.stdio import columns, exchanges
-from assay.types import Answer, Call, Check, Message, Task, TestFunctions
+from assay.types import Call, Check, Message, Task, TestFunctions
 
 TESTS = {"tests", "test", "inputs", "exchanges", "test_list", "checks",
          "expected_answer"}  # fmt: skip
@@ -96,7 +97,7 @@ def task_of(row: Row) -> Task:
             raise row.wrong("has 'expected_answer' beside tests; make it two rows")
         if language not in ("python", "answer"):
             raise row.wrong(f"has 'expected_answer', but in {language}; leave the language out")
-        right = Answer(row.text("expected_answer"))
+        right = right_answer(row.text("expected_answer"), task.prompt)
         reference = task.reference or right.answer
         return replace(task, checks=(right,), language="answer", reference=reference)
     if "exchanges" in row.fields and not row.fields.keys().isdisjoint(("tests", "test", "inputs")):

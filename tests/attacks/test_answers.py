@@ -89,7 +89,8 @@ def test_the_process_that_reads_an_answer_is_not_told_the_right_one() -> None:
 @pytest.mark.parametrize(
     ("reply", "answer"),
     [
-        (r"\boxed{1} \boxed{2} \boxed{3}", "3"),
+        (r"\boxed{1} \boxed{2} \boxed{3}", "1, 2, 3"),
+        (r"\boxed{1}. No, \boxed{2} and $\boxed{3}$.", "2, 3"),
         (r"It is \boxed{5}. But \boxed{} is better.", None),
         (r"\boxed{5", None),
         ("#### 4\n#### 5", "5"),

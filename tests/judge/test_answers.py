@@ -8,8 +8,9 @@ import pytest
 
 from assay.errors import DataError
 from assay.judge import Job, judge_all
+from assay.judge.answer_text import plain_number
 from assay.judge.kinds import answers
-from assay.judge.kinds.answers import plain_number, run_of
+from assay.judge.kinds.answers import run_of
 from assay.languages import language_named
 from assay.types import Answer, Execution, Task, Verdict
 
