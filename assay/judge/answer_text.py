@@ -39,9 +39,7 @@ BARE_UNIT = re.compile(
     r"([-+]?(?:\\\$)?(?:[0-9][0-9,.]*(?:/[0-9]+)?|\\[dt]?frac\{[0-9]+\}\{[0-9]+\}))\s*"
     r"([^\W\d_][^\W\d_ .'/-]*(?:[ .'/-]+[^\W\d_]+)*\.?(?:\^?[23]|[\xb2\xb3])?)"
 )
-DEGREE = re.compile(
-    r"\s*(?:\^\s*\{?\s*\\circ\s*\}?|\xb0)\s*(?:\\(?:text|mathrm)\{)?\s*([CF]?)\}?\Z"
-)
+DEGREE = re.compile(r"(?:\^\s*\{?\s*\\circ\s*\}?|\xb0)\s*(?:\\(?:text|mathrm)\{)?\s*([CF]?)\}?\Z")
 CURRENCY = re.compile(r"\s*(-?)\s*(\\\$|[\u20ac\xa3])\s*")
 CURRENCIES = {r"\$": "dollar", "\u20ac": "euro", "\xa3": "pound"}
 ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
@@ -102,7 +100,7 @@ def with_unit(text: str) -> tuple[str, frozenset[str]]:
     if money := CURRENCY.match(text):
         text, found = money[1] + text[money.end() :], frozenset({CURRENCIES[money[2]]})
     if degree := not ANGLE.search(text) and DEGREE.search(text):
-        return text[: degree.start()], frozenset({f"degree{degree[1]}"})
+        return text[: degree.start()].rstrip(), frozenset({f"degree{degree[1]}"})
     if (unit := UNIT.search(text)) and any(map(str.isdigit, text[: unit.start()])):
         body, words = text[: unit.start()].rstrip(), unit_of(unit[1] + (unit[2] or ""), True)
     elif len(text) < LONG and (unit := BARE_UNIT.fullmatch(text)):
