@@ -37,6 +37,14 @@ CLEANED = (
     (re.compile(r"\\varnothing"), r"\\emptyset"),
     (re.compile(r"[.,;]?\s*\Z|\A\s+"), ""),
 )
+
+
+def repeating(whole: str, digits: str, period: str) -> str:
+    """A decimal fraction of which the last digits repeat, as LaTeX."""
+    over = int(whole + digits + period) - int(f"0{whole}{digits}")
+    return rf"(\frac{{{over}}}{{{'9' * len(period)}{'0' * len(digits)}}})"
+
+
 NUMBERS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?=\.[0-9])"),
      lambda found: found[0].replace(",", "")),
@@ -48,6 +56,8 @@ NUMBERS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...
      r"(\1+\\frac{\2\4}{\3\5})"),
     (re.compile(r"(?<![\^_.0-9a-zA-Z])([0-9]+) +([0-9]+)/([0-9]+)(?![0-9.])"),
      r"(\1+\\frac{\2}{\3})"),
+    (re.compile(r"([0-9]*)\.([0-9]*)\\overline *\{([0-9]+)\}"),
+     lambda found: repeating(*found.groups())),
     (re.compile(r"([0-9)]) *\((?=[^a-zA-Z]*\))"), r"\1\\cdot ("),
     (re.compile(r"(?<![0-9.])([0-9]*)\.([0-9]+)(?![0-9.])"),
      lambda found: rf"(\frac{{{found[1]}{found[2]}}}{{1{'0' * len(found[2])}}})"),
