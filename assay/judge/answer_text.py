@@ -57,7 +57,7 @@ SHORT = {
     "lb": "pound", "oz": "ounce", "l": "liter", "litre": "liter", "ml": "milliliter",
     "mph": "mile per hour", "usd": "dollar", "buck": "dollar", "yr": "year", "deg": "degree",
     "sq": "^2", "square": "^2", "cubic": "^3", "cu": "^3", "\xb2": "^2", "\xb3": "^3",
-    "day": "day", "cup": "cup", "egg": "egg", "men": "man", "box": "box", "/": "per",
+    "day": "day", "per": "per", "cup": "cup", "egg": "egg", "men": "man", "box": "box", "/": "per",
     "2": "^2", "3": "^3", "each": "per", "a": "", "of": "", "the": "", "an": "",
 }  # fmt: skip
 PARTS = re.compile(r"[^\W\d_]+|[23/\xb2\xb3]")
@@ -115,15 +115,13 @@ def unit_of(text: str, marked: bool) -> frozenset[str] | None:
     they might be letters of a formula.
     """
     words = PARTS.findall(text.casefold())
-    short = [one for one in words if len(one) < 4 and one not in SHORT and one[:-1] not in SHORT]
-    alone = not marked and (len(words[0]) == 1 or [one for one in short if one != "per"])
-    if not words or alone or NO_UNIT.intersection(words):
+    known = [word in SHORT or word.removesuffix("s") in SHORT or len(word) > 3 for word in words]
+    if not words or NO_UNIT.intersection(words):
         return None
-    found = []
-    for word in words:
-        singular = word[:-1] if word.endswith("s") and len(word) > 1 else word
-        found += SHORT.get(word, SHORT.get(singular, singular)).split()
-    return frozenset(found)
+    if not (marked or (all(known) and len(words[0]) > 1)):
+        return None
+    found = [SHORT.get(word) or word.removesuffix("s") or word for word in words]
+    return frozenset(" ".join(SHORT.get(word, word) for word in found).split())
 
 
 def disagree(one: frozenset[str], other: frozenset[str]) -> bool:
@@ -192,7 +190,5 @@ def in_order(names: str) -> bool:
 def last_side(text: str) -> str:
     """The last of three or more equal sides, where that is a value."""
     sides = EQUALS.split(text)
-    several = (
-        len(sides) < 3 or SEVERAL.search(text) or re.fullmatch(r"\s*\\?[a-zA-Z]+\s*", sides[-1])
-    )
-    return text if several else sides[-1]
+    a_value = len(sides) > 2 and not re.fullmatch(r"\s*\\?[a-zA-Z]+\s*", sides[-1])
+    return sides[-1] if a_value and not SEVERAL.search(text) else text

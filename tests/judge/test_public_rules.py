@@ -15,9 +15,9 @@ from assay.types import Answer, Task, Verdict
 
 REMOVED = (
     "square", "ways", "integers", "dollars", "mph", "inches", "ft", "hours", "km", "units",
-    "points", "feet", "minutes", "digits", "cents", "degrees", "cm", "gm", "pounds", "meters", "edges",
-    "students", r"\text{s}", r"\text{.}", r"\text{}", r"\mathrm{th}", r"^\circ", r"^{\circ}", r"\;",
-    r",\!", "{,}", '"', r"\dots", r"\$", r"\ ", " ",
+    "points", "feet", "minutes", "digits", "cents", "degrees", "cm", "gm", "pounds", "meters",
+    "edges", "students", r"\text{s}", r"\text{.}", r"\text{}", r"\mathrm{th}", r"^\circ",
+    r"^{\circ}", r"\;", r",\!", "{,}", '"', r"\dots", r"\$", r"\ ", " ",
 )  # fmt: skip
 NAMES = ("right", "math-verify", "Minerva", "NeMo RL", "assay")
 

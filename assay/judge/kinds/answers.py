@@ -34,7 +34,8 @@ def run_of(check: Answer, program: str, _: Language) -> ProgramRun:
         return decided(False, check, program)
     right, given = reading(check.answer), reading(program)
     letters_differ = right.letter and given.letter and right.letter != given.letter
-    if letters_differ or disagree(right.unit, given.unit):
+    empty = not (given.body or given.letter)
+    if letters_differ or empty or disagree(right.unit, given.unit):
         return decided(False, check, program)
     if right.letter == given.letter and right.letter and not (right.body and given.body):
         return decided(True, check, program)
