@@ -46,7 +46,8 @@ ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 NO_UNIT = frozenset(re.findall(r"\w+", """
     and or if to not no none is are was than hundred thousand million billion trillion dozen k half
     quarter third twice double triple negative minus plus times squared cubed factorial mod base
-    root pi sqrt sin cos tan log ln exp real imaginary solution solutions i e x y z
+    root pi sqrt sin cos tan log ln exp real imaginary solution solutions most least below above
+    i e x y z
 """))  # fmt: skip
 """Words that change the value that they stand at."""
 SHORT = {
