@@ -45,7 +45,8 @@ CURRENCIES = {r"\$": "dollar", "\u20ac": "euro", "\xa3": "pound"}
 ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)")
 NO_UNIT = frozenset(re.findall(r"\w+", """
     and or if to not no none is are was than hundred thousand million billion trillion dozen k half
-    quarter third twice double triple negative minus plus times squared cubed factorial mod base
+    quarter third thirds fourth fourths fifth fifths tenth tenths choose twice double
+    triple negative minus plus times squared cubed factorial mod base
     root pi sqrt sin cos tan log ln exp real imaginary solution solutions most least below above
     i e x y z
 """))  # fmt: skip
@@ -67,6 +68,7 @@ NAME = re.compile(
 )
 NAMES = re.compile(r"\s*\(\s*([a-zA-Z](?:\s*,\s*[a-zA-Z])*)\s*\)\s*=\s*((?:\\left)?\(.*)", re.S)
 EQUALS = re.compile(r"(?<![<>!\\])=")
+LETTERS = re.compile(r"(?<!\\)(?<![a-zA-Z])(?![ei](?![a-zA-Z]))[a-zA-Z]")
 SEVERAL = re.compile(r",|(?<![a-zA-Z])(?:and|or)(?![a-zA-Z])")
 
 
@@ -173,6 +175,8 @@ def unnamed(one: str, other: str) -> tuple[str, str, bool]:
         )
         return one, other, False
     first, second = map(NAME.match, texts)
+    if first and not LETTERS.search(first[2]) and not SEVERAL.search(first[2]):
+        return first[2], second[2] if second else texts[1], False  # an equation is not its solution
     crossed = first and second and first[1] in second[2] and second[1] in first[2]
     named = all(
         found or "=" not in text for found, text in zip((first, second), texts, strict=True)

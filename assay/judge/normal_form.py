@@ -26,6 +26,8 @@ from latex2sympy2_extended.latex2sympy2 import (
 RANGES = ((1, 1), (-1, -1), (-1, 1), (-100, 100))
 """Of each point: the bounds on its letters' signs, times how far they lie from 0."""
 DIGITS = 50
+OPERATIONS = (sympy.Integral, sympy.Derivative, sympy.Sum, sympy.Product, sympy.Limit)
+"""What nobody gives as an answer who has worked it out."""
 AS_WRITTEN = NormalizationConfig(malformed_operators=True, nits=True, boxed="none")
 CASES_COUNT = ConversionConfig(lowercase_symbols=False, interpret_as_mixed_fractions=False)
 WRAPPED = re.compile(r"\\(?:text\w*|math(?:rm|bf|it)|mbox)\s*\{([^{}]*)\}")
@@ -151,7 +153,7 @@ class Form:
         if kind == "Equality" and is_name(value.lhs) and not self.equation:
             return self.of(value.rhs)
         if kind in ("And", "Or"):
-            return self.of(getattr(sympy, kind)(*value.args).as_set())
+            return self.of(solution(getattr(sympy, kind)(*value.args)))
         if isinstance(value, sympy.core.relational.Relational):
             return self.relation(value, kind)
         if isinstance(value, sympy.Interval):
@@ -179,7 +181,7 @@ class Form:
         bounds = [one for one in members if isinstance(one, sympy.core.relational.Relational)]
         letters = {str(letter) for one in bounds for letter in one.free_symbols}
         if len(letters) == 1 and bounds and not any(one.is_Equality for one in bounds):
-            return self.of(sympy.And(*bounds).as_set())
+            return self.of(solution(sympy.And(*bounds)))
         several = len({frozenset(one.free_symbols) for one in bounds}) > 1
         names = [sorted(map(str, one.free_symbols)) if several else [] for one in members]
         parts = [[*letters, self.of(one)] if letters else self.of(one)
@@ -196,7 +198,7 @@ class Form:
         """
         two_sided = kind in ("Equality", "Unequality")
         if len(value.free_symbols) == 1 and not two_sided:
-            return self.of(value.as_set())
+            return self.of(solution(value))
         above, below = (value.lhs, value.rhs) if two_sided else (value.gts, value.lts)
         values = [number(one) for one in self.at_points(above - below)]
         scale = values[0] if two_sided else abs(values[0])
@@ -208,19 +210,30 @@ class Form:
 
     def at_points(self, value: Any) -> Iterator[Any]:
         """The formula with numbers for its letters, at each point."""
-        exact = {one: sympy.Rational(str(one)) for one in value.atoms(sympy.Float)}
+        if value.has(*OPERATIONS):
+            raise ValueError("it is a question, and no answer")
         for at, (low, high) in enumerate(RANGES):
             places = {
                 one: sympy.I if one.name == "i" else self.place(one.name, at, low, high)
                 for one in value.free_symbols
             }
-            yield value.xreplace(exact | places)
+            yield value.xreplace(places)
 
     def place(self, name: str, at: int, low: int, high: int) -> Any:
         """What a letter stands for at a point."""
         draw = Random(f"{self.seed} {at} {name}")
         sign = draw.choice((low, high))
         return sign * sympy.Rational(draw.randrange(100_000, 400_000), 100_003)
+
+
+def solution(value: Any) -> Any:
+    """The set of what fulfils inequalities in one letter. Raises ValueError where one of them is to
+    be solved first: that is the question.
+    """
+    for one in value.atoms(sympy.core.relational.Relational):
+        if not any(side in (letter, -letter) for side in one.args for letter in one.free_symbols):
+            raise ValueError("it is not solved")
+    return value.as_set()
 
 
 def name_only(text: str) -> bool:
