@@ -61,7 +61,7 @@ RUNS_FILES = re.compile(
 ELSEWHERE = re.compile(r"[\"']/|\b(?:tempfile|getcwd|abspath|chdir|resolve|home|patch|mock)\b")
 """In a test of which files may lie outside the folder."""
 DOUBT = "this test works with files that the program cannot have"
-NUMERIC = re.compile(r"^\s*(?:import|from)\s+(?:numpy|scipy|pandas)\b", re.MULTILINE)
+NUMERIC = re.compile(r"^[ \t]*(?:import|from)\s+(?:numpy|scipy|pandas)\b", re.MULTILINE)
 HAS_NUMPY = find_spec("numpy") is not None
 
 

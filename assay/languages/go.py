@@ -11,8 +11,9 @@ PACKAGES = (
     "math/big", "math/bits", "math/rand", "os", "reflect", "regexp", "sort", "strconv", "strings",
     "testing", "time", "unicode", "unicode/utf8",
 )  # fmt: skip
-IMPORTS = re.compile(r"^import\s*(?:\([^)]*\)|\"[^\"\n]*\")", re.MULTILINE)
-TEXT = re.compile(r"//[^\n]*|/\*.*?\*/|`[^`]*`|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
+IMPORTS = re.compile(r"^import\s*+(?:\([^()]*+\)|\"[^\"\n]*+\")", re.MULTILINE)
+TEXT = re.compile(r"//[^\n]*+|/\*.*?(?:\*/|\Z)|`[^`]*+`?|\"(?:\\.|[^\"\\\n])*+\"?", re.DOTALL)
+"""A comment or a string, also one that nothing ends: no character is read twice."""
 
 
 def with_imports(source: str) -> str:

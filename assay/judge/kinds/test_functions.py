@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 HOOKS = {"setup_module", "teardown_module", "setup_function", "teardown_function", "setup_class",
          "teardown_class", "setUpModule", "tearDownModule"}  # fmt: skip
-PROMPT = re.compile(r"^\s*>>> ", re.MULTILINE)
+PROMPT = re.compile(r"^[ \t]*>>> ", re.MULTILINE)
 NAME = re.compile(r"(?:(\w+)::)?(\w+)(?:\[(\d+)\])?")
 """Of a test: class, function, number of the case."""
 
