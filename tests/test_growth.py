@@ -140,9 +140,7 @@ def repeated(unit: str, length: int) -> str:
     count = length // len(unit)
     if "@" not in unit:
         return unit * count
-    return "".join(
-        unit.replace("@'", str(at + 1)).replace("@", str(at)) for at in range(count)
-    )
+    return "".join(unit.replace("@'", str(at + 1)).replace("@", str(at)) for at in range(count))
 
 
 def seconds(reader: Reader, text: str) -> float:

@@ -498,6 +498,21 @@ def test_a_head_that_does_not_come_is_hung_up_on(server: Server) -> None:
         assert client.recv(1) == b""
 
 
+def test_a_request_with_two_lengths_is_refused_and_what_follows_it_is_not_read(
+    server: Server,
+) -> None:
+    inner = b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n"
+    head = (b"POST /judge HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n")  # fmt: skip
+    with socket.create_connection(("127.0.0.1", server.port), LONG_SECONDS) as client:
+        client.sendall(head % len(inner) + b"0\r\n\r\n" + inner)
+        with client.makefile("rb") as answers:
+            text = answers.read()
+    assert text.startswith(b"HTTP/1.1 400 ")
+    assert b"not both" in text
+    assert text.count(b"HTTP/1.1") == 1
+
+
 def test_one_connection_serves_many_requests(server: Server) -> None:
     connection = server.connection()
     for _ in range(3):

@@ -51,9 +51,7 @@ DEFINED = re.compile(
     r"\b(?:interface|package|class|primitive)\s++(\w++)|\b(?:task|function)\b([^;(]*+)"
     r"|\b(?:begin|fork)\s*+:\s*+(\w++)"
 )
-INSTANCE = re.compile(
-    r"\b\w++\s++(?:#\s*+\([^;#]*?\)\s*+)?(\w++)\s*+(?:\[[^][;]*+\]\s*+)?\("
-)
+INSTANCE = re.compile(r"\b\w++\s++(?:#\s*+\([^;#]*?\)\s*+)?(\w++)\s*+(?:\[[^][;]*+\]\s*+)?\(")
 
 
 MODULE = re.compile(r"\bmodule\s++(\w++)|\bendmodule\b")
@@ -144,7 +142,9 @@ def names_of(bench: str) -> tuple[frozenset[str], frozenset[str]]:
     are there for the design); the same and its instances.
     """
     code = skeleton(bench, " ")
-    words = {word for parts in DEFINED.findall(code) for word in re.findall(r"\w+", "".join(parts))[-1:]}
+    words = {
+        word for parts in DEFINED.findall(code) for word in re.findall(r"\w+", "".join(parts))[-1:]
+    }
     uses = Counter(re.findall(r"\w+", code))
     words |= {"tb"} | {name for name, *_ in modules_of(code) if uses[name] > 1}
     return frozenset(words), frozenset(words | set(INSTANCE.findall(code)))
