@@ -21,8 +21,10 @@ from assay import extract
 from assay.errors import UserError
 from assay.evaluate.syntax import syntax_of
 from assay.integrations import wire
+from assay.integrations.notebook import RESULTS
 from assay.judge import codec, task_code
 from assay.judge.checkers import CHECKERS, close, difference
+from assay.judge.codec_types import CodecError
 from assay.judge.judge import MENTIONS_FILES
 from assay.judge.kinds import harness, test_bench, verilog_screen
 from assay.judge.kinds.test_functions import is_doctest
@@ -42,6 +44,7 @@ Reader = Callable[[str], object]
 MOST, ROUNDS = 2.5, 3
 SMALL, LARGE, ENOUGH = 8_000, 500_000, 0.02
 """Characters of the first and of the longest text; seconds that are worth measuring."""
+TARGETS: Any = SimpleNamespace(targets=("a", "b"))
 SPACES = (" ", "\n", "\n\n ", "\t\n", " \n")
 QUOTES = ('"', '\\"', '"a', "'", '"""', "`", "/* ", "//", "a\n//", "\\")
 BRACKETS = ("(", "[", "{", "<", "a[", "a [ ", "a(", "([{", ")", "]")
@@ -72,8 +75,12 @@ def tagged(text: str) -> float:
 
 
 def cell(text: str) -> object:
-    run = SimpleNamespace(execution=Execution(Verdict.PASS), files={wire.RESULTS: text.encode()})
+    run = SimpleNamespace(execution=Execution(Verdict.PASS), files={RESULTS: text.encode()})
     return wire.jupyter_answer(run, 10_000)  # type: ignore[arg-type]
+
+
+def compared(check: Callable[[str, str], object]) -> Reader:
+    return lambda text: check(text, text + "1")
 
 
 FENCED = ("```\n", "```python\nx\n", "    ```\n", "x ``` y\n", "def g():\n    pass\n", "a = 1\n")
@@ -101,7 +108,7 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
                           '$display("@SAMPLE', '$display("@SAMPLE" ', "$display( ")),
     "what a bench prints": (lambda text: test_bench.believed(rtllm.SUMMARY, bench(text)), (*SPACES,
                             "test summary: ", "1", "1/", "test summary: 1/1 tests passed")),
-    "a design of several files": (partial(harness.files_of, SimpleNamespace(targets=("a", "b"))),
+    "a design of several files": (partial(harness.files_of, TARGETS),
                                   (*SPACES, "// file:", "\n// file: a", "//")),
     "tags of a reply": (tagged, (*SPACES, "<", "x ", "</think", "<answer", "<answer>")),
     "a design's quality": (lambda text: quality.quality(rollout(text)), VERILOG),
@@ -129,8 +136,7 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "a program's syntax": (lambda text: syntax_of.__wrapped__(f"int a = {text}1;", "cpp"),
                            (*SPACES, "(", "a(", "{", "1 + ", "-", "[](){ return ")),
     "a text for a terminal": (printable, (*SPACES, "\x1b", "é", "\udc80")),
-    **{f"output, compared by {name}": (lambda text, check=check: check(text, text + "1"),
-                                       (*SPACES, "1", "1 ", "1.5 ", "a "))
+    **{f"output, compared by {name}": (compared(check), (*SPACES, "1", "1 ", "1.5 ", "a "))
        for name, check in {**CHECKERS, "close": close, "difference": difference}.items()},
 }  # fmt: skip
 
@@ -148,7 +154,7 @@ def seconds(reader: Reader, text: str) -> float:
     times = []
     for _ in range(ROUNDS):
         start = time.process_time()
-        with suppress(UserError, LeftOutError, ValueError, RecursionError, codec.CodecError):
+        with suppress(UserError, LeftOutError, ValueError, RecursionError, CodecError):
             reader(text)
         times.append(time.process_time() - start)
         if times[-1] > 1:

@@ -155,15 +155,19 @@ class ExchangeRunner:
     async def decided(
         self, result: Result, wanted: ProgramRun | None = None, checker: str = DEFAULT_CHECKER
     ) -> Execution:
-        """What came of a run without a worker; any output is right where none is wanted. Raises
-        SandboxError.
+        """What came of a run without a worker; any output is right where none is wanted, and is
+        kept whole. Raises SandboxError.
         """
         verdict, detail = printed_verdict(result)
         decision = Decision(verdict, detail, int(verdict is Verdict.PASS))
         if verdict is Verdict.PASS and wanted:
             decision = await self._decision(result, wanted, checker)
-        shown = result.stdout[: self._limits.output_kb * 1024]
-        execution = measured(result, decision.verdict, decision.detail, shown, result.stderr)
+        most, stdout, stderr = self._limits.output_kb * 1024, result.stdout, result.stderr
+        if wanted:
+            stdout = stdout[:most]
+        elif len(stderr) >= most:
+            stderr += f"\n(standard error is cut after {most} bytes)".encode()
+        execution = measured(result, decision.verdict, decision.detail, stdout, stderr)
         trusted = wanted.trusted if wanted and decision.passed else ()
         return replace(execution, passed=decision.passed, total=decision.total, trusted=trusted)
 

@@ -182,7 +182,8 @@ class TimeLimit:
         starved: float = 0.0, steps: float = 1.0,
     ) -> TimeLimit:  # fmt: skip
         """Time for one run from now on. `starved`: seconds for which the process has waited for a
-        core before. `steps`: how many times these times all steps together have.
+        core before; infinite where none is given back. `steps`: how many times these times all
+        steps together have.
         """
         now = time.monotonic()
         return cls(

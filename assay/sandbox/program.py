@@ -75,7 +75,7 @@ class Program(NamedTuple):
     steps: int = 1
     """How many steps its companion takes; each has the limit on CPU time to itself."""
     wall_seconds: float = 0.0
-    """Wall time in place of the limit's; 0 for that."""
+    """Wall time in place of the limit's, with the time of waiting for a core; 0 for that."""
     executable: str = ""
     """The path of an executable in memory, to run in place of its command's first word."""
     fetch_mb: int = 16

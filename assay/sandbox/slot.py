@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import signal
@@ -225,8 +226,9 @@ class Slot:
         """Start a job in an idle process."""
         candidate, limits = self.candidates.popleft(), job.limits
         time_limit = TimeLimit.start(
-            candidate, limits.cpu_seconds, limits.wall_seconds, steps=job.steps
-        )
+            candidate, limits.cpu_seconds, limits.wall_seconds, steps=job.steps,
+            starved=math.inf if job.program.wall_seconds else 0.0,
+        )  # fmt: skip
         program = job.program
         record = RunRecord(program.companion is not None, previous_failure=job.failure)
         if program.companion is None:

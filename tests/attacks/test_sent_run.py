@@ -1,4 +1,4 @@
-"""A run folder that somebody sent: whatever its settings say, reading it runs none of its Python."""
+"""A run folder that somebody sent: whatever its settings say, none of its Python is run."""
 
 from __future__ import annotations
 

@@ -160,6 +160,55 @@ def test_a_program_that_sleeps_runs_out_of_time_too(server: Server) -> None:
     assert 1 <= result["execution_time"] < 5
 
 
+@needs_cpp
+def test_run_timeout_counts_a_wait_for_a_core_that_the_programs_own_threads_take(
+    server: Server,
+) -> None:
+    code = (
+        "#include <ctime>\n#include <thread>\n#include <vector>\n#include <unistd.h>\n"
+        "void spin() { while (clock() < 3 * CLOCKS_PER_SEC); }\n"
+        "int main() { std::vector<std::thread> all; for (int i = 0; i < 4; i++)"
+        " all.emplace_back(spin); spin(); for (auto &one : all) one.join(); usleep(900000); }"
+    )
+    result = run_code(server, code, language="cpp", run_timeout=2)["run_result"]
+    assert result["status"] == "TimeLimitExceeded"
+    assert result["execution_time"] < 2.5
+
+
+@needs_cpp
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [("python", "print('x' * 1_000_000 + '!')"),
+     ("python", "open('a', 'w')\nprint('x' * 1_000_000 + '!')"),
+     ("cpp", "#include <iostream>\nint main() { std::cout << std::string(1000000, 'x') << '!'; }")],
+)  # fmt: skip
+def test_what_a_program_prints_is_answered_whole(server: Server, language: str, code: str) -> None:
+    answer = run_code(server, code, language=language)
+    assert answer["status"] == "Success"
+    assert answer["run_result"]["stdout"].rstrip("\n") == "x" * 1_000_000 + "!"
+
+
+def test_what_is_cut_says_so(server: Server) -> None:
+    answer = run_code(server, "print('x' * 11_000_000)")
+    assert answer["status"] == "Failed"
+    assert "printed more than 10 MiB" in answer["run_result"]["stderr"]
+    answer = run_code(server, "import sys\nsys.stderr.write('x' * 100_000)")
+    assert answer["status"] == "Success"
+    assert answer["run_result"]["stderr"].endswith("\n(standard error is cut after 65536 bytes)")
+
+
+def test_a_program_copies_its_own_files_and_no_others_permissions_change(server: Server) -> None:
+    code = (
+        "import os, shutil\nopen('a', 'w').write('hi')\nshutil.copy('a', 'b')\n"
+        "os.mkdir('d')\nshutil.copy2('a', 'd')\nshutil.copytree('d', 'e')\n"
+        "try: os.chmod('/usr/bin', 0)\nexcept PermissionError: print('refused')\n"
+        "print(open('b').read(), os.listdir('e'), sorted(os.listdir()))"
+    )
+    result = run_code(server, code)["run_result"]
+    assert result["stdout"] == "refused\nhi ['a'] ['a', 'b', 'd', 'e', 'program.py']\n"
+    assert result["stderr"] == ""
+
+
 def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 

@@ -35,8 +35,8 @@ def secret_run(folder: Path) -> Path:
     for file in [made / "report.json", stage / "config.toml", stage / "events.jsonl"]:
         text = file.read_text().replace("made", SECRET).replace("entropy collapsed", SECRET)
         file.write_text(text.replace('"grpo"', f'"{SECRET}"'))
-    with (stage / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps({"step": 4, SECRET: 1.0}) + "\n")
+    with (stage / "metrics.jsonl").open("a") as metrics:
+        metrics.write(json.dumps({"step": 4, SECRET: 1.0}) + "\n")
     write_vocabulary(stage, [SECRET.encode()] * 256)
     for step in (stage / "rollouts").glob("*.parquet"):
         shutil.copy(stage / "rollouts/step_000003.parquet", stage / "evaluations" / step.name)
