@@ -23,9 +23,9 @@ from assay.evaluate.syntax import syntax_of
 from assay.integrations import wire
 from assay.integrations.notebook import RESULTS
 from assay.judge import codec, task_code
+from assay.judge.builds import MENTIONS_FILES
 from assay.judge.checkers import CHECKERS, close, difference
 from assay.judge.codec_types import CodecError
-from assay.judge.judge import MENTIONS_FILES
 from assay.judge.kinds import harness, test_bench, verilog_screen
 from assay.judge.kinds.test_functions import is_doctest
 from assay.judge.prepared_task import ELSEWHERE, NUMERIC, RUNS_FILES, USES_FILES
