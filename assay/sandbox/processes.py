@@ -157,39 +157,27 @@ class CompanionProcess(Process):
         os.close(self.pidfd)
 
 
-@dataclass(slots=True)
 class TimeLimit:
-    """The CPU and wall time of one run. Time spent waiting for a core is given back."""
+    """The CPU and wall time of one run from now on. Time spent waiting for a core is given back.
 
-    candidate: CandidateProcess
-    cpu_seconds: float
-    """Of one step, as `wall_seconds`; `before`: what was used when this step began."""
-    wall_seconds: float
-    total: float
-    """CPU seconds of all steps together."""
-    last: float
-    """When the deadline of all steps together is."""
-    deadline: float
-    """On the monotonic clock, as `next_look`."""
-    next_look: float
-    """When to read the CPU time next: no earlier than it can be used up by one thread."""
-    starved: float
-    before: float = 0.0
+    cpu_seconds, wall_seconds: of one step. starved: seconds for which the process has waited for a
+    core before; infinite where none is given back. steps: how many times these times all steps
+    together have.
+    """
 
-    @classmethod
-    def start(
-        cls, candidate: CandidateProcess, cpu_seconds: float, wall_seconds: float,
+    def __init__(
+        self, candidate: CandidateProcess, cpu_seconds: float, wall_seconds: float,
         starved: float = 0.0, steps: float = 1.0,
-    ) -> TimeLimit:  # fmt: skip
-        """Time for one run from now on. `starved`: seconds for which the process has waited for a
-        core before; infinite where none is given back. `steps`: how many times these times all
-        steps together have.
-        """
+    ) -> None:  # fmt: skip
         now = time.monotonic()
-        return cls(
-            candidate, cpu_seconds, wall_seconds, steps * cpu_seconds, now + steps * wall_seconds,
-            now + wall_seconds, now + cpu_seconds, starved,
-        )  # fmt: skip
+        self.candidate, self.starved = candidate, starved
+        self.cpu_seconds, self.wall_seconds = cpu_seconds, wall_seconds
+        self.before = 0.0
+        """CPU seconds that were used when this step began."""
+        self.total, self.last = steps * cpu_seconds, now + steps * wall_seconds
+        """CPU seconds and the deadline of all steps together; times are on the monotonic clock."""
+        self.deadline, self.next_look = now + wall_seconds, now + cpu_seconds
+        """When to read the CPU time next: no earlier than it can be used up by one thread."""
 
     def next_step(self) -> None:
         """Give the next step the time of one."""

@@ -225,7 +225,7 @@ class Slot:
     def begin(self, job: QueuedJob) -> RunningJob:
         """Start a job in an idle process."""
         candidate, limits = self.candidates.popleft(), job.limits
-        time_limit = TimeLimit.start(
+        time_limit = TimeLimit(
             candidate, limits.cpu_seconds, limits.wall_seconds, steps=job.steps,
             starved=math.inf if job.program.wall_seconds else 0.0,
         )  # fmt: skip
