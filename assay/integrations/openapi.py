@@ -23,7 +23,7 @@ HEAD = """<!doctype html><meta charset="utf-8"><title>assay serve</title>
 
 def document(routes: Sequence[Route], requests: Mapping[str, type[BaseModel]]) -> dict[str, Any]:
     """The OpenAPI document of the endpoints, from their docstrings and the models of `requests`."""
-    kinds = {"Execution": Execution, **requests}
+    kinds: dict[str, Any] = {"Execution": Execution, **requests}
     references, schemas = TypeAdapter.json_schemas(
         [(name, "validation", TypeAdapter(kind)) for name, kind in kinds.items()],
         ref_template=SCHEMAS,
