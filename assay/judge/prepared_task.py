@@ -15,7 +15,7 @@ from assay.errors import DataError
 from assay.judge.checkers import CHECKERS
 from assay.judge.kinds.every import can_judge, kind_of, runs_alone
 from assay.judge.kinds.kind import ProgramRun
-from assay.judge.task_code import leaves_no_trace, looks_at_identity
+from assay.judge.task_code import leaves_no_trace, looks_at_identity, parsed
 from assay.languages import language_named
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import FILES, HASH_SEEDS, Program, Result
@@ -77,10 +77,7 @@ def node_classes(task: Task) -> list[list[str]]:
     """Name and source of each plain class that the setup defines, after the setup's imports. The
     program has them too, without the methods that the prompt does not speak of.
     """
-    try:
-        body = ast.parse(task.setup).body if "class " in task.setup else []
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
+    body = parsed(task.setup).body if "class " in task.setup else []
     shown = "\n".join([task.prompt, task.stub, *(message.content for message in task.messages)])
     found: list[list[str]] = []
     names = {"object"}

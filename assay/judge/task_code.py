@@ -71,13 +71,19 @@ UNLISTED = frozenset(dir(builtins)).difference(HARMLESS.split(), ERRORS)
 """Names of Python's that code may neither use nor bind."""
 
 
+def parsed(source: str) -> ast.Module:
+    """The tree of a piece of code; an empty one where it cannot be parsed, and so never runs."""
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
+
+
 def looks_at_identity(source: str) -> bool:
     """Whether a piece of a task's code may compare objects by `is`, other than with a constant."""
     named = not source.isascii() or re.search(rf"\b({'|'.join(IDENTITY)}|is)\b", source)
-    try:  # most tests name nothing of it, and need not be parsed for it
-        return bool(named) and any(map(_sees_identity, ast.walk(ast.parse(source))))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False  # it never runs
+    # most tests name nothing of it, and need not be parsed for it
+    return bool(named) and any(map(_sees_identity, ast.walk(parsed(source))))
 
 
 def _sees_identity(node: ast.AST) -> bool:

@@ -52,12 +52,9 @@ def parse_report(frame: bytes) -> WorkerReport | None:
         and all(_is_outcome(check, {"held", "unasked", *FAILURES}) for check in report.checks)
         and (report.failure is None or _is_outcome(report.failure, PROGRAM_FAILURES))
         and type(report.setup_error) is str
-        and type(report.answers) is list
-        and all(type(answer) is str for answer in report.answers)
-        and type(report.trusted) is list
-        and all(
-            type(what) is str and what.split(" ")[0] in get_args(Trust) for what in report.trusted
-        )
+        and _are_texts(report.answers)
+        and _are_texts(report.trusted)
+        and all(what.split(" ")[0] in get_args(Trust) for what in report.trusted)
     )
     if not valid:
         return None
@@ -66,9 +63,11 @@ def parse_report(frame: bytes) -> WorkerReport | None:
 
 
 def _is_outcome(data: Any, ways: Collection[str]) -> bool:
-    if type(data) is not list or len(data) != 2:
-        return False
-    return type(data[0]) is str and data[0] in ways and type(data[1]) is str
+    return _are_texts(data) and len(data) == 2 and data[0] in ways
+
+
+def _are_texts(data: Any) -> bool:
+    return type(data) is list and all(type(one) is str for one in data)
 
 
 def decide(result: Result) -> Execution:
