@@ -14,6 +14,8 @@ import re
 from collections import Counter, OrderedDict, defaultdict, deque
 from importlib import import_module
 
+from assay.judge.codec_types import EXCEPTIONS
+
 NAMELESS = (
     ast.mod, ast.Lambda, ast.arguments, ast.Return, ast.Delete, ast.Assign, ast.AugAssign,
     ast.AnnAssign, ast.NamedExpr, ast.For, ast.While, ast.If, ast.IfExp, ast.Raise, ast.Try,
@@ -65,9 +67,7 @@ HARMLESS = (
     " hex int isinstance issubclass iter len list map max min next oct ord pow print range repr"
     " reversed round set slice sorted str sum tuple zip"
 )
-ERRORS = [name for name, kind in vars(builtins).items()
-          if isinstance(kind, type) and issubclass(kind, BaseException)]  # fmt: skip
-UNLISTED = frozenset(dir(builtins)).difference(HARMLESS.split(), ERRORS)
+UNLISTED = frozenset(dir(builtins)).difference(HARMLESS.split(), EXCEPTIONS)
 """Names of Python's that code may neither use nor bind."""
 
 

@@ -9,15 +9,12 @@ import json
 import re
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from assay.judge.kinds.kind import Decision, Kind, ProgramRun
 from assay.judge.kinds.verilog_screen import designs, refusal, used
+from assay.languages import Language
+from assay.sandbox.program import Result
 from assay.types import TestBench, Verdict
-
-if TYPE_CHECKING:
-    from assay.languages import Language
-    from assay.sandbox.program import Result
 
 SAMPLE = "@SAMPLE"
 """Starts what a bench prints of a sample: `@SAMPLE 0 1 | 1`, inputs and outputs in binary."""

@@ -24,6 +24,7 @@ from assay.judge.pieces import (
 )
 from assay.judge.protocol import UNASKED, Outcome
 from assay.judge.requests import DETAIL
+from assay.judge.task_code import parsed
 
 if TYPE_CHECKING:
     from assay.types import TestFunctions
@@ -102,11 +103,7 @@ def collect(source: str) -> list[str]:
 
 def is_doctest(source: str) -> bool:
     """Whether a text is no Python, but has examples of it."""
-    try:
-        ast.parse(source)
-    except SyntaxError:
-        return PROMPT.search(source) is not None
-    return False
+    return not parsed(source).body and PROMPT.search(source) is not None
 
 
 def is_text(node: ast.stmt) -> bool:
@@ -118,10 +115,7 @@ def never_run(source: str) -> bool:
     """Whether a piece of code has tests that it does not run itself."""
     if is_doctest(source):
         return True
-    try:
-        body = list(_statements(ast.parse(source).body))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    body = list(_statements(parsed(source).body))
     known = {node.name: node for node in body if isinstance(node, Function | ast.ClassDef)}
     loose = [node for node in body if not (isinstance(node, DEFINITIONS) or is_text(node))]
     reached, new = set[str](), _names(loose)
@@ -136,12 +130,9 @@ def never_run(source: str) -> bool:
 
 def doctests(source: str) -> list[str]:
     """The texts with `>>>` of a module: its docstrings, or the whole where it is no Python."""
-    try:
-        nodes = ast.walk(ast.parse(source))
-    except SyntaxError:
-        return [source]
-    owners = (*Function.__args__, ast.ClassDef, ast.Module)
-    texts = [ast.get_docstring(node) or "" for node in nodes if isinstance(node, owners)]
+    tree, owners = parsed(source), (*Function.__args__, ast.ClassDef, ast.Module)
+    texts = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, owners)]
+    texts = texts if tree.body else [source]
     return [text for text in texts if PROMPT.search(text)]
 
 
@@ -304,13 +295,11 @@ def run_unittest(case: Any) -> None:
     """Run one test of a `unittest.TestCase`. Raises the first of what it raises or skips."""
     import unittest
 
-    class Result(unittest.TestResult):
-        def __init__(self) -> None:
-            super().__init__()
-            self.raised: list[BaseException] = []
+    raised: list[BaseException] = []
 
+    class Result(unittest.TestResult):
         def addError(self, test: Any, err: Any) -> None:  # noqa: N802
-            self.raised += [err[1]] if err else []
+            raised.extend([err[1]] if err else [])
 
         addFailure = addError  # noqa: N815
 
@@ -318,16 +307,16 @@ def run_unittest(case: Any) -> None:
             self.addError(test, err)
 
         def addSkip(self, test: Any, reason: str = "a failure that is expected") -> None:  # noqa: N802
-            self.raised.append(Skipped(f"skipped: {reason}"))
+            raised.append(Skipped(f"skipped: {reason}"))
 
         def addExpectedFailure(self, test: Any, err: Any) -> None:  # noqa: N802
             self.addSkip(test)
 
         addUnexpectedSuccess = addSkip  # noqa: N815
 
-    unittest.TestSuite([case]).run(result := Result())
-    if result.raised:
-        raise result.raised[0]
+    unittest.TestSuite([case]).run(Result())
+    if raised:
+        raise raised[0]
 
 
 def run_doctest(text: str, namespace: Namespace) -> None:
