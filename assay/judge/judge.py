@@ -107,19 +107,17 @@ class Judge(AnyJudge):
         """As AnyJudge."""
         require_checks(job.task)
         prepared = self._prepare(job.task)
-        total = prepared.total
         if job.program is None:
-            return no_code(total)
+            return no_code(prepared.total)
         execution = await self._cache.get_or_run(
             prepared.key(job.program),
             partial(self._judge, job.task, job.program),
             partial(self._references.settles, prepared.digest),
         )
         self._count(job.task, execution)
-        total = max(total, execution.total)
-        return replace(
-            execution, total=total, trusted=without(kinds_of_trust(execution), self.trust)
-        )
+        total = max(prepared.total, execution.total)
+        trusted = without(kinds_of_trust(execution), self.trust)
+        return replace(execution, total=total, trusted=trusted)
 
     async def execute(
         self, program: str, stdin: str = "", seconds: float | None = None,

@@ -123,8 +123,9 @@ class PreparedTask:
             """All checks; each test of a module is one."""
         except ValueError as error:
             raise DataError(f"the tests of task {task.id!r}: {error}") from None
-        sources = [source for kind, check in self._kinds for source in kind.code(check) or ()]
-        self._sources = sources
+        self._sources = sources = [
+            source for kind, check in self._kinds for source in kind.code(check) or ()
+        ]
         large = any(kind.is_recomputed(check) for kind, check in self._kinds)
         self._recomputing = (task.reference or "") if large else ""
         if not all(can_judge(check, self.language) for check in task.checks):
@@ -132,8 +133,8 @@ class PreparedTask:
                 f"task {task.id!r}: a program in {self.language.title} can only read and print, or"
                 " be called; give it exchanges or calls"
             )
-        self.numeric = any(map(NUMERIC.search, [task.setup, *sources]))
         text = "\n".join([task.setup, *sources])
+        self.numeric = NUMERIC.search(text) is not None
         uses_files = USES_FILES.search(text) is not None
         self.shares_files = uses_files and not (task.large or RUNS_FILES.search(text))
         """Whether test and program have folders of which the files are carried."""

@@ -166,10 +166,10 @@ class Slot:
             rules = access_rules(family, self.box or BOX, reads, starts_programs=kind == EXEC)
         if kind == EXEC:
             module = LAUNCHER
-        self.zygote, self.group = ZygoteProcess(module, kind), None
+        self.zygote, self.group = ZygoteProcess(module, kind), cgroups.Group(())
         if "group" in required:
             self.group = self._make_group(limits, sessions)
-            self.zygote.join(self.group)
+        self.zygote.join(self.group)
         self.zygote.send(self._settings(limits, required, rules, sessions))
         for _ in range(0 if kind in (INTERPRETER, EXEC) else 2):
             self.zygote.send(["companion"])
@@ -261,7 +261,7 @@ class Slot:
         record.cpu_seconds = end.cpu_seconds - spent
         died = not record.alive and os.WTERMSIG(end.status) == signal.SIGKILL
         died |= record.companion and record.report is None
-        record.killed_for_memory = died and self.group is not None and self.group.killed()
+        record.killed_for_memory = died and self.group.killed()
 
     def end(self, run: RunningJob) -> None:
         """End a run: its process is killed, and the record is complete once that is reaped."""
@@ -298,11 +298,6 @@ class Slot:
                     if run is not None:
                         run.fetch(name, file)
         return message
-
-    def remove_group(self) -> None:
-        """Remove the control group, once no process is left."""
-        if self.group is not None:
-            self.group.remove()
 
     def close(self) -> list[RunningJob]:
         """Kill every process and close every descriptor; returns the runs that had not ended."""
