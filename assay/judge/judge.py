@@ -32,7 +32,6 @@ from assay.sandbox.client import Sandbox
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.program import Result
 from assay.sync import run_sync
 from assay.types import Exchange, Execution, Task, Verdict
 
@@ -116,7 +115,9 @@ class Judge(AnyJudge):
         )
         self._count(job.task, execution)
         total = max(prepared.total, execution.total)
-        trusted = without(kinds_of_trust(execution), self.trust)
+        # of files, the name says nothing to those who ask
+        kinds = dict.fromkeys(what.split(" ")[0] for what in execution.trusted)
+        trusted = tuple(kind for kind in kinds if kind not in self.trust)
         return replace(execution, total=total, trusted=trusted)
 
     async def execute(
@@ -163,7 +164,9 @@ class Judge(AnyJudge):
         prepared = self._prepare(task)
         if prepared.runs_alone:
             return await self._exchanges.run(prepared, task.checker, program, features)
-        return decided(prepared, await self._sandbox.run(prepared.checked(program, features)))
+        execution = decide(await self._sandbox.run(prepared.checked(program, features)))
+        databases = ("files",) if prepared.parses_databases else ()
+        return replace(execution, trusted=(*execution.trusted, *databases))
 
     async def _answers(self, task: Task) -> tuple[Execution, list[str]]:
         features = ProxyFeatures(time_factor=LONGEST)
@@ -179,19 +182,6 @@ class Judge(AnyJudge):
             prepared = PreparedTask(task, self.limits, self.stop_early, self.strangers)
             self._prepared[id(task)] = task, prepared
         return self._prepared[id(task)][1]
-
-
-def decided(prepared: PreparedTask, result: Result) -> Execution:
-    """As `decide`; where the test reads databases of the program's, that is trusted."""
-    execution = decide(result)
-    more = ("files",) if prepared.parses_databases else ()
-    return replace(execution, trusted=(*execution.trusted, *more))
-
-
-def kinds_of_trust(execution: Execution) -> Execution:
-    """The execution, which says that files were trusted, and not which."""
-    kinds = dict.fromkeys(what.split(" ")[0] for what in execution.trusted)
-    return replace(execution, trusted=tuple(kinds))
 
 
 def excusable(trusted: Iterable[str]) -> frozenset[str]:

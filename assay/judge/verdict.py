@@ -76,11 +76,9 @@ def decide(result: Result) -> Execution:
     """
     report = parse_report(result.report[1:]) if result.report else None
     verdict, detail = verdict_of(result, report)
-    checks = report.checks if report else []
-    execution = measured(result, verdict, detail, output=result.stderr)
-    passed = sum(check.how == "held" for check in checks)
-    trusted = tuple(report.trusted) if report else ()
-    return replace(execution, passed=passed, total=len(checks), trusted=trusted)
+    execution, ran = measured(result, verdict, detail, result.stderr), report or WorkerReport([])
+    passed = sum(check.how == "held" for check in ran.checks)
+    return replace(execution, passed=passed, total=len(ran.checks), trusted=tuple(ran.trusted))
 
 
 def measured(
@@ -110,10 +108,8 @@ def verdict_of(result: Result, report: WorkerReport | None) -> tuple[Verdict, st
         return Verdict.INFRA, SETUP + report.setup_error
     if report.failed_by == "hung_up":
         return DEATHS.get(result.ended, Verdict.FORBIDDEN), result.detail
-    if report.failed_by == "unsendable":
-        return Verdict.INFRA, report.failure.detail if report.failure else ""
-    if report.failure:
-        return FAILURES[report.failure.how], report.failure.detail
+    if report.failure:  # without a verdict of its own, it is `unsendable`
+        return FAILURES.get(report.failure.how, Verdict.INFRA), report.failure.detail
     for how, detail in sorted(report.checks, key=lambda check: check.how != "unasked"):
         if how != "held":
             return FAILURES.get(how, Verdict.INFRA), detail

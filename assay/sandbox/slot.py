@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from assay.sandbox import cgroups
-from assay.sandbox.access import access_rules
+from assay.sandbox.access import access_rules, family_user
 from assay.sandbox.box import make_box, remove_box
 from assay.sandbox.ending import LIBRARIES_MB, MISTREATED, RunRecord
 from assay.sandbox.job_queue import QueuedJob
@@ -143,7 +143,7 @@ class Slot:
     def __init__(
         self, number: int, kind: str, limits: Limits, settings: SupervisorSettings
     ) -> None:
-        required, module = settings.required, settings.zygote
+        required = settings.required
         self.number = number
         self.kind = kind
         self.failure = ""
@@ -157,15 +157,12 @@ class Slot:
         family = number * len(ZYGOTES) + ZYGOTES.index(kind)
         self.box = ""
         """The folder of its programs, where they may write files and it is ours to watch."""
-        rules = access_rules(family)
         self.writes_files = kind == EXEC or kind.startswith(FILES)
-        if self.writes_files:
-            if "namespaces" not in required:
-                self.box = make_box(rules.user if "user" in required else None)
-            reads = settings.reads if kind == EXEC else ()
-            rules = access_rules(family, self.box or BOX, reads, starts_programs=kind == EXEC)
-        if kind == EXEC:
-            module = LAUNCHER
+        if self.writes_files and "namespaces" not in required:
+            self.box = make_box(family_user(family) if "user" in required else None)
+        box = self.box or (BOX if self.writes_files else "")
+        reads, module = (settings.reads, LAUNCHER) if kind == EXEC else ((), settings.zygote)
+        rules = access_rules(family, box, reads, starts_programs=kind == EXEC)
         self.zygote, self.group = ZygoteProcess(module, kind), cgroups.Group(())
         if "group" in required:
             self.group = self._make_group(limits, sessions)
