@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from assay.judge.verdict_cache import BoundedDict
+from assay.judge.verdict_cache import SharedWork
 from assay.languages import Language
 from assay.sandbox.processes import Executable
 from assay.sandbox.program import Ended, Program, Result, command
@@ -56,7 +56,7 @@ class Builds:
 
     def __init__(self, run: Callable[[Program], Awaitable[Result]]) -> None:
         self._run = run
-        self._made: BoundedDict[bytes, asyncio.Task[Build]] = BoundedDict(KEPT)
+        self._made: SharedWork[bytes, Build] = SharedWork(KEPT)
 
     async def build(
         self, language: Language, source: str, beside: Mapping[str, bytes] = MappingProxyType({})
@@ -74,17 +74,14 @@ class Builds:
             return Build(argv, files)
         parts = (*language.compile, *language.versions(), *files.items())
         key = hashlib.sha256(repr(parts).encode()).digest()
-        if key not in self._made:
-            self._made[key] = asyncio.ensure_future(self._compile(language, argv, files))
-        made = self._made[key]
-        build = await asyncio.shield(made)
+        make = partial(self._compile, language, argv, files)
+        build = await self._made.get_or_make(key, make)
         result, hello = build.compiled, language.hello
         if result and build.failed and result.ended is not Ended.LOST and hello not in ("", source):
             failed = (await self.build(language, hello)).failed
             result = result._replace(ended=Ended.LOST, report=BROKEN) if failed else result
-        lost = result and result.ended is Ended.LOST
-        if (lost or (build.failed and source == hello)) and self._made.get(key) is made:
-            del self._made[key]
+        if (result and result.ended is Ended.LOST) or (build.failed and source == hello):
+            self._made.pop(key, None)
         return build._replace(files={**build.files, **beside}, compiled=result)
 
     async def _compile(
@@ -105,8 +102,7 @@ class Builds:
 
     def close(self) -> None:
         """Cancel the compilers that run."""
-        for made in self._made.values():
-            made.cancel()
+        self._made.close()
 
 
 def _located(words: tuple[str, ...], language: Language) -> list[str]:

@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from assay.judge.builds import Builds, Folder, folder_of
 from assay.judge.checkers import CHECKERS, DEFAULT_CHECKER, difference, shortened
 from assay.judge.kinds.kind import Decision, ProgramRun
 from assay.judge.prepared_task import PreparedTask, ProxyFeatures, zygote_for
 from assay.judge.verdict import CHECKER, compile_failure, measured, printed_verdict
-from assay.judge.verdict_cache import CACHED, BoundedDict
+from assay.judge.verdict_cache import CACHED, SharedWork
 from assay.languages import Language, language_named
 from assay.sandbox.client import Sandbox
 from assay.sandbox.limits import LONGEST, Limits
@@ -45,13 +46,12 @@ class ExchangeRunner:
         self._limits = limits
         self._stop_early = stop_early
         self._builds = Builds(sandbox.run)
-        self._known: BoundedDict[ProgramRun, asyncio.Task[Result]] = BoundedDict(CACHED)
+        self._known: SharedWork[ProgramRun, Result] = SharedWork(CACHED)
 
     def close(self) -> None:
         """Cancel what runs in the background."""
         self._builds.close()
-        for run in self._known.values():
-            run.cancel()
+        self._known.close()
 
     async def run(
         self, task: PreparedTask, checker: str, program: str, features: ProxyFeatures
@@ -72,15 +72,13 @@ class ExchangeRunner:
         self, task: PreparedTask, runs: list[ProgramRun], checker: str, features: ProxyFeatures
     ) -> Execution:
         language, starts = runs[0].language or task.language, {}
-        for source, beside, fetch, warm in dict.fromkeys(
-            made_of(run) for run in runs if not run.decided
-        ):
-            files = {language.beside: beside.encode()} if beside else {}
+        for made, run in {made_of(run): run for run in runs if not run.decided}.items():
+            source, fetch, warm = run.source, run.fetch, run.warm
+            files = {language.beside: run.beside.encode()} if run.beside else {}
             folder = Folder(files, fetch) if files or fetch else None if warm else folder_of(source)
             runner = language_named("python") if warm else language
             zygote = warm or zygote_for(source, numeric=task.numeric, hash_seed=task.hash_seed)
-            ready = await self.ready(runner, source, features.time_factor, zygote, folder)
-            starts[source, beside, fetch, warm] = ready[0]
+            starts[made], _ = await self.ready(runner, source, features.time_factor, zygote, folder)
 
         async def one(at: int) -> Execution:
             wanted = runs[at]
@@ -195,14 +193,11 @@ class ExchangeRunner:
         """The result of a run in a warm process, which is kept unless the machine failed. Raises
         SandboxError.
         """
-        if run not in self._known:
-            source, stdin = run.source.encode(), encoded(run.stdin)
-            program = Program(source, stdin, zygote=run.warm, time_factor=LONGEST)
-            self._known[run] = asyncio.ensure_future(self._sandbox.run(program))
-        made = self._known[run]
-        result = await asyncio.shield(made)
-        if result.ended is Ended.LOST and self._known.get(run) is made:
-            del self._known[run]
+        stdin = encoded(run.stdin)
+        program = Program(run.source.encode(), stdin, zygote=run.warm, time_factor=LONGEST)
+        result = await self._known.get_or_make(run, partial(self._sandbox.run, program))
+        if result.ended is Ended.LOST:
+            self._known.pop(run, None)
         return result
 
     async def _compare(
