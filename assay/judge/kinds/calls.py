@@ -55,9 +55,13 @@ class Caller:
     """
 
     def __init__(
-        self, connection: Connection, entry_point: str, reference: str,
-        next_step: Callable[[], None], large: bool,
-    ) -> None:  # fmt: skip
+        self,
+        connection: Connection,
+        entry_point: str,
+        reference: str,
+        next_step: Callable[[], None],
+        large: bool,
+    ) -> None:
         self.connection = connection
         self.entry_point = entry_point
         self.reference = reference
