@@ -204,12 +204,8 @@ class Arrivals:
         return made
 
     def _graph(self, rows: Json) -> Any:
-        return self._connection.nodes.unpack(
-            rows,
-            self._unpacker,
-            self._connection.mutates,
-            partial(self._connection.trust, "mutation"),
-        )
+        connection, on_change = self._connection, partial(self._connection.trust, "mutation")
+        return connection.nodes.unpack(rows, self._unpacker, connection.mutates, on_change)
 
 
 class Opaque:
