@@ -24,6 +24,8 @@ RESTART_SECONDS = (0.5, 2.0)
 """How long to wait before a language's runtime is started again."""
 LONG = 100_000
 """Characters that are compared in a thread, so that the loop goes on."""
+ADDED, LARGEST = ("passed", "total", "wall_seconds"), ("cpu_seconds", "memory_mb")
+"""What an execution of several exchanges has of theirs."""
 RUN_CHECKER = """
 import json, os, sys
 source, *arguments = json.load(sys.stdin)
@@ -266,12 +268,8 @@ def combined(executions: Mapping[int, Execution]) -> Execution:
 
     first, every = min(executions, key=rank), executions.values()
     verdict, detail = executions[first].verdict, executions[first].detail
-    return replace(
-        executions[first],
-        passed=sum(execution.passed for execution in every),
-        total=sum(execution.total for execution in every),
-        detail=f"test {first + 1}: {detail}" if detail and verdict != Verdict.COMPILE else detail,
-        cpu_seconds=max(execution.cpu_seconds for execution in every),
-        wall_seconds=sum(execution.wall_seconds for execution in every),
-        memory_mb=max(execution.memory_mb for execution in every),
-    )
+    if detail and verdict is not Verdict.COMPILE:
+        detail = f"test {first + 1}: {detail}"
+    added = {name: sum(getattr(one, name) for one in every) for name in ADDED}
+    largest = {name: max(getattr(one, name) for one in every) for name in LARGEST}
+    return replace(executions[first], detail=detail, **added, **largest)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from assay.sandbox import kernel
 from assay.sandbox.cgroups import Group
-from assay.sandbox.program import Ended, Program
+from assay.sandbox.program import ENVIRONMENT, Ended, Program
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.zygote import MESSAGE
 
@@ -262,11 +262,8 @@ def pid_of(pidfd: int) -> int:
     return int(rest.split(maxsplit=1)[0])
 
 
-ENVIRONMENT = {
-    "PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "TZ": "UTC",
-    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
-    "LD_BIND_NOW": "1",
-}  # fmt: skip
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "LD_BIND_NOW")
+"""Variables that are 1 in a zygote."""
 OPTIONS = ("-P", "-s", "-B", "-m")
 DESCRIPTORS = 8
 """Most that come with one message of a zygote."""
@@ -292,12 +289,13 @@ class ZygoteProcess:
         # what it forks inherits its streams, which must have been made for a pipe
         ends = output_pipe()
         name, _, seed = kind.partition("_")
+        environment = {**ENVIRONMENT, **dict.fromkeys(ONE_THREAD, "1"), "HOME": "/"}
+        environment["PYTHONHASHSEED"] = seed or "0"
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, *OPTIONS, module, str(theirs.fileno()), name],
-                env=ENVIRONMENT | {"PYTHONHASHSEED": seed or "0"}, cwd="/",
-                pass_fds=[theirs.fileno(), ends[0]], stdin=subprocess.DEVNULL,
-                stdout=ends[1], stderr=ends[1],
+                env=environment, stdin=subprocess.DEVNULL, cwd="/",
+                pass_fds=[theirs.fileno(), ends[0]], stdout=ends[1], stderr=ends[1],
             )  # fmt: skip
         for end in ends:
             os.close(end)
