@@ -34,8 +34,8 @@ def document(routes: Sequence[Route], requests: Mapping[str, type[BaseModel]]) -
         answer: dict[str, Any] = {"description": "The answer"}
         if route.path == "/judge":
             answer["content"] = content["Execution"]
-        operation: dict[str, Any] = {"responses": {"200": answer}}
-        operation["summary"] = inspect.getdoc(route.endpoint)
+        summary = inspect.getdoc(route.endpoint)
+        operation: dict[str, Any] = {"responses": {"200": answer}, "summary": summary}
         if route.path in requests:
             operation["requestBody"] = {"required": True, "content": content[route.path]}
         paths[route.path] = {"post" if route.path in requests else "get": operation}

@@ -20,12 +20,10 @@ NUMPY_KINDS = "biufcSU"
 
 def is_numpy(value: Any) -> bool:
     """Whether it is an array or scalar that can be sent. False where numpy was never imported."""
-    numpy = sys.modules.get("numpy")
-    return (
-        numpy is not None
-        and issubclass(type(value), (numpy.ndarray, numpy.generic))
-        and value.dtype.kind in NUMPY_KINDS
-    )
+    if (numpy := sys.modules.get("numpy")) is None:
+        return False
+    known = issubclass(type(value), (numpy.ndarray, numpy.generic))
+    return known and value.dtype.kind in NUMPY_KINDS
 
 
 def pack_numpy(value: Any) -> dict[str, Any]:

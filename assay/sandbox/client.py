@@ -155,18 +155,16 @@ class Sandbox:
 
 def start_supervisor() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """A supervisor that waits for its settings, and our end of its socket. Raises SandboxError."""
-    try:
-        ours, theirs = socket.socketpair()
-    except OSError as error:
-        raise SandboxError(f"the judge cannot be started: {error}") from None
-    with theirs:
+    with contextlib.ExitStack() as ends:
         try:
+            ours, theirs = map(ends.enter_context, socket.socketpair())
             process = subprocess.Popen(
                 [sys.executable, *SUPERVISOR, str(theirs.fileno())], pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
                 cwd="/",
             )  # fmt: skip
         except OSError as error:
-            ours.close()
             raise SandboxError(f"the judge cannot be started: {error}") from None
+        theirs.close()
+        ends.pop_all()
     return ours, process
