@@ -77,7 +77,7 @@ class Judge(AnyJudge):
         self._sandbox = Sandbox(ZYGOTE)
         self._exchanges = ExchangeRunner(self._sandbox, self.limits, stop_early)
         self._references = References(self._execute, self._answers, self.limits.cpu_seconds)
-        self._prepared: BoundedDict[int, tuple[Task, PreparedTask]] = BoundedDict(PREPARED_TASKS)
+        self._prepared: BoundedDict[int, PreparedTask] = BoundedDict(PREPARED_TASKS)
 
     async def __aenter__(self) -> Judge:
         isolation = await asyncio.to_thread(probe_isolation)
@@ -178,10 +178,10 @@ class Judge(AnyJudge):
         return decide(result), report.answers if report else []
 
     def _prepare(self, task: Task) -> PreparedTask:
-        if id(task) not in self._prepared:
+        if not (prepared := self._prepared.get(id(task))):
             prepared = PreparedTask(task, self.limits, self.stop_early, self.strangers)
-            self._prepared[id(task)] = task, prepared
-        return self._prepared[id(task)][1]
+            self._prepared[id(task)] = prepared
+        return prepared
 
 
 def excusable(trusted: Iterable[str]) -> frozenset[str]:

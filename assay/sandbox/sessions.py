@@ -260,7 +260,7 @@ class Sessions:
             record.alive = is_alive(session.candidate, record)
         session.candidate.kill()
         self.unreaped[session.slot, session.candidate.pid] = session
-        session.slot.reap([session.candidate.pid])
+        session.slot.zygote.send(["reap", [session.candidate.pid]])
 
     def _answer(self, block: Block, ended: str, detail: str) -> None:
         self.send_result(block.job.number, *BlockResult(ended, block.output, detail))

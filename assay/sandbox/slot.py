@@ -246,10 +246,6 @@ class Slot:
         self._refill()
         return candidate
 
-    def reap(self, pids: list[int]) -> None:
-        """Have killed processes reaped."""
-        self.zygote.send(["reap", pids])
-
     def complete(self, record: RunRecord, end: ProcessEnd, spent: float = 0.0) -> None:
         """Write into a record how its process has ended, and whether for want of memory. `spent`:
         CPU seconds that count elsewhere.
@@ -274,7 +270,7 @@ class Slot:
         if self.kind == EXEC:
             self.zygote.send(["finish", run.candidate.pid, run.job.program.fetch])
         else:
-            self.reap([run.candidate.pid, *replaced])
+            self.zygote.send(["reap", [run.candidate.pid, *replaced]])
 
     def receive(self) -> Message | None:
         """The zygote's next message, if one has come; new processes are taken in here."""
