@@ -6,6 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class AnyCheck(Protocol):
+    """A check of any kind. judge/kinds has a file for each kind, with all that is done with it."""
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it is hidden from the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +143,3 @@ class TestFunctions:
     """Its Python, or text with `>>>`. It finds the program's names as it finds Python's own, or
     imports them from `solution`."""
     hidden: bool = True
-
-
-AnyCheck = (
-    Check | Call | Exchange | PrintTest | OwnTests | Answer | TestBench | Harness | TestFunctions
-)
-"""A check of any kind."""

@@ -157,7 +157,7 @@ def _turn(turn: Turn) -> dict[str, Any]:
 
 def _check(check: AnyCheck) -> dict[str, Any]:
     """What a check gives and expects, as text; empty for a kind without such a field."""
-    values = {one.name: getattr(check, one.name) for one in fields(check)}
+    values = {one.name: getattr(check, one.name) for one in fields(check)}  # type: ignore[arg-type]
     found = [next((values[n] for n in names if n in values), None) for names in (INPUTS, EXPECTED)]
     given, expected = (encodable(one[:CHECK_TEXT]) if one else "" for one in found)
     return {"input": given, "expected": expected, "hidden": check.hidden}
