@@ -85,6 +85,8 @@ class Answer:
     """The right one, as LaTeX or text."""
     exact: bool = False
     """Whether it is a plain number, and only the same number is right."""
+    ordered: bool = False
+    """Whether the order of a list counts."""
     hidden: bool = True
 
 
@@ -105,8 +107,8 @@ class TestBench:
     expected: str | None = None
     """The samples of a right design, a line for each; None to take them from the reference."""
     passes: str = ""
-    """A regular expression for what a bench without samples prints where the design is right. Two
-    numbers in it are the tests passed and all tests."""
+    """What a bench without samples prints where the design is right, in any case and with any space
+    between words. Two `#` in it are numbers: the tests passed, and all tests."""
     hidden: bool = True
 
 

@@ -16,7 +16,7 @@ from secrets import token_hex
 from typing import IO, Any
 
 log = logging.getLogger(__name__)
-ROWS = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
+ROWS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
 """Endings of files that hold rows."""
 PATH_ERRORS = {
     errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS,

@@ -30,8 +30,8 @@ MODULES = {
     " isolation box program sockets ending script repl zygote launch processes job_queue slot runs"
     " sessions supervisor client",
     "judge": "protocol codec_types files codec operations nodes task_code checkers requests remote"
-    " arrivals shared console proxy pieces kinds normal_form worker exports candidate warmup"
-    " verdict verdict_cache prepared_task builds exchange_runner references"
+    " arrivals shared console proxy pieces answer_text kinds normal_form worker exports candidate"
+    " warmup verdict verdict_cache prepared_task builds exchange_runner references"
     " interpreter base judge cocotb_harness",
     "judge/kinds": "pytest_module kind asserts calls driven_calls exchanges verilog_screen harness"
     " own_tests print_tests answers test_bench test_functions every",

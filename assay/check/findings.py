@@ -50,9 +50,7 @@ class Flaw(StrEnum):
     """The reference uses more than a quarter of the CPU time limit."""
 
 
-WARNINGS = frozenset((
-    Flaw.WEAK_CHECKS, Flaw.DUPLICATE, Flaw.NO_REFERENCE, Flaw.NEEDS_TRUST, Flaw.SLOW_REFERENCE,
-))  # fmt: skip
+WARNINGS = frozenset([*Flaw][11:])
 """Flaws of a task that can still be trained on."""
 
 

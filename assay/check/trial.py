@@ -51,12 +51,11 @@ class ProgramRunner:
         jobs = [Job(task, source) for task, sources in pairs for source in sources.values()]
 
         self.progress.phase(phase, len(jobs))
-        executions = iter(
-            judge_all(
-                jobs, self.limits, self.slots, early, lambda *_: self.progress.advance(),
-                self.allow_weak, skip_refused=True,
-            )
+        judged = judge_all(
+            jobs, self.limits, self.slots, early, lambda *_: self.progress.advance(),
+            self.allow_weak, skip_refused=True,
         )  # fmt: skip
+        executions = iter(judged)
         return [{name: next(executions) for name in sources} for sources in programs]
 
 

@@ -65,7 +65,8 @@ class PolicySettings(Section):
     device: str = "auto"
     """`auto` uses a GPU if there is one. Otherwise `cpu`, `cuda` or `cuda:1`."""
     trust_remote_code: bool = False
-    """Allow a model from the hub to run its own Python code in this process."""
+    """Allow a model, from the hub or a folder, to run its own Python code in this process. What a
+    run's saved settings say of it counts for nothing."""
     chat: Literal["auto", "template", "text"] = "auto"
     """How the prompt is formatted: with the model's chat `template`, or as plain `text` to
     continue. `auto` uses the template if there is one."""

@@ -93,14 +93,16 @@ def _other(program: str, language: str) -> Iterator[Token]:
     stack = [root]
     while stack:
         node = stack.pop()
-        text = node.text.decode("utf-8", "replace")
-        if any(word in node.type for word in LITERALS) and node.is_named:
+        literal = node.is_named and any(word in node.type for word in LITERALS)
+        leaf = node.is_named and not node.children  # the name of a field or of a type
+        # the text of each node in a node would be read as often as it is nested
+        text = node.text.decode("utf-8", "replace") if literal or leaf else node.type
+        if literal:
             yield node.type, text
         elif node.type in NAMES:
             yield names.setdefault(text, f"name{len(names)}"), ""
         elif not node.is_extra:
-            kept = node.is_named and not node.children  # the name of a field or of a type
-            yield (text if kept else node.type), ""
+            yield text, ""
             stack += reversed(node.children)
 
 

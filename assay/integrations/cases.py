@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
-import builtins
 from collections.abc import Mapping
 from dataclasses import replace
 
 from assay.tasks import jsonl
 from assay.tasks.cases import PRELUDE, cases_of, task_of_cases
-from assay.tasks.python_source import parsed
+from assay.tasks.published import called_by
 from assay.tasks.rows import LeftOutError, Row
 from assay.types import Task
 
@@ -24,7 +22,7 @@ def task_of(found: object, where: str) -> Task:
     asserts, language = row.fields.get("assert_case"), row.language()
     if isinstance(asserts, list) and all(isinstance(one, str) for one in asserts):
         fields = {"task_id": "cases", "prompt": "", "language": language, "tests": asserts}
-        fields["entry_point"] = _called(asserts, row)
+        fields["entry_point"] = called_by(asserts, row)
         return replace(jsonl.task_of(Row(fields, where)), stub=PRELUDE)
     try:
         return replace(task_of_cases("cases", "", cases_of(row.fields)), language=language)
@@ -33,17 +31,3 @@ def task_of(found: object, where: str) -> Task:
             f'test cases {reason}; give lists "inputs" and "outputs" of the same length, with'
             ' "fn_name" for a function, or asserts in a list "assert_case"'
         ) from None
-
-
-def _called(asserts: list[str], row: Row) -> str:
-    """The first function that the asserts call and that is not a built-in."""
-    for node in [
-        node for source in asserts for node in ast.walk(parsed(source, row, "assert_case"))
-    ]:
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and not hasattr(builtins, node.func.id)
-        ):
-            return node.func.id
-    raise row.wrong("no assert calls a function of the program's; give asserts that do")

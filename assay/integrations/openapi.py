@@ -23,23 +23,24 @@ HEAD = """<!doctype html><meta charset="utf-8"><title>assay serve</title>
 
 def document(routes: Sequence[Route], requests: Mapping[str, type[BaseModel]]) -> dict[str, Any]:
     """The OpenAPI document of the endpoints, from their docstrings and the models of `requests`."""
-    execution = TypeAdapter(Execution).json_schema(ref_template=SCHEMAS)
-    schemas = {**execution.pop("$defs", {}), "Execution": execution}
+    kinds: dict[str, Any] = {"Execution": Execution, **requests}
+    references, schemas = TypeAdapter.json_schemas(
+        [(name, "validation", TypeAdapter(kind)) for name, kind in kinds.items()],
+        ref_template=SCHEMAS,
+    )
+    content = {name: _json(schema) for (name, _), schema in references.items()}
     paths = {}
     for route in routes:
         answer: dict[str, Any] = {"description": "The answer"}
         if route.path == "/judge":
-            answer["content"] = _json({"$ref": SCHEMAS.format(model="Execution")})
-        operation: dict[str, Any] = {"responses": {"200": answer}}
-        operation["summary"] = inspect.getdoc(route.endpoint)
-        if model := requests.get(route.path):
-            schema = model.model_json_schema(ref_template=SCHEMAS)
-            schemas |= {**schema.pop("$defs", {}), model.__name__: schema}
-            body = _json({"$ref": SCHEMAS.format(model=model.__name__)})
-            operation["requestBody"] = {"required": True, "content": body}
-        paths[route.path] = {"post" if model else "get": operation}
+            answer["content"] = content["Execution"]
+        summary = inspect.getdoc(route.endpoint)
+        operation: dict[str, Any] = {"responses": {"200": answer}, "summary": summary}
+        if route.path in requests:
+            operation["requestBody"] = {"required": True, "content": content[route.path]}
+        paths[route.path] = {"post" if route.path in requests else "get": operation}
     info = {"title": "assay serve", "version": version("assay")}
-    components = {"schemas": schemas}
+    components = {"schemas": schemas["$defs"]}
     return {"openapi": "3.1.0", "info": info, "paths": paths, "components": components}
 
 

@@ -44,6 +44,8 @@ READ_ON = 8
 """An oversized body is read up to this many times the limit: hanging up on unread data would lose
 the answer."""
 NOTEBOOK = Path(notebook.__file__).read_text()
+AMBIGUOUS = {b"content-length", b"transfer-encoding"}
+"""With both, a proxy and this server may see two different requests in the same bytes."""
 OPEN = ("/health", "/", "/docs", "/openapi.json")
 """Paths that need no token: monitoring and documentation."""
 
@@ -299,10 +301,14 @@ def front(app: ASGIApp, paths: frozenset[str], metrics: Metrics, token: str | No
             status = message.get("status", status)
             await send(message)
 
-        given = dict(scope["headers"]).get(b"authorization", b"")
+        headers = dict(scope["headers"])
+        given = headers.get(b"authorization", b"")
         path = scope["path"] if scope["path"] in paths else "other"
         try:
-            if expected is None or path in OPEN or hmac.compare_digest(given, expected):
+            if headers.keys() >= AMBIGUOUS:
+                both = "send Content-Length or Transfer-Encoding, not both"
+                await refused(400, both, {"Connection": "close"})(scope, receive, watched)
+            elif expected is None or path in OPEN or hmac.compare_digest(given, expected):
                 await app(scope, receive, watched)
             else:
                 refusal = refused(

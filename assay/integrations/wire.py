@@ -152,7 +152,7 @@ class RunRequest(FolderRequest):
     language: Known
     stdin: str | None = None
     run_timeout: float = Field(10, gt=0, le=3600)
-    """Seconds of wall time, of which waiting for a core does not count; and of CPU time."""
+    """Seconds of wall time, waiting for a core included; and of CPU time."""
     args: Unused = None
 
 

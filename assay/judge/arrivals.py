@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from assay.judge import remote
 from assay.judge.codec import SHOWN, Json, Unpacker, error_type, exception
 from assay.judge.codec_types import (
     BUILTINS,
@@ -23,17 +24,12 @@ from assay.judge.codec_types import (
 )
 from assay.judge.remote import (
     METHODS,
-    SEEN,
     Attributes,
     Place,
     Remote,
     RemoteClass,
     RemoteError,
     RemoteValue,
-    awaited,
-    items,
-    make,
-    place_of,
 )
 
 if TYPE_CHECKING:
@@ -62,8 +58,8 @@ class Arrivals:
         self._unpacker = Unpacker({
             "opaque": Opaque, "handle": self._handle, "class": self._type, "graph": self._graph,
             "subclass": self._subclass, "error": self.error, "builtin": self._builtin,
-            "lazy": partial(self._run, items), "coroutine": partial(self._run, awaited),
-            "callback": connection.own_function,
+            "lazy": partial(self._run, remote.items), "callback": connection.own_function,
+            "coroutine": partial(self._run, remote.awaited),
         })  # fmt: skip
 
     def keep_numpy(self, keep: bool) -> None:
@@ -95,7 +91,7 @@ class Arrivals:
         number, kind = own[0], self._type(own[1])
         if not issubclass(kind, Exception) or type(number) is not int:
             raise CodecError("malformed exception")
-        made: BaseException = make(kind, self._place(number, kind))
+        made: BaseException = remote.make(kind, self._place(number, kind))
         BaseException.__dict__["args"].__set__(made, error.args)
         object.__setattr__(made, "_text", text)
         return made
@@ -137,14 +133,14 @@ class Arrivals:
         """
         for base in kind.__mro__:
             if issubclass(base, RemoteValue):
-                for one in base.__dict__.get("_own", frozenset()).difference(SEEN):
+                for one in base.__dict__.get("_own", frozenset()).difference(remote.SEEN):
                     type.__setattr__(base, one, METHODS[one])
 
     def _enumerate(self, kind: RemoteClass, members: Json) -> None:
         """Make all members of an Enum, so that a test which names one asks nothing of the program,
         and members are compared here.
         """
-        made = {number: make(kind, self._place(number, kind)) for _, number in members}
+        made = {number: remote.make(kind, self._place(number, kind)) for _, number in members}
         if len(made) < len(members):  # an alias: a program could make all members one
             self._connection.trust("own_equality")
         for name in ("__eq__", "__ne__", "__hash__"):
@@ -172,14 +168,14 @@ class Arrivals:
             raise CodecError("malformed handle")
         if number in self._objects:
             if "_members" in made.__dict__:
-                self.members[place_of(self._objects[number])] += 1
+                self.members[remote.place_of(self._objects[number])] += 1
             else:
                 self._connection.trust("identity")
             return self._objects[number]
-        remote = make(made, self._place(number, made))
+        handle = remote.make(made, self._place(number, made))
         if self.identity:
-            self._objects[number] = remote
-        return remote
+            self._objects[number] = handle
+        return handle
 
     def _subclass(self, parts: Json) -> Any:
         """An instance of a subclass of a data type: data, unless the test has named the class."""
@@ -187,11 +183,11 @@ class Arrivals:
         plain, made = self._unpacker.inner(data), self._type(kind)
         place = self._place(number, made)
         if issubclass(made, RemoteValue) and issubclass(made, type(plain)):
-            return make(made, place, plain)
-        return make(made, place) if place.kind.made and issubclass(made, Remote) else plain
+            return remote.make(made, place, plain)
+        return remote.make(made, place) if place.kind.made and issubclass(made, Remote) else plain
 
     def _place(self, number: Any, kind: Any) -> Place:
-        return Place(self._connection, number, place_of(kind), self._made)
+        return Place(self._connection, number, remote.place_of(kind), self._made)
 
     def _builtin(self, name: Json) -> Any:
         """A function or class of Python's; an `except` of some catches the test's own assertion."""
@@ -208,12 +204,8 @@ class Arrivals:
         return made
 
     def _graph(self, rows: Json) -> Any:
-        return self._connection.nodes.unpack(
-            rows,
-            self._unpacker,
-            self._connection.mutates,
-            partial(self._connection.trust, "mutation"),
-        )
+        connection, on_change = self._connection, partial(self._connection.trust, "mutation")
+        return connection.nodes.unpack(rows, self._unpacker, connection.mutates, on_change)
 
 
 class Opaque:

@@ -114,9 +114,11 @@ class AnyJudge(ABC):
         return as_they_end(map(run, jobs), JOBS_PER_SLOT * self.slots)
 
     async def all(
-        self, jobs: Sequence[Job], progress: Callable[[int, Execution], None] | None = None,
+        self,
+        jobs: Sequence[Job],
+        progress: Callable[[int, Execution], None] | None = None,
         skip_refused: bool = False,
-    ) -> list[Execution]:  # fmt: skip
+    ) -> list[Execution]:
         """As `stream`, but wait for all; calls `progress(index, execution)` as each ends."""
         executions: dict[int, Execution] = {}
         async for index, execution in self.stream(jobs, skip_refused):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-from assay.judge.verdict_cache import BoundedDict
+from assay.judge.verdict_cache import SharedWork
 from assay.languages import Language
 from assay.sandbox.processes import Executable
 from assay.sandbox.program import Ended, Program, Result, command
@@ -17,6 +18,9 @@ COMPILE_FACTOR, COMPILED_MB = 10.0, 64
 """A compiler has so many times the time of a program; what it makes has up to so many MiB."""
 KEPT = 256
 """Compiled programs that are kept."""
+MENTIONS_FILES = re.compile(
+    r"\bopen\((?!0)|\b(makedirs|mkdir|pathlib|tempfile|shutil|sqlite3|savefig|__file__)\b|/dev/std"
+)
 BROKEN = b"the compiler fails on a hello too; `assay doctor --self-test` says why"
 
 
@@ -42,12 +46,17 @@ class Build(NamedTuple):
     """Whether it made nothing."""
 
 
+def folder_of(program: str) -> Folder | None:
+    """A folder where a program's text says that it needs one, which warm processes have not."""
+    return Folder() if MENTIONS_FILES.search(program) else None
+
+
 class Builds:
     """Compiles by `run`, which runs one program in the sandbox."""
 
     def __init__(self, run: Callable[[Program], Awaitable[Result]]) -> None:
         self._run = run
-        self._made: BoundedDict[bytes, asyncio.Task[Build]] = BoundedDict(KEPT)
+        self._made: SharedWork[bytes, Build] = SharedWork(KEPT)
 
     async def build(
         self, language: Language, source: str, beside: Mapping[str, bytes] = MappingProxyType({})
@@ -65,17 +74,14 @@ class Builds:
             return Build(argv, files)
         parts = (*language.compile, *language.versions(), *files.items())
         key = hashlib.sha256(repr(parts).encode()).digest()
-        if key not in self._made:
-            self._made[key] = asyncio.ensure_future(self._compile(language, argv, files))
-        made = self._made[key]
-        build = await asyncio.shield(made)
+        make = partial(self._compile, language, argv, files)
+        build = await self._made.get_or_make(key, make)
         result, hello = build.compiled, language.hello
         if result and build.failed and result.ended is not Ended.LOST and hello not in ("", source):
             failed = (await self.build(language, hello)).failed
             result = result._replace(ended=Ended.LOST, report=BROKEN) if failed else result
-        lost = result and result.ended is Ended.LOST
-        if (lost or (build.failed and source == hello)) and self._made.get(key) is made:
-            del self._made[key]
+        if (result and result.ended is Ended.LOST) or (build.failed and source == hello):
+            self._made.pop(key, None)
         return build._replace(files={**build.files, **beside}, compiled=result)
 
     async def _compile(
@@ -96,8 +102,7 @@ class Builds:
 
     def close(self) -> None:
         """Cancel the compilers that run."""
-        for made in self._made.values():
-            made.cancel()
+        self._made.close()
 
 
 def _located(words: tuple[str, ...], language: Language) -> list[str]:

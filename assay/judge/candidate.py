@@ -152,9 +152,12 @@ class Candidate:
         return getattr(made, name)
 
     def call(
-        self, target: int | str, packed: list[Json], named: dict[str, Json],
+        self,
+        target: int | str,
+        packed: list[Json],
+        named: dict[str, Json],
         numbers: list[int | None],
-    ) -> tuple[Any, int | None]:  # fmt: skip
+    ) -> tuple[Any, int | None]:
         """Call an object; answers the value, and the index of the argument that it is."""
         called = self.object(target)
         arguments = list(map(self.unpacker.value, packed))

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
+from assay.judge import codec_types
 from assay.judge.codec_types import (
     BARE,
     BARE_OR_FLOAT,
@@ -28,9 +29,6 @@ from assay.judge.codec_types import (
     TYPES,
     CodecError,
     TooLargeError,
-    collapsed,
-    pack_special,
-    unhashable,
 )
 
 DEPTH, NODES, ITEMS = 200, 2_000_000, 100_000
@@ -102,7 +100,7 @@ class Packer:
         foreign.
         """
         for at in range(0, len(packed), KEYED[tag]):
-            if unhashable(packed[at]):
+            if codec_types.unhashable(packed[at]):
                 packed[at] = self.foreign(taken[at])
         return packed
 
@@ -123,13 +121,13 @@ class Packer:
         return [self.pack(value, depth) for value in values]
 
     def _unusual(self, value: Any, kind: type, depth: int) -> Json:
-        if (tagged := pack_special(value)) is not None:
+        if (tagged := codec_types.pack_special(value)) is not None:
             return tagged
         if self.intercept and (tagged := self.intercept(value)) is not None:
             return tagged
         if kind.__module__ in ("builtins", "itertools") and is_iterator(value):
             return self.snapshot(value, depth)
-        base = collapsed(value, kind)
+        base = codec_types.collapsed(value, kind)
         return self.foreign(value) if base is value else self.pack(base, depth - 1)
 
 

@@ -20,12 +20,10 @@ NUMPY_KINDS = "biufcSU"
 
 def is_numpy(value: Any) -> bool:
     """Whether it is an array or scalar that can be sent. False where numpy was never imported."""
-    numpy = sys.modules.get("numpy")
-    return (
-        numpy is not None
-        and issubclass(type(value), (numpy.ndarray, numpy.generic))
-        and value.dtype.kind in NUMPY_KINDS
-    )
+    if (numpy := sys.modules.get("numpy")) is None:
+        return False
+    known = issubclass(type(value), (numpy.ndarray, numpy.generic))
+    return known and value.dtype.kind in NUMPY_KINDS
 
 
 def pack_numpy(value: Any) -> dict[str, Any]:
@@ -70,10 +68,6 @@ INT_BITS, INT_DIGITS = 13_000, 1_000_000
 
 BARE = frozenset((type(None), bool, int, str))
 BARE_OR_FLOAT = BARE | {float}
-UNHASHABLE = frozenset(
-    ("set", "dict", "bytearray", "deque", "Counter", "OrderedDict", "defaultdict", "array", "keys",
-     "values", "items")
-)  # fmt: skip
 KEYED = {"set": 1, "frozenset": 1, "keys": 1, "dict": 2}
 """Tags whose parts are keys, or of which every second part is a key."""
 BUILTINS: dict[str, Any] = {
@@ -84,11 +78,12 @@ BUILTINS: dict[str, Any] = {
         divmod, pow, hash,
     )
 }  # fmt: skip
-BUILTINS |= {
+EXCEPTIONS = {
     name: kind
     for name, kind in vars(builtins).items()
     if isinstance(kind, type) and issubclass(kind, BaseException)
 }
+BUILTINS |= EXCEPTIONS
 BUILTIN_NAMES = {id(builtin): name for name, builtin in BUILTINS.items()}
 
 
@@ -282,6 +277,7 @@ TYPES: dict[type, TypeCodec] = {
     type(NotImplemented): CONSTANT,
     type(Ellipsis): CONSTANT,
 }
+UNHASHABLE = {"values", *(codec.tag for kind, codec in TYPES.items() if kind.__hash__ is None)}
 REBUILD: dict[str, tuple[type, Callable[[Any], Any]]] = {
     **{kind.tag: (kind.written, kind.rebuild) for kind in TYPES.values()},
     "float": (str, {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}.__getitem__),

@@ -6,13 +6,14 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
-from assay.judge.builds import Builds, Folder
+from assay.judge.builds import Builds, Folder, folder_of
 from assay.judge.checkers import CHECKERS, DEFAULT_CHECKER, difference, shortened
 from assay.judge.kinds.kind import Decision, ProgramRun
 from assay.judge.prepared_task import PreparedTask, ProxyFeatures, zygote_for
 from assay.judge.verdict import CHECKER, compile_failure, measured, printed_verdict
-from assay.judge.verdict_cache import CACHED, BoundedDict
+from assay.judge.verdict_cache import CACHED, SharedWork
 from assay.languages import Language, language_named
 from assay.sandbox.client import Sandbox
 from assay.sandbox.limits import LONGEST, Limits
@@ -23,6 +24,8 @@ RESTART_SECONDS = (0.5, 2.0)
 """How long to wait before a language's runtime is started again."""
 LONG = 100_000
 """Characters that are compared in a thread, so that the loop goes on."""
+ADDED, LARGEST = ("passed", "total", "wall_seconds"), ("cpu_seconds", "memory_mb")
+"""What an execution of several exchanges has of theirs."""
 RUN_CHECKER = """
 import json, os, sys
 source, *arguments = json.load(sys.stdin)
@@ -45,13 +48,12 @@ class ExchangeRunner:
         self._limits = limits
         self._stop_early = stop_early
         self._builds = Builds(sandbox.run)
-        self._known: BoundedDict[ProgramRun, asyncio.Task[Result]] = BoundedDict(CACHED)
+        self._known: SharedWork[ProgramRun, Result] = SharedWork(CACHED)
 
     def close(self) -> None:
         """Cancel what runs in the background."""
         self._builds.close()
-        for run in self._known.values():
-            run.cancel()
+        self._known.close()
 
     async def run(
         self, task: PreparedTask, checker: str, program: str, features: ProxyFeatures
@@ -72,15 +74,13 @@ class ExchangeRunner:
         self, task: PreparedTask, runs: list[ProgramRun], checker: str, features: ProxyFeatures
     ) -> Execution:
         language, starts = runs[0].language or task.language, {}
-        for source, beside, fetch, warm in dict.fromkeys(
-            made_of(run) for run in runs if not run.decided
-        ):
-            files = {language.beside: beside.encode()} if beside else {}
-            folder = Folder(files, fetch) if files or fetch else None
+        for made, run in {made_of(run): run for run in runs if not run.decided}.items():
+            source, fetch, warm = run.source, run.fetch, run.warm
+            files = {language.beside: run.beside.encode()} if run.beside else {}
+            folder = Folder(files, fetch) if files or fetch else None if warm else folder_of(source)
             runner = language_named("python") if warm else language
             zygote = warm or zygote_for(source, numeric=task.numeric, hash_seed=task.hash_seed)
-            ready = await self.ready(runner, source, features.time_factor, zygote, folder)
-            starts[source, beside, fetch, warm] = ready[0]
+            starts[made], _ = await self.ready(runner, source, features.time_factor, zygote, folder)
 
         async def one(at: int) -> Execution:
             wanted = runs[at]
@@ -155,15 +155,19 @@ class ExchangeRunner:
     async def decided(
         self, result: Result, wanted: ProgramRun | None = None, checker: str = DEFAULT_CHECKER
     ) -> Execution:
-        """What came of a run without a worker; any output is right where none is wanted. Raises
-        SandboxError.
+        """What came of a run without a worker; any output is right where none is wanted, and is
+        kept whole. Raises SandboxError.
         """
         verdict, detail = printed_verdict(result)
         decision = Decision(verdict, detail, int(verdict is Verdict.PASS))
         if verdict is Verdict.PASS and wanted:
             decision = await self._decision(result, wanted, checker)
-        shown = result.stdout[: self._limits.output_kb * 1024]
-        execution = measured(result, decision.verdict, decision.detail, shown, result.stderr)
+        most, stdout, stderr = self._limits.output_kb * 1024, result.stdout, result.stderr
+        if wanted:
+            stdout = stdout[:most]
+        elif len(stderr) >= most:
+            stderr += f"\n(standard error is cut after {most} bytes)".encode()
+        execution = measured(result, decision.verdict, decision.detail, stdout, stderr)
         trusted = wanted.trusted if wanted and decision.passed else ()
         return replace(execution, passed=decision.passed, total=decision.total, trusted=trusted)
 
@@ -191,14 +195,11 @@ class ExchangeRunner:
         """The result of a run in a warm process, which is kept unless the machine failed. Raises
         SandboxError.
         """
-        if run not in self._known:
-            source, stdin = run.source.encode(), encoded(run.stdin)
-            program = Program(source, stdin, zygote=run.warm, time_factor=LONGEST)
-            self._known[run] = asyncio.ensure_future(self._sandbox.run(program))
-        made = self._known[run]
-        result = await asyncio.shield(made)
-        if result.ended is Ended.LOST and self._known.get(run) is made:
-            del self._known[run]
+        stdin = encoded(run.stdin)
+        program = Program(run.source.encode(), stdin, zygote=run.warm, time_factor=LONGEST)
+        result = await self._known.get_or_make(run, partial(self._sandbox.run, program))
+        if result.ended is Ended.LOST:
+            self._known.pop(run, None)
         return result
 
     async def _compare(
@@ -267,12 +268,8 @@ def combined(executions: Mapping[int, Execution]) -> Execution:
 
     first, every = min(executions, key=rank), executions.values()
     verdict, detail = executions[first].verdict, executions[first].detail
-    return replace(
-        executions[first],
-        passed=sum(execution.passed for execution in every),
-        total=sum(execution.total for execution in every),
-        detail=f"test {first + 1}: {detail}" if detail and verdict != Verdict.COMPILE else detail,
-        cpu_seconds=max(execution.cpu_seconds for execution in every),
-        wall_seconds=sum(execution.wall_seconds for execution in every),
-        memory_mb=max(execution.memory_mb for execution in every),
-    )
+    if detail and verdict is not Verdict.COMPILE:
+        detail = f"test {first + 1}: {detail}"
+    added = {name: sum(getattr(one, name) for one in every) for name in ADDED}
+    largest = {name: max(getattr(one, name) for one in every) for name in LARGEST}
+    return replace(executions[first], detail=detail, **added, **largest)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import (
     Awaitable,
     Callable,
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from assay.errors import SandboxError
 from assay.judge.base import AnyJudge, Job, Run, no_code, require_checks, without
-from assay.judge.builds import Folder
+from assay.judge.builds import Folder, folder_of
 from assay.judge.exchange_runner import ExchangeRunner
 from assay.judge.interpreter import Interpreter
 from assay.judge.prepared_task import NO_FEATURES, PreparedTask, ProxyFeatures
@@ -33,7 +32,6 @@ from assay.sandbox.client import Sandbox
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.program import Result
 from assay.sync import run_sync
 from assay.types import Exchange, Execution, Task, Verdict
 
@@ -46,10 +44,6 @@ MAY_NEED_FEATURES = (Verdict.WRONG, Verdict.ERROR, Verdict.TIMEOUT)
 EXCUSED = frozenset(("mutation", "own_methods", "steering"))
 """What a program may decide itself where the task's reference does. Where two objects of the
 program's are compared, a program can pass any test, whatever the reference does."""
-MENTIONS_FILES = re.compile(
-    r"\bopen\((?!0)|\b(makedirs|mkdir|pathlib|tempfile|shutil|sqlite3|savefig)\b"
-)
-"""A program without a task gets a folder where its text says so."""
 ANY_PROGRAM = Task(id="", prompt="", checks=(Exchange("", ""),), entry_point="")
 
 
@@ -83,7 +77,7 @@ class Judge(AnyJudge):
         self._sandbox = Sandbox(ZYGOTE)
         self._exchanges = ExchangeRunner(self._sandbox, self.limits, stop_early)
         self._references = References(self._execute, self._answers, self.limits.cpu_seconds)
-        self._prepared: BoundedDict[int, tuple[Task, PreparedTask]] = BoundedDict(PREPARED_TASKS)
+        self._prepared: BoundedDict[int, PreparedTask] = BoundedDict(PREPARED_TASKS)
 
     async def __aenter__(self) -> Judge:
         isolation = await asyncio.to_thread(probe_isolation)
@@ -112,19 +106,19 @@ class Judge(AnyJudge):
         """As AnyJudge."""
         require_checks(job.task)
         prepared = self._prepare(job.task)
-        total = prepared.total
         if job.program is None:
-            return no_code(total)
+            return no_code(prepared.total)
         execution = await self._cache.get_or_run(
             prepared.key(job.program),
             partial(self._judge, job.task, job.program),
             partial(self._references.settles, prepared.digest),
         )
         self._count(job.task, execution)
-        total = max(total, execution.total)
-        return replace(
-            execution, total=total, trusted=without(kinds_of_trust(execution), self.trust)
-        )
+        total = max(prepared.total, execution.total)
+        # of files, the name says nothing to those who ask
+        kinds = dict.fromkeys(what.split(" ")[0] for what in execution.trusted)
+        trusted = tuple(kind for kind in kinds if kind not in self.trust)
+        return replace(execution, total=total, trusted=trusted)
 
     async def execute(
         self, program: str, stdin: str = "", seconds: float | None = None,
@@ -133,7 +127,7 @@ class Judge(AnyJudge):
         """As AnyJudge."""
         usual, most = self.limits.cpu_seconds, LONGEST * self.limits.wall_seconds
         factor = min(max((seconds or usual) / usual, 1.0), LONGEST)
-        folder = folder or (Folder() if MENTIONS_FILES.search(program) else None)
+        folder = folder or folder_of(program)
         known = language_named(language) if isinstance(language, str) else language
         start, compiler = await self._exchanges.ready(known, program, factor, folder=folder)
         compiled = compiler and await self._exchanges.decided(compiler)
@@ -170,7 +164,9 @@ class Judge(AnyJudge):
         prepared = self._prepare(task)
         if prepared.runs_alone:
             return await self._exchanges.run(prepared, task.checker, program, features)
-        return decided(prepared, await self._sandbox.run(prepared.checked(program, features)))
+        execution = decide(await self._sandbox.run(prepared.checked(program, features)))
+        databases = ("files",) if prepared.parses_databases else ()
+        return replace(execution, trusted=(*execution.trusted, *databases))
 
     async def _answers(self, task: Task) -> tuple[Execution, list[str]]:
         features = ProxyFeatures(time_factor=LONGEST)
@@ -182,23 +178,10 @@ class Judge(AnyJudge):
         return decide(result), report.answers if report else []
 
     def _prepare(self, task: Task) -> PreparedTask:
-        if id(task) not in self._prepared:
+        if not (prepared := self._prepared.get(id(task))):
             prepared = PreparedTask(task, self.limits, self.stop_early, self.strangers)
-            self._prepared[id(task)] = task, prepared
-        return self._prepared[id(task)][1]
-
-
-def decided(prepared: PreparedTask, result: Result) -> Execution:
-    """As `decide`; where the test reads databases of the program's, that is trusted."""
-    execution = decide(result)
-    more = ("files",) if prepared.parses_databases else ()
-    return replace(execution, trusted=(*execution.trusted, *more))
-
-
-def kinds_of_trust(execution: Execution) -> Execution:
-    """The execution, which says that files were trusted, and not which."""
-    kinds = dict.fromkeys(what.split(" ")[0] for what in execution.trusted)
-    return replace(execution, trusted=tuple(kinds))
+            self._prepared[id(task)] = prepared
+        return prepared
 
 
 def excusable(trusted: Iterable[str]) -> frozenset[str]:

@@ -5,7 +5,7 @@ sides: they travel by class name and attributes, never as code.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -44,7 +44,7 @@ class Nodes:
                 value = self._pending.pop()
                 if (number := self._number(value)) not in visited:
                     visited.add(number)
-                    fields = {name: packer.pack(part) for name, part in attributes(value)}
+                    fields = {name: packer.pack(part) for name, part in attributes(value).items()}
                     rows.append([number, self.name_of(value), fields])
         finally:
             self._pending = None
@@ -67,7 +67,7 @@ class Nodes:
         known = new.keys() & self._known.keys()
         made = new | {number: self._known[number] for number in known}
         fields = self._fields(rows, made, unpacker)
-        if any(fields[number] != dict(attributes(made[number])) for number in known):
+        if any(fields[number] != attributes(made[number]) for number in known):
             on_change()
             if not in_place:
                 made, fields = new, self._fields(rows, new, unpacker)
@@ -97,14 +97,11 @@ class Nodes:
         return number
 
 
-def attributes(value: Any) -> Iterator[tuple[str, Any]]:
+def attributes(value: Any) -> dict[str, Any]:
     """Its attributes with their values, those in slots too."""
-    with contextlib.suppress(AttributeError):
-        yield from object.__getattribute__(value, "__dict__").items()
-    for kind in type(value).__mro__:
-        for name in kind.__dict__.get("__slots__", ()):
-            with contextlib.suppress(AttributeError):
-                yield name, getattr(value, name)
+    state = object.__getstate__(value)
+    own, slots = state if isinstance(state, tuple) else (state, None)
+    return {**(own or {}), **(slots or {})}
 
 
 def fill(instance: Any, fields: dict[str, Any]) -> None:

@@ -2,8 +2,8 @@
 same text. It runs in a sandboxed process, since parsers of LaTeX hang on hostile text and sympy's
 evaluates Python.
 
-Two formulas are the same where their values are the same at a few points: that needs no guess at
-how to simplify. math-verify reads the text.
+Two formulas are the same where their values are the same at a few points, which the seed draws:
+that needs no guess at how to simplify. math-verify's parser reads the text.
 """
 
 from __future__ import annotations
@@ -11,24 +11,77 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
 from typing import Any
 
 import sympy
-from math_verify import LatexExtractionConfig, parse
-
-POINTS = (("137/100", "61/50"), ("29/10", "83/100"), ("-171/100", "47/25"))
-"""Of each point: what the first letter of a formula stands for, and the step to the next one's."""
-DIGITS = 50
-WORD = re.compile(r"(?<![\\a-zA-Z{])[^\W\d_]{4,}")
-SAYS_MORE = re.compile(
-    r"[0-9]\s*_|\\(?:implies|iff|approx|[lc]?dots|boxed|to|(?:[Rr]ight|Leftright)arrow)(?![a-zA-Z])"
+from latex2sympy2_extended.latex2sympy2 import (
+    ConversionConfig,
+    NormalizationConfig,
+    latex2sympy,
+    normalize_latex,
 )
-"""What math-verify would drop: a subscript, and what makes more of an answer than one value."""
+
+RANGES = ((1, 1), (-1, -1), (-1, 1), (-100, 100))
+"""Of each point: the bounds on its letters' signs, times how far they lie from 0."""
+DIGITS = 50
+OPERATIONS = (sympy.Integral, sympy.Derivative, sympy.Sum, sympy.Product, sympy.Limit)
+"""What nobody gives as an answer who has worked it out."""
+AS_WRITTEN = NormalizationConfig(malformed_operators=True, nits=True, boxed="none")
+CASES_COUNT = ConversionConfig(lowercase_symbols=False, interpret_as_mixed_fractions=False)
+WRAPPED = re.compile(r"\\(?:text\w*|math(?:rm|bf|it)|mbox)\s*\{([^{}]*)\}")
+SIGNS = str.maketrans({"\u221e": r"\infty ", "\xb2": "^2", "\xb3": "^3",
+                       "\xb0": r"^\circ ", "\u222a": r"\cup "})  # fmt: skip
+CLEANED = (
+    (re.compile(r"(?<!\\)(?:\$|\\(?:[()\[\],]|!\s*|(?:left|right)(?![a-zA-Z])\.?))"), ""),
+    (re.compile(r"(?<!\\)\\(?:[;: ]|q?quad(?![a-zA-Z]))|~|\s+"), " "),
+    (re.compile(r"\\varnothing"), r"\\emptyset"),
+    (re.compile(r"[.,;]?\s*\Z|\A\s+"), ""),
+)
+
+
+def repeating(whole: str, digits: str, period: str) -> str:
+    """A decimal fraction of which the last digits repeat, as LaTeX."""
+    over = int(whole + digits + period) - int(f"0{whole}{digits}")
+    return rf"(\frac{{{over}}}{{{'9' * len(period)}{'0' * len(digits)}}})"
+
+
+NUMBERS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    (re.compile(r"(?<![0-9.,])[0-9]{1,3}(?:,[0-9]{3})+(?=\.[0-9])"),
+     lambda found: found[0].replace(",", "")),
+    (re.compile(r"\A(-?[0-9]{1,3})((?: [0-9]{3})+)\Z"), lambda found: found[0].replace(" ", "")),
+    (re.compile(r"(?<![0-9.a-zA-Z])([0-9]+(?:\.[0-9]+)?)[eE]([-+]?[0-9]+)(?![0-9.a-zA-Z])"),
+     r"(\1\\cdot 10^{\2})"),
+    (re.compile(r"(?<![\^_.0-9a-zA-Z])([0-9]+) *\\[dtc]?frac *"
+                r"(?:\{([0-9]+)\} *\{([0-9]+)\}|([0-9])([0-9])(?![0-9]))"),
+     r"(\1+\\frac{\2\4}{\3\5})"),
+    (re.compile(r"(?<![\^_.0-9a-zA-Z])([0-9]+) +([0-9]+)/([0-9]+)(?![0-9.])"),
+     r"(\1+\\frac{\2}{\3})"),
+    (re.compile(r"([0-9]*)\.([0-9]*)\\overline *\{([0-9]+)\}"),
+     lambda found: repeating(*found.groups())),
+    (re.compile(r"([0-9)]) *\((?=[^a-zA-Z]*\))"), r"\1\\cdot ("),
+    (re.compile(r"(?<![0-9.])([0-9]*)\.([0-9]+)(?![0-9.])"),
+     lambda found: rf"(\frac{{{found[1]}{found[2]}}}{{1{'0' * len(found[2])}}})"),
+)  # fmt: skip
+"""Thousands, powers of ten, mixed and decimal numbers, which the parser reads as others."""
+DEGREES = re.compile(r"([0-9]+|\([^()]*\)) *\^ *(?:\{ *\\circ *\}|\\circ(?![a-zA-Z]))")
+ANGLES = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
+WORD = re.compile(
+    r"(?<![\\a-zA-Z{])(?:[^\W\d_]{4,}|no|on|is|if|of|in|at|to|by|it|so|not|yes|odd|all|any|one|two"
+    r"|six|ten|sum|max|min|mod|for)(?![^\W\d_])", re.IGNORECASE,
+)  # fmt: skip
+LETTERS = re.compile(r"[^\W\d_]+(?:[ '-]+[^\W\d_]+)*\.?")
+VOWEL = re.compile(r"[aeiou\u0080-\uffff]", re.IGNORECASE)
+SAYS_MORE = re.compile(
+    r"[0-9] *_|[0-9]+:[0-9]+:|[0-9]:[0-9]{2}(?![0-9])|[0-9] +[0-9]|\.[0-9]*\.|'"
+    r"|\\(?:implies|iff|[lcv]?dots|boxed|[pb]?mod|to|approx|(?:[Rr]ight|Leftright)arrow)(?![a-zA-Z])"
+)
+"""What the parser would drop or take for one number: what makes another answer of it, or more."""
+JOINED = re.compile(r",? *(?:\\text\s*\{ *(and|or) *\}|(?<![a-zA-Z\\])(and|or)(?![a-zA-Z]))")
+COMPARES = re.compile(r"[<>\u2264\u2265\u2260]|!=|\\(?:[lg]e?q?|[lg]t|neq?)(?![a-zA-Z])")
+CHAIN = re.compile(r"(?<![<>!\\])=")
 BRACED = re.compile(r"_\{(\w)\}")
-WRAPPED = re.compile(r"\\(?:text\w*|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
-SPACE = re.compile(r"\s|\\[,;!]|\\left|\\right")
-DOLLARS = re.compile(r"(?<!\\)\$|\\[()\[\]]|\.\s*$")
 TRIALS = (
     r"\left( 3, \frac{\pi}{2} \right)", r"p - 2q\sqrt{3}", r"(-\infty, 3) \cup [5, 7)", r"x^2+y=4",
     r"\{1, -2, 3.5\}", r"3 < x \le 5", r"\begin{pmatrix} 1 & 2 \\ 3 & 4\end{pmatrix}", r"\pm 3",
@@ -37,79 +90,160 @@ TRIALS = (
 """What a zygote reads once, so that its forks inherit the parser's tables."""
 
 
-def normal_form(text: str) -> str:
-    """The form of an answer in one line of JSON; its words where it is no formula."""
-    bare = DOLLARS.sub("", text).replace(r"\varnothing", r"\emptyset").strip()
-    found = parse(f"${bare}$", [LatexExtractionConfig()], parsing_timeout=None)
-    if found and not SAYS_MORE.search(bare) and not WORD.search(WRAPPED.sub(r"\1", found[-1])):
-        try:
-            return json.dumps(form(found[0]))
-        except Exception:  # noqa: BLE001  sympy raises any kind on what it cannot evaluate
-            pass
-    return json.dumps(
-        ["words", BRACED.sub(r"_\1", SPACE.sub("", WRAPPED.sub(r"\1", bare))).casefold()]
+def normal_form(text: str, equation: bool = False, ordered: bool = False, seed: str = "") -> str:
+    """The form of an answer in one line of JSON; its words where it is no formula. With `equation`,
+    y = 2x is not the same as 2x; with `ordered`, a list's order counts.
+    """
+    text = text.translate(SIGNS)
+    for pattern, by in CLEANED:
+        text = pattern.sub(by, text)
+    try:
+        return json.dumps(Form(equation, ordered, seed).of_text(text))
+    except Exception:  # noqa: BLE001  the parser and sympy raise any kind on what they cannot read
+        return json.dumps(words(text))
+
+
+def words(text: str) -> list[str]:
+    """The form of what is no formula: its words, without spaces and cases."""
+    bare = BRACED.sub(r"_\1", WRAPPED.sub(r"\1", text))
+    return ["words", re.sub(r"\s", "", bare).casefold()]
+
+
+def is_words(text: str) -> bool:
+    """Whether letters stand for a word and not for a product, of which the order does not count."""
+    bare = WRAPPED.sub(r"\1", text).strip()
+    letters = LETTERS.fullmatch(bare) and len(bare) > 1
+    return bool(WORD.search(bare) or (letters and VOWEL.search(bare)))
+
+
+def parsed(text: str) -> Any:
+    """The formula as sympy's. Raises many kinds where it is none."""
+    for pattern, by in NUMBERS:
+        text = pattern.sub(by, text)
+    if SAYS_MORE.search(text) or is_words(text):
+        raise ValueError("it says more than one value")
+    by = r"(\\frac{\1\\cdot\\pi}{180})" if ANGLES.search(text) else r"\1"
+    latex = normalize_latex(DEGREES.sub(by, text), AS_WRITTEN)
+    return latex2sympy(
+        latex, is_real=True, normalization_config=None, conversion_config=CASES_COUNT
     )
 
 
-def form(value: Any) -> Any:
-    """A parsed answer as lists and texts. Raises many kinds where it has no value."""
-    kind = type(value).__name__
-    if kind == "Equality" and is_name(value.lhs):
-        return form(value.rhs)
-    if kind in ("And", "Or"):
-        return form(getattr(sympy, kind)(*value.args).as_set())
-    if isinstance(value, sympy.core.relational.Relational):
-        return relation(value, kind)
-    if isinstance(value, sympy.Interval):
-        ends = [form(value.start), form(value.end)]
-        sides = [bool(value.left_open), bool(value.right_open)]
-        return ["tuple", *ends] if all(sides) else ["interval", *ends, *sides]
-    if kind in ("FiniteSet", "Union"):
-        equal = {str(one.lhs) for one in value.args if isinstance(one, sympy.Eq)}
-        parts = [[str(one.lhs), form(one.rhs)] if len(equal) > 1 else form(one)
-                 for one in value.args]  # fmt: skip
-        texts = sorted(set(map(json.dumps, parts)))
-        return parts[0] if len(texts) == 1 else ["set", *texts]
-    if isinstance(value, sympy.MatrixBase):
-        return ["matrix", *([form(one) for one in row] for row in value.tolist())]
-    if isinstance(value, sympy.Tuple):
-        return ["tuple", *map(form, value)]
-    if not isinstance(value, sympy.Expr):
-        raise ValueError(f"{kind} is no formula")
-    names = sorted(one.name for one in value.free_symbols if one.is_real)
-    values = [shown(number(one)) for one in values_at_points(value)]
-    return [names, *values] if names else values[0]
+class Form:
+    """How answers are brought into forms, as `normal_form`."""
+
+    def __init__(self, equation: bool, ordered: bool, seed: str) -> None:
+        self.equation, self.ordered, self.seed = equation, ordered, seed
+
+    def of_text(self, text: str) -> Any:
+        """The form of a text. Raises many kinds where it is no formula."""
+        exact, about, _ = text.partition(r"\approx")
+        text = exact if about and CHAIN.search(exact + "=") and not name_only(exact) else text
+        either = [one for one in JOINED.split(text) if one is not None]
+        parts, joints = either[::2], set(either[1::2])
+        if COMPARES.search(text) and joints == {"or"}:
+            return self.of(sympy.Or(*map(parsed, parts)))
+        if any(map(is_words, ",".join(parts).split(","))):
+            return words(text)
+        return self.of(parsed(",".join(parts)))
+
+    def of(self, value: Any) -> Any:
+        """A parsed answer as lists and texts. Raises many kinds where it has no value."""
+        kind = type(value).__name__
+        if kind == "Equality" and is_name(value.lhs) and not self.equation:
+            return self.of(value.rhs)
+        if kind in ("And", "Or"):
+            return self.of(solution(getattr(sympy, kind)(*value.args)))
+        if isinstance(value, sympy.core.relational.Relational):
+            return self.relation(value, kind)
+        if isinstance(value, sympy.Interval):
+            ends = [self.of(value.start), self.of(value.end)]
+            sides = [bool(value.left_open), bool(value.right_open)]
+            return ["tuple", *ends] if all(sides) else ["interval", *ends, *sides]
+        if kind in ("FiniteSet", "Union"):
+            return self.members(value, "set" if kind == "FiniteSet" else "union")
+        if isinstance(value, sympy.MatrixBase | sympy.MatrixExpr):
+            rows = sympy.Matrix(value.doit()).tolist()
+            return ["matrix", *([self.of(one) for one in row] for row in rows)]
+        if isinstance(value, sympy.Tuple):
+            return ["tuple", *map(self.of, value)]
+        if value in (sympy.S.EmptySet, sympy.S.Reals, sympy.S.Integers):
+            return ["all", str(value)]
+        if not isinstance(value, sympy.Expr):
+            raise ValueError(f"{kind} is no formula")
+        names = sorted(one.name for one in value.free_symbols if one.name != "i")
+        values = [shown(number(one)) for one in self.at_points(value)]
+        return [names, *values] if names else values[0]
+
+    def members(self, value: Any, kind: str) -> Any:
+        """A list, a set or a union: of equations and inequalities, which letter each is of."""
+        members = getattr(value, "_unsorted_args", value.args)
+        bounds = [one for one in members if isinstance(one, sympy.core.relational.Relational)]
+        letters = {str(letter) for one in bounds for letter in one.free_symbols}
+        if len(letters) == 1 and bounds and not any(one.is_Equality for one in bounds):
+            return self.of(solution(sympy.And(*bounds)))
+        several = len({frozenset(one.free_symbols) for one in bounds}) > 1
+        names = [sorted(map(str, one.free_symbols)) if several else [] for one in members]
+        parts = [[*letters, self.of(one)] if letters else self.of(one)
+                 for letters, one in zip(names, members, strict=True)]  # fmt: skip
+        texts = list(map(json.dumps, parts))
+        if self.ordered and kind == "set" and len(texts) > 1:
+            return ["list", *texts]
+        texts = sorted(set(texts))
+        return parts[0] if len(texts) == 1 else [kind, *texts]
+
+    def relation(self, value: Any, kind: str) -> Any:
+        """An inequality in one letter as a set; any other relation by its sides' difference, up to
+        a factor.
+        """
+        two_sided = kind in ("Equality", "Unequality")
+        if len(value.free_symbols) == 1 and not two_sided:
+            return self.of(solution(value))
+        above, below = (value.lhs, value.rhs) if two_sided else (value.gts, value.lts)
+        values = [number(one) for one in self.at_points(above - below)]
+        scale = values[0] if two_sided else abs(values[0])
+        if scale == 0:
+            raise ValueError("it has no scale")
+        names = sorted(map(str, value.free_symbols))
+        form = [kind if two_sided else "Strict" in kind, names]
+        return [*form, *(shown(number(one / scale)) for one in values)]
+
+    def at_points(self, value: Any) -> Iterator[Any]:
+        """The formula with numbers for its letters, at each point."""
+        if value.has(*OPERATIONS):
+            raise ValueError("it is a question, and no answer")
+        for at, (low, high) in enumerate(RANGES):
+            places = {
+                one: sympy.I if one.name == "i" else self.place(one.name, at, low, high)
+                for one in value.free_symbols
+            }
+            yield value.xreplace(places)
+
+    def place(self, name: str, at: int, low: int, high: int) -> Any:
+        """What a letter stands for at a point."""
+        draw = Random(f"{self.seed} {at} {name}")
+        sign = draw.choice((low, high))
+        return sign * sympy.Rational(draw.randrange(100_000, 400_000), 100_003)
 
 
-def relation(value: Any, kind: str) -> Any:
-    """An inequality in one letter as a set; any other relation by its sides' difference, up to a
-    factor.
+def solution(value: Any) -> Any:
+    """The set of what fulfils inequalities in one letter. Raises ValueError where one of them is to
+    be solved first: that is the question.
     """
-    two_sided = kind in ("Equality", "Unequality")
-    if len(value.free_symbols) == 1 and not two_sided:
-        return form(value.as_set())
-    above, below = (value.lhs, value.rhs) if two_sided else (value.gts, value.lts)
-    values = [number(one) for one in values_at_points(above - below)]
-    scale = values[0] if two_sided else abs(values[0])
-    if scale == 0:
-        raise ValueError("it has no scale")
-    return [kind if two_sided else "Strict" in kind, *(shown(one / scale) for one in values)]
+    for one in value.atoms(sympy.core.relational.Relational):
+        if not any(side in (letter, -letter) for side in one.args for letter in one.free_symbols):
+            raise ValueError("it is not solved")
+    return value.as_set()
+
+
+def name_only(text: str) -> bool:
+    """Whether it is a name, of which what follows is the value."""
+    return re.fullmatch(r"\s*\\?[a-zA-Z]+(?:_\{?\w+\}?)?\s*", text) is not None
 
 
 def is_name(value: Any) -> bool:
     """Whether it is a letter, or a function of letters such as f(x)."""
     return value.is_Symbol or isinstance(value, sympy.core.function.AppliedUndef)
-
-
-def values_at_points(value: Any) -> Sequence[Any]:
-    """The formula with numbers for its letters, at each point."""
-    exact = {one: sympy.Rational(str(one)) for one in value.atoms(sympy.Float)}
-    letters = sorted(value.free_symbols, key=str)
-    value = value.xreplace(exact | {one: sympy.I for one in letters if not one.is_real})
-    letters = [one for one in letters if one.is_real]
-    places = [[sympy.Rational(first) + at * sympy.Rational(step) for at in range(len(letters))]
-              for first, step in POINTS]  # fmt: skip
-    return [value.xreplace(dict(zip(letters, place, strict=True))) for place in places]
 
 
 def number(value: Any) -> Any:
@@ -123,7 +257,7 @@ def number(value: Any) -> Any:
 
 def shown(value: Any) -> str:
     """A number's digits; its real and its imaginary part where it has that."""
-    parts = [
+    parts: Sequence[Any] = [
         sympy.Float(0) if getattr(one, "_prec", 9) == 1 else one for one in value.as_real_imag()
     ]
     texts = [str(one if one.is_Rational and abs(one) > 10**DIGITS else one.evalf(DIGITS))
@@ -131,9 +265,9 @@ def shown(value: Any) -> str:
     return texts[0] if parts[1] == 0 else " ".join(texts)
 
 
-def main() -> None:
+def main(equation: bool, ordered: bool, seed: str) -> None:
     """Read an answer, print its form."""
-    sys.stdout.write(normal_form(sys.stdin.read()))
+    sys.stdout.write(normal_form(sys.stdin.read(), equation, ordered, seed))
 
 
 def rehearse() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable
 from functools import lru_cache
+from traceback import walk_tb
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -106,12 +107,8 @@ def describe(error: BaseException, source: str, filename: str) -> str:
     """One line: the exception, and the line of the source that raised it."""
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error}"[:DETAIL]
-    number, trace = 0, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == filename:
-            number = trace.tb_lineno
-        trace = trace.tb_next
-    lines = source.splitlines()
-    line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    trace = walk_tb(error.__traceback__)
+    numbers = [number for frame, number in trace if frame.f_code.co_filename == filename]
+    line = "".join(source.splitlines()[numbers[-1] - 1 : numbers[-1]] if numbers else ()).strip()
     text = ": ".join(part for part in (type(error).__name__, str(error)) if part)
     return f"{text} at `{line}`"[:DETAIL] if line else text[:DETAIL]

@@ -15,7 +15,7 @@ from assay.errors import DataError
 from assay.judge.checkers import CHECKERS
 from assay.judge.kinds.every import can_judge, kind_of, runs_alone
 from assay.judge.kinds.kind import ProgramRun
-from assay.judge.task_code import leaves_no_trace, looks_at_identity
+from assay.judge.task_code import leaves_no_trace, looks_at_identity, parsed
 from assay.languages import language_named
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import FILES, HASH_SEEDS, Program, Result
@@ -61,7 +61,7 @@ RUNS_FILES = re.compile(
 ELSEWHERE = re.compile(r"[\"']/|\b(?:tempfile|getcwd|abspath|chdir|resolve|home|patch|mock)\b")
 """In a test of which files may lie outside the folder."""
 DOUBT = "this test works with files that the program cannot have"
-NUMERIC = re.compile(r"^\s*(?:import|from)\s+(?:numpy|scipy|pandas)\b", re.MULTILINE)
+NUMERIC = re.compile(r"^[ \t]*(?:import|from)\s+(?:numpy|scipy|pandas)\b", re.MULTILINE)
 HAS_NUMPY = find_spec("numpy") is not None
 
 
@@ -77,10 +77,7 @@ def node_classes(task: Task) -> list[list[str]]:
     """Name and source of each plain class that the setup defines, after the setup's imports. The
     program has them too, without the methods that the prompt does not speak of.
     """
-    try:
-        body = ast.parse(task.setup).body if "class " in task.setup else []
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
+    body = parsed(task.setup).body if "class " in task.setup else []
     shown = "\n".join([task.prompt, task.stub, *(message.content for message in task.messages)])
     found: list[list[str]] = []
     names = {"object"}
@@ -126,8 +123,9 @@ class PreparedTask:
             """All checks; each test of a module is one."""
         except ValueError as error:
             raise DataError(f"the tests of task {task.id!r}: {error}") from None
-        sources = [source for kind, check in self._kinds for source in kind.code(check) or ()]
-        self._sources = sources
+        self._sources = sources = [
+            source for kind, check in self._kinds for source in kind.code(check) or ()
+        ]
         large = any(kind.is_recomputed(check) for kind, check in self._kinds)
         self._recomputing = (task.reference or "") if large else ""
         if not all(can_judge(check, self.language) for check in task.checks):
@@ -135,8 +133,8 @@ class PreparedTask:
                 f"task {task.id!r}: a program in {self.language.title} can only read and print, or"
                 " be called; give it exchanges or calls"
             )
-        self.numeric = any(map(NUMERIC.search, [task.setup, *sources]))
         text = "\n".join([task.setup, *sources])
+        self.numeric = NUMERIC.search(text) is not None
         uses_files = USES_FILES.search(text) is not None
         self.shares_files = uses_files and not (task.large or RUNS_FILES.search(text))
         """Whether test and program have folders of which the files are carried."""

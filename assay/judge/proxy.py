@@ -76,9 +76,12 @@ class Connection:
         return self.requests.fail("unsendable", CANNOT + what)
 
     def call(
-        self, target: str | int, arguments: tuple[Any, ...], named: dict[str, Any],
+        self,
+        target: str | int,
+        arguments: tuple[Any, ...],
+        named: dict[str, Any],
         made: bool = False,
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Call something of the program's. An argument that it returns comes back as the caller's
         object, unless it was changed.
         """
@@ -141,7 +144,7 @@ class Connection:
         self, kind: str, parts: tuple[Json, ...], result: int = 0, ours: list[Json] | None = None
     ) -> list[Json]:
         """A request and its reply: a packed value, and the index of the argument that it is."""
-        if self.files is None or kind == "files":
+        if self.files is None:
             return self._ask_once(kind, parts, result, ours)
         share(self.files, self)
         try:
@@ -231,7 +234,7 @@ def share(files: SharedFiles, connection: Connection) -> None:
 
     def told(ours: list[Change]) -> list[Change]:
         parts = (connection.packer.pack(ours),)
-        packed, _ = connection._request("files", parts, 0, [[], []])
+        packed, _ = connection._ask_once("files", parts, 0, [[], []])
         return Unpacker({}).value(packed)  # type: ignore[no-any-return]  # `take` checks it
 
     try:

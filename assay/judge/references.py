@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 from assay.errors import DataError, SandboxError
 from assay.files import write_atomically
@@ -28,13 +27,12 @@ from assay.judge.prepared_task import (
     time_factor,
 )
 from assay.judge.verdict import cannot_be_judged, is_tasks_fault
-from assay.judge.verdict_cache import CACHED, NOT_LASTING, BoundedDict
+from assay.judge.verdict_cache import CACHED, NOT_LASTING, BoundedDict, SharedWork
 from assay.languages import language_named
 from assay.sandbox.limits import LONGEST
 from assay.types import Execution, Task, Verdict
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 VERSION = 3
 """Of the answers' JSON: increased when the codec writes a value in another way."""
 OPAQUE = '{"opaque":'
@@ -141,7 +139,8 @@ class References:
         self._execute = execute
         self._answers = answers
         self._cpu_seconds = cpu_seconds
-        self._trials: BoundedDict[tuple[bytes, str], asyncio.Task[Any]] = BoundedDict(CACHED)
+        self._filled: SharedWork[bytes, Task] = SharedWork(CACHED)
+        self._features: SharedWork[bytes, ProxyFeatures | None] = SharedWork(CACHED)
         self._cut_short: BoundedDict[bytes, None] = BoundedDict(CACHED)
         """Tasks whose reference ran out of time or memory when its features were sought."""
 
@@ -151,13 +150,13 @@ class References:
         Raises DataError where the reference gives none, SandboxError where the machine failed.
         """
         make = partial(with_expected_values, task, self._answers)
-        return await self._once((key, "answers"), make)
+        return await self._filled.get_or_make(key, make)
 
     async def features(self, key: bytes, task: Task) -> ProxyFeatures | None:
         """The fewest features with which the reference passes; None where it never does. Raises
         SandboxError.
         """
-        return await self._once((key, "features"), partial(self._find_features, key, task))
+        return await self._features.get_or_make(key, partial(self._find_features, key, task))
 
     def settles(self, key: bytes, execution: Execution) -> bool:
         """Whether the execution would be the same had the reference had more time and memory."""
@@ -165,20 +164,8 @@ class References:
 
     def close(self) -> None:
         """Cancel the trials that run."""
-        for trial in self._trials.values():
-            trial.cancel()
-
-    async def _once(self, key: tuple[bytes, str], make: Callable[[], Awaitable[T]]) -> T:
-        """What `make` returns, made once for all who ask, and again after a SandboxError."""
-        if key not in self._trials:
-            self._trials[key] = asyncio.ensure_future(make())
-        trial: asyncio.Task[T] = self._trials[key]
-        try:
-            return await asyncio.shield(trial)
-        except SandboxError:
-            if self._trials.get(key) is trial:
-                del self._trials[key]
-            raise
+        self._filled.close()
+        self._features.close()
 
     async def _find_features(self, key: bytes, task: Task) -> ProxyFeatures | None:
         first = ""

@@ -39,9 +39,12 @@ class Place:
     __slots__ = ("connection", "informed", "kind", "made", "packed", "shown", "target")
 
     def __init__(
-        self, connection: Connection, target: int | str, kind: Place | None = None,
+        self,
+        connection: Connection,
+        target: int | str,
+        kind: Place | None = None,
         made: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.connection, self.target = connection, target
         """`target`: its number, or its name in the program."""
         self.packed: Json = {"handle" if type(target) is int else "function": target}

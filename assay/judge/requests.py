@@ -66,8 +66,15 @@ class Requests:
         """Check that the program is loaded, alive, and has sent nothing unasked. Raises
         CandidateFailed.
         """
-        self._await_load()
-        self._require_quiet()
+        if self.failure:
+            raise CandidateFailed(self.failure.detail)
+        if self._loading:
+            self._await_load()
+        try:
+            if not self._sock.is_quiet():
+                raise self.fail("forbidden", "an unasked reply")
+        except ConnectionError:
+            raise self.hung_up() from None
 
     def send(self, kind: str, *parts: Json) -> None:
         """Send a numbered frame without waiting. Raises CandidateFailed."""
@@ -93,10 +100,6 @@ class Requests:
         return reply[1:]
 
     def _await_load(self) -> None:
-        if self.failure:
-            raise CandidateFailed(self.failure.detail)
-        if not self._loading:
-            return
         self._loading = False
         try:
             (has_entry_point,) = self.parts(self._checked(self._receive(self.number)), 1)
@@ -104,13 +107,6 @@ class Requests:
             raise self.fail("error", self.shown) from None
         if has_entry_point is not True:
             raise self.fail("no_code", "the program does not define the entry point")
-
-    def _require_quiet(self) -> None:
-        try:
-            if not self._sock.is_quiet():
-                raise self.fail("forbidden", "an unasked reply")
-        except ConnectionError:
-            raise self.hung_up() from None
 
     def _receive(self, number: int) -> list[Json]:
         """The reply to one request, without its number."""

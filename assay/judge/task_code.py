@@ -14,6 +14,8 @@ import re
 from collections import Counter, OrderedDict, defaultdict, deque
 from importlib import import_module
 
+from assay.judge.codec_types import EXCEPTIONS
+
 NAMELESS = (
     ast.mod, ast.Lambda, ast.arguments, ast.Return, ast.Delete, ast.Assign, ast.AugAssign,
     ast.AnnAssign, ast.NamedExpr, ast.For, ast.While, ast.If, ast.IfExp, ast.Raise, ast.Try,
@@ -65,19 +67,23 @@ HARMLESS = (
     " hex int isinstance issubclass iter len list map max min next oct ord pow print range repr"
     " reversed round set slice sorted str sum tuple zip"
 )
-ERRORS = [name for name, kind in vars(builtins).items()
-          if isinstance(kind, type) and issubclass(kind, BaseException)]  # fmt: skip
-UNLISTED = frozenset(dir(builtins)).difference(HARMLESS.split(), ERRORS)
+UNLISTED = frozenset(dir(builtins)).difference(HARMLESS.split(), EXCEPTIONS)
 """Names of Python's that code may neither use nor bind."""
+
+
+def parsed(source: str) -> ast.Module:
+    """The tree of a piece of code; an empty one where it cannot be parsed, and so never runs."""
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
 
 
 def looks_at_identity(source: str) -> bool:
     """Whether a piece of a task's code may compare objects by `is`, other than with a constant."""
     named = not source.isascii() or re.search(rf"\b({'|'.join(IDENTITY)}|is)\b", source)
-    try:  # most tests name nothing of it, and need not be parsed for it
-        return bool(named) and any(map(_sees_identity, ast.walk(ast.parse(source))))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False  # it never runs
+    # most tests name nothing of it, and need not be parsed for it
+    return bool(named) and any(map(_sees_identity, ast.walk(parsed(source))))
 
 
 def _sees_identity(node: ast.AST) -> bool:

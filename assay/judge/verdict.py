@@ -52,12 +52,9 @@ def parse_report(frame: bytes) -> WorkerReport | None:
         and all(_is_outcome(check, {"held", "unasked", *FAILURES}) for check in report.checks)
         and (report.failure is None or _is_outcome(report.failure, PROGRAM_FAILURES))
         and type(report.setup_error) is str
-        and type(report.answers) is list
-        and all(type(answer) is str for answer in report.answers)
-        and type(report.trusted) is list
-        and all(
-            type(what) is str and what.split(" ")[0] in get_args(Trust) for what in report.trusted
-        )
+        and _are_texts(report.answers)
+        and _are_texts(report.trusted)
+        and all(what.split(" ")[0] in get_args(Trust) for what in report.trusted)
     )
     if not valid:
         return None
@@ -66,9 +63,11 @@ def parse_report(frame: bytes) -> WorkerReport | None:
 
 
 def _is_outcome(data: Any, ways: Collection[str]) -> bool:
-    if type(data) is not list or len(data) != 2:
-        return False
-    return type(data[0]) is str and data[0] in ways and type(data[1]) is str
+    return _are_texts(data) and len(data) == 2 and data[0] in ways
+
+
+def _are_texts(data: Any) -> bool:
+    return type(data) is list and all(type(one) is str for one in data)
 
 
 def decide(result: Result) -> Execution:
@@ -77,11 +76,9 @@ def decide(result: Result) -> Execution:
     """
     report = parse_report(result.report[1:]) if result.report else None
     verdict, detail = verdict_of(result, report)
-    checks = report.checks if report else []
-    execution = measured(result, verdict, detail, output=result.stderr)
-    passed = sum(check.how == "held" for check in checks)
-    trusted = tuple(report.trusted) if report else ()
-    return replace(execution, passed=passed, total=len(checks), trusted=trusted)
+    execution, ran = measured(result, verdict, detail, result.stderr), report or WorkerReport([])
+    passed = sum(check.how == "held" for check in ran.checks)
+    return replace(execution, passed=passed, total=len(ran.checks), trusted=tuple(ran.trusted))
 
 
 def measured(
@@ -111,10 +108,8 @@ def verdict_of(result: Result, report: WorkerReport | None) -> tuple[Verdict, st
         return Verdict.INFRA, SETUP + report.setup_error
     if report.failed_by == "hung_up":
         return DEATHS.get(result.ended, Verdict.FORBIDDEN), result.detail
-    if report.failed_by == "unsendable":
-        return Verdict.INFRA, report.failure.detail if report.failure else ""
-    if report.failure:
-        return FAILURES[report.failure.how], report.failure.detail
+    if report.failure:  # without a verdict of its own, it is `unsendable`
+        return FAILURES.get(report.failure.how, Verdict.INFRA), report.failure.detail
     for how, detail in sorted(report.checks, key=lambda check: check.how != "unasked"):
         if how != "held":
             return FAILURES.get(how, Verdict.INFRA), detail

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import assay
+from assay.errors import SandboxError
 from assay.judge.verdict import execution_of
 from assay.types import Execution, Verdict
 
@@ -116,6 +117,27 @@ class BoundedDict(OrderedDict[K, V]):
             self.popitem(last=False)
 
 
+class SharedWork(BoundedDict[K, asyncio.Task[V]]):
+    """What is made once for all who ask for a key."""
+
+    async def get_or_make(self, key: K, make: Callable[[], Awaitable[V]]) -> V:
+        """What `make` returns, which is made again after a SandboxError. One who asks may be
+        cancelled alone.
+        """
+        if key not in self:
+            self[key] = asyncio.ensure_future(make())
+        try:
+            return await asyncio.shield(self[key])
+        except SandboxError:
+            self.pop(key, None)
+            raise
+
+    def close(self) -> None:
+        """Cancel what is being made."""
+        for made in self.values():
+            made.cancel()
+
+
 class VerdictCache:
     """The last CACHED executions by key, and all of them in `archive`. A program that is being
     judged is judged once for all who ask.
@@ -128,9 +150,11 @@ class VerdictCache:
         self._waiters: dict[bytes, int] = {}
 
     async def get_or_run(
-        self, key: bytes, judge: Callable[[], Awaitable[Execution]],
+        self,
+        key: bytes,
+        judge: Callable[[], Awaitable[Execution]],
         lasts: Callable[[Execution], bool] = lambda _: True,
-    ) -> Execution:  # fmt: skip
+    ) -> Execution:
         """The execution of `key`, from `judge` where it is not cached. A run for which nobody waits
         any more is cancelled. It is cached if it `lasts`, too.
         """

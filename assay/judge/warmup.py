@@ -12,19 +12,16 @@ import linecache
 import socket
 import sys
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from assay.judge import candidate, pieces, worker
-from assay.judge.protocol import Outcome
+from assay.judge.protocol import CheckJob, Outcome
 from assay.judge.proxy import Connection
 from assay.sandbox import repl, script
 from assay.sandbox.kernel import MIB
 from assay.sandbox.program import INTERPRETER, MATHS
 from assay.sandbox.sockets import TIMES, FramedSocket, rehearse_receiving
 from assay.sandbox.zygote import serve
-
-if TYPE_CHECKING:
-    from assay.judge.protocol import CheckJob
 
 MODULES = (
     "__future__", "abc", "array", "bisect", "cmath", "collections", "copy", "datetime", "decimal",

@@ -75,7 +75,7 @@ def open_by_name(file: Any, *arguments: Any, **named: Any) -> Any:
 
 def mark(report: WorkerReport) -> bytes:
     """What the sandbox gets to know of a report: it reads nothing else of it."""
-    how = report.failure.how if report.failure else ""
+    how = report.failed_by
     return HUNG_UP if how == "hung_up" else DONE if how in HARMLESS_FAILURES else MISTREATED
 
 

@@ -19,11 +19,6 @@ def open_judge(settings: JudgeSettings) -> AnyJudge:
         from assay.judges.pool import Pool
 
         return Pool(settings.servers, settings.token_variable, limits, settings.trust)
-    return Judge(
-        limits,
-        settings.slots,
-        stop_early=False,
-        allow_weak=settings.allow_weak_isolation,
-        archive=Path(settings.verdict_cache) if settings.verdict_cache else None,
-        trust=settings.trust,
-    )
+    weak, slots, trust = settings.allow_weak_isolation, settings.slots, settings.trust
+    archive = Path(settings.verdict_cache) if settings.verdict_cache else None
+    return Judge(limits, slots, stop_early=False, allow_weak=weak, archive=archive, trust=trust)

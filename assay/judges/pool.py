@@ -105,9 +105,7 @@ class Pool(AnyJudge):
         require_checks(task)
         if program is None:
             return no_code(sum(kind_of(check).count(check) for check in task.checks))
-        if id(task) not in self._tasks:
-            self._tasks[id(task)] = sendable(task)
-        sent = self._tasks[id(task)]
+        self._tasks[id(task)] = sent = self._tasks.get(id(task)) or sendable(task)
         source, key = program.encode("utf-8", "surrogatepass"), bytes.fromhex(sent.key)
         digest = hashlib.blake2b(source, key=key).digest()
         execution = await self._cache.get_or_run(digest, partial(self._judge, sent, program))

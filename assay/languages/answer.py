@@ -5,42 +5,94 @@ program.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from assay.languages import Language, language
 
-ANSWER = re.compile(r"answer\s*+(?:is|:|=)[:\s]*+([^\n]++)", re.IGNORECASE)
-SENTENCE = re.compile(r"\.\s")
-NUMBER = re.compile(
-    r"-?\\?\$?-?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)(?:\s*/\s*[0-9]+)?(?:\s*\\?%)?"
+ANSWER = re.compile(r"(?:answer|\u7b54\u6848)\s*+(?:is|\u662f|[:=\uff1a])[:\uff1a\s]*+", re.I)
+SENTENCE = re.compile(r"\.\s|\n")
+BOXES = re.compile(r"\\(?:boxed|fbox)\s*+\{|\\[{}]|[{}]")
+BETWEEN = re.compile(r"(?:[\s,;${}]|\\(?:q?quad|text|[()\[\],; ])|(?:and|or)(?![a-z]))*+")
+"""What may stand between two parts of one answer."""
+FORMULA = re.compile(
+    r"(?<!\\)(?:\$\$?([^$]++)\$\$?|\\\(((?:[^\\]|\\[^()\[\]])++)\\\)|\\\[((?:[^\\]|\\[^()\[\]])++)\\\])"
 )
-BRACES = re.compile(r"\\[{}]|[{}]")
+FRACTION = re.compile(r"(?<=[0-9])[ ]*+(/|\\?%)[ ]*+")
+NUMBER = re.compile(
+    r"[\"'*_(\[]*+(-?\\?[$\u20ac\xa3]?-?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)(?:/[0-9]+)?(?:\\?%)?)"
+    r"(?:(?!(?:hundr|thous|mill|bill|trill|doz))(?:[^\W\d_]{4,}|st|[nr]d|th|[ckm]m|[km]g|ft|lbs?|oz|mph"
+    r"|hrs?|mins?|secs?))?(?:-[^\W\d_]{2,})*[\"'*_)\],.;:!?]*"
+)
+"""A word that is a number, perhaps with its unit."""
+OPERATOR = re.compile(
+    r"[-+*/^<>\xd7\xb7\xf7\u2212]|\\[a-z]+.*"
+    r"|(?:hundred|thousand|million|billion|trillion|dozen|pi|\u03c0|squared|cubed|[eixyzn])\W*",
+    re.I,
+)
 
 
 def final_answer(reply: str, whole: bool) -> str | None:
     """The last box, or else what stands after the last `####`, or `whole` of a text that is nothing
-    but the answer, or what stands after the last "answer is", or the last number; None without any.
+    but the answer, or what stands after the last "answer is", or the last formula or number; None
+    without any. Boxes and formulas with no more than an "and" between them are one answer.
     """
-    _, boxed, rest = reply.rpartition("\\boxed{")
-    if boxed:
-        return balanced(rest)
+    boxes = list(boxed(reply))
+    if boxes:
+        return last_of(reply, boxes)
     _, marked, rest = reply.rpartition("####")
     if marked:
         return rest.strip().partition("\n")[0].strip() or None
     if whole:
         return reply.strip() or None
-    sentences = [SENTENCE.split(said, maxsplit=1)[0] for said in ANSWER.findall(reply)]
-    said = [one.rstrip().removesuffix(".") for one in sentences] or NUMBER.findall(reply)
-    return said[-1].strip("*$ ,") or None if said else None
+    *_, said = [None, *ANSWER.finditer(reply)]
+    if said and (sentence := SENTENCE.split(reply[said.end() :], maxsplit=1)[0].rstrip()):
+        return sentence.removesuffix(".").strip("*$ ,") or None
+    formulas = [(*one.span(), one[one.lastindex or 0]) for one in FORMULA.finditer(reply)]
+    number = last_number(reply[formulas[-1][1] if formulas else 0 :])
+    return last_of(reply, formulas) if number == "" and formulas else number or None
 
 
-def balanced(text: str) -> str | None:
-    """The text up to the brace that closes it; None where none does, or where it is empty."""
-    depth = 1
-    for brace in BRACES.finditer(text):
-        depth += {"{": 1, "}": -1}.get(brace[0], 0)
-        if not depth:
-            return text[: brace.start()].strip() or None
-    return None
+def boxed(reply: str) -> Iterator[tuple[int, int, str]]:
+    """Where each box starts and ends that is in no other, and what it holds; of one that does not
+    end, nothing.
+    """
+    opened: list[re.Match[str] | None] = []
+    outer = None
+    for brace in BOXES.finditer(reply):
+        if brace[0][0] == "\\" and len(brace[0]) == 2:
+            continue
+        if brace[0] == "}":
+            if opened and (box := opened.pop()) and box is outer:
+                yield box.start(), brace.end(), reply[box.end() : brace.start()].strip()
+                outer = None
+            continue
+        opened.append(brace if len(brace[0]) > 1 else None)
+        outer = outer or opened[-1]
+    if outer:
+        yield outer.start(), len(reply), ""
+
+
+def last_of(reply: str, parts: list[tuple[int, int, str]]) -> str | None:
+    """The last part, with those before it that are of the same answer; None if one is empty."""
+    first = len(parts) - 1
+    while first and BETWEEN.fullmatch(reply, parts[first - 1][1], parts[first][0]):
+        first -= 1
+    texts = list(dict.fromkeys(text for _, _, text in parts[first:]))
+    return ", ".join(texts) if all(texts) else None
+
+
+def last_number(text: str) -> str | None:
+    """The last number of a text where that is a word of it; None where it is part of a
+    calculation, empty where the text has no digits.
+    """
+    for line in reversed(FRACTION.sub(r"\1", text).splitlines()):
+        words = line.split()
+        at = max((at for at, word in enumerate(words) if re.search("[0-9]", word)), default=-1)
+        if at >= 0:
+            number = NUMBER.fullmatch(words[at].rpartition("=")[2])
+            beside = [*words[max(at - 1, 1) : at], *words[at + 1 : at + 2]]
+            return number[1] if number and not any(map(OPERATOR.fullmatch, beside)) else None
+    return ""
 
 
 @language

@@ -12,7 +12,7 @@ PACKAGES = (
     "math/big", "math/bits", "math/rand", "os", "reflect", "regexp", "sort", "strconv", "strings",
     "testing", "time", "unicode", "unicode/utf8",
 )  # fmt: skip
-IMPORTS = re.compile(r"^import\s*(?:\([^)]{0,4000}\)|(?:\w+\s+)?\"[^\"\n]*\")", re.MULTILINE)
+IMPORTS = re.compile(r"^import\s*+(?:\([^()]*+\)|(?:\w++\s++)?\"[^\"\n]*+\")", re.MULTILINE)
 TEXTS = rf"{COMMON}|`[^`]*+(?:`|\Z)"
 DEFINITION = r"\bfunc\s+(?:\([^()\n]*\)\s*)?NAME\b"
 

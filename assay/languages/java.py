@@ -17,12 +17,12 @@ FILE_ONLY = (
 
 @language
 def java() -> Language:
-    """Java, in a public class of any name, else in a class Main."""
+    """Java, in any layout with one main; `assert` counts, as tests expect."""
     return Language(
         title="Java", source="Main.java", package="default-jdk-headless",
         beside="AssayDriver.java", driver="AssayDriver.java", texts=TEXTS, file_only=FILE_ONLY,
         compile=("/bin/sh", "-c", (DRIVERS / "java_build.sh").read_text()), runtime_mb=768,
-        run=("java", "-XX:+UseSerialGC", "-Xss64m", SEED, "-jar", "program"),
+        run=("java", "-ea", "-XX:+UseSerialGC", "-Xss64m", SEED, "-jar", "program"),
         hello='class Main { public static void main(String[] a) { System.out.println("hello"); } }',
         lazy={"empty": "class Main { public static void main(String[] a) {} }",
               "echo": "class Main { public static void main(String[] a) throws Exception "

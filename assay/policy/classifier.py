@@ -33,7 +33,7 @@ class Classifier:
             self.tokenizer.pad_token = self.tokenizer.eos_token
         try:
             found, report = AutoModelForSequenceClassification.from_pretrained(
-                model, dtype=dtype, output_loading_info=True
+                model, dtype=dtype, output_loading_info=True, trust_remote_code=False
             )
         except Exception as error:  # broken files raise anything
             raise ModelError(f"no classifier in {model!r}: {one_line(error)}") from error

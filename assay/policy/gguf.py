@@ -114,7 +114,7 @@ def _dequantise(file: Path, folder: Path) -> str:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
     from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
-    reader, where = GGUFReader(file), {"gguf_file": file.name}
+    reader, where = GGUFReader(file), {"gguf_file": file.name, "trust_remote_code": False}
     fields = {name: field.contents() for name, field in reader.fields.items()}
     model, loaded = AutoModelForCausalLM.from_pretrained(
         file.parent, **where, dtype=torch.float32, output_loading_info=True,

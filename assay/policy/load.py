@@ -30,8 +30,7 @@ from assay.policy.checkpoints import not_finite
 from assay.policy.gguf import as_folder
 from assay.policy.layers import use_lean_layers
 from assay.policy.onednn import has_bfloat16, use_fast_linear
-from assay.policy.tokenizer import describe_source, load_tokenizer
-from assay.registry import one_line
+from assay.policy.tokenizer import describe_source, load_tokenizer, why_not_loaded
 
 log = logging.getLogger(__name__)
 REFUSED = {"moshi": "it is the text half of a speech model"}
@@ -300,7 +299,7 @@ def _loading(settings: PolicySettings, device: torch.device, base: str) -> Itera
     except Exception as error:  # broken files and remote code raise anything
         raise ModelError(
             f"{f'adapter {settings.model!r}, of ' if adapter else ''}model {describe_source(base)}"
-            f" cannot be loaded: {one_line(error)}"
+            f" cannot be loaded: {why_not_loaded(error)}"
         ) from error
 
 

@@ -18,6 +18,10 @@ ANCHOR = "x"
 PREFIXES = ("\n", ANCHOR)
 """Texts that a continuation is encoded after. The second is used if the first merges into one
 token with it."""
+REMOTE_CODE = (
+    "it brings Python code of its own, which runs only where you set policy.trust_remote_code ="
+    " true (assay eval --policy.trust_remote_code true, assay export --trust-remote-code)"
+)
 SNIPPET = "def f(xs):\n    for x in xs:\n\t\tprint(x,  'two spaces')\n        return xs\n"
 """Every tokenizer that is fit for code gives this back unchanged."""
 
@@ -33,7 +37,7 @@ def load_tokenizer(name: str, trust_remote_code: bool) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
     except Exception as error:  # broken files and remote code raise anything
         raise ModelError(
-            f"no tokenizer for model {describe_source(name)}: {one_line(error)}"
+            f"no tokenizer for model {describe_source(name)}: {why_not_loaded(error)}"
         ) from error
     if tokenizer.eos_token_id is None:
         raise ModelError(
@@ -48,6 +52,11 @@ def load_tokenizer(name: str, trust_remote_code: bool) -> Any:
             "check tokenizer_class in tokenizer_config.json, or use a model made for code"
         )
     return tokenizer
+
+
+def why_not_loaded(error: Exception) -> str:
+    """An error of transformers in one line."""
+    return REMOTE_CODE if "trust_remote_code" in str(error) else one_line(error)
 
 
 def describe_source(name: str) -> str:

@@ -29,11 +29,12 @@ def tagged(text: str, tag: str) -> float:
     """From 0 to 1, in quarters: one reasoning and one answer, each closed and not empty; in this
     order; and nothing around them.
     """
-    blocks = [rf"<{one}>((?:(?!</{one}>).)*\S\s*)</{one}>" for one in (tag, "answer")]
+    insides = [text.partition(f"<{one}>")[2].partition(f"</{one}>") for one in (tag, "answer")]
     marks = [
-        len(re.findall(rf"</?{one}>", text)) == 2 and bool(re.search(block, text, re.DOTALL))
-        for one, block in zip((tag, "answer"), blocks, strict=True)
+        len(re.findall(rf"</?{one}>", text)) == 2 and bool(closed and inside.strip())
+        for one, (inside, closed, _) in zip((tag, "answer"), insides, strict=True)
     ]
     ordered = all(marks) and text.index(f"</{tag}>") < text.index("<answer>")
-    alone = ordered and re.fullmatch(r"\s*".join(["", *blocks, ""]), text, re.DOTALL)
-    return (sum(marks) + ordered + bool(alone)) / 4
+    before, between = text.partition(f"<{tag}>")[0], insides[0][2].partition("<answer>")[0]
+    alone = ordered and not f"{before}{between}{insides[1][2]}".strip()
+    return (sum(marks) + ordered + alone) / 4

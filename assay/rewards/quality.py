@@ -11,7 +11,7 @@ from assay.types import Rollout
 
 DECLARED = re.compile(
     r"\b(?:input|output|inout|wire|reg|logic|integer|parameter|localparam)\b"
-    r"(?:\s+(?:wire|reg|logic|signed|unsigned|var|int))*\s*(?:\[[^\]]*\]\s*)*([A-Za-z_]\w*)"
+    r"(?:\s+(?:wire|reg|logic|signed|unsigned|var|int))*\s*(?:\[[^][;]*+\]\s*)*([A-Za-z_]\w*)"
 )
 USUAL = re.compile(r"[a-z][a-z0-9_]*$|[A-Z][A-Z0-9_]*$")
 LONGEST_LINE = 80

@@ -63,12 +63,9 @@ def access_rules(
     unresolved = sysconfig.get_path("stdlib")
     library = Path(unresolved).resolve()
     folders = [entry for entry in sys.path if entry.endswith(("site-packages", "dist-packages"))]
-    packages = tuple(
-        f"{folder}/{name}"
-        for folder in folders
-        for package in ((*PACKAGES, *HARNESS_PACKAGES) if starts_programs else PACKAGES)
-        for name in (package, f"{package}.libs")
-    ) + tuple(reads)
+    names = (*PACKAGES, *HARNESS_PACKAGES) if starts_programs else PACKAGES
+    parts = [part for name in names for part in (name, f"{name}.libs")]
+    packages = (*(f"{folder}/{part}" for folder in folders for part in parts), *reads)
     modules = (str(entry) for entry in library.iterdir() if entry.name not in UNREAD)
     unread = (f"{place}/{name}" for place in {str(library), unresolved} for name in UNREAD)
     return AccessRules(

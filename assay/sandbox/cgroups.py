@@ -26,7 +26,7 @@ class Group:
     """One group. The children of its processes are in it too."""
 
     folders: tuple[Path, ...]
-    """One for memory and one for processes (v1), or one for both (v2)."""
+    """One for memory and one for processes (v1), or one for both (v2); none limits nothing."""
     kills: int = 0
 
     def limit(self, memory: int, processes: int) -> None:

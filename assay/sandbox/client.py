@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import struct
@@ -39,7 +40,7 @@ class Sandbox:
 
     def __init__(self, zygote: str) -> None:
         self._zygote = zygote
-        self._waiting: dict[int, asyncio.Future[Result | tuple[int, BlockResult]]] = {}
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._number = 0
         self._answered = False
         self.broken = "the judge is not started; use `async with Judge() as judge`"
@@ -67,16 +68,14 @@ class Sandbox:
         """Run one program. Cancelled, it is dropped wherever it is. Raises SandboxError when the
         supervisor has failed.
         """
-        result = await self._send(program)
-        assert isinstance(result, Result)
+        result: Result = await self._send(program)
         return result
 
     async def run_block(self, program: Program) -> tuple[int, BlockResult]:
         """As `run`, for code in an interpreter; with the number that such an interpreter has if
         this has opened it.
         """
-        answer = await self._send(program)
-        assert not isinstance(answer, Result)
+        answer: tuple[int, BlockResult] = await self._send(program)
         return answer
 
     def drop(self, number: int) -> None:
@@ -98,13 +97,11 @@ class Sandbox:
         self._process.kill()
         self._process.wait()
 
-    async def _send(self, program: Program) -> Result | tuple[int, BlockResult]:
+    async def _send(self, program: Program) -> Any:
         if self.broken:
             raise SandboxError(self.broken)
         self._number = number = self._number % 0xFFFFFFFF + 1
-        future: asyncio.Future[Result | tuple[int, BlockResult]]
-        future = asyncio.get_running_loop().create_future()
-        self._waiting[number] = future
+        self._waiting[number] = future = asyncio.get_running_loop().create_future()
         frame = program.pack()
         self._writer.write(NUMBERED.pack(len(frame) + 4, number) + frame)
         try:
@@ -117,11 +114,10 @@ class Sandbox:
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         try:
-            while True:
-                (length,) = HEADER.unpack(await reader.readexactly(HEADER.size))
-                self._on_frame(*read_message(await reader.readexactly(length)))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                while True:
+                    (length,) = HEADER.unpack(await reader.readexactly(HEADER.size))
+                    self._on_frame(*read_message(await reader.readexactly(length)))
         finally:  # whatever ends this task: nobody may wait for it any longer
             self._fail("the judge's supervisor died")
 
@@ -159,18 +155,16 @@ class Sandbox:
 
 def start_supervisor() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     """A supervisor that waits for its settings, and our end of its socket. Raises SandboxError."""
-    try:
-        ours, theirs = socket.socketpair()
-    except OSError as error:
-        raise SandboxError(f"the judge cannot be started: {error}") from None
-    with theirs:
+    with contextlib.ExitStack() as ends:
         try:
+            ours, theirs = map(ends.enter_context, socket.socketpair())
             process = subprocess.Popen(
                 [sys.executable, *SUPERVISOR, str(theirs.fileno())], pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
                 cwd="/",
             )  # fmt: skip
         except OSError as error:
-            ours.close()
             raise SandboxError(f"the judge cannot be started: {error}") from None
+        theirs.close()
+        ends.pop_all()
     return ours, process

@@ -16,6 +16,7 @@ import stat
 import sys
 from collections.abc import Callable
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 
 from assay.sandbox import kernel
@@ -41,9 +42,9 @@ def become(box: str, sock: FramedSocket, filters: list[Filter]) -> None:
     (argv, files, starts, runtime_mb, environment), blob = read_message(frame)
     try:
         os.chdir(box)
+        data = BytesIO(blob)
         for name, size in files:
-            write(name, blob[:size])
-            blob = blob[size:]
+            write(name, data.read(size))
         for descriptor, standard in ((stdin, 0), (stdout, 1)):
             os.dup2(descriptor, standard)
             os.close(descriptor)

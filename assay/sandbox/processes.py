@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from assay.sandbox import kernel
 from assay.sandbox.cgroups import Group
-from assay.sandbox.program import Ended, Program
+from assay.sandbox.program import ENVIRONMENT, Ended, Program
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.zygote import MESSAGE
 
@@ -115,7 +115,7 @@ class CandidateProcess(Process):
         channel = BufferedSocket(socket.socket(fileno=self.sock), REPLY_BYTES)
         passed: list[int] = []
         try:
-            reading, writing = os.pipe()
+            reading, writing = output_pipe()
             passed += [writing]
             os.set_blocking(reading, False)
             passed.insert(0, memory_file(program.stdin))
@@ -157,38 +157,27 @@ class CompanionProcess(Process):
         os.close(self.pidfd)
 
 
-@dataclass(slots=True)
 class TimeLimit:
-    """The CPU and wall time of one run. Time spent waiting for a core is given back."""
+    """The CPU and wall time of one run from now on. Time spent waiting for a core is given back.
 
-    candidate: CandidateProcess
-    cpu_seconds: float
-    """Of one step, as `wall_seconds`; `before`: what was used when this step began."""
-    wall_seconds: float
-    total: float
-    """CPU seconds of all steps together."""
-    last: float
-    """When the deadline of all steps together is."""
-    deadline: float
-    """On the monotonic clock, as `next_look`."""
-    next_look: float
-    """When to read the CPU time next: no earlier than it can be used up by one thread."""
-    starved: float
-    before: float = 0.0
+    cpu_seconds, wall_seconds: of one step. starved: seconds for which the process has waited for a
+    core before; infinite where none is given back. steps: how many times these times all steps
+    together have.
+    """
 
-    @classmethod
-    def start(
-        cls, candidate: CandidateProcess, cpu_seconds: float, wall_seconds: float,
+    def __init__(
+        self, candidate: CandidateProcess, cpu_seconds: float, wall_seconds: float,
         starved: float = 0.0, steps: float = 1.0,
-    ) -> TimeLimit:  # fmt: skip
-        """Time for one run from now on. `starved`: seconds for which the process has waited for a
-        core before. `steps`: how many times these times all steps together have.
-        """
+    ) -> None:  # fmt: skip
         now = time.monotonic()
-        return cls(
-            candidate, cpu_seconds, wall_seconds, steps * cpu_seconds, now + steps * wall_seconds,
-            now + wall_seconds, now + cpu_seconds, starved,
-        )  # fmt: skip
+        self.candidate, self.starved = candidate, starved
+        self.cpu_seconds, self.wall_seconds = cpu_seconds, wall_seconds
+        self.before = 0.0
+        """CPU seconds that were used when this step began."""
+        self.total, self.last = steps * cpu_seconds, now + steps * wall_seconds
+        """CPU seconds and the deadline of all steps together; times are on the monotonic clock."""
+        self.deadline, self.next_look = now + wall_seconds, now + cpu_seconds
+        """When to read the CPU time next: no earlier than it can be used up by one thread."""
 
     def next_step(self) -> None:
         """Give the next step the time of one."""
@@ -229,6 +218,13 @@ class Executable:
         os.close(self._file)
 
 
+def output_pipe() -> tuple[int, int]:
+    """A pipe that a program of another user may open again, as /dev/stdout or /dev/stderr."""
+    reading, writing = os.pipe()
+    os.fchmod(writing, 0o222)
+    return reading, writing
+
+
 def memory_file(data: bytes) -> int:
     """A descriptor from which to read `data`, and to which nobody can write."""
     file = os.memfd_create("data", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -266,11 +262,8 @@ def pid_of(pidfd: int) -> int:
     return int(rest.split(maxsplit=1)[0])
 
 
-ENVIRONMENT = {
-    "PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8", "TZ": "UTC",
-    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
-    "LD_BIND_NOW": "1",
-}  # fmt: skip
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "LD_BIND_NOW")
+"""Variables that are 1 in a zygote."""
 OPTIONS = ("-P", "-s", "-B", "-m")
 DESCRIPTORS = 8
 """Most that come with one message of a zygote."""
@@ -294,14 +287,15 @@ class ZygoteProcess:
     def __init__(self, module: str, kind: str) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # what it forks inherits its streams, which must have been made for a pipe
-        ends = os.pipe()
+        ends = output_pipe()
         name, _, seed = kind.partition("_")
+        environment = {**ENVIRONMENT, **dict.fromkeys(ONE_THREAD, "1"), "HOME": "/"}
+        environment["PYTHONHASHSEED"] = seed or "0"
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, *OPTIONS, module, str(theirs.fileno()), name],
-                env=ENVIRONMENT | {"PYTHONHASHSEED": seed or "0"}, cwd="/",
-                pass_fds=[theirs.fileno(), ends[0]], stdin=subprocess.DEVNULL,
-                stdout=ends[1], stderr=ends[1],
+                env=environment, stdin=subprocess.DEVNULL, cwd="/",
+                pass_fds=[theirs.fileno(), ends[0]], stdout=ends[1], stderr=ends[1],
             )  # fmt: skip
         for end in ends:
             os.close(end)

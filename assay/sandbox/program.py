@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from io import BytesIO
 from typing import Any, NamedTuple
 
 from assay.sandbox.limits import LARGE
@@ -75,7 +76,7 @@ class Program(NamedTuple):
     steps: int = 1
     """How many steps its companion takes; each has the limit on CPU time to itself."""
     wall_seconds: float = 0.0
-    """Wall time in place of the limit's; 0 for that."""
+    """Wall time in place of the limit's, with the time of waiting for a core; 0 for that."""
     executable: str = ""
     """The path of an executable in memory, to run in place of its command's first word."""
     fetch_mb: int = 16
@@ -93,9 +94,8 @@ class Program(NamedTuple):
 def unpack_program(frame: bytes) -> Program:
     """The program of a frame made by `Program.pack`."""
     (payload, stdin, companion, *fields, fetch), blob = read_message(frame)
-    stdin += payload
-    job = None if companion is None else blob[stdin:]
-    cuts = blob[:payload], blob[payload:stdin], job
+    data = BytesIO(blob)
+    cuts = data.read(payload), data.read(stdin), None if companion is None else data.read()
     return Program._make([*cuts, *fields, tuple(fetch)])
 
 
@@ -169,10 +169,7 @@ class Result(NamedTuple):
 def unpack_result(fields: list[Any], blob: bytes) -> Result:
     """The result that was packed so."""
     (ended, *used), names, sizes = fields
-    parts: list[bytes] = []
-    for size in sizes:
-        parts.append(blob[:size])
-        blob = blob[size:]
+    parts = list(map(BytesIO(blob).read, sizes))
     return Result._make([Ended(ended), *used, *parts[:3], dict(zip(names, parts[3:], strict=True))])
 
 

@@ -11,6 +11,7 @@ import ctypes
 import errno
 import os
 import struct
+from collections.abc import Collection
 
 from assay.sandbox.kernel import SECCOMP, SIGKILL, SIGSTOP, checked, libc
 
@@ -119,6 +120,12 @@ def _refuse(numbers: list[int]) -> list[Instruction]:
     return [step for number in numbers for step in ((EQUAL, 0, 1, number), REFUSE)]
 
 
+def _refuse_calls(names: Collection[str], at: int) -> list[Instruction]:
+    """As `_refuse`, for the calls of these names that the architecture of this column has."""
+    known = {**NUMBERS, **PROCESS_NUMBERS}
+    return _refuse([both[at] for name, both in known.items() if name in names and both[at] >= 0])
+
+
 def _refuse_values(argument: int, values: tuple[int, ...]) -> list[Instruction]:
     return [_argument(argument), *_refuse(list(values)), PASS_ON]
 
@@ -132,8 +139,7 @@ def family_filter(starts_programs: bool = False, locks: bool = False) -> list[In
     return [
         (LOAD, 0, 0, ARCH), (EQUAL, 1, 0, audit), (RETURN, 0, 0, KILL),
         (LOAD, 0, 0, NR), (GREATER, 0, 1, NEWEST_KNOWN), UNKNOWN,
-        *_refuse([both[at] for name, both in NUMBERS.items()
-                  if both[at] >= 0 and name not in needed]),
+        *_refuse_calls(NUMBERS.keys() - set(needed), at),
         *_only_for(PRLIMIT[at], [_argument(0), (EQUAL, 0, 1, 0), PASS_ON, REFUSE]),
         *_only_for(MMAP[at], [_argument(3), (ANY_BIT, 0, 1, MAP_GROWSDOWN), REFUSE,
                               (AND, 0, 0, MAP_SHARED_ANONYMOUS),
@@ -154,30 +160,23 @@ def process_filter(starts_processes: bool = False) -> list[Instruction]:
     group, by which all of it is killed, nor its namespaces.
     """
     _, at = column()
-    if starts_processes:
-        return [
-            (LOAD, 0, 0, NR),
-            *_refuse([both[at] for name, both in {**NUMBERS, **PROCESS_NUMBERS}.items()
-                      if both[at] >= 0 and name in NEVER_STARTED]),
-            (EQUAL, 0, 1, CLONE3[at]), UNKNOWN,
-            *_only_for(CLONE[at], [_argument(0), (ANY_BIT, 0, 1, CLONE_NEW), REFUSE, PASS_ON]),
-            *_only_for(PRCTL[at], [_argument(0), (EQUAL, 0, 1, PR_SET_NAME), PASS_ON, REFUSE]),
-            PASS_ON,
-        ]  # fmt: skip
-    return [
-        (LOAD, 0, 0, NR),
-        *_refuse([both[at] for both in (*PROCESS_NUMBERS.values(), NUMBERS["kill"])
-                  if both[at] >= 0]),
-        (EQUAL, 0, 1, CLONE3[at]), UNKNOWN,
-        *_only_for(CLONE[at], [_argument(0), (ANY_BIT, 0, 1, CLONE_THREAD), PASS_ON, REFUSE]),
-        *_only_for(PRCTL[at], [_argument(0), (EQUAL, 0, 1, PR_SET_NAME), PASS_ON, REFUSE]),
+    clone = [(ANY_BIT, 0, 1, CLONE_THREAD), PASS_ON, REFUSE]
+    refused, own = (*PROCESS_NUMBERS, "kill"), [
         *_only_for(SETRLIMIT[at], _refuse_values(0, (RLIMIT_CPU,))),
         *_only_for(PRLIMIT[at], [_argument(1), (EQUAL, 1, 0, RLIMIT_CPU), PASS_ON,
                                  _argument(2), (EQUAL, 0, 3, 0), _argument(2, high=True),
                                  (EQUAL, 0, 1, 0), PASS_ON, REFUSE]),
         *_only_for(TGKILL[at], [_argument(0), (EQUAL, 1, 0, OWN_PID), REFUSE,
                                 *_refuse_values(2, (SIGKILL, SIGSTOP))]),
-        PASS_ON,
+    ]  # fmt: skip
+    if starts_processes:
+        refused, own = NEVER_STARTED, []
+        clone = [(ANY_BIT, 0, 1, CLONE_NEW), REFUSE, PASS_ON]
+    return [
+        (LOAD, 0, 0, NR), *_refuse_calls(refused, at), (EQUAL, 0, 1, CLONE3[at]), UNKNOWN,
+        *_only_for(CLONE[at], [_argument(0), *clone]),
+        *_only_for(PRCTL[at], [_argument(0), (EQUAL, 0, 1, PR_SET_NAME), PASS_ON, REFUSE]),
+        *own, PASS_ON,
     ]  # fmt: skip
 
 

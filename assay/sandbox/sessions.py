@@ -88,7 +88,7 @@ class Session:
         limits, candidate = block.job.limits, self.candidate
         left = min(limits.cpu_seconds, LONGEST * limits.cpu_seconds - candidate.spent)
         starved = starved_seconds(pid_of(candidate.pidfd))
-        self.time_limit = TimeLimit.start(candidate, left, limits.wall_seconds, starved)
+        self.time_limit = TimeLimit(candidate, left, limits.wall_seconds, starved)
         self.block = block
         candidate.kill(signal.SIGCONT)
         self.sock.send(block.code)
@@ -120,9 +120,8 @@ class Session:
 
     def close(self) -> None:
         """Close every descriptor."""
-        self.sock.stream.close()  # which is the candidate's `sock`
-        os.close(self.candidate.printed)
-        os.close(self.candidate.pidfd)
+        self.sock.stream.detach()  # it is the candidate's
+        self.candidate.close()
 
 
 class Sessions:
@@ -261,7 +260,7 @@ class Sessions:
             record.alive = is_alive(session.candidate, record)
         session.candidate.kill()
         self.unreaped[session.slot, session.candidate.pid] = session
-        session.slot.reap([session.candidate.pid])
+        session.slot.zygote.send(["reap", [session.candidate.pid]])
 
     def _answer(self, block: Block, ended: str, detail: str) -> None:
         self.send_result(block.job.number, *BlockResult(ended, block.output, detail))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import signal
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from assay.sandbox import cgroups
-from assay.sandbox.access import access_rules
+from assay.sandbox.access import access_rules, family_user
 from assay.sandbox.box import make_box, remove_box
 from assay.sandbox.ending import LIBRARIES_MB, MISTREATED, RunRecord
 from assay.sandbox.job_queue import QueuedJob
@@ -142,7 +143,7 @@ class Slot:
     def __init__(
         self, number: int, kind: str, limits: Limits, settings: SupervisorSettings
     ) -> None:
-        required, module = settings.required, settings.zygote
+        required = settings.required
         self.number = number
         self.kind = kind
         self.failure = ""
@@ -156,19 +157,16 @@ class Slot:
         family = number * len(ZYGOTES) + ZYGOTES.index(kind)
         self.box = ""
         """The folder of its programs, where they may write files and it is ours to watch."""
-        rules = access_rules(family)
         self.writes_files = kind == EXEC or kind.startswith(FILES)
-        if self.writes_files:
-            if "namespaces" not in required:
-                self.box = make_box(rules.user if "user" in required else None)
-            reads = settings.reads if kind == EXEC else ()
-            rules = access_rules(family, self.box or BOX, reads, starts_programs=kind == EXEC)
-        if kind == EXEC:
-            module = LAUNCHER
-        self.zygote, self.group = ZygoteProcess(module, kind), None
+        if self.writes_files and "namespaces" not in required:
+            self.box = make_box(family_user(family) if "user" in required else None)
+        box = self.box or (BOX if self.writes_files else "")
+        reads, module = (settings.reads, LAUNCHER) if kind == EXEC else ((), settings.zygote)
+        rules = access_rules(family, box, reads, starts_programs=kind == EXEC)
+        self.zygote, self.group = ZygoteProcess(module, kind), cgroups.Group(())
         if "group" in required:
             self.group = self._make_group(limits, sessions)
-            self.zygote.join(self.group)
+        self.zygote.join(self.group)
         self.zygote.send(self._settings(limits, required, rules, sessions))
         for _ in range(0 if kind in (INTERPRETER, EXEC) else 2):
             self.zygote.send(["companion"])
@@ -224,9 +222,10 @@ class Slot:
     def begin(self, job: QueuedJob) -> RunningJob:
         """Start a job in an idle process."""
         candidate, limits = self.candidates.popleft(), job.limits
-        time_limit = TimeLimit.start(
-            candidate, limits.cpu_seconds, limits.wall_seconds, steps=job.steps
-        )
+        time_limit = TimeLimit(
+            candidate, limits.cpu_seconds, limits.wall_seconds, steps=job.steps,
+            starved=math.inf if job.program.wall_seconds else 0.0,
+        )  # fmt: skip
         program = job.program
         record = RunRecord(program.companion is not None, previous_failure=job.failure)
         if program.companion is None:
@@ -247,10 +246,6 @@ class Slot:
         self._refill()
         return candidate
 
-    def reap(self, pids: list[int]) -> None:
-        """Have killed processes reaped."""
-        self.zygote.send(["reap", pids])
-
     def complete(self, record: RunRecord, end: ProcessEnd, spent: float = 0.0) -> None:
         """Write into a record how its process has ended, and whether for want of memory. `spent`:
         CPU seconds that count elsewhere.
@@ -259,7 +254,7 @@ class Slot:
         record.cpu_seconds = end.cpu_seconds - spent
         died = not record.alive and os.WTERMSIG(end.status) == signal.SIGKILL
         died |= record.companion and record.report is None
-        record.killed_for_memory = died and self.group is not None and self.group.killed()
+        record.killed_for_memory = died and self.group.killed()
 
     def end(self, run: RunningJob) -> None:
         """End a run: its process is killed, and the record is complete once that is reaped."""
@@ -275,7 +270,7 @@ class Slot:
         if self.kind == EXEC:
             self.zygote.send(["finish", run.candidate.pid, run.job.program.fetch])
         else:
-            self.reap([run.candidate.pid, *replaced])
+            self.zygote.send(["reap", [run.candidate.pid, *replaced]])
 
     def receive(self) -> Message | None:
         """The zygote's next message, if one has come; new processes are taken in here."""
@@ -296,11 +291,6 @@ class Slot:
                     if run is not None:
                         run.fetch(name, file)
         return message
-
-    def remove_group(self) -> None:
-        """Remove the control group, once no process is left."""
-        if self.group is not None:
-            self.group.remove()
 
     def close(self) -> list[RunningJob]:
         """Kill every process and close every descriptor; returns the runs that had not ended."""

@@ -86,7 +86,7 @@ class Supervisor:
                 kill_children()
                 os.wait()
         for slot in self.slots:
-            slot.remove_group()
+            slot.group.remove()
 
     @property
     def _running(self) -> list[RunningJob]:

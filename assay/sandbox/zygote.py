@@ -89,9 +89,11 @@ Finish = Callable[[str, socket.socket, int, list[str]], None]
 
 
 def serve(
-    control_fd: int, candidate: Prepare, companion: Prepare | None = None,
+    control_fd: int,
+    candidate: Prepare,
+    companion: Prepare | None = None,
     finish: Finish | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Fork until the supervisor hangs up. The first message is ZygoteSettings."""
     parent = os.getppid()
     os.dup2(control_fd, ROLE_FD)
@@ -101,20 +103,20 @@ def serve(
     os.sched_setaffinity(0, {core})
     kernel.die_first()
     rules, limits = AccessRules(*fields), ProcessLimits(*candidate_limits)
+    roles: dict[str, Role] = {}
     try:
         enclose_family(rules, required)
         kernel.die_with_parent(namespaces.OUTSIDE if "namespaces" in required else parent)
         if not namespaces.counts_alone(rules, required):
             limits = limits._replace(threads=0)
         close: list[Step] = [(os.closerange, (ROLE_FD + 1, MOST_FILES))]
-        walls = process_walls(limits, os.getpid(), filtered=not rules.starts_programs)
-        place = partial(own_folder, rules, "landlock" in required)
-        folder, steps = place("candidate")
-        roles = {"candidate": Role(steps + close + walls, candidate(rules.box, role), folder)}
-        if companion is not None:
-            walls = process_walls(ProcessLimits(*companion_limits), os.getpid())
-            folder, steps = place("companion")
-            roles["companion"] = Role(steps + close + walls, companion(rules.box, role), folder)
+        own = {"candidate": (candidate, limits), "companion": (companion, companion_limits)}
+        for name, (prepare, most) in own.items():
+            if prepare is not None:
+                folder, steps = own_folder(rules, "landlock" in required, name)
+                filtered = not rules.starts_programs
+                walls = process_walls(ProcessLimits(*most), os.getpid(), filtered)
+                roles[name] = Role(steps + close + walls, prepare(rules.box, role), folder)
         random.seed(0)
         gc.collect()
         gc.freeze()
@@ -141,9 +143,10 @@ def own_folder(rules: AccessRules, landlocked: bool, name: str) -> tuple[str, li
 
 
 def obey(
-    control: socket.socket, roles: Mapping[str, Role],
+    control: socket.socket,
+    roles: Mapping[str, Role],
     finish: Callable[[int, list[str]], None] | None,
-) -> None:  # fmt: skip
+) -> None:
     """Fork and reap on command. Raises OSError where the machine cannot."""
     while message := control.recv(MESSAGE):
         command, *parts = json.loads(message)

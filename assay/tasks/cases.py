@@ -43,7 +43,8 @@ def check(arguments, value, expected):
     return any(value == right or plain(value) == right for right in (expected, wrapped))
 {PLAIN}"""
 """PRIME's and TACO's rule: tuples count as lists, and a list may wrap the expected value."""
-METHOD = re.compile(r"^class Solution\b.*?^\s+def (\w+)\(\s*self", re.MULTILINE | re.DOTALL)
+CLASS = re.compile(r"^class Solution\b", re.MULTILINE)
+METHOD = re.compile(r"^[ \t]+def (\w+)\(\s*self", re.MULTILINE)
 FUNCTION = re.compile(r"^def (\w+)\(", re.MULTILINE)
 
 
@@ -186,7 +187,8 @@ def _entry_point(cases: Cases, starter: str) -> str:
     """`f` where the starter code defines that function; else `Solution().f`, for which the judge
     takes a method of a class Solution, or else a function.
     """
-    function, method = FUNCTION.search(starter), METHOD.search(starter)
+    function, begun = FUNCTION.search(starter), CLASS.search(starter)
+    method = METHOD.search(starter, begun.end()) if begun else None
     name = cases.name or next((found[1] for found in (method, function) if found), "")
     if not name.isidentifier():
         raise LeftOutError("that name no function")

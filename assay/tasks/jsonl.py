@@ -1,4 +1,4 @@
-"""Tasks of your own: JSON lines in assay's, HumanEval's or MBPP's format, and rows for SFT."""
+"""Tasks of your own in assay's, HumanEval's, MBPP's or verl's format, and rows for SFT."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from assay.judge.kinds.test_functions import collect, is_doctest, never_run
 from assay.languages import language_named
 from assay.languages.python import python
 from assay.registry import suggest
-from assay.tasks import exact, mbpp, task_set
+from assay.tasks import exact, mbpp, published, task_set
+from assay.tasks.maths import right_answer
 from assay.tasks.python_source import around, called, defines, parsed
 from assay.tasks.rows import TOLERANCE, Row, file_rows, tagged, warn_once
 from assay.tasks.stdio import columns, exchanges
-from assay.types import Answer, Call, Check, Message, Task, TestFunctions
+from assay.types import Call, Check, Message, Task, TestFunctions
 
 TESTS = {"tests", "test", "inputs", "exchanges", "test_list", "checks",
          "expected_answer"}  # fmt: skip
@@ -35,7 +36,7 @@ MBPP = {"text", "code", "test_imports", "test_setup_code", "challenge_test_list"
 
 @task_set
 def jsonl(file: str = "") -> Iterator[Task]:
-    """Tasks from a file of JSON lines (or a JSON array, or either gzip'd): `jsonl:my.jsonl`."""
+    """Tasks from a file of JSON lines, a JSON array or Parquet: `jsonl:my.jsonl`."""
     if not file:
         raise SettingsError("the task set jsonl needs a file; write jsonl:PATH")
     unknown: dict[str, str] = {}
@@ -50,7 +51,7 @@ def jsonl(file: str = "") -> Iterator[Task]:
 def unknown_fields(row: Row) -> dict[str, str]:
     """The fields that no format has, each with the name that it may stand for."""
     known = FIELDS | (REPLIES if row.fields.keys().isdisjoint(TESTS) else set())
-    if row.fields.get("format") == exact.FORMAT:
+    if row.fields.get("format") == exact.FORMAT or published.is_verl(row):
         return {}
     offers = {name: suggest(name, sorted(known)) for name in row.fields.keys() - known - MBPP}
     return {
@@ -72,6 +73,10 @@ def task_of(row: Row) -> Task:
     Raises DataError when a field is missing or malformed, or when the row has tests in another
     language than Python.
     """
+    published.refuse(row)
+    if published.is_verl(row):
+        found = published.of_verl(row)
+        return found if isinstance(found, Task) else task_of(found)
     if row.fields.keys().isdisjoint(TESTS) and not row.fields.keys().isdisjoint(
         {*REPLIES, "demonstrations", "reference"}
     ):
@@ -97,7 +102,7 @@ def task_of(row: Row) -> Task:
             raise row.wrong("has 'expected_answer' beside tests; make it two rows")
         if language not in ("python", "answer"):
             raise row.wrong(f"has 'expected_answer', but in {language}; leave the language out")
-        right = Answer(row.text("expected_answer"))
+        right = right_answer(row.text("expected_answer"), task.prompt)
         reference = task.reference or right.answer
         return replace(task, checks=(right,), language="answer", reference=reference)
     if "exchanges" in row.fields and not row.fields.keys().isdisjoint(("tests", "test", "inputs")):
@@ -200,6 +205,10 @@ def _id(row: Row) -> str:
 def _tests(row: Row) -> tuple[str, ...]:
     if "inputs" in row.fields and not {"tests", "test"} & row.fields.keys():
         return ()
+    if row.fields.keys() >= published.PAIR:
+        raise row.wrong(
+            "a pair of DPO ('chosen', 'rejected') has no tests; give the file as algorithm.pairs"
+        )
     if ("tests" in row.fields) == ("test" in row.fields):
         raise row.wrong(
             "give either 'tests', a list of asserts, or 'test', a `def check(candidate)`"

@@ -12,7 +12,7 @@ from assay.types import Task, TestFunctions
 
 SPLITS = ("train", "use_with_caution")
 KODCODE = PublicSet("kodcode", "kodcode/{}.jsonl", "KodCode/KodCode-V1", None, SPLITS, "{}")
-IMPORTED = re.compile(r"^\s*from solution import \(?\s*(\w+)", re.MULTILINE)
+IMPORTED = re.compile(r"^[ \t]*from solution import \(?\s*(\w+)", re.MULTILINE)
 
 
 @task_set

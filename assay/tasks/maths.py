@@ -19,6 +19,19 @@ NEMO_GYM = PublicSet(
 CALCULATOR = re.compile(r"<<[^<>]*>>")
 """What GSM8K's solutions tell a calculator in the middle of a sentence."""
 
+ORDER = re.compile(
+    r"\b(?:(?:in|de)creasing|(?:a|de)scending) order|\bin (?:the )?order\b"
+    r"|\bfrom (?:least|smallest|lowest|greatest|largest|highest)\b"
+    r"|\border(?:ed)? (?:list|from|of)\b",
+    re.IGNORECASE,
+)
+"""How a question says that the order of its answers counts."""
+
+
+def right_answer(text: str, asked: str, exact: bool = False) -> Answer:
+    """The right answer to what is asked."""
+    return Answer(text, exact, ordered=ORDER.search(asked) is not None)
+
 
 @task_set
 def gsm8k(split: str = "test") -> Iterator[Task]:
@@ -65,14 +78,15 @@ def problem(name: str, row: Row, exact: bool = False) -> Task:
     """A row with problem and answer, and perhaps a solution that boxes it. Raises DataError."""
     solution = row.text("solution", "")
     replies = [solution] if r"\boxed" in solution else []
-    return question(name, row.text("problem"), Answer(row.text("answer"), exact), *replies)
+    asked = row.text("problem")
+    return question(name, asked, right_answer(row.text("answer"), asked, exact), *replies)
 
 
 def of_nemo_gym(row: Row) -> Task:
     """A row with question, expected_answer and responses_create_params. Raises DataError."""
-    right, dialogue = row.text("expected_answer"), asked(row)
+    right, asked_for, dialogue = row.text("expected_answer"), row.text("question"), asked(row)
     name = str(row.fields.get("id") or f"nemo_gym_math/{row.place}")
     return Task(
-        name, row.text("question"), (Answer(right),), "", "answer", reference=right,
+        name, asked_for, (right_answer(right, asked_for),), "", "answer", reference=right,
         messages=(Message("user", dialogue),) if dialogue else (),
     )  # fmt: skip

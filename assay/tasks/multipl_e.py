@@ -13,7 +13,7 @@ from assay.types import Check, OwnTests, Task
 SPLITS = {"python": "py", "cpp": "cpp", "javascript": "js", "rust": "rs", "typescript": "ts"}
 FILE, HUB = "multipl_e/mbpp-{}-reworded.json", "nuprl/MultiPL-E"
 MBPP = PublicSet("multipl_e_mbpp", FILE, HUB, "mbpp-{}", SPLITS)
-CALLED = re.compile(r"^\s*check\((\w+)\)|\bcandidate = (\w+)", re.MULTILINE)
+CALLED = re.compile(r"^[ \t]*check\((\w+)\)|\bcandidate = (\w+)", re.MULTILINE)
 SCRIPT = ("\nconsole.", "\nconst assert", "\ndeclare var", "\nfunction test(")
 STOPS = {"cpp": ("\nint main",), "rust": ("\nfn main",), "javascript": SCRIPT, "typescript": SCRIPT}
 """Where a completion ends that closes its function itself."""

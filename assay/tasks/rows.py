@@ -6,9 +6,11 @@ import gzip
 import json
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from assay.types import Message, Task
 
 log = logging.getLogger(__name__)
 LANGUAGE = ("language", "programming_language", "lang")
+SPACE = re.compile(r"\s*+")
 ABSENT: tuple[object, ...] = (None, "", [], {})
 """Values of a message's field that is not there: tables have it in every row."""
 TOLERANCE = 1e-6
@@ -247,11 +250,34 @@ class PublicSet:
 
 
 def file_rows(file: Path) -> Iterator[Row]:
-    """The rows of JSON lines, or of one JSON array; gzip'd where the name ends in .gz. Blank lines
-    are skipped.
+    """The rows of JSON objects, each on a line or on several, of one JSON array, or of Parquet;
+    gzip'd where the name ends in .gz.
 
-    Raises DataError when the file cannot be read or a line is no JSON object.
+    Raises DataError when the file cannot be read or a row is no JSON object.
     """
+    for where, fields in _parquet(file) if file.suffix == ".parquet" else _json(file):
+        if not isinstance(fields, dict):
+            raise DataError(f"{where}: a row is a JSON object, not {_kind(fields)}")
+        yield Row(fields, where)
+
+
+def _parquet(file: Path) -> Iterator[tuple[str, object]]:
+    """Each row with its place; a table has every field in every row."""
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        rows = parquet.ParquetFile(file)
+        batches = (batch.to_pylist() for batch in rows.iter_batches(1000))
+        for number, fields in enumerate(chain.from_iterable(batches), start=1):
+            there = {name: value for name, value in fields.items() if value is not None}
+            yield f"{file}, row {number}", there
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DataError(f"{file} cannot be read as Parquet: {one_line(error)}") from error
+
+
+def _json(file: Path) -> Iterator[tuple[str, object]]:
+    """Each value with its place: a line, or a row of an array."""
     try:
         data = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
         text = data.decode("utf-8-sig")
@@ -259,30 +285,19 @@ def file_rows(file: Path) -> Iterator[Row]:
         raise DataError(f"{file} does not exist; give the path of a file of tasks") from None
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise DataError(f"{file} cannot be read: {error}") from error
-    if file.name.removesuffix(".gz").endswith(".json"):
-        rows = _parsed(text, str(file))
-        if not isinstance(rows, list):
-            raise DataError(
-                f"{file} is no array of rows; write [...], or one object per line in a .jsonl"
-            )
-        placed = ((f"{file}, row {number}", fields) for number, fields in enumerate(rows, start=1))
-    else:
-        lines = (
-            (f"{file}, line {number}", line)
-            for number, line in enumerate(text.split("\n"), start=1)
-        )
-        placed = ((where, _parsed(line, where)) for where, line in lines if line.strip())
-    for where, fields in placed:
-        if not isinstance(fields, dict):
-            raise DataError(f"{where}: a row is a JSON object, not {_kind(fields)}")
-        yield Row(fields, where)
-
-
-def _parsed(text: str, where: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: no valid JSON ({error}); fix it") from error
+    line, end = 1, 0
+    while (start := SPACE.match(text, end).end()) < len(text):  # type: ignore[union-attr]
+        line += text.count("\n", end, start)
+        where = f"{file}, line {line}"
+        try:
+            value, after = json.JSONDecoder().raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{where}: no valid JSON ({error}); fix it") from error
+        if isinstance(value, list) and not end:
+            yield from ((f"{file}, row {number}", one) for number, one in enumerate(value, start=1))
+        else:
+            yield where, value
+        line, end = line + text.count("\n", start, after), after
 
 
 def _hub_rows(public: PublicSet, why: str) -> Iterator[Row]:

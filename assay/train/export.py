@@ -67,11 +67,12 @@ The first training task, as the model reads it; `prompt.json` has the messages a
 """
 
 
-def export(source: Path, out: Path) -> Path:
+def export(source: Path, out: Path, trust_remote_code: bool = False) -> Path:
     """Write the model of a checkpoint, or of a run's newest one, to `out`; returns the checkpoint.
 
-    An adapter is merged into its base. Raises SettingsError if `out` holds files, DataError for a
-    source that no run made.
+    An adapter is merged into its base. What the run's settings say of code is not believed: only
+    `trust_remote_code` lets a model run its own. Raises SettingsError if `out` holds files or the
+    run trusted such code, DataError for a source that no run made.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise SettingsError(f"{out} holds files already; choose a folder that is new or empty")
@@ -80,8 +81,15 @@ def export(source: Path, out: Path) -> Path:
     recipe = _recipe(stage)
     tables = {name: tomllib.loads(text) for name, text in recipe.items()}
     adapted, trained = is_adapter(str(checkpoint)), tables[stage.name]["policy"]
-    plain = {key: trained[key] for key in ("dtype", "trust_remote_code", "chat")}
-    settings = PolicySettings(model=str(checkpoint), device="cpu", **plain)
+    if trained["trust_remote_code"] and not trust_remote_code:
+        raise SettingsError(
+            f"{stage} was trained with the model's own Python code, which would run here too; read"
+            " it, and if you trust it add --trust-remote-code"
+        )
+    settings = PolicySettings(
+        model=str(checkpoint), device="cpu", dtype=trained["dtype"], chat=trained["chat"],
+        trust_remote_code=trust_remote_code,
+    )  # fmt: skip
     base = str(next(iter(tables.values()))["policy"]["model"])
     base = f"`{Path(base).name if base[0] in './' else base}`"
     sets = {name: f"`{table['tasks']['train']}`" for name, table in tables.items()}

@@ -13,7 +13,7 @@ from assay.errors import SettingsError
 from assay.evaluate.report import Evaluation, read_report
 from assay.files import json_lines
 from assay.maths.estimates import mean_pass_at_k, pass_interval
-from assay.viewer.rollouts import RolloutFiles, last_turns, read_rows
+from assay.viewer.rollouts import RolloutFiles, is_below, last_turns, read_rows
 from assay.viewer.suspects import passes_by_task
 
 T = TypeVar("T")
@@ -27,14 +27,17 @@ DEPTHS = ("*", "*/*")
 
 
 class FileCache:
-    """Parsed files, read again when they change."""
+    """Parsed files below a folder, read again when they change."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: Path) -> None:
+        self.root = root
         self._parsed: dict[tuple[Path, str], tuple[tuple[int, int, int], Any]] = {}
         self._lock = Lock()
 
     def read(self, file: Path, parse: Callable[[Path], T], absent: T) -> T:
-        """`parse(file)`, or `absent` where there is no file."""
+        """`parse(file)`, or `absent` where there is no file, or a link that leads elsewhere."""
+        if not is_below(self.root, file):
+            return absent
         try:
             stat = file.stat()
         except OSError:
@@ -103,11 +106,12 @@ class RunFiles:
 
     def refresh(self) -> None:
         """Find new stages."""
-        made = [file.parent for file in self.path.glob("*/config.toml")]
+        root = self.cache.root
+        made = [file.parent for file in self.path.glob("*/config.toml") if is_below(root, file)]
         order = sorted(made, key=lambda one: (_changed(one / "metrics.jsonl"), one.name))
         stages = {}
         for path in order:
-            kinds = {kind: RolloutFiles(path / kind) for kind in get_args(Kind)}
+            kinds = {kind: RolloutFiles(path / kind, root) for kind in get_args(Kind)}
             stages[path.name] = self.stages.get(path.name) or StageFiles(
                 path.name, path, kinds, self.cache
             )
@@ -181,12 +185,13 @@ class RunsFolder:
     def __init__(self, root: Path) -> None:
         """Raises SettingsError for a folder without a run."""
         self.root = root.resolve()
-        self._cache = FileCache()
+        self._cache = FileCache(self.root)
         self.known: dict[str, RunFiles] = {}
         """The runs that were found last, by name."""
         if not self.runs():
             raise SettingsError(
-                f"{root} has no run; give the folder of a run (runs/demo), or one that holds runs"
+                f"{root} has no run; give the folder of a run (runs/demo), or one that holds runs;"
+                " links that lead out of it are not followed"
             )
 
     def runs(self) -> dict[str, RunFiles]:
@@ -195,7 +200,8 @@ class RunsFolder:
         paths = {
             path: "/".join(path.relative_to(self.root).parts) or path.name
             for path in places
-            if (path / "report.json").exists() or any(path.glob("*/config.toml"))
+            if is_below(self.root, path)
+            and ((path / "report.json").exists() or any(path.glob("*/config.toml")))
         }
         found = {
             name: self.known.get(name) or RunFiles(name, path, self._cache)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
@@ -19,6 +21,7 @@ from assay.files import by_step
 from assay.trackers.rollouts import VOCABULARY, turns
 from assay.types import Verdict
 
+log = logging.getLogger(__name__)
 PLACES = ("step", "group", "index")
 LISTED = (
     *PLACES, "task_id", "verdict", "passed", "total", "reward", "ended", "version", "failure",
@@ -63,10 +66,10 @@ class Filter:
 
 
 class RolloutFiles:
-    """A folder with a Parquet file of rollouts for each step."""
+    """A folder with a Parquet file of rollouts for each step; links out of `root` do not count."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, root: Path) -> None:
+        self._folder, self._root = folder, root
         self._stamps: dict[int, tuple[int, int]] = {}
         self._index: pa.Table | None = None
         self._texts: pa.Table | None = None
@@ -75,7 +78,8 @@ class RolloutFiles:
 
     def files(self) -> dict[int, Path]:
         """The files by step."""
-        return by_step(self._folder, ".parquet")
+        files = by_step(self._folder, ".parquet").items()
+        return {step: file for step, file in files if is_below(self._root, file)}
 
     def index(self) -> pa.Table:
         """One row for each rollout, in order: LISTED, `turns` and `trusted`. New files are read."""
@@ -182,9 +186,25 @@ class RolloutFiles:
 
     def _pieces(self, tokens: Sequence[int]) -> list[str]:
         """The text of each token; a character of several tokens is at the last of them."""
-        known = _vocabulary(self._folder.parent / VOCABULARY)
+        file = self._folder.parent / VOCABULARY
+        known = _vocabulary(file) if is_below(self._root, file) else []
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         return [decoder.decode(known[one]) for one in tokens if one < len(known)]
+
+
+def is_below(root: Path, path: Path) -> bool:
+    """Whether a file or folder lies below the (resolved) root, links followed: a run that somebody
+    sent may hold links to other files of this machine.
+    """
+    below = Path(os.path.realpath(path)).is_relative_to(root)
+    if not below:
+        _warn(path)
+    return below
+
+
+@lru_cache(maxsize=1024)
+def _warn(path: Path) -> None:
+    log.warning("%s is a link that leads out of the folder; it is not read", path)
 
 
 @lru_cache(maxsize=8)

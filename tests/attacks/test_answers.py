@@ -89,7 +89,8 @@ def test_the_process_that_reads_an_answer_is_not_told_the_right_one() -> None:
 @pytest.mark.parametrize(
     ("reply", "answer"),
     [
-        (r"\boxed{1} \boxed{2} \boxed{3}", "3"),
+        (r"\boxed{1} \boxed{2} \boxed{3}", "1, 2, 3"),
+        (r"\boxed{1}. No, \boxed{2} and $\boxed{3}$.", "2, 3"),
         (r"It is \boxed{5}. But \boxed{} is better.", None),
         (r"\boxed{5", None),
         ("#### 4\n#### 5", "5"),
@@ -100,6 +101,19 @@ def test_the_process_that_reads_an_answer_is_not_told_the_right_one() -> None:
         ("<think>\\boxed{5}</think> I do not know.", None),
         ("", None),
         ("five", None),
+        (r"It is $\frac{1+\sqrt{5}}{2}$.", r"\frac{1+\sqrt{5}}{2}"),
+        (r"It is \frac{1+\sqrt{5}}{2}", None),
+        ("Final Answer: The final answer is $100$. I hope it is correct.", "100"),
+        ("It costs $18 each, $36 in all.", "36"),
+        ("9 * 2 = $18", "$18"),
+        ("$x=2$ or $x=3$", "x=2, x=3"),
+        ("so 3 + 5", None),
+        ("sqrt(5)", None),
+        ("5 million", None),
+        ("about 5million", None),
+        ("2x", None),
+        (r"\fbox{7}", "7"),
+        ("\u7b54\u6848\uff1a7", "7"),
     ],
 )
 def test_a_reply_has_one_answer_and_it_is_the_last(reply: str, answer: str | None) -> None:

@@ -29,6 +29,13 @@ def test_a_wrong_program_scores_nothing_or_its_share_of_the_tests() -> None:
     assert compute_score("apps", "I do not know.", PAIRS, fraction=True) == 0.0
 
 
+def test_a_program_that_prints_a_megabyte_is_compared_to_the_last_character() -> None:
+    program = "```python\nprint('x' * 1_000_000 + input())\n```"
+    for answer, score in (("1", 1.0), ("2", 0.0)):
+        truth = {"inputs": ["1"], "outputs": ["x" * 1_000_000 + answer]}
+        assert compute_score("apps", program, truth) == score
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [

@@ -160,6 +160,55 @@ def test_a_program_that_sleeps_runs_out_of_time_too(server: Server) -> None:
     assert 1 <= result["execution_time"] < 5
 
 
+@needs_cpp
+def test_run_timeout_counts_a_wait_for_a_core_that_the_programs_own_threads_take(
+    server: Server,
+) -> None:
+    code = (
+        "#include <ctime>\n#include <thread>\n#include <vector>\n#include <unistd.h>\n"
+        "void spin() { while (clock() < 3 * CLOCKS_PER_SEC); }\n"
+        "int main() { std::vector<std::thread> all; for (int i = 0; i < 4; i++)"
+        " all.emplace_back(spin); spin(); for (auto &one : all) one.join(); usleep(900000); }"
+    )
+    result = run_code(server, code, language="cpp", run_timeout=2)["run_result"]
+    assert result["status"] == "TimeLimitExceeded"
+    assert result["execution_time"] < 2.5
+
+
+@needs_cpp
+@pytest.mark.parametrize(
+    ("language", "code"),
+    [("python", "print('x' * 1_000_000 + '!')"),
+     ("python", "open('a', 'w')\nprint('x' * 1_000_000 + '!')"),
+     ("cpp", "#include <iostream>\nint main() { std::cout << std::string(1000000, 'x') << '!'; }")],
+)  # fmt: skip
+def test_what_a_program_prints_is_answered_whole(server: Server, language: str, code: str) -> None:
+    answer = run_code(server, code, language=language)
+    assert answer["status"] == "Success"
+    assert answer["run_result"]["stdout"].rstrip("\n") == "x" * 1_000_000 + "!"
+
+
+def test_what_is_cut_says_so(server: Server) -> None:
+    answer = run_code(server, "print('x' * 11_000_000)")
+    assert answer["status"] == "Failed"
+    assert "printed more than 10 MiB" in answer["run_result"]["stderr"]
+    answer = run_code(server, "import sys\nsys.stderr.write('x' * 100_000)")
+    assert answer["status"] == "Success"
+    assert answer["run_result"]["stderr"].endswith("\n(standard error is cut after 65536 bytes)")
+
+
+def test_a_program_copies_its_own_files_and_no_others_permissions_change(server: Server) -> None:
+    code = (
+        "import os, shutil\nopen('a', 'w').write('hi')\nshutil.copy('a', 'b')\n"
+        "os.mkdir('d')\nshutil.copy2('a', 'd')\nshutil.copytree('d', 'e')\n"
+        "try: os.chmod('/usr/bin', 0)\nexcept PermissionError: print('refused')\n"
+        "print(open('b').read(), os.listdir('e'), sorted(os.listdir()))"
+    )
+    result = run_code(server, code)["run_result"]
+    assert result["stdout"] == "refused\nhi ['a'] ['a', 'b', 'd', 'e', 'program.py']\n"
+    assert result["stderr"] == ""
+
+
 def encoded(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
@@ -496,6 +545,21 @@ def test_a_head_that_does_not_come_is_hung_up_on(server: Server) -> None:
     with socket.create_connection(("127.0.0.1", server.port), LONG_SECONDS) as client:
         client.sendall(b"POST /judge HTTP/1.1\r\nHost: here\r\n")
         assert client.recv(1) == b""
+
+
+def test_a_request_with_two_lengths_is_refused_and_what_follows_it_is_not_read(
+    server: Server,
+) -> None:
+    inner = b"GET /health HTTP/1.1\r\nHost: here\r\n\r\n"
+    head = (b"POST /judge HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n")  # fmt: skip
+    with socket.create_connection(("127.0.0.1", server.port), LONG_SECONDS) as client:
+        client.sendall(head % len(inner) + b"0\r\n\r\n" + inner)
+        with client.makefile("rb") as answers:
+            text = answers.read()
+    assert text.startswith(b"HTTP/1.1 400 ")
+    assert b"not both" in text
+    assert text.count(b"HTTP/1.1") == 1
 
 
 def test_one_connection_serves_many_requests(server: Server) -> None:

@@ -38,6 +38,11 @@ def test_its_score_of_a_program_that_is_right_once_in_two_is_a_half(url: str) ->
     assert score(url, "print(3)", PAIRS) == 0.5
 
 
+def test_its_score_of_a_right_program_that_prints_a_megabyte_is_one(url: str) -> None:
+    many = {"inputs": ["1"], "outputs": ["x" * 1_000_000 + "1"]}
+    assert score(url, "print('x' * 1_000_000 + input())", many) == 1.0
+
+
 @pytest.mark.parametrize("code", ["print(", "1 / 0", "import sys; sys.exit(1)", "exit(3)"])
 def test_its_score_of_a_program_that_dies_is_nothing(url: str, code: str) -> None:
     assert score(url, code, PAIRS) == 0.0

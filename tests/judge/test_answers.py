@@ -2,86 +2,95 @@
 
 from __future__ import annotations
 
+import importlib
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
 from assay.errors import DataError
 from assay.judge import Job, judge_all
+from assay.judge.answer_text import plain_number
 from assay.judge.kinds import answers
-from assay.judge.kinds.answers import plain_number, run_of
+from assay.judge.kinds.answers import points_seed, run_of
+from assay.judge.kinds.kind import Decision
 from assay.languages import language_named
 from assay.types import Answer, Execution, Task, Verdict
 
 needs_maths = pytest.mark.skipif(not find_spec("math_verify"), reason="needs math-verify")
-SAME = r"""
-0.5 | \frac{1}{2}
-x^2-1 | (x+1)(x-1)
-5 | x=5
-(3,\infty) | x > 3
-[1,2] | 1 \le x \le 2
-2x+3 | y = 2x+3
-\sqrt{2} | 2^{1/2}
-\sqrt2 | $\sqrt{2}$.
-\left( 3, \frac{\pi}{2} \right) | (3, \pi/2)
-1,2,3 | \{3, 2, 1\}
-x=1, y=2 | y=2, x=1
-x^2+y^2=4 | 8 = 2x^2 + 2y^2
-y < 2x | 2x > y
-1 | (\sqrt2+1)(\sqrt2-1)
-\begin{pmatrix} 1 & 2 \\ 3 & 4\end{pmatrix} | \begin{bmatrix}1&2\\3&4\end{bmatrix}
-\text{Evelyn} | Evelyn
-no solution | \text{No solution}
-5\text{ cm} | 5
-5 | 5 \text{ cm}
-90^\circ | 90
-2+\sqrt{3}i | 2+i\sqrt3
-(-\infty,1)\cup(2,\infty) | x < 1 \text{ or } x > 2
-50\% | \frac{1}{2}
-p - q | -q + p
-"""
-DIFFERENT = r"""
-1,2 | (1,2)
-[1,2] | (1,2)
-(1,2] | [1,2]
-(1,2) | (2,1)
-x>3 | x\ge 3
-y<2x | y\le 2x
-p-q | q-p
-x | y
-x | \sqrt{x^2}
-x=1, y=2 | x=2, y=1
-10^{60} | 1000000000000000000000000000000000000000000000000000000000001
-\frac13 | 0.333
-\pi | 3.14159
-0 | 10^{-50}
-\text{Evelyn} | \text{Carla}
-x=2 | x \ne 2
-"""
 
 
-def pairs(text: str) -> list[tuple[str, str]]:
-    found = [line.split(" | ") for line in text.strip().splitlines()]
+def pairs(section: str) -> list[tuple[str, str]]:
+    """Right answers and what replies give; a line end within one is written as its symbol."""
+    text = Path(__file__).with_name("answer_pairs.txt").read_text()
+    lines = text.partition(f"# {section}\n")[2].partition("\n# ")[0].strip("\n").split("\n")
+    found = [line.replace("\u23ce", "\n").split(" | ") for line in lines]
     return [(right, given) for right, given in found]
 
 
-def question(answer: str, exact: bool = False) -> Task:
-    return Task("q", "q", (Answer(answer, exact),), "", language="answer")
+def question(answer: str, exact: bool = False, ordered: bool = False) -> Task:
+    return Task("q", "q", (Answer(answer, exact, ordered),), "", language="answer")
 
 
-def judged(*asked: tuple[str, str], exact: bool = False) -> list[Execution]:
-    return judge_all([Job(question(right, exact), given) for right, given in asked], slots=1)
+def judged(*asked: tuple[str, str], exact: bool = False, ordered: bool = False) -> list[Execution]:
+    jobs = [Job(question(right, exact, ordered), given) for right, given in asked]
+    return judge_all(jobs, slots=1)
 
 
 @pytest.mark.long
 @needs_maths
-def test_two_ways_to_write_an_answer_are_the_same_and_two_answers_are_not() -> None:
-    same, different = [*pairs(SAME), ("p - q", "p - q\n")], pairs(DIFFERENT)
-    ended = judged(*same, *different)
-    verdicts = [(pair, one.verdict) for pair, one in zip(same + different, ended, strict=True)]
-    assert [pair for pair, said in verdicts[: len(same)] if said is not Verdict.PASS] == []
-    assert [pair for pair, said in verdicts[len(same) :] if said is not Verdict.WRONG] == []
-    assert ended[-1].detail == r"test 1: 'x \\ne 2' is not 'x=2'"
+@pytest.mark.parametrize(
+    ("same", "different", "ordered"),
+    [("same", "different", False), ("same order", "other order", True)],
+    ids=["in any order", "in the order of a list"],
+)
+def test_two_ways_to_write_an_answer_are_the_same_and_two_answers_are_not(
+    same: str, different: str, ordered: bool
+) -> None:
+    right = [(pair, Verdict.PASS) for pair in [*pairs(same), ("p - q", "p - q\n")]]
+    wrong = [(pair, Verdict.WRONG) for pair in pairs(different)]
+    ended = judged(*(pair for pair, _ in right + wrong), ordered=ordered)
+    both = zip(right + wrong, ended, strict=True)
+    assert [(pair, one) for (pair, verdict), one in both if one.verdict is not verdict] == []
+
+
+@pytest.mark.parametrize(("right", "given"), pairs("same number"))
+def test_a_number_counts_with_what_is_said_around_it(right: str, given: str) -> None:
+    assert decision(right, given) is Verdict.PASS
+
+
+@pytest.mark.parametrize(("right", "given"), pairs("other number"))
+def test_a_number_does_not_count_where_what_stands_around_it_changes_it(
+    right: str, given: str
+) -> None:
+    assert decision(right, given) is Verdict.WRONG
+
+
+def test_a_failure_says_what_is_not_what() -> None:
+    assert run_of(Answer("1"), "x=2", language_named("answer")).decided == Decision(
+        Verdict.WRONG, "'x=2' is not '1'"
+    )
+
+
+def test_the_points_of_a_formula_follow_from_the_right_answer_alone() -> None:
+    seeds = {right: points_seed(right) for right in ("p-q", "p+q")}
+    assert len(set(seeds.values())) == 2
+    run = run_of(Answer("p-q"), "2p", language_named("answer"))
+    assert seeds["p-q"] in run.source
+    assert run.source == run_of(Answer("p-q"), "q", language_named("answer")).source
+
+
+@needs_maths
+def test_a_polynomial_that_vanishes_at_the_points_of_one_answer_does_not_at_anothers() -> None:
+    normal_form = importlib.import_module("assay.judge.normal_form")
+    roots = [normal_form.Form(False, False, "known").place("x", at, *signs)
+             for at, signs in enumerate(normal_form.RANGES)]  # fmt: skip
+    zero = "".join(f"(x-({root.p})/{root.q})" for root in roots)
+    other = f"x+{zero}"
+    assert normal_form.normal_form(other, seed="known") == normal_form.normal_form(
+        "x", seed="known"
+    )
+    assert normal_form.normal_form(other, seed="p-q") != normal_form.normal_form("x", seed="p-q")
 
 
 @pytest.mark.parametrize(

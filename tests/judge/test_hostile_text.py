@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from assay.extract.thoughts import first_thought, without_end
+from assay.judge.answer_text import plain_number, reading
 from assay.judge.exchange_runner import encoded
-from assay.judge.kinds.answers import plain_number
 from assay.judge.kinds.verilog_screen import refusal, used, without_comments
 from assay.languages import language_named
 from assay.languages.answer import final_answer
@@ -56,16 +56,33 @@ def test_text_of_a_program_is_read_in_time(what: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [r"\sqrt{25}", "5!", "5^{x}", r"\frac{5}{x}", r"1\frac{1}{2}", "1 2", "(5, x)", "2_5", "5=x"],
+    [
+        r"\sqrt{25}",
+        "5!",
+        "5^{x}",
+        r"\frac{5}{x}",
+        r"1\frac{1}{2}",
+        "1 2",
+        "(5, x)",
+        "2_5",
+        "5=x",
+        "x5",
+        "AB5C",
+        "5n",
+        "5 million",
+        "a dozen and 5",
+        "x=4 or x=5",
+    ],
 )
 def test_a_formula_around_a_number_is_not_that_number(text: str) -> None:
-    assert plain_number(text, anywhere=True) is None
+    assert plain_number(reading(text).body, anywhere=True) is None
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
     [
         ("\N{MINUS SIGN}5", -5),
+        ("\N{EN DASH}5", -5),
         ("x = 7", 7),
         (r"7\text{ cm}", 7),
         ("$12,345", 12_345),
@@ -73,7 +90,7 @@ def test_a_formula_around_a_number_is_not_that_number(text: str) -> None:
     ],
 )
 def test_a_number_is_read_with_its_sign_its_letter_and_its_unit(text: str, value: int) -> None:
-    found = plain_number(text, anywhere=True)
+    found = plain_number(reading(text).body, anywhere=True)
     assert found is not None
     assert found[0] == value
 

@@ -113,7 +113,7 @@ def test_any_bytes_of_a_design_are_read_as_samples_at_most() -> None:
 
 
 def test_a_bench_that_decides_is_believed_only_where_it_says_it_once() -> None:
-    summary = r"Test Summary:\s*(\d+)/(\d+)\s*tests passed"
+    summary = "Test Summary: #/# tests passed"
     says = {
         "Test Summary: 3/3 tests passed": ("pass", 3, 3),
         "Test Summary: 2/3 tests passed": ("wrong", 2, 3),

@@ -228,7 +228,7 @@ def test_files_that_are_missing_empty_or_broken_are_named(tmp_path: Path) -> Non
         ("empty.jsonl", b"\n", "holds no tasks"),
         ("torn.jsonl.gz", gzip.compress(b"{}" * 99)[:-9], "cannot be read"),
         ("latin.jsonl", b"\xff\xfe\xfa", "cannot be read"),
-        ("object.json", b"{}", "is no array of rows"),
+        ("object.json", b"{}", "'prompt' is missing"),
     ):
         file = tmp_path / name
         if content is not None:

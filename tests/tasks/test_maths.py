@@ -88,6 +88,20 @@ def test_rows_of_ones_own_have_an_expected_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "ordered"),
+    [("List them in increasing order.", True), ("Order them from least to greatest.", True),
+     ("Find all roots, separated by commas.", False), ("How many orders are there?", False)],
+)  # fmt: skip
+def test_the_order_of_a_list_counts_where_the_question_asks_for_one(
+    tmp_path: Path, asked: str, ordered: bool
+) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text(json.dumps({"id": "a", "prompt": asked, "expected_answer": "1, 2"}))
+    (task,) = load(str(file))
+    assert task.checks == (Answer("1, 2", ordered=ordered),)
+
+
+@pytest.mark.parametrize(
     ("more", "why"),
     [({"tests": ["assert f() == 1"]}, "'expected_answer' beside tests; make it two rows"),
      ({"language": "rust"}, "'expected_answer', but in rust; leave the language out")],

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
 import re
+import socket
+from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
+import uvicorn
 from starlette.testclient import TestClient
 
 from assay.viewer.export import export_page
@@ -47,6 +53,30 @@ def test_every_answer_forbids_what_the_page_does_not_need(client: TestClient) ->
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_only_reading_is_allowed(client: TestClient, method: str) -> None:
     assert client.request(method, "/api/runs").status_code == 405
+
+
+@pytest.mark.parametrize("parser", ["h11", "httptools"])
+def test_a_request_with_two_lengths_is_refused_and_what_follows_it_is_not_read(
+    runs: RunsFolder, parser: Any
+) -> None:
+    if find_spec(parser) is None:
+        pytest.skip(f"needs {parser}")
+    inner = b"GET /api/runs HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    head = (b"GET /api/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n") % len(inner)  # fmt: skip
+    server = uvicorn.Server(
+        uvicorn.Config(build(runs), lifespan="off", http=parser, log_level="critical")
+    )
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=lambda: asyncio.run(server.serve([listener])))
+        thread.start()
+        with socket.create_connection(listener.getsockname(), 60) as client:
+            client.sendall(head + inner)
+            text = client.makefile("rb").read()
+        server.should_exit = True
+        thread.join()
+    assert text.startswith(b"HTTP/1.1 400 ")
+    assert text.count(b"HTTP/1.1") == 1
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,12 @@ that does not know the right one.
 
 from __future__ import annotations
 
-import re
-from fractions import Fraction
+import hashlib
+from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from assay.judge.answer_text import disagree, plain_number, reading, same_number, unnamed
 from assay.judge.checkers import shortened
 from assay.judge.kinds.kind import Decision, Kind, ProgramRun
 from assay.sandbox.program import MATHS
@@ -18,58 +19,50 @@ from assay.types import Answer, Verdict
 if TYPE_CHECKING:
     from assay.languages import Language
 
-FORM = "from assay.judge.normal_form import main\nmain()\n"
-MARKUP = re.compile(r"\\?\$|\\[,;! ()\[\]]|\{(,)\}|\s")
-NUMBER = re.compile(r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+")
-PLAIN = re.compile(rf"([-+]?)({NUMBER.pattern})(?:/({NUMBER.pattern}))?(\\?%)?\.?")
-FRACTION = re.compile(r"\\[dt]?frac\{([-+]?[0-9.]+)\}\{([0-9.]+)\}")
-BOX = re.compile(r"\s*\\boxed\{([^{}]*)\}\s*\Z")
-AROUND = re.compile(r"^\s*[a-zA-Z]\s*=|\\(?:text|mathrm|mbox)\s*\{[^{}]*\}\.?\s*$")
-"""What may stand around a number: a letter that it is, and its unit."""
-APART = re.compile(r"[0-9](?:\s*\\[dt]?frac|\s+(?![0-9]{3}(?:\D|\Z))[0-9]|\\?[;!]\s*[0-9])")
-"""Digits that are no part of one number: of a mixed fraction, or after a space."""
-OPERATORS = re.compile(r"[\\^!_(=<>*|~]")
-LONG = 200
-"""Characters; no plain number has more."""
-
-
-def plain_number(text: str, anywhere: bool = False) -> tuple[Fraction, bool] | None:
-    """A number that is written out in digits, and whether as a percentage; None for anything else.
-    With `anywhere`, words may stand around the only number.
-    """
-    text = BOX.sub(r"\1", text)
-    text = AROUND.sub("", text.replace("\N{MINUS SIGN}", "-"))
-    if len(text) > LONG or APART.search(text):
-        return None
-    bare = MARKUP.sub(r"\1", FRACTION.sub(r"\1/\2", text))
-    found = PLAIN.fullmatch(bare)
-    words = anywhere and not OPERATORS.search(bare)
-    if found is None and words and len(NUMBER.findall(text)) == 1:
-        found = PLAIN.search(bare)
-    if found is None:
-        return None
-    sign, over, under, percent = found.groups()
-    above, below = (Fraction((one or "1").replace(",", "")) for one in (over, under))
-    return ((-above if sign == "-" else above) / below, bool(percent)) if below else None
-
-
-def same_number(one: tuple[Fraction, bool], other: tuple[Fraction, bool]) -> bool:
-    """Whether two numbers are equal; 50% is the same as 50 and as 0.5."""
-    values = [{value, value / 100 if percent else value} for value, percent in (one, other)]
-    return one[0] == other[0] if one[1] == other[1] else bool(values[0] & values[1])
+FORM = "from assay.judge.normal_form import main\nmain({}, {}, {!r})\n"
+LONGEST = 5_000
+"""Characters of an answer beyond four times those of the right one."""
 
 
 def run_of(check: Answer, program: str, _: Language) -> ProgramRun:
-    """No run decides between plain numbers; else one prints the answer's normal form."""
-    given, right = (plain_number(one, check.exact) for one in (program, check.answer))
-    equal = program.strip() == check.answer.strip()
-    if check.exact or equal or (given and right):
-        same = same_number(given, right) if given and right else equal
-        wrong = f"{shortened(program)} is not {shortened(check.answer)}"
-        decided = Decision(Verdict.PASS, passed=1) if same else Decision(Verdict.WRONG, wrong)
-        return ProgramRun(decided=decided)
-    known = ProgramRun(FORM, check.answer, warm=MATHS)
-    return ProgramRun(FORM, program, warm=MATHS, expected=known)
+    """No run decides between plain numbers and letters of choices; else one prints the answer's
+    normal form.
+    """
+    if program.strip() == check.answer.strip():
+        return decided(True, check, program)
+    if len(program) > LONGEST + 4 * len(check.answer):
+        return decided(False, check, program)
+    right, given = reading(check.answer), reading(program)
+    letters_differ = right.letter and given.letter and right.letter != given.letter
+    empty = not (given.body or given.letter)
+    if letters_differ or empty or disagree(right.unit, given.unit):
+        return decided(False, check, program)
+    if right.letter == given.letter and right.letter and not (right.body and given.body):
+        return decided(True, check, program)
+    wanted, found, equation = unnamed(right.body or right.letter, given.body or given.letter)
+    number, other = (plain_number(one, check.exact) for one in (wanted, found))
+    if check.exact or (number and other):
+        same = number is not None and other is not None and same_number(number, other)
+        return decided(same, check, program)
+    source = FORM.format(equation, check.ordered, points_seed(check.answer))
+    known = ProgramRun(source, wanted, warm=MATHS)
+    return ProgramRun(source, found, warm=MATHS, expected=known)
+
+
+def decided(same: bool, check: Answer, program: str) -> ProgramRun:
+    """What needs no run."""
+    wrong = f"{shortened(program)} is not {shortened(check.answer)}"
+    decision = Decision(Verdict.PASS, passed=1) if same else Decision(Verdict.WRONG, wrong)
+    return ProgramRun(decided=decision)
+
+
+@lru_cache(maxsize=512)
+def points_seed(answer: str) -> str:
+    """What draws the points at which formulas are compared: nobody can know them who does not know
+    the right answer, and whoever sees them cannot try many answers in the time of a run.
+    """
+    salt, text = b"points of assay's normal form", answer.encode("utf-8", "surrogatepass")
+    return hashlib.scrypt(text, salt=salt, n=2**13, r=8, p=1, dklen=16).hex()
 
 
 def count(check: Answer) -> int:
@@ -78,7 +71,8 @@ def count(check: Answer) -> int:
         raise ValueError(
             "a formula is the answer, which needs math-verify: pip install 'assay[maths]'"
         )
-    if not check.answer.strip() or (check.exact and plain_number(check.answer, True) is None):
+    number = check.exact and plain_number(reading(check.answer).body, True)
+    if not check.answer.strip() or number is None:
         raise ValueError(f"the answer {check.answer!r} is empty, or no plain number")
     return 1
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from assay.judge.kinds.kind import Bench, Kind, Part
 from assay.judge.pieces import require_asked, run_piece
 from assay.judge.protocol import Outcome
+from assay.judge.task_code import parsed
 
 if TYPE_CHECKING:
     from assay.types import Check, Task
@@ -37,11 +38,7 @@ def run_check(source: str, number: int, bench: Bench) -> Outcome:
 
 def sides(source: str) -> tuple[str, str]:
     """`f(2)` and `4` of `assert f(2) == 4`; both empty for anything else."""
-    try:
-        body = ast.parse(source).body
-    except SyntaxError:
-        return "", ""
-    match body:
+    match parsed(source).body:
         case [ast.Assert(ast.Compare(left, [ast.Eq()], [right]), None)]:
             return ast.unparse(left), ast.unparse(right)
     return "", ""
@@ -77,11 +74,7 @@ def constant(source: str, task: Task) -> str | None:
 
 def expected_values(source: str, name: str) -> Iterator[str]:
     """The expected values of asserts that call `name`, in order, as Python expressions."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return
-    tests = [node.test for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+    tests = [node.test for node in ast.walk(parsed(source)) if isinstance(node, ast.Assert)]
     for test in sorted(tests, key=lambda node: (node.lineno, node.col_offset)):
         match test:
             case ast.Call() if _calls(test, name):

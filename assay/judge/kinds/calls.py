@@ -55,9 +55,13 @@ class Caller:
     """
 
     def __init__(
-        self, connection: Connection, entry_point: str, reference: str,
-        next_step: Callable[[], None], large: bool,
-    ) -> None:  # fmt: skip
+        self,
+        connection: Connection,
+        entry_point: str,
+        reference: str,
+        next_step: Callable[[], None],
+        large: bool,
+    ) -> None:
         self.connection = connection
         self.entry_point = entry_point
         self.reference = reference
@@ -71,9 +75,11 @@ class Caller:
 
     def load_checker(self, piece: Piece) -> str:
         """Take the data set's own `check`, if there is one. Returns its code's error."""
-        self.checker_piece = piece
+        self.checker_piece, namespace = piece, dict[str, Any](__name__="checker")
         try:
-            self.checker = defined_check(*piece) if piece[0] else None
+            if piece[0]:
+                exec(compiled(*piece), namespace)
+                self.checker = namespace["check"]
         except BaseException as error:  # noqa: BLE001  the data set's code
             return describe(error, *piece)
         return ""
@@ -143,16 +149,6 @@ class Caller:
         """A call for messages, counted from 1: `call 3, f(1, 2)`."""
         inside = ", ".join(map(show_value, self.unpacker.value(arguments)))
         return f"call {number + 1}, {self.entry_point}({shorten(inside)})"
-
-
-def defined_check(source: str, filename: str) -> Callable[..., object]:
-    """The `check` that a data set's checker defines, in its own namespace. Raises what its code
-    raises.
-    """
-    namespace: dict[str, Any] = {"__name__": "checker"}
-    exec(compiled(source, filename), namespace)
-    check: Callable[..., object] = namespace["check"]
-    return check
 
 
 def equal(value: Any, expected: Any, tolerance: float) -> bool:

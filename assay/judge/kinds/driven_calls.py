@@ -13,19 +13,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from assay.errors import DataError
 from assay.judge.codec import Unpacker, loads
 from assay.judge.codec_types import CodecError
 from assay.judge.kinds.calls import CALLS, equal, shorten
 from assay.judge.kinds.kind import Decision, Kind, ProgramRun
-from assay.languages import DRIVERS, language_named
+from assay.languages import DRIVERS, Language, language_named
+from assay.sandbox.program import Result
 from assay.types import Call, Task, Verdict
-
-if TYPE_CHECKING:
-    from assay.languages import Language
-    from assay.sandbox.program import Result
 
 ANSWERS = "answers"
 """The file of the answers. Each line is `[value]` or `{"raised": text}`."""

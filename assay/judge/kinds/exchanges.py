@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from assay.judge.kinds.asserts import short
 from assay.judge.kinds.kind import Kind, ProgramRun
-
-if TYPE_CHECKING:
-    from assay.types import Exchange, Task
+from assay.types import Exchange, Task
 
 
 def show(check: Exchange, task: Task) -> str:

@@ -15,7 +15,6 @@ from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from assay.checks import Harness
 from assay.errors import DataError
@@ -24,10 +23,8 @@ from assay.judge.kinds.verilog_screen import designs
 from assay.judge.protocol import SETUP
 from assay.languages import Language
 from assay.sandbox.access import INTERPRETER
+from assay.sandbox.program import Result
 from assay.types import Verdict
-
-if TYPE_CHECKING:
-    from assay.sandbox.program import Result
 
 START = """
 import json, os, re, sys

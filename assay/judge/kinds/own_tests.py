@@ -4,13 +4,9 @@ them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from assay.judge.kinds.kind import Kind, ProgramRun
+from assay.languages import Language
 from assay.types import OwnTests
-
-if TYPE_CHECKING:
-    from assay.languages import Language
 
 
 def run_of(check: OwnTests, program: str, language: Language) -> ProgramRun:

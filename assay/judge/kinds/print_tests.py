@@ -4,14 +4,9 @@ is compared here, so only a program that gets the right text printed passes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from assay.judge.kinds.kind import Kind, ProgramRun
-from assay.types import PrintTest
-
-if TYPE_CHECKING:
-    from assay.languages import Language
-    from assay.types import Task
+from assay.languages import Language
+from assay.types import PrintTest, Task
 
 
 def show(check: PrintTest, task: Task) -> str:

@@ -24,6 +24,7 @@ from assay.judge.pieces import (
 )
 from assay.judge.protocol import UNASKED, Outcome
 from assay.judge.requests import DETAIL
+from assay.judge.task_code import parsed
 
 if TYPE_CHECKING:
     from assay.types import TestFunctions
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 HOOKS = {"setup_module", "teardown_module", "setup_function", "teardown_function", "setup_class",
          "teardown_class", "setUpModule", "tearDownModule"}  # fmt: skip
-PROMPT = re.compile(r"^\s*>>> ", re.MULTILINE)
+PROMPT = re.compile(r"^[ \t]*>>> ", re.MULTILINE)
 NAME = re.compile(r"(?:(\w+)::)?(\w+)(?:\[(\d+)\])?")
 """Of a test: class, function, number of the case."""
 
@@ -46,11 +47,6 @@ class TextTest:
     holder: ast.ClassDef | None = None
     unittest: bool = False
     """Whether its class is a `unittest.TestCase`."""
-
-    @property
-    def head(self) -> str:
-        """The name by which the module would run it."""
-        return self.holder.name if self.holder else self.name
 
     def cases(self) -> list[str]:
         """Its name for each of its cases; once where the text does not show how many they are.
@@ -102,11 +98,7 @@ def collect(source: str) -> list[str]:
 
 def is_doctest(source: str) -> bool:
     """Whether a text is no Python, but has examples of it."""
-    try:
-        ast.parse(source)
-    except SyntaxError:
-        return PROMPT.search(source) is not None
-    return False
+    return not parsed(source).body and PROMPT.search(source) is not None
 
 
 def is_text(node: ast.stmt) -> bool:
@@ -118,10 +110,7 @@ def never_run(source: str) -> bool:
     """Whether a piece of code has tests that it does not run itself."""
     if is_doctest(source):
         return True
-    try:
-        body = list(_statements(ast.parse(source).body))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    body = list(_statements(parsed(source).body))
     known = {node.name: node for node in body if isinstance(node, Function | ast.ClassDef)}
     loose = [node for node in body if not (isinstance(node, DEFINITIONS) or is_text(node))]
     reached, new = set[str](), _names(loose)
@@ -131,17 +120,15 @@ def never_run(source: str) -> bool:
     tests = list(_tests(body))
     if not tests:
         return not loose and bool(doctests(source))
-    return any(test.unittest or test.head not in reached for test in tests)
+    heads = [test.holder or test.function for test in tests if not test.unittest]
+    return len(heads) < len(tests) or any(head.name not in reached for head in heads)
 
 
 def doctests(source: str) -> list[str]:
     """The texts with `>>>` of a module: its docstrings, or the whole where it is no Python."""
-    try:
-        nodes = ast.walk(ast.parse(source))
-    except SyntaxError:
-        return [source]
-    owners = (*Function.__args__, ast.ClassDef, ast.Module)
-    texts = [ast.get_docstring(node) or "" for node in nodes if isinstance(node, owners)]
+    tree, owners = parsed(source), (*Function.__args__, ast.ClassDef, ast.Module)
+    texts = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, owners)]
+    texts = texts if tree.body else [source]
     return [text for text in texts if PROMPT.search(text)]
 
 
@@ -304,13 +291,11 @@ def run_unittest(case: Any) -> None:
     """Run one test of a `unittest.TestCase`. Raises the first of what it raises or skips."""
     import unittest
 
-    class Result(unittest.TestResult):
-        def __init__(self) -> None:
-            super().__init__()
-            self.raised: list[BaseException] = []
+    raised: list[BaseException] = []
 
+    class Result(unittest.TestResult):
         def addError(self, test: Any, err: Any) -> None:  # noqa: N802
-            self.raised += [err[1]] if err else []
+            raised.extend([err[1]] if err else [])
 
         addFailure = addError  # noqa: N815
 
@@ -318,16 +303,16 @@ def run_unittest(case: Any) -> None:
             self.addError(test, err)
 
         def addSkip(self, test: Any, reason: str = "a failure that is expected") -> None:  # noqa: N802
-            self.raised.append(Skipped(f"skipped: {reason}"))
+            raised.append(Skipped(f"skipped: {reason}"))
 
         def addExpectedFailure(self, test: Any, err: Any) -> None:  # noqa: N802
             self.addSkip(test)
 
         addUnexpectedSuccess = addSkip  # noqa: N815
 
-    unittest.TestSuite([case]).run(result := Result())
-    if result.raised:
-        raise result.raised[0]
+    unittest.TestSuite([case]).run(Result())
+    if raised:
+        raise raised[0]
 
 
 def run_doctest(text: str, namespace: Namespace) -> None:

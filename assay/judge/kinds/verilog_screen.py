@@ -5,6 +5,7 @@ this is decided before anything runs.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -47,10 +48,10 @@ LONGEST, DEEPEST = 50_000, 8
 """Characters of a program, and brackets in brackets: the screen runs in the judge's process."""
 DISABLED = re.compile(r"\bdisable\b(?!\s+fork\b)\s*+(\w*)")
 DEFINED = re.compile(
-    r"\b(?:interface|package|class|primitive)\s+(\w+)|\b(?:task|function)\b[^;(]*?(\w+)\s*[;(]"
-    r"|\b(?:begin|fork)\s*:\s*(\w+)"
+    r"\b(?:interface|package|class|primitive)\s++(\w++)|\b(?:task|function)\b([^;(]*+)"
+    r"|\b(?:begin|fork)\s*+:\s*+(\w++)"
 )
-INSTANCE = re.compile(r"\b\w+\s+(?:#\s*\([^;]*?\)\s*)?(\w+)\s*(?:\[[^\]]*\]\s*)?\(")
+INSTANCE = re.compile(r"\b\w++\s++(?:#\s*+\([^;#]*?\)\s*+)?(\w++)\s*+(?:\[[^][;]*+\]\s*+)?\(")
 
 
 MODULE = re.compile(r"\bmodule\s++(\w++)|\bendmodule\b")
@@ -99,20 +100,25 @@ def used(program: str, design: str) -> str:
     """The program without the modules that its design does not use, such as a test bench of its
     own, and without what follows the last one that it uses.
     """
+    if len(program) > LONGEST:
+        return program  # and `refusal` says so
     code = BLANK.sub(lambda blank: re.sub(r"[^\n]", " ", blank[0]), program)
     modules = modules_of(code)
     texts = {name: code[start:end] for name, start, end in modules}
-    needed, left = set[str](), {design} & texts.keys()
+    left = [design] if design in texts else []
+    needed = set(left)
     while left:
-        needed.add(name := left.pop())
-        left |= set(re.findall(r"\w+", texts[name])) & texts.keys() - needed
+        new = {*re.findall(r"\w+", texts[left.pop()])} & texts.keys()
+        left += new - needed
+        needed |= new
     last = max((end for name, _, end in modules if name in needed), default=len(program))
-    if needed:
-        program = program[:last] + "\n" + "`endif\n" * code.count("`endif", last)
-    for name, start, end in reversed(modules):
+    pieces, at = list[str](), 0
+    for name, start, end in modules:
         if name not in needed and end <= last:
-            program = program[:start] + "\n" * code.count("\n", start, end) + program[end:]
-    return program
+            pieces += [program[at:start], "\n" * code.count("\n", start, end)]
+            at = end
+    rest = "\n" + "`endif\n" * code.count("`endif", last) if needed else ""
+    return "".join([*pieces, program[at:last], rest])
 
 
 def refusal(program: str, bench: str, design: str, prints: bool = True) -> str:
@@ -136,9 +142,11 @@ def names_of(bench: str) -> tuple[frozenset[str], frozenset[str]]:
     are there for the design); the same and its instances.
     """
     code = skeleton(bench, " ")
-    words = {name for names in DEFINED.findall(code) for name in names if name}
-    modules = (name for name, *_ in modules_of(code))
-    words |= {"tb"} | {name for name in modules if len(re.findall(rf"\b{name}\b", code)) > 1}
+    words = {
+        word for parts in DEFINED.findall(code) for word in re.findall(r"\w+", "".join(parts))[-1:]
+    }
+    uses = Counter(re.findall(r"\w+", code))
+    words |= {"tb"} | {name for name, *_ in modules_of(code) if uses[name] > 1}
     return frozenset(words), frozenset(words | set(INSTANCE.findall(code)))
 
 

@@ -1,0 +1,110 @@
+"""Programs as people lay them out: standard streams opened as files, files of their own, and Java
+in any type, package or order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from assay.judge import Job
+from assay.sandbox.isolation import probe_isolation
+from assay.types import Exchange, OwnTests, Task, Verdict
+from tests.judge.opened import judge_all
+from tests.judge.test_languages import INSTALLED, TIERS
+
+ADDS = (
+    'const [a, b] = fs.readFileSync("/dev/stdin", "utf8").split(" ").map(Number);'
+    " console.log(a + b)"
+)
+JAVA = (
+    "static void main(String[] a) { Scanner in = new Scanner(System.in);"
+    " System.out.println(in.nextInt() + in.nextInt()); }"
+)
+OPENS = {
+    "javascript": f'const fs = require("fs");\n{ADDS}',
+    "typescript": f'import fs from "fs";\n{ADDS}',
+    "c": '#include <stdio.h>\nint main() { int a, b; FILE *in = fopen("/dev/stdin", "r");'
+    ' FILE *out = fopen("/dev/stdout", "w"); fscanf(in, "%d %d", &a, &b);'
+    ' fprintf(out, "%d\\n", a + b); fclose(out);'
+    ' out = fopen("/dev/stderr", "w"); return out == 0; }',
+    "python": 'a, b = map(int, open("/dev/stdin").read().split())\n'
+    'print(a + b, file=open("/dev/stdout", "w"))',
+    "go": 'package main\nimport ("fmt"; "os")\nfunc main() { f, e := os.Open("/dev/stdin");'
+    " if e != nil { panic(e) }; var a, b int; fmt.Fscan(f, &a, &b); fmt.Println(a + b) }",
+    "rust": 'fn main() { let s = std::fs::read_to_string("/dev/stdin").unwrap();'
+    " let v: i64 = s.split_whitespace().map(|w| w.parse::<i64>().unwrap()).sum();"
+    ' println!("{}", v); }',
+    "java": "import java.util.*;\nclass Main {"
+    " public static void main(String[] a) throws Exception {"
+    ' Scanner in = new Scanner(new java.io.File("/dev/stdin"));'
+    " System.out.println(in.nextInt() + in.nextInt()); } }",
+}
+FILES = {
+    "c": '#include <stdio.h>\nint main() { int a, b; FILE *f = tmpfile(); scanf("%d %d", &a, &b);'
+    ' fprintf(f, "%d", a + b); rewind(f); fscanf(f, "%d", &a); printf("%d\\n", a); }',
+    "python": "import os\nname = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'own')\n"
+    "open(name, 'w').write(str(sum(map(int, input().split()))))\nprint(open(name).read())",
+}
+LAYOUTS = {
+    "abstract": f"public abstract class Sum {{ public {JAVA} }}",
+    "record": f"public record Sum(int a) {{ public {JAVA} }}",
+    "enum": f"public enum Sum {{ A; public {JAVA} }}",
+    "interface": f"public interface Sum {{ {JAVA} }}",
+    "strictfp": f"public strictfp class Sum {{ public {JAVA} }}",
+    "annotated": f'@SuppressWarnings("all") public class Sum {{ public {JAVA} }}',
+    "tabs": f"\tpublic\tfinal\tclass\tSum\t{{ public {JAVA} }}",
+    "a comment that names another": f"// public class Other\npublic class Sum {{ public {JAVA} }}",
+    "main in a class that is not public": f"class Sum {{ public {JAVA} }}",
+    "main beside a public class": f"public class Other {{}}\nclass Sum {{ public {JAVA} }}",
+    "final arguments": f"class Sum {{ public {JAVA.replace('String[] a', 'final String... a')} }}",
+}
+
+
+def adds(language: str) -> Task:
+    return Task("sum", "", (Exchange("1 2\n", "3\n"),), "", language=language)
+
+
+def assert_all_pass(programs: dict[str, str]) -> None:
+    there = [name for name in programs if name in INSTALLED]
+    executions = judge_all([Job(adds(name), programs[name]) for name in there])
+    failed = {
+        name: one.detail for name, one in zip(there, executions, strict=True) if not one.passed
+    }
+    assert not failed
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_programs_open_their_standard_streams_as_files(
+    tier: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = probe_isolation()
+    walls = tuple(wall for wall in found.walls if wall not in TIERS[tier])
+    monkeypatch.setattr("assay.judge.judge.probe_isolation", lambda: replace(found, walls=walls))
+    assert_all_pass(OPENS)
+
+
+def test_programs_write_temporary_files_and_files_beside_their_own() -> None:
+    assert_all_pass(FILES)
+
+
+@pytest.mark.skipif("java" not in INSTALLED, reason="needs java")
+@pytest.mark.parametrize("package", ["", "package a.b;\n"], ids=["", "in a package"])
+def test_java_runs_in_any_layout_with_one_main(package: str) -> None:
+    programs = {name: f"{package}import java.util.*;\n{text}" for name, text in LAYOUTS.items()}
+    executions = judge_all([Job(adds("java"), text) for text in programs.values()])
+    failed = {
+        name: one.detail for name, one in zip(programs, executions, strict=True) if not one.passed
+    }
+    assert not failed
+
+
+@pytest.mark.skipif("java" not in INSTALLED, reason="needs java")
+def test_java_tests_that_assert_fail_a_wrong_program() -> None:
+    main = "class Main { public static void main(String[] a) { assert Sum.add(1, 2) == 3; } }"
+    task = Task("add", "", (OwnTests(main),), "add", language="java")
+    source = "class Sum {{ static int add(int a, int b) {{ return {}; }} }}\n"
+    right, wrong = judge_all([Job(task, source.format(what)) for what in ("a + b", "a - b")])
+    assert right.verdict is Verdict.PASS
+    assert not wrong.passed

@@ -1,0 +1,113 @@
+"""Task files as people have them: whatever way the rows are written, and rows of other sets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from assay.errors import DataError
+from assay.judge import Job, judge_all
+from assay.tasks import load
+from assay.types import Answer
+
+ROWS: list[dict[str, Any]] = [
+    {"id": "a", "prompt": "Write f.", "tests": ["assert f(1) == 2"], "entry_point": "f"},
+    {"id": "b", "prompt": "Write g.\n{", "tests": ["assert g() == ']'"], "entry_point": "g"},
+    {"id": "c", "prompt": "Print 1.", "exchanges": [{"stdin": "", "stdout": "1"}]},
+]
+PRETTY = json.dumps(ROWS[0], indent=4)
+FILES = {
+    "lines.jsonl": "\n".join(map(json.dumps, ROWS)),
+    "array.json": json.dumps(ROWS),
+    "array.jsonl": json.dumps(ROWS),
+    "pretty array.jsonl": json.dumps(ROWS, indent=2),
+    "pretty objects.jsonl": "\n" + "\n".join(json.dumps(row, indent=1) for row in ROWS),
+    "pretty objects.json": PRETTY + "".join(map(json.dumps, ROWS[1:])),
+}
+QUESTION = [{"role": "user", "content": "What is 6 times 7?"}]
+SUM = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Add two numbers."}]
+VERL: dict[str, Any] = {"data_source": "x", "ability": "y", "extra_info": {"index": 3}}
+FOREIGN: dict[str, dict[str, Any]] = {
+    "a pair of DPO .*algorithm.pairs": {"prompt": "p", "chosen": "a", "rejected": "b"},
+    "a row of humaneval_x; .* humaneval_x:.*/rows.jsonl": {
+        "task_id": "CPP/0", "prompt": "int f(", "declaration": "int f(", "canonical_solution": "}",
+        "test": "int main() {}", "example_test": ""},
+    "a row of multipl_e_mbpp": {
+        "name": "mbpp_1", "language": "cpp", "prompt": "int f(", "tests": "}", "stop_tokens": []},
+    "a row of livecodebench": {"question_content": "q", "public_test_cases": "[]"},
+    "a row of apps": {"question": "q", "input_output": "{}", "solutions": "[]"},
+    "a row of code_contests": {"description": "q", "private_tests": {}, "solutions": {}},
+    "a row of open_r1": {"problem": "q", "verification_info": {}},
+    "a row of nemo_gym": {"responses_create_params": {}, "verifier_metadata": {}},
+    "a row of bigcodebench": {"instruct_prompt": "q", "code_prompt": "import os", "test": "x"},
+    "a row of gsm8k; read it as the task set gsm8k:.*/rows.jsonl": {"question": "q", "answer": "1"},
+    "a row of math": {"problem": "q", "answer": "1", "solution": "s"},
+    "a row of verl without a 'ground_truth'": {
+        **VERL, "prompt": QUESTION, "reward_model": {"style": "model", "ground_truth": None}},
+    "a row of verl without tests": {
+        **VERL, "prompt": QUESTION, "reward_model": {"ground_truth": {"functional": "x"}}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*FILES, "rows.parquet"])
+def test_rows_are_read_however_they_are_written(tmp_path: Path, name: str) -> None:
+    if name == "rows.parquet":
+        columns = {field: [row.get(field) for row in ROWS] for row in ROWS for field in row}
+        parquet.write_table(pa.table(columns), tmp_path / name)
+    else:
+        (tmp_path / name).write_text(FILES[name])
+    assert [(task.id, task.prompt) for task in load(str(tmp_path / name))] == [
+        (row["id"], row["prompt"]) for row in ROWS
+    ]
+
+
+def test_a_row_that_is_no_json_is_named_by_its_line_and_a_broken_parquet_by_its_file(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "torn.jsonl").write_text(f"{PRETTY}\n\n{{'a': 1}}\n")
+    with pytest.raises(
+        DataError, match=rf"torn.jsonl, line {PRETTY.count(chr(10)) + 3}: no valid JSON"
+    ):
+        load(str(tmp_path / "torn.jsonl"))
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1" * 9)
+    with pytest.raises(DataError, match=r"torn.parquet cannot be read as Parquet") as caught:
+        load(str(tmp_path / "torn.parquet"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("why", FOREIGN)
+def test_a_row_of_another_set_is_refused_by_what_it_is(tmp_path: Path, why: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps(FOREIGN[why]))
+    with pytest.raises(DataError, match=why) as caught:
+        load(str(tmp_path / "rows.jsonl"))
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_of_verl_are_read_from_parquet_with_answers_cases_and_asserts(tmp_path: Path) -> None:
+    truths = (
+        "42", json.dumps({"inputs": ["1 2\n"], "outputs": ["3\n"]}),
+        json.dumps({"inputs": [[1, 2]], "outputs": [3], "fn_name": "add"}),
+        json.dumps(["assert add(1, 2) == 3"]),
+    )  # fmt: skip
+    rows = [
+        {**VERL, "prompt": QUESTION if truth == "42" else SUM,
+         "reward_model": {"style": "rule", "ground_truth": truth}} for truth in truths
+    ]  # fmt: skip
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
+    answer, program, function, asserts = load(str(tmp_path / "train.parquet"))
+    assert (answer.checks, answer.language) == ((Answer("42"),), "answer")
+    assert [task.messages[-1].content for task in (program, function, asserts)] == (
+        [SUM[1]["content"]] * 3
+    )
+    right, wrong = "def add(a, b): return a + b", "def add(a, b): return a - b"
+    prints = "print(sum(map(int, input().split())))"
+    jobs = [Job(answer, "42"), Job(answer, "41"), Job(program, prints),
+            Job(program, "print(4)"), *(Job(task, text) for task in (function, asserts)
+                                        for text in (right, wrong))]  # fmt: skip
+    verdicts = [str(one.verdict) for one in judge_all(jobs, allow_weak=True)]
+    assert verdicts == ["pass", "wrong"] * 4
