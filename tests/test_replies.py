@@ -8,13 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from assay.errors import DataError
 from assay.extract import program
+from assay.judge import Job
+from assay.languages import language_named
 from assay.types import Call, Exchange, Task, TestBench
+from tests.judge.opened import judge_all
 from tests.replies.programs import PROGRAMS
 
 FOLDER = Path(__file__).parent / "replies"
 FORMS = re.split(r"^== (.*)\n", (FOLDER / "forms.txt").read_text(), flags=re.MULTILINE)[1:]
 SINGLE = re.split(r"^== (.*)\n", (FOLDER / "single.txt").read_text(), flags=re.MULTILINE)[1:]
+JUDGED = ("sample output without a tag", "a second block that only uses the first",
+          "prose around bare code", "harmony's channels")  # fmt: skip
 NONE = "= none\n"
 
 
@@ -58,6 +64,22 @@ def test_what_is_not_the_program_is_left_out_of_it(title: str, text: str) -> Non
     reply, _, right = text.partition("\n=\n")
     found = program(task(language, function=what == "function"), reply)
     assert lines(found) == lines(right or None)
+
+
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_the_program_of_a_reply_passes(language: str) -> None:
+    try:
+        language_named(language).versions()
+    except DataError as absent:
+        pytest.skip(str(absent))
+    replies = [
+        (name, reply) for one, name, function, reply, right in CASES
+        if one == language and right and not function and name in JUDGED
+    ]  # fmt: skip
+    asked = task(language, function=False)
+    runs = judge_all([Job(asked, program(asked, reply)) for _, reply in replies])
+    passed = [name for (name, _), run in zip(replies, runs, strict=True) if run.verdict == "pass"]
+    assert passed == list(JUDGED)
 
 
 def lines(text: str | None) -> list[str] | None:
