@@ -66,6 +66,16 @@ class Endpoint:
         return text.replace(key, "***") if key else text
 
 
+def text_of(message: Any) -> str:
+    """The text of an answer's message, which may be in parts or absent; thoughts among the parts
+    are left out. Raises TypeError, KeyError for anything else.
+    """
+    parts = message.get("content") or ""
+    if isinstance(parts, str):
+        return parts
+    return "".join(part["text"] for part in parts if part["type"] in ("text", "output_text"))
+
+
 @asynccontextmanager
 async def open_endpoint(
     url: str, key_variable: str, concurrent: int, seconds: float, user: str

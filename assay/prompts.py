@@ -14,13 +14,15 @@ from assay.errors import ModelError
 from assay.judge.kinds.every import kind_of
 from assay.languages import language_named
 from assay.registry import one_line
-from assay.types import Message, Task, as_dicts
+from assay.types import Call, Message, OwnTests, Task, as_dicts
 
 COMPLETE = (
-    "Complete this {Language} code. Answer with one ```{language} code block. It holds the whole"
-    " program.\n\n```{language}\n{stub}\n```"
+    "Complete this {Language} code. Answer with one ```{language} code block. It holds {whole}.\n\n"
+    "```{language}\n{stub}\n```"
 )
 """The default template of a chat model's prompt for a task with a stub."""
+WHOLE, PART = "the whole program", "all of this code, but no main function and no tests"
+"""What is judged: in some languages, tests bring the main function."""
 SOLVE = (
     "Solve this task in {Language}. Answer with one ```{language} code block.{interface}\n\n"
     "{prompt}"
@@ -164,6 +166,8 @@ def _fill(template: str, task: Task) -> str:
         prompt=task.prompt.rstrip(), stub=task.stub.rstrip(), entry_point=task.entry_point,
         language=task.language, Language=language_named(task.language).title,
         interface=_interface(task),
+        whole=PART if any(type(check) in (Call, OwnTests) for check in task.checks)
+        and not language_named(task.language).warm else WHOLE,
     )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ MODULES = {
     "judge/kinds": "pytest_module kind asserts calls driven_calls exchanges verilog_screen harness"
     " own_tests print_tests answers test_bench test_functions every",
     "judges": "terms service pool open",
+    "extract": "thoughts fences statements",
     "policy": "adapters checkpoints tokenizer gguf tiny chat onednn layers head packed forward load"
     " classifier critic reference",
     "viewer": "page rollouts suspects folders query answers server export",

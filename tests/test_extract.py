@@ -5,10 +5,13 @@ in between.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
-from assay.extract import Fenced, cut, fenced_blocks, program
+from assay.extract import program
+from assay.extract.fences import Fenced, fenced_blocks
+from assay.extract.statements import cut
 from assay.types import Check, Task
 
 STUB = 'import math\n\n\ndef half(n):\n    return n / 2\n\n\ndef f(n):\n    """Area."""\n'
@@ -138,9 +141,10 @@ def test_the_definition_of_the_entry_point_is_found(asked: Task, reply: str) -> 
     assert found == (PRELUDE + ONE if asked.stub else ONE)
 
 
-def test_a_closed_block_is_taken_as_it_stands() -> None:
-    code = '"""A module."""\n\nimport os\n\n\ndef f(n):\n    return 1\n\n\nassert f(1) == 1\n'
+def test_a_closed_block_is_taken_as_it_stands_where_all_of_it_is_needed() -> None:
+    code = '"""A module."""\n\nimport os\n\n\ndef f(n):\n    return N\n\n\nN = 1\n'
     assert program(PLAIN, f"```python\n{code}```") == code
+    assert program(PLAIN, f"```python\n{code}\nassert f(1) == 2\n```") == f"{code[:-1]}\n"
 
 
 def test_a_fence_inside_a_docstring_does_not_end_the_block() -> None:
@@ -220,6 +224,19 @@ def test_a_stub_that_breaks_off_inside_a_line_is_continued() -> None:
     assert program(asked, ONE) == ONE
 
 
+@pytest.mark.parametrize("stub", ["def f(n):", "def f(n):\n", "def f(n):\n    # One.\n"])
+@pytest.mark.parametrize(
+    "reply",
+    ["    x = 1\n    return x\n\nprint(2)\n", f"Sure:\n\n```python\n{ONE}```\n", f"Here:\n{ONE}",
+     "```python\n    return 1\n```"],
+)  # fmt: skip
+def test_a_stub_that_ends_at_its_head_or_with_a_comment_is_completed(stub: str, reply: str) -> None:
+    found = program(task(stub), reply)
+    names: dict[str, Callable[[int], int]] = {}
+    exec(found or "", {}, names)
+    assert names["f"](3) == 1
+
+
 def test_a_chat_models_leading_space_does_not_make_prose_a_body() -> None:
     assert program(STUBBED, f" Sure:\n```python\n{ONE}```") == PRELUDE + ONE
 
@@ -259,7 +276,7 @@ def test_other_languages_are_taken_from_the_last_closed_block() -> None:
     code = "```Rust\nfn f() {}\n```\n"
     assert program(rust, f"{code}In Python:\n```py\ndef f(): pass\n```\n") == "fn f() {}\n"
     assert program(rust, f"{code}Or:\n```\nfn f() {{ 1 }}\n```\n") == "fn f() { 1 }\n"
-    assert program(rust, "```py\nf\n```\n```cpp\nf()\n```\n") == "f()\n"
+    assert program(rust, "```py\nf\n```\n```cpp\nf()\n```\n") is None
     assert program(task("fn f() {\n", language="rust"), "    1\n}") == "fn f() {\n    1\n}"
 
 
@@ -284,13 +301,15 @@ def test_in_another_language_a_block_that_does_not_define_the_stubs_function_con
      "x = 1\n" * 8_000, "def g():\n  f\n" * 5_000, "```python\n" * 5_000, "if " * 20_000,
      "a." * 25_000,
      "a, " * 20_000, "f(" * 25_000, "f(n): " * 8_000, "def f " * 8_000, "`` " * 20_000,
-     "import a, " * 5_000],
+     "import a, " * 5_000, "for in in in " * 4_000, "a]:" * 16_000, '"\\' * 25_000, "//\n" * 16_000,
+     '"""\n' * 12_000, "/*" * 25_000, "import (\n" * 5_000, "<think>\n" * 6_000, "</s> " * 10_000],
 )  # fmt: skip
 def test_hostile_text_is_read_in_linear_time(bomb: str) -> None:
     start = time.process_time()
-    others = (task(entry_point=""), task("int f() {\n", language="cpp"))
+    named = [task(language=one) for one in ("go", "java", "javascript", "q", "rust", "verilog")]
+    others = (task(entry_point=""), task("int f() {\n", language="cpp"), *named)
     for asked in (PLAIN, STUBBED, *others):
         program(asked, bomb)
         program(asked, f"    x = 1\n{bomb}")
         program(asked, f"```python\n{bomb}")
-    assert time.process_time() - start < 5
+    assert time.process_time() - start < 8

@@ -20,6 +20,7 @@ import pytest
 from assay import extract
 from assay.errors import UserError
 from assay.evaluate.syntax import syntax_of
+from assay.extract import thoughts
 from assay.integrations import wire
 from assay.integrations.notebook import RESULTS
 from assay.judge import codec, task_code
@@ -92,6 +93,13 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
     "a reply that continues a stub": (python("f", "def f(x):\n"), (*SPACES, *QUOTES, *FENCED)),
     "a reply in JavaScript": (python("f", "function f(", "javascript"), (*FENCED, "function ")),
     "a reply in Verilog": (python("f", "", "verilog"), (*SPACES, *QUOTES, *FENCED)),
+    **{f"a reply in {one}": (python("f", "", one), (*QUOTES, "```\n", "f(", "int f("))
+       for one in ("cpp", "go", "java", "rust")},
+    "a program that reads": (python(""), (*SPACES, *FENCED, "f(", "input(", "f = f\n")),
+    "thoughts": (thoughts.answer, (*SPACES, "<think>", "</think>", "<think>\n", "<|channel|>",
+                 "<|channel|>analysis", "analysis", "[THINK]", "```", "</s>", "</s> ", "<")),
+    "a program with a main": (lambda text: language_named("rust").apart(text, "fn main(", "f"),
+                              (*SPACES, *QUOTES, "fn main(\n", "a ", "a b", 'r#"', "::")),
     "a final answer": (partial(final_answer, whole=False), (*SPACES, *BRACKETS, "1", "1,", "1/ ",
                        "answer", "answer is ", "answer:", "\\boxed{", "####", ". ", "-$")),
     "tests of Go": (with_imports, (*SPACES, *QUOTES, *BRACKETS, "\nimport (", 'import "', "fmt.",

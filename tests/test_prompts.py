@@ -16,7 +16,7 @@ from assay.extract import program
 from assay.prompts import CARD, in_tags, messages, plain, settings_of, text, transformers_code
 from assay.rollout.prompter import Prompter
 from assay.tasks import load
-from assay.types import Answer, Check, Message, Task
+from assay.types import Answer, Call, Check, Message, OwnTests, Task
 from tests.policy.test_chat import CHATML, chat_of
 
 STUB = 'def f(n):\n    """Add one."""\n'
@@ -34,6 +34,15 @@ def test_a_stub_is_shown_in_a_code_block() -> None:
         == "Complete this Python code. Answer with one ```python code block. It holds the whole"
         ' program.\n\n```python\ndef f(n):\n    """Add one."""\n```'
     )
+
+
+def test_where_tests_bring_a_main_function_none_is_asked_for() -> None:
+    stub = "int f(int n) {\n"
+    for check in (OwnTests("int main() {}"), Call("[1]", "2")):
+        (message,) = messages(Task("t", stub, (check,), "f", language="cpp", stub=stub))
+        assert "It holds all of this code, but no main function and no tests." in message.content
+        (message,) = messages(Task("t", STUB, (check,), "f", stub=STUB))
+        assert "It holds the whole program." in message.content
 
 
 def test_a_description_is_shown_as_it_is_with_the_functions_name_where_it_lacks_it() -> None:

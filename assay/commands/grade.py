@@ -52,7 +52,10 @@ def grade(
     counts = sorted(graded.verdicts.items(), key=lambda pair: -pair[1])
     shown = ", ".join(f"{name} {count}" for name, count in counts)
     trust = options.on_trust(graded.on_trust)
-    lines = f"pass@1   {rate}\nverdicts {shown}{trust}\nfile     {graded.file}"
+    name, missing = "pass@1 ", graded.without_samples
+    if missing:
+        name, rate = "partial", f"{rate}; no pass@1 of the set: {missing} more have no samples"
+    lines = f"{name}  {rate}\nverdicts {shown}{trust}\nfile     {graded.file}"
     options.print_result(asdict(graded), as_json, [], lines)
     if lost := graded.verdicts.get("infra"):
         raise MachineError(

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from assay.config.generation import EngineSettings
-from assay.endpoint import Endpoint, open_endpoint
+from assay.endpoint import Endpoint, open_endpoint, text_of
 from assay.engines.base import GenerationRequest, Sampling
 from assay.errors import MachineError, RolloutLostError
 from assay.policy.chat import Chat
@@ -100,7 +100,14 @@ async def open_openai(model: str, settings: EngineSettings) -> AsyncIterator[Ope
 
 
 def _completion(answer: Any) -> Completion:
-    choice, counted = answer["choices"][0], int(answer["usage"]["completion_tokens"])
-    text = choice["text"] if "text" in choice else choice["message"]["content"] or ""
-    ended = choice["finish_reason"]
-    return Completion(text, (), (), "length" if ended == "length" else "stop", (), counted)
+    choice, counted = answer["choices"][0], answer.get("usage") or {}
+    text = choice["text"] if "text" in choice else text_of(choice["message"])
+    ended = choice.get("finish_reason")
+    return Completion(
+        text,
+        (),
+        (),
+        "length" if ended == "length" else "stop",
+        (),
+        int(counted.get("completion_tokens") or 0),
+    )

@@ -15,6 +15,7 @@ from assay import extract
 from assay.config.sections import JudgeSettings
 from assay.errors import DataError
 from assay.evaluate.counts import by_task
+from assay.extract.thoughts import without_end
 from assay.files import write_atomically
 from assay.judge import Job
 from assay.judge.verdict import is_tasks_fault
@@ -37,6 +38,8 @@ class GradeSummary:
     """Rows in the file."""
     tasks: int
     """Tasks with a judged row."""
+    without_samples: int
+    """Tasks of the set of which the file has no row."""
     pass_at_1: float | None
     """Mean over tasks, in [0, 1], without rows that were not judged. None if no row was."""
     interval: Interval
@@ -79,7 +82,7 @@ def grade(
     executions = run_sync(judged())
     rows = [_verdict_row(job, execution) for job, execution in zip(jobs, executions, strict=True)]
     write_atomically(file, "".join(json.dumps(row) + "\n" for row in rows))
-    return _sum_up(jobs, executions, file)
+    return _sum_up(jobs, executions, file, len(tasks))
 
 
 def read_samples(file: Path, tasks: Sequence[Task]) -> list[Job]:
@@ -105,7 +108,8 @@ def _job(row: Row, known: dict[str, Task]) -> Job:
     if row.fields.get("solution") is not None:  # EvalPlus prefers it where both are there
         return Job(task, row.text("solution"))
     if row.fields.get("completion") is not None:
-        return Job(task, task.stub + row.text("completion"))
+        completion = without_end(row.text("completion"))
+        return Job(task, extract.completed(task.stub, completion))
     if row.fields.get("reply") is not None:
         return Job(task, extract.program(task, row.text("reply")))
     raise row.wrong(
@@ -143,7 +147,9 @@ def _verdict_row(job: Job, execution: Execution) -> dict[str, Any]:
     }
 
 
-def _sum_up(jobs: Sequence[Job], executions: Sequence[Execution], file: Path) -> GradeSummary:
+def _sum_up(
+    jobs: Sequence[Job], executions: Sequence[Execution], file: Path, tasks: int
+) -> GradeSummary:
     ended = list(zip(jobs, executions, strict=True))
     judged = by_task(
         (job.task.id, execution.verdict is Verdict.PASS)
@@ -156,6 +162,7 @@ def _sum_up(jobs: Sequence[Job], executions: Sequence[Execution], file: Path) ->
     return GradeSummary(
         samples=len(jobs),
         tasks=len(counts),
+        without_samples=tasks - len({job.task.id for job in jobs}),
         pass_at_1=mean_pass_at_k(counts, 1) if counts else None,
         interval=pass_interval(counts) if counts else Interval(0.0, 1.0),
         on_trust=sum(run.verdict is Verdict.PASS and not run.proven for run in executions),

@@ -18,6 +18,22 @@ from assay.sandbox.program import ENVIRONMENT
 
 DRIVERS = Path(__file__).parent / "drivers"
 VERSION_SECONDS = 10
+TEXTS = (
+    r"//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)"
+    r"|\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\[^'\n]{1,9}|[^'\\\n])'"
+)
+"""Comments, strings and characters as most languages have them."""
+FUNCTION = (
+    r"[\w>\]][\s*&]{1,9}(?:\w+::)?NAME\s*\([^;{}()]{0,999}(?:\([^()]{0,99}\)[^;{}()]{0,99}){0,9}\)"
+    r"[^;{}()]{0,99}\{"
+)
+"""How a function NAME is defined in C, C++ and Java."""
+DECLARED = re.compile(
+    r"^(?!(?:return|else|await|new|throw|assert|delete|typeof|defer|go)\b)(?:[\w:]+[ \t]+){1,4}?"
+    r"[*&]*(\w+)(?=\s*(?:[({=:;<]|extends\b|implements\b))",
+    re.MULTILINE,
+)
+"""What a source in any language defines at the start of a line."""
 MOST_EXITS = 20
 """Of a program, in a row at its end, that are taken off."""
 
@@ -86,8 +102,14 @@ class Language:
     driver: str = ""
     """The file of drivers/ that calls a program's function: `PROGRAM` stands for the program there,
     unless the file lies `beside` it, and `FUNCTION` for the name."""
-    own_main: str = ""
-    """How a program's own main function begins, where it would be in the driver's way."""
+    texts: str = TEXTS
+    """A pattern of its comments and strings, which takes linear time."""
+    definition: str = FUNCTION
+    """A pattern of how it defines NAME."""
+    demonstrations: str = ""
+    """A pattern of how the statements begin that only try the function NAME."""
+    file_only: str = ""
+    """A pattern of what stands in no source that is put together with tests."""
     spell_calls: Callable[[Sequence[list[Any]]], str] = lambda calls: ""
     """From the arguments of all calls, what follows the driver if that cannot read JSON."""
     cut: Callable[[str, bool], str | None] | None = None
@@ -107,6 +129,47 @@ class Language:
         words = dict.fromkeys((*self.compile[:1], *self.run[:1], *self.uses))
         return tuple(tool for tool in words if "/" not in tool)
 
+    def blanked(self, source: str) -> str:
+        """A source of the same length and lines, with spaces for its comments and strings."""
+        return _texts(self.texts).sub(lambda text: re.sub(r"[^\n]", " ", text[0]), source)
+
+    def defines(self, source: str, name: str) -> bool:
+        """Whether a source defines this function, class or module."""
+        pattern = self.definition.replace("NAME", re.escape(name))
+        return re.search(pattern, self.blanked(source), re.MULTILINE) is not None
+
+    def renamed(self, source: str, pattern: str, name: str) -> str:
+        """A source with this name for what the pattern finds outside comments and strings."""
+        pieces, end = list[str](), 0
+        for found in re.finditer(pattern, self.blanked(source)):
+            pieces += [source[end : found.start()], found.expand(name)]
+            end = found.end()
+        return "".join([*pieces, source[end:]])
+
+    def apart(self, program: str, tests: str, function: str) -> str:
+        """A program to be put together with tests of its function: with other names for what both
+        define, which is its own main or tests, and without what only a file of its own has.
+        """
+        if self.file_only:
+            program = self.renamed(program, self.file_only, "")
+        ours, theirs = ({*DECLARED.findall(self.blanked(one))} for one in (program, tests))
+        names = "|".join(sorted(ours & theirs - {function}))
+        return self.renamed(program, rf"(?<!\.)\b({names})\b", r"program_\1") if names else program
+
+    def without_demos(self, source: str, name: str) -> str:
+        """A source without the statements at its top level that only try this function."""
+        if not self.demonstrations:
+            return source
+        starts = re.compile(self.demonstrations.replace("NAME", re.escape(name)))
+        kept, depth, drops = list[str](), 0, False
+        lines = source.split("\n")
+        for line, bare in zip(lines, self.blanked(source).split("\n"), strict=True):
+            drops = starts.match(bare) is not None if depth == 0 else drops
+            depth = max(depth + sum(bare.count(one) for one in "([{"), 0)
+            depth = max(depth - sum(bare.count(one) for one in ")]}"), 0)
+            kept += [] if drops else [line]
+        return "\n".join(kept)
+
     def without_exit(self, program: str) -> str:
         """A program, less what would end it before code that follows."""
         if not self.exits:
@@ -123,8 +186,7 @@ class Language:
         text = (DRIVERS / self.driver).read_text()
         before, found, after = text.replace("FUNCTION", function).partition("PROGRAM")
         program = self.without_exit(program)
-        if self.own_main:
-            program = program.replace(self.own_main, self.own_main.replace("main", "unused_main"))
+        program = self.apart(program, text, function)
         source, beside = (f"{before}{program}{after}", "") if found else (program, before)
         return self.with_imports(source), beside
 
@@ -132,6 +194,11 @@ class Language:
         """What its tools say of their version. Raises DataError where one is not installed."""
         how = (self.asks_version, self.version_script, *self.environment.items())
         return [version(self.locate(tool, self.package), *how) for tool in self.tools]
+
+
+@cache
+def _texts(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.DOTALL)
 
 
 languages: Registry[Callable[[], Language]] = Registry("language", "assay.languages")
@@ -150,7 +217,12 @@ def canonical(name: str) -> str:
 
 def aliases() -> dict[str, str]:
     """Each language by its own name and by the names of its fences."""
-    return {alias: one for one in languages for alias in (one, *languages[one]().fences)}
+    return _aliases(tuple(languages))
+
+
+@cache
+def _aliases(names: tuple[str, ...]) -> dict[str, str]:
+    return {alias: one for one in names for alias in (one, *languages[one]().fences)}
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from assay.languages import TEXTS as COMMON
 from assay.languages import Language, language
 
 PACKAGES = (
@@ -11,19 +12,21 @@ PACKAGES = (
     "math/big", "math/bits", "math/rand", "os", "reflect", "regexp", "sort", "strconv", "strings",
     "testing", "time", "unicode", "unicode/utf8",
 )  # fmt: skip
-IMPORTS = re.compile(r"^import\s*+(?:\([^()]*+\)|\"[^\"\n]*+\")", re.MULTILINE)
-TEXT = re.compile(r"//[^\n]*+|/\*.*?(?:\*/|\Z)|`[^`]*+`?|\"(?:\\.|[^\"\\\n])*+\"?", re.DOTALL)
-"""A comment or a string, also one that nothing ends: no character is read twice."""
+IMPORTS = re.compile(r"^import\s*+(?:\([^()]*+\)|(?:\w++\s++)?\"[^\"\n]*+\")", re.MULTILINE)
+TEXTS = rf"{COMMON}|`[^`]*+(?:`|\Z)"
+DEFINITION = r"\bfunc\s+(?:\([^()\n]*\)\s*)?NAME\b"
 
 
 def with_imports(source: str) -> str:
     """A source with the imports of Go's own packages that it uses."""
-    head, clause, body = IMPORTS.sub("", source).rpartition("package main")
-    code = TEXT.sub("", body)
+    if not source:
+        return source
+    body = go().renamed(IMPORTS.sub("", source), r"(?m)^package\s+\w+", "")
+    code = go().blanked(body)
     imports = "".join(
         f'import "{one}"\n' for one in PACKAGES if re.search(rf"\b{one.rpartition('/')[2]}\.", code)
     )
-    return f"{head}{clause or 'package main'}\n\n{imports}{body}" if source else source
+    return f"package main\n\n{imports}{body}"
 
 
 @language
@@ -32,7 +35,7 @@ def go() -> Language:
     return Language(
         title="Go", source="main.go", beside="tests.go", fences=("golang",), package="golang-go",
         compile=("go", "build", "-o", "program", "."), run=("./program",),
-        driver="go.go", own_main="func main(",
+        driver="go.go", definition=DEFINITION, texts=TEXTS,
         asks_version="version", with_imports=with_imports,
         environment={"GO111MODULE": "off", "CGO_ENABLED": "0", "GOMAXPROCS": "2"},
         hello='package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("hello") }',

@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from assay.languages import Language, language
 
+TEXTS = (
+    r"//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)|`(?:\\.|[^`\\])*+(?:`|\\?\Z)"
+    r"|\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\.|[^'\\\n])*+'?"
+)
+DEFINITION = (
+    r"\b(?:function\s*\*?|class|const|let|var)\s+NAME\b|\b(?:module\.)?exports\.NAME\s*="
+    r"|^[ \t]*(?:(?:async|static|public|private)[ \t]+){0,3}NAME\s*\([^()]{0,999}\)[^;(){}]{0,99}\{"
+)
+DEMONSTRATIONS = (
+    r"(?:console\.|assert\b|(?:describe|test|it|main|solve)\(|process\.exit|NAME\("
+    r"|if\s*\(\s*(?:require\.main|import\.meta|typeof require))"
+)
+
 
 @language
 def javascript() -> Language:
@@ -11,6 +24,7 @@ def javascript() -> Language:
     return Language(
         title="JavaScript", source="main.js", fences=("js", "node", "nodejs"), package="nodejs",
         run=("node", "main.js"), runtime_mb=512, driver="javascript.js",
+        texts=TEXTS, definition=DEFINITION, demonstrations=DEMONSTRATIONS,
         hello='console.log("hello")',
         lazy={"empty": "", "echo": 'process.stdout.write(require("fs").readFileSync(0))'},
     )  # fmt: skip

@@ -18,6 +18,7 @@ LOADER = (DRIVERS / "q_loader.q").read_text().replace("STARTED", STARTED)
 LONGEST = 2**63 - 1
 """The first whole number that is no long."""
 SPECIAL = re.compile(r'[\x00-\x1f"\\\x7f]')
+TEXTS = r'(?:^|(?<=\s))/[^\n]*|"(?:\\.|[^"\\])*+(?:"|\\?\Z)'
 EXITS = r"(?:\bexit[ \t]++0[ \t]*+;?|\\\\)[ \t]*+\Z"
 
 
@@ -82,7 +83,8 @@ def q() -> Language:
     """q, run by the user's own interpreter: $ASSAY_Q, or `q` on the PATH."""
     environment, reads = surroundings()
     return Language(
-        title="q", source="program.q", fences=("kdb", "kdb+"), comment="/",
+        title="q", source="program.q", fences=("kdb", "kdb+"), comment="/", texts=TEXTS,
+        definition=r"^[ \t]*(?:\.\w+\.)?NAME[ \t]*:(?!:?=)",
         run=("q", "assay.q", "-q"), files={"assay.q": LOADER.encode()}, locate=q_path,
         started=f"{STARTED}\n".encode(), exits=EXITS, environment=environment, reads=reads,
         driver="q.q", spell_calls=spell_calls,

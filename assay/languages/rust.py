@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from assay.languages import TEXTS as COMMON
 from assay.languages import Language, language
+
+TEXTS = rf'\br(?P<marks>#*+)".*?(?:"(?P=marks)|\Z)|{COMMON}'
 
 
 @language
@@ -11,7 +14,7 @@ def rust() -> Language:
     return Language(
         title="Rust", source="main.rs", fences=("rs",), package="rustc",
         compile=("rustc", "--edition=2021", "-O", "-Awarnings", "main.rs", "-o", "program"),
-        run=("./program",), driver="rust.rs",
+        run=("./program",), driver="rust.rs", texts=TEXTS, definition=r"\bfn\s+NAME\b",
         hello='fn main() { println!("hello"); }',
         lazy={"empty": "fn main() {}",
               "echo": "fn main() { std::io::copy(&mut std::io::stdin(), "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from assay.languages import DRIVERS, Language, language
+from assay.languages.javascript import DEFINITION, DEMONSTRATIONS, TEXTS
 
 
 @language
@@ -12,6 +13,7 @@ def typescript() -> Language:
         title="TypeScript", source="main.ts", fences=("ts",), package="node-typescript",
         compile=("node", "-e", (DRIVERS / "typescript_build.js").read_text()), runtime_mb=512,
         run=("node", "program"), uses=("tsc",), driver="javascript.js",
+        texts=TEXTS, definition=DEFINITION, demonstrations=DEMONSTRATIONS,
         environment={"NODE_PATH": "/usr/share/nodejs:/usr/lib/node_modules"},
         hello='const hello: string = "hello"; console.log(hello)',
         lazy={"empty": "", "echo": 'process.stdout.write(require("fs").readFileSync(0))'},

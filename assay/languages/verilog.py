@@ -16,7 +16,7 @@ def verilog() -> Language:
     """SystemVerilog (IEEE 1800-2012), as far as Icarus Verilog has it."""
     return Language(
         title="Verilog", source="main.sv", beside="bench.sv", fences=("systemverilog", "sv"),
-        package="iverilog", asks_version="-V",
+        definition=r"\bmodule\s+NAME\b", package="iverilog", asks_version="-V",
         compile=("/bin/sh", "-c", BUILD), run=("vvp", "-n", "program"),
         hello='module hello; initial $display("hello"); endmodule',
         lazy={"empty": "module empty; endmodule",

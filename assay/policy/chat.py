@@ -11,8 +11,8 @@ from operator import eq
 from typing import Any, Literal
 
 from assay.errors import SettingsError
-from assay.extract import OPENED, THOUGHT, THOUGHT_END
-from assay.policy.tokenizer import ANCHOR, decode_within, encode, encode_within
+from assay.extract.thoughts import OPENED, THOUGHT, THOUGHT_END
+from assay.policy.tokenizer import ANCHOR, decode_within, encode, encode_within, thought_marks
 from assay.registry import one_line
 from assay.tasks.rows import warn_once
 from assay.types import Completion, Message, as_dicts
@@ -135,9 +135,18 @@ class Chat:
         return tag[0] if tag else ""
 
     def text(self, tokens: Sequence[int]) -> str:
-        """The text of completion tokens with every space, without a final stop token."""
+        """The text of completion tokens with every space, without a final stop token; of special
+        tokens, only those around a thought are in it.
+        """
         whole = tokens[:-1] if tokens and tokens[-1] in self.stop_tokens else tokens
-        return decode_within(self.tokenizer, self.anchor, whole)
+        marks, pieces, start = thought_marks(self.tokenizer), list[str](), 0
+        for at in (n for n, token in enumerate(whole) if token in marks):
+            pieces += [
+                decode_within(self.tokenizer, self.anchor, whole[start:at]),
+                marks[whole[at]],
+            ]
+            start = at + 1
+        return "".join([*pieces, decode_within(self.tokenizer, self.anchor, whole[start:])])
 
 
 def open_chat(

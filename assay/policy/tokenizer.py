@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from assay.errors import ModelError
+from assay.extract.thoughts import MARKS
 from assay.registry import one_line
 
 ANCHOR = "x"
@@ -94,6 +96,13 @@ def decode_within(tokenizer: Any, anchor: Sequence[int], tokens: Sequence[int]) 
         [*anchor, *tokens], skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
     return str(text).removeprefix(ANCHOR)
+
+
+@cache
+def thought_marks(tokenizer: Any) -> dict[int, str]:
+    """The special tokens that say where a thought is, which decoding would leave out."""
+    texts = {one: str(tokenizer.decode([one])) for one in tokenizer.all_special_ids}
+    return {one: text for one, text in texts.items() if MARKS.fullmatch(text)}
 
 
 def vocabulary(tokenizer: Any) -> list[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from assay.extract import fenced_blocks
+from assay.extract.fences import fenced_blocks
 from assay.rewards import reward
 from assay.types import Rollout
 

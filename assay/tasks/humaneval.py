@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 
 from assay.tasks import task_set
-from assay.tasks.python_source import parsed, without
+from assay.tasks.python_source import around
 from assay.tasks.rows import PublicSet, Row
 from assay.types import Check, Task
 
@@ -48,7 +48,7 @@ def task_of(row: Row) -> Task:
         checks=(Check(f"{row.text('test')}\n\ncheck({entry_point})"),),
         entry_point=entry_point,
         stub=prompt,
-        setup=without(prompt, parsed(prompt, row, "prompt"), entry_point),
+        setup=around(prompt, row, "prompt", entry_point),
         reference=prompt + row.text("canonical_solution"),
         stop=STOP,
     )

@@ -59,7 +59,7 @@ def go_tests(row: Row) -> OwnTests:
     test = row.text("test")
     name = re.search(r"func (Test\w+)", test)
     start = f"func main() {{ {name and name[1]}(nil) }}\n"
-    return OwnTests("", "package main\n\n", f"{EQUAL}{test}{start}")
+    return OwnTests("", "", f"{EQUAL}{test}{start}")
 
 
 def rust_tests(row: Row) -> OwnTests:
@@ -95,8 +95,8 @@ def task_of(row: Row, language: str) -> Task:
     Raises DataError where one is missing, LeftOutError where the task needs more than its language.
     """
     declared = row.text("declaration")
-    functions = [FUNCTION.search(line) for line in reversed(declared.splitlines())]
-    function = next(filter(None, functions), None)
+    heads = (line for line in reversed(declared.splitlines()) if line.rstrip()[-1:] in ("{", ":"))
+    function = next(filter(None, map(FUNCTION.search, heads)), None)
     if function is None:
         raise row.wrong("'declaration' ends in no function")
     stub = row.text("prompt")

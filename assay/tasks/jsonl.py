@@ -12,10 +12,11 @@ from assay.judge.checkers import CHECKERS
 from assay.judge.codec import Packer
 from assay.judge.kinds.test_functions import collect, is_doctest, never_run
 from assay.languages import language_named
+from assay.languages.python import python
 from assay.registry import suggest
 from assay.tasks import exact, mbpp, published, task_set
 from assay.tasks.maths import right_answer
-from assay.tasks.python_source import called, defines, parsed, without
+from assay.tasks.python_source import around, called, defines, parsed
 from assay.tasks.rows import TOLERANCE, Row, file_rows, tagged, warn_once
 from assay.tasks.stdio import columns, exchanges
 from assay.types import Call, Check, Message, Task, TestFunctions
@@ -171,14 +172,14 @@ def _function(row: Row, task: Task) -> Task:
         name, stub = row.text("entry_point"), row.text("stub", default="")
         return replace(task, checks=tuple(_calls(row)), entry_point=name, stub=stub)
     entry_point, setup = _entry_point(row), row.text("setup", default="")
-    completes = not task.messages and _defines(task.prompt, entry_point)
+    completes = not task.messages and python().defines(task.prompt, entry_point)
     stub = row.text("stub", default="") or (task.prompt if completes else "")
     if stub and not setup:
-        setup = without(
-            stub, parsed(stub, row, "stub" if "stub" in row.fields else "prompt"), entry_point
-        )
+        setup = around(stub, row, "stub" if "stub" in row.fields else "prompt", entry_point)
     solution = row.text("canonical_solution", default="")
-    completed = solution if not solution or _defines(solution, entry_point) else stub + solution
+    completed = (
+        solution if not solution or python().defines(solution, entry_point) else stub + solution
+    )
     checker = row.text("checker", default="")
     if checker and not defines(parsed(checker, row, "checker"), "check"):
         raise row.wrong("'checker' defines no function 'check(arguments, value, expected)'")
@@ -221,7 +222,7 @@ def _tests(row: Row) -> tuple[str, ...]:
 def _checks(row: Row, entry_point: str) -> Iterator[Check | TestFunctions]:
     for source in _tests(row):
         calls_itself = re.search(r"^check\(", source, re.MULTILINE)
-        if _defines(source, "check") and not calls_itself:
+        if python().defines(source, "check") and not calls_itself:
             name = entry_point if entry_point.isidentifier() else "candidate"
             source = f"{source}\n\ncheck({name})"
         if never_run(source):
@@ -273,10 +274,3 @@ def _entry_point(row: Row) -> str:
             "'entry_point' is missing; add the name of the function that the tests call"
         )
     return function
-
-
-def _defines(source: str, name: str) -> bool:
-    return (
-        re.search(rf"^(async\s+)?(def|class)\s+{re.escape(name)}\b", source, re.MULTILINE)
-        is not None
-    )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from assay.tasks import task_set
-from assay.tasks.python_source import parsed, without
+from assay.tasks.python_source import around
 from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
 from assay.types import Check, OwnTests, Task
 
@@ -46,6 +46,6 @@ def task_of(row: Row) -> Task:
         checks=(Check(tests),),
         entry_point=called[1],
         stub=prompt,
-        setup=without(prompt, parsed(prompt, row, "prompt"), called[1]),
+        setup=around(prompt, row, "prompt", called[1]),
         stop=row.texts("stop_tokens"),
     )

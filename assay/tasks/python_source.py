@@ -22,11 +22,14 @@ def defines(tree: ast.Module, name: str) -> bool:
     return name in _definitions(tree)
 
 
-def without(source: str, tree: ast.Module, name: str) -> str:
-    """`source` minus the top-level function `name`: the imports, helpers and constants around
-    it.
+def around(stub: str, row: Row, field: str, name: str) -> str:
+    """What a stub has beside its top-level function `name`: imports, helpers and constants. A stub
+    may end at the function's head, or with a comment. Raises DataError when it does not parse.
     """
-    lines = source.splitlines()
+    lines = [line for line in stub.split("\n") if line.split("#")[0].strip()]
+    head = lines[-1] if lines and lines[-1].split("#")[0].rstrip().endswith(":") else ""
+    body = f"\n{head[: len(head) - len(head.lstrip())]}    pass\n" if head else ""
+    tree, lines = parsed(stub + body, row, field), stub.splitlines()
     for node in tree.body:
         if (
             isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)

@@ -86,6 +86,21 @@ def test_plain_text_goes_to_the_completions_and_shows_an_earlier_reply_as_it_cam
     assert second["prompt"].startswith(body["prompt"] + "def f(x): return 4\n")
 
 
+def test_an_answer_in_parts_without_what_is_optional_is_read() -> None:
+    def answer(path: str, body: dict[str, Any]) -> Answer:
+        _, whole, _ = right(path, body)
+        code = whole["choices"][0]["message"]["content"]
+        parts = [
+            {"type": "thinking", "thinking": [{"type": "text", "text": "x"}]},
+            *({"type": "text", "text": part} for part in (code[:9], code[9:])),
+        ]
+        return 200, {"choices": [{"message": {"role": "assistant", "content": parts}}]}, {}
+
+    with endpoint(answer) as stub:
+        (one,) = run(stub).evaluations
+    assert {task.id: task.passed for task in one.per_task} == {"f": 2, "g": 2, "h": 0}
+
+
 def test_a_failure_of_the_endpoint_is_asked_again_as_late_as_it_says_and_then_dropped() -> None:
     failures: Iterator[Answer] = iter([(429, {}, {"Retry-After": "0.3"}), (503, {}, {})])
     times: list[float] = []
@@ -124,10 +139,8 @@ def test_an_endpoint_that_refuses_ends_the_evaluation_and_one_that_never_answers
     ):
         run(stub)
     with (
-        endpoint(
-            lambda *_: (200, {"choices": [{"text": "", "finish_reason": "stop"}]}, {})
-        ) as stub,
-        pytest.raises(MachineError, match="its answer has no 'usage'"),
+        endpoint(lambda *_: (200, {"error": "busy"}, {})) as stub,
+        pytest.raises(MachineError, match="its answer has no 'choices'"),
     ):
         run(stub)
 

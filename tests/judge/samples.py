@@ -13,7 +13,7 @@ import pytest
 
 from assay.judge import Job
 from assay.tasks import load
-from assay.tasks.python_source import parsed, without
+from assay.tasks.python_source import around
 from assay.tasks.rows import Row
 from assay.types import Check, Task
 
@@ -60,7 +60,7 @@ def task_of(test: dict[str, Any], reference: str | None) -> Task:
         prompt=test["prompt"],
         checks=(check_of(test["test"], test),),
         entry_point=test["entry_point"],
-        setup=without(test["prompt"], parsed(test["prompt"], row, "prompt"), test["entry_point"]),
+        setup=around(test["prompt"], row, "prompt", test["entry_point"]),
         reference=reference,
     )
 

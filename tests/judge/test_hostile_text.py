@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
+from assay.extract.thoughts import first_thought, without_end
 from assay.judge.answer_text import plain_number, reading
 from assay.judge.exchange_runner import encoded
 from assay.judge.kinds.verilog_screen import refusal, used, without_comments
 from assay.languages import language_named
 from assay.languages.answer import final_answer
 from assay.rewards.lint import unsilenced
-from assay.rewards.reasoning import between
 
 LONG = 10.0
 """CPU seconds that any of these may take; most took minutes."""
@@ -39,7 +39,11 @@ SLOW: dict[str, Callable[[], object]] = {
     "spaces after an answer": lambda: final_answer(f"answer is x{' ' * 50_000}x", False),
     "strings for the linter": lambda: without_comments('"\\' * 50_000),
     "strings of several lines": lambda: screened('"\\\n' * 16_000),
-    "tags of reasoning": lambda: between("<think>" * 50_000, "think"),
+    "imports of Go": lambda: language_named("go").with_imports("import (\n" * 6_000),
+    "comments of Go": lambda: language_named("go").with_imports("/*" * 25_000),
+    "mains": lambda: language_named("rust").apart("fn main<\n" * 5_000, "fn main() {}", "f"),
+    "end tokens": lambda: without_end("</s> " * 20_000),
+    "tags of reasoning": lambda: first_thought("<think>" * 50_000),
 }
 
 

@@ -44,6 +44,14 @@ def test_a_turn_ends_with_the_token_of_the_template_and_so_does_a_sample_for_sft
     assert chat.text([*chat.tokenizer("x = 1")["input_ids"], end]) == "x = 1"
 
 
+def test_special_tokens_around_a_thought_stay_in_the_text_and_others_do_not(tmp_path: Path) -> None:
+    chat = chat_of(tmp_path, "auto")
+    chat.tokenizer.add_special_tokens({"extra_special_tokens": ["[THINK]", "[/THINK]", "[X]"]})
+    tokens = chat.tokenizer("[THINK]x = 1[/THINK]\n[X]    y")["input_ids"]
+    end = chat.tokenizer.convert_tokens_to_ids("<|im_end|>")
+    assert chat.text([*tokens, end]) == "[THINK]x = 1[/THINK]\n    y"
+
+
 def test_a_template_without_a_token_at_the_end_of_a_turn_leaves_it_to_the_end_of_sequence(
     tmp_path: Path,
 ) -> None:

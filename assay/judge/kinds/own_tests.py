@@ -10,8 +10,9 @@ from assay.types import OwnTests
 
 
 def run_of(check: OwnTests, program: str, language: Language) -> ProgramRun:
-    """The program between the tests' parts, which must exit with status 0."""
+    """The program, without its own main, between the tests' parts; it must exit with status 0."""
     before = "" if program.lstrip().startswith(check.before.strip()) else check.before
+    program = language.apart(program, f"{check.after}\n{check.beside}", "")
     source = f"{before}{program}\n{check.after}"
     beside = language.with_imports(check.beside)
     return ProgramRun(language.with_imports(source), beside=beside, trusted=("own_process",))

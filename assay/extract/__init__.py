@@ -1,0 +1,217 @@
+"""Extracts the program to judge from a reply, by what its parts are: their tags, whether they
+define what is asked or read the input, and whether they only use another part.
+
+What a base model generates after its answer (another function, tests, prose) is cut off, because
+right answers would count as wrong; and so is what only tries a function.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import lru_cache
+
+from assay.extract import statements as python
+from assay.extract.fences import FENCE, Fenced, before_fences, fenced_blocks
+from assay.extract.thoughts import answer
+from assay.judge.kinds.every import kind_of
+from assay.languages import Language, aliases, language_named
+from assay.types import Task, TestBench
+
+TAGGED = re.compile(r"^[ \t]*<answer>\n?(.*?)(?:</answer>|\Z)", re.MULTILINE | re.DOTALL)
+READS = re.compile(
+    r"\binput\s*\(|\b(?:stdin|Stdin|STDIN)\b(?!\s*=[^=])|\bcin\b|scanf|\bgetchar\b|\bgets\b"
+    r"|\bgetline\b|System\s*\.\s*in\b|\bfmt\.Scan|\breadFileSync\b|\breadline\b|\bread0\b"
+    r"|\bopen\s*\(\s*0\s*[,)]|\bos\.read\s*\(\s*0\b|\bfileinput\b"
+)
+"""How programs read their input, in all languages."""
+SESSION = re.compile(
+    r"\s*(?:>>> |[$%>] ?\w|\.{1,2}/|/(?:usr|bin|tmp)/|[\[{]\s*[\"\d\[{\]}]|(?:in|out)put\s*[:\n]|"
+    r"(?:sample|example|python3?|node|go|cargo|gcc|g\+\+|rustc|javac?|iverilog|npm|npx|echo|q) )",
+    re.IGNORECASE,
+)
+"""How a block begins that is a session, data or an example."""
+CODE = re.compile(
+    r"[;{}=]|\w\(|^\s*(?:import|from|module|package|print)\b|\\\\|-1 \"", re.MULTILINE
+)
+NAMED = re.compile(
+    r"\b(?:def|class|fn|func|function|const|let|var|struct|void|int|long|bool|string|double|auto)"
+    r"[ \t*&]+(?!main\b)(\w+)|^[ \t]*(\w+)[ \t]*=(?!=)|^[ \t]*(?:from|import|use|using)\b(.*)",
+    re.MULTILINE,
+)
+"""The names that code defines or imports, in most languages."""
+PRINTS = re.compile(r"print|\bcout\b|\bputs\b|console\.|\bPrint|write|\bshow\b|\$display|-1 ")
+FIRST = re.compile(r"#\w|//|/\*|`\w|@\w|(?:package|import|module)\b|.*[;{}]\s*$")
+LAST = re.compile(r"(?:[;})]|\bendmodule|\*/)\s*$")
+"""The first and the last line of code that stands between prose."""
+CALLED = re.compile(r"(?<!\.)\b(\w+)[ \t]*+(?:\(|::<|<\w+>\()")
+MOST_NAMES = 99
+"""Calls of another block's names that are looked at in one block."""
+
+
+def program(task: Task, reply: str) -> str | None:
+    """The program to judge, or None if the reply has none.
+
+    A reply that continues the body of the stub's function completes the stub. Otherwise, in this
+    order: the last closed code block that defines the entry point, or that reads input where the
+    program is to read and print, and the task's language is its tag or it has none; bare code, or
+    an unclosed block, that does; a block tagged as the task's language that continues the stub, or
+    without an entry point; a block with another tag that does what is asked; any untagged code.
+    Blocks that call what an earlier one defines are joined to it, or left out where that one is a
+    program itself. All blocks, where a program is several files.
+    In Python, what follows the entry point's definition stays only where that needs it; in
+    JavaScript and TypeScript, demonstrations are cut. A program that reads and prints keeps all.
+    """
+    reply = answer(reply.replace("\r\n", "\n").replace("\r", "\n"))
+    tagged = [text for text in TAGGED.findall(reply) if text.strip()]
+    reply = tagged[-1] if tagged else reply
+    language = language_named(task.language)
+    if language.cut:
+        found = language.cut(reply, bool(tagged))
+    elif any(len(kind_of(check).files(check)) > 1 for check in task.checks):
+        blocks = fenced_blocks(reply)
+        own = [block for block in blocks if _tag(block) in ("", task.language)] or blocks
+        found = task.stub + ("\n".join(block.code for block in own) or reply)
+    elif language.warm and task.stub and _continues(task.stub, reply):
+        found = python.trimmed(completed(task.stub, reply), _names(task))
+    else:
+        found = _chosen(task, language, reply)
+    return found if reply.strip() and found and found.strip() else None
+
+
+def _names(task: Task) -> list[str]:
+    """What the program defines, the likeliest name first; empty where it reads and prints."""
+    if not task.entry_point:
+        return [check.design for check in task.checks if type(check) is TestBench][:1]
+    owner = re.split(r"\W", task.entry_point, maxsplit=1)[0]
+    return list(dict.fromkeys([owner, task.function]))
+
+
+@lru_cache(maxsize=256)
+def _asked(task: Task) -> frozenset[str]:
+    """The words of the tests' Python: they may use more than the entry point."""
+    code = (text for check in task.checks for text in kind_of(check).code(check) or ())
+    return frozenset(word for text in code for word in re.findall(r"\w+", text))
+
+
+def completed(stub: str, completion: str) -> str:
+    """The stub and what continues it, on a new line where the stub's last one is whole."""
+    last = stub.rpartition("\n")[2]
+    whole = last.rstrip().endswith(":") or "#" in last
+    between = "\n" if whole and re.match(r"\t|  ", completion) else ""
+    return f"{stub}{between}{completion}"
+
+
+def _chosen(task: Task, language: Language, reply: str) -> str | None:
+    blocks = _parts(task, language, reply)
+    ranks = [_rank(task, language, block, alone=len(blocks) == 1) for block in blocks]
+    codes = [language.blanked(block.code) for block in blocks]
+    owner = dict[str, int]()
+    needs, programs = list[set[int]](), list[int]()
+    for at, (code, rank) in enumerate(zip(codes, ranks, strict=True)):
+        owns = {*re.findall(r"\w+", " ".join(map(" ".join, NAMED.findall(code))))}
+        called = sorted(({*CALLED.findall(code)} - owns) & owner.keys())[:MOST_NAMES]
+        needs.append({owner[one] for one in called if not language.defines(code, one)})
+        if rank:
+            owner |= dict.fromkeys(owns, at)
+        if rank and not any(
+            ranks[n] >= rank and _runs(task, ranks[n], codes[n]) for n in needs[at]
+        ):
+            programs.append(at)
+    best = max(programs, key=lambda at: (ranks[at], blocks[at].closed, at), default=None)
+    if best is None:
+        return None
+    joined, waiting = {best}, [best]
+    while waiting:
+        new = needs[waiting.pop()] - joined
+        joined |= new
+        waiting += new
+    code = "".join(blocks[at].code for at in sorted(joined))
+    return _made(task, language, replace(blocks[best], code=code))
+
+
+def _parts(task: Task, language: Language, reply: str) -> list[Fenced]:
+    """The blocks of a reply, and first the code above them."""
+    blocks, bare = fenced_blocks(reply), before_fences(reply)
+    names = _names(task)
+    if language.warm:
+        bare = (python.from_first_statement(bare) if names else python.statements(bare)) or ""
+    elif blocks or not names or _defines(language, bare, names):
+        bare = _code_lines(bare, "" if blocks else bare)
+    end = "\n" if blocks else ""
+    return [Fenced(bare + end, closed=False, tag=""), *blocks] if bare.strip() else blocks
+
+
+def _code_lines(text: str, default: str) -> str:
+    """A text from the first to the last line that is surely code; the default where none is."""
+    lines = text.split("\n")
+    first = next((n for n, line in enumerate(lines) if FIRST.match(line)), len(lines))
+    last = next((n for n in reversed(range(len(lines))) if LAST.search(lines[n])), len(lines))
+    kept = lines[first : last + 1]
+    return "\n".join(kept) + "\n" * (last + 1 < len(lines)) if kept else default
+
+
+def _defines(language: Language, code: str, names: list[str]) -> bool:
+    """Whether code defines one of these, in Python with a body."""
+    if language.warm:
+        return python.defines(code, names)
+    return any(language.defines(code, name) for name in names)
+
+
+def _rank(task: Task, language: Language, block: Fenced, alone: bool) -> int:
+    """How surely a block is the program, from 4; 0 if it is none."""
+    names, code = _names(task), block.code
+    if not code.strip():
+        return 0
+    own, plain = _tag(block) == task.language, not block.tag
+    is_code = CODE.search(code) is not None and not (plain and SESSION.match(code))
+    does = _defines(language, code, names) if names else READS.search(language.blanked(code))
+    if does and is_code:
+        return 4 if own or plain else 2
+    closes = code.count("}") > code.count("{") or "endmodule" in code
+    continues = _continues(task.stub, code) if language.warm else closes
+    if own and (not names or (task.stub and continues)):
+        return 3
+    return int(own or (plain and is_code and (alone or not names or task.stub != "")))
+
+
+def _tag(block: Fenced) -> str:
+    """The language that the tag of a block names, if it does; or the tag."""
+    bare = block.tag.rstrip("0123456789")
+    return aliases().get(block.tag) or aliases().get(bare) or block.tag
+
+
+def _runs(task: Task, rank: int, code: str) -> bool:
+    """Whether a block does what is asked, or prints where that may be all."""
+    return rank in (2, 4) or (not _names(task) and PRINTS.search(code) is not None)
+
+
+def _made(task: Task, language: Language, block: Fenced) -> str | None:
+    """The program of a block."""
+    names, stub, code = _names(task), task.stub, block.code
+    if not language.warm:
+        source = code if _defines(language, code, names) else completed(stub, code)
+        return language.without_demos(source, task.function) if task.entry_point else source
+    if not names:
+        return code
+    text = code if block.closed else python.from_first_statement(code)
+    if found := python.trimmed(text, names, closed=block.closed, asked=_asked(task)):
+        return python.prelude_and(stub, found, names)
+    if stub and _continues(stub, code):
+        return python.trimmed(completed(stub, code), names)
+    return code if block.closed else None
+
+
+def _continues(stub: str, reply: str) -> bool:
+    """Whether the reply continues the body of the stub's function: its first line is indented, or
+    continues the stub's last line.
+    """
+    last = stub.rpartition("\n")[2]
+    if last and not last.rstrip().endswith(":") and "#" not in last and reply[:1] != "\n":
+        return not FENCE.match(reply.split("\n", 1)[0]) and not python.STATEMENT.match(reply)
+    lines = (
+        line for line in reply.split("\n") if line.strip() and not line.lstrip().startswith("#")
+    )
+    first = next(lines, "")
+    one_space = re.match(r" (?! )", first)  # a tokenizer's, before a chat model's prose
+    return first[:1].isspace() and not FENCE.match(first) and not (one_space and "```" in reply)
