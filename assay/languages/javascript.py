@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from assay.languages import Language, language
 
+EXPORT = re.compile(
+    r"^export[ \t]+(?:default[ \t]+)?(?=(?:async[ \t]+)?(?:function|class|const|let|var)\b)"
+    r"|^export[ \t]*(?:default\b[ \t]*\w+|\{[^{}]*\})[ \t]*;?[ \t]*$",
+    re.MULTILINE,
+)
 TEXTS = (
     r"//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/|\Z)|`(?:\\.|[^`\\])*+(?:`|\\?\Z)"
     r"|\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\.|[^'\\\n])*+'?"
@@ -18,6 +25,11 @@ DEMONSTRATIONS = (
 )
 
 
+def without_exports(source: str) -> str:
+    """A program that test code follows, as a script: a module has no `require`."""
+    return EXPORT.sub("", source)
+
+
 @language
 def javascript() -> Language:
     """JavaScript, run by node."""
@@ -25,6 +37,7 @@ def javascript() -> Language:
         title="JavaScript", source="main.js", fences=("js", "node", "nodejs"), package="nodejs",
         run=("node", "main.js"), runtime_mb=512, driver="javascript.js",
         texts=TEXTS, definition=DEFINITION, demonstrations=DEMONSTRATIONS,
+        with_imports=without_exports,
         hello='console.log("hello")',
         lazy={"empty": "", "echo": 'process.stdout.write(require("fs").readFileSync(0))'},
     )  # fmt: skip

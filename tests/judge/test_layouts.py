@@ -10,7 +10,7 @@ import pytest
 
 from assay.judge import Job
 from assay.sandbox.isolation import probe_isolation
-from assay.types import Exchange, OwnTests, Task, Verdict
+from assay.types import Call, Exchange, OwnTests, Task, Verdict
 from tests.judge.opened import judge_all
 from tests.judge.test_languages import INSTALLED, TIERS
 
@@ -108,3 +108,21 @@ def test_java_tests_that_assert_fail_a_wrong_program() -> None:
     right, wrong = judge_all([Job(task, source.format(what)) for what in ("a + b", "a - b")])
     assert right.verdict is Verdict.PASS
     assert not wrong.passed
+
+
+@pytest.mark.skipif("javascript" not in INSTALLED, reason="needs node")
+@pytest.mark.parametrize(
+    "source",
+    [
+        "export function add(a, b) { return a + b }",
+        "export default async function other() {}\nexport const add = (a, b) => a + b",
+        "function add(a, b) { return a + b }\nexport { add };",
+        "function add(a, b) { return a + b }\nexport default add;",
+    ],
+)
+def test_a_function_that_a_module_exports_is_called(source: str) -> None:
+    tests = OwnTests('const assert = require("assert"); assert.equal(add(1, 2), 3);')
+    for check in (Call("[1, 2]", "3"), tests):
+        task = Task("add", "", (check,), "add", language="javascript")
+        (execution,) = judge_all([Job(task, source)])
+        assert execution.verdict is Verdict.PASS, execution.detail
