@@ -119,8 +119,6 @@ def change_root(rules: AccessRules) -> None:
             mount("proc", ROOT + "/proc", "proc", NOEXEC, b"subset=pid,hidepid=ptraceable")
         for number, name in enumerate(("stdin", "stdout", "stderr")):
             os.symlink(f"/proc/self/fd/{number}", f"{ROOT}/dev/{name}")
-        with contextlib.suppress(FileExistsError):  # what is read may lie there
-            os.symlink(rules.box, ROOT + "/tmp")
     os.chdir(ROOT)
     checked(libc.pivot_root(b".", b"."), "pivot_root")
     checked(libc.umount2(b".", MNT_DETACH), "umount2")

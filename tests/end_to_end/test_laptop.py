@@ -46,5 +46,5 @@ def test_the_laptop_recipe_takes_two_steps_of_each_stage_with_the_fused_decoder(
     assert len(losses) == 2
     assert losses[1] < losses[0]
     distances = [row["learn/kl_engine"] for row in rows["grpo"] if "learn/kl_engine" in row]
-    assert len(distances) == 2
+    assert distances, "a step of equal rewards has none"
     assert max(distances) < 0.01
