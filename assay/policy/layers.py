@@ -41,7 +41,7 @@ class LeanMLP(nn.Module):
 
 class _RMSNorm(torch.autograd.Function):
     """y = w x / rms(x) (arXiv:1910.07467). With n = x / rms(x): dn = w dy, dw = sum(n dy), and
-    dx = (dn - n mean(n dn)) / rms(x).
+    dx = dn / rms(x) - x mean(x dn) / rms(x)^3.
     """
 
     @staticmethod
@@ -54,15 +54,17 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         values, weight, scale = ctx.saved_tensors
-        normed = values.float() * scale
+        wide = values.float()
         needs_values, needs_weight, _ = ctx.needs_input_grad
         of_weight = of_values = None
         if needs_weight:
-            of_weight = (grad * normed.to(grad.dtype)).flatten(0, -2).sum(0).to(weight.dtype)
+            of_weight = (
+                (grad * (wide * scale).to(grad.dtype)).flatten(0, -2).sum(0).to(weight.dtype)
+            )
         if needs_values:
             of_normed = (grad * weight).float()
-            along = (of_normed * normed).mean(-1, keepdim=True)
-            of_values = of_normed.addcmul_(normed, along, value=-1).mul_(scale).to(values.dtype)
+            along = (of_normed * wide).mean(-1, keepdim=True) * scale**3  # NaN where x overflowed
+            of_values = of_normed.mul_(scale).addcmul_(wide, along, value=-1).to(values.dtype)
         return of_values, of_weight, None
 
 

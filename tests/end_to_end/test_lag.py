@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import time
 from functools import partial
@@ -204,7 +203,7 @@ def test_when_a_part_gives_out_the_run_ends_with_exit_code_3_and_nothing_survive
     expected = {
         "judge": "supervisor died",
         "engine": "engine gave out",
-        "learner": "lower optimizer.lr|not a finite number",  # the engine may meet it first
+        "learner": "lower optimizer.lr",
     }[part]
-    assert re.search(expected, said.splitlines()[-1])
+    assert expected in said.splitlines()[-1]
     assert has_ended(processes)
