@@ -23,7 +23,7 @@ demo: install
 	$(BIN)/assay train recipes/demo.toml
 
 laptop: install
-	$(BIN)/assay train recipes/laptop.toml
+	$(BIN)/assay train recipes/laptop.toml $(OPTIONS)
 
 test: install
 	$(BIN)/python -m pytest $(PARALLEL)
