@@ -12,7 +12,6 @@ from assay.judge.checkers import CHECKERS
 from assay.judge.codec import Packer
 from assay.judge.kinds.test_functions import collect, is_doctest, never_run
 from assay.languages import language_named
-from assay.languages.python import python
 from assay.registry import suggest
 from assay.tasks import exact, mbpp, published, task_set
 from assay.tasks.maths import right_answer
@@ -172,13 +171,14 @@ def _function(row: Row, task: Task) -> Task:
         name, stub = row.text("entry_point"), row.text("stub", default="")
         return replace(task, checks=tuple(_calls(row)), entry_point=name, stub=stub)
     entry_point, setup = _entry_point(row), row.text("setup", default="")
-    completes = not task.messages and python().defines(task.prompt, entry_point)
+    python = language_named("python")
+    completes = not task.messages and python.defines(task.prompt, entry_point)
     stub = row.text("stub", default="") or (task.prompt if completes else "")
     if stub and not setup:
         setup = around(stub, row, "stub" if "stub" in row.fields else "prompt", entry_point)
     solution = row.text("canonical_solution", default="")
     completed = (
-        solution if not solution or python().defines(solution, entry_point) else stub + solution
+        solution if not solution or python.defines(solution, entry_point) else stub + solution
     )
     checker = row.text("checker", default="")
     if checker and not defines(parsed(checker, row, "checker"), "check"):
@@ -222,7 +222,7 @@ def _tests(row: Row) -> tuple[str, ...]:
 def _checks(row: Row, entry_point: str) -> Iterator[Check | TestFunctions]:
     for source in _tests(row):
         calls_itself = re.search(r"^check\(", source, re.MULTILINE)
-        if python().defines(source, "check") and not calls_itself:
+        if language_named("python").defines(source, "check") and not calls_itself:
             name = entry_point if entry_point.isidentifier() else "candidate"
             source = f"{source}\n\ncheck({name})"
         if never_run(source):

@@ -285,12 +285,12 @@ def _json(file: Path) -> Iterator[tuple[str, object]]:
         raise DataError(f"{file} does not exist; give the path of a file of tasks") from None
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise DataError(f"{file} cannot be read: {error}") from error
-    line, end = 1, 0
+    line, end, decode = 1, 0, json.JSONDecoder().raw_decode
     while (start := SPACE.match(text, end).end()) < len(text):  # type: ignore[union-attr]
         line += text.count("\n", end, start)
         where = f"{file}, line {line}"
         try:
-            value, after = json.JSONDecoder().raw_decode(text, start)
+            value, after = decode(text, start)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: no valid JSON ({error}); fix it") from error
         if isinstance(value, list) and not end:
