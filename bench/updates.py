@@ -12,7 +12,7 @@ import torch
 
 from assay.algorithms import algorithms
 from assay.config.sections import RunSettings
-from assay.policy.layers import use_lean_layers
+from assay.policy.layers import use_efficient_layers
 from assay.policy.load import Policy
 from assay.policy.onednn import use_fast_linear
 from assay.train.learner import Learner
@@ -61,7 +61,7 @@ class Ours:
         algorithm = {"name": "grpo", "importance_sampling": "none"}
         given = {"steps": 1000, "stage": "bench", "algorithm": algorithm, "optimizer": {"lr": 1e-6}}
         settings = RunSettings.model_validate(given | {"tasks": {"train": "none"}} | changes)
-        use_lean_layers(model)
+        use_efficient_layers(model)
         if next(model.parameters()).device.type == "cpu":
             use_fast_linear(model)
         chat: Any = None

@@ -1,5 +1,5 @@
-"""RMSNorm and SwiGLU that keep less for the backward pass than transformers' own: their inputs, in
-the model's data type, and no float32 copies. The output is the same to the bit.
+"""Memory-efficient RMSNorm and SwiGLU: for the backward pass they keep their inputs, in the model's
+data type, and no float32 copies as transformers' own. The output is the same to the bit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ FAMILIES = "Llama", "Mistral", "Qwen2", "Qwen3"
 SILU = "SiLU", "SiLUActivation"
 
 
-class LeanRMSNorm(nn.Module):
+class EfficientRMSNorm(nn.Module):
     """Takes the place of a norm of one of FAMILIES, whose attributes it has."""
 
     weight: Tensor
@@ -26,7 +26,7 @@ class LeanRMSNorm(nn.Module):
         return _RMSNorm.apply(values, self.weight, self.variance_epsilon)  # type: ignore[no-any-return, no-untyped-call]
 
 
-class LeanMLP(nn.Module):
+class EfficientMLP(nn.Module):
     """Takes the place of an MLP of one of FAMILIES that is activated by SiLU."""
 
     gate_proj: nn.Module
@@ -83,11 +83,11 @@ class _SwiGLU(torch.autograd.Function):
         return of_gate, nn.functional.silu(gate).mul_(grad)
 
 
-def use_lean_layers(model: nn.Module) -> None:
+def use_efficient_layers(model: nn.Module) -> None:
     """Replace the norms and MLPs of FAMILIES in `model`, in place; others stay."""
     norms, mlps = ({family + kind for family in FAMILIES} for kind in ("RMSNorm", "MLP"))
     for module in model.modules():
         if type(module).__name__ in norms:
-            module.__class__ = LeanRMSNorm
+            module.__class__ = EfficientRMSNorm
         elif type(module).__name__ in mlps and type(module.act_fn).__name__ in SILU:
-            module.__class__ = LeanMLP
+            module.__class__ = EfficientMLP

@@ -28,7 +28,7 @@ from assay.policy.adapters import (
 from assay.policy.chat import Chat, open_chat
 from assay.policy.checkpoints import not_finite
 from assay.policy.gguf import as_folder
-from assay.policy.layers import use_lean_layers
+from assay.policy.layers import use_efficient_layers
 from assay.policy.onednn import has_bfloat16, use_fast_linear
 from assay.policy.tokenizer import describe_source, load_tokenizer, why_not_loaded
 
@@ -140,7 +140,7 @@ def load_policy(settings: PolicySettings, *, empty: bool = False) -> Policy:
                     " earlier checkpoint of it, or save it again"
                 )
             model.to(device)
-        use_lean_layers(model)
+        use_efficient_layers(model)
         if device.type == "cpu":
             use_fast_linear(model)
         if settings.float32_lm_head:

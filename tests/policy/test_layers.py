@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from assay.policy.layers import FAMILIES, LeanMLP, LeanRMSNorm, use_lean_layers
+from assay.policy.layers import FAMILIES, EfficientMLP, EfficientRMSNorm, use_efficient_layers
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 97, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2,
@@ -22,16 +22,16 @@ TOKENS = torch.randint(1, 97, (2, 40), generator=torch.Generator().manual_seed(0
 
 
 def make(family: str, dtype: torch.dtype, **changes: Any) -> tuple[Any, Any]:
-    """A model of transformers, and its copy with lean layers."""
+    """A model of transformers, and its copy with efficient layers."""
     torch.manual_seed(0)
     config = getattr(transformers, f"{family}Config")(**SHAPE | changes)
     model = getattr(transformers, f"{family}ForCausalLM")(config).to(dtype)
     for name, parameter in model.named_parameters():
         if "norm" in name:
             torch.nn.init.normal_(parameter, 1.0, 0.2)
-    lean = copy.deepcopy(model)
-    use_lean_layers(lean)
-    return model, lean
+    efficient = copy.deepcopy(model)
+    use_efficient_layers(efficient)
+    return model, efficient
 
 
 def learn(model: Any) -> tuple[Tensor, Tensor, int]:
@@ -57,20 +57,20 @@ def learn(model: Any) -> tuple[Tensor, Tensor, int]:
 def test_outputs_are_those_of_transformers_to_the_bit_and_gradients_to_rounding(
     family: str, dtype: torch.dtype, off: float
 ) -> None:
-    model, lean = make(family, dtype)
-    (logits, gradients, kept), (ours, own, less) = learn(model), learn(lean)
+    model, efficient = make(family, dtype)
+    (logits, gradients, kept), (ours, own, less) = learn(model), learn(efficient)
     assert torch.equal(ours, logits)
     assert float((own - gradients).norm() / gradients.norm()) < off
     assert less < 0.8 * kept
 
 
 def test_frozen_weights_pass_the_gradient_on() -> None:
-    model, lean = make("Qwen2", torch.float32)
-    for one in (model, lean):
+    model, efficient = make("Qwen2", torch.float32)
+    for one in (model, efficient):
         for name, parameter in one.named_parameters():
             parameter.requires_grad = "embed" in name or "q_proj" in name
         one(input_ids=TOKENS).logits.logsumexp(-1).sum().backward()
-    for expected, ours in zip(model.parameters(), lean.parameters(), strict=True):
+    for expected, ours in zip(model.parameters(), efficient.parameters(), strict=True):
         assert (ours.grad is None) == (expected.grad is None)
         if expected.grad is not None:
             assert torch.allclose(ours.grad, expected.grad, rtol=1e-4, atol=1e-5)
@@ -78,7 +78,9 @@ def test_frozen_weights_pass_the_gradient_on() -> None:
 
 def test_layers_that_compute_something_else_are_left_alone() -> None:
     _, gelu = make("Llama", torch.float32, hidden_act="gelu")
-    assert not any(isinstance(module, LeanMLP) for module in gelu.modules())
-    assert any(isinstance(module, LeanRMSNorm) for module in gelu.modules())
+    assert not any(isinstance(module, EfficientMLP) for module in gelu.modules())
+    assert any(isinstance(module, EfficientRMSNorm) for module in gelu.modules())
     _, gemma = make("Gemma2", torch.float32, hidden_activation="silu")
-    assert not any(isinstance(module, LeanRMSNorm | LeanMLP) for module in gemma.modules())
+    assert not any(
+        isinstance(module, EfficientRMSNorm | EfficientMLP) for module in gemma.modules()
+    )
