@@ -84,3 +84,11 @@ def test_layers_that_compute_something_else_are_left_alone() -> None:
     assert not any(
         isinstance(module, EfficientRMSNorm | EfficientMLP) for module in gemma.modules()
     )
+
+
+def test_where_a_norm_overflows_its_gradient_says_so_as_that_of_transformers() -> None:
+    for model in make("Llama", torch.float32):
+        values = torch.full((1, 2, 64), 1e20, requires_grad=True)
+        (model.model.norm(values) * torch.linspace(1e19, 1e20, 64)).sum().backward()
+        assert values.grad is not None
+        assert not values.grad.isfinite().any()
