@@ -145,7 +145,8 @@ class PreparedTask:
         self.hash_seed = hash_seed(task)
         rules = [task.setup, task.entry_point, task.checker, task.reference, stop_early, task.large]
         rules += [str(self.hash_seed), task.language, *self.language.versions()]
-        identity = json.dumps([*map(repr, task.checks), *rules, asdict(limits)]).encode()
+        rules.append(str(node_classes(task)))
+        identity = json.dumps([[*map(repr, task.checks)], rules, asdict(limits)]).encode()
         self.digest = hashlib.blake2b(identity, digest_size=32).digest()
         """Differs for every other task and every other limits."""
 

@@ -335,6 +335,35 @@ def test_expected_values_whose_setup_fails_are_the_users_to_mend() -> None:
     assert is_tasks_fault(refused)
 
 
+def test_a_checker_has_no_part_in_what_the_reference_answers() -> None:
+    forger = """import sys, builtins
+def forged(self, answer): self.answers.append("null")
+frame = sys._getframe()
+while frame:
+    if "self" in frame.f_locals and hasattr(frame.f_locals["self"], "keep"):
+        type(frame.f_locals["self"]).keep = forged
+    frame = frame.f_back
+def check(arguments, value, expected): return True
+"""
+    with_checker = task(Call("[3]"), reference=HALVE, checker=forger)
+    assert verdicts(with_checker, "def f(x): return None") == ["pass"]  # its own rule
+    assert verdicts(task(Call("[3]"), reference=HALVE), HALVE, "def f(x): return None") == [
+        "pass", "wrong",
+    ]  # fmt: skip
+
+
+def test_texts_that_give_a_program_methods_are_in_the_keys_of_answers_and_verdicts() -> None:
+    setup = "class Node:\n    def __init__(self): self.at = 1\n    def get(self): return self.at"
+    program = "def f(): return Node().get() if hasattr(Node, 'get') else 0"
+    hidden = task(Call("[]"), reference=program, setup=setup)
+    told = [replace(hidden, prompt="Use Node."), replace(hidden, stub="# Node")]
+    asked = [Job(one, answer) for one in (hidden, *told)
+             for answer in ("def f(): return 0", "def f(): return 1", program)]  # fmt: skip
+    assert [one.verdict.value for one in judge_all(asked)] == [
+        "pass", "wrong", "pass", *["wrong", "pass", "pass"] * 2
+    ]  # fmt: skip
+
+
 def test_a_cached_answer_that_is_no_data_still_needs_the_checker(cache: Path) -> None:
     thing = "class Thing: pass\ndef f(x): return Thing()"
     checker = "def check(arguments, value, expected): return True"
