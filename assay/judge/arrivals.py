@@ -59,7 +59,7 @@ class Arrivals:
             "opaque": Opaque, "handle": self._handle, "class": self._type, "graph": self._graph,
             "subclass": self._subclass, "error": self.error, "builtin": self._builtin,
             "lazy": partial(self._run, remote.items), "callback": connection.own_function,
-            "coroutine": partial(self._run, remote.awaited),
+            "coroutine": partial(self._run, remote.awaited), "shared": self._shared,
         })  # fmt: skip
 
     def keep_numpy(self, keep: bool) -> None:
@@ -188,6 +188,12 @@ class Arrivals:
 
     def _place(self, number: Any, kind: Any) -> Place:
         return Place(self._connection, number, remote.place_of(kind), self._made)
+
+    def _shared(self, parts: Json) -> Any:
+        shared = self._connection.shared
+        if self.identity and shared.new.isdisjoint(parts):
+            self._connection.trust("identity")
+        return shared.rebuild(parts)
 
     def _builtin(self, name: Json) -> Any:
         """A function or class of Python's; an `except` of some catches the test's own assertion."""

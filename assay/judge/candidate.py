@@ -26,7 +26,7 @@ from assay.judge.codec import (
 from assay.judge.codec_types import TooLargeError
 from assay.judge.exports import ON_OBJECTS, Exports, Stream, opaque
 from assay.judge.files import own_files
-from assay.judge.shared import SharedObjects
+from assay.judge.shared import NOTHING, SharedObjects
 from assay.sandbox import script
 from assay.sandbox.kernel import MIB
 from assay.sandbox.repl import flush
@@ -71,7 +71,7 @@ class Candidate:
         self.sock = sock
         self.module = types.ModuleType(MODULE)
         self.exports = Exports(MODULE)
-        self.shared = SharedObjects(self.exports.packer, self.exports.nodes)
+        self.shared = SharedObjects(self.exports.packer, self.exports.nodes, 1)
         self.late: dict[int, BaseException] = {}
         """By iterator: what it raised after items that had to be sent first."""
         self.data_packer = Packer(opaque)
@@ -79,6 +79,7 @@ class Candidate:
             "handle": self.exports.objects.__getitem__,
             "function": self.object,
             "callback": self.callback,
+            "shared": self.shared.rebuild,
             "error": lambda parts: exception(parts[1], parts[2], parts[4]),
             "graph": lambda rows: self.exports.nodes.unpack(rows, self.unpacker, True, list),
         }
@@ -112,17 +113,17 @@ class Candidate:
         """
         if kind == "load":
             return self.load(*parts)
-        asked, result, changes = parts
+        asked, shares, changes = parts
         self.shared.take(changes, self.unpacker.value)
         if kind in ("answer", "digest"):
-            return ["value", self.answer_packed(kind, *asked), None, [[], []]]
+            return ["value", self.answer_packed(kind, *asked), None, NOTHING]
         value = self.requests[kind](*asked)
         same = None
         if kind == "call":
             value, same = value
-        if result:
-            self.shared.keep(result, value)
-        return ["value", self.exports.packer.pack(value), same, self.shared.tell()]
+        packed = (self.shared if shares else self.exports.packer).pack(value)
+        # a reply to `files` comes between an answer and its use, so nothing is dropped
+        return ["value", packed, same, NOTHING if kind == "files" else self.shared.tell()]
 
     def load(self, program: str, entry_point: str, classes: list[list[str]]) -> list[Json]:
         """Define the data set's classes, compile and run the program as a module; answers whether
@@ -152,19 +153,12 @@ class Candidate:
         return getattr(made, name)
 
     def call(
-        self,
-        target: int | str,
-        packed: list[Json],
-        named: dict[str, Json],
-        numbers: list[int | None],
+        self, target: int | str, packed: list[Json], named: dict[str, Json]
     ) -> tuple[Any, int | None]:
         """Call an object; answers the value, and the index of the argument that it is."""
         called = self.object(target)
         arguments = list(map(self.unpacker.value, packed))
         by_name = {name: self.unpacker.value(data) for name, data in named.items()}
-        for number, value in zip(numbers, [*arguments, *by_name.values()], strict=True):
-            if number is not None:
-                self.shared.keep(number, value)
         value = called(*arguments, **by_name)
         same = (at for at, it in enumerate(arguments) if it is value and not is_iterator(value))
         return value, next(same, None)

@@ -17,7 +17,7 @@ import sys
 from _blake2 import blake2b
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from assay.judge import codec_types
 from assay.judge.codec_types import (
@@ -37,6 +37,12 @@ RECURSION = 20_000
 """The reader goes no deeper into JSON, even where a check has raised Python's recursion limit: the
 stack holds so many levels."""
 Json = Any
+
+
+class Shared(NamedTuple):
+    """Stands for an object that both sides have."""
+
+    number: int
 
 
 def refuse(value: object) -> Json:
@@ -121,6 +127,8 @@ class Packer:
         return [self.pack(value, depth) for value in values]
 
     def _unusual(self, value: Any, kind: type, depth: int) -> Json:
+        if kind is Shared:
+            return {"shared": [value.number]}
         if (tagged := codec_types.pack_special(value)) is not None:
             return tagged
         if self.intercept and (tagged := self.intercept(value)) is not None:

@@ -184,20 +184,43 @@ COLLAPSE: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 
 
 MUTABLE = (list, dict, set, bytearray, deque)
+SHARED = frozenset((*MUTABLE, Counter, OrderedDict, defaultdict, array.array))
+
+
+def is_mutable(value: Any) -> bool:
+    """Whether it is data that can change in place, and no instance of a subclass."""
+    numpy = sys.modules.get("numpy")
+    return type(value) in SHARED or (numpy is not None and type(value) is numpy.ndarray)
+
+
+def with_parts(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A copy of plain data in which each part is `change(part)`; keys stay."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(change, value))
+    if isinstance(value, dict):
+        changed = value.copy()
+        for key, part in value.items():
+            changed[key] = change(part)
+        return changed
+    return deque(map(change, value), value.maxlen) if isinstance(value, deque) else value
 
 
 def write_back(old: Any, new: Any) -> None:
-    """Give a mutable object the value `new`, in place."""
+    """Give a mutable object the value `new`, in place; one of another type stays. Raises
+    ValueError for another shape of an array.
+    """
     if type(old) is not type(new):
         return
-    if isinstance(old, list | bytearray):
-        old[:] = new
-    elif isinstance(old, dict | set):
+    if isinstance(old, dict | set):
         old.clear()
         old.update(new)
     elif isinstance(old, deque):
         old.clear()
         old.extend(new)
+    elif type(old) in SHARED:
+        old[:] = new
+    elif is_mutable(old):
+        old[...] = new
 
 
 def unhashable(packed: Any) -> bool:

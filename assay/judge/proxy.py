@@ -19,7 +19,7 @@ from assay.judge.nodes import Nodes
 from assay.judge.protocol import CANNOT, CheckJob
 from assay.judge.remote import Function, Place, RemoteClass, is_remote, make, place_of
 from assay.judge.requests import CandidateFailed, Requests
-from assay.judge.shared import PASSED, PASSED_BY_NAME, SharedObjects
+from assay.judge.shared import NOTHING, PASSED, PASSED_BY_NAME, SharedObjects
 from assay.sandbox.sockets import FramedSocket
 
 TEST_ITEMS = 5_000_000
@@ -41,7 +41,7 @@ class Connection:
         self.packer = Packer(self._reference, TEST_ITEMS)
         self.packer.intercept = self._handle_of
         self.nodes = Nodes(0)
-        self.shared = SharedObjects(self.packer, self.nodes)
+        self.shared = SharedObjects(self.packer, self.nodes, 0)
         self.files: SharedFiles | None = None
         self.mutates = False
         """Whether what the program changes is changed in the test's objects."""
@@ -86,22 +86,16 @@ class Connection:
         object, unless it was changed.
         """
         self.requests.asked += 1  # even where an argument cannot be sent
-        packed = [self.packer.pack(argument) for argument in arguments]
-        by_name = {name: self.packer.pack(value) for name, value in named.items()}
-        ours = self.shared.tell()
-        numbers = self.shared.keep_passed(arguments, PASSED)
-        numbers += self.shared.keep_passed(named.values(), PASSED_BY_NAME)
-        parts = (target, packed, by_name, numbers)
-        number = next(self.shared.numbers) if type(target) is int else 0
-        value, same = self._request("call", parts, number, ours)
-        if self.arrivals.identity and value in packed:
+        plain = [*map(self.packer.pack, arguments)] if self.arrivals.identity else []
+        packed = self.shared.pack_passed(arguments, PASSED)
+        by_name = self.shared.pack_passed(named.values(), PASSED_BY_NAME)
+        parts = (target, packed, dict(zip(named, by_name, strict=True)))
+        value, same = self._request("call", parts, type(target) is int)
+        if value in plain:
             self.trust("identity")
-        if is_index(same, arguments) and value == packed[same]:
+        if is_index(same, arguments) and value in (packed[same], self.packer.pack(arguments[same])):
             return arguments[same]
-        found = self.arrivals.value(value, made)
-        if number:
-            self.shared.keep(number, found)
-        return found
+        return self.arrivals.value(value, made)
 
     def call_packed(self, target: str, arguments: list[Json], kind: str = "answer") -> Json:
         """Call with packed arguments that nobody uses afterwards; the answer stays packed, and an
@@ -134,43 +128,40 @@ class Connection:
 
     def ask(self, kind: str, *parts: Json) -> Any:
         """The value that answers a request."""
-        number = next(self.shared.numbers)
-        packed, _ = self._request(kind, parts, number)
-        value = self.arrivals.value(packed)
-        self.shared.keep(number, value)
-        return value
+        packed, _ = self._request(kind, parts, True)
+        return self.arrivals.value(packed)
 
-    def _request(
-        self, kind: str, parts: tuple[Json, ...], result: int = 0, ours: list[Json] | None = None
-    ) -> list[Json]:
-        """A request and its reply: a packed value, and the index of the argument that it is."""
+    def _request(self, kind: str, parts: tuple[Json, ...], shares: bool = False) -> list[Json]:
+        """A request and its reply: a packed value, and the index of the argument that it is.
+        `shares`: whether the program may change the value later.
+        """
         if self.files is None:
-            return self._ask_once(kind, parts, result, ours)
+            return self._ask_once(kind, parts, shares)
         share(self.files, self)
         try:
-            return self._ask_once(kind, parts, result, ours)
+            return self._ask_once(kind, parts, shares)
         finally:
             share(self.files, self)
 
     def _ask_once(
-        self, kind: str, parts: tuple[Json, ...], result: int, ours: list[Json] | None
+        self, kind: str, parts: tuple[Json, ...], shares: bool, ours: Json = None
     ) -> list[Json]:
         self.console.tell()
         self.arrivals.may_stop = parts[0] in ("await", "__next__")
         reply = self.requests.request(
-            kind, parts, result, ours or self.shared.tell(), on_callback=self._call_back
+            kind, parts, shares, ours or self.shared.tell(), on_callback=self._call_back
         )
         value, same, changes = self.requests.parts(reply, 3)
         try:
-            self.shared.take(changes, self._new)
+            self.shared.take(changes, self.arrivals.value, self._may_change)
         except CodecError as error:
             raise self.requests.fail("forbidden", str(error)) from None
         return [value, same]
 
-    def _new(self, packed: Json) -> Any:
-        """What the program has made of an object of the test's."""
+    def _may_change(self) -> bool:
+        """Whether what the program makes of an object of the test's is made here too."""
         self.trust("mutation")
-        return self.arrivals.value(packed) if self.mutates else None
+        return self.mutates
 
     def _call_back(self, parts: list[Json]) -> None:
         """Call a function that the check has passed, and send what it returns or raises."""
@@ -234,7 +225,7 @@ def share(files: SharedFiles, connection: Connection) -> None:
 
     def told(ours: list[Change]) -> list[Change]:
         parts = (connection.packer.pack(ours),)
-        packed, _ = connection._ask_once("files", parts, 0, [[], []])
+        packed, _ = connection._ask_once("files", parts, False, NOTHING)
         return Unpacker({}).value(packed)  # type: ignore[no-any-return]  # `take` checks it
 
     try:

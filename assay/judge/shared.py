@@ -1,19 +1,33 @@
 """Mutable data that test and program both hold: what one changes in place, the other sees. Each
 side tells the other with each request and each reply.
+
+Such an object crosses as its number. What it holds stands beside, in a table of the objects that
+are new or have changed, in which other shared objects are numbers too: so one object with two
+names is one object on the other side.
 """
 
 from __future__ import annotations
 
 import marshal
 import sys
+from collections import deque
 from collections.abc import Callable, Collection
 from itertools import count
 from typing import Any
 
-from assay.judge.codec import Json, Packer, dumps
-from assay.judge.codec_types import MUTABLE, CodecError, write_back
+from assay.judge.codec import Json, Packer, Shared, dumps
+from assay.judge.codec_types import (
+    BARE_OR_FLOAT,
+    CodecError,
+    TooLargeError,
+    is_mutable,
+    with_parts,
+    write_back,
+)
 from assay.judge.nodes import Nodes
 
+NOTHING: Json = [[], []]
+"""What a side tells that has changed and dropped nothing."""
 Held = dict[int, tuple[Any, bytes | str]]
 """By number: an object, and what it was when it last crossed."""
 
@@ -30,65 +44,133 @@ class _Probe:
 
 
 UNHELD = references({0: ([], "")}, 0)
-PASSED, PASSED_BY_NAME = _Probe()([], it=[])
-"""References to an argument of a call that nothing but the call holds."""
+(PASSED,), (PASSED_BY_NAME,) = _Probe()([]), _Probe()(it=[])
+"""References to an argument of a call that nothing but the call holds. Some calls hold one more."""
+
+
+def has_parts(value: Any) -> bool:
+    """Whether plain data holds more than numbers and texts."""
+    parts = value.values() if isinstance(value, dict) else value
+    return isinstance(value, list | tuple | dict | deque) and not (
+        set(map(type, parts)) <= BARE_OR_FLOAT
+    )
 
 
 class SharedObjects:
-    """Arguments and answers that both sides still hold, by number."""
+    """Arguments and answers that both sides still hold, by number. `first`: 0 on one side and 1 on
+    the other, whose numbers then differ.
+    """
 
-    def __init__(self, packer: Packer, nodes: Nodes) -> None:
-        self.numbers = count(1)
+    def __init__(self, packer: Packer, nodes: Nodes, first: int) -> None:
         self._packer, self._nodes = packer, nodes
+        self._numbers = count(first, 2)
         self._held: Held = {}
+        self._number_of: dict[int, int] = {}
+        """By id."""
+        self._table: list[Json] = []
+        """Number and content of each object that the other side has not got yet."""
+        self.new = set[int]()
+        """Objects that the other side sent with its last message."""
+        self._open = set[int]()
+        """Objects whose content is being packed."""
 
-    def keep(self, number: int, value: Any) -> int | None:
-        """The number of an object that either side may change from now on; None for another."""
-        if type(value) not in MUTABLE and not self._nodes.has(value):
-            return None
-        self._held[number] = value, self._text(value)
-        return number
+    def pack(self, value: Any) -> Json:
+        """A value, whose mutable objects are shared from now on. Raises CodecError."""
+        whole = Shared(self._share(value)) if self._nodes.has(value) else self._with_numbers(value)
+        return self._packer.pack(whole)
 
-    def keep_passed(self, arguments: Collection[Any], free: int) -> list[int | None]:
-        """Numbers for the arguments of a call that the test holds beyond the call."""
+    def pack_passed(self, arguments: Collection[Any], free: int) -> list[Json]:
+        """Arguments of a call; those are shared that the test holds beyond it, or parts of which
+        it may hold. Raises CodecError.
+        """
         counts = [*map(sys.getrefcount, arguments)]
         return [
-            self.keep(next(self.numbers), value) if references > free else None
+            (self.pack if references > free or has_parts(value) else self._packer.pack)(value)
             for value, references in zip(arguments, counts, strict=True)
         ]
 
+    def rebuild(self, parts: Json) -> Any:
+        """The object of a number. Raises KeyError, TypeError, ValueError."""
+        (number,) = parts
+        return self._held[number][0]
+
     def tell(self) -> list[Json]:
-        """What this side has changed since it last reported, and what it no longer holds."""
-        changed, dropped = list[Json](), list[int]()
-        if not self._held:
-            return [changed, dropped]
+        """The objects that are new, or that this side has changed since it last reported; and
+        those that it no longer holds.
+        """
+        new = {number for number, _ in self._table}
         for number, (value, before) in [*self._held.items()]:
-            now = self._text(value)
-            if now != before and now:
-                changed.append([number, self._packer.pack(value)])
+            if number not in new and (now := self._text(value)) != before:
                 self._held[number] = value, now
+                if now:
+                    self._table.append([number, self._content(value)])
+        table, self._table, dropped = self._table, [], list[int]()
         value = None
         for number in [*self._held]:
             if references(self._held, number) <= UNHELD:
                 dropped.append(number)
-                del self._held[number]
-        return [changed, dropped]
+                self._drop(number)
+        return [table, dropped]
 
-    def take(self, changes: Json, new: Callable[[Json], Any]) -> None:
-        """Take over what the other side tells; `new` unpacks what an object is now. Raises
-        CodecError.
+    def take(
+        self,
+        told: Json,
+        unpack: Callable[[Json], Any],
+        may_change: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Take over what the other side tells; what this side has is changed where it
+        `may_change`. Raises CodecError.
         """
         try:
-            changed, dropped = changes
-            for number, packed in changed:
-                if number in self._held:
-                    old = self._held[number][0]
-                    write_back(old, new(packed))
-                    self._held[number] = old, self._text(old)
+            table, dropped = told
+            self.new = {number for number, _ in table if number not in self._held}
+            for number, packed in table:
+                if number not in self._held:
+                    self._hold(number, unpack(packed))
+                elif may_change():
+                    write_back(self._held[number][0], unpack(packed))
+            for number, _ in table:
+                self._held[number] = self._held[number][0], self._text(self._held[number][0])
             for number in dropped:
-                self._held.pop(number, None)
-        except (TypeError, ValueError):
+                self._drop(number)
+        except (TypeError, ValueError, KeyError):
             raise CodecError("a change of nothing that was sent") from None
+
+    def _with_numbers(self, value: Any) -> Any:
+        """The value, with numbers in place of the mutable objects in it."""
+        if is_mutable(value):
+            return Shared(self._share(value))
+        return with_parts(value, self._with_numbers) if type(value) is tuple else value
+
+    def _share(self, value: Any) -> int:
+        """The number of an object, which goes into the table where it is new."""
+        number = self._number_of.get(id(value))
+        if number in self._open:
+            raise TooLargeError("a value contains itself")
+        if number is None:
+            number = next(self._numbers)
+            self._hold(number, value)
+            self._open.add(number)
+            try:
+                self._table.append([number, self._content(value)])
+            finally:
+                self._open.discard(number)
+            self._held[number] = value, self._text(value)
+        return number
+
+    def _content(self, value: Any) -> Json:
+        """What an object holds, with numbers for the mutable objects in it."""
+        return self._packer.pack(with_parts(value, self._with_numbers))
+
+    def _hold(self, number: int, value: Any) -> None:
+        if type(number) is not int or not (is_mutable(value) or self._nodes.has(value)):
+            raise CodecError("a shared object that cannot change")
+        self._held[number] = value, ""
+        self._number_of[id(value)] = number
+
+    def _drop(self, number: int) -> None:
+        value, _ = self._held.pop(number, (None, ""))
+        self._number_of.pop(id(value), None)
 
     def _text(self, value: Any) -> bytes | str:
         """What an object is now; nothing where it holds what cannot be sent."""
