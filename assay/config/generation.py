@@ -45,16 +45,13 @@ class EngineSettings(Section):
     arguments: tuple[str, ...] = ()
     """Extra command-line arguments of those servers, such as `["--max-num-batched-tokens",
     "16384"]`."""
-    weight_transfer: Literal["files", "nccl"] = "files"
-    """How full weights are synced to the servers: as files in shared memory, or from GPU to GPU
-    with NCCL. Adapters are always synced as files."""
     on_weight_update: Literal["auto", "interrupt", "finish"] = "auto"
     """What running requests of a server do on a weight update: `interrupt` continues them on the
     new weights (after a new prefill), `finish` completes them on the old ones. `auto` interrupts
     if the policy is on a GPU: then the servers are too, and prefill is cheap."""
     weights_folder: str = ""
-    """Folder for weights that are synced as files; trainer and servers must see it under the same
-    path. Empty: this machine's shared memory."""
+    """Folder for the weights, which are synced as files; trainer and servers must see it under the
+    same path. Empty: this machine's shared memory."""
     key_variable: str = "OPENAI_API_KEY"
     """The environment variable with the key of an `openai` endpoint, if it needs one."""
     max_concurrent: PositiveInt = 16

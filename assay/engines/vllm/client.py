@@ -46,7 +46,7 @@ class Client:
     """
 
     def __init__(self, url: str, socket: str | None = None, max_concurrent: int = 100) -> None:
-        self.url, self.socket = url, socket
+        self.url = url
         self._health: asyncio.Task[bool] | None = None
         token = os.environ.get("VLLM_API_KEY")
         limits = httpx2.Limits(max_connections=max_concurrent + 20, keepalive_expiry=KEEPALIVE)
@@ -122,21 +122,19 @@ class Client:
         body |= {"model": model} if model else {}
         return dict(await self.call("/inference/v1/generate", body, timeout))
 
-    async def _send(self, verb: str, path: str, body: Any, timeout: Any) -> Any:
+    async def _send(self, path: str, body: Any, timeout: Any) -> Any:
         """The response. If the server has closed an idle connection, the request is sent once more
         on a new one.
         """
         try:
-            return await self._http.request(verb, path, json=body, timeout=timeout)
+            return await self._http.post(path, json=body, timeout=timeout)
         except httpx2.RemoteProtocolError:
-            return await self._http.request(verb, path, json=body, timeout=timeout)
+            return await self._http.post(path, json=body, timeout=timeout)
 
-    async def call(
-        self, path: str, body: Any = None, timeout: float | None = CALL, verb: str = "POST"
-    ) -> Any:
+    async def call(self, path: str, body: Any = None, timeout: float | None = CALL) -> Any:
         """The JSON of the response; None if it is not JSON."""
         sending = asyncio.create_task(
-            self._send(verb, path, body, httpx2.Timeout(timeout, connect=CONNECT))
+            self._send(path, body, httpx2.Timeout(timeout, connect=CONNECT))
         )
         try:
             while not (await asyncio.wait([sending], timeout=HEALTH_INTERVAL))[0]:

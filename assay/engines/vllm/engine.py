@@ -33,7 +33,6 @@ from assay.engines.vllm.server import (
 from assay.engines.vllm.transports import CURRENT, Transport
 from assay.engines.vllm.transports.adapter import Adapter
 from assay.engines.vllm.transports.files import Files
-from assay.engines.vllm.transports.nccl import Nccl
 from assay.engines.vllm.weight_probe import make_probe
 from assay.errors import SettingsError
 from assay.sync import in_own_thread
@@ -158,8 +157,7 @@ async def open_vllm(
     Raises SettingsError for what vLLM cannot serve; a load raises MachineError if no server comes
     up.
     """
-    full: Transport = Nccl() if settings.weight_transfer == "nccl" else Files()
-    transport = Adapter() if hasattr(policy.model, "peft_config") else full
+    transport = Adapter() if hasattr(policy.model, "peft_config") else Files()
     shared = settings.weights_folder or (
         "/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()
     )
