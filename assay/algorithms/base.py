@@ -13,7 +13,6 @@ from torch import Tensor
 from assay.config.messages import refusal
 from assay.maths.arrays import to_array, to_tensor
 from assay.maths.masked import LossMean
-from assay.maths.rewards import MIN_STD
 from assay.policy.forward import ModelOutput
 from assay.registry import Registry
 from assay.types import Batch, Sample
@@ -79,8 +78,6 @@ class Algorithm:
     """Whether the loss relates samples of a group, so that they must share a micro-batch."""
     max_resamples: int = 0
     """Most rounds in which groups of zero variance are replaced by new ones before the step."""
-    min_std: float = MIN_STD
-    """Groups whose rewards have a smaller standard deviation are groups of zero variance."""
     pairs: str = ""
     """The file of pairs, for an algorithm that learns from one."""
     running_baseline: Tensor | None = None

@@ -20,19 +20,14 @@ from assay.maths.advantages import Baseline, Scale
 from assay.maths.kl import KLEstimator
 from assay.maths.losses import ImportanceSampling, RatioLevel
 from assay.maths.masked import LossMean
-from assay.maths.rewards import MIN_STD
 
 SWITCHED_OFF: tuple[tuple[str, str, set[Any]], ...] = (
-    ("running_decay", "baseline", {"none", "batch", "group", "leave_one_out"}),
-    ("reward_to", "reward_from", {None}),
     ("overlong_penalty", "overlong_share", {0.0}),
     ("max_resamples", "zero_variance_groups", {"count", "drop"}),
     ("importance_sampling_min", "importance_sampling", {"none"}),
     ("importance_sampling_max", "importance_sampling", {"none"}),
     ("kl_estimator", "kl", {0.0}),
     ("kl_in", "kl", {0.0}),
-    ("kl_importance_sampling", "kl", {0.0}),
-    ("kl_importance_sampling", "kl_in", {"reward"}),
 )
 """An option, the option that it belongs to, and the values of that with which it has no effect."""
 
@@ -46,17 +41,8 @@ class PolicyGradientSettings(AlgorithmSettings):
     scale: Scale = "none"
     """What the difference is divided by: nothing, its group's standard deviation, or the
     batch's."""
-    min_std: PositiveFloat = MIN_STD
-    """Smallest standard deviation of rewards. A group below it counts as zero variance; below it
-    after shaping, its advantages are 0."""
-    running_decay: float = Field(0.9, ge=0, lt=1)
-    """Weight of past steps in the running mean, with `baseline = "running"`."""
     advantage_clip: PositiveFloat | None = None
     """Advantages are clipped to this size, on both sides."""
-    reward_from: tuple[float, float] | None = None
-    """Rewards are clamped to this range first; then the range is mapped onto `reward_to`."""
-    reward_to: tuple[float, float] = (0.0, 1.0)
-    """The range that `reward_from` is mapped onto."""
     overlong_share: float = Field(0.0, ge=0, le=1)
     """Soft overlong punishment: it rises over the last share of `rollout.max_tokens`; 0 turns it
     off."""
@@ -66,7 +52,7 @@ class PolicyGradientSettings(AlgorithmSettings):
     """Do not learn from completions cut off at the token limit; they still count in the
     baseline."""
     zero_variance_groups: Literal["count", "drop", "resample"] = "count"
-    """Groups with zero variance (rewards before shaping deviate by less than `min_std`): `count`
+    """Groups with zero variance (rewards before shaping are equal but for rounding): `count`
     their tokens in the denominator of the loss, `drop` them, or `resample` new groups in their
     place (dynamic sampling)."""
     max_resamples: PositiveInt = 10
@@ -92,10 +78,8 @@ class PolicyGradientSettings(AlgorithmSettings):
     kl_estimator: KLEstimator = "k3"
     """How the KL is estimated per token; k3 is unbiased and never negative."""
     kl_in: Literal["loss", "reward"] = "loss"
-    """Whether the KL penalty is a term of the loss or is subtracted from the reward."""
-    kl_importance_sampling: bool = True
-    """Whether the KL penalty in the loss is weighted by the ratio, which makes its gradient
-    unbiased."""
+    """Whether the KL penalty is a term of the loss, there weighted by the ratio, or is subtracted
+    from the reward."""
     entropy_bonus: NonNegativeFloat = 0.0
     """Weight of the entropy bonus: the entropy per token is subtracted from the loss."""
     loss_mean: LossMean = "tokens"
@@ -112,22 +96,10 @@ class PolicyGradientSettings(AlgorithmSettings):
             is_default = getattr(self, name) == type(self).model_fields[name].default
             if not is_default and (value := getattr(self, other)) in values:
                 raise ValueError(f"{name} has no effect with {other} = {value!r}; leave it out")
-        if self.reward_from is not None and self.reward_from[0] >= self.reward_from[1]:
-            raise ValueError("reward_from must be a rising range, as [0.0, 1.0]")
         if self.importance_sampling_min >= self.importance_sampling_max:
             raise ValueError("importance_sampling_min must be less than importance_sampling_max")
         if self.dual_clip is not None and self.dual_clip <= 1 + self.clip_high:
             raise ValueError("dual_clip must be more than 1 + clip_high")
-        if (
-            self.kl
-            and self.kl_in == "loss"
-            and self.kl_estimator == "k1"
-            and not self.kl_importance_sampling
-        ):
-            raise ValueError(
-                "k1 in the loss has only noise as its gradient: set kl_importance_sampling, or"
-                ' kl_in = "reward"'
-            )
         return self
 
 

@@ -44,6 +44,8 @@ from assay.maths.losses import clipped_surrogate, importance_weights, is_clipped
 from assay.policy.forward import ModelOutput
 from assay.types import Batch, Sample
 
+RUNNING_DECAY = 0.9
+"""Weight of past steps in the running mean of rewards."""
 Surrogate = Callable[[Any, Tensor, Tensor, Tensor], tuple[Tensor, Numbers]]
 """Maps settings and ratios, log-probabilities, advantages [B, T] to a loss [B, T] and numbers to
 log."""
@@ -83,7 +85,6 @@ def build(
         entropy_gradient=settings.entropy_bonus > 0,
         epochs=settings.epochs,
         minibatches=settings.minibatches,
-        min_std=settings.min_std,
         max_resamples=settings.max_resamples if settings.zero_variance_groups == "resample" else 0,
         running_baseline=running,
     )
@@ -121,7 +122,7 @@ class PolicyGradient:
         """Drop groups of zero variance if asked, shape the rewards, then estimate advantages."""
         s = self.settings
         counts = s.zero_variance_groups == "count"
-        used = samples if counts else drop_zero_variance(samples, s.min_std)
+        used = samples if counts else drop_zero_variance(samples)
         shaped = shape_rewards(used, s)
         estimated = self.estimator(s, shaped) if self.estimator else self._of_completions(shaped)
         return [clip_advantages(sample, s) for sample in estimated]
@@ -142,7 +143,7 @@ class PolicyGradient:
         rewards, names = zip(*totals.values(), strict=True)
         advantages: list[float] = completion_advantages(
             torch.tensor(rewards), torch.tensor(numbered(names)),
-            s.baseline, s.scale, s.min_std, self._past_mean(rewards),
+            s.baseline, s.scale, self._past_mean(rewards),
         ).tolist()  # fmt: skip
         return [
             with_advantage(sample, advantages[rollout])
@@ -153,9 +154,10 @@ class PolicyGradient:
         """The mean reward of past steps (in the first, of this step); then adds this step's."""
         if self.running is None:
             return 0.0
-        mean, decay = fmean(rewards), self.settings.running_decay
+        mean = fmean(rewards)
         past = float(self.running[0]) if self.running[1] else mean
-        self.running[0], self.running[1] = decay * past + (1 - decay) * mean, self.running[1] + 1
+        self.running[0] = RUNNING_DECAY * past + (1 - RUNNING_DECAY) * mean
+        self.running[1] += 1
         return past
 
 
@@ -184,8 +186,7 @@ def kl_penalty(
     assert batch.reference_logprobs is not None
     kl = KL_ESTIMATORS[settings.kl_estimator](output.logprobs, batch.reference_logprobs)
     ratios = ratio(output.logprobs, old_logprobs(output, batch), batch.mask)
-    weight = ratios if settings.kl_importance_sampling else 1.0
-    return settings.kl * weight * kl, {"kl": kl.detach()}
+    return settings.kl * ratios * kl, {"kl": kl.detach()}
 
 
 def entropy_bonus(

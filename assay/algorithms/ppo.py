@@ -51,7 +51,7 @@ def ppo(settings: Settings) -> Algorithm:
     if not settings.critic:
         refuse(settings, "there is no critic", "gamma", "gae_lambda", "value_loss", "value_clip")
         return build(settings, clipped_loss)
-    refuse(settings, "the critic is the baseline", "baseline", "running_decay")
+    refuse(settings, "the critic is the baseline", "baseline")
     if settings.scale == "group":
         raise SettingsError(
             "algorithm.scale: with a critic, advantages are per token; use 'batch' or 'none'"
@@ -74,7 +74,7 @@ def token_advantages(settings: Settings, samples: Sequence[Sample]) -> list[Samp
         raw.append(gae(rewards, value, settings.gamma, settings.gae_lambda))
     scaled: Sequence[Tensor] = raw
     if settings.scale != "none" and raw:
-        whitened = whiten(torch.cat(raw), settings.min_std)
+        whitened = whiten(torch.cat(raw))
         scaled = torch.split(whitened, [len(one) for one in raw])
     return [
         replace(one, advantages=_unmask(mask, a), returns=_unmask(mask, unscaled + value))

@@ -14,34 +14,29 @@ from assay.algorithms.base import rollout_totals, rollouts_of
 from assay.algorithms.options import PolicyGradientSettings
 from assay.maths.arrays import to_array, to_tensor
 from assay.maths.kl import KL_ESTIMATORS
-from assay.maths.rewards import have_zero_variance, overlong_punishment, rescale
+from assay.maths.rewards import have_zero_variance, overlong_punishment
 from assay.types import Sample
 
 
-def drop_zero_variance(samples: Sequence[Sample], min_std: float) -> list[Sample]:
+def drop_zero_variance(samples: Sequence[Sample]) -> list[Sample]:
     """The samples of groups whose rewards differ. Parts of one rollout count once."""
     rewards: dict[str, dict[int, float]] = {}
     for sample, rollout in zip(samples, rollouts_of(samples), strict=True):
         rewards.setdefault(sample.group, {})[rollout] = sample.reward
-    equal = {name for name, one in rewards.items() if have_zero_variance(one.values(), min_std)}
+    equal = {name for name, one in rewards.items() if have_zero_variance(one.values())}
     return [sample for sample in samples if sample.group not in equal]
 
 
 def shape_rewards(samples: Sequence[Sample], settings: PolicyGradientSettings) -> list[Sample]:
-    """The samples with rewards rescaled, less the soft overlong punishment of whole rollouts."""
+    """The samples with rewards less the soft overlong punishment of whole rollouts."""
+    share, penalty = settings.overlong_share, settings.overlong_penalty
     lengths = rollout_totals(samples, (sample.trained_tokens for sample in samples))
-    return [_shape(*pair, settings) for pair in zip(samples, lengths, strict=True)]
-
-
-def _shape(sample: Sample, length: float, settings: PolicyGradientSettings) -> Sample:
-    reward = sample.reward
-    if settings.reward_from is not None:
-        reward = rescale(reward, settings.reward_from, settings.reward_to)
-    if settings.overlong_share and sample.limit:
-        reward += settings.overlong_penalty * overlong_punishment(
-            length, sample.limit, settings.overlong_share
-        )
-    return replace(sample, reward=reward)
+    return [
+        replace(one, reward=one.reward + penalty * overlong_punishment(length, one.limit, share))
+        if share and one.limit
+        else one
+        for one, length in zip(samples, lengths, strict=True)
+    ]
 
 
 def kl_cost(sample: Sample, settings: PolicyGradientSettings) -> Tensor:

@@ -20,30 +20,27 @@ def completion_advantages(
     groups: Tensor,
     baseline: Baseline,
     scale: Scale,
-    min_std: float = MIN_STD,
     running: float = 0.0,
 ) -> Tensor:
     """A = (R - baseline) / standard deviation. `rewards` [N], `groups` [N] int64 ids from 0 -> [N].
 
     The baseline is 0, the batch's mean, the mean of past steps (`running`), or the group's mean
-    with or without the completion itself. Nothing is divided by a deviation below `min_std`.
+    with or without the completion itself. Nothing is divided by a deviation below MIN_STD.
     """
     if baseline in ("none", "running") or (baseline, scale) == ("batch", "group"):
         centre = (
             rewards - {"none": 0.0, "running": running, "batch": float(rewards.mean())}[baseline]
         )
         std = _group_std(rewards, groups if scale == "group" else torch.zeros_like(groups))
-        return centre if scale == "none" else centre / std.masked_fill(std < min_std, 1.0)
+        return centre if scale == "none" else centre / std.masked_fill(std < MIN_STD, 1.0)
     pools = torch.zeros_like(groups) if baseline == "batch" else groups
-    leave_one_out = baseline == "leave_one_out"
-    return group_advantages(rewards, pools, scale, min_std, leave_one_out=leave_one_out)
+    return group_advantages(rewards, pools, scale, leave_one_out=baseline == "leave_one_out")
 
 
 def group_advantages(
     rewards: Tensor,
     groups: Tensor,
     scale: Scale = "group",
-    min_std: float = MIN_STD,
     *,
     leave_one_out: bool = False,
 ) -> Tensor:
@@ -52,18 +49,18 @@ def group_advantages(
     GRPO (arXiv:2402.03300 section 4.1.2) divides by the group's standard deviation, Dr. GRPO
     (arXiv:2503.20783) by nothing. `leave_one_out` compares a completion with the n - 1 others
     (RLOO, arXiv:2402.14740), which is n / (n - 1) times the difference from the group's mean. A
-    group of zero variance (std below `min_std`) gets exactly 0, so rounding is never amplified.
+    group of zero variance (std below MIN_STD) gets exactly 0, so rounding is never amplified.
     """
     mean, sizes = _group_means(rewards, groups)
     centre = rewards - mean
     std = _group_std(rewards, groups)
-    zero_variance = std < min_std
+    zero_variance = std < MIN_STD
     if leave_one_out:
         centre = centre * sizes / (sizes - 1).clamp(min=1)
     if scale == "group":
-        centre = centre / std.clamp(min=min_std)
+        centre = centre / std.clamp(min=MIN_STD)
     elif scale == "batch":
-        centre = centre / rewards.std(correction=0).clamp(min=min_std)
+        centre = centre / rewards.std(correction=0).clamp(min=MIN_STD)
     return centre.masked_fill(zero_variance, 0.0)
 
 
@@ -83,9 +80,9 @@ def gae(rewards: Tensor, values: Tensor, gamma: float, lam: float) -> Tensor:
     return torch.tensor(advantages[::-1], dtype=rewards.dtype)
 
 
-def whiten(values: Tensor, min_std: float = MIN_STD) -> Tensor:
-    """(x - mean) / std over all of `values` [N]; 0 where the std is below `min_std`."""
-    return group_advantages(values, torch.zeros(len(values), dtype=torch.int64), "group", min_std)
+def whiten(values: Tensor) -> Tensor:
+    """(x - mean) / std over all of `values` [N]; 0 where the std is below MIN_STD."""
+    return group_advantages(values, torch.zeros(len(values), dtype=torch.int64))
 
 
 def _group_means(rewards: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:

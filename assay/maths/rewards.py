@@ -9,16 +9,10 @@ MIN_STD = 1e-4
 """A smaller standard deviation counts as zero variance: it is rounding, not a difference."""
 
 
-def have_zero_variance(rewards: Iterable[float], min_std: float = MIN_STD) -> bool:
-    """Whether the standard deviation of a group's rewards is below `min_std`, or there are none."""
+def have_zero_variance(rewards: Iterable[float]) -> bool:
+    """Whether the standard deviation of a group's rewards is below MIN_STD, or there are none."""
     values = list(rewards)
-    return not values or pstdev(values) < min_std
-
-
-def rescale(reward: float, source: tuple[float, float], target: tuple[float, float]) -> float:
-    """Clamp `reward` to the range `source`, then map that range linearly onto `target`."""
-    share = (min(max(reward, source[0]), source[1]) - source[0]) / (source[1] - source[0])
-    return target[0] + share * (target[1] - target[0])
+    return not values or pstdev(values) < MIN_STD
 
 
 def overlong_punishment(length: float, limit: int, share: float) -> float:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain, zip_longest
 from statistics import fmean, pstdev
 
-from assay.maths.rewards import MIN_STD, have_zero_variance
+from assay.maths.rewards import have_zero_variance
 from assay.types import Metrics, Rollout, Sample, Turn, Verdict
 
 
@@ -102,19 +102,19 @@ def _sample(
     )  # fmt: skip
 
 
-def has_zero_variance(group: Sequence[Rollout], min_std: float = MIN_STD) -> bool:
+def has_zero_variance(group: Sequence[Rollout]) -> bool:
     """Whether the rollouts' rewards are equal, and those of each turn: then every advantage
     relative to the group is 0.
     """
     scored = [rollout for rollout in group if rollout.score is not None]
     rewards = ([rollout.score, *(turn.score for turn in rollout.turns)] for rollout in scored)
     return all(
-        have_zero_variance((score.total for score in place if score), min_std)
+        have_zero_variance(score.total for score in place if score)
         for place in zip_longest(*rewards)
     )
 
 
-def describe(groups: Sequence[Sequence[Rollout]], min_std: float = MIN_STD) -> Metrics:
+def describe(groups: Sequence[Sequence[Rollout]]) -> Metrics:
     """Metrics of a step's rollouts, as docs/metrics.md defines them.
 
     Rollouts that the machine failed count in `rollout/failed` alone.
@@ -139,7 +139,7 @@ def describe(groups: Sequence[Sequence[Rollout]], min_std: float = MIN_STD) -> M
         "rollout/length_min": float(min(lengths)),
         "rollout/length_max": float(max(lengths)),
         "rollout/truncated": fmean(r.turns[-1].completion.ended == "length" for r, _ in scored),
-        "rollout/zero_variance_groups": fmean(has_zero_variance(one, min_std) for one in groups),
+        "rollout/zero_variance_groups": fmean(map(has_zero_variance, groups)),
         "rollout/on_trust": fmean(on_trust(rollout) for rollout, _ in scored),
         "rollout/turns": sum(len(rollout.turns) for rollout, _ in scored) / count,
     }

@@ -298,12 +298,7 @@ async def make_source(
             )
         case "rollouts":
             return RolloutSource(
-                stage.settings,
-                stage.tasks,
-                policy,
-                context,
-                algorithm.max_resamples,
-                algorithm.min_std,
+                stage.settings, stage.tasks, policy, context, algorithm.max_resamples
             )
 
 

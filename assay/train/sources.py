@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from assay.config.sections import RunSettings
 from assay.errors import DataError
 from assay.files import split_spec
-from assay.maths.rewards import MIN_STD
 from assay.maths.seeds import derive
 from assay.policy.load import Policy
 from assay.rollout.attempt import RolloutContext, make_prompts, within
@@ -122,12 +121,10 @@ class RolloutSource(Source):
         policy: Policy,
         context: RolloutContext,
         max_resamples: int = 0,
-        min_std: float = MIN_STD,
     ) -> None:
         rollout = self.rollout = settings.rollout
         self.task_set = split_spec(settings.tasks.train)[0]
         self.max_resamples = max_resamples
-        self.min_std = min_std
         self.tasks = make_prompts(
             tasks, context.prompter, rollout.max_tokens, policy.context, settings.tasks.too_long
         )
@@ -191,14 +188,14 @@ class RolloutSource(Source):
             usable = [group for group in groups if self.is_usable(group)]
             rounds += 1
         samples = to_samples(usable, self.rollout.max_tokens, self.rollout.turn_discount)
-        metrics = describe(groups, self.min_std) | staleness(groups, step)
+        metrics = describe(groups) | staleness(groups, step)
         metrics |= describe_held_out(groups, self.context.held_out, self.task_set)
         metrics |= {"rollout/rounds": float(rounds)} | self._times(time.perf_counter() - start)
         return StepData(samples, metrics, groups)
 
     def is_usable(self, group: Sequence[Rollout]) -> bool:
         """Whether the learner gets the group, or a new one replaces it."""
-        return not (self.max_resamples and has_zero_variance(group, self.min_std))
+        return not (self.max_resamples and has_zero_variance(group))
 
     async def close(self) -> None:
         """Cancel the running groups."""

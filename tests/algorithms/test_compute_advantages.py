@@ -60,19 +60,17 @@ def test_reinforce_compares_with_the_batch_or_with_nothing() -> None:
 
 
 def test_a_running_baseline_is_the_mean_of_the_steps_before() -> None:
-    algorithm = algorithms["reinforce"].build(
-        {"name": "reinforce", "baseline": "running", "running_decay": 0.75}
-    )
+    algorithm = algorithms["reinforce"].build({"name": "reinforce", "baseline": "running"})
     steps = [[long(1, 1.0), long(1, 0.0)], [long(1, 1.0), long(1, 1.0)], [long(1, 0.0)]]
     found = [
         [sample.advantages[1] for sample in algorithm.compute_advantages(samples)]
         for samples in steps
     ]
-    # the first step has only itself; then 0.5, then 3/4 of 0.5 and 1/4 of 1
-    assert found == [[0.5, -0.5], [0.5, 0.5], [-0.625]]
+    # the first step has only itself; then 0.5, then 9/10 of 0.5 and 1/10 of 1
+    assert found == [[0.5, -0.5], [0.5, 0.5], [pytest.approx(-0.55)]]
     algorithm.compute_advantages([])
     assert algorithm.running_baseline is not None
-    assert algorithm.running_baseline.tolist() == [0.75 * 0.625, 3.0]
+    assert algorithm.running_baseline.tolist() == pytest.approx([0.9 * 0.55, 3.0])
 
 
 def test_groups_are_separated_by_name_in_any_order_of_samples() -> None:
@@ -99,11 +97,10 @@ def test_rewards_that_differ_by_rounding_are_a_group_of_zero_variance() -> None:
     near = [long(1, 0.5), long(1, 0.5 + 1e-4)]
     assert advantages("grpo", near) == [0.0, 0.0]
     assert not estimate("grpo", near, zero_variance_groups="drop")
-    # of 0 and 1 the deviation is 0.5, of 0, 0 and 1 it would be 0.47
-    halves = [*parts([1, 1], 0.0, 0), long(1, 1.0)]
-    options = {"zero_variance_groups": "drop", "min_std": 0.49}
-    assert len(estimate("grpo", halves, **options)) == 3
-    assert not estimate("grpo", halves, **options | {"min_std": 0.51})
+    # of 0 and 1 the deviation is 0.5, of 0, 0 and 1 it would be 0.47; 1e-4 is rounding
+    for reward, kept in ((2.05e-4, 3), (1.95e-4, 0)):
+        halves = [*parts([1, 1], 0.0, 0), long(1, reward)]
+        assert len(estimate("grpo", halves, zero_variance_groups="drop")) == kept
 
 
 def test_advantages_are_clipped_on_both_sides() -> None:
@@ -113,11 +110,6 @@ def test_advantages_are_clipped_on_both_sides() -> None:
     assert advantages("grpo", scale="none", advantage_clip=0.2) == pytest.approx(
         [0.2, -0.2, -0.2, -0.2, 0, 0]
     )
-
-
-def test_rewards_are_clamped_and_mapped_before_they_are_compared() -> None:
-    found = advantages("reinforce", baseline="none", reward_from=(0.0, 0.5), reward_to=(-1.0, 1.0))
-    assert found == [1, -1, -1, -1, 1, 1]
 
 
 def test_long_completions_lose_reward_over_the_buffer() -> None:
@@ -255,16 +247,11 @@ def test_only_samples_without_advantage_are_skipped_and_none_with_other_loss_ter
         ),
         ({"name": "sft", "x": 1}, "unknown setting 'algorithm.x'; there are none here"),
         ({"name": "grpo", "scale": "sum"}, "setting 'algorithm.scale' = 'sum'"),
-        ({"name": "grpo", "reward_from": (1.0, 1.0)}, "reward_from must be a rising range"),
         (
             {"name": "grpo", "importance_sampling_min": 3.0},
             "importance_sampling_min must be less than importance_sampling_max",
         ),
         ({"name": "grpo", "dual_clip": 1.1}, "dual_clip must be more than 1 + clip_high"),
-        (
-            {"name": "grpo", "kl": 1.0, "kl_estimator": "k1", "kl_importance_sampling": False},
-            "k1 in the loss has only noise",
-        ),
         ({"name": "reinforce", "epochs": 2}, "reinforce has no ratio"),
     ],
 )

@@ -29,13 +29,6 @@ TABLE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "grpo": ({"name": "grpo", "loss_mean": "completions", **CLIP}, {"loss_type": "grpo",
     **TRL_CLIP}),
     "grpo, k3 in the loss": (
-        {
-            "name": "grpo", "loss_mean": "completions", "kl": 0.3,
-            "kl_importance_sampling": False, **CLIP,
-        },
-        {"loss_type": "grpo", "beta": 0.3, "use_bias_correction_kl": False, **TRL_CLIP},
-    ),
-    "grpo, corrected k3 in the loss": (
         {"name": "grpo", "loss_mean": "completions", "kl": 0.3, **CLIP},
         {"loss_type": "grpo", "beta": 0.3, "use_bias_correction_kl": True, **TRL_CLIP},
     ),

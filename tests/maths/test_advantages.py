@@ -16,7 +16,7 @@ from assay.maths.advantages import (
     group_advantages,
     whiten,
 )
-from assay.maths.rewards import overlong_punishment, rescale
+from assay.maths.rewards import overlong_punishment
 from assay.maths.schedules import schedule_factor
 from assay.maths.seeds import derive
 
@@ -164,16 +164,6 @@ def test_gae_with_lambda_zero_and_a_right_critic_is_zero() -> None:
 def test_whitening_gives_mean_zero_and_std_one_and_zeros_for_equal_numbers() -> None:
     assert whiten(torch.tensor([1.0, 3.0, 1.0, 3.0])).tolist() == [-1.0, 1.0, -1.0, 1.0]
     assert whiten(torch.tensor([0.35] * 7)).tolist() == [0.0] * 7
-
-
-def test_a_reward_is_clamped_then_mapped_linearly() -> None:
-    assert [rescale(reward, (0.0, 2.0), (-1.0, 1.0)) for reward in (-5, 0, 0.5, 2, 9)] == [
-        -1,
-        -1,
-        -0.5,
-        1,
-        1,
-    ]
 
 
 def test_the_overlong_punishment_rises_over_the_buffer() -> None:
