@@ -174,9 +174,8 @@ class JudgeSettings(Section):
     """Limits of the programs that the judge runs, and where it runs them."""
 
     servers: tuple[str, ...] = ()
-    """URLs of `assay serve` services that judge in place of this process: see service.md."""
-    token_variable: str = "ASSAY_TOKEN"
-    """The environment variable that holds the services' token, if they need one."""
+    """URLs of `assay serve` services that judge in place of this process: see service.md. Their
+    token, if they need one, is read from the environment variable `ASSAY_TOKEN`."""
     slots: PositiveInt | None = None
     """Programs that run at once. Default: the number of CPU cores of this process."""
     cpu_seconds: PositiveFloat = 4.0
@@ -196,8 +195,6 @@ class JudgeSettings(Section):
 
     @model_validator(mode="after")
     def _services_are_urls_without_secrets(self) -> JudgeSettings:
-        if not self.token_variable.isidentifier():
-            raise ValueError("name the environment variable that holds the token, not the token")
         for url in self.servers:
             parts = urlsplit(url)
             plain = parts.scheme in ("http", "https") and parts.hostname and not parts.path[1:]
@@ -270,9 +267,7 @@ class DashboardSettings(Section):
     """The run on W&B and trackio; one run there holds all stages and resumes."""
 
     project: str = "assay"
-    """Project of the run."""
-    tags: tuple[str, ...] = ()
-    """Tags of the run; W&B only."""
+    """Project of the run. W&B's tags are read from the environment variable `WANDB_TAGS`."""
 
 
 class SlurmSettings(Section):
@@ -313,7 +308,7 @@ class RunSettings(Section):
     trackers: tuple[TrackerName, ...] = ("console", "jsonl", "rollouts")
     """Where metrics and rollouts are logged."""
     dashboard: DashboardSettings = DashboardSettings()
-    """Project and tags on W&B and trackio."""
+    """Project on W&B and trackio."""
     algorithm: dict[str, Any]
     """`name`, and the settings of that algorithm."""
     rewards: dict[str, dict[str, Any]] = Field({"tests": {}})

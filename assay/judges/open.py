@@ -18,7 +18,7 @@ def open_judge(settings: JudgeSettings) -> AnyJudge:
     if settings.servers:
         from assay.judges.pool import Pool
 
-        return Pool(settings.servers, settings.token_variable, limits, settings.trust)
+        return Pool(settings.servers, limits, settings.trust)
     weak, slots, trust = settings.allow_weak_isolation, settings.slots, settings.trust
     archive = Path(settings.verdict_cache) if settings.verdict_cache else None
     return Judge(limits, slots, stop_early=False, allow_weak=weak, archive=archive, trust=trust)

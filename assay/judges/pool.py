@@ -51,19 +51,17 @@ class Pool(AnyJudge):
     goes to another one. A service that is lost is looked at until it is back; one that is full gets
     no more than it takes until the next look.
 
-    servers: their URLs. token_variable: the environment variable that holds their token. limits:
-    of one run, which must be the services' own. trust: as Judge.
+    servers: their URLs; the environment variable ASSAY_TOKEN holds their token. limits: of one run,
+    which must be the services' own. trust: as Judge.
 
     Raises SettingsError for a service that refuses or whose judge is another; SandboxError where no
     service answers, and where programs fail too often for want of one.
     """
 
-    def __init__(
-        self, servers: Sequence[str], token_variable: str, limits: Limits, trust: Collection[str]
-    ) -> None:
+    def __init__(self, servers: Sequence[str], limits: Limits, trust: Collection[str]) -> None:
         super().__init__(trust)
         self.slots = 1
-        self._servers, self._token_variable = servers, token_variable
+        self._servers = servers
         self._own = common_terms(limits, stop_early=False)
         self._agreed: dict[str, str] = {}
         """The terms of the first service, with its tools: the others must have the same."""
@@ -75,9 +73,9 @@ class Pool(AnyJudge):
         """When a service was in use."""
 
     async def __aenter__(self) -> Pool:
-        token = os.environ.get(self._token_variable, "").strip()
+        token = os.environ.get("ASSAY_TOKEN", "").strip()
         if not (token.isascii() and token.isprintable()):
-            raise SettingsError(f"the environment variable {self._token_variable} holds no token")
+            raise SettingsError("the environment variable ASSAY_TOKEN holds no token")
         self._services = [Service(url.rstrip("/"), token) for url in self._servers]
         try:
             await self._start()

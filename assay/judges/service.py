@@ -96,7 +96,7 @@ class Service:
         """Its terms. Raises SettingsError where it refuses, LostError."""
         status, answer = await self._ask("GET", "/terms", None, ANSWER_SECONDS)
         if 300 <= status < 500:
-            asks = "; judge.token_variable names the variable with the token" * (status == 401)
+            asks = "; set ASSAY_TOKEN to the services' token" * (status == 401)
             raise SettingsError(f"it refuses with {status}: {self._reason(answer)}{asks}")
         if status != 200:
             raise LostError(f"it answers {status}: {self._reason(answer)}")

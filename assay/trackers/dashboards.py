@@ -59,8 +59,7 @@ class DashboardTracker(Tracker):
         }
         if package == "wandb":
             given |= {"id": file.read_text(), "name": settings.name, "dir": str(run_folder)}
-            given |= {"tags": settings.dashboard.tags}
-        else:  # trackio knows a run by its name and has no tags
+        else:  # trackio knows a run by its name
             given |= {"name": f"{settings.name}-{file.read_text()}", "embed": False}
         try:
             self._run = self._package.init(**given)

@@ -44,7 +44,7 @@ from assay.types import Metrics
 
 MAY_CHANGE = (
     "evaluate", "save", "trackers", "dashboard", "learner", "policy.gradient_checkpointing",
-    "judge.slots", "judge.allow_weak_isolation", "judge.servers", "judge.token_variable",
+    "judge.slots", "judge.allow_weak_isolation", "judge.servers",
     "engine.kv_cache_tokens", "engine.servers", "engine.python", "engine.arguments",
     "engine.weights_folder", "slurm",
 )  # fmt: skip

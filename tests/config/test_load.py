@@ -428,7 +428,6 @@ def test_a_quantized_policy_that_would_have_to_be_copied_is_refused_before_anyth
         ('judge.servers = ["http://host:99999"]', "Port out of range"),
         ('judge.servers = ["http://a", "http://a"]', "names a service twice"),
         ('judge = { servers = ["http://a"], slots = 2 }', "are of a judge in this process"),
-        ('judge.token_variable = "s3cret-token"', "not the token"),
         ('judge.servers = ["http://a"]\nenvironment.name = "python_tool"', "only judge"),
     ],
 )

@@ -292,15 +292,13 @@ def test_a_service_with_a_token_refuses_others_and_the_token_is_never_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with serving(*OURS, environment={"ASSAY_TOKEN": TOKEN}) as server:
-        monkeypatch.setenv("MINE", "another-word")
-        with pytest.raises(
-            SettingsError, match=r"refuses with 401.*judge\.token_variable"
-        ) as refused:
-            with_pool([url(server)], lambda judge: judge.run(JOBS[0]), token_variable="MINE")
+        monkeypatch.setenv("ASSAY_TOKEN", "another-word")
+        with pytest.raises(SettingsError, match=r"refuses with 401.*set ASSAY_TOKEN") as refused:
+            with_pool([url(server)], lambda judge: judge.run(JOBS[0]))
         assert url(server) in str(refused.value)
         assert "another-word" not in str(refused.value)
-        monkeypatch.setenv("MINE", TOKEN)
-        judged = with_pool([url(server)], lambda judge: judge.run(JOBS[0]), token_variable="MINE")
+        monkeypatch.setenv("ASSAY_TOKEN", TOKEN)
+        judged = with_pool([url(server)], lambda judge: judge.run(JOBS[0]))
     assert judged.verdict is Verdict.PASS
 
 
