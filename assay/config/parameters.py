@@ -20,16 +20,16 @@ NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 def fitted(
     kind: str, name: str, function: Callable[..., Any], given: Mapping[str, Any], *within: str,
-    common: Mapping[str, type] = MappingProxyType({}), first: int = 1,
+    common: Mapping[str, type] = MappingProxyType({}),
 ) -> dict[str, Any]:  # fmt: skip
-    """`given` as the parameters of `function` from place `first` on, and as `common` ones that all
+    """`given` as the parameters of `function` but its first one, and as `common` ones that all
     plug-ins of a kind have.
 
     `within` is the place of the table. An array becomes a tuple, a string a path; 1 is not true.
     Raises SettingsError for an unknown parameter, a wrong value, or one without a default that is
     not given.
     """
-    own = list(inspect.signature(function).parameters.values())[first:]
+    own = list(inspect.signature(function).parameters.values())[1:]
     by_name = {parameter.name: parameter for parameter in own if parameter.kind in NAMED}
     if taken := sorted(common.keys() & by_name):
         raise SettingsError(

@@ -87,7 +87,7 @@ async def run_benchmark(
         rollouts = await together(run_one(task_number, sample) for sample in missing)
         return await score(rollouts, tests_only)
 
-    async with axes.open():
+    async with axes.open(context.judge):
         groups = await together(run_task(number, one.task.id) for number, one in enumerate(prompts))
     in_order = [
         rows.get((one.task.id, sample)) for one in prompts for sample in range(settings.samples)

@@ -13,6 +13,7 @@ from collections.abc import (
     Sequence,
     Set,
 )
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -94,6 +95,10 @@ class AnyJudge(ABC):
         """A sandboxed Python that keeps its state between blocks of code; an async context
         manager.
         """
+
+    def with_tools(self) -> AbstractAsyncContextManager[AnyJudge]:
+        """A judge that can `execute`, for as long as the block is open: this one itself."""
+        return nullcontext(self)
 
     async def run_or_refuse(self, job: Job) -> Execution:
         """As `run`, but INFRA with the reason where the task is refused."""

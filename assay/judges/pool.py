@@ -15,7 +15,7 @@ from functools import partial
 from typing import NoReturn
 
 from assay.errors import SandboxError, SettingsError
-from assay.judge import AnyJudge, Job
+from assay.judge import AnyJudge, Job, Judge
 from assay.judge.base import no_code, require_checks, without
 from assay.judge.kinds.every import kind_of
 from assay.judge.verdict_cache import BoundedDict
@@ -61,7 +61,7 @@ class Pool(AnyJudge):
     def __init__(self, servers: Sequence[str], limits: Limits, trust: Collection[str]) -> None:
         super().__init__(trust)
         self.slots = 1
-        self._servers = servers
+        self._servers, self._limits = servers, limits
         self._own = common_terms(limits, stop_early=False)
         self._agreed: dict[str, str] = {}
         """The terms of the first service, with its tools: the others must have the same."""
@@ -113,6 +113,12 @@ class Pool(AnyJudge):
     async def execute(self, *_: object, **__: object) -> NoReturn:
         """Raises SettingsError."""
         raise SettingsError(ONLY_JUDGES)
+
+    def with_tools(self) -> Judge:
+        """A judge of this process: services run no tools. What it gets was not judged here, so weak
+        isolation is no reason to refuse it.
+        """
+        return Judge(self._limits, allow_weak=True)
 
     def interpreter(self) -> NoReturn:
         """Raises SettingsError."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from assay.config.parameters import fitted
 from assay.errors import RolloutLostError, SettingsError, UserError
+from assay.judge import AnyJudge
 from assay.registry import Registry, one_line
 from assay.sync import together
 from assay.types import Rollout, Score
@@ -24,13 +25,13 @@ Several batches may be scored at once."""
 
 rewards: Registry[Callable[..., Any]] = Registry("reward", "assay.rewards")
 reward = rewards.register
-"""The decorator of a reward. Its own parameters come after the rollouts.
+"""The decorator of a reward. Its own parameters come after the first one.
 
 | form | what it is |
 | --- | --- |
 | `def name(rollout)` | returns the number of one rollout |
 | `async def name(rollouts)` | a BatchFunction |
-| `async def name()` that yields once | yields a BatchFunction: opens before, closes after |
+| `async def name(judge)` that yields once | yields a BatchFunction: opens before, closes after |
 """
 
 LARGEST = 1e12
@@ -56,12 +57,14 @@ class Reward:
     """What the terms that open something have yielded, by the names of the terms."""
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
-        """Open what terms have to open, and close it in the end. What they raise is raised."""
+    async def open(self, judge: AnyJudge) -> AsyncIterator[None]:
+        """Open what terms have to open, and close it in the end. `judge` is the run's own, for
+        terms that run tools. What they raise is raised.
+        """
         async with AsyncExitStack() as closing:
             for term in [one for one in self.terms if inspect.isasyncgenfunction(one.function)]:
                 opening: Any = asynccontextmanager(term.function)
-                self.opened[term.name] = await closing.enter_async_context(opening())
+                self.opened[term.name] = await closing.enter_async_context(opening(judge))
             yield
 
     async def __call__(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
@@ -106,10 +109,7 @@ class Reward:
 def term(name: str, given: Mapping[str, Any]) -> Term:
     """One term. Raises SettingsError as `build`."""
     function = rewards[name]
-    values = fitted(
-        "reward", name, function, given, "rewards", name, common={"weight": float},
-        first=0 if inspect.isasyncgenfunction(function) else 1,
-    )  # fmt: skip
+    values = fitted("reward", name, function, given, "rewards", name, common={"weight": float})
     weight = values.pop("weight", 1.0)
     return Term(name, partial(function, **values), weight)
 

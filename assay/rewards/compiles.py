@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from assay.judge import AnyJudge
 from assay.rewards import BatchFunction, reward
 from assay.rewards.tools import open_tool, warnings
 from assay.types import Execution, Verdict
 
 
 @reward
-async def compiles(*, per_warning: float = 0.04, most: float = 0.4) -> AsyncIterator[BatchFunction]:
+async def compiles(
+    judge: AnyJudge, *, per_warning: float = 0.04, most: float = 0.4
+) -> AsyncIterator[BatchFunction]:
     """1 if the compiler of the task's language makes something of the program, less `per_warning`
     for each of its warnings, at most `most`; else 0. An interpreted program is run instead.
     """
@@ -19,5 +22,5 @@ async def compiles(*, per_warning: float = 0.04, most: float = 0.4) -> AsyncIter
         fine = ended.verdict is Verdict.PASS
         return 1.0 - min(per_warning * warnings(ended), most) if fine else 0.0
 
-    async with open_tool(grade) as scores:
+    async with open_tool(judge, grade) as scores:
         yield scores

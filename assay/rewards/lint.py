@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 
+from assay.judge import AnyJudge
 from assay.judge.kinds.verilog_screen import without_comments
 from assay.languages import Language
 from assay.rewards import BatchFunction, reward
@@ -22,7 +23,7 @@ VERILATOR = Language(
 
 
 @reward
-async def lint(*, per_warning: float = 0.1) -> AsyncIterator[BatchFunction]:
+async def lint(judge: AnyJudge, *, per_warning: float = 0.1) -> AsyncIterator[BatchFunction]:
     """1 less `per_warning` for each warning of verilator's, at least 0; 0 for a design that it
     cannot read. Comments are removed first: they can switch its warnings off.
     """
@@ -31,7 +32,7 @@ async def lint(*, per_warning: float = 0.1) -> AsyncIterator[BatchFunction]:
         fine = ended.verdict is Verdict.PASS
         return max(0.0, 1.0 - per_warning * warnings(ended)) if fine else 0.0
 
-    async with open_tool(grade, VERILATOR, unsilenced) as scores:
+    async with open_tool(judge, grade, VERILATOR, unsilenced) as scores:
         yield scores
 
 

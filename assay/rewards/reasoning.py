@@ -10,6 +10,7 @@ from typing import Any
 from assay.endpoint import Endpoint, open_endpoint, text_of
 from assay.errors import RolloutLostError
 from assay.extract.thoughts import first_thought
+from assay.judge import AnyJudge
 from assay.rewards import BatchFunction, reward
 from assay.sync import together
 from assay.types import Rollout
@@ -24,7 +25,13 @@ LONGEST = 20_000
 
 @reward
 async def reasoning(
-    *, url: str, model: str, key: str = "OPENAI_API_KEY", concurrent: int = 8, seconds: float = 60.0
+    _: AnyJudge,
+    *,
+    url: str,
+    model: str,
+    key: str = "OPENAI_API_KEY",
+    concurrent: int = 8,
+    seconds: float = 60.0,
 ) -> AsyncIterator[BatchFunction]:
     """The score in [0, 1] that a model gives to the reasoning between <think>, <reasoning> or like
     tags; 0 without any, or without a program. `url` is any OpenAI-compatible endpoint's,

@@ -12,6 +12,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from assay.errors import ModelError, RolloutLostError
+from assay.judge import AnyJudge
 from assay.prompts import messages
 from assay.rewards import BatchFunction, reward
 from assay.types import Message, Rollout, as_dicts
@@ -26,7 +27,7 @@ STARTS = 2
 
 @reward
 async def reward_model(
-    *, model: str, gated: bool = False, shift: float = 0.0, scale: float = 1.0,
+    _: AnyJudge, *, model: str, gated: bool = False, shift: float = 0.0, scale: float = 1.0,
     device: str = "auto", dtype: str = "auto", batch_size: int = 8, max_tokens: int = 4096,
     seconds: float = 600.0,
 ) -> AsyncIterator[BatchFunction]:  # fmt: skip

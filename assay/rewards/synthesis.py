@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from assay.judge import AnyJudge
 from assay.languages import Language
 from assay.rewards import BatchFunction, reward
 from assay.rewards.tools import open_tool
-from assay.types import Verdict
+from assay.types import Execution, Verdict
 
 LATCHES = "t:$dlatch t:$adlatch t:$dlatchsr t:$sr"
 YOSYS = Language(
@@ -19,9 +20,13 @@ YOSYS = Language(
 
 
 @reward
-async def synthesis() -> AsyncIterator[BatchFunction]:
+async def synthesis(judge: AnyJudge) -> AsyncIterator[BatchFunction]:
     """1 if yosys synthesises the design without a latch, a loop or a wire that nothing drives; else
     0.
     """
-    async with open_tool(lambda ended: float(ended.verdict is Verdict.PASS), YOSYS) as scores:
+
+    def grade(ended: Execution) -> float:
+        return float(ended.verdict is Verdict.PASS)
+
+    async with open_tool(judge, grade, YOSYS) as scores:
         yield scores

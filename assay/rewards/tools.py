@@ -1,4 +1,4 @@
-"""Runs tools, compilers among them, on the programs of rollouts, in a sandbox of its own."""
+"""Runs tools, compilers among them, on the programs of rollouts, in the run's judge."""
 
 from __future__ import annotations
 
@@ -7,21 +7,18 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from assay.errors import RolloutLostError
-from assay.judge.judge import Judge
+from assay.judge import AnyJudge
 from assay.languages import Language, language_named
 from assay.rewards import BatchFunction
-from assay.sandbox.limits import Limits
 from assay.sync import together
 from assay.types import Execution, Rollout, Verdict
 
-LIMITS = Limits(cpu_seconds=2.0)
-"""A compiler has ten times that."""
 WARNING = re.compile(r"^(?:%Warning-|.*\bwarning:)", re.MULTILINE)
 
 
 @asynccontextmanager
 async def open_tool(
-    grade: Callable[[Execution], float], tool: Language | None = None,
+    judge: AnyJudge, grade: Callable[[Execution], float], tool: Language | None = None,
     prepare: Callable[[str], str] = str,
 ) -> AsyncIterator[BatchFunction]:  # fmt: skip
     """Grades how a tool ends on each program, made ready by `prepare`; without one, how the
@@ -32,11 +29,10 @@ async def open_tool(
     """
     if tool is not None:
         tool.versions()
-    # where the machine is too weak, the run's own judge has refused it, or may use it
-    async with Judge(LIMITS, allow_weak=True) as judge:
+    async with judge.with_tools() as tools:
 
         async def one(program: str, name: str) -> float | RolloutLostError:
-            run = await judge.execute(prepare(program), language=tool or language_named(name))
+            run = await tools.execute(prepare(program), language=tool or language_named(name))
             ended = run.compiled or run.execution
             if ended.verdict is Verdict.INFRA:
                 return RolloutLostError(f"the machine failed a tool: {ended.detail}")

@@ -260,7 +260,7 @@ async def _open_context(
         progress.phase("starting judge")
         await closing.enter_async_context(judge)
     if learns_from_rollouts:
-        await closing.enter_async_context(stage.reward.open())
+        await closing.enter_async_context(stage.reward.open(judge))
     progress.phase("starting engine")
     opening = open_engine(
         policy,

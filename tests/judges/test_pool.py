@@ -349,6 +349,14 @@ def test_tools_and_interpreters_are_refused_with_one_line(servers: list[Server])
             with_pool([url(servers[0])], work)
 
 
+def test_rewards_that_run_tools_run_them_here_where_services_judge(servers: list[Server]) -> None:
+    async def printed(judge: AnyJudge) -> str:
+        async with judge.with_tools() as tools:
+            return (await tools.execute("print(1)")).execution.output
+
+    assert with_pool([url(servers[0])], printed) == "1\n"
+
+
 @contextmanager
 def answering(answers: Callable[[], bytes]) -> Iterator[str]:
     """A service that tells our terms, and answers programs with these bytes."""

@@ -17,6 +17,7 @@ import pytest
 
 from assay.config.load import load_plan
 from assay.errors import RolloutLostError, UserError
+from assay.judge import AnyJudge, Judge
 from assay.rewards import BatchFunction, build, rewards
 from assay.train.stages import run_plan
 from assay.types import Rollout
@@ -192,14 +193,14 @@ def test_what_was_opened_is_closed_when_another_cannot_open_and_when_scoring_fai
 ) -> None:
     events = []
 
-    async def steady(*, name: str = "a") -> AsyncIterator[BatchFunction]:
+    async def steady(_: AnyJudge, *, name: str = "a") -> AsyncIterator[BatchFunction]:
         events.append(f"open {name}")
         try:
             yield lambda rollouts: asyncio.sleep(0, [1.0 for _ in rollouts])
         finally:
             events.append(f"close {name}")
 
-    async def closed(*, url: str = "") -> AsyncIterator[BatchFunction]:
+    async def closed(_: AnyJudge, *, url: str = "") -> AsyncIterator[BatchFunction]:
         if not url:
             raise ConnectionError("nobody listens")
         yield lambda rollouts: asyncio.sleep(0, [])
@@ -209,7 +210,7 @@ def test_what_was_opened_is_closed_when_another_cannot_open_and_when_scoring_fai
 
     async def open_and_score(settings: dict[str, dict[str, Any]]) -> None:
         reward = build(settings)
-        async with reward.open():
+        async with reward.open(Judge()):
             await reward([RIGHT])
 
     term(monkeypatch, steady=steady, closed=closed, raising=raising)

@@ -14,6 +14,7 @@ import pytest
 
 from assay import endpoint as client
 from assay.errors import UserError
+from assay.judge import Judge
 from assay.rewards import build
 from assay.rewards.reasoning import parsed
 from assay.types import Rollout
@@ -60,7 +61,7 @@ def scored(server: Any, *rollouts: Rollout) -> list[Rollout]:
 
     async def run() -> list[Rollout]:
         reward = build({"reasoning": {"url": url, "model": "m", "key": "A_KEY"}})
-        async with reward.open():
+        async with reward.open(Judge()):
             return await reward(rollouts)
 
     return asyncio.run(run())

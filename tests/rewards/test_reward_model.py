@@ -15,6 +15,7 @@ import torch
 import transformers
 
 from assay.errors import ModelError, RolloutLostError
+from assay.judge import Judge
 from assay.prompts import messages
 from assay.rewards import Reward, build
 from assay.rewards.reward_model import Scorer
@@ -55,7 +56,7 @@ def settings(model: Path, **more: Any) -> dict[str, Any]:
 
 def scored(reward: Reward, *batches: list[Rollout]) -> list[list[Rollout]]:
     async def run() -> list[list[Rollout]]:
-        async with reward.open():
+        async with reward.open(Judge()):
             return list(await asyncio.gather(*map(reward, batches)))
 
     return asyncio.run(run())
@@ -122,7 +123,7 @@ def test_a_batch_that_the_machine_loses_is_dropped_and_not_scored(
 ) -> None:
     async def run() -> list[Rollout]:
         reward = build({"reward_model": settings(model)})
-        async with reward.open():
+        async with reward.open(Judge()):
             (pid,) = children()
             os.kill(pid, signal.SIGKILL)
             monkeypatch.setattr("assay.rewards.reward_model.PROGRAM", "this")  # it never answers

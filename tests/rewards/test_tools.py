@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from dataclasses import replace
 
 import pytest
 
 from assay.errors import DataError
+from assay.judge import Judge
 from assay.judge.kinds.verilog_screen import without_comments
 from assay.languages import Language
 from assay.rewards import build
 from assay.rewards.quality import quality
 from assay.rewards.tools import open_tool
-from assay.types import Rollout
+from assay.types import Execution, Rollout
+from tests.integrations.server import children
 from tests.rewards.test_rewards import rollout
 
 ADDER = (
@@ -36,7 +39,7 @@ def of(program: str | None, language: str = "verilog") -> Rollout:
 def scores(term: str, *rollouts: Rollout) -> list[float]:
     async def run() -> list[Rollout]:
         reward = build({term: {}})
-        async with reward.open():
+        async with Judge(allow_weak=True) as judge, reward.open(judge):
             return await reward(rollouts)
 
     ended = asyncio.run(run())
@@ -68,18 +71,38 @@ def test_a_program_that_compiles_is_rewarded_and_warnings_cost() -> None:
 def test_equal_programs_of_a_batch_are_run_once() -> None:
     async def run() -> tuple[list[float], int]:
         graded: list[str] = []
-        async with open_tool(lambda ended: graded.append(ended.output) or len(graded)) as ask:  # type: ignore[func-returns-value]
+
+        def grade(ended: Execution) -> float:
+            graded.append(ended.output)
+            return len(graded)
+
+        async with Judge(allow_weak=True) as judge, open_tool(judge, grade) as ask:
             found = await ask([of("print(1)", "python")] * 3)
             return [one for one in found if isinstance(one, float | int)], len(graded)
 
     assert asyncio.run(run()) == ([1, 1, 1], 1)
 
 
+def test_terms_that_run_tools_start_no_judge_of_their_own() -> None:
+    async def run() -> None:
+        reward = build({"compiles": {}})
+        async with Judge(allow_weak=True, slots=1) as judge:
+            before = children(os.getpid())
+            async with reward.open(judge):
+                (scored,) = await reward([of("print(1)", "python")])
+                assert scored.score is not None
+                assert scored.score.total == 1
+                assert children(os.getpid()) == before
+            assert (await judge.execute("print(2)")).execution.output == "2\n"
+
+    asyncio.run(run())
+
+
 def test_a_tool_that_is_not_installed_is_told_before_any_program_runs() -> None:
     tool = Language(title="absent", source="a", run=("no-such-tool", "a"), package="nothing")
 
     async def run() -> None:
-        async with open_tool(lambda ended: 1.0, tool):
+        async with open_tool(Judge(), lambda ended: 1.0, tool):
             pass
 
     with pytest.raises(DataError, match="no-such-tool is not installed"):
