@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from string import Formatter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import (
     Field,
@@ -16,6 +16,25 @@ from pydantic import (
 
 from assay.config.section import Section
 from assay.registry import suggest
+
+
+class EngineKind(NamedTuple):
+    """What others ask of an engine, whichever it is."""
+
+    decisive: set[str]
+    """The settings that may change a completion."""
+    in_process: bool = False
+    """It generates with the policy itself, or with a copy in this process."""
+    hosted: bool = False
+    """The model is elsewhere: it has no weights here, and gives text only."""
+
+
+KINDS = {
+    "torch": EngineKind({"name", "dtype"}, in_process=True),
+    "vllm": EngineKind({"name", "dtype", "arguments"}),
+    "openai": EngineKind({"name", "servers", "request"}, hosted=True),
+}
+"""By the name of an engine."""
 
 
 class EngineSettings(Section):
@@ -79,11 +98,21 @@ class EngineSettings(Section):
             )
         if any("@" in url for url in self.servers):
             raise ValueError("a URL in `servers` holds a password; use `key_variable`")
-        if self.name == "openai" and len(self.servers) != 1:
+        if self.kind.hosted and len(self.servers) != 1:
             raise ValueError(
-                "`name = 'openai'` needs one URL, such as `servers = 'http://localhost:8000/v1'`"
+                f"`name = {self.name!r}` needs one URL, such as `servers ="
+                " 'http://localhost:8000/v1'`"
             )
         return self
+
+    @property
+    def kind(self) -> EngineKind:
+        """What differs between engines."""
+        return KINDS[self.name]
+
+    def copies_policy(self, overlaps: bool) -> bool:
+        """Whether it holds a copy of the policy here. `overlaps`: it generates during learning."""
+        return self.kind.in_process and (overlaps or self.dtype != "policy")
 
 
 PLACEHOLDERS = ("prompt", "stub", "entry_point", "language", "Language", "interface")

@@ -343,19 +343,17 @@ class RunSettings(Section):
 
     @model_validator(mode="after")
     def _settings_agree(self) -> RunSettings:
-        if self.engine.name == "openai":
+        if self.engine.kind.hosted:
             raise ValueError(
-                "`engine.name = 'openai'` gives no token ids or log-probabilities, so it can only"
-                " be evaluated (`assay eval`); train with `torch` or `vllm`"
+                f"`engine.name = {self.engine.name!r}` gives no token ids or log-probabilities, so"
+                " it can only be evaluated (`assay eval`); train with `torch` or `vllm`"
             )
         if self.rollout.prefetch_groups is not None and not self.rollout.max_staleness:
             raise ValueError(
                 "`rollout.prefetch_groups` needs `rollout.max_staleness` of at least 1, because"
                 " groups that start early have older weights"
             )
-        rollout, engine = self.rollout, self.engine
-        copied = engine.name == "torch" and (rollout.max_staleness or engine.dtype != "policy")
-        if self.policy.quantize and copied:
+        if self.policy.quantize and self.engine.copies_policy(self.rollout.max_staleness > 0):
             raise ValueError(
                 "a quantized model cannot be copied: use `rollout.max_staleness = 0` and"
                 " `engine.dtype = 'policy'`"

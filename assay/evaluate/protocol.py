@@ -23,12 +23,6 @@ from assay.tasks.exact import row_of
 
 Setup = dict[str, Any]
 """Everything that an evaluation's numbers depend on; docs/evaluate.md explains each key."""
-ENGINE = {
-    "torch": {"name", "dtype"},
-    "vllm": {"name", "dtype", "arguments"},
-    "openai": {"name", "servers", "request"},
-}
-"""By engine, the settings that may change a completion."""
 
 
 def setup_of(
@@ -36,13 +30,13 @@ def setup_of(
 ) -> Setup:
     """The setup of an evaluation on one task set. `model_files` identifies the weights."""
     settings, judge = run.evaluate, run.judge
-    packages = ("assay",) if run.engine.name == "openai" else ("assay", "torch", "transformers")
+    packages = ("assay", *(() if run.engine.kind.hosted else ("torch", "transformers")))
     dates = sorted(one.task.tags["date"] for one in prompts if one.task.tags.get("date"))
     return {
         "model": run.policy.model_dump(exclude_defaults=True, exclude={"device"})
         | {"model": run.policy.model},
         "model_files": model_files,
-        "engine": run.engine.model_dump(mode="json", include=ENGINE[run.engine.name]),
+        "engine": run.engine.model_dump(mode="json", include=run.engine.kind.decisive),
         "tasks": settings.tasks[0],
         "task_count": len(prompts),
         "tasks_sha256": hash_of([row_of(one.task) for one in prompts]),

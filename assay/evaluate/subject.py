@@ -43,7 +43,7 @@ def subject_of(run: EvaluationRun, progress: Progress) -> Subject:
     Raises UserError for a model that cannot be used.
     """
     model = run.policy.model
-    if run.engine.name == "openai":
+    if run.engine.kind.hosted:
         chat = hosted_chat(run.policy.chat)
         return Subject(
             run.policy, chat, None, "hosted", lambda logs: open_openai(model, run.engine)
@@ -80,7 +80,7 @@ def models_of(run: EvaluationRun) -> list[EvaluationRun]:
             "setting 'policy.model' = 'tiny' is made by a training run; name the run's folder or a"
             " checkpoint, such as --model runs/demo"
         )
-    checkpoints = checkpoints_of(folder) if run.engine.name != "openai" else []
+    checkpoints = [] if run.engine.kind.hosted else checkpoints_of(folder)
     if run.every_checkpoint and not checkpoints:
         raise SettingsError(
             f"every_checkpoint: {policy.model} is no folder of a run or stage with checkpoints"

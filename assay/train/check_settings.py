@@ -57,7 +57,7 @@ def _errors(settings: RunSettings, learns_from: str, dry_run: bool) -> Iterator[
                 f" {rollout.group_size} every advantage of {settings.algorithm['name']} is 0,"
                 " whatever the rewards; raise rollout.group_size"
             )
-        elsewhere = settings.engine.name != "torch" or rollout.max_staleness > 0
+        elsewhere = not settings.engine.kind.in_process or rollout.max_staleness > 0
         known = has_config(settings.policy, dry_run)
         context = context_of_model(settings.policy) if known else None
         if known and elsewhere and is_mixture(settings.policy):

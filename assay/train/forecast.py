@@ -116,8 +116,7 @@ def _static_parts(run: Run) -> dict[str, int]:
     masters = optimizer.masters.values()
     own = [m for name, m in optimizer.masters.items() if m is not optimizer.parameters[name]]
     weights = _size([*model.parameters(), *model.buffers()])
-    copied = settings.engine.dtype != "policy" or run.stage.overlaps
-    copies = copied and settings.engine.name == "torch" and run.stage.generates
+    copies = run.stage.generates and settings.engine.copies_policy(run.stage.overlaps)
     reference = learner.reference.weights.values() if learner.reference else ()
     return {
         "weights": weights,

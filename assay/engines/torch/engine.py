@@ -43,7 +43,7 @@ class TorchEngine:
     ) -> None:
         self.policy = policy
         self.settings = settings or EngineSettings()
-        self.separate_copy = separate_copy or self.settings.dtype == "bfloat16"
+        self.separate_copy = self.settings.copies_policy(separate_copy)
         if self.separate_copy and getattr(policy.model, "is_quantized", False):
             raise SettingsError(
                 "a quantized model cannot be copied: use engine.dtype = 'policy' and"
