@@ -20,12 +20,13 @@ from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assay import extract
 from assay.errors import AssayError, DataError, MachineError, UserError
+from assay.http import AMBIGUOUS
 from assay.integrations import notebook, openapi, wire
 from assay.integrations.notebook import RESULTS
 from assay.judge import Job, Judge, Run
@@ -44,9 +45,7 @@ READ_ON = 8
 """An oversized body is read up to this many times the limit: hanging up on unread data would lose
 the answer."""
 NOTEBOOK = Path(notebook.__file__).read_text()
-AMBIGUOUS = {b"content-length", b"transfer-encoding"}
-"""With both, a proxy and this server may see two different requests in the same bytes."""
-OPEN = ("/health", "/", "/docs", "/openapi.json")
+OPEN = ("/health", "/openapi.json")
 """Paths that need no token: monitoring and documentation."""
 
 
@@ -338,9 +337,7 @@ def build(judge: Judge, bounds: Bounds, token: str | None = None) -> ASGIApp:
     routes += [Route("/health", service.health), Route("/metrics", service.show_metrics)]
     routes.append(Route("/terms", service.terms))
     described = openapi.document(routes, {path: model for path, (_, model) in posts.items()})
-    text = openapi.page(described)
     routes.append(Route("/openapi.json", lambda request: answer(described)))
-    routes += [Route(path, lambda request: HTMLResponse(text)) for path in ("/", "/docs")]
     app = Starlette(
         routes=routes,
         exception_handlers={

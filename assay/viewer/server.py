@@ -17,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assay.errors import SettingsError
+from assay.http import AMBIGUOUS
 from assay.registry import one_line
 from assay.viewer.answers import Answers, UnknownError
 from assay.viewer.folders import RunsFolder
@@ -30,8 +31,6 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:;"
     " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-AMBIGUOUS = {b"content-length", b"transfer-encoding"}
-"""With both, a proxy and this server may see two different requests in the same bytes."""
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
