@@ -46,6 +46,9 @@ MODULES = {
     "engines/vllm": "reaper client partial_completion weight_probe transports server fleet engine",
 }
 """The order of the modules inside a folder, as LAYERS is that of the folders."""
+CIRCLES = {"judge/remote.py": {"proxy"}, "judge/arrivals.py": {"proxy"},
+           "judge/console.py": {"proxy"}, "judge/kinds/kind.py": {"calls"}}  # fmt: skip
+"""Files that import what stands below them, for annotations only; none is to be added."""
 TORCH_ALLOWED = ("maths", "policy", "engines/torch", "algorithms", "train", "distributed")
 FOR_A_PACKAGE = ("integrations/verifiers.py", "judge/cocotb_harness/run.py", "judge/normal_form.py")
 FILE_LINES, CLASS_LINES, FUNCTION_LINES = 400, 200, 60
@@ -86,14 +89,6 @@ def test_imports_only_point_up_the_list_of_layers() -> None:
         assert not too_low, f"{name_of(file)} imports {too_low}, which stand below it"
 
 
-def runtime_imports(tree: ast.AST) -> set[str]:
-    """Without those for annotations only, which stand under `if TYPE_CHECKING`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            node.body = [ast.Pass()]
-    return imports(tree)
-
-
 @pytest.mark.parametrize("folder", MODULES)
 def test_imports_inside_a_folder_only_point_up_its_list_of_modules(folder: str) -> None:
     order, package = MODULES[folder].split(), f"assay.{folder.replace('/', '.')}."
@@ -102,11 +97,11 @@ def test_imports_inside_a_folder_only_point_up_its_list_of_modules(folder: str) 
     for place, module in enumerate(order):
         path = PACKAGE / folder / module
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
-            found = runtime_imports(ast.parse(file.read_text()))
-            inside = {one.removeprefix(package).split(".")[0] for one in found
+            inside = {one.removeprefix(package).split(".")[0] for one in imports(TREES[file])
                       if one.startswith(package)}  # fmt: skip
-            below = sorted(inside & set(order[place + 1 :]))
-            assert not below, f"{name_of(file)} imports {below}, which stand below it"
+            below = inside & set(order[place + 1 :])
+            listed = CIRCLES.get(name_of(file), set()) & set(order)
+            assert below == listed, f"{name_of(file)} imports {below}, below it, not {listed}"
 
 
 def test_files_classes_and_functions_stay_within_their_budgets() -> None:

@@ -14,8 +14,8 @@ from torch import Tensor
 from assay.config.sections import PolicySettings
 from assay.engines.torch import kv_cache as kv_cache_file
 from assay.engines.torch.cache_probe import choose_cache
-from assay.engines.torch.cuda_graphs import Capture, bucket, wide_bucket
-from assay.engines.torch.kv_cache import ATTENTION, DecodeStep, KVCache, LayerCache
+from assay.engines.torch.cuda_graphs import Capture, DecodeStep, bucket, wide_bucket
+from assay.engines.torch.kv_cache import ATTENTION, KVCache, LayerCache
 from assay.engines.torch.prefill import TransformersCache, next_logits
 from assay.errors import ModelError
 from assay.policy.load import load_policy

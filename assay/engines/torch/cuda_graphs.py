@@ -1,17 +1,13 @@
-"""CUDA graphs of decode steps: captured when a shape comes a second time, then replayed."""
+"""Decode steps, and their CUDA graphs: captured when a shape comes a second time, then replayed."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from assay.engines.torch.kv_cache import DecodeStep
 
 Capture = Callable[[Callable[[], Tensor]], tuple[Callable[[], object], Tensor]]
 """Records what a function does. Returns what does it again, and the function's result, which holds
@@ -20,6 +16,34 @@ BLOCK = 64
 """Rows and prompts are padded to powers of two up to this, and to multiples of it beyond."""
 WIDTH = 128
 """Cached tokens are padded to multiples of this."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeStep:
+    """The inputs of one decode step: R rows, of N prompts, with up to G rows for each prompt."""
+
+    tokens: Tensor
+    """[R] the last sampled tokens."""
+    positions: Tensor
+    """[R] the position of that token behind the shared prompt."""
+    prompt_lengths: Tensor
+    """[R] tokens of the row's prompt that it shares with others; none of a short prompt."""
+    prompt_rows: Tensor
+    """[N, G] the rows of each prompt, padded with 0."""
+    flat_index: Tensor
+    """[R] where each row stands in the flattened `prompt_rows`."""
+    prompt_width: int
+    completion_width: int
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors, in a fixed order."""
+        return (self.tokens, self.positions, self.prompt_lengths, self.prompt_rows, self.flat_index)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Steps of equal shape share a CUDA graph: (R, N, G, prompt width, completion width)."""
+        return (len(self.tokens), *self.prompt_rows.shape, self.prompt_width, self.completion_width)
 
 
 def bucket(count: int) -> int:

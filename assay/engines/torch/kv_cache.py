@@ -15,7 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.engines.torch.cuda_graphs import Capture, CudaGraphs, bucket, capture_on, wide_bucket
+from assay.engines.torch.cuda_graphs import (
+    Capture,
+    CudaGraphs,
+    DecodeStep,
+    bucket,
+    capture_on,
+    wide_bucket,
+)
 from assay.engines.torch.fused import FusedDecoder
 from assay.engines.torch.prefill import Prompt, prefill, prefill_tokens
 
@@ -27,34 +34,6 @@ AHEAD = 16
 """On a CPU rows get room for at least so many more tokens at a time."""
 UNSUPPORTED = ("softcap", "s_aux", "position_bias", "sliding_window")
 """Arguments of some models' attention that `attend` does not implement."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeStep:
-    """The inputs of one decode step: R rows, of N prompts, with up to G rows for each prompt."""
-
-    tokens: Tensor
-    """[R] the last sampled tokens."""
-    positions: Tensor
-    """[R] the position of that token behind the shared prompt."""
-    prompt_lengths: Tensor
-    """[R] tokens of the row's prompt that it shares with others; none of a short prompt."""
-    prompt_rows: Tensor
-    """[N, G] the rows of each prompt, padded with 0."""
-    flat_index: Tensor
-    """[R] where each row stands in the flattened `prompt_rows`."""
-    prompt_width: int
-    completion_width: int
-
-    @property
-    def tensors(self) -> tuple[Tensor, ...]:
-        """All tensors, in a fixed order."""
-        return (self.tokens, self.positions, self.prompt_lengths, self.prompt_rows, self.flat_index)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Steps of equal shape share a CUDA graph: (R, N, G, prompt width, completion width)."""
-        return (len(self.tokens), *self.prompt_rows.shape, self.prompt_width, self.completion_width)
 
 
 @dataclass(frozen=True, slots=True)
