@@ -106,8 +106,9 @@ class Task:
     large: bool = False
     """Whether its inputs are so large that its programs have the memory, and all calls together the
     time, of LARGE programs; of a list of over 50,000 items, a digest is compared."""
-    hash_seed: int | None = None
-    """PYTHONHASHSEED of its programs; None for one that is made of its checks."""
+    hash_seed: int = 0
+    """PYTHONHASHSEED of its programs. `assay check` tries others, to find references whose answer
+    is the order of a set."""
     tags: Mapping[str, str] = field(default_factory=dict, hash=False)
     """What an evaluation is broken down by: {"difficulty": "hard", "topic": "graphs, strings"};
     `date`, such as 2024-08-31, is when the problem was published."""

@@ -67,7 +67,7 @@ async def ours(file: Path, workers: int) -> tuple[float, float, float, int]:
     tasks = load(f"humaneval:{file}")
     begun = time.perf_counter()
     async with Judge(slots=workers) as judge:
-        # tasks have different hash seeds, whose processes start with their first program
+        # processes start with their first program
         await judge.all([Job(task, f"{task.reference}\n# first") for task in tasks[:8]])
         before, started = spent(), time.perf_counter()
         jobs = [Job(task, task.reference) for task in tasks]

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from assay.check.attacks import RAISE, attacks_on, lazy_programs, program_for
 from assay.check.findings import Finding, Flaw
 from assay.judge import Job, judge_all
-from assay.judge.prepared_task import TASK_SEEDS
 from assay.judge.verdict import cannot_be_judged
 from assay.progress import Progress
 from assay.sandbox.limits import Limits
@@ -23,8 +22,9 @@ BLOCKING = (Flaw.REFERENCE_FAILS, Flaw.FLAKY, Flaw.SET_ORDER, Flaw.NOT_JUDGED)
 """After these, the verdicts of other programs say nothing about the task."""
 DECIDED = (Verdict.PASS, Verdict.WRONG, Verdict.ERROR)
 LAZY = {"empty": Flaw.EMPTY_PASSES, "constant": Flaw.CONSTANT_PASSES, "echo": Flaw.ECHO_PASSES}
-ORDERS = tuple(f"hash seed {seed}" for seed in range(TASK_SEEDS, HASH_SEEDS))
-"""Runs of the reference under seeds that no task has by itself."""
+ORDERS = tuple(f"hash seed {seed}" for seed in range(1, HASH_SEEDS))
+"""Runs of the reference under seeds that no task has by itself. Only here does a judge start
+processes of other seeds."""
 RawResult = dict[str, Execution]
 """Executions of one task's programs, by the programs' names."""
 
@@ -62,7 +62,7 @@ class ProgramRunner:
 def run_trials(tasks: Sequence[Task], runner: ProgramRunner) -> list[list[Finding]]:
     """Findings for each task. Raises SandboxError like the judge."""
     proofs = runner.run("running references", tasks, [_proofs(task) for task in tasks], early=False)
-    for seed, order in enumerate(ORDERS, start=TASK_SEEDS):
+    for seed, order in enumerate(ORDERS, start=1):
         variants = [replace(task, hash_seed=seed) for task in tasks]
         programs = [_ordered(task, raw, order) for task, raw in zip(tasks, proofs, strict=True)]
         for raw, other in zip(proofs, runner.run(order, variants, programs, False), strict=True):

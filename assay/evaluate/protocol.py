@@ -15,7 +15,6 @@ from typing import Any
 from assay import extract
 from assay.config.evaluation import EvaluationRun
 from assay.engines.base import sampling_of
-from assay.judge.prepared_task import TASK_SEEDS
 from assay.judge.verdict_cache import edition
 from assay.rollout.attempt import PromptedTask
 from assay.rollout.prompter import Prompter
@@ -47,7 +46,7 @@ def setup_of(
         "seed": run.seed,
         "sampling": asdict(sampling_of(settings)),
         "judge": judge.model_dump(include={"cpu_seconds", "wall_seconds", "memory_mb"})
-        | {"hash_seeds": TASK_SEEDS, "edition": edition().hex()},
+        | {"edition": edition().hex()},
         "prompt": json.loads(prompter.card(prompts[0].task)),
         "prompts_sha256": hash_of([one.prompt for one in prompts]),
         "stop": sorted({word for one in prompts for word in one.stop}),

@@ -21,8 +21,6 @@ from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.program import FILES, HASH_SEEDS, Program, Result
 from assay.types import Task
 
-TASK_SEEDS = 2
-"""Hash seeds that tasks have, by their texts. Each has zygotes of its own: 22 MiB for a slot."""
 SLACK = 4.0
 """A program has so many times the reference's own CPU time, where that is more than the limit."""
 
@@ -63,14 +61,6 @@ ELSEWHERE = re.compile(r"[\"']/|\b(?:tempfile|getcwd|abspath|chdir|resolve|home|
 DOUBT = "this test works with files that the program cannot have"
 NUMERIC = re.compile(r"^[ \t]*(?:import|from)\s+(?:numpy|scipy|pandas)\b", re.MULTILINE)
 HAS_NUMPY = find_spec("numpy") is not None
-
-
-def hash_seed(task: Task) -> int:
-    """PYTHONHASHSEED of a task's programs: the same in every run, and not for every task."""
-    if task.hash_seed is not None:
-        return task.hash_seed % HASH_SEEDS
-    text = json.dumps([task.setup, task.entry_point, *map(repr, task.checks)])
-    return hashlib.blake2b(text.encode()).digest()[0] % TASK_SEEDS
 
 
 def node_classes(task: Task) -> list[list[str]]:
@@ -142,7 +132,7 @@ class PreparedTask:
         """Whether the test reads what a program wrote by much code that is no Python."""
         known_place = self.shares_files and not ELSEWHERE.search(text)
         self._doubt = DOUBT if uses_files and not known_place else ""
-        self.hash_seed = hash_seed(task)
+        self.hash_seed = task.hash_seed % HASH_SEEDS
         rules = [task.setup, task.entry_point, task.checker, task.reference, stop_early, task.large]
         rules += [str(self.hash_seed), task.language, *self.language.versions()]
         rules.append(str(node_classes(task)))

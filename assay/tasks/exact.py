@@ -19,7 +19,7 @@ CHECKS: dict[str, type[Any]] = {kind.field: check for check, kind in KINDS.items
 FITS: dict[str, Callable[[Any], bool]] = {
     "str": lambda value: isinstance(value, str),
     "str | None": lambda value: value is None or isinstance(value, str),
-    "int | None": lambda value: value is None or type(value) is int,
+    "int": lambda value: type(value) is int,
     "bool": lambda value: isinstance(value, bool),
     "float": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
     "Mapping[str, Any]": lambda value: isinstance(value, dict),
