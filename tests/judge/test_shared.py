@@ -41,7 +41,9 @@ WAYS = {
     "of an object": "class Case: pass\nc = Case()\nc.d = {make}\nf(c.d)\nassert c.d == {right}",
 }
 HELD = {
-    "a part that the test holds": ("row = [1]\nf([row, [2]])\nassert row == [1, 9]", "x[0].append(9)"),
+    "a part that the test holds": (
+        "row = [1]\nf([row, [2]])\nassert row == [1, 9]", "x[0].append(9)"
+    ),
     "one part twice": ("g = [[0]] * 3\nf(g)\nassert g == [[7]] * 3", "x[0][0] = 7"),
     "parts that change places": (
         "a, b = [1], [2]\nx = [a, b]\nf(x)\nassert x == [b, a] and a == [1] and b == [2]",
