@@ -64,8 +64,16 @@ class Arrivals:
 
     def keep_numpy(self, keep: bool) -> None:
         """Whether values of numpy's stay so; else they become Python's."""
-        if not keep:
-            self._unpacker.foreign["numpy"] = lambda parts: plain_numpy(rebuild_numpy(parts))
+
+        def array(parts: Json) -> Any:
+            value = rebuild_numpy(parts)
+            if (
+                value.size == 0
+            ):  # numpy broadcasts: it equals all of a test's array, of which none is left
+                self._connection.trust("own_methods")
+            return value if keep else plain_numpy(value)
+
+        self._unpacker.foreign["numpy"] = array
 
     def value(self, data: Json, made: bool = False) -> Any:
         """A value as the program packed it; `made`: the test constructs it. Raises CandidateFailed
