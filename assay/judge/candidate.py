@@ -8,6 +8,7 @@ import gc
 import socket
 import sys
 import types
+from collections import namedtuple
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -74,17 +75,19 @@ class Candidate:
         self.shared = SharedObjects(self.exports.packer, self.exports.nodes, 1)
         self.late: dict[int, BaseException] = {}
         """By iterator: what it raised after items that had to be sent first."""
+        self.named: dict[tuple[str, ...], Any] = {}
         self.data_packer = Packer(opaque)
         known: dict[str, Callable[[Any], Any]] = {
             "handle": self.exports.objects.__getitem__,
             "function": self.object,
             "callback": self.callback,
             "shared": self.shared.rebuild,
+            "named": self.named_tuple,
             "error": lambda parts: exception(parts[1], parts[2], parts[4]),
             "graph": lambda rows: self.exports.nodes.unpack(rows, self.unpacker, True, list),
         }
         self.unpacker = Unpacker(known, nodes=sys.maxsize)  # requests come from the trusted side
-        self.own_console = sys.stdout, sys.stdin, builtins.input, builtins.print
+        self.own_console = sys.stdout, sys.stderr, sys.stdin, builtins.input, builtins.print
         self.requests: dict[str, Callable[..., Any]] = {
             "call": self.call, "items": self.items, "console": self.replace_console,
             "operate": lambda name, packed: ON_OBJECTS[name](*map(self.unpacker.value, packed)),
@@ -168,8 +171,14 @@ class Candidate:
         value = self.object(target)(*map(self.unpacker.value, packed))
         return self.data_packer.pack(digest(value) if kind == "digest" else value)
 
-    def items(self, at: int, many: int, sent: Json) -> tuple[list[Any], bool]:
-        """The next items of an iterator, and whether it has ended."""
+    def named_tuple(self, parts: Json) -> Any:
+        """A named tuple of the test's."""
+        name, fields, packed = parts
+        kind = self.named.setdefault((name, *fields), namedtuple(name, fields))
+        return kind(*self.unpacker.inner(packed))
+
+    def items(self, at: int, many: int, sent: Json) -> tuple[list[Any], bool, Any]:
+        """The next items of an iterator, whether it has ended, and what it returned then."""
         if error := self.late.pop(at, None):
             raise error
         iterator, found, sent = self.exports.objects[at], [], self.unpacker.value(sent)
@@ -177,13 +186,13 @@ class Candidate:
             for _ in range(many):
                 item = next(iterator) if sent is None else iterator.send(sent)
                 found.append(item)
-        except StopIteration:
-            return found, True
+        except StopIteration as end:
+            return found, True, end.value
         except Exception as error:
             if not found:
                 raise
             self.late[at] = error
-        return found, False
+        return found, False, None
 
     def callback(self, parts: Json) -> Callable[..., Any]:
         """A function that stands for one that the check passed."""
@@ -214,9 +223,10 @@ class Candidate:
 
     def replace_console(self, *packed: Json) -> None:
         """Put the test's own in place of standard streams, `input` and `print`."""
-        write, read, readline, ask, show = map(self.unpacker.value, packed)
-        out, in_, own_ask, own_show = self.own_console
+        write, write_error, read, readline, ask, show = map(self.unpacker.value, packed)
+        out, err, in_, own_ask, own_show = self.own_console
         sys.stdout = Stream(write=write) if write else out
+        sys.stderr = Stream(write=write_error) if write_error else err
         sys.stdin = Stream(read=read, readline=readline) if read else in_
         builtins.input, builtins.print = ask or own_ask, show or own_show
 

@@ -7,10 +7,13 @@ import builtins
 import datetime
 import math
 import sys
+import time
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
+from importlib import import_module
 from operator import methodcaller
 from typing import Any, NamedTuple
 
@@ -158,6 +161,16 @@ def _items(parts: list[Any]) -> Any:
 _latin_1 = methodcaller("decode", "latin-1")
 
 
+def module_of(name: str) -> str:
+    """The module of a type in IMPORTED."""
+    return "uuid" if name == "UUID" else "pathlib"
+
+
+def imported(name: str, text: str) -> Any:
+    """A value of a type in IMPORTED. Raises ValueError."""
+    return getattr(import_module(module_of(name)), name)(text)
+
+
 def _size_and_items(value: Any) -> list[Any]:
     return [value.__sizeof__(), *value]
 
@@ -235,6 +248,9 @@ def pack_special(value: Any) -> dict[str, Any] | None:
     """A built-in function or type by its name, or a value of numpy's; None for anything else."""
     if id(value) in BUILTIN_NAMES:
         return {"builtin": BUILTIN_NAMES[id(value)]}
+    name, module = type(value).__name__, type(value).__module__
+    if name in IMPORTED and module_of(name) == module:
+        return {name: str(value)}
     return pack_numpy(value) if is_numpy(value) else None
 
 
@@ -297,12 +313,22 @@ TYPES: dict[type, TypeCodec] = {
         kind: TypeCodec(kind.__name__, kind.isoformat, str, kind.fromisoformat)
         for kind in (datetime.date, datetime.time, datetime.datetime)
     },
+    datetime.timezone: TypeCodec(
+        "timezone", lambda it: [*it.__getinitargs__()], list, _each(datetime.timezone)
+    ),
+    slice: TypeCodec("slice", lambda it: [it.start, it.stop, it.step], list, _each(slice)),
+    time.struct_time: TypeCodec("struct_time", list, list, time.struct_time),
     type(NotImplemented): CONSTANT,
     type(Ellipsis): CONSTANT,
 }
+IMPORTED = {
+    name: TypeCodec(name, str, str, partial(imported, name))
+    for name in ("UUID", "PosixPath", "PurePosixPath", "PureWindowsPath")
+}
+"""By name: types of modules that few programs load."""
 UNHASHABLE = {"values", *(codec.tag for kind, codec in TYPES.items() if kind.__hash__ is None)}
 REBUILD: dict[str, tuple[type, Callable[[Any], Any]]] = {
-    **{kind.tag: (kind.written, kind.rebuild) for kind in TYPES.values()},
+    **{kind.tag: (kind.written, kind.rebuild) for kind in (*TYPES.values(), *IMPORTED.values())},
     "float": (str, {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}.__getitem__),
     "int": (str, _int),
     "iterator": (list, iter),

@@ -1,5 +1,5 @@
-"""What a test puts in place of standard input and output, `input`, `print` and the seed of `random`
-holds for the program too.
+"""What a test puts in place of standard streams, `input`, `print` and the seed of `random` holds
+for the program too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SEED = random.seed
 
 def in_place() -> list[Any]:
     """What stands there now."""
-    return [sys.stdout, sys.stdin, builtins.input, builtins.print]
+    return [sys.stdout, sys.stderr, sys.stdin, builtins.input, builtins.print]
 
 
 class Console:
@@ -41,8 +41,8 @@ class Console:
         if now == self._told:
             return
         self._told = now
-        out, in_, ask, show = (
+        out, err, in_, ask, show = (
             None if one is own else one for one, own in zip(now, self._own, strict=True)
         )
-        parts = [out and out.write, in_ and in_.read, in_ and in_.readline, ask, show]
-        self._connection.ask("console", *map(self._connection.packer.pack, parts))
+        streams = [out and out.write, err and err.write, in_ and in_.read, in_ and in_.readline]
+        self._connection.ask("console", *map(self._connection.packer.pack, [*streams, ask, show]))

@@ -59,6 +59,8 @@ RUNS_FILES = re.compile(
 ELSEWHERE = re.compile(r"[\"']/|\b(?:tempfile|getcwd|abspath|chdir|resolve|home|patch|mock)\b")
 """In a test of which files may lie outside the folder."""
 DOUBT = "this test works with files that the program cannot have"
+UNREACHED = re.compile(r"\b(?:patch(?:\.\w+)?\(|(?:monkeypatch|assertLogs|caplog|pandas)\b)")
+UNREACHED_DOUBT = "this test patches modules, reads logs or uses pandas, which stays on its side"
 NUMERIC = re.compile(r"^[ \t]*(?:import|from)\s+(?:numpy|scipy|pandas)\b", re.MULTILINE)
 HAS_NUMPY = find_spec("numpy") is not None
 
@@ -132,6 +134,8 @@ class PreparedTask:
         """Whether the test reads what a program wrote by much code that is no Python."""
         known_place = self.shares_files and not ELSEWHERE.search(text)
         self._doubt = DOUBT if uses_files and not known_place else ""
+        if UNREACHED.search(text):
+            self._doubt = UNREACHED_DOUBT
         self.hash_seed = task.hash_seed % HASH_SEEDS
         rules = [task.setup, task.entry_point, task.checker, task.reference, stop_early, task.large]
         rules += [str(self.hash_seed), task.language, *self.language.versions()]

@@ -211,9 +211,13 @@ class Connection:
         return self._functions[number]
 
     def _handle_of(self, value: object) -> Json:
-        """What is sent for what came from the program; None for anything else."""
+        """What is sent for what came from the program, or for a named tuple; None for anything
+        else.
+        """
         if is_remote(value):
             return place_of(value).packed
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return {"named": [type(value).__name__, value._fields, self.packer.pack([*value])]}
         running = self.arrivals.running.get(id(value))
         return running and running[0].packed
 

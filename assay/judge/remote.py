@@ -257,7 +257,7 @@ for _name in ("__iter__", "__len__", "__contains__", "__reversed__", "__bool__")
 class Attributes(metaclass=RemoteClass):
     """Whatever is of the program's: its attributes are requests."""
 
-    _own: frozenset[str] = frozenset()
+    _own = frozenset[str]()
     """Special methods that the program's class defines."""
 
     def __getattr__(self, name: str) -> Any:
@@ -311,9 +311,8 @@ for _name in OF_ALL:
     type.__setattr__(Remote, _name, METHODS[_name])
 
 
-class Function(Remote):
-    """A function of the program by its name."""
-
+class Function(Remote):  # noqa: D101  its docstring is that of the program's function
+    __doc__ = Attributes.__dict__["__doc__"]
     __call__ = call
 
 
@@ -329,7 +328,7 @@ async def awaited(place: Place) -> Any:
     return place.ask("await")
 
 
-def items(place: Place) -> Generator[Any, Any, None]:
+def items(place: Place) -> Generator[Any, Any, Any]:
     """What an iterator of the program's yields, as far as it is read."""
     connection, count, asked, sent, talks = place.connection, 0, -1, None, False
     while True:
@@ -337,7 +336,7 @@ def items(place: Place) -> Generator[Any, Any, None]:
         undisturbed = count >= CHUNK_AFTER and asked == connection.requests.number and not talks
         many = min(count, CHUNK) if undisturbed else 1
         packed = connection.packer.pack(sent)
-        found, ended = connection.ask("items", place.target, many, packed)
+        found, ended, value = connection.ask("items", place.target, many, packed)
         asked, count = connection.requests.number, count + len(found)
         if count > ITEMS:
             raise connection.requests.fail("output", f"an iterator yields more than {ITEMS} items")
@@ -345,4 +344,4 @@ def items(place: Place) -> Generator[Any, Any, None]:
             sent = yield item
             talks = talks or sent is not None
         if ended:
-            return
+            return value

@@ -8,9 +8,12 @@ import array
 import contextlib
 import datetime
 import json
+import pathlib
 import socket
 import struct
 import threading
+import time
+import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from decimal import Decimal
@@ -30,10 +33,12 @@ SCALARS = (
     type(None), bool, int, float, str, bytes, bytearray, complex, range, Decimal, Fraction,
     type(...),
     type(NotImplemented), array.array, datetime.date, datetime.time, datetime.datetime,
-    datetime.timedelta, Opaque,
+    datetime.timedelta, datetime.timezone, uuid.UUID, pathlib.PosixPath, pathlib.PurePosixPath,
+    pathlib.PureWindowsPath, Opaque,
 )  # fmt: skip
 SEQUENCES: tuple[type, ...] = (
     list,
+    time.struct_time,
     tuple,
     set,
     frozenset,
@@ -72,6 +77,8 @@ def require_allowed(value: Any) -> None:
             require_allowed(value.default_factory)
         for part in dict.items(value):
             require_allowed(part)
+    elif kind is slice:
+        require_allowed([value.start, value.stop, value.step])
     elif kind in SEQUENCES:
         for part in value:
             require_allowed(part)
