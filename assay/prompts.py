@@ -11,10 +11,10 @@ from typing import Any
 
 from assay.config.generation import PromptSettings
 from assay.errors import ModelError
-from assay.judge.kinds.every import kind_of
+from assay.judge.kinds.find import kind_of
 from assay.languages import language_named
 from assay.registry import one_line
-from assay.types import Call, Message, OwnTests, Task, as_dicts
+from assay.types import Message, Task, as_dicts
 
 COMPLETE = (
     "Complete this {Language} code. Answer with one ```{language} code block. It holds {whole}.\n\n"
@@ -166,16 +166,14 @@ def _fill(template: str, task: Task) -> str:
         prompt=task.prompt.rstrip(), stub=task.stub.rstrip(), entry_point=task.entry_point,
         language=task.language, Language=language_named(task.language).title,
         interface=_interface(task),
-        whole=PART if any(type(check) in (Call, OwnTests) for check in task.checks)
+        whole=PART if any(kind_of(check).started_by_tests for check in task.checks)
         and not language_named(task.language).warm else WHOLE,
     )  # fmt: skip
 
 
 def _interface(task: Task) -> str:
-    if not (task.stub or task.entry_point) and any(
-        kind_of(check).reads_stdin for check in task.checks
-    ):
-        return " The program reads standard input and prints to standard output."
+    if task.checks and not (task.stub or task.entry_point):
+        return kind_of(task.checks[0]).interface
     if not task.entry_point or re.search(rf"\b{re.escape(task.entry_point)}\b", task.prompt):
         return ""
     return f" It defines `{task.entry_point}`."

@@ -35,7 +35,7 @@ MODULES = {
     " warmup verdict verdict_cache prepared_task builds exchange_runner references"
     " interpreter base judge cocotb_harness",
     "judge/kinds": "pytest_module kind asserts calls driven_calls exchanges verilog_screen harness"
-    " own_tests print_tests answers test_bench test_functions every",
+    " own_tests print_tests answers test_bench test_functions find",
     "judges": "terms service pool open",
     "extract": "thoughts fences statements",
     "policy": "adapters checkpoints tokenizer gguf tiny chat onednn layers head packed forward load"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.judge.kinds.every import kind_of
+from assay.judge.kinds.find import kind_of
 from assay.languages import language_named
 from assay.types import Task
 

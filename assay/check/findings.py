@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from assay.judge.kinds.every import kind_of
+from assay.judge.kinds.find import kind_of
 from assay.types import Task
 
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from assay import extract
 from assay.environments import Conversation, environment_with, visible
 from assay.judge.interpreter import STAYS
-from assay.judge.kinds.every import kind_of, runs_alone
+from assay.judge.kinds.find import kind_of
 from assay.types import AnyCheck, Task
 
 OPEN, CLOSE = "<code>", "</code>"
@@ -89,4 +89,5 @@ def _examples(task: Task) -> dict[str, AnyCheck]:
 def _runnable(task: Task) -> list[str]:
     """The examples that are Python code, if the task's program is Python."""
     python = task.language == "python"
-    return [line for line, check in _examples(task).items() if python and not runs_alone(check)]
+    examples = _examples(task).items()
+    return [line for line, check in examples if python and kind_of(check).in_worker]

@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from pydantic import PositiveInt
 
 from assay.environments import Conversation, environment_with, visible
-from assay.judge.kinds.every import kind_of
+from assay.judge.kinds.find import kind_of
 from assay.types import AnyCheck, Execution, Task, Verdict
 
 

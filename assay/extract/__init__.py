@@ -14,9 +14,9 @@ from functools import lru_cache
 from assay.extract import statements as python
 from assay.extract.fences import FENCE, Fenced, before_fences, fenced_blocks
 from assay.extract.thoughts import answer
-from assay.judge.kinds.every import kind_of
+from assay.judge.kinds.find import kind_of
 from assay.languages import Language, aliases, language_named
-from assay.types import Task, TestBench
+from assay.types import Task
 
 TAGGED = re.compile(r"^[ \t]*<answer>\n?(.*?)(?:</answer>|\Z)", re.MULTILINE | re.DOTALL)
 READS = re.compile(
@@ -82,7 +82,7 @@ def program(task: Task, reply: str) -> str | None:
 def _names(task: Task) -> list[str]:
     """What the program defines, the likeliest name first; empty where it reads and prints."""
     if not task.entry_point:
-        return [check.design for check in task.checks if type(check) is TestBench][:1]
+        return [name for check in task.checks for name in kind_of(check).defines(check)][:1]
     owner = re.split(r"\W", task.entry_point, maxsplit=1)[0]
     return list(dict.fromkeys([owner, task.function]))
 
@@ -90,7 +90,7 @@ def _names(task: Task) -> list[str]:
 @lru_cache(maxsize=256)
 def _asked(task: Task) -> frozenset[str]:
     """The words of the tests' Python: they may use more than the entry point."""
-    code = (text for check in task.checks for text in kind_of(check).code(check) or ())
+    code = (text for check in task.checks for text in kind_of(check).code(check))
     return frozenset(word for text in code for word in re.findall(r"\w+", text))
 
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 from assay.errors import DataError
 from assay.judge.checkers import CHECKERS
-from assay.judge.kinds.every import can_judge, kind_of, runs_alone
+from assay.judge.kinds.find import kind_of
 from assay.judge.kinds.kind import ProgramRun
 from assay.judge.task_code import leaves_no_trace, looks_at_identity, parsed
 from assay.languages import language_named
@@ -102,11 +102,11 @@ class PreparedTask:
         self._strangers = strangers
         self.checks = task.checks
         self._kinds = [(kind_of(check), check) for check in task.checks]
-        alone = set(map(runs_alone, task.checks))
+        in_worker = {kind.in_worker for kind, _ in self._kinds}
         self.language = language_named(task.language)
-        self.runs_alone = True in alone or not self.language.warm
+        self.runs_alone = False in in_worker or not self.language.warm
         """Whether each check is a run of the program, without a worker."""
-        if len(alone) > 1:
+        if len(in_worker) > 1:
             raise DataError(
                 f"task {task.id!r} has exchanges beside other checks; make two tasks of it"
             )
@@ -115,12 +115,10 @@ class PreparedTask:
             """All checks; each test of a module is one."""
         except ValueError as error:
             raise DataError(f"the tests of task {task.id!r}: {error}") from None
-        self._sources = sources = [
-            source for kind, check in self._kinds for source in kind.code(check) or ()
-        ]
+        self._sources = sources = [code for kind, one in self._kinds for code in kind.code(one)]
         large = any(kind.is_recomputed(check) for kind, check in self._kinds)
         self._recomputing = (task.reference or "") if large else ""
-        if not all(can_judge(check, self.language) for check in task.checks):
+        if not all(kind.judges(self.language) for kind, _ in self._kinds):
             raise DataError(
                 f"task {task.id!r}: a program in {self.language.title} can only read and print, or"
                 " be called; give it exchanges or calls"
@@ -146,12 +144,7 @@ class PreparedTask:
 
     def runs(self, program: str) -> list[ProgramRun]:
         """The runs of a program that decide the checks, where it runs alone."""
-        run_of_all = self._kinds[0][0].run_of_all
-        if run_of_all and not self.language.warm:
-            return [run_of_all(self.checks, self._task, program, self.language)]
-        return [
-            kind.run_of(check, program, self.language) for kind, check in self._kinds if kind.run_of
-        ]
+        return self._kinds[0][0].runs(self.checks, self._task, program, self.language)
 
     def read(self, at: int, result: Result) -> str:
         """The answer to the check at this place, from a run of the reference."""
@@ -212,7 +205,7 @@ class PreparedTask:
             "stop_early": self._stop_early,
             "large": task.large,
             "numpy": any(map(NUMERIC.search, [task.checker, task.reference or ""])) or self.numeric,
-            "checks": [[kind.field, kind.wire(check)] for kind, check in self._kinds],
+            "checks": [[type(one).__name__, kind.wire(one)] for kind, one in self._kinds],
         }
         return json.dumps(fields)[1:]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from assay.errors import DataError, SandboxError
 from assay.files import write_atomically
 from assay.judge.codec import Unpacker, loads
-from assay.judge.kinds.every import kind_of
+from assay.judge.kinds.find import kind_of
 from assay.judge.prepared_task import (
     FEATURES_TO_TRY,
     NO_FEATURES,

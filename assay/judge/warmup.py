@@ -47,7 +47,7 @@ def f(numbers: List[float], threshold: float = 1.0) -> Dict[str, Tuple[int, ...]
     "stop_early": True, "large": False, "numpy": False, "mutates": False, "classes": [],
     "identity": False, "files": False, "doubt": "",
     "reply_mb": 1,
-    "checks": [["source", "def check(f):\n    assert f([2.0, 0.5, 0], 1.0) == {'0': (0, 1)}\n"
+    "checks": [["Check", "def check(f):\n    assert f([2.0, 0.5, 0], 1.0) == {'0': (0, 1)}\n"
                           "    assert not f([])\ncheck(f)"]],
 }  # fmt: skip
 

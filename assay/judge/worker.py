@@ -19,10 +19,9 @@ from functools import partial
 from typing import Any
 
 from assay.judge.console import SEED
-from assay.judge.kinds.asserts import ASSERTS
-from assay.judge.kinds.calls import CALLS, Caller
+from assay.judge.kinds import asserts, calls, test_functions
+from assay.judge.kinds.calls import Caller
 from assay.judge.kinds.kind import Bench, Part
-from assay.judge.kinds.test_functions import TEST_FUNCTIONS
 from assay.judge.pieces import LazyBuiltins, Namespace, run_piece
 from assay.judge.protocol import CheckJob, Outcome, WorkerReport
 from assay.judge.proxy import Connection
@@ -36,8 +35,10 @@ HARMLESS_FAILURES = ("", "compile", "no_code", "error")
 NEXT_STEP = b""
 """Tells the sandbox that a call begins."""
 OPEN = open
-RUN = {kind.field: kind.run for kind in (ASSERTS, CALLS, TEST_FUNCTIONS)}
-"""How a check is run, by the name of its kind."""
+RUN: dict[str, Callable[[Any, int, Bench], list[Part]]] = {
+    "Check": asserts.run, "Call": calls.run, "TestFunctions": test_functions.run
+}  # fmt: skip
+"""How a check is run, by the name of its class."""
 
 
 def prepare(_: str, control: socket.socket) -> Callable[[], None]:
@@ -96,8 +97,8 @@ def run_checks(
         found: dict[str, Any] = {name: namespace.get(name) for name, _ in job["classes"]}
         connection.nodes.classes = {name: it for name, it in found.items() if isinstance(it, type)}
         setup_error = setup_error or caller.load_checker((job["checker"], "<checker>"))
-        for field, check in [] if setup_error else job["checks"]:
-            parts += RUN[field](check, len(parts), bench)
+        for name, check in [] if setup_error else job["checks"]:
+            parts += RUN[name](check, len(parts), bench)
         for number in [] if setup_error else job["order"]:
             ended.append(parts[number]())
             if requests.failure or (job["stop_early"] and ended[-1].how != "held"):

@@ -17,7 +17,7 @@ from typing import NoReturn
 from assay.errors import SandboxError, SettingsError
 from assay.judge import AnyJudge, Job, Judge
 from assay.judge.base import no_code, require_checks, without
-from assay.judge.kinds.every import kind_of
+from assay.judge.kinds.find import kind_of
 from assay.judge.verdict_cache import BoundedDict
 from assay.judges.service import REASON, FullError, LostError, Service
 from assay.judges.terms import KEPT_TASKS, Sendable, common_terms, sendable

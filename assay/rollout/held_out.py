@@ -12,7 +12,7 @@ from statistics import fmean
 
 from assay.errors import DataError
 from assay.judge import Job
-from assay.judge.kinds.every import kind_of
+from assay.judge.kinds.find import kind_of
 from assay.maths.seeds import derive
 from assay.rollout.attempt import RolloutContext
 from assay.types import AnyCheck, Metrics, Rollout, Task, Verdict
@@ -47,7 +47,7 @@ def hold_out(
 def _stands_alone(check: AnyCheck) -> bool:
     """Whether no other check can build on it: it has no code, or asserts alone."""
     try:
-        trees = [ast.parse(source) for source in kind_of(check).code(check) or ()]
+        trees = [ast.parse(source) for source in kind_of(check).code(check)]
     except SyntaxError:  # a doctest
         return False
     return all(isinstance(node, ast.Assert) for tree in trees for node in tree.body)

@@ -11,7 +11,7 @@ from itertools import islice
 
 from assay.errors import DataError, SettingsError
 from assay.files import ROWS, split_spec
-from assay.judge.kinds.every import can_judge
+from assay.judge.kinds.find import kind_of
 from assay.languages import language_named
 from assay.registry import Registry, suggest
 from assay.types import Task
@@ -73,7 +73,7 @@ def _refuse_language(where: str, task: Task) -> None:
         language = language_named(task.language)
     except DataError as error:
         raise DataError(f"{where}: task {task.id!r}: {error}") from None
-    if not all(can_judge(check, language) for check in task.checks):
+    if not all(kind_of(check).judges(language) for check in task.checks):
         raise DataError(
             f"{where}: task {task.id!r}: a program in {language.title} can only be judged by what"
             " it reads and prints, or by calls; give it `exchanges`, or `inputs` with"

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from assay.judge.kinds.every import KINDS, runs_alone
+from assay.judge.kinds.find import kind_of
+from assay.judge.kinds.kind import KINDS
 from assay.registry import suggest
 from assay.tasks.rows import Row
 from assay.types import Task, as_dicts
@@ -14,8 +15,6 @@ from assay.types import Task, as_dicts
 FORMAT = "assay"
 BUILT = ("format", "messages", "checks", "rate")
 """Fields that are not values of the task as they stand; `rate` is what `assay screen` measured."""
-CHECKS: dict[str, type[Any]] = {kind.field: check for check, kind in KINDS.items()}
-"""By the field that only this kind has."""
 FITS: dict[str, Callable[[Any], bool]] = {
     "str": lambda value: isinstance(value, str),
     "str | None": lambda value: value is None or isinstance(value, str),
@@ -45,7 +44,7 @@ def task_of(row: Row) -> Task:
     others = {name: value for name, value in row.fields.items() if name not in BUILT}
     messages = row.messages("messages") if row.fields.get("messages") else ()
     checks = tuple(_build(_kind(check), check.fields, row) for check in row.tables("checks"))
-    if len(set(map(runs_alone, checks))) > 1:
+    if len({kind_of(check).in_worker for check in checks}) > 1:
         raise row.wrong(
             "'checks' mixes exchanges with others; a program either reads and prints or is called"
         )
@@ -54,10 +53,12 @@ def task_of(row: Row) -> Task:
 
 
 def _kind(check: Row) -> type[Any]:
-    for name, kind in CHECKS.items():
+    """The class of a check: each has a first field that no other has."""
+    kinds = {fields(kind)[0].name: kind for kind in KINDS}
+    for name, kind in kinds.items():
         if name in check.fields:
             return kind
-    raise check.wrong(f"a check has none of {', '.join(CHECKS)}; give one of them")
+    raise check.wrong(f"a check has none of {', '.join(sorted(kinds))}; give one of them")
 
 
 def _build(kind: type[Any], table: Mapping[str, Any], row: Row, **built: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from assay.extract import program
 from assay.judge import Job, judge_all
-from assay.judge.kinds.answers import run_of
+from assay.judge.kinds.answers import Answers
 from assay.languages import language_named
 from assay.sandbox.limits import Limits
 from assay.types import Answer, Execution, Task, Verdict
@@ -80,7 +80,7 @@ def test_what_hangs_or_crashes_a_parser_is_the_answers_own_failure() -> None:
 
 
 def test_the_process_that_reads_an_answer_is_not_told_the_right_one() -> None:
-    run = run_of(Answer("p - q"), r"\frac{x}{2}", language_named("answer"))
+    run = Answers().run(Answer("p - q"), r"\frac{x}{2}", language_named("answer"))
     assert run.expected is not None
     assert "p - q" not in run.source + run.stdin + run.beside
     assert run.stdin == r"\frac{x}{2}"

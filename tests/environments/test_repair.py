@@ -9,8 +9,8 @@ import pytest
 from assay.environments import visible
 from assay.environments.repair import describe_failure
 from assay.judge import Job, Judge
-from assay.judge.kinds.asserts import ASSERTS, LONGEST, sides
-from assay.judge.kinds.every import kind_of
+from assay.judge.kinds.asserts import LONGEST, Asserts, sides
+from assay.judge.kinds.find import kind_of
 from assay.types import Call, Check, Exchange, Execution, Task, Verdict
 from tests.judge.opened import with_judge
 from tests.rollout.talks import ADD, FLAT, RIGHT, WRONG, plain, talk
@@ -132,7 +132,7 @@ def test_a_check_is_rewritten_only_where_it_asserts_that_two_things_are_equal() 
         "assert f(1) == 2, 'no'",
         "a b",
     ):
-        assert ASSERTS.with_value(Check(source)) == Check(source)
+        assert Asserts().with_value(Check(source)) == Check(source)
 
 
 def test_what_is_shown_of_a_check_has_a_limit() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from assay.judge.answer_text import plain_number, reading, unnamed
-from assay.judge.kinds.answers import run_of
+from assay.judge.kinds.answers import Answers
 from assay.languages import language_named
 from assay.languages.answer import final_answer
 from assay.types import Answer
@@ -21,7 +21,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "letter, value and unit": reading,
     "a plain number": lambda text: (plain_number(text), plain_number(text[:200], anywhere=True)),
     "names before a value": lambda text: unnamed(text, text),
-    "the judge": lambda text: run_of(Answer("7"), text, language_named("answer")),
+    "the judge": lambda text: Answers().run(Answer("7"), text, language_named("answer")),
 }
 TEXTS = (
     " ", "\n", "7 ", "7", "7,", ".", "7.", "$", "$7", "\\(", "\\[ \\", "{", "}", "\\{", "\\", "=",

@@ -12,7 +12,7 @@ from assay.errors import DataError
 from assay.judge import Job, judge_all
 from assay.judge.answer_text import plain_number
 from assay.judge.kinds import answers
-from assay.judge.kinds.answers import points_seed, run_of
+from assay.judge.kinds.answers import Answers, points_seed
 from assay.judge.kinds.kind import Decision
 from assay.languages import language_named
 from assay.types import Answer, Execution, Task, Verdict
@@ -67,7 +67,7 @@ def test_a_number_does_not_count_where_what_stands_around_it_changes_it(
 
 
 def test_a_failure_says_what_is_not_what() -> None:
-    assert run_of(Answer("1"), "x=2", language_named("answer")).decided == Decision(
+    assert Answers().run(Answer("1"), "x=2", language_named("answer")).decided == Decision(
         Verdict.WRONG, "'x=2' is not '1'"
     )
 
@@ -75,9 +75,9 @@ def test_a_failure_says_what_is_not_what() -> None:
 def test_the_points_of_a_formula_follow_from_the_right_answer_alone() -> None:
     seeds = {right: points_seed(right) for right in ("p-q", "p+q")}
     assert len(set(seeds.values())) == 2
-    run = run_of(Answer("p-q"), "2p", language_named("answer"))
+    run = Answers().run(Answer("p-q"), "2p", language_named("answer"))
     assert seeds["p-q"] in run.source
-    assert run.source == run_of(Answer("p-q"), "q", language_named("answer")).source
+    assert run.source == Answers().run(Answer("p-q"), "q", language_named("answer")).source
 
 
 @needs_maths
@@ -116,7 +116,7 @@ def test_any_other_number_or_more_than_one_is_wrong(right: str, given: str) -> N
 
 def decision(right: str, given: str) -> Verdict:
     """What is decided without a run."""
-    decided = run_of(Answer(right, exact=True), given, language_named("answer")).decided
+    decided = Answers().run(Answer(right, exact=True), given, language_named("answer")).decided
     assert decided is not None
     return decided.verdict
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from assay.extract import program
-from assay.judge.kinds.answers import run_of
+from assay.judge.kinds.answers import Answers
 from assay.languages import language_named
 from assay.rewards.format import tagged
 from assay.tasks import load
@@ -49,7 +49,7 @@ def test_train_and_test_share_no_question_and_are_the_same_each_time() -> None:
 
 def test_a_demonstrations_own_answer_decides() -> None:
     (task,) = load("arithmetic:train", limit=1)
-    run = run_of(task.checks[0], "3", language_named("answer"))  # type: ignore[arg-type]
+    run = Answers().run(task.checks[0], "3", language_named("answer"))  # type: ignore[arg-type]
     assert task.reference == "3"
     assert run.decided is not None
     assert run.decided.verdict is Verdict.PASS

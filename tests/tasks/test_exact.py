@@ -73,7 +73,7 @@ def test_fields_that_are_absent_have_the_defaults_of_a_task(tmp_path: Path) -> N
         ({"promt": "p"}, "unknown field 'promt'; did you mean 'prompt'?"),
         ({"stop": "\n"}, "it must be tuple[str, ...]"),
         ({"checks": "f()"}, "'checks' is a str (f()); make it a list of objects"),
-        ({"checks": [{"hidden": True}]}, "a check has none of source, arguments, stdin"),
+        ({"checks": [{"hidden": True}]}, "a check has none of after, answer, arguments"),
         ({"checks": [{"source": "f()", "hidden": 1}]}, "'hidden' is '1'; it must be bool"),
         (
             {"checks": [{"arguments": "[]", "tolerance": True}]},

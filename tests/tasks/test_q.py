@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.judge.kinds.every import kind_of
+from assay.judge.kinds.find import kind_of
 from assay.prompts import messages
 from assay.tasks import load
 from assay.tasks.exact import row_of, task_of

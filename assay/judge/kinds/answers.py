@@ -14,7 +14,7 @@ from assay.judge.answer_text import disagree, plain_number, reading, same_number
 from assay.judge.checkers import shortened
 from assay.judge.kinds.kind import Decision, Kind, ProgramRun
 from assay.sandbox.program import MATHS
-from assay.types import Answer, Verdict
+from assay.types import Answer, Task, Verdict
 
 if TYPE_CHECKING:
     from assay.languages import Language
@@ -22,31 +22,6 @@ if TYPE_CHECKING:
 FORM = "from assay.judge.normal_form import main\nmain({}, {}, {!r})\n"
 LONGEST = 5_000
 """Characters of an answer beyond four times those of the right one."""
-
-
-def run_of(check: Answer, program: str, _: Language) -> ProgramRun:
-    """No run decides between plain numbers and letters of choices; else one prints the answer's
-    normal form.
-    """
-    if program.strip() == check.answer.strip():
-        return decided(True, check, program)
-    if len(program) > LONGEST + 4 * len(check.answer):
-        return decided(False, check, program)
-    right, given = reading(check.answer), reading(program)
-    letters_differ = right.letter and given.letter and right.letter != given.letter
-    empty = not (given.body or given.letter)
-    if letters_differ or empty or disagree(right.unit, given.unit):
-        return decided(False, check, program)
-    if right.letter == given.letter and right.letter and not (right.body and given.body):
-        return decided(True, check, program)
-    wanted, found, equation = unnamed(right.body or right.letter, given.body or given.letter)
-    number, other = (plain_number(one, check.exact) for one in (wanted, found))
-    if check.exact or (number and other):
-        same = number is not None and other is not None and same_number(number, other)
-        return decided(same, check, program)
-    source = FORM.format(equation, check.ordered, points_seed(check.answer))
-    known = ProgramRun(source, wanted, warm=MATHS)
-    return ProgramRun(source, found, warm=MATHS, expected=known)
 
 
 def decided(same: bool, check: Answer, program: str) -> ProgramRun:
@@ -65,23 +40,50 @@ def points_seed(answer: str) -> str:
     return hashlib.scrypt(text, salt=salt, n=2**13, r=8, p=1, dklen=16).hex()
 
 
-def count(check: Answer) -> int:
-    """One. Raises ValueError where what compares is not installed, or where no answer is given."""
-    if not check.exact and find_spec("math_verify") is None:
-        raise ValueError(
-            "a formula is the answer, which needs math-verify: pip install 'assay[maths]'"
-        )
-    number = check.exact and plain_number(reading(check.answer).body, True)
-    if not check.answer.strip() or number is None:
-        raise ValueError(f"the answer {check.answer!r} is empty, or no plain number")
-    return 1
+class Answers(Kind[Answer], judges=Answer):
+    """Each is compared as text, or as the normal form that a run prints."""
 
+    identifies = False
 
-ANSWERS: Kind[Answer] = Kind(
-    field="answer",
-    show=lambda check, task: f"The answer is {check.answer}",
-    answer=lambda check, task: check.answer,
-    run_of=run_of,
-    count=count,
-    identifies=False,
-)
+    def run(self, check: Answer, program: str, language: Language) -> ProgramRun:
+        """No run decides between plain numbers and letters of choices; else one prints the answer's
+        normal form.
+        """
+        if program.strip() == check.answer.strip():
+            return decided(True, check, program)
+        if len(program) > LONGEST + 4 * len(check.answer):
+            return decided(False, check, program)
+        right, given = reading(check.answer), reading(program)
+        letters_differ = right.letter and given.letter and right.letter != given.letter
+        empty = not (given.body or given.letter)
+        if letters_differ or empty or disagree(right.unit, given.unit):
+            return decided(False, check, program)
+        if right.letter == given.letter and right.letter and not (right.body and given.body):
+            return decided(True, check, program)
+        wanted, found, equation = unnamed(right.body or right.letter, given.body or given.letter)
+        number, other = (plain_number(one, check.exact) for one in (wanted, found))
+        if check.exact or (number and other):
+            same = number is not None and other is not None and same_number(number, other)
+            return decided(same, check, program)
+        source = FORM.format(equation, check.ordered, points_seed(check.answer))
+        known = ProgramRun(source, wanted, warm=MATHS)
+        return ProgramRun(source, found, warm=MATHS, expected=known)
+
+    def count(self, check: Answer) -> int:
+        """One. Raises ValueError where math-verify is not installed, or without an answer."""
+        if not check.exact and find_spec("math_verify") is None:
+            raise ValueError(
+                "a formula is the answer, which needs math-verify: pip install 'assay[maths]'"
+            )
+        number = check.exact and plain_number(reading(check.answer).body, True)
+        if not check.answer.strip() or number is None:
+            raise ValueError(f"the answer {check.answer!r} is empty, or no plain number")
+        return 1
+
+    def show(self, check: Answer, task: Task) -> str:
+        """The right one."""
+        return f"The answer is {check.answer}"
+
+    def answer(self, check: Answer, task: Task) -> str:
+        """The right one."""
+        return check.answer

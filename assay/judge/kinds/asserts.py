@@ -8,13 +8,14 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from assay.checks import Check
 from assay.judge.kinds.kind import Bench, Kind, Part
 from assay.judge.pieces import require_asked, run_piece
 from assay.judge.protocol import Outcome
 from assay.judge.task_code import parsed
 
 if TYPE_CHECKING:
-    from assay.types import Check, Task
+    from assay.types import Task
 
 LONGEST = 600
 """Characters shown of one side of a check, or of an input."""
@@ -42,22 +43,6 @@ def sides(source: str) -> tuple[str, str]:
         case [ast.Assert(ast.Compare(left, [ast.Eq()], [right]), None)]:
             return ast.unparse(left), ast.unparse(right)
     return "", ""
-
-
-def with_value(check: Check) -> Check:
-    """The check with the actual value in its message, if it only asserts an equality."""
-    left, right = sides(check.source)
-    if not left:
-        return check
-    return replace(check, source=f"_got = {left}\nassert _got == {right}, repr(_got)")
-
-
-def failure(check: Check, detail: str, wrong: bool) -> str:
-    """`f(2) gives 3, not 4`, or the check and the detail."""
-    left, right = map(short, sides(check.source))
-    if left and wrong:
-        return f"{left} gives {detail}, not {right}"
-    return f"{left or short(check.source)}: {detail}"
 
 
 def short(text: str) -> str:
@@ -94,13 +79,37 @@ def _calls(node: ast.expr, name: str) -> bool:
     )
 
 
-ASSERTS: Kind[Check] = Kind(
-    field="source",
-    show=lambda check, task: check.source,
-    answer=lambda check, task: constant(check.source, task),
-    failure=failure,
-    with_value=with_value,
-    wire=lambda check: check.source,
-    run=run,
-    code=lambda check: [check.source],
-)
+class Asserts(Kind[Check], judges=Check):
+    """Each is Python that a worker runs."""
+
+    in_worker = True
+
+    def wire(self, check: Check) -> str:
+        """Its source."""
+        return check.source
+
+    def code(self, check: Check) -> list[str]:
+        """Its source."""
+        return [check.source]
+
+    def show(self, check: Check, task: Task) -> str:
+        """Its source."""
+        return check.source
+
+    def with_value(self, check: Check) -> Check:
+        """The check with the actual value in its message, if it only asserts an equality."""
+        left, right = sides(check.source)
+        if not left:
+            return check
+        return replace(check, source=f"_got = {left}\nassert _got == {right}, repr(_got)")
+
+    def failure(self, check: Check, detail: str, wrong: bool) -> str:
+        """`f(2) gives 3, not 4`, or the check and the detail."""
+        left, right = map(short, sides(check.source))
+        if left and wrong:
+            return f"{left} gives {detail}, not {right}"
+        return f"{left or short(check.source)}: {detail}"
+
+    def answer(self, check: Check, task: Task) -> str | None:
+        """Returns what the first assert expects."""
+        return constant(check.source, task)

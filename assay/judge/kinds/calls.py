@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from assay.checks import Call
 from assay.judge.arrivals import Opaque
 from assay.judge.codec import Json, Packer, Unpacker, dumps, loads
 from assay.judge.codec_types import CodecError, is_numpy, plain_numpy
@@ -24,7 +25,7 @@ from assay.judge.proxy import Connection
 from assay.judge.requests import DETAIL
 
 if TYPE_CHECKING:
-    from assay.types import Call, Task
+    from assay.types import Task
 
 RELATIVE = 1e-7
 """Relative tolerance beside an absolute one, as in numpy's assert_allclose."""
@@ -205,24 +206,9 @@ def shorten(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
-def wire(call: Call) -> Json:
-    """[arguments, [expected] or None, tolerance]."""
-    expected = None if call.expected is None else [loads(call.expected.encode())]
-    return [loads(call.arguments.encode()), expected, call.tolerance]
-
-
 def run(call: list[Any], number: int, bench: Bench) -> list[Part]:
     """One part."""
     return [partial(bench.caller.run, call, number)]
-
-
-def show(call: Call, task: Task) -> str:
-    """The call as an assert; empty where it has a tolerance or a checker."""
-    if call.tolerance or task.checker or not task.entry_point.isidentifier():
-        return ""
-    arguments, expected = literal(call.arguments), literal(call.expected or "")
-    shown = f"assert {task.entry_point}({arguments[1:-1]}) == {expected}"
-    return shown if arguments and expected else ""
 
 
 def literal(packed: str) -> str:
@@ -235,46 +221,66 @@ def literal(packed: str) -> str:
     return text
 
 
-def answer(call: Call, task: Task) -> str | None:
-    """Without an expected value in the call, the program runs the reference once for the answer."""
-    known = call.arguments if call.expected is None else call.expected
-    try:
-        value = Unpacker().value(loads(known.encode()))
-    except ValueError:
+class Calls(Kind[Call]):
+    """Each is a call that a worker makes; driven_calls.py registers them, with what other languages
+    need.
+    """
+
+    in_worker = own_time = started_by_tests = True
+
+    def wire(self, call: Call) -> Json:
+        """[arguments, [expected] or None, tolerance]."""
+        expected = None if call.expected is None else [loads(call.expected.encode())]
+        return [loads(call.arguments.encode()), expected, call.tolerance]
+
+    def show(self, call: Call, task: Task) -> str:
+        """The call as an assert; empty where it has a tolerance or a checker."""
+        if call.tolerance or task.checker or not task.entry_point.isidentifier():
+            return ""
+        arguments, expected = literal(call.arguments), literal(call.expected or "")
+        shown = f"assert {task.entry_point}({arguments[1:-1]}) == {expected}"
+        return shown if arguments and expected else ""
+
+    def failure(self, call: Call, detail: str, wrong: bool) -> str:
+        """The detail, which shows the call."""
+        return detail.removeprefix("call 1, ")
+
+    def answer(self, call: Call, task: Task) -> str | None:
+        """Where no value is expected, the program runs the reference once for the answer."""
+        known = call.arguments if call.expected is None else call.expected
+        try:
+            value = Unpacker().value(loads(known.encode()))
+        except ValueError:
+            return None
+        if call.expected is not None:
+            return f"{NAMES}def {task.function}(*args, **kwargs):\n    return {value!r}"
+        if task.reference is None or task.function != task.entry_point:
+            return None
+        head = f"{task.reference}\n{NAMES}first_answer = {task.entry_point}(*{value!r})"
+        return f"{head}\ndef {task.function}(*args, **kwargs):\n    return first_answer"
+
+    def problem(self, call: Call, task: Task) -> str | None:
+        """Why the call cannot be made or judged."""
+        try:
+            arguments, expected, _ = self.wire(call)
+            reader = Unpacker({"opaque": str}, nodes=sys.maxsize)
+            if type(reader.value(arguments)) is not list:
+                raise CodecError("the arguments are no list")
+            reader.value(expected)
+        except CodecError as error:
+            return f"{error}; write it in the judge's JSON"
+        if call.expected is None and task.reference is None:
+            return "no expected value and no reference; add one of them"
         return None
-    if call.expected is not None:
-        return f"{NAMES}def {task.function}(*args, **kwargs):\n    return {value!r}"
-    if task.reference is None or task.function != task.entry_point:
-        return None
-    head = f"{task.reference}\n{NAMES}first_answer = {task.entry_point}(*{value!r})"
-    return f"{head}\ndef {task.function}(*args, **kwargs):\n    return first_answer"
 
+    def is_open(self, call: Call) -> bool:
+        """Whether it expects what the reference answers."""
+        return call.expected is None
 
-def problem(call: Call, task: Task) -> str | None:
-    """Why the call cannot be made or judged."""
-    try:
-        arguments, expected, _ = wire(call)
-        reader = Unpacker({"opaque": str}, nodes=sys.maxsize)
-        if type(reader.value(arguments)) is not list:
-            raise CodecError("the arguments are no list")
-        reader.value(expected)
-    except CodecError as error:
-        return f"{error}; write it in the judge's JSON"
-    if call.expected is None and task.reference is None:
-        return "no expected value and no reference; add one of them"
-    return None
+    def is_recomputed(self, call: Call) -> bool:
+        """Whether that is too large to send."""
+        return call.expected == dumps(RECOMPUTED)
 
-
-CALLS: Kind[Call] = Kind(
-    field="arguments",
-    show=show,
-    answer=answer,
-    failure=lambda call, detail, wrong: detail.removeprefix("call 1, "),
-    wire=wire,
-    run=run,
-    own_time=True,
-    problem=problem,
-    is_open=lambda call: call.expected is None,
-    is_recomputed=lambda call: call.expected == dumps(RECOMPUTED),
-    closed=lambda call, value: replace(call, expected=value),
-)
+    def closed(self, call: Call, answer: str) -> Call:
+        """The call with the reference's answer."""
+        return replace(call, expected=answer)

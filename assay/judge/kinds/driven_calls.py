@@ -11,15 +11,14 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from assay.errors import DataError
 from assay.judge.codec import Unpacker, loads
 from assay.judge.codec_types import CodecError
-from assay.judge.kinds.calls import CALLS, equal, shorten
-from assay.judge.kinds.kind import Decision, Kind, ProgramRun
+from assay.judge.kinds.calls import Calls, equal, shorten
+from assay.judge.kinds.kind import Decision, ProgramRun
 from assay.languages import DRIVERS, Language, language_named
 from assay.sandbox.program import Result
 from assay.types import Call, Task, Verdict
@@ -74,21 +73,6 @@ def plain(value: Any) -> Any:
 def text_of(value: Any) -> str:
     """A plain value as JSON."""
     return json.dumps(value, ensure_ascii=False)
-
-
-def run_of(calls: Sequence[Call], task: Task, program: str, language: Language) -> ProgramRun:
-    """The run of a program that makes all calls of its task. Raises DataError where the task has
-    what no driver can do.
-    """
-    if task.checker or not task.entry_point.isidentifier():
-        what = f"a function of {language.title} has neither a checker nor a class"
-        raise DataError(f"task {task.id!r}: {what}; name a function, and give expected values")
-    made = [plain_call(call) for call in calls]
-    source, beside = language.drive(program, task.entry_point)
-    decides = partial(decide, calls=made, name=task.entry_point)
-    arguments = [call.arguments for call in made]
-    source += language.spell_calls(arguments)
-    return ProgramRun(source, text_of(arguments), beside=beside, decide=decides, fetch=(ANSWERS,))
 
 
 def decide(result: Result, calls: Sequence[PlainCall], name: str) -> Decision:
@@ -147,36 +131,53 @@ def as_numbers(value: Any, expected: Any) -> Any:
     return value
 
 
-def show(call: Call, task: Task) -> str:
-    """The call with its answer; as an assert of Python's where it can be one."""
-    if language_named(task.language).warm or call.tolerance:
-        return CALLS.show(call, task)
-    arguments, expected, _ = plain_call(call)
-    return f"{task.entry_point}({text_of(arguments)[1:-1]}) gives {text_of(expected)}"
+class DrivenCalls(Calls, judges=Call):
+    """Calls in all languages."""
 
+    def judges(self, language: Language) -> bool:
+        """Whether a driver makes calls in this language, if no worker does."""
+        return language.warm or language.driver != ""
 
-def problem(call: Call, task: Task) -> str | None:
-    """Why the call cannot be made or judged."""
-    if language_named(task.language).warm:
-        return CALLS.problem(call, task)
-    try:
-        plain_call(call)
-    except CodecError as error:
-        return str(error)
-    return None
+    def runs(
+        self, checks: Sequence[Call], task: Task, program: str, language: Language
+    ) -> list[ProgramRun]:
+        """One run, that makes all calls. Raises DataError where the task has what no driver can
+        do.
+        """
+        if task.checker or not task.entry_point.isidentifier():
+            what = f"a function of {language.title} has neither a checker nor a class"
+            raise DataError(f"task {task.id!r}: {what}; name a function, and give expected values")
+        made = [plain_call(call) for call in checks]
+        source, beside = language.drive(program, task.entry_point)
+        decides = partial(decide, calls=made, name=task.entry_point)
+        arguments = [call.arguments for call in made]
+        source += language.spell_calls(arguments)
+        stdin = text_of(arguments)
+        return [ProgramRun(source, stdin, beside=beside, decide=decides, fetch=(ANSWERS,))]
 
+    def show(self, call: Call, task: Task) -> str:
+        """The call with its answer; as an assert of Python's where it can be one."""
+        if language_named(task.language).warm or call.tolerance:
+            return super().show(call, task)
+        arguments, expected, _ = plain_call(call)
+        return f"{task.entry_point}({text_of(arguments)[1:-1]}) gives {text_of(expected)}"
 
-def cheats(call: Call, task: Task) -> dict[str, str]:
-    """With a task's first call, a program that leaves the commonest answer for every call."""
-    if call is not task.checks[0]:
-        return {}
-    forger = DRIVERS / f"forger.{language_named(task.language).driver.rpartition('.')[2]}"
-    expected = [text_of(plain_call(one).expected) for one in task.checks if type(one) is Call]
-    answers = f"[{Counter(expected).most_common(1)[0][0]}]\n" * len(expected)
-    program = forger.read_text().replace("FUNCTION", task.entry_point)
-    return {"constant": program.replace("ANSWERS", text_of(answers))}
+    def problem(self, call: Call, task: Task) -> str | None:
+        """Why the call cannot be made or judged."""
+        if language_named(task.language).warm:
+            return super().problem(call, task)
+        try:
+            plain_call(call)
+        except CodecError as error:
+            return str(error)
+        return None
 
-
-DRIVEN_CALLS: Kind[Call] = replace(
-    CALLS, show=show, problem=problem, run_of_all=run_of, cheats=cheats
-)
+    def cheats(self, call: Call, task: Task) -> dict[str, str]:
+        """With a task's first call, a program that leaves the commonest answer for every call."""
+        if call is not task.checks[0]:
+            return {}
+        forger = DRIVERS / f"forger.{language_named(task.language).driver.rpartition('.')[2]}"
+        expected = [text_of(plain_call(one).expected) for one in task.checks if type(one) is Call]
+        answers = f"[{Counter(expected).most_common(1)[0][0]}]\n" * len(expected)
+        program = forger.read_text().replace("FUNCTION", task.entry_point)
+        return {"constant": program.replace("ANSWERS", text_of(answers))}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -24,7 +24,7 @@ from assay.judge.protocol import SETUP
 from assay.languages import Language
 from assay.sandbox.access import INTERPRETER
 from assay.sandbox.program import Result
-from assay.types import Verdict
+from assay.types import Task, Verdict
 
 START = """
 import json, os, re, sys
@@ -64,18 +64,6 @@ REPORTED, FAILED = ("status", "tests", "compiler", "fault", "built"), 1
 yet built: it is 2 where the harness cannot be read, and where it gives up on a design."""
 FILE = re.compile(r"^[ \t]*//[ \t]*file:[ \t]*(\S+)[ \t]*$", re.MULTILINE | re.IGNORECASE)
 """The line before each file of a program that is several."""
-
-
-def run_of(check: Harness, program: str, _: Language) -> ProgramRun:
-    """The run of the harness on a design. Raises DataError where cocotb is not installed."""
-    files, variables = ours()
-    design = {f"code/{name}": text for name, text in files_of(check, program).items()}
-    job = {
-        "files": {**check.files, **design, **files}, "tests": check.tests,
-        "environment": {**check.environment, **variables},
-        "packages": [entry for entry in sys.path if entry.endswith("-packages")],
-    }  # fmt: skip
-    return ProgramRun(json.dumps(job), decide=decide, language=RUNNER)
 
 
 def files_of(check: Harness, program: str) -> dict[str, str]:
@@ -129,9 +117,24 @@ def decide(result: Result) -> Decision:
     return Decision(Verdict.WRONG if faults else Verdict.PASS, "".join(faults[:1]), passed, total)
 
 
-HARNESS: Kind[Harness] = Kind(
-    field="targets",
-    run_of=run_of,
-    files=lambda check: check.targets,
-    cheats=lambda check, task: designs(CHEATS, task.entry_point, task.reference),
-)
+class Harnesses(Kind[Harness], judges=Harness):
+    """Each is a run of its Python on a design."""
+
+    def run(self, check: Harness, program: str, language: Language) -> ProgramRun:
+        """The run of the harness on a design. Raises DataError where cocotb is not installed."""
+        files, variables = ours()
+        design = {f"code/{name}": text for name, text in files_of(check, program).items()}
+        job = {
+            "files": {**check.files, **design, **files}, "tests": check.tests,
+            "environment": {**check.environment, **variables},
+            "packages": [entry for entry in sys.path if entry.endswith("-packages")],
+        }  # fmt: skip
+        return ProgramRun(json.dumps(job), decide=decide, language=RUNNER)
+
+    def files(self, check: Harness) -> Sequence[str]:
+        """The design's."""
+        return check.targets
+
+    def cheats(self, check: Harness, task: Task) -> dict[str, str]:
+        """Designs without a right body."""
+        return designs(CHEATS, task.entry_point, task.reference)

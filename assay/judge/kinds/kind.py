@@ -1,10 +1,10 @@
-"""What a kind of test says of itself. Each of the files beside this one makes one."""
+"""What a kind of test is: the class that each of the files beside this one extends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from assay.judge.codec import Json
 from assay.judge.pieces import LazyBuiltins, Namespace
@@ -67,58 +67,106 @@ class ProgramRun(NamedTuple):
     """What runs it in place of its task's language."""
 
 
-def nothing(check: Any, *_: Any) -> Any:
-    """The default of what a kind does not have."""
-    return None
+KINDS: dict[type[Any], Kind[Any]] = {}
+"""The kinds whose files are imported, by the class of check that they judge."""
 
 
-@dataclass(frozen=True, slots=True)
 class Kind(Generic[C]):
-    """One kind of test: how rows become it, what the worker runs, how a model sees it, and a cheat
-    that it must withstand.
+    """One kind of test: what runs for it and what decides, how a model sees it, and the cheats that
+    it must withstand. What a kind does not override has its default here.
+
+    A subclass in a file of this folder, or of a plug-in, is all that a new kind needs; it names the
+    class of its checks: `class Exchanges(Kind[Exchange], judges=Exchange)`. In assay's own format,
+    the first field of that class says of which kind a check is.
     """
 
-    field: str
-    """The field that only this kind has among a row's `checks` in assay's own format."""
-    show: Callable[[C, Task], str] = lambda check, task: ""
-    """The check for a model to read: Python that asserts it, or a program's input and output. Empty
-    where it cannot be shown."""
-    answer: Callable[[C, Task], str | None] = nothing
-    """A program that always gives the answer that the check wants; None if that is not known."""
-    failure: Callable[[C, str, bool], str] = lambda check, detail, wrong: detail
-    """How a program fails the check, from the verdict's detail and whether that is `wrong`."""
-    with_value: Callable[[C], C] = lambda check: check
-    """The check that says in its detail which value it got, where it can."""
-    run_of: Callable[[C, str, Language], ProgramRun] | None = None
-    """The run of a program that decides it, without a worker; None where a worker runs it against
-    functions."""
-    reads_stdin: bool = False
-    """Whether the program reads standard input and prints."""
-    run_of_all: Callable[[Sequence[C], Task, str, Language], ProgramRun] | None = None
-    """The run that decides all checks of a task, in a language whose functions no worker calls."""
-    files: Callable[[C], Sequence[str]] = lambda check: ()
-    """The files that a program is, where it has names for them."""
-    wire: Callable[[C], Json] = nothing
-    """What the worker gets of it. Raises CodecError."""
-    run: Callable[[Any, int, Bench], Sequence[Part]] = nothing
-    """From that and the number of checks before it, the parts that the worker runs."""
-    count: Callable[[C], int] = lambda check: 1
-    """How many checks it counts as. Raises ValueError where it cannot be run at all."""
-    code: Callable[[C], list[str] | None] = nothing
-    """The data set's Python in it. Checks with code run in the order in which they stand."""
-    identifies: bool = True
+    in_worker: ClassVar[bool] = False
+    """Whether a worker calls the program's functions; else a run of the program alone decides."""
+    own_time: ClassVar[bool] = False
+    """Whether each check has the CPU time to itself."""
+    identifies: ClassVar[bool] = True
     """Whether tasks with equal checks are the same task."""
-    own_time: bool = False
-    """Whether each has the CPU time to itself."""
-    problem: Callable[[C, Task], str | None] = nothing
-    """Why it cannot be run, in one line."""
-    is_open: Callable[[C], bool | None] = nothing
-    """Whether it needs the reference's answer."""
-    is_recomputed: Callable[[C], bool | None] = nothing
-    """Whether the worker itself runs the reference for that answer, which is too large to send."""
-    closed: Callable[[C, str], C] = nothing
-    """The check with that answer."""
-    read: Callable[[C, Result], str] = nothing
-    """That answer as JSON, from a run of the reference without a worker."""
-    cheats: Callable[[C, Task], dict[str, str]] = lambda check, task: {}
-    """Programs by name that no task may pass, for languages other than Python."""
+    interface: ClassVar[str] = ""
+    """What a prompt says of a program that has no name."""
+    started_by_tests: ClassVar[bool] = False
+    """Whether what starts a program is the tests', in languages other than Python."""
+
+    def __init_subclass__(cls, judges: type[C] | None = None) -> None:
+        if judges is not None:
+            KINDS[judges] = cls()
+
+    def judges(self, language: Language) -> bool:
+        """Whether a program in this language can have such checks."""
+        return language.warm or not self.in_worker
+
+    def count(self, check: C) -> int:
+        """How many checks it counts as. Raises ValueError where it cannot be run at all."""
+        return 1
+
+    def problem(self, check: C, task: Task) -> str | None:
+        """Why it cannot be run, in one line."""
+        return None
+
+    def run(self, check: C, program: str, language: Language) -> ProgramRun:
+        """The run of a program that decides it, without a worker."""
+        raise NotImplementedError
+
+    def runs(
+        self, checks: Sequence[C], task: Task, program: str, language: Language
+    ) -> list[ProgramRun]:
+        """The runs that decide all checks of a task, of which the first is of this kind."""
+        return [KINDS[type(check)].run(check, program, language) for check in checks]
+
+    def wire(self, check: C) -> Json:
+        """What a worker gets of it. Raises CodecError."""
+        return None
+
+    def code(self, check: C) -> list[str]:
+        """The data set's Python in it. Checks with code run in the order in which they stand."""
+        return []
+
+    def is_open(self, check: C) -> bool:
+        """Whether it needs the reference's answer."""
+        return False
+
+    def is_recomputed(self, check: C) -> bool:
+        """Whether a worker runs the reference itself: the answer is too large to send."""
+        return False
+
+    def closed(self, check: C, answer: str) -> C:
+        """The check with that answer."""
+        return check
+
+    def read(self, check: C, result: Result) -> str:
+        """That answer as JSON, from a run of the reference without a worker."""
+        return ""
+
+    def show(self, check: C, task: Task) -> str:
+        """The check for a model to read: Python that asserts it, or a program's input and output.
+        Empty where it cannot be shown.
+        """
+        return ""
+
+    def with_value(self, check: C) -> C:
+        """The check that says in its detail which value it got, where it can."""
+        return check
+
+    def failure(self, check: C, detail: str, wrong: bool) -> str:
+        """How a program fails the check, from the verdict's detail and whether that is `wrong`."""
+        return detail
+
+    def defines(self, check: C) -> Sequence[str]:
+        """What a program defines where its task names no entry point."""
+        return ()
+
+    def files(self, check: C) -> Sequence[str]:
+        """The files that a program is, where it has names for them."""
+        return ()
+
+    def answer(self, check: C, task: Task) -> str | None:
+        """A program that always gives the right answer; None where that is not known."""
+        return None
+
+    def cheats(self, check: C, task: Task) -> dict[str, str]:
+        """Programs by name that no task may pass, for languages other than Python."""
+        return {}

@@ -9,15 +9,14 @@ from assay.languages import Language
 from assay.types import PrintTest, Task
 
 
-def show(check: PrintTest, task: Task) -> str:
-    """The code and the output."""
-    return f"Test:\n{check.code.rstrip()}\nOutput:\n{check.prints.rstrip()}"
+class PrintTests(Kind[PrintTest], judges=PrintTest):
+    """Each is a run of the program and its code."""
 
+    def run(self, check: PrintTest, program: str, language: Language) -> ProgramRun:
+        """The program without what ends it, then the code."""
+        begun = language.without_exit(program)
+        return ProgramRun(f"{begun}\n\n{check.code}\n", stdout=check.prints)
 
-def run_of(check: PrintTest, program: str, language: Language) -> ProgramRun:
-    """The program without what ends it, then the code."""
-    begun = language.without_exit(program)
-    return ProgramRun(f"{begun}\n\n{check.code}\n", stdout=check.prints)
-
-
-PRINT_TESTS: Kind[PrintTest] = Kind(field="prints", show=show, run_of=run_of)
+    def show(self, check: PrintTest, task: Task) -> str:
+        """The code and the output."""
+        return f"Test:\n{check.code.rstrip()}\nOutput:\n{check.prints.rstrip()}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +15,7 @@ from assay.judge.kinds.kind import Decision, Kind, ProgramRun
 from assay.judge.kinds.verilog_screen import designs, refusal, used
 from assay.languages import Language
 from assay.sandbox.program import Result
-from assay.types import TestBench, Verdict
+from assay.types import Task, TestBench, Verdict
 
 SAMPLE = "@SAMPLE"
 """Starts what a bench prints of a sample: `@SAMPLE 0 1 | 1`, inputs and outputs in binary."""
@@ -27,18 +28,6 @@ CHEATS = {
     ' $display("Your Design Passed"); $display("Test Summary: 9/9 tests passed"); end',
 }  # fmt: skip
 """What cheating programs have in place of a design's body."""
-
-
-def run_of(check: TestBench, program: str, language: Language) -> ProgramRun:
-    """The bench with the program as its design."""
-    program = used(program, check.design)
-    if refused := refusal(program, check.bench, check.design, prints=not check.passes):
-        return ProgramRun(decided=Decision(Verdict.FORBIDDEN, refused))
-    if check.passes:
-        decide = partial(believed, check.passes)
-        return ProgramRun(program, beside=check.bench, decide=decide, trusted=("own_process",))
-    bench = check.bench.replace(SAMPLE, marker(check))
-    return ProgramRun(program, beside=bench, decide=partial(compared, check))
 
 
 def marker(check: TestBench) -> str:
@@ -139,21 +128,44 @@ def _bits(value: str) -> str:
     return f"{len(value)}'b{value}"
 
 
-def is_open(check: TestBench) -> bool:
-    """Whether it needs the reference's samples."""
-    return check.expected is None and not check.passes
+class TestBenches(Kind[TestBench], judges=TestBench):
+    """Each is a simulation of a design."""
 
+    __test__ = False
 
-TEST_BENCH: Kind[TestBench] = Kind(
-    field="bench",
-    run_of=run_of,
-    cheats=lambda check, task: designs(CHEATS, check.design, task.reference),
-    problem=lambda check, task: (
-        "its test bench has nothing to compare with; add a reference"
-        if is_open(check) and task.reference is None
-        else None
-    ),
-    is_open=is_open,
-    read=lambda check, result: json.dumps("\n".join(samples(check, result))),
-    closed=lambda check, answer: replace(check, expected=json.loads(answer)),
-)
+    def run(self, check: TestBench, program: str, language: Language) -> ProgramRun:
+        """The bench with the program as its design."""
+        program = used(program, check.design)
+        if refused := refusal(program, check.bench, check.design, prints=not check.passes):
+            return ProgramRun(decided=Decision(Verdict.FORBIDDEN, refused))
+        if check.passes:
+            decide = partial(believed, check.passes)
+            return ProgramRun(program, beside=check.bench, decide=decide, trusted=("own_process",))
+        bench = check.bench.replace(SAMPLE, marker(check))
+        return ProgramRun(program, beside=bench, decide=partial(compared, check))
+
+    def problem(self, check: TestBench, task: Task) -> str | None:
+        """Why nothing can be compared."""
+        if self.is_open(check) and task.reference is None:
+            return "its test bench has nothing to compare with; add a reference"
+        return None
+
+    def is_open(self, check: TestBench) -> bool:
+        """Whether it needs the reference's samples."""
+        return check.expected is None and not check.passes
+
+    def read(self, check: TestBench, result: Result) -> str:
+        """The samples, which are the same for all programs that are right."""
+        return json.dumps("\n".join(samples(check, result)))
+
+    def closed(self, check: TestBench, answer: str) -> TestBench:
+        """The check with these samples."""
+        return replace(check, expected=json.loads(answer))
+
+    def defines(self, check: TestBench) -> Sequence[str]:
+        """The design's module."""
+        return [check.design]
+
+    def cheats(self, check: TestBench, task: Task) -> dict[str, str]:
+        """Designs without a right body."""
+        return designs(CHEATS, check.design, task.reference)

@@ -12,6 +12,8 @@ from math import prod
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from assay.checks import TestFunctions
+from assay.judge.codec import Json
 from assay.judge.kinds.asserts import constant
 from assay.judge.kinds.kind import Bench, Kind, Part
 from assay.judge.kinds.pytest_module import CASES, Skipped, make_module
@@ -27,7 +29,7 @@ from assay.judge.requests import DETAIL
 from assay.judge.task_code import parsed
 
 if TYPE_CHECKING:
-    from assay.types import TestFunctions
+    from assay.types import Task
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 HOOKS = {"setup_module", "teardown_module", "setup_function", "teardown_function", "setup_class",
@@ -333,11 +335,23 @@ def run_doctest(text: str, namespace: Namespace) -> None:
         raise failure.exc_info[1] from None
 
 
-TEST_FUNCTIONS: Kind[TestFunctions] = Kind(
-    field="module",
-    answer=lambda check, task: constant(check.module, task),
-    wire=lambda check: [check.module, collect(check.module)],
-    run=run,
-    count=lambda check: len(collect(check.module)),
-    code=lambda check: [check.module, *["import doctest" for _ in doctests(check.module)]],
-)
+class ModulesOfTests(Kind[TestFunctions], judges=TestFunctions):
+    """Each is Python of which a worker runs the tests."""
+
+    in_worker = True
+
+    def count(self, check: TestFunctions) -> int:
+        """Its tests."""
+        return len(collect(check.module))
+
+    def wire(self, check: TestFunctions) -> Json:
+        """Its source, and the names of its tests."""
+        return [check.module, collect(check.module)]
+
+    def code(self, check: TestFunctions) -> list[str]:
+        """Its source, and what doctests import."""
+        return [check.module, *["import doctest" for _ in doctests(check.module)]]
+
+    def answer(self, check: TestFunctions, task: Task) -> str | None:
+        """Returns what the first assert expects."""
+        return constant(check.module, task)
