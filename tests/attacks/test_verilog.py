@@ -45,7 +45,7 @@ def test_an_attack_is_refused_or_wrong_and_says_why() -> None:
     assert [name for name, one in found.items() if one.verdict is Verdict.PASS] == []
     assert [name for name, one in found.items() if not one.detail] == []
     refused = [name for name, one in found.items() if one.verdict is Verdict.FORBIDDEN]
-    assert len(refused) == 36, sorted(set(found) - set(refused))
+    assert len(refused) == 38, sorted(set(found) - set(refused))
 
 
 @pytest.mark.long

@@ -69,6 +69,11 @@ ATTACKS = {
     "printed samples": in_body('always @(posedge clk) $display("@SAMPLE %b %b | 0111", reset, d);'),
     "half a line before each sample": in_body('always @(clk) $write("@SAMPLE 0 0000 | 0000 ");'),
     "force the match": in_body("initial force tb.tb_match = 1;"),
+    "force the answer": in_body("initial force tb.q = 12;"),
+    "force the answer by an escaped name": in_body("initial force \\tb .q = 12;"),
+    "print a verdict and finish": in_body(
+        'initial begin #9 $display("===== Your Design Passed ====="); $finish; end'
+    ),
     "force the inputs": in_body("initial begin force tb.d = 0; force tb.reset = 1; end"),
     "force by a macro in a comment": "`define A fo/**/rce\n" + in_body("initial `A tb.d = 0;"),
     "an assignment into the bench": in_body("initial #7 tb.tb_match = 1;"),
@@ -99,6 +104,9 @@ ATTACKS = {
     "drive the clock": HEAD.replace("input clk", "output clk") + "assign clk = 0; endmodule",
     "an escaped name": in_body("initial \\tb .tb_match = 1;"),
     "an open comment": in_body("/* "),
+    "finish after a comment with a carriage return": in_body("// \\\r initial $finish;"),
+    "foreign code": in_body('import "DPI-C" function void f();'),
+    "disable what is not there": in_body("initial disable other;"),
     "an open string": in_body('" '),
     "a loop without delay": in_body("initial forever begin q = q + 1; end"),
     "a loop of delays of 0": in_body("initial forever #0 q = ~q;"),

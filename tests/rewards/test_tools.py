@@ -111,7 +111,7 @@ def test_a_tool_that_is_not_installed_is_told_before_any_program_runs() -> None:
 
 def test_comments_are_told_from_strings() -> None:
     source = 'a // b "c\n"d // e" /* f\n"g" */ h /* open'
-    assert without_comments(source) == 'a  \n"d // e"   h  '
+    assert without_comments(source) == 'a  \n"d // e"  \n h  '
     lines, name = '"a\\\n// b" c ', r"\d//e "
     assert without_comments(f"{lines}{name}// f") == f"{lines}{name} "
 

@@ -19,24 +19,18 @@ COMPUTES = re.compile(
 DIRECTIVES = re.compile(
     r"define|undef|ifn?def|elsif|else|endif|timescale|default_nettype|resetall|(?:end)?celldefine"
 )
-WORDS = {
-    "force": "overwrites signals of other modules", "release": "undoes `force`",
-    "defparam": "changes other modules", "bind": "adds to other modules",
-    "config": "replaces other modules", "library": "replaces other modules",
-    "checker": "watches other modules", "program": "ends the simulation when it ends",
-    "final": "runs after the test bench",
-}  # fmt: skip
-"""Words that are refused, and what they do."""
+WORDS = re.compile(r"force|release|defparam|bind|config|library|checker|program|final")
+"""Words for what acts on other modules, or when the simulation ends."""
 BLANK = re.compile(
-    r"//[^\n]*|/\*.*?(?:\*/|(?P<open>\Z))|(?P<name>\\\S+)"
-    r"|(?P<string>\"(?:\\.|[^\"\\\n])*+\")|(?P<torn>\"(?:\\.|[^\"\\\n])*+)", re.DOTALL
+    r"//[^\n]*|/\*.*?(?:\*/|\Z)|\\\S+|(?P<string>\"(?:\\.|[^\"\\\n])*+\")|\"(?:\\.|[^\"\\\n])*+",
+    re.DOTALL,
 )  # fmt: skip
 """A comment, a string, or a name that a backslash starts and that may look like these; also a
 comment or string that nothing ends. No character is read more than twice."""
-STRING = "\1"
-"""Stands for a string, once comments and strings are taken out."""
-HIDES = re.compile(r"/\*|[\"\\]|``|[\w$]`|`(?!\w)|`\s*define\s+\w+\(|[^\x01\t\n\x20-\x7e]")
-"""What could make another text of a text: an open comment or string, an escape, pasted macros."""
+STRING = " 0 "
+"""Stands for a string."""
+HIDES = re.compile(r"[\"\\]|``|[\w$]`|`(?!\w)|`\s*define\s+\w+\(|[^\t\n\x20-\x7e]")
+"""What could make another text of a text: an open string, an escape, pasted macros."""
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f]")
 BRACKETS = re.compile(r"\[[^\[\]]*\]")
 HEAD = re.compile(r"(?<![a-zA-Z_$])(`?[a-zA-Z_][\w$]*+)\s*+(?:\.|::)\s*+[\w$`]")
@@ -46,7 +40,6 @@ OWN = re.compile(r"(?<![`\w$.])(`?[a-zA-Z_][\w$]*+)(?!\s*+(?:\.|::))")
 LONG_WORD = re.compile(r"[\w$]{500}")
 LONGEST, DEEPEST = 50_000, 8
 """Characters of a program, and brackets in brackets: the screen runs in the judge's process."""
-DISABLED = re.compile(r"\bdisable\b(?!\s+fork\b)\s*+(\w*)")
 DEFINED = re.compile(
     r"\b(?:interface|package|class|primitive)\s++(\w++)|\b(?:task|function)\b([^;(]*+)"
     r"|\b(?:begin|fork)\s*+:\s*+(\w++)"
@@ -70,23 +63,21 @@ def modules_of(code: str) -> list[tuple[str, int, int]]:
 
 
 def without_comments(source: str) -> str:
-    """The source with a space for each comment."""
-    return BLANK.sub(lambda blank: " " if blank[0][0] == "/" else blank[0], source)
+    """The source with a space for each comment, and the lines that it ends."""
+
+    def space(blank: re.Match[str]) -> str:
+        return " " + "\n" * blank[0].count("\n") if blank[0][0] == "/" else blank[0]
+
+    return BLANK.sub(space, source)
 
 
-def skeleton(code: str, space: str) -> str:
-    """The code with STRING for each string, and `space` for each comment. What nothing ends stays
-    recognisable, and so does a string of several lines.
-    """
+def without_strings(source: str) -> str:
+    """A source without comments with STRING for each string of one line."""
 
     def stands_for(blank: re.Match[str]) -> str:
-        if blank["name"]:
-            return blank[0]
-        if blank["torn"] or (blank["string"] and "\n" in blank[0]):
-            return '"'
-        return STRING if blank["string"] else space if blank["open"] is None else "/*"
+        return STRING if blank["string"] and "\n" not in blank[0] else blank[0]
 
-    return BLANK.sub(stands_for, code)
+    return BLANK.sub(stands_for, source)
 
 
 def designs(bodies: Mapping[str, str], name: str, reference: str | None) -> dict[str, str]:
@@ -97,11 +88,12 @@ def designs(bodies: Mapping[str, str], name: str, reference: str | None) -> dict
 
 
 def used(program: str, design: str) -> str:
-    """The program without the modules that its design does not use, such as a test bench of its
-    own, and without what follows the last one that it uses.
+    """The program without comments, without the modules that its design does not use, such as a
+    test bench of its own, and without what follows the last one that it uses.
     """
     if len(program) > LONGEST:
         return program  # and `refusal` says so
+    program = without_comments(program.replace("\r\n", "\n"))
     code = BLANK.sub(lambda blank: re.sub(r"[^\n]", " ", blank[0]), program)
     modules = modules_of(code)
     texts = {name: code[start:end] for name, start, end in modules}
@@ -122,36 +114,14 @@ def used(program: str, design: str) -> str:
 
 
 def refusal(program: str, bench: str, design: str, prints: bool = True) -> str:
-    """Why a program may not run beside this bench; empty where it may. `design`: the module that
-    the bench instantiates. `prints`: whether it may print.
+    """Why a program without comments may not run beside this bench; empty where it may. `design`:
+    the module that the bench instantiates. `prints`: whether it may print.
     """
-    program = program.replace("\r\n", "\n")
     if len(program) > LONGEST or LONG_WORD.search(program):
         return f"it has more than {LONGEST:,} characters, or a word of more than 500"
-    spaced, joined = (skeleton(program, space) for space in (" ", ""))
-    if hidden := CONTROL.search(program) or HIDES.search(spaced):
+    code = without_strings(program)
+    if hidden := CONTROL.search(program) or HIDES.search(code):
         return f"it holds {hidden[0]!r}, which can hide what it does"
-    words, heads = names_of(bench)
-    reasons = (_refusal(code, words - {design}, heads, prints) for code in (spaced, joined))
-    return next(filter(None, reasons), "")
-
-
-@lru_cache(maxsize=256)
-def names_of(bench: str) -> tuple[frozenset[str], frozenset[str]]:
-    """What a bench defines: tasks, functions, blocks, and the modules that it uses itself (others
-    are there for the design); the same and its instances.
-    """
-    code = skeleton(bench, " ")
-    words = {
-        word for parts in DEFINED.findall(code) for word in re.findall(r"\w+", "".join(parts))[-1:]
-    }
-    uses = Counter(re.findall(r"\w+", code))
-    words |= {"tb"} | {name for name, *_ in modules_of(code) if uses[name] > 1}
-    return frozenset(words), frozenset(words | set(INSTANCE.findall(code)))
-
-
-def _refusal(code: str, theirs: frozenset[str], heads: frozenset[str], prints: bool) -> str:
-    """The reason in a code without comments and strings."""
     for name in re.findall(r"\$\s*(\w*)", code):
         if not (COMPUTES.fullmatch(name) or (prints and PRINTS.fullmatch(name))):
             return f"it uses ${name}"
@@ -159,17 +129,12 @@ def _refusal(code: str, theirs: frozenset[str], heads: frozenset[str], prints: b
     for name in re.findall(r"`\s*(\w*)", code):
         if name not in macros and not DIRECTIVES.fullmatch(name):
             return f"it uses `{name}, which it does not define"
-    words = set(re.findall(r"\w+", code))
-    for word in sorted(words & WORDS.keys()):
-        return f"it uses `{word}`, which {WORDS[word]}"
-    if re.search(rf"\b(?:import|export)\s*{STRING}", code):
-        return "it imports foreign code"
-    for name in sorted(words & theirs):
-        return f"it names {name!r}, which belongs to the test bench"
-    labels = set(re.findall(r":\s*+(\w++)", code))
-    for name in DISABLED.findall(code):
-        if name not in labels:
-            return f"it disables {name!r}, which is no block of its own"
+    theirs, heads = names_of(bench)
+    for word in sorted(set(re.findall(r"\w+", code))):
+        if WORDS.fullmatch(word):
+            return f"it uses `{word}`, which acts beyond its own module"
+        if word in theirs and word != design:
+            return f"it names {word!r}, which belongs to the test bench"
     for _ in range(DEEPEST):  # from the innermost brackets, so that `a[b.c].d` shows both heads
         own = set(OWN.findall(code))
         for head in HEAD.findall(code):
@@ -179,3 +144,17 @@ def _refusal(code: str, theirs: frozenset[str], heads: frozenset[str], prints: b
             return ""
         code = outer
     return "its brackets are nested too deep"
+
+
+@lru_cache(maxsize=256)
+def names_of(bench: str) -> tuple[frozenset[str], frozenset[str]]:
+    """What a bench defines: tasks, functions, blocks, and the modules that it uses itself (others
+    are there for the design); the same and its instances.
+    """
+    code = without_strings(without_comments(bench))
+    words = {
+        word for parts in DEFINED.findall(code) for word in re.findall(r"\w+", "".join(parts))[-1:]
+    }
+    uses = Counter(re.findall(r"\w+", code))
+    words |= {"tb"} | {name for name, *_ in modules_of(code) if uses[name] > 1}
+    return frozenset(words), frozenset(words | set(INSTANCE.findall(code)))
