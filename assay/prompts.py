@@ -94,8 +94,8 @@ def in_tags(task: Task, reply: str, tag: str) -> str:
     """A reply in the tags: one whose answer is cut from it is the reasoning; code has none."""
     if "<answer>" in reply:
         return reply
-    cut = language_named(task.language).cut
-    thought, answer = (reply, cut(reply, False) or "") if cut else ("", reply)
+    language = language_named(task.language)
+    thought, answer = ("", reply) if language.is_code else (reply, language.cut(reply, False) or "")
     return f"<{tag}>\n{thought}\n</{tag}>\n<answer>\n{answer}\n</answer>"
 
 

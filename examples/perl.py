@@ -9,7 +9,7 @@ from assay.languages import Language, language
 def perl() -> Language:
     """Perl 5."""
     return Language(
-        title="Perl", source="main.pl", fences=("pl",), package="perl", comment="#",
+        title="Perl", source="main.pl", fences=("pl",), package="perl",
         run=("perl", "main.pl"),
         hello='print "hello\\n";',
         lazy={"empty": "", "echo": "print while <STDIN>;"},

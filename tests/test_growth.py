@@ -33,7 +33,6 @@ from assay.judge.prepared_task import ELSEWHERE, NUMERIC, RUNS_FILES, USES_FILES
 from assay.judge.verdict import parse_report
 from assay.languages import language_named
 from assay.languages.answer import final_answer
-from assay.languages.go import with_imports
 from assay.registry import suggest
 from assay.rewards import format, lint, quality, reasoning, tools
 from assay.sandbox.ending import NAMES_ERROR
@@ -102,8 +101,8 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {
                               (*SPACES, *QUOTES, "fn main(\n", "a ", "a b", 'r#"', "::")),
     "a final answer": (partial(final_answer, whole=False), (*SPACES, *BRACKETS, "1", "1,", "1/ ",
                        "answer", "answer is ", "answer:", "\\boxed{", "####", ". ", "-$")),
-    "tests of Go": (with_imports, (*SPACES, *QUOTES, *BRACKETS, "\nimport (", 'import "', "fmt.",
-                    "package main\n")),
+    "tests of Go": (language_named("go").with_imports, (*SPACES, *QUOTES, *BRACKETS, "\nimport (",
+                    'import "', "fmt.", "package main\n")),
     "a driven program in Java": (lambda text: language_named("java").drive(text, "f"), BRACKETS),
     "a program in JavaScript that exits": (language_named("javascript").without_exit,
                                            (*SPACES, "process.exit()\n", "process.exit(")),

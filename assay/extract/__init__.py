@@ -66,7 +66,7 @@ def program(task: Task, reply: str) -> str | None:
     tagged = [text for text in TAGGED.findall(reply) if text.strip()]
     reply = tagged[-1] if tagged else reply
     language = language_named(task.language)
-    if language.cut:
+    if not language.is_code:
         found = language.cut(reply, bool(tagged))
     elif any(len(kind_of(check).files(check)) > 1 for check in task.checks):
         blocks = fenced_blocks(reply)

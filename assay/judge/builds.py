@@ -108,4 +108,4 @@ class Builds:
 def _located(words: tuple[str, ...], language: Language) -> list[str]:
     """A command with the path of its tool."""
     tool, *rest = words
-    return [tool if "/" in tool else language.locate(tool, language.package), *rest]
+    return [tool if "/" in tool else language.locate(tool), *rest]

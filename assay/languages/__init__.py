@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from assay.errors import DataError
 from assay.registry import Registry, suggest
@@ -34,8 +34,6 @@ DECLARED = re.compile(
     re.MULTILINE,
 )
 """What a source in any language defines at the start of a line."""
-MOST_EXITS = 20
-"""Of a program, in a row at its end, that are taken off."""
 
 
 @cache
@@ -69,21 +67,13 @@ class Language:
     """The command that makes the file `program` of the source; empty where nothing is compiled."""
     fences: tuple[str, ...] = ()
     """Names of it in code fences and data, beside its own."""
-    uses: tuple[str, ...] = ()
-    """Tools whose parts its commands load."""
-    comment: str = "//"
     package: str = ""
     """The package of Debian's that brings it."""
-    locate: Callable[[str, str], str] = tool_path
-    """Where a tool is, from its name and the package. Raises DataError where it is not installed.
-    """
     reads: tuple[str, ...] = ()
     """Files and folders outside of the system's that its tools read."""
     started: bytes = b""
     """What its runtime writes to standard error before the program's first line. Where that is
     missing, the machine failed, whatever else was written: no line of the program was run."""
-    exits: str = ""
-    """A pattern of what ends a program, which is cut off where test code follows."""
     hello: str = ""
     """A program that prints `hello`."""
     lazy: Mapping[str, str] = field(default_factory=dict)
@@ -96,8 +86,6 @@ class Language:
     """Whether what runs it starts other processes."""
     asks_version: str = "--version"
     """The argument with which its tools tell their version."""
-    version_script: str = ""
-    """What they read then."""
 
     driver: str = ""
     """The file of drivers/ that calls a program's function: `PROGRAM` stands for the program there,
@@ -106,32 +94,31 @@ class Language:
     """A pattern of its comments and strings, which takes linear time."""
     definition: str = FUNCTION
     """A pattern of how it defines NAME."""
-    demonstrations: str = ""
-    """A pattern of how the statements begin that only try the function NAME."""
-    file_only: str = ""
-    """A pattern of what stands in no source that is put together with tests."""
-    spell_calls: Callable[[Sequence[list[Any]]], str] = lambda calls: ""
-    """From the arguments of all calls, what follows the driver if that cannot read JSON."""
-    cut: Callable[[str, bool], str | None] | None = None
-    """Cuts the program from a reply where it is no code; None where it is code. It is told whether
-    the text is all in `<answer>` tags."""
-    reply: str = ""
+    is_code: ClassVar[bool] = True
+    """Whether its programs are code; a reply and a prompt have other forms where they are not."""
+    reply: ClassVar[str] = ""
     """How a reply then shows the program: a template with {program}."""
-    request: str = ""
-    """The template of a prompt, where it asks for no code."""
-    with_imports: Callable[[str], str] = str
-    """A source with just the imports that it uses, where a compiler refuses others and tests were
-    written for another program."""
+    request: ClassVar[str] = ""
+    """The template of a prompt then."""
 
     @property
     def tools(self) -> tuple[str, ...]:
         """The tools of the machine's that it needs."""
-        words = dict.fromkeys((*self.compile[:1], *self.run[:1], *self.uses))
+        words = dict.fromkeys((*self.compile[:1], *self.run[:1]))
         return tuple(tool for tool in words if "/" not in tool)
+
+    def locate(self, tool: str) -> str:
+        """Where a tool is. Raises DataError where it is not installed."""
+        return tool_path(tool, self.package)
+
+    def cut(self, reply: str, whole: bool) -> str | None:
+        """The program of a reply that is no code. `whole`: whether the text is nothing else."""
+        return None
 
     def blanked(self, source: str) -> str:
         """A source of the same length and lines, with spaces for its comments and strings."""
-        return _texts(self.texts).sub(lambda text: re.sub(r"[^\n]", " ", text[0]), source)
+        texts = re.compile(self.texts, re.DOTALL)
+        return texts.sub(lambda text: re.sub(r"[^\n]", " ", text[0]), source)
 
     def defines(self, source: str, name: str) -> bool:
         """Whether a source defines this function, class or module."""
@@ -148,41 +135,32 @@ class Language:
 
     def apart(self, program: str, tests: str, function: str) -> str:
         """A program to be put together with tests of its function: with other names for what both
-        define, which is its own main or tests, and without what only a file of its own has.
+        define, which is its own main or tests.
         """
-        if self.file_only:
-            program = self.renamed(program, self.file_only, "")
         ours, theirs = ({*DECLARED.findall(self.blanked(one))} for one in (program, tests))
         names = "|".join(sorted(ours & theirs - {function}))
         return self.renamed(program, rf"(?<!\.)\b({names})\b", r"program_\1") if names else program
 
     def without_demos(self, source: str, name: str) -> str:
         """A source without the statements at its top level that only try this function."""
-        if not self.demonstrations:
-            return source
-        starts = re.compile(self.demonstrations.replace("NAME", re.escape(name)))
-        kept, depth, drops = list[str](), 0, False
-        lines = source.split("\n")
-        for line, bare in zip(lines, self.blanked(source).split("\n"), strict=True):
-            drops = starts.match(bare) is not None if depth == 0 else drops
-            depth = max(depth + sum(bare.count(one) for one in "([{"), 0)
-            depth = max(depth - sum(bare.count(one) for one in ")]}"), 0)
-            kept += [] if drops else [line]
-        return "\n".join(kept)
+        return source
 
     def without_exit(self, program: str) -> str:
         """A program, less what would end it before code that follows."""
-        if not self.exits:
-            return program
-        lines = program.rstrip().split("\n")
-        for _ in range(MOST_EXITS):
-            if not lines or (kept := re.sub(self.exits, "", lines[-1])) == lines[-1]:
-                break
-            lines = "\n".join([*lines[:-1], kept]).rstrip().split("\n")
-        return "\n".join(lines)
+        return program
 
-    def drive(self, program: str, function: str) -> tuple[str, str]:
-        """A program's source with what calls its function, and the source `beside` it."""
+    def with_imports(self, source: str) -> str:
+        """A source that was put together, with just the imports that it uses where a compiler
+        refuses others.
+        """
+        return source
+
+    def drive(
+        self, program: str, function: str, calls: Sequence[list[Any]] = ()
+    ) -> tuple[str, str]:
+        """A program's source with what calls its function, and the source `beside` it. `calls`: the
+        arguments of each, for a driver that cannot read JSON.
+        """
         text = (DRIVERS / self.driver).read_text()
         before, found, after = text.replace("FUNCTION", function).partition("PROGRAM")
         program = self.without_exit(program)
@@ -192,13 +170,8 @@ class Language:
 
     def versions(self) -> list[str]:
         """What its tools say of their version. Raises DataError where one is not installed."""
-        how = (self.asks_version, self.version_script, *self.environment.items())
-        return [version(self.locate(tool, self.package), *how) for tool in self.tools]
-
-
-@cache
-def _texts(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern, re.DOTALL)
+        how = (self.asks_version, "", *self.environment.items())
+        return [version(self.locate(tool), *how) for tool in self.tools]
 
 
 languages: Registry[Callable[[], Language]] = Registry("language", "assay.languages")

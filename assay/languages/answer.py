@@ -95,13 +95,23 @@ def last_number(text: str) -> str | None:
     return ""
 
 
+class Mathematics(Language):
+    """Replies that are no code, of which the answer is cut."""
+
+    is_code = False
+    reply = "\\boxed{{{program}}}"
+    request = "{prompt}\n\nPut the final answer in \\boxed{{}}."
+
+    def cut(self, reply: str, whole: bool) -> str | None:
+        """The answer of a reply."""
+        return final_answer(reply, whole)
+
+
 @language
 def answer() -> Language:
     """The final answer of a reply: its last box, or what follows `####`; else its last number."""
-    return Language(
+    return Mathematics(
         title="mathematics", source="answer.txt", run=("cat", "answer.txt"), package="coreutils",
-        cut=final_answer, reply="\\boxed{{{program}}}",
-        request="{prompt}\n\nPut the final answer in \\boxed{{}}.",
         hello="hello",
         lazy={"empty": " ", "every digit": "0 or 1 or 2 or 3 or 4 or 5 or 6 or 7 or 8 or 9",
               "undefined": "\\frac{0}{0}", "all": "(-\\infty, \\infty)",

@@ -17,26 +17,28 @@ TEXTS = rf"{COMMON}|`[^`]*+(?:`|\Z)"
 DEFINITION = r"\bfunc\s+(?:\([^()\n]*\)\s*)?NAME\b"
 
 
-def with_imports(source: str) -> str:
-    """A source with the imports of Go's own packages that it uses."""
-    if not source:
-        return source
-    body = go().renamed(IMPORTS.sub("", source), r"(?m)^package\s+\w+", "")
-    code = go().blanked(body)
-    imports = "".join(
-        f'import "{one}"\n' for one in PACKAGES if re.search(rf"\b{one.rpartition('/')[2]}\.", code)
-    )
-    return f"package main\n\n{imports}{body}"
+class Go(Language):
+    """A compiler that refuses imports that are not used."""
+
+    def with_imports(self, source: str) -> str:
+        """A source with the imports of Go's own packages that it uses."""
+        if not source:
+            return source
+        body = self.renamed(IMPORTS.sub("", source), r"(?m)^package\s+\w+", "")
+        words = {*re.findall(r"\b(\w+)\.", self.blanked(body))}
+        packages = [one for one in PACKAGES if one.rpartition("/")[2] in words]
+        imports = "".join(f'import "{one}"\n' for one in packages)
+        return f"package main\n\n{imports}{body}"
 
 
 @language
 def go() -> Language:
     """Go, compiled with go build."""
-    return Language(
+    return Go(
         title="Go", source="main.go", beside="tests.go", fences=("golang",), package="golang-go",
         compile=("go", "build", "-o", "program", "."), run=("./program",),
         driver="go.go", definition=DEFINITION, texts=TEXTS,
-        asks_version="version", with_imports=with_imports,
+        asks_version="version",
         environment={"GO111MODULE": "off", "CGO_ENABLED": "0", "GOMAXPROCS": "2"},
         hello='package main\n\nimport "fmt"\n\nfunc main() { fmt.Println("hello") }',
         lazy={"empty": "package main\n\nfunc main() {}",

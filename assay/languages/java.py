@@ -15,12 +15,20 @@ FILE_ONLY = (
 )
 
 
+class Java(Language):
+    """A compiler that wants a file for each public class."""
+
+    def apart(self, program: str, tests: str, function: str) -> str:
+        """As in other languages, and without what only a file of its own has."""
+        return super().apart(self.renamed(program, FILE_ONLY, ""), tests, function)
+
+
 @language
 def java() -> Language:
     """Java, in any layout with one main; `assert` counts, as tests expect."""
-    return Language(
+    return Java(
         title="Java", source="Main.java", package="default-jdk-headless",
-        beside="AssayDriver.java", driver="AssayDriver.java", texts=TEXTS, file_only=FILE_ONLY,
+        beside="AssayDriver.java", driver="AssayDriver.java", texts=TEXTS,
         compile=("/bin/sh", "-c", (DRIVERS / "java_build.sh").read_text()), runtime_mb=768,
         run=("java", "-ea", "-XX:+UseSerialGC", "-Xss64m", SEED, "-jar", "program"),
         hello='class Main { public static void main(String[] a) { System.out.println("hello"); } }',

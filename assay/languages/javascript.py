@@ -25,19 +25,37 @@ DEMONSTRATIONS = (
 )
 
 
-def without_exports(source: str) -> str:
-    """A program that test code follows, as a script: a module has no `require`."""
-    return EXPORT.sub("", source)
+class Script(Language):
+    """What node runs: replies end with what tries the function."""
+
+    def without_demos(self, source: str, name: str) -> str:
+        """A source without the statements at its top level that only try this function."""
+        starts = re.compile(DEMONSTRATIONS.replace("NAME", re.escape(name)))
+        kept, depth, drops = list[str](), 0, False
+        lines = source.split("\n")
+        for line, bare in zip(lines, self.blanked(source).split("\n"), strict=True):
+            drops = starts.match(bare) is not None if depth == 0 else drops
+            depth = max(depth + sum(bare.count(one) for one in "([{"), 0)
+            depth = max(depth - sum(bare.count(one) for one in ")]}"), 0)
+            kept += [] if drops else [line]
+        return "\n".join(kept)
+
+
+class JavaScript(Script):
+    """Programs that may be modules."""
+
+    def with_imports(self, source: str) -> str:
+        """A program that test code follows, as a script: a module has no `require`."""
+        return EXPORT.sub("", source)
 
 
 @language
 def javascript() -> Language:
     """JavaScript, run by node."""
-    return Language(
+    return JavaScript(
         title="JavaScript", source="main.js", fences=("js", "node", "nodejs"), package="nodejs",
         run=("node", "main.js"), runtime_mb=512, driver="javascript.js",
-        texts=TEXTS, definition=DEFINITION, demonstrations=DEMONSTRATIONS,
-        with_imports=without_exports,
+        texts=TEXTS, definition=DEFINITION,
         hello='console.log("hello")',
         lazy={"empty": "", "echo": 'process.stdout.write(require("fs").readFileSync(0))'},
     )  # fmt: skip

@@ -20,7 +20,7 @@ STRINGS = (
 def python() -> Language:
     """Python, run by assay's own interpreter: in a warm process, or in a folder."""
     return Language(
-        title="Python", source="program.py", fences=("py", "python3"), comment="#", warm=True,
+        title="Python", source="program.py", fences=("py", "python3"), warm=True,
         texts=rf"#[^\n]*|{STRINGS}", definition=r"^(?:async\s+)?(?:def|class)\s+NAME\b",
         run=(os.path.realpath(sys.executable), "program.py"),
         environment={"PYTHONPATH": ":".join([".start", *PACKAGES]), "PYTHONHASHSEED": "0",

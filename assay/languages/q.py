@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import DataError
-from assay.languages import DRIVERS, Language, language
+from assay.languages import DRIVERS, Language, language, version
 
 STARTED = "assay: q has started"
 LOADER = (DRIVERS / "q_loader.q").read_text().replace("STARTED", STARTED)
@@ -19,7 +19,9 @@ LONGEST = 2**63 - 1
 """The first whole number that is no long."""
 SPECIAL = re.compile(r'[\x00-\x1f"\\\x7f]')
 TEXTS = r'(?:^|(?<=\s))/[^\n]*|"(?:\\.|[^"\\])*+(?:"|\\?\Z)'
-EXITS = r"(?:\bexit[ \t]++0[ \t]*+;?|\\\\)[ \t]*+\Z"
+EXITS = re.compile(r"(?:\bexit[ \t]++0[ \t]*+;?|\\\\)[ \t]*+\Z")
+MOST_EXITS = 20
+"""Of a program, in a row at its end, that are taken off."""
 
 
 def q_path(tool: str = "q", package: str = "") -> str:
@@ -47,12 +49,6 @@ def surroundings() -> tuple[dict[str, str], tuple[str, ...]]:
     return {"QHOME": home, "QLIC": licences}, (path, home, f"{licences}/k4.lic")
 
 
-def spell_calls(calls: Sequence[list[Any]]) -> str:
-    """The calls, one a line, and the end of the driver."""
-    made = (listed(map(literal, given)) for given in calls)
-    return "".join(f".assay.call {given};\n" for given in made) + ".assay.end[];\n"
-
-
 def listed(items: Iterable[str]) -> str:
     """A list of expressions; q makes a vector of equal atoms."""
     found = list(items)
@@ -78,16 +74,44 @@ def literal(value: Any) -> str:
     return {"nan": "0n", "inf": "0w", "-inf": "-0w"}.get(str(value), str(value).replace("+", ""))
 
 
+class Q(Language):
+    """An interpreter of the user's, which a script ends."""
+
+    def locate(self, tool: str) -> str:
+        """The user's."""
+        return q_path(tool)
+
+    def versions(self) -> list[str]:
+        """What it says of its version."""
+        return [version(q_path(), "-q", ".z.K\n", *self.environment.items())]
+
+    def without_exit(self, program: str) -> str:
+        """A program, less what would end it before code that follows."""
+        lines = program.rstrip().split("\n")
+        for _ in range(MOST_EXITS):
+            if not lines or (kept := EXITS.sub("", lines[-1])) == lines[-1]:
+                break
+            lines = "\n".join([*lines[:-1], kept]).rstrip().split("\n")
+        return "\n".join(lines)
+
+    def drive(
+        self, program: str, function: str, calls: Sequence[list[Any]] = ()
+    ) -> tuple[str, str]:
+        """A program's source with the driver, then the calls, one a line."""
+        source, beside = super().drive(program, function)
+        spelled = [f".assay.call {listed(map(literal, arguments))};\n" for arguments in calls]
+        return "".join([source, *spelled, ".assay.end[];\n"]), beside
+
+
 @language
 def q() -> Language:
     """q, run by the user's own interpreter: $ASSAY_Q, or `q` on the PATH."""
     environment, reads = surroundings()
-    return Language(
-        title="q", source="program.q", fences=("kdb", "kdb+"), comment="/", texts=TEXTS,
+    return Q(
+        title="q", source="program.q", fences=("kdb", "kdb+"), texts=TEXTS,
         definition=r"^[ \t]*(?:\.\w+\.)?NAME[ \t]*:(?!:?=)",
-        run=("q", "assay.q", "-q"), files={"assay.q": LOADER.encode()}, locate=q_path,
-        started=f"{STARTED}\n".encode(), exits=EXITS, environment=environment, reads=reads,
-        driver="q.q", spell_calls=spell_calls,
-        asks_version="-q", version_script=".z.K\n", runtime_mb=256,
+        run=("q", "assay.q", "-q"), files={"assay.q": LOADER.encode()},
+        started=f"{STARTED}\n".encode(), environment=environment, reads=reads,
+        driver="q.q", runtime_mb=256,
         hello='-1 "hello";', lazy={"empty": "", "echo": "-1 read0 0;"},
     )  # fmt: skip

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from assay.languages import DRIVERS, Language, language
-from assay.languages.javascript import DEFINITION, DEMONSTRATIONS, TEXTS
+from assay.languages.javascript import DEFINITION, TEXTS, Script
+
+
+class TypeScript(Script):
+    """Programs of which node loads the compiler."""
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The compiler too."""
+        return *super().tools, "tsc"
 
 
 @language
 def typescript() -> Language:
     """TypeScript, whose types are not checked: that would need those of node."""
-    return Language(
+    return TypeScript(
         title="TypeScript", source="main.ts", fences=("ts",), package="node-typescript",
         compile=("node", "-e", (DRIVERS / "typescript_build.js").read_text()), runtime_mb=512,
-        run=("node", "program"), uses=("tsc",), driver="javascript.js",
-        texts=TEXTS, definition=DEFINITION, demonstrations=DEMONSTRATIONS,
+        run=("node", "program"), driver="javascript.js",
+        texts=TEXTS, definition=DEFINITION,
         environment={"NODE_PATH": "/usr/share/nodejs:/usr/lib/node_modules"},
         hello='const hello: string = "hello"; console.log(hello)',
         lazy={"empty": "", "echo": 'process.stdout.write(require("fs").readFileSync(0))'},

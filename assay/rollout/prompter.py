@@ -119,7 +119,7 @@ class Prompter:
         return [self._reply(task, shown or task.reference.removeprefix(task.stub))]
 
     def _reply(self, task: Task, answer: str) -> str:
-        fenced = "```" in answer or language_named(task.language).cut
+        fenced = "```" in answer or not language_named(task.language).is_code
         if not (fenced or not self.chat.has_template or not task.checks):
             answer = f"```{task.language}\n{task.stub}{answer.rstrip()}\n```"
         tag = self.settings.reasoning

@@ -109,7 +109,7 @@ def test_a_language_says_hello_and_its_lazy_programs_do_not(
         [Job(task, source) for source in (language.hello, "((", *language.lazy.values())]
     )
     assert hello.verdict is Verdict.PASS, hello
-    wrong = Verdict.WRONG if language.cut else Verdict.ERROR  # any text is an answer
+    wrong = Verdict.ERROR if language.is_code else Verdict.WRONG  # any text is an answer
     assert broken.verdict in (Verdict.COMPILE, wrong)
     assert {execution.verdict for execution in lazy} <= {Verdict.WRONG}
 

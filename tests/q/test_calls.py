@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from assay.judge.codec import Packer
-from assay.languages.q import literal, spell_calls
+from assay.languages.q import literal, q
 from assay.tasks import load
 from assay.types import Call, Execution, Task, Verdict
 from tests.q.test_q import judged
@@ -50,7 +50,8 @@ def test_a_value_is_spelled_as_q_writes_it(value: Any, spelled: str) -> None:
 
 
 def test_the_arguments_of_a_call_are_a_list_of_values_as_they_are() -> None:
-    assert spell_calls([[1, 2.5], ["ab"]]).splitlines() == [
+    source, _ = q().drive("f:{x}", "f", [[1, 2.5], ["ab"]])
+    assert source.splitlines()[-3:] == [
         ".assay.call (1;2.5);", '.assay.call enlist "ab";', ".assay.end[];"
     ]  # fmt: skip
 

@@ -148,10 +148,9 @@ class DrivenCalls(Calls, judges=Call):
             what = f"a function of {language.title} has neither a checker nor a class"
             raise DataError(f"task {task.id!r}: {what}; name a function, and give expected values")
         made = [plain_call(call) for call in checks]
-        source, beside = language.drive(program, task.entry_point)
-        decides = partial(decide, calls=made, name=task.entry_point)
         arguments = [call.arguments for call in made]
-        source += language.spell_calls(arguments)
+        source, beside = language.drive(program, task.entry_point, arguments)
+        decides = partial(decide, calls=made, name=task.entry_point)
         stdin = text_of(arguments)
         return [ProgramRun(source, stdin, beside=beside, decide=decides, fetch=(ANSWERS,))]
 
