@@ -60,7 +60,7 @@ test-gpu: install
 languages:
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
-		gcc g++ libboost-dev libssl-dev nodejs node-typescript golang-go default-jdk-headless rustc \
+		gcc g++ libboost-dev libssl-dev nodejs node-typescript golang-go default-jdk-headless rustc ruby \
 		iverilog yosys verilator
 
 lint: install
