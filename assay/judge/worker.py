@@ -20,8 +20,8 @@ from typing import Any
 
 from assay.judge.console import SEED
 from assay.judge.kinds import asserts, calls, test_functions
-from assay.judge.kinds.calls import Caller
-from assay.judge.kinds.kind import Bench, Part
+from assay.judge.kinds.calls import Bench, Caller
+from assay.judge.kinds.kind import Part
 from assay.judge.pieces import LazyBuiltins, Namespace, run_piece
 from assay.judge.protocol import CheckJob, Outcome, WorkerReport
 from assay.judge.proxy import Connection

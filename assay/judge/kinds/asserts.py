@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from assay.checks import Check
-from assay.judge.kinds.kind import Bench, Kind, Part
+from assay.judge.kinds.calls import Bench
+from assay.judge.kinds.kind import Kind, Part
 from assay.judge.pieces import require_asked, run_piece
 from assay.judge.protocol import Outcome
 from assay.judge.task_code import parsed

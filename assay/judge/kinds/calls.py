@@ -10,7 +10,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,8 @@ from assay.checks import Call
 from assay.judge.arrivals import Opaque
 from assay.judge.codec import Json, Packer, Unpacker, dumps, loads
 from assay.judge.codec_types import CodecError, is_numpy, plain_numpy
-from assay.judge.kinds.kind import Bench, Kind, Part
-from assay.judge.pieces import Piece, compiled, describe
+from assay.judge.kinds.kind import Kind, Part
+from assay.judge.pieces import LazyBuiltins, Namespace, Piece, compiled, describe
 from assay.judge.protocol import Outcome
 from assay.judge.proxy import Connection
 from assay.judge.requests import DETAIL
@@ -150,6 +150,16 @@ class Caller:
         """A call for messages, counted from 1: `call 3, f(1, 2)`."""
         inside = ", ".join(map(show_value, self.unpacker.value(arguments)))
         return f"call {number + 1}, {self.entry_point}({shorten(inside)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What the checks of a job share in the worker."""
+
+    connection: Connection
+    builtin: LazyBuiltins
+    namespace: Namespace
+    caller: Caller
 
 
 def equal(value: Any, expected: Any, tolerance: float) -> bool:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from assay.judge.codec import Json
-from assay.judge.pieces import LazyBuiltins, Namespace
 from assay.judge.protocol import Outcome
-from assay.judge.proxy import Connection
 
 if TYPE_CHECKING:  # zygotes import this, and none of what stands here
-    from assay.judge.kinds.calls import Caller
     from assay.languages import Language
     from assay.sandbox.program import Result
     from assay.types import Task, Trust, Verdict
@@ -20,16 +16,6 @@ if TYPE_CHECKING:  # zygotes import this, and none of what stands here
 C = TypeVar("C")
 Part = Callable[[], Outcome]
 """Runs one of a task's checks in the worker."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """What the checks of a job share in the worker."""
-
-    connection: Connection
-    builtin: LazyBuiltins
-    namespace: Namespace
-    caller: Caller
 
 
 class Decision(NamedTuple):

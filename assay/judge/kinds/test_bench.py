@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 
 from assay.judge.kinds.kind import Decision, Kind, ProgramRun
 from assay.judge.kinds.verilog_screen import designs, refusal, used
@@ -74,23 +75,24 @@ def compared(check: TestBench, result: Result) -> Decision:
     wanted = check.expected.split("\n")
     if got == wanted:
         return Decision(Verdict.PASS, "", len(wanted), len(wanted))
-    total, right, first = max(len(wanted), len(got)), 0, ""
-    for number, (want, have) in enumerate(zip(wanted, got, strict=False), start=1):
-        inputs, _, outputs = want.partition("|")
-        asked, _, answered = have.partition("|")
-        if inputs != asked:
-            first = (
-                first or f"sample {number} has other inputs: {asked.strip()}, not {inputs.strip()}"
-            )
-            break
-        if fits(outputs, answered):
-            right += 1
-        elif not first:
-            first = f"sample {number} of {len(wanted)}: {explained(check.bench, want, have)}"
-    if not first and len(got) == len(wanted):
-        return Decision(Verdict.PASS, "", total, total)
-    counted = f"{len(got)} samples, not {len(wanted)}" if len(got) != len(wanted) else ""
-    return Decision(Verdict.WRONG, "; ".join(filter(None, (counted, first))), right, total)
+    pairs = list(zip(wanted, got, strict=False))
+    same = list(takewhile(lambda pair: halves(pair[0])[0] == halves(pair[1])[0], pairs))
+    wrong = [at for at, pair in enumerate(same) if not fits(*(halves(one)[1] for one in pair))]
+    faults = [f"{len(got)} samples, not {len(wanted)}"] if len(got) != len(wanted) else []
+    if wrong:
+        how = explained(check.bench, *same[wrong[0]])
+        faults.append(f"sample {wrong[0] + 1} of {len(wanted)}: {how}")
+    elif len(same) < len(pairs):
+        inputs, asked = (halves(one)[0].strip() for one in pairs[len(same)])
+        faults.append(f"sample {len(same) + 1} has other inputs: {asked}, not {inputs}")
+    verdict, total = Verdict.WRONG if faults else Verdict.PASS, max(len(wanted), len(got))
+    return Decision(verdict, "; ".join(faults), len(same) - len(wrong), total)
+
+
+def halves(sample: str) -> tuple[str, str]:
+    """A sample's inputs and outputs."""
+    inputs, _, outputs = sample.partition("|")
+    return inputs, outputs
 
 
 def fits(outputs: str, answered: str) -> bool:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from assay.checks import TestFunctions
 from assay.judge.codec import Json
 from assay.judge.kinds.asserts import constant
-from assay.judge.kinds.kind import Bench, Kind, Part
+from assay.judge.kinds.calls import Bench
+from assay.judge.kinds.kind import Kind, Part
 from assay.judge.kinds.pytest_module import CASES, Skipped, make_module
 from assay.judge.pieces import (
     Namespace,
