@@ -5,7 +5,7 @@ on drills.
     nice python -m bench.algorithms --folder runs/algorithms --write
 
 The first trains and measures what the folder does not hold yet, and prints the table; the second
-also writes table and plot into docs/algorithms.md. A cell is the mean over the seeds with its 95 %
+also writes table and plot into bench/README.md. A cell is the mean over the seeds with its 95 %
 interval (Student's t).
 """
 
@@ -28,7 +28,8 @@ from assay.config.load import load_plan
 from assay.evaluate.report import Evaluation, read_report
 from assay.train.stages import run_plan
 
-PAGE = Path(__file__).parent.parent / "docs" / "algorithms.md"
+PAGE = Path(__file__).parent / "README.md"
+PLOT = PAGE.parent.parent / "docs" / "algorithms.png"
 COMMON = """
 name = "common"
 trackers = ["jsonl"]
@@ -179,12 +180,12 @@ def draw(start: Evaluation, results: list[Result], file: Path) -> None:
 
 
 def write(start: Evaluation, results: list[Result], given: argparse.Namespace) -> None:
-    draw(start, results, PAGE.with_suffix(".png"))
-    begin, end = "<!-- measured -->\n", "<!-- end -->"
+    draw(start, results, PLOT)
+    begin, end = "<!-- measured: algorithms -->\n", "<!-- end -->"
     before, _, rest = PAGE.read_text().partition(begin)
     shown = (
         f"\n{table(start, results, given)}\n![Pass@1 and length of every"
-        f" algorithm]({PAGE.stem}.png)\n\n"
+        f" algorithm](../docs/{PLOT.name})\n\n"
     )
     PAGE.write_text(before + begin + shown + end + rest.partition(end)[2])
 
@@ -200,7 +201,7 @@ def main() -> None:
     parser.add_argument("--group", type=int, default=8)
     parser.add_argument("--rate", type=float, default=3e-4)
     parser.add_argument(
-        "--write", action="store_true", help="also write docs/algorithms.md and its plot"
+        "--write", action="store_true", help="also write bench/README.md and its plot"
     )
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)

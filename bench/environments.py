@@ -5,7 +5,7 @@ compositions.
     nice python -m bench.environments python_tool --seeds 2 --write
 
 The first trains and evaluates what the folder does not have yet, and prints the table. The second
-also writes the table and the plot into docs/environments.md. Both arms learn the same
+also writes the table and the plot into bench/README.md. Both arms learn the same
 demonstrations, equally often. The budget is counted in completions: every reply that the policy
 generates for training. A cell is the mean over the seeds with its 95 % interval (Student's t).
 """
@@ -37,7 +37,7 @@ from assay.tasks import load
 from assay.types import Task, Verdict
 from bench.algorithms import SFT, cell, half, learn
 
-PAGE = Path(__file__).parent.parent / "docs" / "environments.md"
+PAGE = Path(__file__).parent / "README.md"
 TRIES = 3
 COMMON = """
 name = "common"
@@ -255,11 +255,11 @@ def draw(curves: dict[str, list[Curve]], file: Path) -> None:
 
 
 def write(curves: dict[str, list[Curve]], given: argparse.Namespace) -> None:
-    image = PAGE.with_name(f"{PAGE.stem}_{given.environment}.png")
+    image = PAGE.parent.parent / "docs" / f"environments_{given.environment}.png"
     draw(curves, image)
     begin, end = f"<!-- measured: {given.environment} -->\n", "<!-- end -->"
     before, _, rest = PAGE.read_text().partition(begin)
-    shown = f"\n{table(curves, given)}\n![Pass rate over completions]({image.name})\n\n"
+    shown = f"\n{table(curves, given)}\n![Pass rate over completions](../docs/{image.name})\n\n"
     PAGE.write_text(before + begin + shown + end + rest.partition(end)[2])
 
 
@@ -271,7 +271,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/environments"))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument(
-        "--write", action="store_true", help="also write docs/environments.md and its plot"
+        "--write", action="store_true", help="also write bench/README.md and its plot"
     )
     given = parser.parse_args()
     subject = SUBJECTS[given.environment]
