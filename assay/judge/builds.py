@@ -21,7 +21,7 @@ KEPT = 256
 MENTIONS_FILES = re.compile(
     r"\bopen\((?!0)|\b(makedirs|mkdir|pathlib|tempfile|shutil|sqlite3|savefig|__file__)\b|/dev/std"
 )
-BROKEN = b"the compiler fails on a hello too; `assay doctor --self-test` says why"
+BROKEN = "the compiler fails on a hello too; `assay doctor --self-test` says why"
 
 
 class Folder(NamedTuple):
@@ -79,7 +79,7 @@ class Builds:
         result, hello = build.compiled, language.hello
         if result and build.failed and result.ended is not Ended.LOST and hello not in ("", source):
             failed = (await self.build(language, hello)).failed
-            result = result._replace(ended=Ended.LOST, report=BROKEN) if failed else result
+            result = result._replace(ended=Ended.LOST, detail=BROKEN) if failed else result
         if (result and result.ended is Ended.LOST) or (build.failed and source == hello):
             self._made.pop(key, None)
         return build._replace(files={**build.files, **beside}, compiled=result)

@@ -148,8 +148,8 @@ class ExchangeRunner:
                 return result._replace(stderr=before + after)
             if pause is not None:
                 await asyncio.sleep(pause)
-        said = (result.report + result.stderr).decode("utf-8", "replace").strip()
-        why = said.partition("\n")[0] or result.detail
+        said = result.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+        why = result.start_error or said or result.detail
         return result._replace(ended=Ended.LOST, detail=f"{language.title} did not start: {why}")
 
     async def decided(

@@ -126,8 +126,8 @@ def printed_verdict(result: Result) -> tuple[Verdict, str]:
     """
     if result.ended in LIMITS:
         return LIMITS[result.ended], result.detail
-    if result.report:
-        return Verdict.COMPILE, result.report.decode("utf-8", "replace")
+    if result.compile_error:
+        return Verdict.COMPILE, result.compile_error
     if result.ended is Ended.EXITED and result.status == 0:
         return Verdict.PASS, ""
     return DEATHS[result.ended], result.detail
@@ -135,11 +135,11 @@ def printed_verdict(result: Result) -> tuple[Verdict, str]:
 
 def compile_failure(result: Result) -> Execution:
     """The execution of a program of which a compiler made nothing."""
-    verdict = Verdict.INFRA if result.ended is Ended.LOST else Verdict.COMPILE
+    if result.ended is Ended.LOST:
+        return measured(result, Verdict.INFRA, result.detail, b"", result.stderr)
     lines = result.stderr.decode("utf-8", "replace").splitlines()
     fault = next((line for line in lines if "error" in line), result.detail)
-    report = result.report.decode("utf-8", "replace")
-    return measured(result, verdict, report or fault, b"", result.stderr)
+    return measured(result, Verdict.COMPILE, fault, b"", result.stderr)
 
 
 def cannot_be_judged(execution: Execution) -> bool:

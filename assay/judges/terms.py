@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 
 from assay.errors import DataError, SandboxError
 from assay.judge import Judge
@@ -45,7 +44,6 @@ def terms_of(judge: Judge) -> Terms:
     return Terms(judge.slots, common_terms(judge.limits, judge.stop_early) | _tools())
 
 
-@cache
 def _tools() -> dict[str, str]:
     """The versions of the tools of each language that is installed."""
     found: dict[str, str] = {}

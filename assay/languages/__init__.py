@@ -36,7 +36,6 @@ DECLARED = re.compile(
 """What a source in any language defines at the start of a line."""
 
 
-@cache
 def tool_path(tool: str, package: str) -> str:
     """Where a tool is. Raises DataError where it is not installed."""
     path = shutil.which(tool, path=ENVIRONMENT["PATH"])
@@ -169,7 +168,9 @@ class Language:
         return self.with_imports(source), beside
 
     def versions(self) -> list[str]:
-        """What its tools say of their version. Raises DataError where one is not installed."""
+        """What its tools say of their version. Raises DataError where one is not installed, or
+        fails.
+        """
         how = (self.asks_version, "", *self.environment.items())
         return [version(self.locate(tool), *how) for tool in self.tools]
 
@@ -212,10 +213,13 @@ def paths_read() -> list[str]:
 @cache
 def version(path: str, argument: str, script: str = "", *environment: tuple[str, str]) -> str:
     """The first line in which the tool at a path answers to this argument, and to a script that it
-    reads.
+    reads. Raises DataError where it fails; it is asked again then.
     """
-    done = subprocess.run(
-        [path, argument], input=script, capture_output=True, text=True, timeout=VERSION_SECONDS,
-        env={**os.environ, **dict(environment)},
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            [path, argument], input=script, capture_output=True, text=True, check=True,
+            timeout=VERSION_SECONDS, env={**os.environ, **dict(environment)},
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        raise DataError(f"{path} {argument} fails: {error}; try again, or install it anew") from None
     return (done.stdout or done.stderr).strip().partition("\n")[0]

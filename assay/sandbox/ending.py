@@ -18,6 +18,9 @@ LIBRARIES_MB = 512
 DONE, HUNG_UP, MISTREATED = b"+", b"-", b"!"
 """What starts a companion's report: it is done with the program; the program hung up; the program
 sent what it should not, so the companion takes no other job."""
+NO_PROGRAM, NO_START = b"c", b"s"
+"""What starts the report of a program that stands alone: its text is none; the machine failed to
+start it."""
 
 
 NAMES_ERROR = re.compile(
@@ -33,7 +36,8 @@ class RunRecord:
     companion: bool = True
     """Whether the program has one."""
     report: bytes | None = None
-    """What the companion reported; None where it died first."""
+    """What the companion reported; None where it died first. What kept a program that stands alone
+    from starting; None where nothing did."""
     stopped: Ended | None = None
     """Why the supervisor stopped it, if it did."""
     alive: bool = False
@@ -59,6 +63,11 @@ class RunRecord:
         """Whether the program's end of the channel was closed."""
         return not self.companion or (self.report or b"")[:1] == HUNG_UP
 
+    def reported(self, mark: bytes) -> str:
+        """The text of a report that starts so; empty where there is none."""
+        report = b"" if self.companion else self.report or b""
+        return report[1:].decode("utf-8", "replace") if report[:1] == mark else ""
+
 
 def ending(record: RunRecord, limits: Limits, steps: float = 1.0) -> tuple[Ended, str]:
     """How it ended, and why in one line. A limit comes before anything else. `steps`: how many
@@ -81,6 +90,8 @@ def ending(record: RunRecord, limits: Limits, steps: float = 1.0) -> tuple[Ended
         return Ended.MEMORY, f"had {record.memory_mb:.0f} MiB in use"
     if record.stopped is Ended.LOST:
         return Ended.LOST, record.why or "a process was stopped by a signal"
+    if start_error := record.reported(NO_START):
+        return Ended.LOST, start_error
     if record.companion and record.report is None:
         return Ended.LOST, "the test worker died"
     if record.alive and not record.hung_up:

@@ -40,24 +40,26 @@ class Isolation:
         return self.tier in ACCEPTABLE
 
 
-@functools.cache
 def probe_isolation() -> Isolation:
-    """Put up every wall in a child process and attack it there. The answer is cached.
-
-    Raises SandboxError where no process can be started.
+    """Put up every wall in a child process and attack it there. The answer is cached, once the
+    probe has finished. Raises SandboxError where no process can be started.
     """
-    command = [sys.executable, "-I", "-m", "assay.sandbox.attack"]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=30, check=True, cwd="/"
-        )
-        return graded(**json.loads(done.stdout))
+        return _probe(sys.executable)
     except OSError as error:
         raise SandboxError(f"the sandbox cannot be probed: {error}") from None
     except (subprocess.SubprocessError, ValueError) as error:
         absent = "No module named 'assay'" in str(getattr(error, "stderr", ""))
         missing = f"everything: the probe did not finish ({type(error).__name__})"
         return Isolation("E", (), (missing,), NOT_INSTALLED if absent else WEAK["E"])
+
+
+@functools.cache
+def _probe(python: str) -> Isolation:
+    """As `probe_isolation`. Raises also SubprocessError, ValueError."""
+    command = [python, "-I", "-m", "assay.sandbox.attack"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True, cwd="/")
+    return graded(**json.loads(done.stdout))
 
 
 def graded(walls: Collection[str], stood: list[str], failed: dict[str, str]) -> Isolation:

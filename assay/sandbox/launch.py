@@ -8,6 +8,7 @@ at a time, and all that it left is removed before the next one.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import signal
@@ -20,13 +21,16 @@ from io import BytesIO
 from pathlib import Path
 
 from assay.sandbox import kernel
-from assay.sandbox.box import empty
+from assay.sandbox.box import empty, is_overfull
+from assay.sandbox.ending import NO_PROGRAM, NO_START
 from assay.sandbox.program import FETCHED, RUNTIME_MB, message, read_message
 from assay.sandbox.seccomp import Filter, process_filter
 from assay.sandbox.sockets import FramedSocket, rehearse_receiving
 from assay.sandbox.zygote import reap, send_process, serve
 
 COMMAND_MB = 512
+OF_MACHINE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC)
+"""Errors that say nothing of an executable that the program's own compiler made."""
 
 
 def prepare(box: str, stream: socket.socket) -> Callable[[], None]:
@@ -45,6 +49,8 @@ def become(box: str, sock: FramedSocket, filters: list[Filter]) -> None:
         data = BytesIO(blob)
         for name, size in files:
             write(name, data.read(size))
+        if is_overfull(box):  # where it is a file system of its own, that has said so
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         for descriptor, standard in ((stdin, 0), (stdout, 1)):
             os.dup2(descriptor, standard)
             os.close(descriptor)
@@ -55,7 +61,9 @@ def become(box: str, sock: FramedSocket, filters: list[Filter]) -> None:
         home = dict.fromkeys(("HOME", "TMPDIR"), box)
         os.execve(executable[0] if executable else argv[0], argv, {**environment, **home})
     except OSError as error:
-        sock.send(f"{argv[0]} cannot be started: {error.strerror}".encode())
+        of_program = not argv[0].startswith("/") and error.errno not in OF_MACHINE
+        mark = NO_PROGRAM if of_program else NO_START
+        sock.send(mark + f"{argv[0]} cannot be started: {error.strerror}".encode())
 
 
 def write(name: str, data: bytes) -> None:

@@ -136,7 +136,7 @@ class Ended(StrEnum):
     PRINTED = "printed"
     """It was stopped at this limit."""
     LOST = "lost"
-    """The machine ended it, its companion or its zygote."""
+    """The machine did not start it, or ended it, its companion or its zygote."""
 
 
 class Result(NamedTuple):
@@ -152,25 +152,31 @@ class Result(NamedTuple):
     memory_mb: float = 0.0
     """Peak resident memory in MiB."""
     report: bytes = b""
-    """What the companion reported; for a program that stands alone, why it could not start."""
+    """What the companion reported."""
     stdout: bytes = b""
     """What a program that stands alone wrote to standard output."""
     stderr: bytes = b""
     """The beginning of what it wrote to standard error; with a companion, to both streams."""
     files: Mapping[str, bytes] = {}
     """The files that were to be fetched and that it made."""
+    compile_error: str = ""
+    """Why its text is no program, where it stands alone and no compiler ran before."""
+    start_error: str = ""
+    """Why the machine could not start it, in which case it is LOST."""
 
     def pack(self) -> tuple[list[Any], bytes]:
         """The result as JSON, and the bytes to send after it."""
         blobs = (self.report, self.stdout, self.stderr, *self.files.values())
-        return [self[:6], list(self.files), list(map(len, blobs))], b"".join(blobs)
+        said = self.compile_error, self.start_error
+        return [self[:6], list(self.files), list(map(len, blobs)), said], b"".join(blobs)
 
 
 def unpack_result(fields: list[Any], blob: bytes) -> Result:
     """The result that was packed so."""
-    (ended, *used), names, sizes = fields
+    (ended, *used), names, sizes, said = fields
     parts = list(map(BytesIO(blob).read, sizes))
-    return Result._make([Ended(ended), *used, *parts[:3], dict(zip(names, parts[3:], strict=True))])
+    files = dict(zip(names, parts[3:], strict=True))
+    return Result._make([Ended(ended), *used, *parts[:3], files, *said])
 
 
 class BlockResult(NamedTuple):

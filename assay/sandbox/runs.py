@@ -45,6 +45,8 @@ class Runs:
         run = slot.run
         if run is not None:
             self._events.unwatch(*run.sources)
+            if run.companion is None and run.channel.open:
+                self._read_report(run)
             for source in run.outputs:
                 before = -1
                 while run.printed_bytes > before and not run.record.stopped:
@@ -62,7 +64,8 @@ class Runs:
     def check_time(self, slot: Slot, now: float) -> None:
         """Stop the run in a slot if its CPU or wall time is up."""
         run = slot.run
-        if run is not None and slot.box and not run.record.stopped and is_overfull(slot.box):
+        started = run is not None and (run.companion is not None or not run.channel.open)
+        if run and slot.box and started and not run.record.stopped and is_overfull(slot.box):
             self._stop(run, Ended.MEMORY, "filled its folder")
         if run is None or now < run.due:
             return
@@ -80,16 +83,20 @@ class Runs:
         """A report, or the end of whoever would send it."""
         if slot.run is not run:
             return
-        frames = run.channel.receive()
-        while frames and not frames[0] and run.companion is not None:
-            del frames[0]
-            run.time_limit.next_step()
-        if frames:
-            run.record.report = frames[0]
-        if run.companion is None:
+        self._read_report(run)
+        ended = run.record.report is not None or not run.channel.open
+        if ended and run.companion is None:
             self._events.unwatch(run.channel.stream)  # the process's end is what ends the run
-        elif frames or not run.channel.open:
+        elif ended:
             self.finish(slot)
+
+    def _read_report(self, run: RunningJob) -> None:
+        """Take the report if it has come. A companion's empty frames say that a step begins."""
+        for frame in run.channel.receive():
+            if frame:
+                run.record.report = run.record.report or frame
+            elif run.record.report is None:
+                run.time_limit.next_step()
 
     def _on_output(self, run: RunningJob, source: int) -> None:
         """What the program wrote; too much of it ends the run."""

@@ -11,6 +11,7 @@ import types
 from types import CodeType
 from typing import Any, NoReturn
 
+from assay.sandbox.ending import NO_PROGRAM
 from assay.sandbox.sockets import FramedSocket
 
 SHOWN = 1000
@@ -24,7 +25,8 @@ def serve(sock: FramedSocket, source: bytes, stdin: int, stdout: int) -> NoRetur
     try:
         code = compiled(source)
     except Exception as error:  # noqa: BLE001  the compiler raises half a dozen kinds
-        sock.send(f"{type(error).__name__}: {error}"[:SHOWN].encode("utf-8", "replace"))
+        said = f"{type(error).__name__}: {error}"[:SHOWN]
+        sock.send(NO_PROGRAM + said.encode("utf-8", "replace"))
         os._exit(0)
     sock.stream.close()
     for descriptor, standard in ((stdin, 0), (stdout, 1)):

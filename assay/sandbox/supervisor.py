@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 
 from assay.sandbox import box, cgroups, kernel
-from assay.sandbox.ending import ending
+from assay.sandbox.ending import NO_PROGRAM, NO_START, ending
 from assay.sandbox.job_queue import JobQueue, QueuedJob
 from assay.sandbox.limits import Limits
 from assay.sandbox.processes import Events, kill_children
@@ -178,8 +178,10 @@ class Supervisor:
             return
         status = os.WEXITSTATUS(record.status) if os.WIFEXITED(record.status) else 0
         used = record.cpu_seconds, record.wall_seconds, record.memory_mb
-        written = record.report or b"", bytes(record.stdout), bytes(record.stderr)
-        result = Result(ended, detail, status, *used, *written, files=record.files)
+        report = record.report if record.companion else None
+        written = report or b"", bytes(record.stdout), bytes(record.stderr)
+        errors = record.reported(NO_PROGRAM), record.reported(NO_START)
+        result = Result(ended, detail, status, *used, *written, record.files, *errors)
         self._send_result(job, result)
 
     def _send_result(self, job: QueuedJob, result: Result) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from assay.errors import DataError
 from assay.judge import Judge
 from assay.judge.builds import Build, Builds
 from assay.languages import Language, language_named
@@ -77,6 +81,29 @@ def test_each_language_has_a_hello_of_its_own() -> None:
     builds, other = Builds(Compiler(b"hello")), replace(CPP, hello=f"{BAD} /* other */")
     assert ends(builds, BAD) == [Ended.EXITED]
     assert ends(builds, BAD, language=other) == [Ended.LOST]
+
+
+def test_a_program_whose_interpreter_vanished_is_not_scored(tmp_path: Path) -> None:
+    gone = replace(CPP, compile=(), run=(str(tmp_path / "gone"),))
+
+    async def run(judge: Judge) -> Execution:
+        return (await judge.execute(GOOD, language=gone)).execution
+
+    execution = with_judge(run)
+    assert execution.verdict is Verdict.INFRA
+    assert execution.detail == f"{tmp_path}/gone cannot be started: No such file or directory"
+
+
+def test_a_tool_that_fails_to_tell_its_version_is_asked_again(tmp_path: Path) -> None:
+    tool = tmp_path / "tool"
+    lame = replace(CPP, compile=(), run=("tool",), locate=lambda *_: str(tool))
+    for broken in ("exit 1", "echo cannot fork; exit 2"):
+        tool.write_text(f"#!/bin/sh\n{broken}\n")
+        tool.chmod(0o755)
+        with pytest.raises(DataError, match=rf"{tool} --version fails: .* status [12]"):
+            lame.versions()
+    tool.write_text("#!/bin/sh\necho tool 3.1\n")
+    assert lame.versions() == ["tool 3.1"]
 
 
 @needs_cpp

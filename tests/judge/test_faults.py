@@ -456,12 +456,16 @@ def test_a_trainer_without_descriptors_starts_a_judge_or_says_why_not() -> None:
     assert open_files(os.getpid()) == before
 
 
-def test_walls_that_could_not_be_tried_are_not_taken_for_missing() -> None:
+def test_walls_that_could_not_be_tried_are_not_taken_for_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "python").symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))  # none that was tried before
     with (
         limited(resource.RLIMIT_NOFILE, 3),
         pytest.raises(SandboxError, match="Too many open files"),
     ):
-        probe_isolation.__wrapped__()
+        probe_isolation()
 
 
 def test_a_trainer_that_runs_out_of_descriptors_later_gets_its_verdicts() -> None:

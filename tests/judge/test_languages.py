@@ -154,7 +154,6 @@ def test_no_typescript_program_is_judged_where_only_node_is_installed(
     """Without the compiler, which node loads, no program would seem to compile."""
     (tmp_path / "node").symlink_to(tool_path("node", ""))
     monkeypatch.setitem(ENVIRONMENT, "PATH", str(tmp_path))
-    tool_path.cache_clear()
     job = Job(replace(SUM, language="typescript"), language_named("typescript").hello)
     with pytest.raises(DataError, match=r"tsc is not installed; .* apt install node-typescript"):
         judge_alone([job])

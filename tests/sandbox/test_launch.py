@@ -75,9 +75,31 @@ def test_node_reads_and_prints(run: Run) -> None:
     assert (ran.ended, ran.stdout) == (Ended.EXITED, b"42\n"), ran
 
 
-def test_a_program_that_is_absent_says_so(run: Run) -> None:
-    (ran,) = run(command(["/usr/bin/nothing"], {}))
-    assert ran.report == b"/usr/bin/nothing cannot be started: No such file or directory"
+NO_SPACE = "/bin/true cannot be started: No space left on device"
+
+
+@pytest.mark.parametrize(("argv", "files", "why"), [
+    (["/usr/bin/gone"], {}, "/usr/bin/gone cannot be started: No such file or directory"),
+    (["/bin/true"], {f"{number}": b"" for number in range(4500)}, NO_SPACE),
+    (["/bin/true"], {f"{number}/a": b"" for number in range(2500)}, NO_SPACE),
+    (["/bin/true"], {f"{number}": bytes(2**16 + 1) for number in range(4000)}, NO_SPACE),
+], ids=["an interpreter that vanished", "many files", "many folders", "a full disk"])  # fmt: skip
+def test_a_program_that_cannot_be_started_is_lost(
+    run: Run, argv: list[str], files: dict[str, bytes], why: str
+) -> None:
+    lost, after = run(command(argv, files), command(["/bin/ls", "-A"], {}))
+    assert (lost.ended, lost.detail, lost.start_error) == (Ended.LOST, why, why)
+    assert lost.compile_error == ""
+    assert (after.ended, after.stdout) == (Ended.EXITED, b"")
+
+
+@pytest.mark.parametrize("made", [b"", b"no program", b"\x7fELF" + bytes(99)])
+def test_what_a_compiler_made_that_cannot_be_executed_is_the_programs_fault(
+    run: Run, made: bytes
+) -> None:
+    (ran,) = run(command(["./program"], {"program": made}))
+    assert (ran.ended, ran.start_error) == (Ended.EXITED, "")
+    assert ran.compile_error == "./program cannot be started: Exec format error"
 
 
 def test_a_folder_is_empty_for_the_next_program(run: Run) -> None:

@@ -69,9 +69,21 @@ def test_an_assay_that_python_cannot_import_is_told_so(
     without_packages.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     without_packages.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(without_packages))
-    found = probe_isolation.__wrapped__()
+    found = probe_isolation()
     assert found.tier == "E"
     assert "cannot import assay: install it" in found.advice
+
+
+def test_a_probe_that_did_not_finish_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert probe_isolation().tier == "E"
+    python.write_text('#!/bin/sh\necho \'{"walls": ["user"], "stood": [], "failed": {}}\'\n')
+    assert probe_isolation().tier == "B"
 
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become someone else")
