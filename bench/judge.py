@@ -112,7 +112,7 @@ async def executables(workers: int) -> tuple[float, float, int]:
     from assay.sandbox.client import Sandbox
     from assay.sandbox.isolation import probe_isolation
     from assay.sandbox.limits import Limits
-    from assay.sandbox.program import command
+    from assay.sandbox.program import Program
 
     begun = time.perf_counter()
     sandbox = Sandbox("assay.judge.warmup")
@@ -120,8 +120,8 @@ async def executables(workers: int) -> tuple[float, float, int]:
     language = language_named("c")
     static = replace(language, compile=(*language.compile, "-static"))
     build = await Builds(sandbox.run).build(static, ADDS)
-    assert build.executable is not None, build.compiled
-    program = command(build.argv, {}, b"1 2")._replace(executable=build.executable.path)
+    assert isinstance(build.program, Program), build.compiled
+    program = build.program._replace(stdin=b"1 2")
     started = time.perf_counter()
     results = await asyncio.gather(*(sandbox.run(program) for _ in range(1000)))
     ended = time.perf_counter()

@@ -65,8 +65,8 @@ async def soak(runs: int, slots: int, seed: int) -> tuple[list[str], int]:
                 ends[result.ended.value] += 1
                 if b"through" in result.stdout and attack.name != PRINTS:
                     broken.append(f"{attack.name} got through")
-                if result.report or result.ended is Ended.LOST:
-                    broken.append(f"{attack.name}: {result.detail or result.report!r}")
+                if result.compile_error or result.ended is Ended.LOST:
+                    broken.append(f"{attack.name}: {result.compile_error or result.detail}")
                 if number % max(1, runs // 10) == 0:
                     forked = len(descendants(sandbox._process.pid))
                     print(f"{number:6d} runs, {forked} processes", flush=True)

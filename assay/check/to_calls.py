@@ -13,9 +13,9 @@ from typing import Any
 from assay.check.trial import ProgramRunner
 from assay.files import split_spec
 from assay.judge import Judge
-from assay.judge.builds import Folder
 from assay.judge.codec import Packer
 from assay.judge.verdict import is_tasks_fault
+from assay.sandbox.program import Folder
 from assay.sync import run_sync
 from assay.tasks import load
 from assay.tasks.rows import TOLERANCE

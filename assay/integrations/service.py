@@ -125,7 +125,7 @@ class Service:
         folder = wanted.folder(language_named(wanted.language).source)
         run = self.judge.execute(
             wanted.code, wanted.stdin or "", wanted.run_timeout, wanted.language,
-            folder if any(folder) else None,
+            folder if folder.files or folder.fetch else None,
         )  # fmt: skip
         return answer(wire.run_answer(await self.finished(request, run)))
 

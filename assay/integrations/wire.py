@@ -20,11 +20,10 @@ from assay.files import split_spec
 from assay.integrations import cases
 from assay.integrations.notebook import RESULTS
 from assay.judge import Job, Run
-from assay.judge.builds import Folder
 from assay.judges.terms import key_of
 from assay.languages import language_named
 from assay.prompts import messages
-from assay.sandbox.program import FETCHED
+from assay.sandbox.program import FETCHED, Folder
 from assay.tasks import exact, is_file, jsonl, load
 from assay.tasks.cases import with_prelude
 from assay.tasks.rows import Row

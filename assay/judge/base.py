@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from assay.errors import DataError
-from assay.judge.builds import Folder
 from assay.judge.interpreter import Interpreter
 from assay.judge.protocol import CANNOT
 from assay.judge.verdict import REFUSED, CircuitBreaker, is_tasks_fault
 from assay.judge.verdict_cache import CACHED, BoundedDict, VerdictCache
 from assay.languages import Language
+from assay.sandbox.program import Folder
 from assay.sync import as_they_end
 from assay.types import Execution, Task, Verdict
 

@@ -1,4 +1,4 @@
-"""Makes programs of other languages ready to run. Equal programs are compiled once."""
+"""Makes programs ready to run. Equal programs are compiled once."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from types import MappingProxyType
 from typing import NamedTuple
 
+from assay.errors import DataError
+from assay.judge.prepared_task import pool_for
+from assay.judge.verdict import compile_failure
 from assay.judge.verdict_cache import SharedWork
 from assay.languages import Language
+from assay.sandbox.kernel import MIB
+from assay.sandbox.limits import LONGEST
+from assay.sandbox.namespaces import BOX_FILES, BOX_MB
 from assay.sandbox.processes import Executable
-from assay.sandbox.program import Ended, Program, Result, command
+from assay.sandbox.program import Ended, Folder, Pool, Program, Result, command
+from assay.types import Execution
 
 COMPILE_FACTOR, COMPILED_MB = 10.0, 64
 """A compiler has so many times the time of a program; what it makes has up to so many MiB."""
@@ -24,26 +30,29 @@ MENTIONS_FILES = re.compile(
 BROKEN = "the compiler fails on a hello too; `assay doctor --self-test` says why"
 
 
-class Folder(NamedTuple):
-    """What a program's folder is used for, beside the program."""
-
-    files: Mapping[str, bytes] = {}
-    """Files that lie in it; the compiler sees them too."""
-    fetch: tuple[str, ...] = ()
-    """Files to hand back, where the program makes them."""
-
-
 class Build(NamedTuple):
-    """A program that is ready to run, or why there is none."""
+    """A program that is ready to run from its standard input."""
 
-    argv: tuple[str, ...]
-    files: Mapping[str, bytes]
-    executable: Executable | None = None
-    """What a compiler made."""
+    program: Program | Execution
+    """The compiler's failure where there is none."""
     compiled: Result | None = None
     """The compiler's result; None where nothing is compiled."""
-    failed: bool = False
-    """Whether it made nothing."""
+    executable: Executable | None = None
+    """What the program executes, which is there as long as this."""
+
+
+class Compiled(NamedTuple):
+    """What a compiler made of a source, and its result."""
+
+    result: Result
+    data: bytes | None = None
+    """The file `program`; None where it made nothing, or an executable."""
+    executable: Executable | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it made nothing."""
+        return self.data is None and self.executable is None
 
 
 def folder_of(program: str) -> Folder | None:
@@ -56,49 +65,69 @@ class Builds:
 
     def __init__(self, run: Callable[[Program], Awaitable[Result]]) -> None:
         self._run = run
-        self._made: SharedWork[bytes, Build] = SharedWork(KEPT)
+        self._made: SharedWork[bytes, Compiled] = SharedWork(KEPT)
 
     async def build(
-        self, language: Language, source: str, beside: Mapping[str, bytes] = MappingProxyType({})
-    ) -> Build:
-        """A program, ready to run with the files `beside` it. Raises DataError where a tool is not
-        installed, SandboxError.
+        self, language: Language, source: str, folder: Folder | None = None,
+        time_factor: float = 1.0, pool: Pool | None = None,
+    ) -> Build:  # fmt: skip
+        """A program, ready to run. A process of the pool runs it where it needs no folder and is
+        Python. Raises DataError where a tool is not installed or the folder is too large,
+        SandboxError.
         """
-        argv = tuple(_located(language.run, language))
-        files = {
-            **language.files,
-            **beside,
-            language.source: source.encode("utf-8", "surrogatepass"),
-        }
-        if not language.compile:
-            return Build(argv, files)
+        encoded = source.encode("utf-8", "surrogatepass")
+        factor = min(time_factor * language.time_factor, LONGEST)
+        if language.warm and folder is None:
+            return Build(Program(encoded, pool=pool or pool_for(source), time_factor=factor))
+        given, made = folder or Folder(), None
+        files = {**language.files, **given.files, language.source: encoded}
+        if len(files) >= BOX_FILES or sum(map(len, files.values())) > BOX_MB * MIB:
+            most = f"at most {BOX_FILES:,} files of {BOX_MB} MiB together"
+            raise DataError(f"a program's folder holds {most}, not {len(files):,}; give fewer")
+        argv = _located(language.run, language)
+        if language.compile:
+            made = await self._compiled(language, source, files)
+            if made.failed:
+                return Build(compile_failure(made.result), made.result)
+            own = {"program": made.data} if made.data is not None else {}
+            files = {**own, **given.files}
+        program = command(
+            argv, given._replace(files=files), starts_processes=language.starts_processes,
+            runtime_mb=language.runtime_mb, time_factor=factor, environment=language.environment,
+        )  # fmt: skip
+        if made and made.executable:
+            program = program._replace(executable=made.executable.path)
+        return Build(program, made and made.result, made and made.executable)
+
+    async def _compiled(
+        self, language: Language, source: str, files: Mapping[str, bytes]
+    ) -> Compiled:
+        """What the compiler makes of these files, of which one is the source. Where it makes
+        nothing of a hello either, the machine failed.
+        """
         parts = (*language.compile, *language.versions(), *files.items())
         key = hashlib.sha256(repr(parts).encode()).digest()
-        make = partial(self._compile, language, argv, files)
-        build = await self._made.get_or_make(key, make)
-        result, hello = build.compiled, language.hello
-        if result and build.failed and result.ended is not Ended.LOST and hello not in ("", source):
-            failed = (await self.build(language, hello)).failed
-            result = result._replace(ended=Ended.LOST, detail=BROKEN) if failed else result
-        if (result and result.ended is Ended.LOST) or (build.failed and source == hello):
+        made = await self._made.get_or_make(key, partial(self._compile, language, files))
+        hello, lost = language.hello, made.result.ended is Ended.LOST
+        if made.failed and not lost and hello not in ("", source):
+            lost = isinstance((await self.build(language, hello)).program, Execution)
+            made = Compiled(made.result._replace(ended=Ended.LOST, detail=BROKEN)) if lost else made
+        if lost or (made.failed and source == hello):
             self._made.pop(key, None)
-        return build._replace(files={**build.files, **beside}, compiled=result)
+        return made
 
-    async def _compile(
-        self, language: Language, argv: tuple[str, ...], files: Mapping[str, bytes]
-    ) -> Build:
-        compiler = command(
-            _located(language.compile, language), files, starts_processes=True,
-            fetch=["program"], runtime_mb=1024, time_factor=COMPILE_FACTOR,
+    async def _compile(self, language: Language, files: Mapping[str, bytes]) -> Compiled:
+        result = await self._run(command(
+            _located(language.compile, language), Folder(files, ("program",), COMPILED_MB),
+            starts_processes=True, runtime_mb=1024, time_factor=COMPILE_FACTOR,
             environment=language.environment,
-        )  # fmt: skip
-        result = await self._run(compiler._replace(fetch_mb=COMPILED_MB))
-        if result.ended is Ended.EXITED and result.status == 0 and "program" in result.files:
-            made, result = result.files["program"], result._replace(files={})
-            if argv[0] != "./program":
-                return Build(argv, {"program": made}, compiled=result)
-            return Build(argv, {}, Executable(made), result)
-        return Build(argv, {}, compiled=result, failed=True)
+        ))  # fmt: skip
+        made, result = result.files.get("program"), result._replace(files={})
+        if made is None or result.ended is not Ended.EXITED or result.status != 0:
+            return Compiled(result)
+        if language.run[0] == "./program":
+            return Compiled(result, executable=Executable(made))
+        return Compiled(result, made)
 
     def close(self) -> None:
         """Cancel the compilers that run."""

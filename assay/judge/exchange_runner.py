@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from assay.judge.builds import Builds, Folder, folder_of
+from assay.judge.builds import Build, Builds, folder_of
 from assay.judge.checkers import CHECKERS, DEFAULT_CHECKER, difference, shortened
 from assay.judge.kinds.kind import Decision, ProgramRun
-from assay.judge.prepared_task import PreparedTask, ProxyFeatures, zygote_for
-from assay.judge.verdict import CHECKER, compile_failure, measured, printed_verdict
+from assay.judge.prepared_task import PreparedTask, ProxyFeatures, pool_for
+from assay.judge.verdict import CHECKER, measured, printed_verdict
 from assay.judge.verdict_cache import CACHED, SharedWork
 from assay.languages import Language, language_named
 from assay.sandbox.client import Sandbox
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.program import Ended, Program, Result, command
+from assay.sandbox.program import Ended, Folder, Pool, Program, Result
 from assay.types import Execution, Verdict
 
 RESTART_SECONDS = (0.5, 2.0)
@@ -47,12 +47,12 @@ class ExchangeRunner:
         self._sandbox = sandbox
         self._limits = limits
         self._stop_early = stop_early
-        self._builds = Builds(sandbox.run)
+        self.builds = Builds(sandbox.run)
         self._known: SharedWork[ProgramRun, Result] = SharedWork(CACHED)
 
     def close(self) -> None:
         """Cancel what runs in the background."""
-        self._builds.close()
+        self.builds.close()
         self._known.close()
 
     async def run(
@@ -73,23 +73,25 @@ class ExchangeRunner:
     async def _run(
         self, task: PreparedTask, runs: list[ProgramRun], checker: str, features: ProxyFeatures
     ) -> Execution:
-        language, starts = runs[0].language or task.language, {}
+        language, builds = runs[0].language or task.language, dict[object, Build]()
         for made, run in {made_of(run): run for run in runs if not run.decided}.items():
-            source, fetch, warm = run.source, run.fetch, run.warm
+            source = run.source
             files = {language.beside: run.beside.encode()} if run.beside else {}
-            folder = Folder(files, fetch) if files or fetch else None if warm else folder_of(source)
-            runner = language_named("python") if warm else language
-            zygote = warm or zygote_for(source, numeric=task.numeric, hash_seed=task.hash_seed)
-            starts[made], _ = await self.ready(runner, source, features.time_factor, zygote, folder)
+            used = Folder(files, run.fetch) if files or run.fetch else None
+            folder = used or (None if run.pool else folder_of(source))
+            pool = run.pool or pool_for(source, numeric=task.numeric, hash_seed=task.hash_seed)
+            runner = language_named("python") if run.pool else language
+            factor = features.time_factor
+            builds[made] = await self.builds.build(runner, source, folder, factor, pool)
 
         async def one(at: int) -> Execution:
             wanted = runs[at]
             if wanted.decided:
                 return Execution(**wanted.decided._asdict())
-            start = starts[made_of(wanted)]
-            if isinstance(start, Execution):
-                return start
-            result = await self.started(start(wanted.stdin), language)
+            program = builds[made_of(wanted)].program
+            if isinstance(program, Execution):
+                return program
+            result = await self.started(program, wanted.stdin, language)
             return await self.decided(result, wanted, checker or DEFAULT_CHECKER)
 
         if len(runs) == 1 and (runs[0].decide or runs[0].decided):
@@ -104,41 +106,11 @@ class ExchangeRunner:
                 break
         return combined(executions)
 
-    async def ready(
-        self,
-        language: Language,
-        source: str,
-        time_factor: float,
-        zygote: str = "",
-        folder: Folder | None = None,
-    ) -> tuple[Callable[[str], Program] | Execution, Result | None]:
-        """What makes the program to run from its standard input, or the compiler's failure; and
-        the compiler's result. A warm process runs it where it needs no folder. Raises as `run`.
-        """  # fmt: skip
-        factor = min(time_factor * language.time_factor, LONGEST)
-        if language.warm and folder is None:
-            payload = source.encode("utf-8", "surrogatepass")
-            warm = Program(payload, zygote=zygote or zygote_for(source), time_factor=factor)
-            return lambda stdin: warm._replace(stdin=encoded(stdin)), None
-        files, fetch = folder or Folder()
-        build = await self._builds.build(language, source, files)
-        if build.compiled is not None and build.failed:
-            return compile_failure(build.compiled), build.compiled
-        program = command(
-            build.argv, build.files, starts_processes=language.starts_processes, fetch=fetch,
-            runtime_mb=language.runtime_mb, time_factor=factor, environment=language.environment,
-        )  # fmt: skip
-
-        def reading(stdin: str) -> Program:
-            path = build.executable.path if build.executable else ""
-            return program._replace(stdin=encoded(stdin), executable=path)
-
-        return reading, build.compiled
-
-    async def started(self, program: Program, language: Language) -> Result:
+    async def started(self, program: Program, stdin: str, language: Language) -> Result:
         """The result of a program whose language's runtime has started; it is tried again where
         that does not, and the machine failed where it never does. Raises SandboxError.
         """
+        program = program._replace(stdin=encoded(stdin))
         if not language.started:
             return await self._sandbox.run(program)
         for pause in (*RESTART_SECONDS, None):
@@ -195,8 +167,8 @@ class ExchangeRunner:
         """The result of a run in a warm process, which is kept unless the machine failed. Raises
         SandboxError.
         """
-        stdin = encoded(run.stdin)
-        program = Program(run.source.encode(), stdin, zygote=run.warm, time_factor=LONGEST)
+        source, stdin, pool = run.source.encode(), encoded(run.stdin), run.pool or Pool()
+        program = Program(source, stdin, pool=pool, time_factor=LONGEST)
         result = await self._known.get_or_make(run, partial(self._sandbox.run, program))
         if result.ended is Ended.LOST:
             self._known.pop(run, None)
@@ -219,9 +191,8 @@ class ExchangeRunner:
     ) -> tuple[Verdict, str]:
         """Run the data set's own checker as a program. An output on which it raises is wrong."""
         given = json.dumps([checker, stdin, output, expected]).encode()
-        program = Program(
-            RUN_CHECKER.encode(), given, zygote=zygote_for(checker), time_factor=LONGEST
-        )
+        pool = pool_for(checker)
+        program = Program(RUN_CHECKER.encode(), given, pool=pool, time_factor=LONGEST)
         result = await self._sandbox.run(program)
         try:
             right, said = json.loads(result.stdout.rstrip().rpartition(b"\n")[2])
@@ -242,9 +213,9 @@ def reading(task: PreparedTask, at: int, run: ProgramRun, found: dict[int, str])
     return run._replace(decide=decide)
 
 
-def made_of(run: ProgramRun) -> tuple[str, str, tuple[str, ...], str]:
+def made_of(run: ProgramRun) -> object:
     """What the program of a run is made ready from."""
-    return run.source, run.beside, run.fetch, run.warm
+    return run.source, run.beside, run.fetch, run.pool
 
 
 def encoded(stdin: str) -> bytes:

@@ -10,7 +10,7 @@ from assay.errors import RolloutLostError
 from assay.judge.verdict import CircuitBreaker
 from assay.sandbox.client import Sandbox
 from assay.sandbox.ending import KILLED
-from assay.sandbox.program import INTERPRETER, SESSION, Program
+from assay.sandbox.program import INTERPRETERS, SESSION, Program
 
 STAYS = ("done", "error")
 """Ends of a block after which the state is still there."""
@@ -96,7 +96,7 @@ class Interpreter:
     async def _run(self, code: str) -> Observation:
         payload = SESSION.pack(self._session) + code.encode("utf-8", "replace")
         try:
-            number, result = await self._sandbox.run_block(Program(payload, zygote=INTERPRETER))
+            number, result = await self._sandbox.run_block(Program(payload, pool=INTERPRETERS))
         except asyncio.CancelledError:
             self._leave()
             raise

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from assay.errors import SandboxError
 from assay.judge.base import AnyJudge, Job, Run, no_code, require_checks, without
-from assay.judge.builds import Folder, folder_of
+from assay.judge.builds import folder_of
 from assay.judge.exchange_runner import ExchangeRunner
 from assay.judge.interpreter import Interpreter
 from assay.judge.prepared_task import NO_FEATURES, PreparedTask, ProxyFeatures
@@ -32,6 +32,7 @@ from assay.sandbox.client import Sandbox
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import LONGEST, Limits
+from assay.sandbox.program import Folder
 from assay.sync import run_sync
 from assay.types import Exchange, Execution, Task, Verdict
 
@@ -129,13 +130,12 @@ class Judge(AnyJudge):
         factor = min(max((seconds or usual) / usual, 1.0), LONGEST)
         folder = folder or folder_of(program)
         known = language_named(language) if isinstance(language, str) else language
-        start, compiler = await self._exchanges.ready(known, program, factor, folder=folder)
-        compiled = compiler and await self._exchanges.decided(compiler)
-        if isinstance(start, Execution):
-            return Run(start, compiled)
-        wall_seconds = min(seconds or 0.0, most)
-        ready = start(stdin)._replace(wall_seconds=wall_seconds)
-        result = await self._exchanges.started(ready, known)
+        build = await self._exchanges.builds.build(known, program, folder, factor)
+        compiled = build.compiled and await self._exchanges.decided(build.compiled)
+        if isinstance(build.program, Execution):
+            return Run(build.program, compiled)
+        ready = build.program._replace(wall_seconds=min(seconds or 0.0, most))
+        result = await self._exchanges.started(ready, stdin, known)
         execution = await self._exchanges.decided(result)
         self._count(ANY_PROGRAM, execution)
         return Run(execution, compiled, result.files)

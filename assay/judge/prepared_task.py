@@ -18,7 +18,7 @@ from assay.judge.kinds.kind import ProgramRun
 from assay.judge.task_code import leaves_no_trace, looks_at_identity, parsed
 from assay.languages import language_named
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.program import FILES, HASH_SEEDS, Program, Result
+from assay.sandbox.program import HASH_SEEDS, Pool, Program, Result
 from assay.types import Task
 
 SLACK = 4.0
@@ -168,15 +168,15 @@ class PreparedTask:
         return Program(
             companion=f"{json.dumps(fields)[:-1]},{self._shared_fields}".encode(),
             keeps_companion=self._keeps_worker,
-            zygote=self._zygote(program),
+            pool=self._pool(program),
             time_factor=features.time_factor,
             steps=max(1, sum(kind.own_time for kind, _ in self._kinds)),
         )
 
-    def _zygote(self, program: str) -> str:
+    def _pool(self, program: str) -> Pool:
         if self._task.large or self.shares_files:
-            return f"{FILES if self.shares_files else 'large'}_{self.hash_seed}"
-        return zygote_for(program, numeric=self.numeric, hash_seed=self.hash_seed)
+            return Pool("", self.hash_seed, writes=self.shares_files, large=self._task.large)
+        return pool_for(program, numeric=self.numeric, hash_seed=self.hash_seed)
 
     @cached_property
     def _keeps_worker(self) -> bool:
@@ -210,7 +210,7 @@ class PreparedTask:
         return json.dumps(fields)[1:]
 
 
-def zygote_for(*sources: str, numeric: bool = False, hash_seed: int = 0) -> str:
-    """The kind of zygote that has this seed and has loaded what these sources import."""
+def pool_for(*sources: str, numeric: bool = False, hash_seed: int = 0) -> Pool:
+    """The pool that has this seed and has loaded what these sources import."""
     loads = HAS_NUMPY and (numeric or any(map(NUMERIC.search, sources)))
-    return f"{'numpy' if loads else 'plain'}_{hash_seed}"
+    return Pool("numpy" if loads else "", hash_seed)

@@ -8,6 +8,7 @@ import builtins
 import contextlib
 import importlib
 import io
+import json
 import linecache
 import socket
 import sys
@@ -19,7 +20,7 @@ from assay.judge.protocol import CheckJob, Outcome
 from assay.judge.proxy import Connection
 from assay.sandbox import repl, script
 from assay.sandbox.kernel import MIB
-from assay.sandbox.program import INTERPRETER, MATHS
+from assay.sandbox.program import INTERPRETERS, Pool
 from assay.sandbox.sockets import TIMES, FramedSocket, rehearse_receiving
 from assay.sandbox.zygote import serve
 
@@ -90,17 +91,17 @@ def main() -> None:
     """Warm up, then fork until the supervisor hangs up."""
     for name in MODULES:
         importlib.import_module(name)
-    kind = sys.argv[2]
-    if kind in ("numpy", INTERPRETER):
+    pool = Pool(*json.loads(sys.argv[2]))
+    if pool == INTERPRETERS or pool.imports == "numpy":
         importlib.import_module("numpy").random.seed(0)
-    if MATHS.startswith(kind):
-        importlib.import_module("assay.judge.normal_form").rehearse()
+    elif pool.imports:
+        importlib.import_module(pool.imports).rehearse()
     rehearse()
-    if kind == INTERPRETER:
+    if pool == INTERPRETERS:
         rehearse_blocks()
     serve(
         int(sys.argv[1]),
-        candidate=repl.prepare if kind == INTERPRETER else candidate.prepare,
+        candidate=repl.prepare if pool == INTERPRETERS else candidate.prepare,
         companion=worker.prepare,
     )
 

@@ -221,5 +221,7 @@ def version(path: str, argument: str, script: str = "", *environment: tuple[str,
             timeout=VERSION_SECONDS, env={**os.environ, **dict(environment)},
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
-        raise DataError(f"{path} {argument} fails: {error}; try again, or install it anew") from None
+        raise DataError(
+            f"{path} {argument} fails: {error}; try again, or install it anew"
+        ) from None
     return (done.stdout or done.stderr).strip().partition("\n")[0]

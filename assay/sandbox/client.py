@@ -17,11 +17,12 @@ from assay.errors import SandboxError
 from assay.sandbox.limits import Limits
 from assay.sandbox.program import (
     BlockResult,
+    Ended,
     Program,
     Result,
     SupervisorSettings,
+    message,
     read_message,
-    unpack_result,
 )
 from assay.sandbox.sockets import HEADER
 
@@ -102,7 +103,7 @@ class Sandbox:
             raise SandboxError(self.broken)
         self._number = number = self._number % 0xFFFFFFFF + 1
         self._waiting[number] = future = asyncio.get_running_loop().create_future()
-        frame = program.pack()
+        frame = message(*program)
         self._writer.write(NUMBERED.pack(len(frame) + 4, number) + frame)
         try:
             return await future
@@ -121,9 +122,8 @@ class Sandbox:
         finally:  # whatever ends this task: nobody may wait for it any longer
             self._fail("the judge's supervisor died")
 
-    def _on_frame(self, parts: list[Any], blob: bytes) -> None:
+    def _on_frame(self, kind: str, *values: Any) -> None:
         self._answered = True
-        kind, *values = parts
         if kind == "fatal":
             self._fail(f"the sandbox fails: {values[0]}")
         elif kind != "alive":
@@ -131,7 +131,7 @@ class Sandbox:
             future = self._waiting.get(number)
             if future is not None and not future.done():
                 block = kind == "block" and (number, BlockResult(*fields))
-                future.set_result(block or unpack_result(fields, blob))
+                future.set_result(block or Result(Ended(fields[0]), *fields[1:]))
 
     async def _watch(self) -> None:
         """Kill a supervisor that stays silent. Looks are counted, not seconds: the trainer's own

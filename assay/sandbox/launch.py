@@ -17,7 +17,6 @@ import stat
 import sys
 from collections.abc import Callable
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 
 from assay.sandbox import kernel
@@ -43,12 +42,11 @@ def prepare(box: str, stream: socket.socket) -> Callable[[], None]:
 def become(box: str, sock: FramedSocket, filters: list[Filter]) -> None:
     """Receive a command and become it; or say why it cannot be started."""
     frame, (stdin, stdout, *executable) = sock.receive_with_descriptors()
-    (argv, files, starts, runtime_mb, environment), blob = read_message(frame)
+    argv, files, starts, runtime_mb, environment = read_message(frame)
     try:
         os.chdir(box)
-        data = BytesIO(blob)
-        for name, size in files:
-            write(name, data.read(size))
+        for name, data in files:
+            write(name, data)
         if is_overfull(box):  # where it is a file system of its own, that has said so
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         for descriptor, standard in ((stdin, 0), (stdout, 1)):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from assay.sandbox import kernel
 from assay.sandbox.cgroups import Group
-from assay.sandbox.program import ENVIRONMENT, Ended, Program
+from assay.sandbox.program import ENVIRONMENT, Ended, Pool, Program
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.zygote import MESSAGE
 
@@ -280,20 +280,19 @@ class Message(NamedTuple):
 
 
 class ZygoteProcess:
-    """One zygote of a kind, which runs `module` and waits for its ZygoteSettings. Raises OSError
+    """One zygote of a pool, which runs `module` and waits for its ZygoteSettings. Raises OSError
     where it cannot be started.
     """
 
-    def __init__(self, module: str, kind: str) -> None:
+    def __init__(self, module: str, pool: Pool) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         # what it forks inherits its streams, which must have been made for a pipe
         ends = output_pipe()
-        name, _, seed = kind.partition("_")
         environment = {**ENVIRONMENT, **dict.fromkeys(ONE_THREAD, "1"), "HOME": "/"}
-        environment["PYTHONHASHSEED"] = seed or "0"
+        environment["PYTHONHASHSEED"] = str(pool.seed)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, *OPTIONS, module, str(theirs.fileno()), name],
+                [sys.executable, *OPTIONS, module, str(theirs.fileno()), json.dumps(pool)],
                 env=environment, stdin=subprocess.DEVNULL, cwd="/",
                 pass_fds=[theirs.fileno(), ends[0]], stdout=ends[1], stderr=ends[1],
             )  # fmt: skip

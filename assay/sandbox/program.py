@@ -11,26 +11,11 @@ from typing import Any, NamedTuple
 
 from assay.sandbox.limits import LARGE
 
-INTERPRETER = "interpreter"
-EXEC = "exec"
-MATHS = "maths_0"
-FILES = "files"
-"""The kind whose programs and companions may write files, each in a folder of its own."""
 HASH_SEEDS = 5
 """Values of PYTHONHASHSEED that a program may ask for."""
-ZYGOTES = (
-    INTERPRETER,
-    EXEC,
-    MATHS,
-    *(
-        f"{kind}_{seed}"
-        for kind in ("plain", "numpy", "large", FILES)
-        for seed in range(HASH_SEEDS)
-    ),
-)
-"""Kinds of zygote that a program may ask for, with the hash seed where there is one for each."""
 FETCHED = 17
 """Most files that a program may hand back."""
+FETCH_MB = 16
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": "UTC"}
 """What a program that is started by exec has, beside HOME and TMPDIR, which are its folder."""
 RUNTIME_MB = 1024
@@ -39,20 +24,56 @@ SESSION = struct.Struct("!I")
 new one."""
 
 
-def share_of(kind: str) -> int:
-    """How many times the usual memory and time of all steps programs of a kind have."""
-    return LARGE if kind.startswith("large") else 1
+class Pool(NamedTuple):
+    """Processes that may run a program: what was forked by zygotes that are alike."""
+
+    imports: str = ""
+    """The module that their zygote has imported beside the usual; or EXEC's or INTERPRETERS'."""
+    seed: int = 0
+    """Their PYTHONHASHSEED."""
+    writes: bool = False
+    """Whether programs and companions may write files, each in a folder of its own."""
+    large: bool = False
+
+    @property
+    def share(self) -> int:
+        """How many times the usual memory and time of all steps their programs have."""
+        return LARGE if self.large else 1
 
 
-def message(*parts: object, blob: bytes = b"") -> bytes:
-    """A frame from the supervisor: a line of JSON, then any bytes."""
-    return json.dumps(parts).encode() + b"\n" + blob
+EXEC, INTERPRETERS = Pool("exec", writes=True), Pool("interpreter")
 
 
-def read_message(frame: bytes) -> tuple[list[Any], bytes]:
-    """The parts of a frame made by `message`."""
-    line, _, blob = frame.partition(b"\n")
-    return json.loads(line), blob
+class Folder(NamedTuple):
+    """The files that a program's folder has beside the program: at first, and in the end."""
+
+    files: Mapping[str, bytes] = {}
+    """What lies in it, by paths; the compiler sees it too."""
+    fetch: tuple[str, ...] = ()
+    """Files to hand back, where the program makes them."""
+    fetch_mb: int = FETCH_MB
+    """Most MiB of all these; more is its failure."""
+
+
+EMPTY = Folder()
+
+
+def message(*parts: object) -> bytes:
+    """A frame: a line of JSON, in which each bytes object is its length, and then all of them."""
+    blobs: list[bytes] = []
+
+    def left_out(blob: bytes) -> dict[str, int]:
+        blobs.append(blob)
+        return {"": len(blob)}
+
+    return b"".join([json.dumps(parts, default=left_out).encode(), b"\n", *blobs])
+
+
+def read_message(frame: bytes) -> list[Any]:
+    """The parts of a frame made by `message`, in which a tuple has become a list."""
+    line, _, blobs = frame.partition(b"\n")
+    read = BytesIO(blobs).read
+    return list(json.loads(line, object_hook=lambda it: read(it[""]) if it.keys() == {""} else it))
 
 
 class Program(NamedTuple):
@@ -70,7 +91,7 @@ class Program(NamedTuple):
     """The companion's job; None for a program that stands alone."""
     keeps_companion: bool = False
     """Whether the job can change nothing in the companion, which may then take another."""
-    zygote: str = "plain_0"
+    pool: Pool = Pool()
     time_factor: float = 1.0
     """Multiplies the time limits."""
     steps: int = 1
@@ -79,44 +100,28 @@ class Program(NamedTuple):
     """Wall time in place of the limit's, with the time of waiting for a core; 0 for that."""
     executable: str = ""
     """The path of an executable in memory, to run in place of its command's first word."""
-    fetch_mb: int = 16
-    """Most MiB of all files that it hands back; more is its failure."""
     fetch: tuple[str, ...] = ()
     """Files of its folder to hand back, if it makes them."""
-
-    def pack(self) -> bytes:
-        """The program as a frame."""
-        size = None if self.companion is None else len(self.companion)
-        blob = b"".join((self.payload, self.stdin, self.companion or b""))
-        return message(len(self.payload), len(self.stdin), size, *self[3:], blob=blob)
-
-
-def unpack_program(frame: bytes) -> Program:
-    """The program of a frame made by `Program.pack`."""
-    (payload, stdin, companion, *fields, fetch), blob = read_message(frame)
-    data = BytesIO(blob)
-    cuts = data.read(payload), data.read(stdin), None if companion is None else data.read()
-    return Program._make([*cuts, *fields, tuple(fetch)])
+    fetch_mb: int = FETCH_MB
+    """Most MiB of all these; more is its failure."""
 
 
 def command(
-    argv: Sequence[str], files: Mapping[str, bytes], stdin: bytes = b"", *,
-    starts_processes: bool = False, fetch: Sequence[str] = (), runtime_mb: int = 0,
-    time_factor: float = 1.0, environment: Mapping[str, str] | None = None,
+    argv: Sequence[str], folder: Folder = EMPTY, stdin: bytes = b"", *,
+    starts_processes: bool = False, runtime_mb: int = 0, time_factor: float = 1.0,
+    environment: Mapping[str, str] | None = None,
 ) -> Program:  # fmt: skip
-    """A program that is started by exec in a folder of its own, which holds `files` at first.
+    """A program that is started by exec in this folder, which is new.
 
     argv: its first word is a path, absolute or in the folder. starts_processes: whether it may
     start others, as compilers do; threads it always may. runtime_mb: memory beyond the limit, up to
     RUNTIME_MB, for what a compiler or a language's runtime takes itself.
     environment: its variables beside the usual ones.
     """
-    sizes = [(name, len(data)) for name, data in files.items()]
-    kept = min(runtime_mb, RUNTIME_MB)
-    blob = b"".join(files.values())
-    surroundings = {**ENVIRONMENT, **(environment or {})}
-    payload = message(argv, sizes, starts_processes, kept, surroundings, blob=blob)
-    return Program(payload, stdin, zygote=EXEC, time_factor=time_factor, fetch=tuple(fetch))
+    kept, variables = min(runtime_mb, RUNTIME_MB), {**ENVIRONMENT, **(environment or {})}
+    payload = message(argv, [*folder.files.items()], starts_processes, kept, variables)
+    return Program(payload, stdin, pool=EXEC, time_factor=time_factor,
+                   fetch=folder.fetch, fetch_mb=folder.fetch_mb)  # fmt: skip
 
 
 class Ended(StrEnum):
@@ -164,20 +169,6 @@ class Result(NamedTuple):
     start_error: str = ""
     """Why the machine could not start it, in which case it is LOST."""
 
-    def pack(self) -> tuple[list[Any], bytes]:
-        """The result as JSON, and the bytes to send after it."""
-        blobs = (self.report, self.stdout, self.stderr, *self.files.values())
-        said = self.compile_error, self.start_error
-        return [self[:6], list(self.files), list(map(len, blobs)), said], b"".join(blobs)
-
-
-def unpack_result(fields: list[Any], blob: bytes) -> Result:
-    """The result that was packed so."""
-    (ended, *used), names, sizes, said = fields
-    parts = list(map(BytesIO(blob).read, sizes))
-    files = dict(zip(names, parts[3:], strict=True))
-    return Result._make([Ended(ended), *used, *parts[:3], files, *said])
-
 
 class BlockResult(NamedTuple):
     """What the supervisor answers to a block of code for an interpreter."""
@@ -198,6 +189,6 @@ class SupervisorSettings(NamedTuple):
     required: list[str]
     """Walls that every zygote must put up."""
     zygote: str
-    """The module that a zygote runs: it gets a descriptor and its kind as arguments."""
+    """The module that a zygote runs: it gets a descriptor and its Pool in JSON as arguments."""
     reads: list[str]
     """Files and folders that programs started by exec may read, beside the usual ones."""

@@ -29,13 +29,11 @@ from assay.sandbox.processes import (
 )
 from assay.sandbox.program import (
     EXEC,
-    FILES,
-    INTERPRETER,
+    INTERPRETERS,
     RUNTIME_MB,
-    ZYGOTES,
     Ended,
+    Pool,
     SupervisorSettings,
-    share_of,
 )
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.walls import THREADS, ProcessLimits
@@ -138,14 +136,17 @@ class RunningJob:
 
 
 class Slot:
-    """Slots of one number share a core and take turns; there is one for each kind of zygote."""
+    """Slots of one number share a core and take turns; there is one for each pool.
+
+    family: its number among all slots, which decides its user.
+    """
 
     def __init__(
-        self, number: int, kind: str, limits: Limits, settings: SupervisorSettings
+        self, number: int, pool: Pool, family: int, limits: Limits, settings: SupervisorSettings
     ) -> None:
         required = settings.required
         self.number = number
-        self.kind = kind
+        self.pool = pool
         self.failure = ""
         """Why the zygote never came up."""
         self.candidates: deque[CandidateProcess] = deque()
@@ -153,22 +154,20 @@ class Slot:
         self.unreaped: dict[int, RunningJob] = {}
         self.run: RunningJob | None = None
         self._forking = 0
-        sessions = SESSIONS if kind == INTERPRETER else 0
-        family = number * len(ZYGOTES) + ZYGOTES.index(kind)
+        sessions = SESSIONS if pool == INTERPRETERS else 0
         self.box = ""
         """The folder of its programs, where they may write files and it is ours to watch."""
-        self.writes_files = kind == EXEC or kind.startswith(FILES)
-        if self.writes_files and "namespaces" not in required:
+        if pool.writes and "namespaces" not in required:
             self.box = make_box(family_user(family) if "user" in required else None)
-        box = self.box or (BOX if self.writes_files else "")
-        reads, module = (settings.reads, LAUNCHER) if kind == EXEC else ((), settings.zygote)
-        rules = access_rules(family, box, reads, starts_programs=kind == EXEC)
-        self.zygote, self.group = ZygoteProcess(module, kind), cgroups.Group(())
+        box = self.box or (BOX if pool.writes else "")
+        reads, module = (settings.reads, LAUNCHER) if pool == EXEC else ((), settings.zygote)
+        rules = access_rules(family, box, reads, starts_programs=pool == EXEC)
+        self.zygote, self.group = ZygoteProcess(module, pool), cgroups.Group(())
         if "group" in required:
-            self.group = self._make_group(limits, sessions)
+            self.group = self._make_group(family, limits, sessions)
         self.zygote.join(self.group)
         self.zygote.send(self._settings(limits, required, rules, sessions))
-        for _ in range(0 if kind in (INTERPRETER, EXEC) else 2):
+        for _ in range(0 if pool in (INTERPRETERS, EXEC) else 2):
             self.zygote.send(["companion"])
         self._refill()
 
@@ -176,10 +175,8 @@ class Slot:
         self, limits: Limits, required: list[str], rules: AccessRules, sessions: int
     ) -> ZygoteSettings:
         cores = sorted(os.sched_getaffinity(0))
-        cpu_seconds = int(limits.cpu_seconds * LONGEST * share_of(self.kind)) + SPARE_CPU_SECONDS
-        memory_mb = limits.memory_mb * share_of(self.kind) + (
-            RUNTIME_MB if self.kind == EXEC else 0
-        )
+        cpu_seconds = int(limits.cpu_seconds * LONGEST * self.pool.share) + SPARE_CPU_SECONDS
+        memory_mb = limits.memory_mb * self.pool.share + RUNTIME_MB * (self.pool == EXEC)
         threads = THREADS + sessions * (1 + SESSION_THREADS)
         _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
         return ZygoteSettings(
@@ -194,23 +191,23 @@ class Slot:
             ),
         )
 
-    def _make_group(self, limits: Limits, sessions: int) -> cgroups.Group:
+    def _make_group(self, family: int, limits: Limits, sessions: int) -> cgroups.Group:
         cores = len(os.sched_getaffinity(0))
         half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // (2 * MIB * cores)
         memory_mb = (
-            limits.memory_mb * share_of(self.kind)
+            limits.memory_mb * self.pool.share
             + limits.stack_mb
             + COMPANION_MEMORY_MB
             + LIBRARIES_MB
         )
         memory_mb += min(sessions * SESSION_MB, half)
         processes = PROCESSES + sessions * (1 + SESSION_THREADS)
-        return cgroups.make(f"{self.kind}{self.number}", memory_mb * MIB, processes)
+        return cgroups.make(f"slot{family}", memory_mb * MIB, processes)
 
     @property
     def is_free(self) -> bool:
         """Whether a program that needs no companion could start here at once."""
-        if self.writes_files and self.unreaped:
+        if self.pool.writes and self.unreaped:
             return False  # the last program's files are still there
         return bool(self.candidates) and not self.run
 
@@ -267,7 +264,7 @@ class Slot:
         replaced = []
         if run.companion is not None and not run.keeps_companion:
             replaced = [self._replace_companion(run.companion)]
-        if self.kind == EXEC:
+        if self.pool == EXEC:
             self.zygote.send(["finish", run.candidate.pid, run.job.program.fetch])
         else:
             self.zygote.send(["reap", [run.candidate.pid, *replaced]])

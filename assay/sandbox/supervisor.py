@@ -22,13 +22,14 @@ from assay.sandbox.job_queue import JobQueue, QueuedJob
 from assay.sandbox.limits import Limits
 from assay.sandbox.processes import Events, kill_children
 from assay.sandbox.program import (
-    INTERPRETER,
+    INTERPRETERS,
     Ended,
+    Pool,
+    Program,
     Result,
     SupervisorSettings,
     message,
-    share_of,
-    unpack_program,
+    read_message,
 )
 from assay.sandbox.runs import GRACE_SECONDS, Runs
 from assay.sandbox.sessions import Sessions
@@ -59,6 +60,7 @@ class Supervisor:
         self.settings = settings
         self.width = settings.slots
         self.slots: list[Slot] = []
+        self.pools: list[Pool] = []
         self.queue = JobQueue()
         self.false_starts = 0
         self.events = Events()
@@ -72,7 +74,7 @@ class Supervisor:
             self.events.dispatch(self._timeout())
             self._check_time()
             self._assign()
-            self.sessions.assign([slot for slot in self.slots if slot.kind == INTERPRETER])
+            self.sessions.assign([slot for slot in self.slots if slot.pool == INTERPRETERS])
             self.trainer.flush()
             for run in self._running:
                 run.channel.flush()
@@ -92,14 +94,16 @@ class Supervisor:
     def _running(self) -> list[RunningJob]:
         return [slot.run for slot in self.slots if slot.run]
 
-    def _open_slots(self, kind: str) -> None:
-        """Make the slots of one kind, unless they exist."""
-        if not any(slot.kind == kind for slot in self.slots):
+    def _open_slots(self, pool: Pool) -> None:
+        """Make the slots of one pool, unless they exist."""
+        if pool not in self.pools:
+            self.pools.append(pool)
             for number in range(self.width):  # one by one: close() must find them if one fails
-                self.slots.append(self._new_slot(number, kind))
+                self.slots.append(self._new_slot(number, pool))
 
-    def _new_slot(self, number: int, kind: str) -> Slot:
-        slot = Slot(number, kind, self.limits, self.settings)
+    def _new_slot(self, number: int, pool: Pool) -> Slot:
+        family = self.pools.index(pool) * self.width + number
+        slot = Slot(number, pool, family, self.limits, self.settings)
         self.events.watch(slot.zygote.control, lambda: self._on_zygote(slot))
         return slot
 
@@ -110,13 +114,14 @@ class Supervisor:
         for frame in self.trainer.receive():
             number, payload = int.from_bytes(frame[:NUMBER_BYTES], "big"), frame[NUMBER_BYTES:]
             if payload:
-                program = unpack_program(payload)
-                self._open_slots(program.zygote)
-                limits = self.limits.scaled(program.time_factor, share_of(program.zygote))
+                program = Program(*read_message(payload))
+                program = program._replace(pool=Pool(*program.pool))
+                self._open_slots(program.pool)
+                limits = self.limits.scaled(program.time_factor, program.pool.share)
                 if program.wall_seconds:
                     limits = replace(limits, wall_seconds=program.wall_seconds)
                 queued = QueuedJob(number, program, limits)
-                if program.zygote == INTERPRETER:
+                if program.pool == INTERPRETERS:
                     self.sessions.add(queued)
                 else:
                     self.queue.add(queued)
@@ -142,7 +147,7 @@ class Supervisor:
             full = self.trainer.pending > UNREAD_BYTES
             if slot.number in busy or full or not slot.is_free:
                 continue
-            if job := self.queue.take(slot.kind, partial(self._can_run, slot)):
+            if job := self.queue.take(slot.pool, partial(self._can_run, slot)):
                 busy.add(slot.number)
                 self.slots.remove(slot)
                 # last in the next round: slots that share a core take turns
@@ -187,8 +192,7 @@ class Supervisor:
     def _send_result(self, job: QueuedJob, result: Result) -> None:
         """Tell the trainer, unless it has cancelled the job."""
         if not job.cancelled:
-            fields, blob = result.pack()
-            self.trainer.send(message("result", job.number, *fields, blob=blob))
+            self._send("result", job.number, *result)
 
     def _send(self, *parts: object) -> None:
         self.trainer.send(message(*parts))
@@ -208,7 +212,7 @@ class Supervisor:
                 pass
         if self.false_starts > STARTS * len(self.slots):
             raise OSError(slot.failure or "zygotes die as soon as they are started")
-        self.slots[self.slots.index(slot)] = self._new_slot(slot.number, slot.kind)
+        self.slots[self.slots.index(slot)] = self._new_slot(slot.number, slot.pool)
 
     def _check_time(self) -> None:
         """Stop runs and interpreters whose time is up; replace zygotes that hang."""

@@ -13,7 +13,7 @@ import pytest
 from assay.sandbox.client import Sandbox
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
-from assay.sandbox.program import Program, Result, command
+from assay.sandbox.program import Folder, Program, Result, command
 from tests.attacks.native import NATIVE_ATTACKS, NativeAttack
 from tests.judge.processes import named
 from tests.sandbox.test_launch import boxes_left
@@ -30,18 +30,18 @@ pytestmark = [
 
 def compiler(attack: NativeAttack) -> Program:
     argv = ["/usr/bin/gcc", "-w", "main.c", "-o", "program", "-lpthread"]
-    files = {"main.c": attack.source.encode()}
-    return command(
-        argv, files, starts_processes=True, fetch=["program"], runtime_mb=512, time_factor=10
-    )
+    folder = Folder({"main.c": attack.source.encode()}, ("program",))
+    return command(argv, folder, starts_processes=True, runtime_mb=512, time_factor=10)
 
 
 def prepared(attack: NativeAttack, made: Result | None) -> Program:
     if made is None:
         node = shutil.which("node") or ""
-        return command([node, "main.js"], {"main.js": attack.source.encode()}, runtime_mb=512)
+        return command(
+            [node, "main.js"], Folder({"main.js": attack.source.encode()}), runtime_mb=512
+        )
     assert "program" in made.files, (attack.name, made.stderr.decode())
-    return command(["./program"], made.files)
+    return command(["./program"], Folder(made.files))
 
 
 @pytest.fixture(scope="module", params=WITHOUT)

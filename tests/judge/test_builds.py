@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from assay.errors import DataError
 from assay.judge import Judge
 from assay.judge.builds import Build, Builds
 from assay.languages import Language, language_named
-from assay.sandbox.program import Ended, Program, Result
+from assay.sandbox.program import Ended, Folder, Program, Result
 from assay.types import Execution, Verdict
 from tests.judge.opened import with_judge
 from tests.judge.test_languages import needs_cpp
@@ -104,6 +105,13 @@ def test_a_tool_that_fails_to_tell_its_version_is_asked_again(tmp_path: Path) ->
             lame.versions()
     tool.write_text("#!/bin/sh\necho tool 3.1\n")
     assert lame.versions() == ["tool 3.1"]
+
+
+def test_a_folder_that_is_too_large_is_refused_at_once() -> None:
+    many, big = {f"{at}": b"" for at in range(4500)}, {"a": bytes(257 << 20)}
+    for files in (many, big):
+        with pytest.raises(DataError, match=r"holds at most 4,096 files of 256 MiB together, not"):
+            with_judge(partial(Judge.execute, program="", folder=Folder(files)))
 
 
 @needs_cpp

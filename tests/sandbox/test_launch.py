@@ -14,7 +14,7 @@ import pytest
 from assay.sandbox.client import Sandbox
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
-from assay.sandbox.program import Ended, Program, Result, command
+from assay.sandbox.program import EMPTY, Ended, Folder, Program, Result, command
 
 WITHOUT = {"A": (), "C": ("namespaces", "user", "group")}
 """Walls that are left out, to run as on a machine of that tier."""
@@ -49,13 +49,13 @@ def boxes_left() -> list[str]:
     return [box for box in boxes if not Path(f"/proc/{box.split('-')[2]}").exists()]
 
 
-def shell(text: str, **options: object) -> Program:
-    return command(["/bin/sh", "-c", text], {}, **options)  # type: ignore[arg-type]
+def shell(text: str, folder: Folder = EMPTY, **options: object) -> Program:
+    return command(["/bin/sh", "-c", text], folder, **options)  # type: ignore[arg-type]
 
 
 def compiled(source: str) -> Program:
     argv = ["/usr/bin/gcc", "-O1", "main.c", "-o", "program"]
-    return command(argv, {"main.c": source.encode()}, starts_processes=True, fetch=["program"])
+    return command(argv, Folder({"main.c": source.encode()}, ("program",)), starts_processes=True)
 
 
 @needs_gcc
@@ -63,14 +63,14 @@ def test_a_compiler_makes_a_program_that_reads_and_prints(run: Run) -> None:
     adds = '#include <stdio.h>\nint main() { int a; scanf("%d", &a); printf("%d", a + 1); }'
     (made,) = run(compiled(adds))
     assert (made.ended, made.status) == (Ended.EXITED, 0), made
-    (ran,) = run(command(["./program"], made.files, b"41"))
+    (ran,) = run(command(["./program"], Folder(made.files), b"41"))
     assert (ran.ended, ran.status, ran.stdout) == (Ended.EXITED, 0, b"42")
 
 
 @needs_node
 def test_node_reads_and_prints(run: Run) -> None:
     adds = b'console.log(1 + Number(require("fs").readFileSync(0, "utf8")))'
-    node = command(["/usr/bin/node", "main.js"], {"main.js": adds}, b"41", runtime_mb=512)
+    node = command(["/usr/bin/node", "main.js"], Folder({"main.js": adds}), b"41", runtime_mb=512)
     (ran,) = run(node)
     assert (ran.ended, ran.stdout) == (Ended.EXITED, b"42\n"), ran
 
@@ -87,7 +87,7 @@ NO_SPACE = "/bin/true cannot be started: No space left on device"
 def test_a_program_that_cannot_be_started_is_lost(
     run: Run, argv: list[str], files: dict[str, bytes], why: str
 ) -> None:
-    lost, after = run(command(argv, files), command(["/bin/ls", "-A"], {}))
+    lost, after = run(command(argv, Folder(files)), command(["/bin/ls", "-A"]))
     assert (lost.ended, lost.detail, lost.start_error) == (Ended.LOST, why, why)
     assert lost.compile_error == ""
     assert (after.ended, after.stdout) == (Ended.EXITED, b"")
@@ -97,7 +97,7 @@ def test_a_program_that_cannot_be_started_is_lost(
 def test_what_a_compiler_made_that_cannot_be_executed_is_the_programs_fault(
     run: Run, made: bytes
 ) -> None:
-    (ran,) = run(command(["./program"], {"program": made}))
+    (ran,) = run(command(["./program"], Folder({"program": made})))
     assert (ran.ended, ran.start_error) == (Ended.EXITED, "")
     assert ran.compile_error == "./program cannot be started: Exec format error"
 
@@ -105,20 +105,21 @@ def test_what_a_compiler_made_that_cannot_be_executed_is_the_programs_fault(
 def test_a_folder_is_empty_for_the_next_program(run: Run) -> None:
     leaves = shell("mkdir -p a/b; echo secret > a/b/c; ln -s / root; mkfifo pipe; ls",
                    starts_processes=True)  # fmt: skip
-    first, second = run(leaves, command(["/bin/ls", "-A"], {}))
+    first, second = run(leaves, command(["/bin/ls", "-A"]))
     assert b"a" in first.stdout
     assert second.stdout == b""
 
 
 def test_files_are_handed_back_but_no_links_and_no_pipes(run: Run) -> None:
-    makes = shell("echo made > file; ln -s file link; mkdir folder", starts_processes=True,
-                  fetch=["file", "link", "folder", "nothing"])  # fmt: skip
-    (ran,) = run(makes)
+    fetched = Folder(fetch=("file", "link", "folder", "nothing"))
+    making = "echo made > file; ln -s file link; mkdir folder"
+    (ran,) = run(shell(making, fetched, starts_processes=True))
     assert ran.files == {"file": b"made\n"}
 
 
 def test_files_that_are_too_large_together_fail_the_program_and_are_not_read(run: Run) -> None:
-    half = shell("truncate -s 9M a; truncate -s 9M b", starts_processes=True, fetch=["a", "b"])
+    fetched = Folder(fetch=("a", "b"))
+    half = shell("truncate -s 9M a; truncate -s 9M b", fetched, starts_processes=True)
     whole, more = run(half._replace(fetch_mb=18), half)
     assert (whole.ended, list(map(len, whole.files.values()))) == (Ended.EXITED, [9 << 20] * 2)
     assert (more.ended, more.detail) == (Ended.PRINTED, "wrote more than 16 MiB into 'b'")
@@ -138,8 +139,8 @@ def test_a_program_starts_no_process_and_a_compiler_leaves_none(run: Run) -> Non
 
 def test_time_and_output_are_bounded(run: Run) -> None:
     busy, sleeps, prints = run(
-        shell("while :; do :; done"), command(["/bin/sleep", "60"], {}),
-        command(["/usr/bin/yes"], {}), limits=Limits(cpu_seconds=0.3, wall_seconds=1),
+        shell("while :; do :; done"), command(["/bin/sleep", "60"]),
+        command(["/usr/bin/yes"]), limits=Limits(cpu_seconds=0.3, wall_seconds=1),
     )  # fmt: skip
     assert (busy.ended, sleeps.ended, prints.ended) == (Ended.CPU, Ended.WALL, Ended.PRINTED)
 

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING
 from assay.judge.answer_text import disagree, plain_number, reading, same_number, unnamed
 from assay.judge.checkers import shortened
 from assay.judge.kinds.kind import Decision, Kind, ProgramRun
-from assay.sandbox.program import MATHS
+from assay.sandbox.program import Pool
 from assay.types import Answer, Task, Verdict
 
 if TYPE_CHECKING:
     from assay.languages import Language
 
 FORM = "from assay.judge.normal_form import main\nmain({}, {}, {!r})\n"
+MATHS = Pool("assay.judge.normal_form")
 LONGEST = 5_000
 """Characters of an answer beyond four times those of the right one."""
 
@@ -66,8 +67,8 @@ class Answers(Kind[Answer], judges=Answer):
             same = number is not None and other is not None and same_number(number, other)
             return decided(same, check, program)
         source = FORM.format(equation, check.ordered, points_seed(check.answer))
-        known = ProgramRun(source, wanted, warm=MATHS)
-        return ProgramRun(source, found, warm=MATHS, expected=known)
+        known = ProgramRun(source, wanted, pool=MATHS)
+        return ProgramRun(source, found, pool=MATHS, expected=known)
 
     def count(self, check: Answer) -> int:
         """One. Raises ValueError where math-verify is not installed, or without an answer."""

@@ -10,7 +10,7 @@ from assay.judge.protocol import Outcome
 
 if TYPE_CHECKING:  # zygotes import this, and none of what stands here
     from assay.languages import Language
-    from assay.sandbox.program import Result
+    from assay.sandbox.program import Pool, Result
     from assay.types import Task, Trust, Verdict
 
 C = TypeVar("C")
@@ -43,8 +43,8 @@ class ProgramRun(NamedTuple):
     """Files that the program makes in its folder, for `decide`."""
     trusted: tuple[Trust, ...] = ()
     """What a pass takes on trust."""
-    warm: str = ""
-    """The kind of zygote that runs the source, as Python; empty where the task's language does."""
+    pool: Pool | None = None
+    """Whose processes run the source, as Python; None where the task's language does."""
     expected: ProgramRun | None = None
     """A run whose output is the expected one. It is made once, for all programs."""
     decided: Decision | None = None
