@@ -10,8 +10,15 @@ from assay.errors import RolloutLostError
 from assay.judge.verdict import CircuitBreaker
 from assay.sandbox.client import Sandbox
 from assay.sandbox.ending import KILLED
-from assay.sandbox.program import INTERPRETERS, SESSION, Program
+from assay.sandbox.program import INTERPRETERS, Ended, Program
+from assay.sandbox.repl import DONE, RAISED
 
+ENDS = {DONE: "done", RAISED: "error"}
+LIMITS = {
+    Ended.CPU: "timeout", Ended.WALL: "timeout", Ended.MEMORY: "memory", Ended.PRINTED: "output",
+}  # fmt: skip
+SHOWN = 4096
+"""Bytes of a block's output that are shown of its head, and of its tail."""
 STAYS = ("done", "error")
 """Ends of a block after which the state is still there."""
 
@@ -94,22 +101,33 @@ class Interpreter:
         return await self._run(code)
 
     async def _run(self, code: str) -> Observation:
-        payload = SESSION.pack(self._session) + code.encode("utf-8", "replace")
+        payload = code.encode("utf-8", "replace")
+        program = Program(payload, pool=INTERPRETERS, session=self._session)
         try:
-            number, result = await self._sandbox.run_block(Program(payload, pool=INTERPRETERS))
+            result = await self._sandbox.run(program)
         except asyncio.CancelledError:
             self._leave()
             raise
-        self._session = (self._session or number) if result.ended in STAYS else 0
-        if result.ended == "infra":
+        self._session = result.session
+        if result.ended is Ended.LOST:
             raise RolloutLostError(result.detail)
-        return observe(result.output, result.ended, result.detail)
+        ended = ENDS.get(result.report) or LIMITS.get(result.ended, "died")
+        return observe(shortened(result.stdout), ended, result.detail)
 
     def _leave(self) -> None:
         """End the interpreter, if there is one."""
         if self._session:
             self._sandbox.drop(self._session)
         self._session = 0
+
+
+def shortened(output: bytes) -> str:
+    """The head and the tail of an output, which may be any bytes."""
+    left_out = len(output) - 2 * SHOWN
+    if left_out > 0:
+        between = f"\n[... {left_out} bytes left out ...]\n".encode()
+        output = output[:SHOWN] + between + output[-SHOWN:]
+    return output.decode("utf-8", "replace")
 
 
 def observe(output: str, ended: str, detail: str) -> Observation:

@@ -16,7 +16,6 @@ from typing import Any
 from assay.errors import SandboxError
 from assay.sandbox.limits import Limits
 from assay.sandbox.program import (
-    BlockResult,
     Ended,
     Program,
     Result,
@@ -41,7 +40,7 @@ class Sandbox:
 
     def __init__(self, zygote: str) -> None:
         self._zygote = zygote
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._waiting: dict[int, asyncio.Future[Result]] = {}
         self._number = 0
         self._answered = False
         self.broken = "the judge is not started; use `async with Judge() as judge`"
@@ -69,18 +68,23 @@ class Sandbox:
         """Run one program. Cancelled, it is dropped wherever it is. Raises SandboxError when the
         supervisor has failed.
         """
-        result: Result = await self._send(program)
-        return result
-
-    async def run_block(self, program: Program) -> tuple[int, BlockResult]:
-        """As `run`, for code in an interpreter; with the number that such an interpreter has if
-        this has opened it.
-        """
-        answer: tuple[int, BlockResult] = await self._send(program)
-        return answer
+        if self.broken:
+            raise SandboxError(self.broken)
+        self._number = number = self._number % 0xFFFFFFFF + 1
+        self._waiting[number] = future = asyncio.get_running_loop().create_future()
+        frame = message(*program)
+        self._writer.write(NUMBERED.pack(len(frame) + 4, number) + frame)
+        try:
+            result: Result = await future
+            return result
+        except asyncio.CancelledError:
+            self.drop(number)
+            raise
+        finally:
+            self._waiting.pop(number, None)
 
     def drop(self, number: int) -> None:
-        """Cancel the job with this number, or end the interpreter that it opened."""
+        """Cancel the program with this number, or end the process that it left open."""
         if not self.broken:
             self._writer.write(NUMBERED.pack(4, number))
 
@@ -98,21 +102,6 @@ class Sandbox:
         self._process.kill()
         self._process.wait()
 
-    async def _send(self, program: Program) -> Any:
-        if self.broken:
-            raise SandboxError(self.broken)
-        self._number = number = self._number % 0xFFFFFFFF + 1
-        self._waiting[number] = future = asyncio.get_running_loop().create_future()
-        frame = message(*program)
-        self._writer.write(NUMBERED.pack(len(frame) + 4, number) + frame)
-        try:
-            return await future
-        except asyncio.CancelledError:
-            self.drop(number)
-            raise
-        finally:
-            self._waiting.pop(number, None)
-
     async def _listen(self, reader: asyncio.StreamReader) -> None:
         try:
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -126,12 +115,11 @@ class Sandbox:
         self._answered = True
         if kind == "fatal":
             self._fail(f"the sandbox fails: {values[0]}")
-        elif kind != "alive":
-            number, *fields = values
+        elif kind == "result":
+            number, ended, *fields = values
             future = self._waiting.get(number)
             if future is not None and not future.done():
-                block = kind == "block" and (number, BlockResult(*fields))
-                future.set_result(block or Result(Ended(fields[0]), *fields[1:]))
+                future.set_result(Result(Ended(ended), *fields))
 
     async def _watch(self) -> None:
         """Kill a supervisor that stays silent. Looks are counted, not seconds: the trainer's own

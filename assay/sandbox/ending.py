@@ -57,11 +57,13 @@ class RunRecord:
     """Whether the kernel has just killed a process of the slot's control group for memory."""
     why: str = ""
     """Why it was stopped, where the limits do not say it."""
+    kept: bool = False
+    """Whether its process waits for more code."""
 
     @property
     def hung_up(self) -> bool:
         """Whether the program's end of the channel was closed."""
-        return not self.companion or (self.report or b"")[:1] == HUNG_UP
+        return not (self.companion or self.kept) or (self.report or b"")[:1] == HUNG_UP
 
     def reported(self, mark: bytes) -> str:
         """The text of a report that starts so; empty where there is none."""
@@ -81,8 +83,8 @@ def ending(record: RunRecord, limits: Limits, steps: float = 1.0) -> tuple[Ended
             most = steps * wall_seconds
             most = most if record.wall_seconds >= most else wall_seconds
             return Ended.WALL, f"took more than {most:g} s"
-        case Ended.MEMORY:
-            return Ended.MEMORY, record.why
+        case Ended.MEMORY | Ended.CLOSED as ended:
+            return ended, record.why
     if record.stopped is Ended.CPU or record.cpu_seconds > total + 1:
         most = total if record.cpu_seconds >= total else limits.cpu_seconds
         return Ended.CPU, f"used more than {most:g} s of CPU time"

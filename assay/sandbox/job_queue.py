@@ -25,6 +25,7 @@ class QueuedJob:
     failure: str = ""
     """How the machine failed the last attempt."""
     cancelled: bool = False
+    """Whether nobody waits for its result."""
 
     @property
     def steps(self) -> float:
@@ -63,7 +64,7 @@ class JobQueue:
 
     def retry(self, job: QueuedJob, slot: object, failure: str) -> bool:
         """Requeue a job that the machine failed in `slot`. False where it has no attempt left."""
-        if job.attempt + 1 >= ATTEMPTS:
+        if job.attempt + 1 >= ATTEMPTS or job.program.session is not None:
             return False
         job.attempt, job.avoid, job.failure = job.attempt + 1, slot, failure
         self.requeue(job)

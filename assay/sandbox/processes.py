@@ -7,6 +7,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -56,6 +57,9 @@ class Events:
                 callback()
 
 
+SESSIONS, SESSION_MB, SESSION_THREADS = 512, 128, 3
+"""Processes that may be kept at once, and the memory and further threads that each may hold while
+it is stopped: a joined thread may still be exiting."""
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 
 
@@ -86,16 +90,16 @@ class Process:
 class CandidateProcess(Process):
     """A process that waits for a program, or runs one."""
 
-    sock: int
-    """The descriptor of our end of its socket, which a companion gets too."""
+    sock: socket.socket
+    """Our end of its socket, which a companion gets too."""
     printed: int
     """The descriptor from which to read what it prints."""
     spent: float = 0.0
-    """CPU seconds that an interpreter's earlier blocks used."""
+    """CPU seconds that the programs before in it used."""
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds of this program or block so far; 0 where the process has ended."""
+        """CPU seconds of this program so far; 0 where the process has ended."""
         try:
             return kernel.cpu_seconds_of(pid_of(self.pidfd)) - self.spent
         except OSError:
@@ -112,7 +116,7 @@ class CandidateProcess(Process):
         start, and the descriptor from which to read its standard output: -1 where the machine has
         no room for descriptors.
         """
-        channel = BufferedSocket(socket.socket(fileno=self.sock), REPLY_BYTES)
+        channel = BufferedSocket(self.sock, REPLY_BYTES)
         passed: list[int] = []
         try:
             reading, writing = output_pipe()
@@ -130,9 +134,24 @@ class CandidateProcess(Process):
             os.close(descriptor)
         return channel, reading
 
+    def pause(self) -> tuple[Ended, str] | None:
+        """Stop it until it gets more code. Returns why it cannot be kept, if that is so."""
+        self.spent += self.cpu_seconds
+        self.kill(signal.SIGSTOP)
+        text = kernel.read_text(f"/proc/{pid_of(self.pidfd)}/status")
+        status = dict(re.findall(r"^(RssAnon|VmPTE|Threads):\s+(\d+)", text, re.MULTILINE))
+        if len(status) < 3:
+            return Ended.CLOSED, "ended after its code"
+        if int(status["RssAnon"]) + int(status["VmPTE"]) > SESSION_MB * 1024:
+            return Ended.MEMORY, f"held more than {SESSION_MB} MiB when the code had ended"
+        if int(status["Threads"]) > 1 + SESSION_THREADS:
+            return Ended.CLOSED, f"left more than {SESSION_THREADS} threads running"
+        return None
+
     def close(self) -> None:
         """Close every descriptor."""
-        for descriptor in (self.sock, self.printed, self.pidfd):
+        self.sock.close()
+        for descriptor in (self.printed, self.pidfd):
             os.close(descriptor)
 
 
@@ -147,7 +166,7 @@ class CompanionProcess(Process):
         """Send it a candidate's socket and a job."""
         self.jobs += 1
         try:
-            self.control.send_with_descriptors([candidate.sock], job)
+            self.control.send_with_descriptors([candidate.sock.fileno()], job)
         except OSError:
             self.kill()  # the machine's failure; the companion's silence shows it
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from io import BytesIO
@@ -19,9 +18,6 @@ FETCH_MB = 16
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "TZ": "UTC"}
 """What a program that is started by exec has, beside HOME and TMPDIR, which are its folder."""
 RUNTIME_MB = 1024
-SESSION = struct.Struct("!I")
-"""Starts the payload of code for an interpreter: the number of the program that opened it, 0 for a
-new one."""
 
 
 class Pool(NamedTuple):
@@ -96,6 +92,9 @@ class Program(NamedTuple):
     """Multiplies the time limits."""
     steps: int = 1
     """How many steps its companion takes; each has the limit on CPU time to itself."""
+    session: int | None = None
+    """The number of the program whose process goes on with this one's code, 0 for a new process,
+    which is kept; None for a process of its own."""
     wall_seconds: float = 0.0
     """Wall time in place of the limit's, with the time of waiting for a core; 0 for that."""
     executable: str = ""
@@ -132,7 +131,7 @@ class Ended(StrEnum):
     CRASHED = "crashed"
     """By a signal that it caused."""
     RUNNING = "running"
-    """It still ran when its companion was done with it."""
+    """It still ran when its companion was done with it, or is kept."""
     CLOSED = "closed"
     """It ran on, but had closed its channel to the companion."""
     CPU = "cpu"
@@ -157,7 +156,7 @@ class Result(NamedTuple):
     memory_mb: float = 0.0
     """Peak resident memory in MiB."""
     report: bytes = b""
-    """What the companion reported."""
+    """What the companion reported, or how the code of a process that is kept ended (repl.py)."""
     stdout: bytes = b""
     """What a program that stands alone wrote to standard output."""
     stderr: bytes = b""
@@ -168,16 +167,8 @@ class Result(NamedTuple):
     """Why its text is no program, where it stands alone and no compiler ran before."""
     start_error: str = ""
     """Why the machine could not start it, in which case it is LOST."""
-
-
-class BlockResult(NamedTuple):
-    """What the supervisor answers to a block of code for an interpreter."""
-
-    ended: str
-    """`done`, `error`, `timeout`, `memory`, `output`, `died` or `infra`."""
-    output: str
-    detail: str
-    """Why the interpreter ended, in one line; empty where it goes on."""
+    session: int = 0
+    """The number by which another program goes on in its process; 0 where that has ended."""
 
 
 class SupervisorSettings(NamedTuple):

@@ -1,7 +1,7 @@
 """The process of an interpreter (a REPL): runs one block of code after another in one namespace.
 
-It answers a block with one byte; all else is what the block prints. Code that tampers with this
-loop deceives only itself.
+It answers a block with a frame of one byte; all else is what the block prints. Code that tampers
+with this loop deceives only itself.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def serve(sock: FramedSocket) -> None:
         for number in itertools.count(1):
             mark = run_block(sock.receive().decode(), f"<block {number}>", module.__dict__)
             flush()
-            sock.stream.sendall(mark)
+            sock.send(mark)
 
 
 def run_block(source: str, name: str, names: dict[str, Any]) -> bytes:

@@ -12,6 +12,7 @@ from assay.sandbox.kernel import MIB
 from assay.sandbox.limits import Limits
 from assay.sandbox.processes import Events
 from assay.sandbox.program import Ended
+from assay.sandbox.repl import DONE, RAISED
 from assay.sandbox.slot import RunningJob, Slot
 from assay.sandbox.zygote import ProcessEnd
 
@@ -32,7 +33,8 @@ class Runs:
     def begin(self, slot: Slot, job: QueuedJob) -> None:
         """Start a program, and watch its channel and its output."""
         run = slot.begin(job)
-        self._events.watch(run.channel.stream, lambda: self._on_report(slot, run))
+        on_report = self._on_report if job.program.session is None else self._on_end_of_code
+        self._events.watch(run.channel.stream, lambda: on_report(slot, run))
         for source in run.outputs:
             self._events.watch(source, partial(self._on_output, run, source))
         if run.companion is None:
@@ -45,20 +47,16 @@ class Runs:
         run = slot.run
         if run is not None:
             self._events.unwatch(*run.sources)
-            if run.companion is None and run.channel.open:
+            if run.companion is None and run.channel.open and run.job.program.session is None:
                 self._read_report(run)
-            for source in run.outputs:
-                before = -1
-                while run.printed_bytes > before and not run.record.stopped:
-                    before = run.printed_bytes
-                    self._read(run, source)
+            self._read_outputs(run)
             slot.end(run)
 
     def on_reaped(self, slot: Slot, end: ProcessEnd) -> None:
         """A process of a slot is reaped: a program's, or a companion, which is ignored."""
         if run := slot.unreaped.pop(end.pid, None):
             run.close()
-            slot.complete(run.record, end)
+            slot.complete(run, end)
             self._on_end(slot, run)
 
     def check_time(self, slot: Slot, now: float) -> None:
@@ -89,6 +87,34 @@ class Runs:
             self._events.unwatch(run.channel.stream)  # the process's end is what ends the run
         elif ended:
             self.finish(slot)
+
+    def _on_end_of_code(self, slot: Slot, run: RunningJob) -> None:
+        """What ends code whose process may be kept; anything else ends the process."""
+        if slot.run is not run:
+            return
+        frames, record = run.channel.receive(), run.record
+        if not frames and run.channel.open:
+            return
+        failure: tuple[Ended, str] | None = Ended.CLOSED, "wrote to the interpreter's own channel"
+        if frames in ([DONE], [RAISED]):
+            record.report, failure = frames[0], run.candidate.pause()
+        if frames and failure:
+            record.stopped, record.why = failure
+        if record.report is None or record.stopped:
+            self.finish(slot)
+        else:
+            self._events.unwatch(*run.sources)
+            self._read_outputs(run)
+            slot.keep(run)
+            self._on_end(slot, run)
+
+    def _read_outputs(self, run: RunningJob) -> None:
+        """All that is there of what the program wrote."""
+        for source in run.outputs:
+            before = -1
+            while run.printed_bytes > before and not run.record.stopped:
+                before = run.printed_bytes
+                self._read(run, source)
 
     def _read_report(self, run: RunningJob) -> None:
         """Take the report if it has come. A companion's empty frames say that a step begins."""

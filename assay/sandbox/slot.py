@@ -21,11 +21,17 @@ from assay.sandbox.kernel import MIB
 from assay.sandbox.limits import LONGEST, Limits
 from assay.sandbox.namespaces import BOX, AccessRules
 from assay.sandbox.processes import (
+    REPLY_BYTES,
+    SESSION_MB,
+    SESSION_THREADS,
+    SESSIONS,
     CandidateProcess,
     CompanionProcess,
     Message,
     TimeLimit,
     ZygoteProcess,
+    pid_of,
+    starved_seconds,
 )
 from assay.sandbox.program import (
     EXEC,
@@ -51,16 +57,13 @@ SPARE_CPU_SECONDS = 2
 """RLIMIT_CPU beyond the longest time that a task may have: the supervisor's timer is exact."""
 PROCESSES = 512
 """Threads that all processes of a slot may have."""
-SESSIONS, SESSION_MB, SESSION_THREADS = 512, 128, 3
-"""Interpreters that may be open at once, and the memory and further threads that each may hold
-while it is stopped: a joined thread may still be exiting."""
 DEATH_SECONDS = 0.05
 """How long a process that has hung up may take to be found dead."""
 
 
 @dataclass(slots=True)
 class RunningJob:
-    """One run, from the job's start until its candidate process is reaped."""
+    """One run, from the job's start until its candidate process is reaped or gets another."""
 
     job: QueuedJob
     candidate: CandidateProcess
@@ -69,7 +72,8 @@ class RunningJob:
     """Where reports come from: the companion's socket, or else the program's own, which says only
     why it cannot start."""
     stdout: int
-    """The descriptor of the standard output of a program that stands alone; else -1."""
+    """The descriptor of the standard output of a program that stands alone, which is all that one
+    in a process that is kept prints; else -1."""
     time_limit: TimeLimit
     record: RunRecord
     started: float
@@ -103,12 +107,17 @@ class RunningJob:
     @property
     def outputs(self) -> list[int]:
         """Descriptors of what the program writes."""
-        return [self.candidate.printed, *([self.stdout] if self.stdout >= 0 else [])]
+        return sorted({self.candidate.printed, self.stdout} - {-1})
 
     @property
     def sources(self) -> tuple[socket.socket | int, ...]:
         """What to watch: reports, the program's output, the process's end."""
         return self.channel.stream, self.candidate.pidfd, *self.outputs
+
+    @property
+    def number(self) -> int:
+        """Of the job that its process began with."""
+        return self.job.program.session or self.job.number
 
     @property
     def due(self) -> float:
@@ -128,15 +137,14 @@ class RunningJob:
 
     def close(self) -> None:
         """Close every descriptor but the companion's."""
-        if self.companion is None:
-            self.channel.stream.detach()  # it is the candidate's
-        for descriptor in {self.stdout} - {-1}:
+        for descriptor in {self.stdout} - {-1, self.candidate.printed}:
             os.close(descriptor)
         self.candidate.close()
 
 
 class Slot:
-    """Slots of one number share a core and take turns; there is one for each pool.
+    """Slots of one number share a core and take turns, but for interpreters, which run beside them.
+    There is one for each pool.
 
     family: its number among all slots, which decides its user.
     """
@@ -147,12 +155,16 @@ class Slot:
         required = settings.required
         self.number = number
         self.pool = pool
+        self.turn = number, pool == INTERPRETERS
+        """Of slots with the same one, one runs at a time."""
         self.failure = ""
         """Why the zygote never came up."""
         self.candidates: deque[CandidateProcess] = deque()
         self.companions: deque[CompanionProcess] = deque()
         self.unreaped: dict[int, RunningJob] = {}
         self.run: RunningJob | None = None
+        self.kept: dict[int, RunningJob] = {}
+        """By the number of their first job: the last runs in processes that wait for more code."""
         self._forking = 0
         sessions = SESSIONS if pool == INTERPRETERS else 0
         self.box = ""
@@ -214,19 +226,27 @@ class Slot:
     @property
     def runs(self) -> list[RunningJob]:
         """Every run that has started and whose process is not reaped."""
-        return [*self.unreaped.values(), *([self.run] if self.run else [])]
+        running = [self.run] if self.run else []
+        return [*self.unreaped.values(), *self.kept.values(), *running]
 
     def begin(self, job: QueuedJob) -> RunningJob:
-        """Start a job in an idle process."""
-        candidate, limits = self.candidates.popleft(), job.limits
-        time_limit = TimeLimit(
-            candidate, limits.cpu_seconds, limits.wall_seconds, steps=job.steps,
-            starved=math.inf if job.program.wall_seconds else 0.0,
-        )  # fmt: skip
-        program = job.program
+        """Start a job in an idle process, or in one that was kept for it."""
+        program, limits, companion = job.program, job.limits, None
+        before = self.kept.pop(program.session or 0, None)
+        candidate = before.candidate if before else self.candidates.popleft()
+        starved, cpu_seconds = math.inf if program.wall_seconds else 0.0, limits.cpu_seconds
         record = RunRecord(program.companion is not None, previous_failure=job.failure)
-        if program.companion is None:
-            companion, (channel, stdout) = None, candidate.start(program)
+        if program.session is not None:
+            starved = starved_seconds(pid_of(candidate.pidfd))
+            cpu_seconds = min(cpu_seconds, LONGEST * cpu_seconds - candidate.spent)
+        time_limit = TimeLimit(candidate, cpu_seconds, limits.wall_seconds, starved, job.steps)
+        if program.session is not None:
+            channel = before.channel if before else BufferedSocket(candidate.sock, REPLY_BYTES)
+            stdout = candidate.printed
+            candidate.kill(signal.SIGCONT)
+            channel.send(program.payload)
+        elif program.companion is None:
+            channel, stdout = candidate.start(program)
         else:
             companion, stdout = self.companions[0], -1
             companion.give(candidate, program.companion)
@@ -237,18 +257,16 @@ class Slot:
         self._refill()
         return self.run
 
-    def take_candidate(self) -> CandidateProcess:
-        """An idle process for the caller, who also has it reaped."""
-        candidate = self.candidates.popleft()
-        self._refill()
-        return candidate
+    def keep(self, run: RunningJob) -> None:
+        """Leave the process of a run for the next one."""
+        run.record.kept = run.record.alive = True
+        self.run, self.kept[run.number] = None, run
 
-    def complete(self, record: RunRecord, end: ProcessEnd, spent: float = 0.0) -> None:
-        """Write into a record how its process has ended, and whether for want of memory. `spent`:
-        CPU seconds that count elsewhere.
-        """
+    def complete(self, run: RunningJob, end: ProcessEnd) -> None:
+        """Write into a run's record how its process has ended, and whether for want of memory."""
+        record = run.record
         record.status, record.memory_mb = end.status, end.memory_mb
-        record.cpu_seconds = end.cpu_seconds - spent
+        record.cpu_seconds = end.cpu_seconds - run.candidate.spent
         died = not record.alive and os.WTERMSIG(end.status) == signal.SIGKILL
         died |= record.companion and record.report is None
         record.killed_for_memory = died and self.group.killed()
@@ -258,7 +276,8 @@ class Slot:
         record = run.record
         record.alive = is_alive(run.candidate, record)
         record.wall_seconds = time.monotonic() - run.started
-        self.run = None
+        self.kept.pop(run.number, None)
+        self.run = None if self.run is run else self.run
         run.candidate.kill()
         self.unreaped[run.candidate.pid] = run
         replaced = []
@@ -276,7 +295,8 @@ class Slot:
             sock, printed, pidfd = message.descriptors
             self._forking -= 1
             os.set_blocking(printed, False)
-            self.candidates.append(CandidateProcess(message.parts[0], pidfd, sock, printed))
+            own = socket.socket(fileno=sock)
+            self.candidates.append(CandidateProcess(message.parts[0], pidfd, own, printed))
         elif message and message.kind == "companion":
             descriptor, pidfd = message.descriptors
             control = BufferedSocket(socket.socket(fileno=descriptor), REPORT_MB * MIB)
@@ -302,6 +322,7 @@ class Slot:
         self.candidates.clear()
         self.companions.clear()
         self.unreaped.clear()
+        self.kept.clear()
         self.run = None
         self.zygote.close()
         if self.box:

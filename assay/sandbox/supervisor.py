@@ -13,14 +13,14 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from assay.sandbox import box, cgroups, kernel
 from assay.sandbox.ending import NO_PROGRAM, NO_START, ending
 from assay.sandbox.job_queue import JobQueue, QueuedJob
 from assay.sandbox.limits import Limits
-from assay.sandbox.processes import Events, kill_children
+from assay.sandbox.processes import SESSIONS, Events, kill_children
 from assay.sandbox.program import (
     INTERPRETERS,
     Ended,
@@ -32,7 +32,6 @@ from assay.sandbox.program import (
     read_message,
 )
 from assay.sandbox.runs import GRACE_SECONDS, Runs
-from assay.sandbox.sessions import Sessions
 from assay.sandbox.slot import RunningJob, Slot
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.zygote import ProcessEnd, many_files
@@ -43,6 +42,10 @@ UNREAD_BYTES = 16 * kernel.MIB
 """With more results than this that the trainer has not read, no job is started."""
 BOX_SECONDS = 0.02
 """How often to look how full a box is that is a plain folder."""
+IDLE_SECONDS = 5.0
+SESSION_SHARE = 4
+"""One in so many of the supervisor's descriptors is for processes that are kept, which take three
+each."""
 STARTS = 3
 """A zygote that dies so often before its first answer will not come up."""
 ZYGOTE_DIED = "the zygote died"
@@ -66,7 +69,7 @@ class Supervisor:
         self.events = Events()
         self.events.watch(trainer.stream, self._on_trainer)
         self.runs = Runs(self.events, limits, self._settle)
-        self.sessions = Sessions(self.events, partial(self._send, "block"), many_files())
+        self.sessions = min(SESSIONS, many_files() // SESSION_SHARE)
 
     def loop(self) -> None:
         """Run until the trainer hangs up. Raises OSError where the machine cannot go on."""
@@ -74,7 +77,6 @@ class Supervisor:
             self.events.dispatch(self._timeout())
             self._check_time()
             self._assign()
-            self.sessions.assign([slot for slot in self.slots if slot.pool == INTERPRETERS])
             self.trainer.flush()
             for run in self._running:
                 run.channel.flush()
@@ -120,44 +122,58 @@ class Supervisor:
                 limits = self.limits.scaled(program.time_factor, program.pool.share)
                 if program.wall_seconds:
                     limits = replace(limits, wall_seconds=program.wall_seconds)
-                queued = QueuedJob(number, program, limits)
-                if program.pool == INTERPRETERS:
-                    self.sessions.add(queued)
-                else:
-                    self.queue.add(queued)
+                self.queue.add(QueuedJob(number, program, limits))
             elif number:
                 self._cancel(number)
             else:
                 self._send("alive")
 
     def _cancel(self, number: int) -> None:
-        """Drop a job or an interpreter, wherever it is."""
-        self.sessions.cancel(number)
+        """Drop a job or the process that it left open, wherever it is."""
         self.queue.cancel(number)
         for slot in self.slots:
             for run in slot.runs:
-                run.job.cancelled |= run.job.number == number
+                run.job.cancelled |= number in (run.job.number, run.number)
+            if number in slot.kept:
+                slot.end(slot.kept[number])
             if slot.run and slot.run.job.cancelled:
                 self.runs.finish(slot)
 
     def _assign(self) -> None:
-        """Start waiting jobs in free slots; of the slots that share a core, one runs at a time."""
-        busy = {slot.number for slot in self.slots if slot.run}
-        for slot in list(self.slots):
-            full = self.trainer.pending > UNREAD_BYTES
-            if slot.number in busy or full or not slot.is_free:
+        """Start waiting jobs in free slots; of the slots that take turns, one runs at a time."""
+        full = self.trainer.pending > UNREAD_BYTES
+        busy = {slot.turn for slot in self.slots if slot.run}
+        for slot in [] if full else list(self.slots):
+            if slot.turn in busy or not slot.is_free:
                 continue
-            if job := self.queue.take(slot.pool, partial(self._can_run, slot)):
-                busy.add(slot.number)
+            fits = self._fits if slot.pool != INTERPRETERS else self._goes_on
+            job = self.queue.take(slot.pool, fits(slot))
+            if job and job.program.session and job.program.session not in slot.kept:
+                self._send_result(job, Result(Ended.LOST, "the interpreter is gone"))
+            elif job:
+                busy.add(slot.turn)
                 self.slots.remove(slot)
                 # last in the next round: slots that share a core take turns
                 self.slots.append(slot)
                 self.runs.begin(slot, job)
 
-    def _can_run(self, slot: Slot, job: QueuedJob) -> bool:
-        """Whether it can start there; a job is retried in another slot if there is one."""
-        ready = slot.companions or job.program.companion is None
-        return bool(ready) and (job.avoid is not slot or self.width == 1)
+    def _fits(self, slot: Slot) -> Callable[[QueuedJob], bool]:
+        """Which jobs can start there; a job is retried in another slot if there is one."""
+        return lambda job: (
+            bool(slot.companions or job.program.companion is None)
+            and (job.avoid is not slot or self.width == 1)
+        )
+
+    def _goes_on(self, slot: Slot) -> Callable[[QueuedJob], bool]:
+        """Which code for processes that are kept can run there: not what others keep; and for a
+        new process, only where the fewest are, unless there are too many.
+        """
+        slots = [other for other in self.slots if other.pool == slot.pool]
+        elsewhere = {number for other in slots if other is not slot for number in other.kept}
+        fewest = min(len(other.kept) for other in slots if other.is_free)
+        if len(slot.kept) > fewest or sum(len(one.runs) for one in slots) >= self.sessions:
+            elsewhere.add(0)
+        return lambda job: job.program.session not in elsewhere
 
     def _on_zygote(self, slot: Slot) -> None:
         """New processes, reaped ones, or the zygote's own end."""
@@ -167,9 +183,7 @@ class Supervisor:
         if message.kind == "candidate":
             self.false_starts = 0
         elif message.kind == "reaped":
-            end = ProcessEnd(*message.parts[0])
-            self.sessions.on_reaped(slot, end)
-            self.runs.on_reaped(slot, end)
+            self.runs.on_reaped(slot, ProcessEnd(*message.parts[0]))
         elif message.kind == "failed":
             slot.failure = str(message.parts[0])
         elif message.kind == "died":
@@ -183,11 +197,13 @@ class Supervisor:
             return
         status = os.WEXITSTATUS(record.status) if os.WIFEXITED(record.status) else 0
         used = record.cpu_seconds, record.wall_seconds, record.memory_mb
-        report = record.report if record.companion else None
+        report = record.report if record.companion or record.kept else None
         written = report or b"", bytes(record.stdout), bytes(record.stderr)
         errors = record.reported(NO_PROGRAM), record.reported(NO_START)
-        result = Result(ended, detail, status, *used, *written, record.files, *errors)
+        session = run.number if record.kept else 0
+        result = Result(ended, detail, status, *used, *written, record.files, *errors, session)
         self._send_result(job, result)
+        job.cancelled = record.kept  # it has been answered, and its process is there
 
     def _send_result(self, job: QueuedJob, result: Result) -> None:
         """Tell the trainer, unless it has cancelled the job."""
@@ -203,7 +219,6 @@ class Supervisor:
         """
         self.false_starts += 1
         self.events.unwatch(slot.zygote.control, *(slot.run.sources if slot.run else ()))
-        self.sessions.drop_slot(slot, ZYGOTE_DIED)
         for run in slot.close():
             if not self.queue.retry(run.job, slot, ZYGOTE_DIED):
                 self._send_result(run.job, Result(Ended.LOST, ZYGOTE_DIED))
@@ -221,7 +236,6 @@ class Supervisor:
             self.runs.check_time(slot, now)
             if slot.zygote.waiting_since and now > slot.zygote.waiting_since + ZYGOTE_SECONDS:
                 self._replace(slot)
-        self.sessions.check_time(now)
 
     def _timeout(self) -> float:
         """Seconds until the next deadline."""
@@ -230,7 +244,7 @@ class Supervisor:
         now = time.monotonic()
         waits = [run.due - now for run in self._running]
         waits += [BOX_SECONDS for slot in self.slots if slot.box and slot.run]
-        return max(0.0, min([*waits, self.sessions.timeout(now)]))
+        return max(0.0, min(waits, default=IDLE_SECONDS))
 
 
 def main() -> None:

@@ -296,12 +296,11 @@ def test_a_frame_that_is_too_large_ends_a_buffered_socket_and_others_are_read() 
 def test_a_job_whose_input_finds_no_descriptor_is_the_machines_failure() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        candidate = CandidateProcess(0, 0, theirs.fileno(), 0)
+        candidate = CandidateProcess(0, 0, theirs, 0)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
         try:
-            channel, stdout = candidate.start(Program(b"", b"1"))
+            _, stdout = candidate.start(Program(b"", b"1"))
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        channel.stream.detach()
         assert stdout == -1

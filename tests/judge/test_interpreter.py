@@ -232,10 +232,7 @@ def test_hundreds_are_open_while_programs_are_judged_and_each_keeps_its_own_stat
 
 @pytest.mark.usefixtures("nothing_is_left")
 def test_more_than_may_be_open_wait_for_one_that_closes(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = (
-        "import assay.sandbox.sessions as it; it.SESSIONS = 2; import"
-        " assay.sandbox.supervisor as it; it.main()"
-    )
+    few = "import assay.sandbox.supervisor as it; it.SESSIONS = 2; it.main()"
     monkeypatch.setattr("assay.sandbox.client.SUPERVISOR", ("-c", few))
 
     async def crowd() -> None:
@@ -578,11 +575,11 @@ CAUGHT = {
         "timeout",
     ),
     "an early end, and on": (
-        "import os, threading\nos.write(3, b'+')\nwhile True: pass",
+        "import os, threading\nos.write(3, b'\\0\\0\\0\\1+')\nwhile True: pass",
         "done",
     ),
     "an early end, and gone": (
-        "import os\nos.write(3, b'+')\nos._exit(0)",
+        "import os\nos.write(3, b'\\0\\0\\0\\1+')\nos._exit(0)",
         "done died",
     ),
     "a patched interpreter": (
@@ -642,7 +639,7 @@ def test_whatever_a_program_does_to_its_own_interpreter_no_other_notices() -> No
 
 
 @pytest.mark.parametrize(
-    "late", ["import os, threading\nthreading.Timer(0.05, os.write, (3, b'+')).start()"]
+    "late", ["import os, threading\nthreading.Timer(0.05, os.write, (3, b'\\0\\0\\0\\1+')).start()"]
 )
 def test_a_forged_end_of_a_block_ends_or_deceives_that_interpreter_alone(late: str) -> None:
     forged, *after = run_blocks(late, "import time\ntime.sleep(0.2)\n'the whole block ran'", "1")
