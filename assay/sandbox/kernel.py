@@ -13,6 +13,7 @@ CAPBSET_READ, CAPBSET_DROP, CAP_AMBIENT = 23, 24, 47
 CAPABILITY_VERSION_3 = 0x20080522
 SIGKILL, SIGSTOP = 9, 19
 PAGE = 4096
+REAP_SECONDS = 0.005
 MOST_FILES = 65_536
 """More descriptors than a process has that closes all of them."""
 NAME = re.compile(r"assay-(\d+)-(\d+)-\w+")
@@ -99,6 +100,28 @@ def fork() -> int:
     The hooks of os.fork touch two hundred pages where `threading` is loaded, and reseed `random`.
     """
     return checked(_with_gil.fork(), "fork")
+
+
+def reap_ended() -> bool:
+    """Reap the children that have ended, inherited ones too. False where none is left."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+def end_children(patience: float = 0.0) -> None:
+    """Wait until no child is left, inherited ones included, which are killed after so many
+    seconds.
+    """
+    end = time.monotonic() + patience
+    while reap_ended():
+        if time.monotonic() >= end:
+            for pid in read_text(f"/proc/self/task/{os.getpid()}/children").split():
+                os.kill(int(pid), SIGKILL)
+        time.sleep(REAP_SECONDS)
 
 
 def cpu_seconds_of(pid: int) -> float:

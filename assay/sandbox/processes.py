@@ -266,13 +266,6 @@ def is_stopped(pid: int) -> bool:
     return kernel.read_text(f"/proc/{pid}/stat").rpartition(") ")[2].startswith("T")
 
 
-def kill_children() -> None:
-    """SIGKILL every child of this process, inherited ones included."""
-    with contextlib.suppress(OSError):
-        for pid in kernel.read_text(f"/proc/self/task/{os.getpid()}/children").split():
-            os.kill(int(pid), signal.SIGKILL)
-
-
 def pid_of(pidfd: int) -> int:
     """The pid in our own PID namespace. Raises OSError."""
     _, label, rest = kernel.read_text(f"/proc/self/fdinfo/{pidfd}").partition("Pid:")

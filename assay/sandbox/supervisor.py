@@ -20,7 +20,7 @@ from assay.sandbox import box, cgroups, kernel
 from assay.sandbox.ending import NO_PROGRAM, NO_START, ending
 from assay.sandbox.job_queue import JobQueue, QueuedJob
 from assay.sandbox.limits import Limits
-from assay.sandbox.processes import SESSIONS, Events, kill_children
+from assay.sandbox.processes import SESSIONS, Events
 from assay.sandbox.program import (
     INTERPRETERS,
     Ended,
@@ -85,10 +85,7 @@ class Supervisor:
         """End every process and wait until none is left."""
         for slot in self.slots:
             slot.close()
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                kill_children()
-                os.wait()
+        kernel.end_children()
         for slot in self.slots:
             slot.group.remove()
 
@@ -222,9 +219,7 @@ class Supervisor:
         for run in slot.close():
             if not self.queue.retry(run.job, slot, ZYGOTE_DIED):
                 self._send_result(run.job, Result(Ended.LOST, ZYGOTE_DIED))
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:  # what dead zygotes have left to us
-                pass
+        kernel.reap_ended()  # what dead zygotes have left to us
         if self.false_starts > STARTS * len(self.slots):
             raise OSError(slot.failure or "zygotes die as soon as they are started")
         self.slots[self.slots.index(slot)] = self._new_slot(slot.number, slot.pool)

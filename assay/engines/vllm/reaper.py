@@ -17,11 +17,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
 from assay.sandbox import kernel
 
-SUBREAPER = 36
 PATIENCE = 10.0
 """Seconds in which they may exit by themselves, which frees their shared memory."""
 
@@ -29,7 +27,7 @@ PATIENCE = 10.0
 def supervise(owner: int, folder: str, command: list[str]) -> None:
     """Run `command` until it or the owner exits."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
-    kernel.prctl(SUBREAPER, 1)
+    kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     owner_fd = os.pidfd_open(owner)
     server = None
     try:
@@ -48,15 +46,7 @@ def _kill(group: int) -> None:
     """Send the process group SIGTERM, then SIGKILL all descendants that remain."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, signal.SIGTERM)
-    deadline = time.monotonic() + PATIENCE
-    while children := kernel.read_text(f"/proc/self/task/{os.getpid()}/children").split():
-        if time.monotonic() > deadline:
-            for pid in children:
-                os.kill(int(pid), signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        time.sleep(0.02)
+    kernel.end_children(PATIENCE)
 
 
 if __name__ == "__main__":
