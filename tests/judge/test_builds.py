@@ -97,7 +97,7 @@ def test_a_program_whose_interpreter_vanished_is_not_scored(tmp_path: Path) -> N
 
 def test_a_tool_that_fails_to_tell_its_version_is_asked_again(tmp_path: Path) -> None:
     tool = tmp_path / "tool"
-    lame = replace(CPP, compile=(), run=("tool",), locate=lambda *_: str(tool))
+    lame = replace(CPP, compile=(), run=(str(tool),))
     for broken in ("exit 1", "echo cannot fork; exit 2"):
         tool.write_text(f"#!/bin/sh\n{broken}\n")
         tool.chmod(0o755)
