@@ -13,7 +13,7 @@ from assay.errors import DataError
 from assay.judge import Judge
 from assay.judge.builds import Build, Builds
 from assay.languages import Language, language_named
-from assay.sandbox.program import Ended, Folder, Program, Result
+from assay.sandbox.program import ENVIRONMENT, Ended, Folder, Program, Result
 from assay.types import Execution, Verdict
 from tests.judge.opened import with_judge
 from tests.judge.test_languages import needs_cpp
@@ -95,9 +95,12 @@ def test_a_program_whose_interpreter_vanished_is_not_scored(tmp_path: Path) -> N
     assert execution.detail == f"{tmp_path}/gone cannot be started: No such file or directory"
 
 
-def test_a_tool_that_fails_to_tell_its_version_is_asked_again(tmp_path: Path) -> None:
+def test_a_tool_that_fails_to_tell_its_version_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tool = tmp_path / "tool"
-    lame = replace(CPP, compile=(), run=(str(tool),))
+    monkeypatch.setitem(ENVIRONMENT, "PATH", f"{tmp_path}:/usr/bin:/bin")
+    lame = replace(CPP, compile=(), run=("tool",))
     for broken in ("exit 1", "echo cannot fork; exit 2"):
         tool.write_text(f"#!/bin/sh\n{broken}\n")
         tool.chmod(0o755)
