@@ -115,7 +115,7 @@ def reported(script: list[bytes], mutates: bool = False, handles: bool = False) 
     playing.start()
     job: CheckJob = {
         "program": "", "entry_point": "f", "setup": "", "checker": "", "reference": "",
-        "checks": [["source", source] for source in CHECKS],
+        "checks": [["Check", source] for source in CHECKS],
         "stop_early": False, "numpy": False, "mutates": mutates, "classes": [],
         "identity": False, "files": False, "doubt": "",
         "large": False, "order": list(range(len(CHECKS))), "reply_mb": 1,
