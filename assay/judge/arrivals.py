@@ -67,9 +67,7 @@ class Arrivals:
 
         def array(parts: Json) -> Any:
             value = rebuild_numpy(parts)
-            if (
-                value.size == 0
-            ):  # numpy broadcasts: it equals all of a test's array, of which none is left
+            if value.size == 0:  # broadcast over a test's array, it leaves nothing to compare
                 self._connection.trust("own_methods")
             return value if keep else plain_numpy(value)
 

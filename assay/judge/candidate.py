@@ -10,7 +10,7 @@ import sys
 import types
 from collections import namedtuple
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from assay.judge.codec import (
@@ -75,7 +75,6 @@ class Candidate:
         self.shared = SharedObjects(self.exports.packer, self.exports.nodes, 1)
         self.late: dict[int, BaseException] = {}
         """By iterator: what it raised after items that had to be sent first."""
-        self.named: dict[tuple[str, ...], Any] = {}
         self.data_packer = Packer(opaque)
         known: dict[str, Callable[[Any], Any]] = {
             "handle": self.exports.objects.__getitem__,
@@ -174,8 +173,7 @@ class Candidate:
     def named_tuple(self, parts: Json) -> Any:
         """A named tuple of the test's."""
         name, fields, packed = parts
-        kind = self.named.setdefault((name, *fields), namedtuple(name, fields))
-        return kind(*self.unpacker.inner(packed))
+        return named_type(name, *fields)(*self.unpacker.inner(packed))
 
     def items(self, at: int, many: int, sent: Json) -> tuple[list[Any], bool, Any]:
         """The next items of an iterator, whether it has ended, and what it returned then."""
@@ -229,6 +227,12 @@ class Candidate:
         sys.stderr = Stream(write=write_error) if write_error else err
         sys.stdin = Stream(read=read, readline=readline) if read else in_
         builtins.input, builtins.print = ask or own_ask, show or own_show
+
+
+@cache
+def named_type(name: str, *fields: str) -> Any:
+    """The class of the test's named tuples of that name; making one takes long."""
+    return namedtuple(name, fields)
 
 
 def frame(*parts: Json) -> bytes:

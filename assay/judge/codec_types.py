@@ -161,14 +161,9 @@ def _items(parts: list[Any]) -> Any:
 _latin_1 = methodcaller("decode", "latin-1")
 
 
-def module_of(name: str) -> str:
-    """The module of a type in IMPORTED."""
-    return "uuid" if name == "UUID" else "pathlib"
-
-
 def imported(name: str, text: str) -> Any:
     """A value of a type in IMPORTED. Raises ValueError."""
-    return getattr(import_module(module_of(name)), name)(text)
+    return getattr(import_module(IMPORTED[name]), name)(text)
 
 
 def _size_and_items(value: Any) -> list[Any]:
@@ -248,9 +243,8 @@ def pack_special(value: Any) -> dict[str, Any] | None:
     """A built-in function or type by its name, or a value of numpy's; None for anything else."""
     if id(value) in BUILTIN_NAMES:
         return {"builtin": BUILTIN_NAMES[id(value)]}
-    name, module = type(value).__name__, type(value).__module__
-    if name in IMPORTED and module_of(name) == module:
-        return {name: str(value)}
+    if IMPORTED.get(type(value).__name__) == type(value).__module__:
+        return {type(value).__name__: str(value)}
     return pack_numpy(value) if is_numpy(value) else None
 
 
@@ -321,14 +315,13 @@ TYPES: dict[type, TypeCodec] = {
     type(NotImplemented): CONSTANT,
     type(Ellipsis): CONSTANT,
 }
-IMPORTED = {
-    name: TypeCodec(name, str, str, partial(imported, name))
-    for name in ("UUID", "PosixPath", "PurePosixPath", "PureWindowsPath")
-}
-"""By name: types of modules that few programs load."""
+PATHS = ("PosixPath", "PurePosixPath", "PureWindowsPath")
+IMPORTED = {"UUID": "uuid", **dict.fromkeys(PATHS, "pathlib")}
+"""Types by name, with their modules, which few programs load."""
 UNHASHABLE = {"values", *(codec.tag for kind, codec in TYPES.items() if kind.__hash__ is None)}
 REBUILD: dict[str, tuple[type, Callable[[Any], Any]]] = {
-    **{kind.tag: (kind.written, kind.rebuild) for kind in (*TYPES.values(), *IMPORTED.values())},
+    **{kind.tag: (kind.written, kind.rebuild) for kind in TYPES.values()},
+    **{name: (str, partial(imported, name)) for name in IMPORTED},
     "float": (str, {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}.__getitem__),
     "int": (str, _int),
     "iterator": (list, iter),

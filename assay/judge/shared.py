@@ -153,6 +153,9 @@ class SharedObjects:
             self._open.add(number)
             try:
                 self._table.append([number, self._content(value)])
+            except BaseException:
+                self._drop(number)  # the other side does not get it
+                raise
             finally:
                 self._open.discard(number)
             self._held[number] = value, self._text(value)
