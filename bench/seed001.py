@@ -1,7 +1,7 @@
 """The table of seed 001 (SFT, then REINFORCE or PPO, two penalties for length, two batches) on the
 built-in model, by one command.
 
-    python -m bench.seed001 [--seeds 3]
+    python -m bench.seed001 [--seeds 3] [--jobs 1]
 
 Each of the eight is `assay train recipes/drills_seed001.toml` with other settings of its stage
 `rl`, and starts from the SFT of its seed, which is trained once. A run that was cut off goes on.
@@ -15,6 +15,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -32,45 +34,52 @@ def train(settings: Path, run: Path, seed: int, **changes: object) -> None:
     subprocess.run([sys.executable, "-m", "assay", "train", str(settings), *words], check=True)
 
 
-def runs_of(seed: int, folder: Path) -> list[Path]:
-    """Train SFT, and all combinations from its model: the folders of their runs."""
-    sft = folder / f"sft-seed-{seed}"
-    train(settings_of("sft", folder), sft, seed)
+def train_sft(folder: Path, seed: int) -> Path:
+    """Train the SFT of a seed: the folder of its run."""
+    run = folder / f"sft-seed-{seed}"
+    train(folder / "sft.toml", run, seed)
+    return run
+
+
+def train_rl(sft: Path, seed: int, name: str, batch: int, penalty: float) -> Path:
+    """Train one of the eight from the model of a run of SFT: the folder of its run."""
+    run = sft.parent / f"{name}-batch-{batch}-penalty-{penalty}-seed-{seed}"
     (checkpoint,) = (sft / "sft" / "checkpoints").iterdir()
-    runs = [sft]
-    for name, batch, penalty in product(ALGORITHMS, BATCHES, PENALTIES):
-        run = folder / f"{name}-batch-{batch}-penalty-{penalty}-seed-{seed}"
-        model = run / "start"  # in the run's folder, so that runs over seeds differ in nothing else
-        shutil.copytree(checkpoint, model, dirs_exist_ok=True)
-        changes: dict[str, object] = {
-            "policy.model": model,
-            "stages.rl.algorithm.name": name,
-            "stages.rl.rollout.tasks_per_step": batch,
-            "stages.rl.rewards.length.alpha": penalty,
-        }
-        if name == "ppo":
-            changes |= {"stages.rl.algorithm.critic": "false", "stages.rl.algorithm.epochs": 4}
-        train(settings_of("rl", folder), run, seed, **changes)
-        runs.append(run)
-    return runs
+    model = run / "start"  # in the run's folder, so that runs over seeds differ in nothing else
+    shutil.copytree(checkpoint, model, dirs_exist_ok=True)
+    changes: dict[str, object] = {
+        "policy.model": model,
+        "stages.rl.algorithm.name": name,
+        "stages.rl.rollout.tasks_per_step": batch,
+        "stages.rl.rewards.length.alpha": penalty,
+    }
+    if name == "ppo":
+        changes |= {"stages.rl.algorithm.critic": "false", "stages.rl.algorithm.epochs": 4}
+    train(sft.parent / "rl.toml", run, seed, **changes)
+    return run
 
 
-def settings_of(stage: str, folder: Path) -> Path:
-    """The recipe with one of its stages alone."""
+def write_settings(folder: Path) -> None:
+    """Write the recipe's stages apart, a file each."""
     recipe = tomllib.loads(RECIPE.read_text())
-    recipe["stages"] = {stage: recipe["stages"][stage]}
-    file = folder / f"{stage}.toml"
-    file.write_text(tomli_w.dumps(recipe))
-    return file
+    for stage, settings in recipe["stages"].items():
+        text = tomli_w.dumps(recipe | {"stages": {stage: settings}})
+        (folder / f"{stage}.toml").write_text(text)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path("runs") / "seed001")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    runs = [run for seed in range(given.seeds) for run in runs_of(seed, given.folder)]
+    write_settings(given.folder)
+    with ThreadPoolExecutor(given.jobs) as jobs:
+        seeds = range(given.seeds)
+        sfts = list(jobs.map(partial(train_sft, given.folder), seeds))
+        eight = product(zip(sfts, seeds, strict=True), ALGORITHMS, BATCHES, PENALTIES)
+        runs = sfts + list(jobs.map(lambda one: train_rl(*one[0], *one[1:]), eight))
     command = [sys.executable, "-m", "assay", "compare", *map(str, runs)]
     subprocess.run(command, check=True)
 
