@@ -4,7 +4,8 @@ built-in model, by one command.
     python -m bench.seed001 [--seeds 3] [--jobs 1]
 
 Each of the eight is `assay train recipes/drills_seed001.toml` with other settings of its stage
-`rl`, and starts from the SFT of its seed, which is trained once. A run that was cut off goes on.
+`rl`, and starts from the SFT of its seed, which is trained once. PPO takes four steps a batch, each
+with a quarter of the learning rate. A run that was cut off goes on.
 The end compares all runs with the model before training, over seeds.
 """
 
@@ -54,7 +55,8 @@ def train_rl(sft: Path, seed: int, name: str, batch: int, penalty: float) -> Pat
         "stages.rl.rewards.length.alpha": penalty,
     }
     if name == "ppo":
-        changes |= {"stages.rl.algorithm.critic": "false", "stages.rl.algorithm.epochs": 4}
+        four = {"algorithm.critic": "false", "algorithm.epochs": 4, "optimizer.lr": 2.5e-5}
+        changes |= {f"stages.rl.{key}": value for key, value in four.items()}
     train(sft.parent / "rl.toml", run, seed, **changes)
     return run
 
