@@ -252,7 +252,6 @@ class _VarlenAttention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         kernel = _flash_cpu_backward if grad.device.type == "cpu" else _flash_cuda_backward
         saved = ctx.saved_tensors  # read once: gradient checkpointing allows no second read
-        dtypes = [one.dtype for one in saved[:3]]
         grad, *saved = map(_fast_on_cpu, (grad, *saved))
         sequences, *to_prompts = ctx.segments
         grads = kernel(grad, saved, sequences, ctx.scale)
@@ -260,7 +259,7 @@ class _VarlenAttention(torch.autograd.Function):
             more = kernel(grad, saved, prompts, ctx.scale)
             for total, part, start in zip(grads, more, (prompts.start, 0, 0), strict=True):
                 total[:, :, start : start + part.shape[2]] += part
-        return *map(Tensor.to, grads, dtypes), None, None
+        return *grads, None, None  # autograd casts them
 
 
 def _fast_on_cpu(values: Tensor) -> Tensor:
@@ -271,8 +270,14 @@ def _fast_on_cpu(values: Tensor) -> Tensor:
 def _flash_cpu(
     query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Outputs [1, A, Q, D] and log-sum-exps [1, A, Q] of the queries in `segments`."""
+    """Outputs [1, A, Q, D] and log-sum-exps [1, A, Q] of the queries in `segments`.
+
+    One key is subtracted from all, which adds a number to all scores of a query: softmax stays as
+    it is (SageAttention, arXiv:2410.02367). Scores of Qwen2.5 are in the hundreds. Log-sum-exps of
+    that size, rounded to float32, are too coarse to merge calls by.
+    """
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    key = key - key[:, :, :1]
     outs, sums = zip(
         *(
             flash(query[:, :, q], key[:, :, k], value[:, :, k], 0.0, segments.causal, scale=scale)
@@ -292,11 +297,11 @@ def _flash_cpu_backward(
     """
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
     query, key, value, out, lse = saved
+    key = key - key[:, :, :1]
     grads = []
     for q, k in segments.slices():
         inputs = grad[:, :, q], query[:, :, q], key[:, :, k], value[:, :, k], out[:, :, q]
-        sums = lse[:, :, q].contiguous()
-        grads.append(flash(*inputs, sums, 0.0, segments.causal, scale=scale))
+        grads.append(flash(*inputs, lse[:, :, q].contiguous(), 0.0, segments.causal, scale=scale))
     return [torch.cat(parts, 2) for parts in zip(*grads, strict=True)]
 
 

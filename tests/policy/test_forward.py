@@ -17,7 +17,7 @@ from assay.policy import forward as forward_module
 from assay.policy import head, packed
 from assay.policy.forward import forward, layout_of
 from assay.policy.onednn import use_fast_linear, uses_onednn
-from assay.policy.packed import pack
+from assay.policy.packed import _VarlenAttention, pack
 from assay.train.batch import to_batch
 from assay.types import Batch, Sample
 
@@ -293,6 +293,28 @@ def test_a_model_that_cannot_be_packed_says_why_and_gives_the_numbers_of_the_pla
     logprobs, entropy = plain(model, BATCH, 0.7)
     assert torch.allclose(seen.logprobs, logprobs, atol=1e-5)
     assert_same(ours, slopes(model, logprobs, entropy))
+
+
+def test_keys_that_share_a_large_part_leave_attention_and_its_gradients_exact() -> None:
+    """Those of Qwen2.5 do: its scores are in the hundreds, and so are their log-sum-exps."""
+    row = pack(BATCH.tokens, BATCH.mask)
+    draw = torch.Generator().manual_seed(0)
+    query, key, value, weights = torch.randn(4, 1, 2, len(row.tokens), 8, generator=draw)
+    found, exact = (
+        attention_and_gradients(query, key + shift, value, weights, row.segments)
+        for shift in (1000.0, 0.0)
+    )
+    for ours, expected in zip(found, exact, strict=True):
+        assert float((ours - expected).abs().max()) < 1e-4 * float(expected.abs().max())
+
+
+def attention_and_gradients(
+    query: Tensor, key: Tensor, value: Tensor, weights: Tensor, segments: Any
+) -> list[Tensor]:
+    """Packed attention's output, and gradients of its weighted sum in query, key and value."""
+    inputs = [one.requires_grad_() for one in (query.clone(), key.clone(), value.clone())]
+    output = _VarlenAttention.apply(*inputs, segments, 0.35)  # type: ignore[no-untyped-call]
+    return [output, *torch.autograd.grad((output * weights).sum(), inputs)]
 
 
 def test_a_deep_model_whose_padding_token_is_embedded_as_zeros_is_packed() -> None:
