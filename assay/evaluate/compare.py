@@ -231,7 +231,7 @@ def _row(group: Sequence[Result]) -> Row:
     seeds = seed_spread([one.evaluation.pass_at[1] for one in group])
     interval = pass_interval([(task.samples, task.passed) for task in first.per_task])
     if seeds.deviation is not None:
-        name = re.sub(r"(seed)\W?\d+", rf"\1s ({len(group)})", name)
+        name = re.sub(r"(.*seed)\W?\d+", rf"\1s ({len(group)})", name, count=1)
         interval = _over_seeds(seeds, list(rates.values()), first.samples)
     return Row(
         name, group[0].method, first.tasks_spec, seeds, interval, sum(rates.values()), len(rates),

@@ -82,17 +82,19 @@ def test_several_runs_count_with_their_last_evaluation_and_a_stage_with_its_own(
 
 
 def test_runs_that_differ_only_in_the_seed_are_one_row_with_their_spread(tmp_path: Path) -> None:
-    run(tmp_path, 0, evaluation("base", tasks(0, 0)), evaluation("sft", tasks(2, 0), 4))
-    run(tmp_path, 1, evaluation("base", tasks(0, 0)), evaluation("sft", tasks(4, 2), 4))
-    found = compare([tmp_path])
+    folder = tmp_path / "seed001"
+    folder.mkdir()
+    run(folder, 0, evaluation("base", tasks(0, 0)), evaluation("sft", tasks(2, 0), 4))
+    run(folder, 1, evaluation("base", tasks(0, 0)), evaluation("sft", tasks(4, 2), 4))
+    found = compare([folder])
     base, sft = found.rows
-    assert (sft.model, sft.seeds.seeds) == (f"{tmp_path}/seeds (2)/sft", 2)
+    assert (sft.model, sft.seeds.seeds) == (f"{folder}/seeds (2)/sft", 2)
     assert sft.seeds.mean == 0.5
     assert sft.seeds.deviation == pytest.approx(0.5 / 2**0.5)
     assert sft.rates == {"t/0": 0.75, "t/1": 0.25}
     assert "both sources of variation" in found.markdown()
     assert base.seeds.seeds == 2
-    rows = compare([tmp_path / "seed-0", tmp_path / "seed-1"]).rows
+    rows = compare([folder / "seed-0", folder / "seed-1"]).rows
     assert [row.seeds.seeds for row in rows] == [2]
 
 
