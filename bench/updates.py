@@ -14,6 +14,7 @@ from assay.algorithms import algorithms
 from assay.config.sections import RunSettings
 from assay.policy.layers import use_efficient_layers
 from assay.policy.load import Policy
+from assay.policy.lora import use_efficient_lora
 from assay.policy.onednn import use_fast_linear
 from assay.train.learner import Learner
 from assay.types import Sample
@@ -62,6 +63,8 @@ class Ours:
         given = {"steps": 1000, "stage": "bench", "algorithm": algorithm, "optimizer": {"lr": 1e-6}}
         settings = RunSettings.model_validate(given | {"tasks": {"train": "none"}} | changes)
         use_efficient_layers(model)
+        if hasattr(model, "peft_config"):
+            use_efficient_lora(model)
         if next(model.parameters()).device.type == "cpu":
             use_fast_linear(model)
         chat: Any = None

@@ -128,7 +128,8 @@ def weight_gradient(grad: Tensor, values: Tensor) -> Tensor:
     reads both as they lie; with one thread torch gives that to MKL, at half the speed.
     """
     outputs, inputs = grad.shape[1], values.shape[1]
-    if outputs * inputs >= SMALL or not len(grad) or torch.get_num_threads() == 1:
+    usual = outputs * inputs >= SMALL or not len(grad) or not _is_supported(grad, values)
+    if usual or torch.get_num_threads() == 1:
         return fast_linear(grad.T, values.T)
     image, grads = (rows[None, :, None].permute(0, 3, 1, 2) for rows in (values, grad))
     kernel = grad.new_empty(outputs, inputs, 1, 1)

@@ -1,4 +1,4 @@
-"""RMSNorm and SwiGLU that keep less for the backward pass."""
+"""RMSNorm, SwiGLU and LoRA that keep less for the backward pass."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from assay.policy.layers import FAMILIES, EfficientMLP, EfficientRMSNorm, use_efficient_layers
+from assay.policy.lora import use_efficient_lora
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 97, "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2,
@@ -34,6 +35,21 @@ def make(family: str, dtype: torch.dtype, **changes: Any) -> tuple[Any, Any]:
     return model, efficient
 
 
+def make_lora(dtype: torch.dtype, **changes: Any) -> tuple[Any, Any]:
+    """A model with peft's LoRA, and its copy with efficient layers."""
+    from peft import LoraConfig, get_peft_model
+
+    base, _ = make("Qwen2", dtype)
+    options = {"r": 4, "target_modules": "all-linear", "task_type": "CAUSAL_LM"} | changes
+    model = get_peft_model(base, LoraConfig(**options))
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            torch.nn.init.normal_(parameter, std=0.2)
+    efficient = copy.deepcopy(model)
+    use_efficient_lora(efficient)
+    return model, efficient
+
+
 def learn(model: Any) -> tuple[Tensor, Tensor, int]:
     """Logits, the gradients of all parameters, and the bytes that are kept for them."""
     kept: dict[int, tuple[int, Tensor]] = {}
@@ -48,7 +64,8 @@ def learn(model: Any) -> tuple[Tensor, Tensor, int]:
     with saved_tensors_hooks(keep, lambda tensor: tensor):
         logits = model(input_ids=TOKENS, use_cache=False).logits
     (logits.float().log_softmax(-1)[..., 5] ** 2).sum().backward()
-    gradients = torch.cat([one.grad.float().flatten() for one in model.parameters()])
+    learned = [one.grad for one in model.parameters() if one.grad is not None]
+    gradients = torch.cat([grad.float().flatten() for grad in learned])
     return logits.detach(), gradients, sum(size for size, _ in kept.values())
 
 
@@ -92,3 +109,37 @@ def test_where_a_norm_overflows_its_gradient_says_so_as_that_of_transformers() -
         (model.model.norm(values) * torch.linspace(1e19, 1e20, 64)).sum().backward()
         assert values.grad is not None
         assert not values.grad.isfinite().any()
+
+
+def test_lora_has_the_numbers_and_gradients_of_peft() -> None:
+    model, efficient = make_lora(torch.float32)
+    (logits, gradients, _), (ours, own, _) = learn(model), learn(efficient)
+    assert float((ours - logits).norm() / logits.norm()) < 1e-5
+    assert float((own - gradients).norm() / gradients.norm()) < 1e-5
+
+
+def test_lora_in_bfloat16_keeps_less_than_that_of_peft_and_is_as_exact() -> None:
+    model, efficient = make_lora(torch.bfloat16)
+    _, exact, _ = learn(copy.deepcopy(model).float())
+    (_, gradients, kept), (_, own, less) = learn(model), learn(efficient)
+    assert less < 0.7 * kept
+    assert float((own - exact).norm()) < 1.2 * float((gradients - exact).norm())
+
+
+def test_lora_of_another_kind_is_that_of_peft() -> None:
+    for changes in ({"use_dora": True}, {"lora_dropout": 0.5}, {"lora_bias": True}):
+        model, efficient = make_lora(torch.float32, **changes)
+        found = []
+        for one in (model.train(), efficient.train()):
+            torch.manual_seed(0)
+            found.append(one(input_ids=TOKENS).logits)
+        assert torch.equal(*found), changes
+
+
+def test_lora_can_be_switched_off_and_merged() -> None:
+    model, efficient = make_lora(torch.float32)
+    with efficient.disable_adapter(), model.disable_adapter():
+        assert torch.equal(efficient(input_ids=TOKENS).logits, model(input_ids=TOKENS).logits)
+    logits = efficient(input_ids=TOKENS).logits
+    merged = efficient.merge_and_unload()
+    assert torch.allclose(merged(input_ids=TOKENS).logits, logits, rtol=1e-4, atol=1e-4)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import assay.policy.lora
 from assay.config.sections import LoraSettings
 from assay.policy import onednn
 from assay.policy.onednn import (
@@ -128,8 +129,9 @@ def test_a_policy_and_its_copy_run_through_onednn(
         shapes.append(tuple(weight.shape))
         return fast_linear(values, weight, bias)
 
-    monkeypatch.setattr(onednn, "fast_linear", counting)
+    for module in (onednn, assay.policy.lora):
+        monkeypatch.setattr(module, "fast_linear", counting)
     copy.deepcopy(policy.model)(torch.tensor([[3, 4]]))
-    assert len(shapes) == 2 * 7 * (1 if lora is None else 3) + 1, (
-        "seven layers in each of two blocks, and the head"
+    assert len(shapes) == 2 * 7 * (1 if lora is None else 2) + 1, (
+        "seven layers in each of two blocks, with LoRA's A, and the head"
     )
