@@ -15,7 +15,7 @@ from assay.judge.verdict_cache import SharedWork
 from assay.languages import Language
 from assay.sandbox.kernel import MIB
 from assay.sandbox.limits import LONGEST
-from assay.sandbox.namespaces import BOX_FILES, BOX_MB
+from assay.sandbox.namespaces import WORK_FILES, WORK_MB
 from assay.sandbox.processes import Executable
 from assay.sandbox.program import Ended, Folder, Pool, Program, Result, command
 from assay.types import Execution
@@ -81,8 +81,8 @@ class Builds:
             return Build(Program(encoded, pool=pool or pool_for(source), time_factor=factor))
         given, made = folder or Folder(), None
         files = {**language.files, **given.files, language.source: encoded}
-        if len(files) >= BOX_FILES or sum(map(len, files.values())) > BOX_MB * MIB:
-            most = f"at most {BOX_FILES:,} files of {BOX_MB} MiB together"
+        if len(files) >= WORK_FILES or sum(map(len, files.values())) > WORK_MB * MIB:
+            most = f"at most {WORK_FILES:,} files of {WORK_MB} MiB together"
             raise DataError(f"a program's folder holds {most}, not {len(files):,}; give fewer")
         argv = _located(language.run, language)
         if language.compile:

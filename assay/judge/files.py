@@ -15,7 +15,7 @@ from os import open as open_file
 from typing import Any
 
 from assay.judge.codec_types import CodecError
-from assay.sandbox.namespaces import BOX_FILES
+from assay.sandbox.namespaces import WORK_FILES
 
 Change = list[Any]
 """A path, which ends in "/" for a folder; permissions; bytes, or None for what is gone."""
@@ -62,7 +62,7 @@ class SharedFiles:
     def take(self, changes: list[Change]) -> None:
         """Do here what the other side tells. Raises CodecError."""
         try:
-            if len(changes) > BOX_FILES:
+            if len(changes) > WORK_FILES:
                 raise CodecError("too many files")
             for name, mode, data in changes:
                 self._put(name, mode & 0o777, data)

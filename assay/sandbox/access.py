@@ -53,7 +53,7 @@ def family_user(family: int) -> int | None:
 
 
 def access_rules(
-    family: int, box: str = "", reads: Sequence[str] = (), starts_programs: bool = False
+    family: int, work_dir: str = "", reads: Sequence[str] = (), starts_programs: bool = False
 ) -> AccessRules:
     """The rules of one family by its number: read the standard library, shared libraries and
     PACKAGES; run as a user of its own where we are root. One that `starts_programs` reads
@@ -76,6 +76,6 @@ def access_rules(
         packages=packages,
         library=str(library),
         user=family_user(family),
-        box=box,
+        work_dir=work_dir,
         starts_programs=starts_programs,
     )

@@ -1,8 +1,8 @@
 """The zygote that starts other programs: compilers, what they made, and interpreters such as node.
 
-A fork receives a command and its files, writes them into the box, gives up what the command does
-not need, and becomes the program. The box is the family's only writable folder. One program uses it
-at a time, and all that it left is removed before the next one.
+A fork receives a command and its files, writes them into the work folder, gives up what the command
+does not need, and becomes the program. The work folder is the family's only writable folder. One
+program uses it at a time, and all that it left is removed before the next one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from functools import partial
 from pathlib import Path
 
 from assay.sandbox import kernel
-from assay.sandbox.box import empty, is_overfull
 from assay.sandbox.ending import NO_PROGRAM, NO_START
 from assay.sandbox.program import FETCHED, RUNTIME_MB, message, read_message
 from assay.sandbox.seccomp import Filter, process_filter
 from assay.sandbox.sockets import FramedSocket, rehearse_receiving
+from assay.sandbox.work_dir import empty, is_overfull
 from assay.sandbox.zygote import reap, send_process, serve
 
 COMMAND_MB = 512
@@ -32,22 +32,22 @@ OF_MACHINE = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOS
 """Errors that say nothing of an executable that the program's own compiler made."""
 
 
-def prepare(box: str, stream: socket.socket) -> Callable[[], None]:
+def prepare(work_dir: str, stream: socket.socket) -> Callable[[], None]:
     """The work of a fork: to become the program that it is sent."""
     sock = FramedSocket(stream, COMMAND_MB * kernel.MIB)
     filters = [Filter(process_filter(starts)) for starts in (False, True)]
-    return partial(become, box, sock, filters)
+    return partial(become, work_dir, sock, filters)
 
 
-def become(box: str, sock: FramedSocket, filters: list[Filter]) -> None:
+def become(work_dir: str, sock: FramedSocket, filters: list[Filter]) -> None:
     """Receive a command and become it; or say why it cannot be started."""
     frame, (stdin, stdout, *executable) = sock.receive_with_descriptors()
     argv, files, starts, runtime_mb, environment = read_message(frame)
     try:
-        os.chdir(box)
+        os.chdir(work_dir)
         for name, data in files:
             write(name, data)
-        if is_overfull(box):  # where it is a file system of its own, that has said so
+        if is_overfull(work_dir):  # where it is a file system of its own, that has said so
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         for descriptor, standard in ((stdin, 0), (stdout, 1)):
             os.dup2(descriptor, standard)
@@ -56,7 +56,7 @@ def become(box: str, sock: FramedSocket, filters: list[Filter]) -> None:
         memory = most - (RUNTIME_MB - runtime_mb) * kernel.MIB
         resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
         filters[starts].load()
-        home = dict.fromkeys(("HOME", "TMPDIR"), box)
+        home = dict.fromkeys(("HOME", "TMPDIR"), work_dir)
         os.execve(executable[0] if executable else argv[0], argv, {**environment, **home})
     except OSError as error:
         of_program = not argv[0].startswith("/") and error.errno not in OF_MACHINE
@@ -65,7 +65,7 @@ def become(box: str, sock: FramedSocket, filters: list[Filter]) -> None:
 
 
 def write(name: str, data: bytes) -> None:
-    """Write a file of the box, which may be executed. Raises OSError."""
+    """Write a file of the work folder, which may be executed. Raises OSError."""
     Path(name).parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700)
     try:
@@ -75,8 +75,8 @@ def write(name: str, data: bytes) -> None:
         os.close(descriptor)
 
 
-def finish(box: str, control: socket.socket, pid: int, names: list[str]) -> None:
-    """End a program with all that it started, hand over its files, and empty the box."""
+def finish(work_dir: str, control: socket.socket, pid: int, names: list[str]) -> None:
+    """End a program with all that it started, hand over its files, and empty the work folder."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
     end = reap(pid)
@@ -84,18 +84,18 @@ def finish(box: str, control: socket.socket, pid: int, names: list[str]) -> None
         while True:
             left = os.wait4(-pid, 0)[2]  # orphans come to us
             end = end._replace(cpu_seconds=end.cpu_seconds + left.ru_utime + left.ru_stime)
-    opened = {name: open_made(box, name) for name in names[:FETCHED]}
+    opened = {name: open_made(work_dir, name) for name in names[:FETCHED]}
     found = {name: descriptor for name, descriptor in opened.items() if descriptor >= 0}
-    empty(box)
+    empty(work_dir)
     send_process(control, ["reaped", end, list(found)], list(found.values()))
 
 
-def open_made(box: str, name: str) -> int:
+def open_made(work_dir: str, name: str) -> int:
     """A descriptor of a regular file that the program made, without links; -1 where there is
     none.
     """
-    path = os.path.normpath(f"{box}/{name}")
-    if os.path.realpath(path) != path or not path.startswith(f"{box}/"):
+    path = os.path.normpath(f"{work_dir}/{name}")
+    if os.path.realpath(path) != path or not path.startswith(f"{work_dir}/"):
         return -1
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

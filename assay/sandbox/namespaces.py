@@ -25,9 +25,9 @@ MOUNT_SETATTR, AT_FDCWD = 442, -100
 ROOT = "/proc"
 """Where to assemble the new root: a folder that always exists and holds nothing that is needed."""
 HOST_NAME = "sandbox"
-BOX = "/box"
-BOX_MB, BOX_FILES = 256, 4096
-"""What a box may hold where it is a file system of its own."""
+WORK_DIR = "/box"
+WORK_MB, WORK_FILES = 256, 4096
+"""What a work folder may hold where it is a file system of its own."""
 FIRST = 1
 """The pid of a namespace's first process: its end ends all of them."""
 OUTSIDE = 0
@@ -51,7 +51,7 @@ class AccessRules(NamedTuple):
     """The standard library's folder, which the user must be able to reach."""
     user: int | None
     """The user id to change to; None to stay the same user."""
-    box: str = ""
+    work_dir: str = ""
     """The only folder to write to; empty for a family that writes no files."""
     starts_programs: bool = False
     """Whether it starts other programs by exec."""
@@ -111,8 +111,8 @@ def change_root(rules: AccessRules) -> None:
             mount("tmpfs", ROOT + path, "tmpfs", MS_NOSUID | MS_NODEV, b"mode=0755,size=1m")
     for path in rules.packages:
         show(path)
-    if rules.box:
-        os.mkdir(ROOT + rules.box)
+    if rules.work_dir:
+        os.mkdir(ROOT + rules.work_dir)
     if rules.starts_programs:
         os.mkdir(ROOT + "/proc")
         with contextlib.suppress(OSError):  # a container may refuse it; rustc and java need it
@@ -124,10 +124,10 @@ def change_root(rules: AccessRules) -> None:
     checked(libc.umount2(b".", MNT_DETACH), "umount2")
     os.chdir("/")
     seal("/", ATTR_RDONLY | ATTR_NOSUID, AT_RECURSIVE)
-    if rules.box:
+    if rules.work_dir:
         owner = os.getuid() if rules.user is None else rules.user
-        options = f"mode=0700,uid={owner},size={BOX_MB}m,nr_inodes={BOX_FILES}"
-        mount("tmpfs", rules.box, "tmpfs", MS_NOSUID | MS_NODEV, options.encode())
+        options = f"mode=0700,uid={owner},size={WORK_MB}m,nr_inodes={WORK_FILES}"
+        mount("tmpfs", rules.work_dir, "tmpfs", MS_NOSUID | MS_NODEV, options.encode())
 
 
 def show(path: str) -> None:

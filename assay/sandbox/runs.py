@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from assay.sandbox.box import is_overfull
 from assay.sandbox.job_queue import QueuedJob
 from assay.sandbox.kernel import MIB
 from assay.sandbox.limits import Limits
@@ -14,6 +13,7 @@ from assay.sandbox.processes import Events
 from assay.sandbox.program import Ended
 from assay.sandbox.repl import DONE, RAISED
 from assay.sandbox.slot import RunningJob, Slot
+from assay.sandbox.work_dir import is_overfull
 from assay.sandbox.zygote import ProcessEnd
 
 GRACE_SECONDS = 1.0
@@ -63,7 +63,13 @@ class Runs:
         """Stop the run in a slot if its CPU or wall time is up."""
         run = slot.run
         started = run is not None and (run.companion is not None or not run.channel.open)
-        if run and slot.box and started and not run.record.stopped and is_overfull(slot.box):
+        if (
+            run
+            and slot.work_dir
+            and started
+            and not run.record.stopped
+            and is_overfull(slot.work_dir)
+        ):
             self._stop(run, Ended.MEMORY, "filled its folder")
         if run is None or now < run.due:
             return

@@ -14,12 +14,11 @@ from typing import BinaryIO
 
 from assay.sandbox import cgroups
 from assay.sandbox.access import access_rules, family_user
-from assay.sandbox.box import make_box, remove_box
 from assay.sandbox.ending import LIBRARIES_MB, MISTREATED, RunRecord
 from assay.sandbox.job_queue import QueuedJob
 from assay.sandbox.kernel import MIB
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.namespaces import BOX, AccessRules
+from assay.sandbox.namespaces import WORK_DIR, AccessRules
 from assay.sandbox.processes import (
     REPLY_BYTES,
     SESSION_MB,
@@ -43,6 +42,7 @@ from assay.sandbox.program import (
 )
 from assay.sandbox.sockets import BufferedSocket
 from assay.sandbox.walls import THREADS, ProcessLimits
+from assay.sandbox.work_dir import make_work_dir, remove_work_dir
 from assay.sandbox.zygote import MESSAGE, ProcessEnd, ZygoteSettings
 
 LAUNCHER = "assay.sandbox.launch"
@@ -167,13 +167,13 @@ class Slot:
         """By the number of their first job: the last runs in processes that wait for more code."""
         self._forking = 0
         sessions = SESSIONS if pool == INTERPRETERS else 0
-        self.box = ""
+        self.work_dir = ""
         """The folder of its programs, where they may write files and it is ours to watch."""
         if pool.writes and "namespaces" not in required:
-            self.box = make_box(family_user(family) if "user" in required else None)
-        box = self.box or (BOX if pool.writes else "")
+            self.work_dir = make_work_dir(family_user(family) if "user" in required else None)
+        work_dir = self.work_dir or (WORK_DIR if pool.writes else "")
         reads, module = (settings.reads, LAUNCHER) if pool == EXEC else ((), settings.zygote)
-        rules = access_rules(family, box, reads, starts_programs=pool == EXEC)
+        rules = access_rules(family, work_dir, reads, starts_programs=pool == EXEC)
         self.zygote, self.group = ZygoteProcess(module, pool), cgroups.Group(())
         if "group" in required:
             self.group = self._make_group(family, limits, sessions)
@@ -315,7 +315,7 @@ class Slot:
         idle: list[CandidateProcess | CompanionProcess] = [*self.candidates, *self.companions]
         for process in [*idle, *(run.candidate for run in runs)]:
             process.kill()
-            if self.box:
+            if self.work_dir:
                 process.kill_group()
         for open_one in [*runs, *idle]:
             open_one.close()
@@ -325,8 +325,8 @@ class Slot:
         self.kept.clear()
         self.run = None
         self.zygote.close()
-        if self.box:
-            remove_box(self.box)
+        if self.work_dir:
+            remove_work_dir(self.work_dir)
         return runs
 
     def _refill(self) -> None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from assay.sandbox import box, cgroups, kernel
+from assay.sandbox import cgroups, kernel, work_dir
 from assay.sandbox.ending import NO_PROGRAM, NO_START, ending
 from assay.sandbox.job_queue import JobQueue, QueuedJob
 from assay.sandbox.limits import Limits
@@ -40,8 +40,8 @@ ZYGOTE_SECONDS = 30.0
 """A zygote that has not answered for so long is replaced."""
 UNREAD_BYTES = 16 * kernel.MIB
 """With more results than this that the trainer has not read, no job is started."""
-BOX_SECONDS = 0.02
-"""How often to look how full a box is that is a plain folder."""
+WORK_DIR_SECONDS = 0.02
+"""How often to look how full a work folder is that is a plain folder."""
 IDLE_SECONDS = 5.0
 SESSION_SHARE = 4
 """One in so many of the supervisor's descriptors is for processes that are kept, which take three
@@ -238,7 +238,7 @@ class Supervisor:
             return 0.001
         now = time.monotonic()
         waits = [run.due - now for run in self._running]
-        waits += [BOX_SECONDS for slot in self.slots if slot.box and slot.run]
+        waits += [WORK_DIR_SECONDS for slot in self.slots if slot.work_dir and slot.run]
         return max(0.0, min(waits, default=IDLE_SECONDS))
 
 
@@ -249,7 +249,7 @@ def main() -> None:
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     many_files()
     cgroups.remove_leftovers()
-    box.remove_leftovers()
+    work_dir.remove_leftovers()
     stream = socket.socket(fileno=int(sys.argv[1]))
     length = int.from_bytes(stream.recv(4, socket.MSG_WAITALL), "big")
     if not length:

@@ -49,18 +49,21 @@ def family(rules: AccessRules) -> dict[str, Callable[[], None]]:
         walls["user"] = partial(change_user, rules.user, rules.library)
     return walls | {
         "landlock": partial(
-            landlock.restrict, rules.readable, rules.listable, (rules.box,) if rules.box else ()
+            landlock.restrict,
+            rules.readable,
+            rules.listable,
+            (rules.work_dir,) if rules.work_dir else (),
         ),
         "capabilities": kernel.drop_capabilities,
         "seccomp": lambda: seccomp.Filter(
-            seccomp.family_filter(rules.starts_programs, bool(rules.box))
+            seccomp.family_filter(rules.starts_programs, bool(rules.work_dir))
         ).load(),
     }
 
 
 def enclose_family(rules: AccessRules, required: Collection[str]) -> None:
     """Put the `required` walls around this process and all that it forks. Raises OSError."""
-    limit_family(namespaces.BOX_MB if rules.box else 1)
+    limit_family(namespaces.WORK_MB if rules.work_dir else 1)
     for name, wall in family(rules).items():
         if name in required:
             wall()

@@ -22,10 +22,10 @@ from functools import partial
 from typing import NamedTuple, NoReturn
 
 from assay.sandbox import kernel, landlock, namespaces
-from assay.sandbox.box import empty
 from assay.sandbox.kernel import MOST_FILES
 from assay.sandbox.namespaces import AccessRules
 from assay.sandbox.walls import ProcessLimits, Step, enclose_family, process_walls, put_up
+from assay.sandbox.work_dir import empty
 
 MESSAGE = 65_536
 ROLE_FD = 3
@@ -82,10 +82,10 @@ def become(steps: Sequence[Step], work: Callable[[], None]) -> NoReturn:
 
 
 Prepare = Callable[[str, socket.socket], Callable[[], None]]
-"""From the family's box and the socket that a fork will have, prepares the work of a role in the
-zygote."""
+"""From the family's work folder and the socket that a fork will have, prepares the work of a role in
+the zygote."""
 Finish = Callable[[str, socket.socket, int, list[str]], None]
-"""Ends a program in the box and reports that, with descriptors of files that it made."""
+"""Ends a program in the work folder and reports that, with descriptors of files that it made."""
 
 
 def serve(
@@ -116,24 +116,24 @@ def serve(
                 folder, steps = own_folder(rules, "landlock" in required, name)
                 filtered = not rules.starts_programs
                 walls = process_walls(ProcessLimits(*most), os.getpid(), filtered)
-                roles[name] = Role(steps + close + walls, prepare(rules.box, role), folder)
+                roles[name] = Role(steps + close + walls, prepare(rules.work_dir, role), folder)
         random.seed(0)
         gc.collect()
         gc.freeze()
         gc.disable()
         control.send(b'["ready"]')
-        obey(control, roles, finish and partial(finish, rules.box, control))
+        obey(control, roles, finish and partial(finish, rules.work_dir, control))
     except OSError as error:
         control.send(json.dumps(["failed", str(error)]).encode())
 
 
 def own_folder(rules: AccessRules, landlocked: bool, name: str) -> tuple[str, list[Step]]:
-    """A folder below the box for one role, and the steps by which a fork comes to work in it, and
-    to reach no other; nothing where processes write no files. Raises OSError.
+    """A folder below the work folder for one role, and the steps by which a fork comes to work in it,
+    and to reach no other; nothing where processes write no files. Raises OSError.
     """
-    if not rules.box or rules.starts_programs:
+    if not rules.work_dir or rules.starts_programs:
         return "", []
-    folder = f"{rules.box}/{name}"
+    folder = f"{rules.work_dir}/{name}"
     os.mkdir(folder, 0o700)
     steps: list[Step] = [(os.chdir, (folder,))]
     if landlocked:

@@ -12,7 +12,7 @@ from assay.types import Call, Task, Verdict
 from tests.attacks.driven import ATTACKS, HONEST
 from tests.judge.processes import named
 from tests.judge.test_languages import INSTALLED
-from tests.sandbox.test_launch import boxes_left
+from tests.sandbox.test_launch import work_folders_left
 
 CALLS = (Call("[3]", "10"), Call("[-4]", "17"), Call("[10]", "101"))
 RUNTIMES = ("program", "node", "java", "sleep")
@@ -54,4 +54,4 @@ def test_no_attack_on_calls_passes_and_nothing_is_left(language: str) -> None:
         time.sleep(0.2)  # another test may run such programs beside this one
         stay &= named(*RUNTIMES)
     assert not stay
-    assert boxes_left() == []
+    assert work_folders_left() == []

@@ -16,7 +16,7 @@ from assay.sandbox.limits import Limits
 from assay.sandbox.program import Folder, Program, Result, command
 from tests.attacks.native import NATIVE_ATTACKS, NativeAttack
 from tests.judge.processes import named
-from tests.sandbox.test_launch import boxes_left
+from tests.sandbox.test_launch import work_folders_left
 
 WITHOUT = {"A": (), "C": ("namespaces", "user", "group")}
 RUNTIMES = ("program", "node", "sleep")
@@ -70,7 +70,7 @@ def results(request: pytest.FixtureRequest) -> Iterator[dict[str, Result]]:
     while not named(*RUNTIMES) <= before and time.monotonic() < deadline:
         time.sleep(0.2)  # another test may run such programs beside this one
     assert named(*RUNTIMES) <= before
-    assert boxes_left() == []
+    assert work_folders_left() == []
 
 
 @pytest.mark.parametrize("attack", NATIVE_ATTACKS, ids=lambda attack: attack.name)

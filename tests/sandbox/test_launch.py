@@ -40,13 +40,13 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
         return asyncio.run(one_by_one())
 
     yield run
-    assert boxes_left() == []
+    assert work_folders_left() == []
 
 
-def boxes_left() -> list[str]:
-    """Boxes whose supervisor has ended; another test may run beside this one."""
-    boxes = [box.name for box in Path("/dev/shm").glob("assay-*-box*")]
-    return [box for box in boxes if not Path(f"/proc/{box.split('-')[2]}").exists()]
+def work_folders_left() -> list[str]:
+    """Work folders whose supervisor has ended; another test may run beside this one."""
+    folders = [folder.name for folder in Path("/dev/shm").glob("assay-*-work*")]
+    return [one for one in folders if not Path(f"/proc/{one.split('-')[2]}").exists()]
 
 
 def shell(text: str, folder: Folder = EMPTY, **options: object) -> Program:

@@ -6,50 +6,50 @@ import contextlib
 import os
 
 from assay.sandbox.kernel import MIB, is_leftover, own_name
-from assay.sandbox.namespaces import BOX_FILES, BOX_MB
+from assay.sandbox.namespaces import WORK_FILES, WORK_MB
 
 MEMORY = "/dev/shm"
 
 
-def make_box(user: int | None) -> str:
+def make_work_dir(user: int | None) -> str:
     """A folder for one family, whose user owns it. Raises OSError."""
-    box = f"{MEMORY}/{own_name('box' + os.urandom(6).hex())}"
-    os.mkdir(box, 0o700)
+    work_dir = f"{MEMORY}/{own_name('work' + os.urandom(6).hex())}"
+    os.mkdir(work_dir, 0o700)
     if user is not None:
-        os.chown(box, user, user)
-    return box
+        os.chown(work_dir, user, user)
+    return work_dir
 
 
-def remove_box(box: str) -> None:
+def remove_work_dir(work_dir: str) -> None:
     """Remove it with all that it holds."""
     with contextlib.suppress(OSError):
-        empty(box)
-        os.rmdir(box)
+        empty(work_dir)
+        os.rmdir(work_dir)
 
 
 def remove_leftovers() -> None:
-    """Remove the boxes of processes that ended without removing them."""
+    """Remove the work folders of processes that ended without removing them."""
     with contextlib.suppress(OSError):
         for name in filter(is_leftover, os.listdir(MEMORY)):
-            remove_box(f"{MEMORY}/{name}")
+            remove_work_dir(f"{MEMORY}/{name}")
 
 
-def empty(box: str) -> None:
+def empty(work_dir: str) -> None:
     """Remove all that a folder holds, however deep it is. Raises OSError where something stays."""
-    while names := os.listdir(box):
-        for path in (f"{box}/{name}" for name in names):
+    while names := os.listdir(work_dir):
+        for path in (f"{work_dir}/{name}" for name in names):
             if os.path.isdir(path) and not os.path.islink(path):
                 with contextlib.suppress(PermissionError):  # who made it could put nothing there
                     for inner in os.listdir(path):
-                        os.rename(f"{path}/{inner}", f"{box}/{os.urandom(16).hex()}")
+                        os.rename(f"{path}/{inner}", f"{work_dir}/{os.urandom(16).hex()}")
                 os.rmdir(path)
             else:
                 os.unlink(path)
 
 
-def is_overfull(box: str) -> bool:
-    """Whether it holds more than a box may, or is too deep to tell."""
-    used, files, folders = 0, 0, [box]
+def is_overfull(work_dir: str) -> bool:
+    """Whether it holds more than a work folder may, or is too deep to tell."""
+    used, files, folders = 0, 0, [work_dir]
     while folders:
         try:
             with os.scandir(folders.pop()) as entries:
@@ -62,6 +62,6 @@ def is_overfull(box: str) -> bool:
             continue  # removed meanwhile, or empty for want of rights
         except OSError:
             return True
-        if files > BOX_FILES or used > BOX_MB * MIB:
+        if files > WORK_FILES or used > WORK_MB * MIB:
             return True
     return False
