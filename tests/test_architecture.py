@@ -29,7 +29,7 @@ LAYERS = [
 MODULES = {
     "sandbox": "kernel limits cgroups cores landlock seccomp namespaces walls access attack"
     " isolation work_dir program sockets ending script repl zygote launch processes job_queue slot"
-    " runs supervisor client",
+    " runs supervisor box_files box_init box_zygote box client",
     "judge": "protocol codec_types files codec operations nodes task_code checkers requests remote"
     " arrivals shared console proxy pieces answer_text kinds normal_form worker exports candidate"
     " warmup verdict verdict_cache prepared_task builds exchange_runner references"

@@ -10,10 +10,12 @@ import struct
 import subprocess
 import sys
 from collections.abc import Collection
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict
 from typing import Any
 
 from assay.errors import SandboxError
+from assay.sandbox.box import Box, Boxes, BoxSpec
 from assay.sandbox.limits import Limits
 from assay.sandbox.program import (
     Ended,
@@ -59,6 +61,7 @@ class Sandbox:
         frame = json.dumps(settings).encode()
         self._writer.write(HEADER.pack(len(frame)) + frame)
         self.broken = ""
+        self._boxes = Boxes(walls)
         self._tasks = [
             asyncio.create_task(self._listen(reader)),
             asyncio.create_task(self._watch()),
@@ -83,6 +86,12 @@ class Sandbox:
         finally:
             self._waiting.pop(number, None)
 
+    def box(self, spec: BoxSpec) -> AbstractAsyncContextManager[Box]:
+        """A box, until the block ends. Raises SandboxError where it cannot be opened."""
+        if self.broken:
+            raise SandboxError(self.broken)
+        return self._boxes.open(spec)
+
     def drop(self, number: int) -> None:
         """Cancel the program with this number, or end the process that it left open."""
         if not self.broken:
@@ -91,6 +100,7 @@ class Sandbox:
     async def close(self) -> None:
         """Hang up, and wait until the supervisor has ended everything."""
         self._fail("the judge is closed")
+        await self._boxes.close()
         for task in self._tasks:
             task.cancel()
         self._writer.close()

@@ -6,10 +6,11 @@ import ctypes
 import os
 import re
 import time
+from collections.abc import Collection
 
 MIB = 1024 * 1024
 PDEATHSIG, DUMPABLE, NO_NEW_PRIVS, SECCOMP, CHILD_SUBREAPER = 1, 4, 38, 22, 36
-CAPBSET_READ, CAPBSET_DROP, CAP_AMBIENT = 23, 24, 47
+CAPBSET_READ, CAPBSET_DROP, CAP_AMBIENT, RAISE, CLEAR_ALL = 23, 24, 47, 2, 4
 CAPABILITY_VERSION_3 = 0x20080522
 SIGKILL, SIGSTOP = 9, 19
 PAGE = 4096
@@ -20,7 +21,7 @@ NAME = re.compile(r"assay-(\d+)-(\d+)-\w+")
 """What is named by `own_name`: pid and start time of the process that made it, and its purpose."""
 
 libc = ctypes.CDLL(None, use_errno=True)
-_with_gil = ctypes.PyDLL(None)
+_with_gil = ctypes.PyDLL(None, use_errno=True)
 
 
 def checked(result: int, what: str) -> int:
@@ -82,16 +83,21 @@ def forgo_privileges() -> None:
     prctl(NO_NEW_PRIVS, 1)
 
 
-def drop_capabilities() -> None:
-    """Empty the bounding, ambient, permitted, effective and inheritable sets."""
+def drop_capabilities(kept: Collection[int] = ()) -> None:
+    """Empty the bounding, ambient, permitted, effective and inheritable sets, but for what is
+    `kept`, which programs that this process starts have too.
+    """
     for capability in range(64):
-        if libc.prctl(CAPBSET_READ, capability, 0, 0, 0) == 1:
+        if capability not in kept and libc.prctl(CAPBSET_READ, capability, 0, 0, 0) == 1:
             # EPERM without CAP_SETPCAP: then there is nothing to drop
             libc.prctl(CAPBSET_DROP, capability, 0, 0, 0)
-    libc.prctl(CAP_AMBIENT, 4, 0, 0, 0)
+    libc.prctl(CAP_AMBIENT, CLEAR_ALL, 0, 0, 0)
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    checked(libc.capset(header, nothing), "capset")
+    mask = sum(1 << capability for capability in kept)
+    sets = (ctypes.c_uint32 * 6)(mask, mask, mask, 0, 0, 0)
+    checked(libc.capset(header, sets), "capset")
+    for capability in kept:
+        checked(libc.prctl(CAP_AMBIENT, RAISE, capability, 0, 0), "prctl")
 
 
 def fork() -> int:
@@ -100,6 +106,13 @@ def fork() -> int:
     The hooks of os.fork touch two hundred pages where `threading` is loaded, and reseed `random`.
     """
     return checked(_with_gil.fork(), "fork")
+
+
+def raw_fork(number: int, flags: int) -> int:
+    """As `fork`, by the system call clone of this number, into what its flags say. Raises
+    OSError.
+    """
+    return checked(_with_gil.syscall(number, ctypes.c_ulong(flags), 0, 0, 0, 0), "clone")
 
 
 def reap_ended() -> bool:

@@ -101,9 +101,21 @@ def counts_alone(rules: AccessRules, required: Collection[str]) -> bool:
 
 def change_root(rules: AccessRules) -> None:
     """Move to a new root of read-only bind mounts, and unmount the old one. Raises OSError."""
+    fill_root(rules, "size=1m")
+    if rules.work_dir:
+        os.mkdir(ROOT + rules.work_dir)
+    pivot()
+    if rules.work_dir:
+        owner = os.getuid() if rules.user is None else rules.user
+        options = f"mode=0700,uid={owner},size={WORK_MB}m,nr_inodes={WORK_FILES}"
+        mount("tmpfs", rules.work_dir, "tmpfs", MS_NOSUID | MS_NODEV, options.encode())
+
+
+def fill_root(rules: AccessRules, options: str) -> None:
+    """Make a new root at ROOT that holds what `rules` show. Raises OSError."""
     os.umask(0o022)
     mount("none", "/", None, MS_REC | MS_PRIVATE)
-    mount("tmpfs", ROOT, "tmpfs", MS_NOSUID | MS_NODEV, b"mode=0755,size=1m")
+    mount("tmpfs", ROOT, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=0755,{options}".encode())
     for path in rules.shown:
         show(path)
     for path in rules.covered:
@@ -111,23 +123,21 @@ def change_root(rules: AccessRules) -> None:
             mount("tmpfs", ROOT + path, "tmpfs", MS_NOSUID | MS_NODEV, b"mode=0755,size=1m")
     for path in rules.packages:
         show(path)
-    if rules.work_dir:
-        os.mkdir(ROOT + rules.work_dir)
     if rules.starts_programs:
         os.mkdir(ROOT + "/proc")
         with contextlib.suppress(OSError):  # a container may refuse it; rustc and java need it
             mount("proc", ROOT + "/proc", "proc", NOEXEC, b"subset=pid,hidepid=ptraceable")
         for number, name in enumerate(("stdin", "stdout", "stderr")):
             os.symlink(f"/proc/self/fd/{number}", f"{ROOT}/dev/{name}")
+
+
+def pivot() -> None:
+    """Make ROOT the root, read-only as a whole, and unmount the old one. Raises OSError."""
     os.chdir(ROOT)
     checked(libc.pivot_root(b".", b"."), "pivot_root")
     checked(libc.umount2(b".", MNT_DETACH), "umount2")
     os.chdir("/")
     seal("/", ATTR_RDONLY | ATTR_NOSUID, AT_RECURSIVE)
-    if rules.work_dir:
-        owner = os.getuid() if rules.user is None else rules.user
-        options = f"mode=0700,uid={owner},size={WORK_MB}m,nr_inodes={WORK_FILES}"
-        mount("tmpfs", rules.work_dir, "tmpfs", MS_NOSUID | MS_NODEV, options.encode())
 
 
 def show(path: str) -> None:
@@ -156,7 +166,9 @@ def mount(source: str, target: str, kind: str | None, flags: int, options: bytes
     checked(result, f"mount {source} at {target}")
 
 
-def seal(path: str, attributes: int, depth: int = 0) -> None:
-    """Add attributes to the mount at `path`; with AT_RECURSIVE also below it. Raises OSError."""
-    attribute_set = ctypes.c_char_p(struct.pack("=QQQQ", attributes, 0, 0, 0))
+def seal(path: str, attributes: int, depth: int = 0, cleared: int = 0) -> None:
+    """Add attributes to the mount at `path`, or clear some; with AT_RECURSIVE also below it. Raises
+    OSError.
+    """
+    attribute_set = ctypes.c_char_p(struct.pack("=QQQQ", attributes, cleared, 0, 0))
     syscall("mount_setattr", MOUNT_SETATTR, AT_FDCWD, path.encode(), depth, attribute_set, 32)

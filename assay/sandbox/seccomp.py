@@ -67,6 +67,20 @@ PROCESS_NUMBERS = {
 }  # fmt: skip
 TO_START = ("execve", "execveat", "kill")
 NEVER_STARTED = ("kill", "setsid", "setpgid", "seccomp", "pidfd_open")
+OF_REPOSITORIES = {
+    "execve", "execveat", "kill", "tkill", "pidfd_send_signal", "rt_sigqueueinfo", "setpriority",
+    "timer_create", "memfd_create", "shmget", "shmat", "shmctl", "semget", "semop", "semctl",
+    "semtimedop", "msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink", "mq_notify",
+    "socket", "connect", "bind", "flock", "chmod", "fchmod", "fchmodat", "fchmodat2", "chown",
+    "fchown", "lchown", "fchownat", "setxattr", "lsetxattr", "fsetxattr", "removexattr",
+    "lremovexattr", "fremovexattr", "utime", "utimes", "utimensat", "futimesat", "truncate",
+    "inotify_init", "inotify_init1",
+}  # fmt: skip
+"""Calls that reach nothing outside the namespaces of a box."""
+OF_BOX = (1, 2, 10, 16)
+"""Families of sockets in a box: of files, IPv4, IPv6, and netlink, by which it sees its own
+network."""
+TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 CLONE_NEW = 0x7E020080
 """Every flag of clone that makes a namespace."""
 CLONE, CLONE3, PRCTL, TGKILL = (56, 220), (435, 435), (157, 167), (234, 131)
@@ -130,6 +144,28 @@ def _refuse_values(argument: int, values: tuple[int, ...]) -> list[Instruction]:
     return [_argument(argument), *_refuse(list(values)), PASS_ON]
 
 
+def repository_filter() -> list[Instruction]:
+    """Refuses what a command of a box does not need, which has namespaces of its own: other
+    namespaces, mounts, tracing, wide kernel surfaces and the machine's settings.
+    """
+    audit, at = column()
+    families = [step for family in OF_BOX for step in ((EQUAL, 0, 1, family), PASS_ON)]
+    return [
+        *_known_calls(audit), *_refuse_calls(NUMBERS.keys() - OF_REPOSITORIES, at),
+        *_refuse_calls(("seccomp",), at), (EQUAL, 0, 1, CLONE3[at]), UNKNOWN,
+        *_only_for(CLONE[at], [_argument(0), (ANY_BIT, 0, 1, CLONE_NEW), REFUSE, PASS_ON]),
+        *_only_for(NUMBERS["socket"][at], [_argument(0), *families, REFUSE]),
+        *_only_for(IOCTL[at], _refuse_values(1, (TIOCSTI, TIOCLINUX))),
+        PASS_ON,
+    ]  # fmt: skip
+
+
+def _known_calls(audit: int) -> list[Instruction]:
+    """Kills a process of another architecture; refuses calls newer than the table."""
+    return [(LOAD, 0, 0, ARCH), (EQUAL, 1, 0, audit), (RETURN, 0, 0, KILL),
+            (LOAD, 0, 0, NR), (GREATER, 0, 1, NEWEST_KNOWN), UNKNOWN]  # fmt: skip
+
+
 def family_filter(starts_programs: bool = False, locks: bool = False) -> list[Instruction]:
     """Refuses what neither a zygote nor a process that it forks needs. One that starts programs
     needs exec, and signals to end what they have started; one that shares files, their `locks`.
@@ -137,9 +173,7 @@ def family_filter(starts_programs: bool = False, locks: bool = False) -> list[In
     audit, at = column()
     needed = TO_START if starts_programs else ()
     return [
-        (LOAD, 0, 0, ARCH), (EQUAL, 1, 0, audit), (RETURN, 0, 0, KILL),
-        (LOAD, 0, 0, NR), (GREATER, 0, 1, NEWEST_KNOWN), UNKNOWN,
-        *_refuse_calls(NUMBERS.keys() - set(needed), at),
+        *_known_calls(audit), *_refuse_calls(NUMBERS.keys() - set(needed), at),
         *_only_for(PRLIMIT[at], [_argument(0), (EQUAL, 0, 1, 0), PASS_ON, REFUSE]),
         *_only_for(MMAP[at], [_argument(3), (ANY_BIT, 0, 1, MAP_GROWSDOWN), REFUSE,
                               (AND, 0, 0, MAP_SHARED_ANONYMOUS),

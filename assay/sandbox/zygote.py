@@ -82,8 +82,8 @@ def become(steps: Sequence[Step], work: Callable[[], None]) -> NoReturn:
 
 
 Prepare = Callable[[str, socket.socket], Callable[[], None]]
-"""From the family's work folder and the socket that a fork will have, prepares the work of a role in
-the zygote."""
+"""From the family's work folder and the socket that a fork will have, prepares the work of a role
+in the zygote."""
 Finish = Callable[[str, socket.socket, int, list[str]], None]
 """Ends a program in the work folder and reports that, with descriptors of files that it made."""
 
@@ -128,8 +128,8 @@ def serve(
 
 
 def own_folder(rules: AccessRules, landlocked: bool, name: str) -> tuple[str, list[Step]]:
-    """A folder below the work folder for one role, and the steps by which a fork comes to work in it,
-    and to reach no other; nothing where processes write no files. Raises OSError.
+    """A folder below the work folder for one role, and the steps by which a fork comes to work in
+    it, and to reach no other; nothing where processes write no files. Raises OSError.
     """
     if not rules.work_dir or rules.starts_programs:
         return "", []

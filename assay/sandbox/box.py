@@ -1,0 +1,252 @@
+"""A world that lasts: one tree, commands one after another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from assay.errors import SandboxError
+from assay.sandbox.access import access_rules
+from assay.sandbox.box_init import BoxSettings, Request
+from assay.sandbox.kernel import MIB
+from assay.sandbox.namespaces import AccessRules
+from assay.sandbox.program import ENVIRONMENT, Ended, Result, message, read_message
+from assay.sandbox.sockets import HEADER
+
+ZYGOTE = ("-I", "-m", "assay.sandbox.box_zygote")
+BOX_USER = 59_999
+"""The user of all commands, where we are root."""
+SHOWN = ("/usr/sbin", "/sbin", "/usr/share", "/etc/ssl")
+"""What commands may read beside that which compilers may."""
+GIT_SETTINGS = {"safe.directory": "*", "user.name": "user", "user.email": "user@localhost"}
+GIT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_COUNT": str(len(GIT_SETTINGS)),
+    **{f"GIT_CONFIG_KEY_{at}": name for at, name in enumerate(GIT_SETTINGS)},
+    **{f"GIT_CONFIG_VALUE_{at}": value for at, value in enumerate(GIT_SETTINGS.values())},
+}
+"""Variables by which git works in a tree of another user."""
+FILE_SECONDS = 60.0
+GRACE_SECONDS = 30.0
+"""How much longer than a command's time a box may take to answer."""
+READ_MB = DIFF_MB = 16
+
+
+@dataclass(frozen=True, slots=True)
+class BoxSpec:
+    """What a box is to be."""
+
+    tree: Path
+    """The trusted copy of what its work folder holds, which is mounted copy-on-write."""
+    roots: tuple[Path, ...] = ()
+    """Folders and files with an interpreter, packages or tools, which are there at the same paths,
+    read-only. The interpreter of a virtual environment among them is found."""
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Variables of all commands, beside the usual ones."""
+    folder: str = "/testbed"
+    """The work folder, where the box has a root of its own."""
+    size_mb: int = 2048
+    files: int = 200_000
+    """What the files of all writable folders may hold together; they are in memory."""
+    memory_mb: int = 4096
+    """Private writable memory of one process in MiB."""
+    processes: int = 512
+    open_files: int = 1024
+
+
+class Box:
+    """An open box. Commands take turns: what one has started is killed when it ends.
+
+    Whatever a command does can only fail itself. Every method raises SandboxError where the machine
+    has failed, after which the box is closed.
+    """
+
+    def __init__(
+        self, spec: BoxSpec, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._spec, self._reader, self._writer = spec, reader, writer
+        self._turn = asyncio.Lock()
+        self.folder = self._temporary = self._tree = ""
+        """The work folder's path inside."""
+
+    async def run(
+        self, argv: Sequence[str], *, wall_seconds: float = 60.0, output_bytes: int = MIB,
+        merged: bool = False, stdin: bytes = b"", environment: Mapping[str, str] | None = None,
+        folder: str = "",
+    ) -> Result:  # fmt: skip
+        """Run a command. output_bytes: how much is kept of each stream: half of its beginning, half
+        of its end. merged: whether both streams become standard output. folder: where, instead of
+        the work folder. The result is EXITED, CRASHED, or WALL where its time is up.
+        """
+        variables = {**self._variables(), **(environment or {})}
+        return await self._ask(Request(
+            "exec", list(argv), variables, folder or self.folder, wall_seconds, output_bytes,
+            merged, stdin,
+        ))  # fmt: skip
+
+    async def write(self, files: Mapping[str, bytes], executable: Collection[str] = ()) -> None:
+        """Write files, by paths in the work folder. What stands in the way of one is removed, links
+        included. Raises OSError.
+        """
+        listed = [(path, data, path in executable) for path, data in files.items()]
+        await self._do("write", listed)
+
+    async def remove(self, paths: Collection[str]) -> None:
+        """Remove files and folders, unless they are absent. Raises OSError."""
+        await self._do("remove", list(paths))
+
+    async def read(self, path: str, most: int = READ_MB * MIB) -> bytes:
+        """The content of a file. Raises OSError where there is none, or more than `most` bytes."""
+        return await self._do("read", path, most=most)
+
+    async def diff(self, most: int = DIFF_MB * MIB) -> str:
+        """How the work folder differs from the tree, as git tells it, with binary files; bytes that
+        are no UTF-8 are surrogates. Caches and git's own folder are left out. Raises OSError for
+        one of more than `most` bytes.
+        """
+        data = await self._do("diff", self._tree, most=most, statuses=(0, 1))
+        return data.decode("utf-8", "surrogateescape")
+
+    async def close(self) -> None:
+        """End it, and wait until nothing is left of it."""
+        self._writer.write_eof()
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while await self._reader.read(MIB):
+                pass
+        self._writer.close()
+
+    def _variables(self) -> dict[str, str]:
+        usual = {**ENVIRONMENT, "HOME": self._temporary, "TMPDIR": self._temporary, **GIT}
+        return {**usual, **self._spec.environment}
+
+    async def _do(
+        self, kind: str, *arguments: Any, most: int = MIB, statuses: Collection[int] = (0,)
+    ) -> bytes:
+        """Do something with files. Raises OSError."""
+        variables = self._variables()
+        result = await self._ask(Request(
+            kind, list(arguments), variables, self.folder, FILE_SECONDS, 2 * most, False, b""
+        ))  # fmt: skip
+        if result.ended is not Ended.EXITED or result.status not in statuses:
+            said = result.stderr.decode("utf-8", "replace").strip()
+            raise OSError(f"{kind} in a box: {said or result.detail}")
+        if len(result.stdout) > most:
+            raise OSError(f"{kind} in a box: more than {most} bytes")
+        return result.stdout
+
+    async def _ask(self, request: Request) -> Result:
+        frame = message(*request)
+        async with self._turn:
+            try:
+                async with asyncio.timeout(request.wall_seconds + GRACE_SECONDS):
+                    self._writer.write(HEADER.pack(len(frame)) + frame)
+                    ended, *fields = await receive(self._reader)
+            except (OSError, asyncio.IncompleteReadError):
+                raise SandboxError("the box has ended") from None
+            except BaseException:  # cancelled, or silent: its answer would be taken for the next
+                self._writer.transport.abort()
+                raise
+        return Result(Ended(ended), *fields)
+
+
+async def receive(reader: asyncio.StreamReader) -> list[Any]:
+    """The parts of the next message. Raises IncompleteReadError at the end."""
+    (length,) = HEADER.unpack(await reader.readexactly(HEADER.size))
+    return read_message(await reader.readexactly(length))
+
+
+class Boxes:
+    """Opens boxes, from a process that is started for the first one. required: the walls that each
+    must put up.
+    """
+
+    def __init__(self, required: Collection[str]) -> None:
+        self._required = list(required)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @contextlib.asynccontextmanager
+    async def open(self, spec: BoxSpec) -> AsyncIterator[Box]:
+        """A box, until the block ends. Raises SandboxError where it cannot be opened."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            settings = BoxSettings(
+                self._required, self._rules(spec), str(spec.tree.resolve()), spec.folder,
+                spec.size_mb, spec.files, spec.memory_mb, spec.processes, spec.open_files,
+            )  # fmt: skip
+            try:
+                socket.send_fds(self._zygote(), [json.dumps(settings).encode()], [theirs.fileno()])
+            except OSError as error:
+                ours.close()
+                raise SandboxError(f"no box can be opened: {error}") from None
+        reader, writer = await asyncio.open_connection(sock=ours)
+        box = Box(spec, reader, writer)
+        try:
+            try:
+                kind, *said = await receive(reader)
+            except (OSError, asyncio.IncompleteReadError):
+                kind, said = "failed", ["its process has ended"]
+            if kind != "ready":
+                raise SandboxError(f"a box cannot be opened: {said[0]}")
+            box.folder, box._temporary, box._tree = said
+            yield box
+        finally:
+            await asyncio.shield(box.close())
+
+    async def close(self) -> None:
+        """End all boxes."""
+        if self._process is not None:
+            self._control.close()
+            await asyncio.to_thread(self._process.wait)
+            self._process = None
+
+    def _rules(self, spec: BoxSpec) -> AccessRules:
+        """What a box shows of the machine, and its user."""
+        usual, tree = usual_rules(), str(spec.tree.resolve())
+        roots = tuple(str(path) for root in spec.roots for path in (root, *base_of(root)))
+        other_user = os.getuid() == 0 and not {"namespaces", "user"}.isdisjoint(self._required)
+        return usual._replace(
+            packages=roots,
+            readable=(*usual.readable, *roots, tree),
+            user=BOX_USER if other_user else None,
+        )
+
+    def _zygote(self) -> socket.socket:
+        """The socket of the process that forks boxes. Raises OSError."""
+        if self._process is None or self._process.poll() is not None:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, *ZYGOTE, str(theirs.fileno())], pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
+                    cwd="/", env=ENVIRONMENT,
+                )  # fmt: skip
+            self._control = ours
+        return self._control
+
+
+@cache
+def usual_rules() -> AccessRules:
+    """Those of every box: compilers, the standard library, none of the packages here."""
+    rules = access_rules(0, starts_programs=True)
+    readable = (path for path in (*rules.readable, *SHOWN) if path not in rules.packages)
+    return rules._replace(shown=(*rules.shown, *SHOWN), readable=tuple(readable), listable=())
+
+
+def base_of(root: Path) -> list[Path]:
+    """The folder of the interpreter on which a virtual environment stands."""
+    with contextlib.suppress(OSError):
+        for line in (root / "pyvenv.cfg").read_text().splitlines():
+            name, _, value = line.partition("=")
+            if name.strip() == "home":
+                return [Path(value.strip()).parent]
+    return []

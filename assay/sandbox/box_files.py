@@ -1,0 +1,127 @@
+"""What is done with the files of a box: by a child of its init that may do no more than a command,
+in the work folder, while no command runs. A command may have left anything there.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+
+CHUNK = 1 << 20
+LEFT_OUT = (".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis")
+"""Names that are no part of the changes, wherever they stand."""
+GIT_DIFF = ("git", "-c", "core.quotePath=false", "-c", "diff.renames=false", "diff", "--no-index",
+            "--no-prefix", "--binary", "--full-index", "--no-color", "--no-ext-diff",
+            "--no-textconv", "a", "b")  # fmt: skip
+"""It exits with status 1 where there is a difference."""
+
+
+def write(files: Sequence[tuple[str, bytes, bool]]) -> None:
+    """Write files: path, content and whether it may be executed. What stands in the way, as a link
+    to another folder, is removed. Raises OSError.
+    """
+    for path, data, executable in files:
+        folders = path.split("/")[:-1]
+        for depth in range(1, len(folders) + 1):
+            folder = "/".join(folders[:depth])
+            if folder and (os.path.islink(folder) or not os.path.isdir(folder)):
+                remove([folder])
+                os.mkdir(folder)
+        remove([path])
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o755 if executable else 0o644)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+
+
+def remove(paths: Sequence[str]) -> None:
+    """Remove files, links and folders, unless they are absent. Raises OSError."""
+    for path in paths:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        elif os.path.lexists(path):
+            os.unlink(path)
+
+
+def read(path: str) -> None:
+    """Print a file. Raises OSError where it is none that can be read."""
+    for chunk in contents(path):
+        os.write(1, chunk)
+
+
+def contents(path: str) -> Iterator[bytes]:
+    """The content of a regular file. Raises OSError."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path} is no file")
+        while chunk := file.read(CHUNK):
+            yield chunk
+
+
+def diff(tree: str) -> None:
+    """Become git, which prints how the work folder differs from `tree`. Raises OSError."""
+    stage = tempfile.mkdtemp()
+    for name in "ab":
+        os.mkdir(f"{stage}/{name}")
+    for path in changed(tree, "."):
+        for root, name in ((tree, "a"), (".", "b")):
+            lay_out(f"{root}/{path}", f"{stage}/{name}/{path}")
+    os.chdir(stage)
+    os.execvp(GIT_DIFF[0], GIT_DIFF)
+
+
+def changed(before: str, after: str, folder: str = "") -> Iterator[str]:
+    """Paths of files and links that are not the same in both trees: by type, rights, size and time.
+    What else there may be, as pipes and sockets, is no part of a tree.
+    """
+    folders = [folder]
+    while folders:
+        folder = folders.pop()
+        old, new = (entries(f"{root}/{folder}") for root in (before, after))
+        for name in sorted(old.keys() | new.keys()):
+            path = f"{folder}{name}"
+            kinds = [
+                stat.S_IFMT(one.st_mode) if one else 0 for one in (old.get(name), new.get(name))
+            ]
+            if stat.S_IFDIR in kinds:
+                folders.append(f"{path}/")
+            if {stat.S_IFREG, stat.S_IFLNK} & set(kinds) and differs(old.get(name), new.get(name)):
+                yield path
+
+
+def entries(folder: str) -> dict[str, os.stat_result]:
+    """What a folder holds, without LEFT_OUT; nothing where it is none."""
+    if os.path.islink(folder.rstrip("/")) or not os.path.isdir(folder):
+        return {}
+    with os.scandir(folder) as listed:
+        return {
+            one.name: one.stat(follow_symlinks=False) for one in listed if one.name not in LEFT_OUT
+        }
+
+
+def differs(old: os.stat_result | None, new: os.stat_result | None) -> bool:
+    """Whether a file may have changed. A command that sets its time hides only its own work."""
+    if old is None or new is None:
+        return True
+    same_mode = stat.S_IFMT(old.st_mode) == stat.S_IFMT(new.st_mode)
+    same_mode = same_mode and old.st_mode & 0o111 == new.st_mode & 0o111
+    return not same_mode or (old.st_size, old.st_mtime_ns) != (new.st_size, new.st_mtime_ns)
+
+
+def lay_out(path: str, copy: str) -> None:
+    """Copy a file or link, unless it is absent or something else. Raises OSError."""
+    try:
+        mode = os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+    if stat.S_ISLNK(mode):
+        os.symlink(os.readlink(path), copy)
+    elif stat.S_ISREG(mode):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with open(os.open(copy, flags, 0o755 if mode & 0o111 else 0o644), "wb") as file:
+            file.writelines(contents(path))

@@ -1,0 +1,248 @@
+"""The first process of a box: it takes one request after another from its socket, to run a command
+or to do something with files.
+
+A child does each, after it has given up what a command does not need, so that nothing that a
+command left can lead our own code astray. After a request, all that runs in the box is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn
+
+from assay.sandbox import box_files, kernel, landlock
+from assay.sandbox.kernel import MIB, MOST_FILES
+from assay.sandbox.namespaces import AccessRules
+from assay.sandbox.program import Ended, message, read_message
+from assay.sandbox.seccomp import Filter, family_filter, process_filter, repository_filter
+from assay.sandbox.sockets import FramedSocket
+
+USER = 1000
+"""What the user of all commands is called in a user namespace."""
+CHUNK = 65_536
+NOT_DONE = 126
+"""The status of a request that failed before a command was there."""
+
+
+class BoxSettings(NamedTuple):
+    """What a box is made of."""
+
+    required: list[str]
+    """Walls that must be put up."""
+    rules: AccessRules
+    """What it shows of the machine, to be read; the user of its commands, where we are root."""
+    tree: str
+    folder: str
+    """Where the tree is mounted."""
+    size_mb: int
+    files: int
+    """What all its writable folders may hold together."""
+    memory_mb: int
+    """Private writable memory of one process."""
+    processes: int
+    open_files: int
+
+
+class Request(NamedTuple):
+    """One thing to do in a box."""
+
+    kind: str
+    """`exec`, or a function of box_files."""
+    arguments: list[Any]
+    environment: dict[str, str]
+    folder: str
+    wall_seconds: float
+    output_bytes: int
+    """Most bytes that are kept of each stream: half of its beginning, half of its end."""
+    merged: bool
+    """Whether standard error goes where standard output goes."""
+    stdin: bytes
+
+
+@dataclass(slots=True)
+class Output:
+    """What is kept of a stream."""
+
+    descriptor: int
+    most: int
+    head: bytearray = field(default_factory=bytearray)
+    tail: bytearray = field(default_factory=bytearray)
+    left_out: int = 0
+
+    def read(self) -> bool:
+        """Take what has come. False where nothing has, or at its end."""
+        try:
+            chunk = os.read(self.descriptor, CHUNK)
+        except BlockingIOError:
+            return False
+        room = max(0, self.most // 2 - len(self.head))
+        self.head += chunk[:room]
+        self.tail += chunk[room:]
+        excess = len(self.tail) - self.most // 2
+        if excess > 0:
+            self.left_out += excess
+            del self.tail[:excess]
+        return bool(chunk)
+
+    def text(self) -> bytes:
+        """All that is kept, with a line that says how much is not."""
+        cut = b"\n(%d bytes are left out here)\n" % self.left_out if self.left_out else b""
+        return bytes(self.head) + cut + bytes(self.tail)
+
+
+class Init:
+    """Serves requests. kept: capabilities that commands have, by which they may write to the tree
+    of another user. writable: all folders that they may write to, where no namespace says so.
+    """
+
+    def __init__(
+        self,
+        settings: BoxSettings,
+        sock: FramedSocket,
+        kept: Sequence[int],
+        writable: Sequence[str],
+    ) -> None:
+        self._settings, self._sock, self._kept = settings, sock, kept
+        self._namespaced = "namespaces" in settings.required
+        filters = [repository_filter()]
+        if not self._namespaced:
+            filters = [family_filter(starts_programs=True, locks=True), process_filter(True)]
+        self._filters = list(map(Filter, filters))
+        self._landlock = -1
+        if not self._namespaced and "landlock" in settings.required:
+            rules = settings.rules
+            self._landlock = landlock.rules_of(rules.readable, rules.listable, writable)
+
+    def serve(self) -> None:
+        """Answer requests until the other side hangs up."""
+        with contextlib.suppress(ConnectionError):
+            while True:
+                request = Request(*read_message(self._sock.receive()))
+                self._sock.send(message(*self.answer(request)))
+
+    def answer(self, request: Request) -> tuple[object, ...]:
+        """Do it, and end all that it has started. The first fields of a Result."""
+        started, before = time.monotonic(), cpu_of_children()
+        stdin = os.memfd_create("stdin")
+        with open(stdin, "wb", closefd=False) as file:
+            file.write(request.stdin)
+        os.lseek(stdin, 0, os.SEEK_SET)
+        pipes = [os.pipe() for _ in range(2 - request.merged)]
+        child = kernel.fork()
+        if child == 0:
+            self._become(request, stdin, pipes[0][1], pipes[-1][1])
+        for descriptor in (stdin, *(writing for _, writing in pipes)):
+            os.close(descriptor)
+        outputs = [Output(reading, request.output_bytes) for reading, _ in pipes]
+        in_time = self._watch(child, outputs, started + request.wall_seconds)
+        status, memory = self._end(child)
+        for output in outputs:
+            while output.read():
+                pass
+            os.close(output.descriptor)
+        code = os.waitstatus_to_exitcode(status)
+        ended = Ended.WALL if not in_time else Ended.CRASHED if code < 0 else Ended.EXITED
+        details = {
+            Ended.WALL: f"took more than {request.wall_seconds:g} s",
+            Ended.CRASHED: f"killed by {signal.Signals(max(-code, 1)).name}",
+        }
+        detail = details.get(ended, f"exited with status {code}" if code else "")
+        used = cpu_of_children() - before, time.monotonic() - started, memory
+        return ended, detail, code, *used, b"", *(output.text() for output in outputs)
+
+    def _watch(self, child: int, outputs: Sequence[Output], deadline: float) -> bool:
+        """Read what it writes until it ends. False where its time is up. Ends this process where
+        the other side hangs up.
+        """
+        poll, pidfd = select.poll(), os.pidfd_open(child)
+        watched = {output.descriptor: output for output in outputs}
+        for descriptor in watched:
+            os.set_blocking(descriptor, False)
+            poll.register(descriptor, select.POLLIN)
+        poll.register(pidfd, select.POLLIN)
+        poll.register(self._sock.stream, select.POLLRDHUP)
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                for descriptor, _ in poll.poll(1000 * left + 1):
+                    if descriptor == pidfd:
+                        return True
+                    if descriptor not in watched:
+                        self._end(child)
+                        os._exit(0)
+                    if not watched[descriptor].read():
+                        poll.unregister(descriptor)
+        finally:
+            os.close(pidfd)
+        return False
+
+    def _end(self, child: int) -> tuple[int, float]:
+        """Kill everything in the box. The child's status, and the most memory of a process, in
+        MiB.
+        """
+        ended, memory = 0, 0.0
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+            # atomic: nothing can fork out of it. Without a namespace, nothing can leave its group
+            os.kill(-1 if self._namespaced else -child, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status, usage = os.wait4(-1, 0)
+                ended = status if pid == child else ended
+                memory = max(memory, usage.ru_maxrss / 1024)
+        return ended, memory
+
+    def _become(self, request: Request, *streams: int) -> NoReturn:
+        """In a child: give up what a command does not need, and do the request."""
+        try:
+            os.setsid()
+            for at, stream in enumerate(streams):
+                os.dup2(stream, at)
+            self._give_up()
+            os.closerange(3, MOST_FILES)
+            os.chdir(request.folder)
+            if request.kind == "exec":
+                os.execvpe(request.arguments[0], request.arguments, request.environment)
+            os.environ.update(request.environment)
+            getattr(box_files, request.kind)(*request.arguments)
+            os._exit(0)
+        except BaseException as error:  # noqa: BLE001  a child must never return into its parent
+            os.write(2, f"{type(error).__name__}: {error}\n".encode("utf-8", "replace"))
+        finally:
+            os._exit(NOT_DONE)
+
+    def _give_up(self) -> None:
+        """Put up the walls around a command. Raises OSError."""
+        settings = self._settings
+        user = USER if self._namespaced else settings.rules.user
+        for signal_number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+            signal.signal(signal_number, signal.SIG_DFL)
+        if user is not None:
+            if os.getuid() == 0:
+                os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+        kernel.drop_capabilities(self._kept)
+        kernel.forgo_privileges()
+        limits = {"CORE": 0, "MEMLOCK": 0, "DATA": settings.memory_mb * MIB,
+                  "FSIZE": settings.size_mb * MIB, "NOFILE": settings.open_files}  # fmt: skip
+        if self._namespaced:  # else others count too
+            limits["NPROC"] = settings.processes
+        for name, value in limits.items():
+            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
+        if self._landlock >= 0:
+            landlock.enforce(self._landlock)
+        for each in self._filters:
+            each.load()
+
+
+def cpu_of_children() -> float:
+    """CPU seconds of all children that have been reaped."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime

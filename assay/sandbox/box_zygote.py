@@ -1,0 +1,301 @@
+"""Forks boxes. Each has namespaces and a root folder of its own: the tree as an overlay whose
+changes stay in memory, a few more writable folders, and what its rules show, read-only.
+
+Where there are no namespaces, a box is a copy of the tree in memory, to which landlock confines it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import sys
+from dataclasses import dataclass
+
+from assay.sandbox import cgroups, kernel, namespaces
+from assay.sandbox.box_init import USER, BoxSettings, Init
+from assay.sandbox.kernel import MIB
+from assay.sandbox.namespaces import (
+    ATTR_RDONLY,
+    MS_BIND,
+    MS_NODEV,
+    MS_NOSUID,
+    NAMESPACES,
+    NEWUSER,
+    NOEXEC,
+    OUTSIDE,
+    ROOT,
+    AccessRules,
+    mount,
+    seal,
+)
+from assay.sandbox.program import message
+from assay.sandbox.seccomp import CLONE, column
+from assay.sandbox.sockets import FramedSocket
+from assay.sandbox.work_dir import make_work_dir, remove_leftovers, remove_work_dir
+
+SETTINGS_BYTES, REQUEST_MB = MIB, 1024
+OWNER = 1001
+"""What the owner of a tree is called inside, where that is neither root nor we."""
+DAC_OVERRIDE, FOWNER = 1, 3
+SECUREBITS, NO_SETUID_FIXUP = 28, 4
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+GROUP_MB = 256
+"""Memory of a box beyond its files and that of one process."""
+STATE, TREE = "/.state", "/.tree"
+WRITABLE = {"/tmp": 0o1777, "/dev/shm": 0o1777}
+DEVICES = ("zero", "full", "random", "tty")
+ETC = {
+    "passwd": f"root:x:0:0::/:/bin/sh\nuser:x:{USER}:{USER}::/tmp:/bin/sh\n",
+    "group": f"root:x:0:\nuser:x:{USER}:\n",
+    "hosts": f"127.0.0.1 localhost {namespaces.HOST_NAME}\n::1 localhost\n",
+    "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+
+
+@dataclass(slots=True)
+class OpenBox:
+    """A box, as its zygote knows it."""
+
+    pid: int
+    stream: socket.socket
+    """Its end of the socket, which is open until nothing is left of it."""
+    group: cgroups.Group
+    work_dir: str
+    """Its folder, where it has no namespaces; else empty."""
+
+
+class BoxZygote:
+    """Forks boxes until the other side of `control` hangs up."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._boxes: dict[int, OpenBox] = {}
+        """By their pidfd."""
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+        self._numbers = itertools.count()
+
+    def serve(self) -> None:
+        """Open boxes, and clean up after each that has ended."""
+        while True:
+            for descriptor, _ in self._poll.poll():
+                if descriptor in self._boxes:
+                    self._clean_up(descriptor)
+                elif not self._receive():
+                    return
+
+    def close(self) -> None:
+        """End all boxes."""
+        for descriptor, box in list(self._boxes.items()):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            self._clean_up(descriptor)
+            del box
+
+    def _receive(self) -> bool:
+        data, descriptors, _, _ = socket.recv_fds(self._control, SETTINGS_BYTES, 1)
+        if not data:
+            return False
+        stream = socket.socket(fileno=descriptors[0])
+        settings = BoxSettings(*json.loads(data))
+        settings = settings._replace(rules=AccessRules(*settings.rules))
+        try:
+            self._open(settings, stream)
+        except OSError as error:
+            FramedSocket(stream, 0).send(message("failed", str(error)))
+            stream.close()
+        return True
+
+    def _open(self, settings: BoxSettings, stream: socket.socket) -> None:
+        """Fork a box. Raises OSError where the machine cannot."""
+        namespaced, user = "namespaces" in settings.required, settings.rules.user
+        group, folder = cgroups.Group(()), ""
+        if "group" in settings.required:
+            memory = settings.memory_mb + settings.size_mb + GROUP_MB
+            name = f"box{next(self._numbers)}"
+            group = cgroups.make(name, memory * MIB, settings.processes)
+        if not namespaced:
+            kernel.hide()
+            folder = make_work_dir(user)
+        waits, goes = os.pipe()
+        pid = clone(NAMESPACES | NEWUSER) if namespaced else kernel.fork()
+        if pid == 0:
+            start(settings, stream, waits, folder)
+        os.close(waits)
+        try:
+            if namespaced:
+                map_users(pid, os.stat(settings.tree), user)
+            group.add(pid)
+            os.write(goes, b".")
+        finally:
+            os.close(goes)
+            descriptor = os.pidfd_open(pid)
+            self._boxes[descriptor] = OpenBox(pid, stream, group, folder)
+            self._poll.register(descriptor, select.POLLIN)
+
+    def _clean_up(self, descriptor: int) -> None:
+        box = self._boxes.pop(descriptor)
+        os.waitpid(box.pid, 0)
+        self._poll.unregister(descriptor)
+        os.close(descriptor)
+        if box.work_dir:
+            remove_work_dir(box.work_dir)
+        box.group.remove()
+        box.stream.close()
+
+
+def clone(flags: int) -> int:
+    """Fork into new namespaces, of which the child is process 1. Raises OSError."""
+    _, at = column()
+    return kernel.raw_fork(CLONE[at], flags | signal.SIGCHLD)
+
+
+def map_users(pid: int, tree: os.stat_result, user: int | None) -> None:
+    """Give the users of a namespace their names: ours is the one of all commands, or where we are
+    root, `user` is, and root and the tree's owner are others. Raises OSError.
+    """
+    for what, owner in (("uid", tree.st_uid), ("gid", tree.st_gid)):
+        own = os.getuid() if what == "uid" else os.getgid()
+        lines = [(USER, own)] if user is None else [(0, 0), (USER, user)]
+        if user is not None and owner not in (0, user):
+            lines.append((OWNER, owner))
+        if user is None and what == "gid":
+            write(f"/proc/{pid}/setgroups", "deny")
+        write(f"/proc/{pid}/{what}_map", "".join(f"{inside} {out} 1\n" for inside, out in lines))
+
+
+def write(path: str, text: str) -> None:
+    """Write a file in one call. Raises OSError."""
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def start(settings: BoxSettings, stream: socket.socket, waits: int, folder: str) -> None:
+    """In the child: make the box, and serve it. Does not return."""
+    try:
+        if os.read(waits, 1):
+            sock = FramedSocket(stream, REQUEST_MB * MIB)
+            try:
+                init = make_box(settings, sock, folder)
+            except OSError as error:
+                sock.send(message("failed", str(error)))
+                os._exit(1)
+            init.serve()
+    finally:
+        os._exit(0)
+
+
+def make_box(settings: BoxSettings, sock: FramedSocket, folder: str) -> Init:
+    """Make this process the init of a box, and say where its tree is. Raises OSError."""
+    own = os.dup2(sock.stream.fileno(), 3)
+    sock.stream = socket.socket(fileno=own)
+    os.closerange(4, kernel.MOST_FILES)
+    if folder:
+        work, temporary = f"{folder}/tree", f"{folder}/tmp"
+        copy_tree(settings, work)
+        os.mkdir(temporary)
+        if (user := settings.rules.user) is not None:
+            give(folder, user)
+        init = Init(settings, sock, (), (folder,))
+        tree = settings.tree
+    else:
+        work, temporary, tree = settings.folder, "/tmp", TREE
+        make_root(settings)
+        kernel.prctl(SECUREBITS, NO_SETUID_FIXUP)
+        same = settings.rules.user is None
+        init = Init(settings, sock, () if same else (DAC_OVERRIDE, FOWNER), ())
+    kernel.hide()
+    sock.send(message("ready", work, temporary, tree))
+    return init
+
+
+def make_root(settings: BoxSettings) -> None:
+    """Move to a root of its own, with loopback as the only network. Raises OSError."""
+    kernel.die_with_parent(OUTSIDE)
+    socket.sethostname(namespaces.HOST_NAME)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as network:
+        fcntl.ioctl(network, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
+    namespaces.fill_root(settings.rules, f"size={settings.size_mb}m,nr_inodes={settings.files}")
+    for name, text in ETC.items():
+        if not os.path.lexists(f"{ROOT}/etc/{name}"):
+            os.makedirs(f"{ROOT}/etc", exist_ok=True)
+            write(f"{ROOT}/etc/{name}", text)
+    for name in DEVICES:
+        namespaces.show(f"/dev/{name}")
+    os.makedirs(f"{ROOT}/dev/pts", exist_ok=True)
+    with contextlib.suppress(OSError):  # a container may refuse it; only terminals need it
+        options = b"newinstance,ptmxmode=0666,mode=0620"
+        mount("devpts", f"{ROOT}/dev/pts", "devpts", NOEXEC & ~MS_NODEV, options)
+        os.symlink("pts/ptmx", f"{ROOT}/dev/ptmx")
+    os.symlink("/proc/self/fd", f"{ROOT}/dev/fd")
+    for path, mode in WRITABLE.items():
+        own_folder(path, mode)
+    overlay_tree(settings)
+    namespaces.pivot()
+    for path in (*WRITABLE, settings.folder):
+        seal(path, 0, cleared=ATTR_RDONLY)
+
+
+def own_folder(path: str, mode: int) -> None:
+    """A folder that commands may write to, of the one file system that the box has in memory."""
+    state = f"{ROOT}{STATE}{path}"
+    for folder in (state, ROOT + path):
+        os.makedirs(folder, exist_ok=True)
+    os.chmod(state, mode)
+    mount(state, ROOT + path, None, MS_BIND)
+    seal(ROOT + path, namespaces.ATTR_NOSUID | namespaces.ATTR_NODEV)
+
+
+def overlay_tree(settings: BoxSettings) -> None:
+    """Mount the tree, so that changes go elsewhere; or a copy of it, where that is refused."""
+    inside, state = ROOT + settings.folder, f"{ROOT}{STATE}"
+    for folder in (inside, ROOT + TREE, f"{state}/upper", f"{state}/work"):
+        os.makedirs(folder, exist_ok=True)
+    mount(settings.tree, ROOT + TREE, None, MS_BIND | namespaces.MS_REC)
+    os.chdir(settings.tree)
+    options = f"lowerdir=.,upperdir={state}/upper,workdir={state}/work,userxattr"
+    try:
+        mount("overlay", inside, "overlay", MS_NOSUID | MS_NODEV, options.encode())
+    except OSError:
+        own_folder(settings.folder, 0o755)
+        copy_tree(settings, inside)
+
+
+def copy_tree(settings: BoxSettings, copy: str) -> None:
+    """Copy the tree with its links and times. Raises OSError."""
+    try:
+        shutil.copytree(settings.tree, copy, symlinks=True, dirs_exist_ok=True)
+    except shutil.Error as error:
+        raise OSError(f"{settings.tree} cannot be copied: {error.args[0][:1]}") from None
+
+
+def give(folder: str, user: int) -> None:
+    """Make a user the owner of all that a folder holds. Raises OSError."""
+    for inside, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            os.chown(f"{inside}/{name}", user, user, follow_symlinks=False)
+
+
+def main() -> None:
+    """Serve the trainer on the inherited descriptor."""
+    kernel.die_with_parent(os.getppid())
+    kernel.die_first()
+    kernel.prctl(kernel.CHILD_SUBREAPER, 1)
+    cgroups.remove_leftovers()
+    remove_leftovers()
+    zygote = BoxZygote(socket.socket(fileno=int(sys.argv[1])))
+    try:
+        zygote.serve()
+    finally:
+        zygote.close()
+
+
+if __name__ == "__main__":
+    main()
