@@ -143,3 +143,33 @@ class TestFunctions:
     """Its Python, or text with `>>>`. It finds the program's names as it finds Python's own, or
     imports them from `solution`."""
     hidden: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryTests:
+    """Tests of a repository with pytest. A program is a change of it: a diff as git writes it, or a
+    JSON object of whole files by path.
+    """
+
+    tree: str
+    """The repository before the change: a folder, or a tar file of one; as an absolute path."""
+    fail_to_pass: tuple[str, ...]
+    """Ids of the tests that pass after a right change only."""
+    pass_to_pass: tuple[str, ...]
+    """Ids of those that pass before and after."""
+    tests: tuple[str, ...] = ()
+    """Files and folders of tests, which no change reaches; beside those that are named as tests."""
+    test_patch: str = ""
+    """A diff of the tests that the program never sees, as SWE-bench has it."""
+    arguments: tuple[str, ...] = ()
+    """Of pytest, beside those that its configuration in the tree has: `("-p", "xdist")`."""
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Variables. `PYTHONPATH` names folders of the tree; `.` and `src` are there without."""
+    roots: tuple[str, ...] = ()
+    """Folders that are there too, to be read: a virtual environment. The first with `bin/python`
+    has the interpreter; without any it is the one that runs assay, with pytest alone."""
+    seconds: float = 600.0
+    """Wall time of all tests together."""
+    digest: str = ""
+    """Of the tree's content, so that a verdict is not kept for another one."""
+    hidden: bool = True

@@ -24,6 +24,7 @@ from assay.checks import Check as Check
 from assay.checks import Exchange as Exchange
 from assay.checks import OwnTests as OwnTests
 from assay.checks import PrintTest as PrintTest
+from assay.checks import RepositoryTests as RepositoryTests
 from assay.checks import TestBench as TestBench
 from assay.checks import TestFunctions as TestFunctions
 
@@ -167,6 +168,27 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
+class TestOutcome:
+    """What came of one test of a repository."""
+
+    __test__ = False
+
+    name: str
+    outcome: str
+    """`passed`, `failed`, `skipped`, `xfailed`, `missing`, `timeout`, or `ended` where its process
+    ended before it did."""
+    seconds: float
+    is_fix: bool
+    """Whether it is one that only a right change passes."""
+    detail: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it counts as passed."""
+        return self.outcome in ("passed", "xfailed")
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """The result of running one program under its checks."""
 
@@ -191,6 +213,8 @@ class Execution:
     trusted: tuple[str, ...] = ()
     """What the checks took the program's word for, beyond the judge's `trust`. Where a pass has
     any, a program could have forged it."""
+    tests: tuple[TestOutcome, ...] = ()
+    """Each test of a repository, if those were its checks."""
 
     @property
     def proven(self) -> bool:

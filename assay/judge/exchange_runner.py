@@ -43,9 +43,10 @@ os._exit(0)
 class ExchangeRunner:
     """Runs a program for each exchange of its task; with `stop_early`, until one fails."""
 
-    def __init__(self, sandbox: Sandbox, limits: Limits, stop_early: bool) -> None:
+    def __init__(self, sandbox: Sandbox, limits: Limits, stop_early: bool, slots: int = 1) -> None:
         self._sandbox = sandbox
         self._limits = limits
+        self._boxes = asyncio.Semaphore(slots)
         self._stop_early = stop_early
         self.builds = Builds(sandbox.run)
         self._known: SharedWork[ProgramRun, Result] = SharedWork(CACHED)
@@ -73,6 +74,9 @@ class ExchangeRunner:
     async def _run(
         self, task: PreparedTask, runs: list[ProgramRun], checker: str, features: ProxyFeatures
     ) -> Execution:
+        if (judge := runs[0].in_boxes) is not None:
+            async with self._boxes:
+                return await judge(self._sandbox)
         language, builds = runs[0].language or task.language, dict[object, Build]()
         for made, run in {made_of(run): run for run in runs if not run.decided}.items():
             source = run.source

@@ -76,7 +76,7 @@ class Judge(AnyJudge):
         self.strangers = strangers
         self._archive = archive
         self._sandbox = Sandbox(ZYGOTE)
-        self._exchanges = ExchangeRunner(self._sandbox, self.limits, stop_early)
+        self._exchanges = ExchangeRunner(self._sandbox, self.limits, stop_early, self.slots)
         self._references = References(self._execute, self._answers, self.limits.cpu_seconds)
         self._prepared: BoundedDict[int, PreparedTask] = BoundedDict(PREPARED_TASKS)
 

@@ -13,7 +13,7 @@ from typing import Any, get_args
 from assay.errors import SandboxError
 from assay.judge.protocol import CANNOT, SETUP, UNASKED, Outcome, WorkerReport
 from assay.sandbox.program import Ended, Result
-from assay.types import Execution, Trust, Verdict
+from assay.types import Execution, TestOutcome, Trust, Verdict
 
 FAILURES = {
     failure.value: failure
@@ -156,6 +156,7 @@ def is_tasks_fault(execution: Execution) -> bool:
 def execution_of(fields: dict[str, Any]) -> Execution:
     """The execution of its fields in JSON."""
     known = {"verdict": Verdict(fields["verdict"]), "trusted": tuple(fields.get("trusted", ()))}
+    known["tests"] = tuple(TestOutcome(**one) for one in fields.get("tests", ()))
     return Execution(**{**fields, **known})
 
 

@@ -117,6 +117,11 @@ class Box:
         data = await self._do("diff", self._tree, most=most, statuses=(0, 1))
         return data.decode("utf-8", "surrogateescape")
 
+    async def changes(self) -> list[str]:
+        """The paths of all files that are not as in the tree. Raises OSError."""
+        listed = await self._do("changes", self._tree, most=DIFF_MB * MIB)
+        return [os.fsdecode(path) for path in listed.split(b"\0")[:-1]]
+
     async def close(self) -> None:
         """End it, and wait until nothing is left of it."""
         self._writer.write_eof()
@@ -239,7 +244,7 @@ def usual_rules() -> AccessRules:
     """Those of every box: compilers, the standard library, none of the packages here."""
     rules = access_rules(0, starts_programs=True)
     readable = (path for path in (*rules.readable, *SHOWN) if path not in rules.packages)
-    return rules._replace(shown=(*rules.shown, *SHOWN), readable=tuple(readable), listable=())
+    return rules._replace(shown=(*SHOWN, *rules.shown), readable=tuple(readable), listable=())
 
 
 def base_of(root: Path) -> list[Path]:

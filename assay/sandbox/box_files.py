@@ -61,6 +61,14 @@ def contents(path: str) -> Iterator[bytes]:
             yield chunk
 
 
+def changes(tree: str) -> None:
+    """Print the paths of all files of the work folder that are not as in `tree`, a NUL after
+    each.
+    """
+    for path in changed(tree, "."):
+        os.write(1, os.fsencode(path) + b"\0")
+
+
 def diff(tree: str) -> None:
     """Become git, which prints how the work folder differs from `tree`. Raises OSError."""
     stage = tempfile.mkdtemp()

@@ -222,7 +222,8 @@ def make_root(settings: BoxSettings) -> None:
     socket.sethostname(namespaces.HOST_NAME)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as network:
         fcntl.ioctl(network, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
-    namespaces.fill_root(settings.rules, f"size={settings.size_mb}m,nr_inodes={settings.files}")
+    usual = settings.rules._replace(packages=())
+    namespaces.fill_root(usual, f"size={settings.size_mb}m,nr_inodes={settings.files}")
     for name, text in ETC.items():
         if not os.path.lexists(f"{ROOT}/etc/{name}"):
             os.makedirs(f"{ROOT}/etc", exist_ok=True)
@@ -237,6 +238,8 @@ def make_root(settings: BoxSettings) -> None:
     os.symlink("/proc/self/fd", f"{ROOT}/dev/fd")
     for path, mode in WRITABLE.items():
         own_folder(path, mode)
+    for path in settings.rules.packages:  # which may lie below a writable folder
+        namespaces.show(path)
     overlay_tree(settings)
     namespaces.pivot()
     for path in (*WRITABLE, settings.folder):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from assay.judge.codec import Json
@@ -10,8 +10,9 @@ from assay.judge.protocol import Outcome
 
 if TYPE_CHECKING:  # zygotes import this, and none of what stands here
     from assay.languages import Language
+    from assay.sandbox.client import Sandbox
     from assay.sandbox.program import Pool, Result
-    from assay.types import Task, Trust, Verdict
+    from assay.types import Execution, Task, Trust, Verdict
 
 C = TypeVar("C")
 Part = Callable[[], Outcome]
@@ -51,6 +52,8 @@ class ProgramRun(NamedTuple):
     """What the program's text alone decides; then nothing runs."""
     language: Language | None = None
     """What runs it in place of its task's language."""
+    in_boxes: Callable[[Sandbox], Awaitable[Execution]] | None = None
+    """Judges in boxes of the sandbox, in place of a run. Raises SandboxError."""
 
 
 KINDS: dict[type[Any], Kind[Any]] = {}

@@ -1,0 +1,112 @@
+"""Canaries: copies of a repository's tests with their assertions turned round. Where a test and its
+canary pass, whoever reports that lies.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Sequence
+from random import Random
+from typing import NamedTuple
+
+OPPOSITES = {
+    "Equal": "NotEqual", "True": "False", "In": "NotIn", "Is": "IsNot", "IsNone": "IsNotNone",
+    "IsInstance": "NotIsInstance", "AlmostEqual": "NotAlmostEqual", "Greater": "LessEqual",
+    "Less": "GreaterEqual", "Regex": "NotRegex",
+}  # fmt: skip
+"""What unittest's assertions are called after `assert`, by pairs."""
+TURNED = {f"assert{a}": f"assert{b}" for pair in OPPOSITES.items() for a, b in (pair, pair[::-1])}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Canary(NamedTuple):
+    """A test that must fail."""
+
+    original: str
+    """The id of the test."""
+    id: str
+    source: str
+    """What is to stand at the end of the test's file."""
+
+
+class Turner(ast.NodeTransformer):
+    """Turns each assertion round."""
+
+    def visit_Assert(self, node: ast.Assert) -> ast.Assert:
+        """`assert not x` for `assert x`."""
+        return ast.Assert(ast.UnaryOp(ast.Not(), node.test), None)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        """`self.assertNotEqual` for `self.assertEqual`."""
+        self.generic_visit(node)
+        node.attr = TURNED.get(node.attr, node.attr)
+        return node
+
+
+def canaries(
+    tests: Sequence[str], sources: dict[str, str], most: int, random: Random
+) -> list[Canary]:
+    """Up to so many, of tests drawn from these ids. sources: of their files, by path; of others
+    there are none.
+    """
+    trees = dict[str, ast.Module | None]()
+    made = list[Canary]()
+    for test in random.sample(tests, len(tests)):
+        if len(made) == most:
+            break
+        path = test.partition("::")[0]
+        if path not in trees:
+            try:
+                trees[path] = ast.parse(sources.get(path, ""))
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                trees[path] = None
+        tree = trees[path]
+        if tree is not None and (canary := canary_of(test, tree, f"{random.getrandbits(40):x}")):
+            made.append(canary)
+    return made
+
+
+def canary_of(test: str, tree: ast.Module, word: str) -> Canary | None:
+    """The canary of one test, with names that end in `word`; None where its source has no assertion
+    that can be turned round and is always reached.
+    """
+    path, *scopes, last = test.split("::")
+    name, bracket, parameters = last.partition("[")
+    body: Sequence[ast.stmt] = tree.body
+    for scope in scopes:
+        inside = [one for one in body if isinstance(one, ast.ClassDef) and one.name == scope]
+        body = inside[-1].body if inside else ()
+    functions = [one for one in body if isinstance(one, Function) and one.name == name]
+    if len(scopes) > 1 or not functions or not is_turned(functions[-1]):
+        return None
+    function = Turner().visit(copy.deepcopy(functions[-1]))
+    function.name = f"test_{word}" if name.startswith("test") else f"{name}_{word}"
+    id = "::".join(
+        [path, *(f"{scope}{word}" for scope in scopes), function.name + bracket + parameters]
+    )
+    if scopes:
+        base = ast.Name(scopes[0])
+        function = ast.ClassDef(f"{scopes[0]}{word}", [base], [], [function], [])
+    return Canary(test, id, f"\n\n{ast.unparse(ast.fix_missing_locations(function))}\n")
+
+
+def is_turned(function: Function) -> bool:
+    """Whether a statement of its own asserts what can be turned round, and none leaves before, and
+    the test is not one that is expected to fail.
+    """
+    if any(
+        "xfail" in ast.unparse(one) or "expectedFailure" in ast.unparse(one)
+        for one in function.decorator_list
+    ):
+        return False
+    for statement in function.body:
+        if isinstance(statement, ast.Assert):
+            return True
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            called = statement.value.func
+            if isinstance(called, ast.Attribute) and called.attr in TURNED:
+                return True
+        if any(isinstance(node, ast.Return | ast.Yield) for node in ast.walk(statement)):
+            return False
+    return False

@@ -1,0 +1,94 @@
+"""The trusted copy of a repository: a folder, or a tar file that is unpacked once."""
+
+from __future__ import annotations
+
+import asyncio
+import configparser
+import hashlib
+import os
+import shutil
+import stat
+import tarfile
+import tempfile
+import tomllib
+from functools import lru_cache
+from pathlib import Path
+
+from assay.checks import RepositoryTests
+from assay.errors import DataError
+
+CONFIGURATIONS = {
+    "pytest.ini": "pytest", ".pytest.ini": "pytest", "pyproject.toml": "", "tox.ini": "pytest",
+    "setup.cfg": "tool:pytest",
+}  # fmt: skip
+"""Files in which pytest looks for its configuration, in this order, and their sections for it."""
+
+
+async def tree_of(check: RepositoryTests) -> Path:
+    """The folder of a task's tree. Raises DataError where there is none."""
+    path = Path(check.tree)
+    if path.is_dir():
+        return path
+    if not path.is_file():
+        raise DataError(f"{path} is no folder and no file; it is to hold the task's repository")
+    return await asyncio.to_thread(unpacked, path)
+
+
+def unpacked(file: Path) -> Path:
+    """The folder of what a tar file holds, made once below the user's cache. Raises DataError."""
+    digest = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = cache / "assay" / "trees" / digest
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=folder.parent))
+        made.chmod(0o755)
+        try:
+            with tarfile.open(file) as archive:
+                archive.extractall(made, filter="data")
+            made.rename(folder)
+        except FileExistsError:
+            pass  # another process was faster
+        except (tarfile.TarError, OSError, EOFError) as error:
+            if not folder.is_dir():
+                raise DataError(f"{file} cannot be unpacked: {error}") from None
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    inside = list(folder.iterdir())
+    return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
+
+
+@lru_cache(maxsize=512)
+def digest_of(tree: str) -> str:
+    """Identifies the content of a folder or file: names, rights and bytes."""
+    path, digest = Path(tree), hashlib.blake2b(digest_size=16)
+    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        mode = file.lstat().st_mode
+        digest.update(
+            f"{file.relative_to(path)}\0{stat.S_IFMT(mode)}{mode & 0o111}\0".encode(
+                errors="surrogateescape"
+            )
+        )
+        if stat.S_ISLNK(mode):
+            digest.update(os.fsencode(file.readlink()))
+        elif stat.S_ISREG(mode):
+            digest.update(hashlib.blake2b(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def configuration(tree: Path) -> str:
+    """The file of the tree that configures pytest; empty where there is none."""
+    for name, section in CONFIGURATIONS.items():
+        try:
+            text = (tree / name).read_text()
+            if section:
+                parser = configparser.ConfigParser(interpolation=None, strict=False)
+                parser.read_string(text)
+                configures = name.endswith("pytest.ini") or parser.has_section(section)
+            else:
+                configures = "pytest" in tomllib.loads(text).get("tool", {})
+        except (OSError, ValueError, configparser.Error):
+            continue
+        if configures:
+            return name
+    return ""
