@@ -31,11 +31,13 @@ MODULES = {
     " isolation work_dir program sockets ending script repl zygote launch processes job_queue slot"
     " runs supervisor box_files box_init box_zygote box client",
     "judge": "protocol codec_types files codec operations nodes task_code checkers requests remote"
-    " arrivals shared console proxy pieces answer_text kinds normal_form worker exports candidate"
-    " warmup verdict verdict_cache prepared_task builds exchange_runner references"
+    " arrivals shared console proxy pieces answer_text verdict"
+    " repository_runner repository_tree canaries kinds normal_form worker exports candidate"
+    " warmup verdict_cache prepared_task builds exchange_runner references"
     " interpreter base judge cocotb_harness",
     "judge/kinds": "pytest_module kind calls asserts driven_calls exchanges verilog_screen harness"
-    " own_tests print_tests answers test_bench test_functions find",
+    " own_tests print_tests answers test_bench test_functions repository_cheats"
+    " repository find",
     "judges": "terms service pool open",
     "extract": "thoughts fences statements",
     "policy": "adapters checkpoints tokenizer gguf tiny chat onednn layers head packed forward load"

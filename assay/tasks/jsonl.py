@@ -13,7 +13,7 @@ from assay.judge.codec import Packer
 from assay.judge.kinds.test_functions import collect, is_doctest, never_run
 from assay.languages import language_named
 from assay.registry import suggest
-from assay.tasks import exact, mbpp, published, task_set
+from assay.tasks import exact, mbpp, published, repository, task_set
 from assay.tasks.maths import right_answer
 from assay.tasks.python_source import around, called, defines, parsed
 from assay.tasks.rows import TOLERANCE, Row, file_rows, tagged, warn_once
@@ -21,10 +21,10 @@ from assay.tasks.stdio import columns, exchanges
 from assay.types import Call, Check, Message, Task, TestFunctions
 
 TESTS = {"tests", "test", "inputs", "exchanges", "test_list", "checks",
-         "expected_answer"}  # fmt: skip
+         "expected_answer", "tree"}  # fmt: skip
 """A row with one of these fields is a task; any other is only for SFT."""
 REPLIES = {"completion", "answer", "messages"}
-FIELDS = TESTS | {
+FIELDS = TESTS | repository.FIELDS | {
     "task_id", "id", "prompt", "language", "reference", "demonstrations", "entry_point", "stub",
     "canonical_solution", "setup", "expected", "tolerance", "checker", "format", "tags",
     "difficulty",
@@ -83,6 +83,8 @@ def task_of(row: Row) -> Task:
     language = row.language()
     if row.fields.get("format") == exact.FORMAT:
         return exact.task_of(row)
+    if "tree" in row.fields:
+        return repository.task_of(row, _id(row))
     if "test_list" in row.fields:
         return mbpp.task_of(row)
     messages = row.messages("prompt") if isinstance(row.fields.get("prompt"), list) else ()

@@ -1,0 +1,57 @@
+"""A row of assay's own for a repository: a tree, the tests that a right change repairs, and it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from assay.judge.repository_tree import digest_of
+from assay.tasks.rows import Row
+from assay.types import RepositoryTests, Task
+
+FIELDS = {"tree", "fail_to_pass", "pass_to_pass", "FAIL_TO_PASS", "PASS_TO_PASS", "test_files",
+          "test_patch", "pytest", "environment", "roots", "seconds"}  # fmt: skip
+
+
+def task_of(row: Row, id: str) -> Task:
+    """A row with `tree`, and `reference`, the right change. Paths are relative to the file of the
+    rows. Raises DataError.
+    """
+    home = Path(row.where.rpartition(", ")[0]).parent
+    tree = home / row.text("tree")
+    if not tree.exists():
+        raise row.wrong(f"'tree' is {row.text('tree')!r}, but there is no {tree}")
+    variables, seconds = row.table("environment").fields, row.fields.get("seconds", 600)
+    if not all(isinstance(value, str) for value in variables.values()):
+        raise row.wrong("'environment' must have texts as values")
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
+        raise row.wrong(f"'seconds' is {seconds!r}; make it a number above 0")
+    check = RepositoryTests(
+        tree=str(tree.resolve()),
+        fail_to_pass=ids(row, "fail_to_pass"),
+        pass_to_pass=ids(row, "pass_to_pass"),
+        tests=row.texts("test_files"),
+        test_patch=row.text("test_patch", default=""),
+        arguments=row.texts("pytest"),
+        environment=variables,
+        roots=tuple(str((home / root).absolute()) for root in row.texts("roots")),
+        seconds=float(seconds),
+        digest=digest_of(str(tree.resolve())),
+    )
+    prompt, reference = row.text("prompt"), row.text("reference", default="") or None
+    return Task(id, prompt, (check,), "", language="diff", reference=reference)
+
+
+def ids(row: Row, name: str) -> tuple[str, ...]:
+    """The ids of tests: a list, or one as JSON, as SWE-bench's rows have it, with its name in
+    capitals. Raises DataError.
+    """
+    name = name if name in row.fields else name.upper()
+    value: Any = row.fields.get(name)
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise row.wrong(f"{name!r} is no JSON list of tests' ids") from None
+    return Row({name: value}, row.where).texts(name)
