@@ -14,8 +14,10 @@ from rich.table import Table
 
 from assay.errors import DataError
 from assay.languages import language_named, languages
+from assay.sandbox.box import describe_boxes
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import Isolation, probe_isolation
+from assay.sync import run_sync
 
 PACKAGES = ("assay", "torch", "transformers", "peft", "datasets", "vllm")
 TOOLS = ("iverilog", "yosys", "nvidia-smi")
@@ -26,6 +28,8 @@ class Machine:
     """What this machine offers."""
 
     isolation: Isolation
+    boxes: str
+    """What boxes are here, in which repositories are changed and tested."""
     """The sandbox, as its own attacks found it."""
     python: str
     system: str
@@ -49,10 +53,12 @@ def examine(self_test: bool = False) -> Machine:
     says hello, which takes some seconds.
     """
     found = {name: tools_of(name) for name in languages}
+    isolation = probe_isolation()
     for name, said in hellos(*found).items() if self_test else ():
         found[name] += f"; {said}"
     return Machine(
-        isolation=probe_isolation(),
+        isolation=isolation,
+        boxes=run_sync(describe_boxes(isolation.walls)),
         python=platform.python_version(),
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         cores=cores(),
@@ -115,6 +121,7 @@ def render(machine: Machine) -> Table:
     table.add_row("attacks that failed", ", ".join(walls.enforced) or "none")
     for gap in walls.missing:
         table.add_row("missing", gap)
+    table.add_row("boxes", machine.boxes)
     if walls.advice:
         table.add_row("advice", walls.advice)
     table.add_row("python", machine.python)

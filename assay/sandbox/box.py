@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -40,6 +41,14 @@ FILE_SECONDS = 60.0
 GRACE_SECONDS = 30.0
 """How much longer than a command's time a box may take to answer."""
 READ_MB = DIFF_MB = 16
+
+
+FORMS = {
+    "overlay": "namespaces, and an overlay on the tree",
+    "copy": "namespaces, and a copy of the tree, since overlays are refused",
+    "folder": "a copy of the tree to which landlock confines commands: they have no /tmp, /dev/shm,"
+    " sockets, sessions and chmod, so neither git nor multiprocessing",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +85,8 @@ class Box:
     ) -> None:
         self._spec, self._reader, self._writer = spec, reader, writer
         self._turn = asyncio.Lock()
-        self.folder = self._temporary = self._tree = ""
-        """The work folder's path inside."""
+        self.form = self.folder = self._temporary = self._tree = ""
+        """One of FORMS, and the work folder's path inside."""
 
     async def run(
         self, argv: Sequence[str], *, wall_seconds: float = 60.0, output_bytes: int = MIB,
@@ -170,6 +179,20 @@ async def receive(reader: asyncio.StreamReader) -> list[Any]:
     return read_message(await reader.readexactly(length))
 
 
+async def describe_boxes(required: Collection[str]) -> str:
+    """What boxes are here, by opening one with these walls; or why there are none."""
+    boxes = Boxes(required)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            async with boxes.open(BoxSpec(Path(folder))) as box:
+                done = await box.run(("true",))
+                return FORMS[box.form] if done.status == 0 else f"none: {done.stderr.decode()}"
+    except SandboxError as error:
+        return f"none: {error}"
+    finally:
+        await boxes.close()
+
+
 class Boxes:
     """Opens boxes, from a process that is started for the first one. required: the walls that each
     must put up.
@@ -202,7 +225,7 @@ class Boxes:
                 kind, said = "failed", ["its process has ended"]
             if kind != "ready":
                 raise SandboxError(f"a box cannot be opened: {said[0]}")
-            box.folder, box._temporary, box._tree = said
+            box.form, box.folder, box._temporary, box._tree = said
             yield box
         finally:
             await asyncio.shield(box.close())

@@ -95,9 +95,8 @@ class BoxZygote:
     def close(self) -> None:
         """End all boxes."""
         for descriptor, box in list(self._boxes.items()):
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            os.kill(box.pid, signal.SIGKILL)
             self._clean_up(descriptor)
-            del box
 
     def _receive(self) -> bool:
         data, descriptors, _, _ = socket.recv_fds(self._control, SETTINGS_BYTES, 1)
@@ -127,6 +126,7 @@ class BoxZygote:
         waits, goes = os.pipe()
         pid = clone(NAMESPACES | NEWUSER) if namespaced else kernel.fork()
         if pid == 0:
+            os.close(goes)
             start(settings, stream, waits, folder)
         os.close(waits)
         try:
@@ -146,9 +146,18 @@ class BoxZygote:
         self._poll.unregister(descriptor)
         os.close(descriptor)
         if box.work_dir:
+            self._end_orphans()
             remove_work_dir(box.work_dir)
         box.group.remove()
         box.stream.close()
+
+    def _end_orphans(self) -> None:
+        """End what a box without namespaces has left running, where its init was killed."""
+        own = {box.pid for box in self._boxes.values()}
+        while orphans := kernel.children() - own:
+            for pid in orphans:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
 def clone(flags: int) -> int:
@@ -193,31 +202,34 @@ def start(settings: BoxSettings, stream: socket.socket, waits: int, folder: str)
 
 
 def make_box(settings: BoxSettings, sock: FramedSocket, folder: str) -> Init:
-    """Make this process the init of a box, and say where its tree is. Raises OSError."""
+    """Make this process the init of a box, and say what it is and where. Raises OSError."""
     own = os.dup2(sock.stream.fileno(), 3)
     sock.stream = socket.socket(fileno=own)
     os.closerange(4, kernel.MOST_FILES)
     if folder:
+        kernel.prctl(kernel.CHILD_SUBREAPER, 1)
         work, temporary = f"{folder}/tree", f"{folder}/tmp"
         copy_tree(settings, work)
         os.mkdir(temporary)
         if (user := settings.rules.user) is not None:
             give(folder, user)
         init = Init(settings, sock, (), (folder,))
-        tree = settings.tree
+        form, tree = "folder", settings.tree
     else:
         work, temporary, tree = settings.folder, "/tmp", TREE
-        make_root(settings)
+        form = make_root(settings)
         kernel.prctl(SECUREBITS, NO_SETUID_FIXUP)
         same = settings.rules.user is None
         init = Init(settings, sock, () if same else (DAC_OVERRIDE, FOWNER), ())
     kernel.hide()
-    sock.send(message("ready", work, temporary, tree))
+    sock.send(message("ready", form, work, temporary, tree))
     return init
 
 
-def make_root(settings: BoxSettings) -> None:
-    """Move to a root of its own, with loopback as the only network. Raises OSError."""
+def make_root(settings: BoxSettings) -> str:
+    """Move to a root of its own, with loopback as the only network. The form of the tree. Raises
+    OSError.
+    """
     kernel.die_with_parent(OUTSIDE)
     socket.sethostname(namespaces.HOST_NAME)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as network:
@@ -240,10 +252,11 @@ def make_root(settings: BoxSettings) -> None:
         own_folder(path, mode)
     for path in settings.rules.packages:  # which may lie below a writable folder
         namespaces.show(path)
-    overlay_tree(settings)
+    form = mount_tree(settings)
     namespaces.pivot()
     for path in (*WRITABLE, settings.folder):
         seal(path, 0, cleared=ATTR_RDONLY)
+    return form
 
 
 def own_folder(path: str, mode: int) -> None:
@@ -256,8 +269,10 @@ def own_folder(path: str, mode: int) -> None:
     seal(ROOT + path, namespaces.ATTR_NOSUID | namespaces.ATTR_NODEV)
 
 
-def overlay_tree(settings: BoxSettings) -> None:
-    """Mount the tree, so that changes go elsewhere; or a copy of it, where that is refused."""
+def mount_tree(settings: BoxSettings) -> str:
+    """Mount the tree as an overlay, so that changes go elsewhere; or a copy, where that is refused.
+    Which of them it is.
+    """
     inside, state = ROOT + settings.folder, f"{ROOT}{STATE}"
     for folder in (inside, ROOT + TREE, f"{state}/upper", f"{state}/work"):
         os.makedirs(folder, exist_ok=True)
@@ -267,8 +282,10 @@ def overlay_tree(settings: BoxSettings) -> None:
     try:
         mount("overlay", inside, "overlay", MS_NOSUID | MS_NODEV, options.encode())
     except OSError:
-        own_folder(settings.folder, 0o755)
+        own_folder(settings.folder, 0o777)
         copy_tree(settings, inside)
+        return "copy"
+    return "overlay"
 
 
 def copy_tree(settings: BoxSettings, copy: str) -> None:
@@ -287,8 +304,7 @@ def give(folder: str, user: int) -> None:
 
 
 def main() -> None:
-    """Serve the trainer on the inherited descriptor."""
-    kernel.die_with_parent(os.getppid())
+    """Serve the trainer on the inherited descriptor; when it ends, so does everything here."""
     kernel.die_first()
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     cgroups.remove_leftovers()

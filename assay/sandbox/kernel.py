@@ -125,6 +125,11 @@ def reap_ended() -> bool:
     return True
 
 
+def children() -> set[int]:
+    """The pids of this process's children, inherited ones included."""
+    return set(map(int, read_text(f"/proc/self/task/{os.getpid()}/children").split()))
+
+
 def end_children(patience: float = 0.0) -> None:
     """Wait until no child is left, inherited ones included, which are killed after so many
     seconds.
@@ -132,8 +137,8 @@ def end_children(patience: float = 0.0) -> None:
     end = time.monotonic() + patience
     while reap_ended():
         if time.monotonic() >= end:
-            for pid in read_text(f"/proc/self/task/{os.getpid()}/children").split():
-                os.kill(int(pid), SIGKILL)
+            for pid in children():
+                os.kill(pid, SIGKILL)
         time.sleep(REAP_SECONDS)
 
 

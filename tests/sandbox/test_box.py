@@ -1,0 +1,328 @@
+"""Boxes: what works in them, what they refuse, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.errors import SandboxError
+from assay.sandbox.box import Box, Boxes, BoxSpec
+from assay.sandbox.isolation import probe_isolation
+from assay.sandbox.program import Ended
+
+WALLS = probe_isolation().walls
+TIERS: dict[str, Set[str]] = {"A": set(), "C": {"namespaces", "user"}}
+"""Walls that are left out, to run as on a machine of that tier."""
+needs_namespaces = pytest.mark.skipif("namespaces" not in WALLS, reason="no namespaces here")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    tree = tmp_path / "tree"
+    (tree / "src").mkdir(parents=True)
+    (tree / "a.txt").write_text("one\ntwo\n")
+    (tree / "src" / "b.py").write_text("x = 1\n")
+    return tree
+
+
+@asynccontextmanager
+async def opened(tree: Path, without: Set[str] = frozenset(), **fields: int) -> AsyncIterator[Box]:
+    boxes = Boxes([wall for wall in WALLS if wall not in without])
+    try:
+        async with boxes.open(BoxSpec(tree, **fields)) as box:
+            yield box
+    finally:
+        await boxes.close()
+
+
+def in_box(
+    tree: Path, work: Callable[[Box], Awaitable[None]], without: Set[str] = frozenset(),
+    **fields: int,
+) -> None:  # fmt: skip
+    async def run() -> None:
+        async with opened(tree, without, **fields) as box:
+            await work(box)
+
+    asyncio.run(run())
+
+
+async def shell(box: Box, text: str, **options: Any) -> str:
+    """What a command prints, which must exit with status 0."""
+    done = await box.run(("bash", "-c", text), merged=True, **options)
+    assert (done.ended, done.status) == (Ended.EXITED, 0), done.stdout.decode()
+    return done.stdout.decode()
+
+
+WORKS = {
+    "files in /tmp": "echo x > /tmp/x && python3 -c 'import tempfile as t; t.mkdtemp()'",
+    "shared memory": "python3 -c 'from multiprocessing.shared_memory import SharedMemory as S;"
+    " s = S(create=True, size=9); s.close(); s.unlink()'",
+    "users": "id -un | grep user && python3 -c 'import pwd, os; pwd.getpwuid(os.getuid())'",
+    "loopback": 'python3 -c \'import socket as s; a = s.create_server(("localhost", 0));'
+    " s.create_connection(a.getsockname())'",
+    "named sockets": "python3 -c 'import socket as s; a = s.socket(s.AF_UNIX); a.bind(\"s\")'",
+    "asyncio's subprocesses": "python3 -c 'import asyncio as a;"
+    ' a.run(a.create_subprocess_exec("true"))\'',
+    "rights": "chmod 755 a.txt && test -x a.txt",
+    "locks": 'flock a.txt true && python3 -c \'import fcntl; fcntl.lockf(open("a.txt", "a"), 2)\'',
+    "signals": "sleep 9 & kill %1; wait; python3 -c 'import os; os.killpg(os.getpgrp(), 0)'",
+    "sessions": "setsid true",
+    "pools of processes": "python3 -c 'import multiprocessing as m; m.Pool(2).map(abs, [1])'",
+    "terminals": "python3 -c 'import pty; pty.spawn([\"true\"])'",
+    "git": "git init -q && git add -A && git commit -qm x && git log --oneline | grep x",
+    "database": 'python3 -c \'import sqlite3; sqlite3.connect("db").execute("create table t(a)")\'',
+    "times": "touch -d @0 a.txt && test $(stat -c %Y a.txt) = 0",
+    "threads": "python3 -c 'import threading as t; [t.Thread(target=id, args=(1,)).start()"
+    " for _ in range(50)]'",
+    "the tree": "echo 3 >> a.txt && rm src/b.py && mkdir -p d/e && mv a.txt d/e && cat d/e/*",
+}
+
+
+@needs_namespaces
+@pytest.mark.parametrize("what", WORKS)
+def test_what_tests_of_repositories_need_works_in_a_box(what: str, tree: Path) -> None:
+    async def work(box: Box) -> None:
+        await shell(box, WORKS[what])
+
+    in_box(tree, work)
+    assert (tree / "a.txt").read_text() == "one\ntwo\n", "the trusted copy stays as it was"
+
+
+REFUSED = {
+    "the network": "python3 -c 'import socket; socket.create_connection((\"192.0.2.1\", 80), 2)'",
+    "files of the machine": "cat /root/.bashrc /etc/shadow /proc/1/environ",
+    "other namespaces": "unshare -U true",
+    "mounts": "mount -t tmpfs none /tmp",
+    "tools of the machine": "touch /usr/bin/x",
+    "the root folder": "touch /x",
+    "its trusted copy": "touch /.tree/a.txt",
+    "tracing": "python3 -c 'import ctypes, sys;"
+    " sys.exit(ctypes.CDLL(None).ptrace(16, 1, 0, 0) == 0 or 1)'",
+    "the kernel's settings": "echo x > /proc/sys/kernel/core_pattern",
+    "raw packets": "python3 -c 'import socket; socket.socket(socket.AF_PACKET)'",
+    "the box's first process": "test -e /proc/1/exe || kill -9 1",
+}
+
+
+@needs_namespaces
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_box_refuses_what_reaches_out_of_it(what: str, tree: Path) -> None:
+    async def work(box: Box) -> None:
+        done = await box.run(("bash", "-c", REFUSED[what]), merged=True)
+        assert done.status != 0, done.stdout.decode()
+        assert "still there" in await shell(box, "echo still there")
+
+    in_box(tree, work)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_what_a_command_started_ends_with_it(tier: str, tree: Path) -> None:
+    async def work(box: Box) -> None:
+        started = time.monotonic()
+        await shell(
+            box, "(while :; do echo x >> a.txt; sleep 0.01; done) & (setsid sleep 99 &) ; :"
+        )
+        assert time.monotonic() - started < 5
+        size = await shell(box, "wc -c < a.txt")
+        await asyncio.sleep(0.2)
+        assert await shell(box, "wc -c < a.txt") == size
+
+    in_box(tree, work, TIERS[tier])
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_command_has_its_limits(tier: str, tree: Path) -> None:
+    async def work(box: Box) -> None:
+        done = await box.run(("sleep", "99"), wall_seconds=0.2)
+        assert (done.ended, done.detail) == (Ended.WALL, "took more than 0.2 s")
+        done = await box.run(("bash", "-c", "yes | head -c 5000000"), output_bytes=1000)
+        assert len(done.stdout) < 1100
+        assert b"4999000 bytes are left out" in done.stdout
+        done = await box.run(("bash", "-c", "echo a; echo b >&2; exit 3"))
+        assert (done.stdout, done.stderr, done.status) == (b"a\n", b"b\n", 3)
+        done = await box.run(("cat",), stdin=b"given", merged=True)
+        assert done.stdout == b"given"
+        done = await box.run(("no-such-program",))
+        assert (done.ended, done.status) == (Ended.EXITED, 126)
+        assert b"No such file" in done.stderr
+        done = await box.run(("python3", "-c", "b'x' * 2**30"))
+        assert b"MemoryError" in done.stderr
+        done = await box.run(("bash", "-c", "kill -SEGV $$"))
+        assert (done.ended, done.detail) == (Ended.CRASHED, "killed by SIGSEGV") or tier == "C"
+
+    in_box(tree, work, TIERS[tier], memory_mb=512)
+
+
+@needs_namespaces
+def test_a_box_holds_no_more_than_its_size_and_its_files(tree: Path) -> None:
+    async def work(box: Box) -> None:
+        done = await box.run(("bash", "-c", "head -c 30000000 /dev/zero > big"), merged=True)
+        assert b"No space left" in done.stdout
+        done = await box.run(("bash", "-c", "rm big; touch /tmp/{1..999}"), merged=True)
+        assert b"No space left" in done.stdout
+        bomb = ("bash", "-c", "f() { f | f & }; f; sleep 1")
+        assert (await box.run(bomb, merged=True, wall_seconds=9)).ended is not Ended.LOST
+        assert await shell(box, "echo on") == "on\n"
+
+    in_box(tree, work, size_mb=16, files=500, processes=64)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_files_are_written_and_read_whatever_a_command_has_left(tier: str, tree: Path) -> None:
+    async def work(box: Box) -> None:
+        await shell(box, "rm -r src && ln -s / src && ln -s /etc/passwd l && mkdir a && mkfifo f;:")
+        await box.write({"src/c.py": b"1", "l": b"2", "a": b"3", "new/d/e": b"4"}, ["l"])
+        assert [await box.read(path) for path in ("src/c.py", "l", "a", "new/d/e")] == [
+            b"1", b"2", b"3", b"4",
+        ]  # fmt: skip
+        assert await shell(box, "test -x l && test ! -L src && echo right") == "right\n"
+        for path, why in (("f", "is no file|No such"), ("none", "No such file"), (".", "director")):
+            with pytest.raises(OSError, match=why):
+                await box.read(path)
+        with pytest.raises(OSError, match="more than 3 bytes"):
+            await box.read("a.txt", most=3)
+
+    in_box(tree, work, TIERS[tier])
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_the_diff_of_a_box_gives_its_files_again(tier: str, tree: Path, tmp_path: Path) -> None:
+    changes = (
+        "echo three >> a.txt; rm src/b.py; mkdir e; echo x > 'e/a b'; touch -d @9 'e/a b';"
+        "head -c 999 /dev/urandom > e/z; ln -s /etc/passwd e/link;"
+        "mkdir __pycache__ .git; touch __pycache__/x .git/y;"
+        "printf 'caf\\351' > e/latin; echo hi > 'e/\u00e9'"
+    )
+
+    async def work(box: Box) -> None:
+        await shell(box, changes)
+        if box.form != "folder":
+            await shell(box, "mkfifo e/fifo; chmod +x a.txt; python3 -c 'import socket as s;"
+                        " s.socket(s.AF_UNIX).bind(\"e/sock\")'")  # fmt: skip
+        diff = await box.diff()
+        copy = tmp_path / "copy"
+        subprocess.run(["cp", "-r", tree, copy], check=True)
+        applied = subprocess.run(
+            ["git", "apply", "-"], cwd=copy, input=diff.encode("utf-8", "surrogateescape"),
+            capture_output=True, check=False,
+        )  # fmt: skip
+        assert applied.returncode == 0, applied.stderr.decode()
+        names = sorted(str(path.relative_to(copy)) for path in copy.rglob("*"))
+        assert names == ["a.txt", "e", "e/a b", "e/latin", "e/link", "e/z", "e/\u00e9"]
+        assert (copy / "a.txt").read_text() == "one\ntwo\nthree\n"
+        assert (copy / "e/z").read_bytes() == await box.read("e/z")
+        assert (copy / "e/latin").read_bytes() == b"caf\xe9"
+        assert (copy / "e/link").readlink() == Path("/etc/passwd")
+        assert bool((copy / "a.txt").stat().st_mode & 0o100) == (box.form != "folder")
+
+    in_box(tree, work, TIERS[tier])
+
+
+@needs_namespaces
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can mount a file system for it")
+def test_where_overlays_are_refused_the_tree_is_copied(tree: Path) -> None:
+    async def work(box: Box) -> None:
+        assert box.form == "copy"
+        assert "boot_id" in await shell(box, "echo 3 > new; ls")
+
+    subprocess.run(["mount", "-t", "proc", "proc", tree], check=True)
+    try:
+        in_box(tree / "sys/kernel/random", work)  # which overlayfs does not take as a layer
+    finally:
+        subprocess.run(["umount", tree], check=True)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_nothing_is_left_of_a_box(tier: str, tree: Path) -> None:
+    async def work(box: Box) -> None:
+        await box.run(("bash", "-c", "echo x > $TMPDIR/x; sleep 98765 & setsid sleep 98765 & :"))
+
+    in_box(tree, work, TIERS[tier])
+    assert leftovers() == []
+
+
+def test_a_box_ends_with_whoever_opened_it(tree: Path) -> None:
+    program = f"""
+import asyncio, os, signal, sys
+from pathlib import Path
+from assay.sandbox.box import Boxes, BoxSpec
+async def main():
+    async with Boxes({list(WALLS)}).open(BoxSpec(Path({str(tree)!r}))) as box:
+        asyncio.get_running_loop().call_later(0.3, os.kill, os.getpid(), signal.SIGKILL)
+        await box.run(("sleep", "98765"))
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=30)
+    assert done.returncode == -9
+    deadline = time.monotonic() + 5
+    while leftovers() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert leftovers() == []
+
+
+def test_a_cancelled_command_ends_its_box(tree: Path) -> None:
+    async def run() -> None:
+        async with opened(tree) as box:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await box.run(("sleep", "98765"))
+            with pytest.raises(SandboxError, match="the box has ended"):
+                await box.run(("true",))
+
+    asyncio.run(run())
+    assert leftovers() == []
+
+
+def test_two_boxes_do_not_see_each_other(tree: Path) -> None:
+    async def run() -> None:
+        boxes = Boxes(WALLS)
+        async with boxes.open(BoxSpec(tree)) as one, boxes.open(BoxSpec(tree)) as other:
+            await shell(one, "echo mine > a.txt; echo mine > $TMPDIR/x")
+            assert await shell(other, "cat a.txt; ls -A $TMPDIR") == "one\ntwo\n"
+        await boxes.close()
+
+    asyncio.run(run())
+
+
+def test_a_box_without_a_tree_says_so(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path / "none"):
+            pass
+
+    with pytest.raises(SandboxError, match=r"a box cannot be opened: .*No such file"):
+        asyncio.run(run())
+
+
+def leftovers() -> list[str]:
+    """Processes, folders and groups that a box left."""
+    processes = subprocess.run(["pgrep", "-f", "sleep 98765|box_zygote"], capture_output=True)
+    mine = [pid for pid in processes.stdout.decode().split() if is_ours(pid)]
+    folders = [str(path) for path in Path("/dev/shm").glob("assay-*-work*") if is_dead(path.name)]
+    groups = [
+        str(path) for path in Path("/sys/fs/cgroup").glob("**/assay-*-box*") if is_dead(path.name)
+    ]
+    return [*mine, *folders, *groups]
+
+
+def is_ours(pid: str) -> bool:
+    """Whether a process is not of another run of these tests, which has a living grandparent."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+    except OSError:
+        return False
+    return b"98765" in command or parent in ("1", str(os.getpid()))
+
+
+def is_dead(name: str) -> bool:
+    """Whether the process that has made a folder of this name has ended."""
+    return not Path(f"/proc/{name.split('-')[1]}").exists()
