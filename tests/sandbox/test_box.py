@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.program import Ended
 
 WALLS = probe_isolation().walls
-TIERS: dict[str, Set[str]] = {"A": set(), "C": {"namespaces", "user"}}
+TIERS: dict[str, AbstractSet[str]] = {"A": set(), "C": {"namespaces", "user"}}
 """Walls that are left out, to run as on a machine of that tier."""
 needs_namespaces = pytest.mark.skipif("namespaces" not in WALLS, reason="no namespaces here")
 
@@ -35,7 +36,9 @@ def tree(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def opened(tree: Path, without: Set[str] = frozenset(), **fields: int) -> AsyncIterator[Box]:
+async def opened(
+    tree: Path, without: AbstractSet[str] = frozenset(), **fields: Any
+) -> AsyncIterator[Box]:
     boxes = Boxes([wall for wall in WALLS if wall not in without])
     try:
         async with boxes.open(BoxSpec(tree, **fields)) as box:
@@ -45,8 +48,8 @@ async def opened(tree: Path, without: Set[str] = frozenset(), **fields: int) -> 
 
 
 def in_box(
-    tree: Path, work: Callable[[Box], Awaitable[None]], without: Set[str] = frozenset(),
-    **fields: int,
+    tree: Path, work: Callable[[Box], Awaitable[None]], without: AbstractSet[str] = frozenset(),
+    **fields: Any,
 ) -> None:  # fmt: skip
     async def run() -> None:
         async with opened(tree, without, **fields) as box:

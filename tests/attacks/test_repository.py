@@ -1,0 +1,203 @@
+"""Changes of a repository that cheat: each published one fails, as root and as an ordinary user,
+with namespaces and without. What is left is forgeable, and marked so.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.judge import Job, judge_all
+from assay.judge.kinds.repository import PYTEST
+from assay.judge.kinds.repository_cheats import CHEATS, cheats_of
+from assay.types import Execution, Verdict
+from tests.repositories import appended, calc_task, write_tree
+from tests.sandbox.test_users import NOBODY, allows_namespaces, needs_root, python_for_all
+
+__all__ = ["python_for_all"]
+
+JUDGED = """
+import json, sys
+from assay.sandbox import kernel, seccomp
+if sys.argv[1] == "refused":
+    kernel.forgo_privileges()
+    at = seccomp.column()[1]
+    steps = [(seccomp.LOAD, 0, 0, seccomp.NR), *seccomp._refuse([seccomp.NUMBERS["unshare"][at]])]
+    seccomp.Filter([*steps, seccomp.PASS_ON]).load()
+from assay.judge import Job, judge_all
+from assay.types import RepositoryTests, Task
+job = json.load(sys.stdin)
+check = RepositoryTests(**{**job["check"], "environment": {}})
+task = Task("calc", "", (check,), "", language="diff")
+done = judge_all([Job(task, program) for program in job["programs"].values()])
+print(json.dumps({name: [str(one.verdict), one.proven, one.trusted, one.detail]
+                  for name, one in zip(job["programs"], done)}))
+"""
+FOLDERS = [pytest.param(None, "allowed", id="root"), pytest.param(NOBODY, "allowed", id="nobody"),
+           pytest.param(None, "refused", id="root, no namespaces"),
+           pytest.param(NOBODY, "refused", id="nobody, no namespaces")]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def python_with_pytest(python_for_all: str) -> str:
+    """An interpreter for all users that has pytest."""
+    spec = find_spec("pytest")
+    assert spec
+    assert spec.origin
+    (packages,) = Path(python_for_all).parents[1].glob("lib/python3*/site-packages")
+    for source in (Path(spec.origin).parents[1] / name for name in PYTEST):
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, packages / source.name)
+    return python_for_all
+
+
+@cache
+def verdicts(python: str, user: int | None, namespaces: str) -> dict[str, Any]:
+    """What the judge of a user makes of the reference, of nothing and of every cheat."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        tree = write_tree(Path(folder, "tree"))
+        task = calc_task(tree)
+        check = task.checks[0]
+        programs = {"reference": task.reference, "nothing": "", **cheats_of(check, task.reference)}  # type: ignore[arg-type]
+        fields = {name: getattr(check, name) for name in ("tree", "fail_to_pass", "pass_to_pass")}
+        identity: dict[str, Any] = {} if user is None else {
+            "user": user, "group": user, "extra_groups": [],
+        }  # fmt: skip
+        done = subprocess.run(
+            [python, "-I", "-c", JUDGED, namespaces], capture_output=True, text=True, check=False,
+            input=json.dumps({"check": fields, "programs": programs}), cwd="/", env={}, **identity,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.long
+@needs_root
+@pytest.mark.parametrize("name", ["nothing", *(cheat["name"] for cheat in CHEATS)])
+@pytest.mark.parametrize(("user", "namespaces"), FOLDERS)
+def test_no_cheat_passes_a_repository(
+    python_with_pytest: str, user: int | None, namespaces: str, name: str
+) -> None:
+    if user is not None and namespaces == "allowed" and not allows_namespaces(user):
+        pytest.skip("ordinary users have no namespaces here")
+    found = verdicts(python_with_pytest, user, namespaces)
+    assert found["reference"][:3] == ["pass", False, ["own_process"]], found["reference"]
+    assert found[name][0] in ("wrong", "error", "forbidden"), found[name]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tree(tmp_path_factory.mktemp("tree"))
+
+
+def judged(tree: Path, **programs: str) -> dict[str, Execution]:
+    jobs = [Job(calc_task(tree), program) for program in programs.values()]
+    return dict(zip(programs, judge_all(jobs), strict=True))
+
+
+def test_no_published_cheat_passes_here(tree: Path) -> None:
+    task = calc_task(tree)
+    cheats = cheats_of(task.checks[0], task.reference or "")  # type: ignore[arg-type]
+    assert len(cheats) == len(CHEATS)
+    found = judged(tree, right=task.reference or "", **cheats)
+    right = found.pop("right")
+    assert (right.verdict, right.passed, right.total) == (Verdict.PASS, 6, 6), right.detail
+    bad = {Verdict.PASS, Verdict.INFRA}
+    assert {name: one.detail for name, one in found.items() if one.verdict in bad} == {}
+    forgers = ("no test run", "patched reports", "patched makereport", "patched calls")
+    assert {found[name].verdict for name in forgers} == {Verdict.FORBIDDEN}
+
+
+ESCAPES = {
+    "a path out of the tree": (
+        "diff --git a/../x b/../x\nnew file mode 100644\n--- /dev/null\n+++ b/../x\n@@ -0,0 +1 @@\n+x\n"
+    ),
+    "a file out of the tree": json.dumps({"../x": "x"}),
+    "an absolute path": json.dumps({"/tmp/x": "x"}),
+    "files that are no texts": json.dumps({"x": 1}),
+    "no diff": "I would repair the function add.",
+    "a broken diff": "--- a/src/calc/__init__.py\n+++ b/src/calc/__init__.py\n@@ -1 +1 @@\n-x\n+y\n",
+}
+
+
+def test_a_program_that_is_no_change_of_the_tree_is_refused(tree: Path) -> None:
+    found = judged(tree, **ESCAPES)
+    assert {name: one.verdict for name, one in found.items()} == dict.fromkeys(
+        ESCAPES, Verdict.COMPILE
+    ), found
+
+
+LINKED = """diff --git a/tests/test_calc.py b/tests/test_calc.py
+deleted file mode 100644
+--- a/tests/test_calc.py
++++ /dev/null
+{removed}diff --git a/tests/conftest.py b/tests/conftest.py
+deleted file mode 100644
+--- a/tests/conftest.py
++++ /dev/null
+{more}diff --git a/evil/test_calc.py b/evil/test_calc.py
+new file mode 100644
+--- /dev/null
++++ b/evil/test_calc.py
+@@ -0,0 +1,2 @@
++def test_add():
++    pass
+diff --git a/tests b/tests
+new file mode 120000
+--- /dev/null
++++ b/tests
+@@ -0,0 +1 @@
++evil
+\\ No newline at end of file
+"""
+
+
+def test_a_link_in_the_place_of_the_tests_is_replaced(tree: Path) -> None:
+    def hunk(path: str) -> str:
+        lines = (tree / path).read_text().splitlines(keepends=True)
+        return f"@@ -1,{len(lines)} +0,0 @@\n" + "".join(f"-{line}" for line in lines)
+
+    diff = LINKED.format(removed=hunk("tests/test_calc.py"), more=hunk("tests/conftest.py"))
+    one = judged(tree, linked=diff)["linked"]
+    assert (one.verdict, one.passed) == (Verdict.WRONG, 3), one.detail
+    assert one.detail.startswith("tests/test_calc.py::test_add: failed")
+
+
+FORGERY = """
+class Equal:
+    def __eq__(self, other):
+        return True
+def add(a, b):
+    return Equal()
+"""
+
+
+def test_what_an_object_says_of_itself_is_left_and_is_marked(tree: Path) -> None:
+    one = judged(tree, forged=appended(tree, FORGERY))["forged"]
+    assert one.verdict is Verdict.PASS
+    assert (one.proven, one.trusted) == (False, ("own_process",))
+
+
+def test_a_failure_of_the_machine_is_no_failure_of_the_program(tree: Path) -> None:
+    task = calc_task(tree, roots=(str(broken_interpreter(tree.parent)),))
+    one = judge_all([Job(task, task.reference)])[0]
+    assert one.verdict is Verdict.INFRA
+    assert "needs pytest" in one.detail
+
+
+def broken_interpreter(folder: Path) -> Path:
+    """A virtual environment without pytest."""
+    made = folder / "without_pytest"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", made], check=True)
+    return made
