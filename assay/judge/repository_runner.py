@@ -1,10 +1,10 @@
 """Runs chosen tests of a repository with pytest, each in a process of its own, in a box.
 
-A parent imports nothing of the repository. It forks a collector, which imports pytest and then the
-repository, and hands it one test after another with a number. The collector forks for each, and the
-fork answers on a socket that was open before the repository was imported, each line with that
-number. The parent decides what is asked next, and prints a JSON object in the end; what the
-repository prints never reaches its standard output.
+A parent imports pytest, and nothing of the repository. It forks a collector, which imports what the
+tests import, and hands it one test after another with a number. The collector forks for each; the
+fork reports on a socket that was open before the repository was imported, each line with that
+number. The parent decides what is asked next, and prints a JSON object in the end: its standard
+output is nobody else's.
 
 It runs in the repository's interpreter, so it uses nothing but the standard library and pytest.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import select
@@ -23,7 +24,8 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
-MESSAGE = 1 << 20
+LINE = 16 << 20
+"""Most bytes of one line of the collector's."""
 HOW = ("passed", "skipped", "failed")
 """How a phase of a test ends, the worst last."""
 LONGEST = 2000
@@ -31,10 +33,8 @@ LONGEST = 2000
 RESTARTS = 3
 """Collectors that may be started after the first: a test that runs out of time ends its own."""
 DUMPABLE = 4
-BATCH = 200
-"""Ids in one message."""
 NO_OPTIONS = ("-o", "addopts=")
-"""Arguments without those of the repository's configuration."""
+"""Arguments without those of the repository's configuration, which may need absent plug-ins."""
 USAGE_ERROR = 4
 
 
@@ -65,79 +65,77 @@ class Collector:
     """The process that has imported the repository, as the parent sees it."""
 
     def __init__(self, job: Job) -> None:
-        self.stream, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._seconds = job.seconds
-        self.pid = os.fork()
-        if self.pid == 0:
-            self.stream.close()
+        self._stream, theirs = socket.socketpair()
+        self._seconds, self._lines = job.seconds, b""
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._stream.close()
             os.dup2(2, 1)
             collect(job, theirs)
         theirs.close()
 
     def receive(self, deadline: float) -> Any:
-        """What it says next; None where it has ended, or says nothing in time."""
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([self.stream], [], [], left)[0]:
-            return None
-        data = self.stream.recv(MESSAGE)
+        """What it says next; None where it has ended, or says nothing in time. Raises
+        ForgedError.
+        """
+        while b"\n" not in self._lines:
+            left = deadline - time.monotonic()
+            ready = left > 0 and select.select([self._stream], [], [], left)[0]
+            data = self._stream.recv(LINE) if ready else b""
+            if not data or len(self._lines) > LINE:
+                return None
+            self._lines += data
+        line, _, self._lines = self._lines.partition(b"\n")
         try:
-            return json.loads(data) if data else None
-        except ValueError:
+            return json.loads(line)
+        except (ValueError, RecursionError):
             raise ForgedError from None
 
     def collected(self) -> dict[str, Any]:
-        """The ids of what it found, or the error that kept it from that."""
-        deadline, ids = time.monotonic() + self._seconds, set[str]()
-        while isinstance(told := self.receive(deadline), dict):
-            ids.update(map(str, told.get("ids") or ()))
-            if len(told) > 1:
-                return {**told, "ids": ids}
-        return {"ids": ids, "error": "the collection ended early, or took too long"}
+        """The ids of what it found, and the error that kept it from others."""
+        answer = self.receive(time.monotonic() + self._seconds)
+        if not isinstance(answer, dict) or not isinstance(answer.get("ids"), list):
+            return {"ids": [], "error": "the collection ended early, or took too long"}
+        return answer
 
-    def run(self, test: str, number: int) -> dict[str, Any]:
-        """Run one test. Raises ForgedError."""
-        started = time.monotonic()
+    def run(self, test: str) -> tuple[dict[str, Any], bool]:
+        """Run one test. What came of it, and whether others can follow. Raises ForgedError."""
+        started, number = time.monotonic(), int.from_bytes(os.urandom(6), "big")
         with contextlib.suppress(OSError):
-            self.stream.send(json.dumps([test, number]).encode())
-        said: list[Any] = []
+            send(self._stream, [test, number])
+        reports: list[Any] = []
         result = {"outcome": "ended", "detail": "its process ended early"}
-        while True:
-            message = self.receive(started + self._seconds)
-            if message is None:
-                late = time.monotonic() > started + self._seconds
-                result = {"outcome": "timeout", "detail": "took too long"} if late else result
-                result["lost"] = "1"
-                break
+        while message := self.receive(started + self._seconds):
             if type(message) is not list or len(message) != 5 or message[0] != number:
                 raise ForgedError
             if message[1] == "ended":
-                if message[2] == "0":
-                    result = outcome(said, result)
+                result = outcome(reports, result) if message[2] == "0" else result
                 break
-            said.append(message[1:])
-        return {**result, "seconds": time.monotonic() - started}
+            reports.append(message[1:])
+        seconds = time.monotonic() - started
+        if seconds >= self._seconds:
+            result = {"outcome": "timeout", "detail": f"took more than {self._seconds:g} s"}
+        return {**result, "seconds": seconds}, message is not None
 
     def close(self) -> None:
         """End it with what it has started, as far as that is in its group."""
-        self.stream.close()
-        for target in (self.pid, -self.pid):
+        self._stream.close()
+        for target in (self._pid, -self._pid):
             with contextlib.suppress(OSError):
                 os.kill(target, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+        os.waitpid(self._pid, 0)
 
 
-def outcome(said: Sequence[Sequence[Any]], ended: dict[str, Any]) -> dict[str, Any]:
+def outcome(reports: Sequence[Sequence[Any]], ended: dict[str, Any]) -> dict[str, Any]:
     """What the reports of a test's phases make of it: of its setup, calls (subtests have their own)
     and teardown, in this order. Raises ForgedError for any others.
     """
-    phases = [phase for phase, *_ in said]
-    if phases[:1] != ["setup"] or phases.count("setup") + phases.count("teardown") != 2:
+    phases = [phase for phase, *_ in reports]
+    if phases[:1] != ["setup"] or phases[-1] != "teardown":
         return ended
-    worst = max(said, key=lambda one: HOW.index(one[1]) if one[1] in HOW else len(HOW))
-    _, how, expected, detail = worst
-    if how not in HOW or phases[-1] != "teardown" or {*phases[1:-1]} - {"call"}:
+    if {*phases[1:-1]} - {"call"} or any(how not in HOW for _, how, *_ in reports):
         raise ForgedError
+    _, how, expected, detail = max(reports, key=lambda report: HOW.index(report[1]))
     if how == "passed" and "call" not in phases:
         return ended
     how = "xfailed" if how == "skipped" and expected else how
@@ -145,59 +143,45 @@ def outcome(said: Sequence[Sequence[Any]], ended: dict[str, Any]) -> dict[str, A
 
 
 def supervise(job: Job) -> dict[str, Any]:
-    """Run all tests. What is told of them, by id."""
+    """Run all tests. What came of them, by id. Raises ForgedError."""
     results: dict[str, dict[str, Any]] = {}
     left = list(job.tests)
     for _ in range(1 + RESTARTS):
         collector = Collector(job)
         try:
-            told = collector.collected()
-            if "setup" in told:
-                return {"setup": str(told["setup"])[:LONGEST]}
-            if told.get("usage") and NO_OPTIONS[-1] not in job.arguments:
+            answer = collector.collected()
+            if answer.get("usage") and NO_OPTIONS[-1] not in job.arguments:
                 job = job._replace(arguments=[*job.arguments, *NO_OPTIONS])
                 continue
-            missing = {"outcome": "missing", "detail": str(told.get("error", ""))[:LONGEST]}
-            results |= {test: dict(missing) for test in left if test not in told["ids"]}
-            left = [test for test in left if test not in results]
-            while left:
+            missing = {"outcome": "missing", "detail": str(answer.get("error"))[:LONGEST]}
+            present, goes_on = set(map(str, answer["ids"])), True
+            results |= {test: missing for test in left if test not in present}
+            left = [test for test in left if test in present]
+            while left and goes_on:
                 test = left.pop(0)
-                number = int.from_bytes(os.urandom(6), "big")
-                results[test] = result = collector.run(test, number)
-                if result.pop("lost", ""):
-                    break
+                results[test], goes_on = collector.run(test)
         finally:
             collector.close()
         if not left:
             break
-    results |= {test: {"outcome": "missing", "detail": "others took too long"} for test in left}
-    return {"results": results}
+    late = {"outcome": "missing", "detail": "other tests took too long"}
+    return {"results": results | dict.fromkeys(left, late)}
 
 
 def collect(job: Job, stream: socket.socket) -> NoReturn:
-    """The collector: import pytest, and then whatever the tests import."""
-    with contextlib.suppress(OSError):
-        os.setpgid(0, 0)
+    """The collector: import whatever the tests import, and serve the parent."""
+    import pytest
+
     try:
-        sys.path += job.packages
-        try:
-            import pytest
-        except ImportError as error:
-            send(stream, {"ids": [], "setup": f"{error}; the task's interpreter needs pytest"})
-            os._exit(1)
+        with contextlib.suppress(OSError):
+            os.setpgid(0, 0)
         for name in list(sys.modules):
             if name.partition(".")[0] in job.replaced:
                 del sys.modules[name]
         sys.path = [*job.paths, *sys.path]
         status = pytest.main([*job.arguments, *job.files], plugins=[Plugin(job, stream)])
-        send(
-            stream,
-            {
-                "ids": [],
-                "error": f"pytest ended with status {status}",
-                "usage": status == USAGE_ERROR,
-            },
-        )
+        error = f"pytest ended with status {int(status)}"
+        send(stream, {"ids": [], "error": error, "usage": status == USAGE_ERROR})
     finally:
         os._exit(0)
 
@@ -207,25 +191,25 @@ class Plugin:
 
     def __init__(self, job: Job, stream: socket.socket) -> None:
         self._job, self._stream = job, stream
-        self._number, self._errors = 0, [""]
+        self._number, self._error = 0, ""
 
     def pytest_collectreport(self, report: Any) -> None:
         """Keep why a file cannot be collected."""
         if not report.passed:
-            self._errors.append(str(report.longrepr))
+            self._error = str(report.longrepr)[-LONGEST:]
 
     def pytest_runtestloop(self, session: Any) -> bool:
         """Say what there is, and run what is asked for, each in a fork."""
         items = {item.nodeid: item for item in session.items}
-        for cut in (test for test in self._job.tests if is_cut(test)):
+        for cut in (test for test in self._job.tests if "[" in test and not test.endswith("]")):
             whole = [test for test in items if test.startswith(cut)]
             items |= {cut: items[whole[0]]} if len(whole) == 1 else {}
         chosen = [test for test in self._job.tests if test in items]
-        for start in range(0, len(chosen), BATCH):
-            send(self._stream, {"ids": chosen[start : start + BATCH]})
-        send(self._stream, {"ids": [], "error": self._errors[-1][-LONGEST:]})
-        while data := self._stream.recv(MESSAGE):
-            test, self._number = json.loads(data)
+        send(self._stream, {"ids": chosen, "error": self._error})
+        gc.collect()
+        gc.freeze()  # forks then copy fewer pages
+        for line in self._stream.makefile("rb"):
+            test, self._number = json.loads(line)
             child = os.fork()
             if child == 0:
                 self._run(items[test])
@@ -247,19 +231,14 @@ class Plugin:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Send what came of one phase of the test."""
-        said = "" if report.passed else str(report.longrepr)[-LONGEST:]
+        detail = "" if report.passed else str(report.longrepr)[-LONGEST:]
         expected = hasattr(report, "wasxfail")
-        send(self._stream, [self._number, report.when, report.outcome, expected, said])
-
-
-def is_cut(test: str) -> bool:
-    """Whether an id ends inside its parameters, as where a log was split at spaces."""
-    return "[" in test and not test.endswith("]")
+        send(self._stream, [self._number, report.when, report.outcome, expected, detail])
 
 
 def send(stream: socket.socket, message: object) -> None:
-    """Send one message."""
-    stream.send(json.dumps(message).encode())
+    """Send one line."""
+    stream.sendall(json.dumps(message).encode() + b"\n")
 
 
 def main() -> None:
@@ -267,11 +246,16 @@ def main() -> None:
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(DUMPABLE, 0, 0, 0, 0)  # nobody reaches its descriptors
     job = Job(*json.load(sys.stdin))
+    sys.path += job.packages
+    answer: dict[str, Any] = {"forged": True}
     try:
-        told = supervise(job)
-    except ForgedError:
-        told = {"forged": True}
-    sys.stdout.write(json.dumps(told))
+        import pytest  # noqa: F401
+    except (ImportError, OSError) as error:
+        answer = {"setup": f"{error}; the task's interpreter needs pytest"}
+    else:
+        with contextlib.suppress(ForgedError):
+            answer = supervise(job)
+    sys.stdout.write(json.dumps(answer))
 
 
 if __name__ == "__main__":

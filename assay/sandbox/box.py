@@ -267,7 +267,7 @@ def usual_rules() -> AccessRules:
     """Those of every box: compilers, the standard library, none of the packages here."""
     rules = access_rules(0, starts_programs=True)
     readable = (path for path in (*rules.readable, *SHOWN) if path not in rules.packages)
-    return rules._replace(shown=(*SHOWN, *rules.shown), readable=tuple(readable), listable=())
+    return rules._replace(shown=(*SHOWN, *rules.shown), readable=tuple(readable))
 
 
 def base_of(root: Path) -> list[Path]:

@@ -280,6 +280,8 @@ def mount_tree(settings: BoxSettings) -> str:
     os.chdir(settings.tree)
     options = f"lowerdir=.,upperdir={state}/upper,workdir={state}/work,userxattr"
     try:
+        if os.stat(".").st_uid not in (0, USER, OWNER):
+            raise PermissionError("whose owner is nobody here, so that no command could change it")
         mount("overlay", inside, "overlay", MS_NOSUID | MS_NODEV, options.encode())
     except OSError:
         own_folder(settings.folder, 0o777)

@@ -121,13 +121,14 @@ def test_no_published_cheat_passes_here(tree: Path) -> None:
 
 ESCAPES = {
     "a path out of the tree": (
-        "diff --git a/../x b/../x\nnew file mode 100644\n--- /dev/null\n+++ b/../x\n@@ -0,0 +1 @@\n+x\n"
+        "diff --git a/../x b/../x\nnew file mode 100644\n"
+        "--- /dev/null\n+++ b/../x\n@@ -0,0 +1 @@\n+x\n"
     ),
     "a file out of the tree": json.dumps({"../x": "x"}),
     "an absolute path": json.dumps({"/tmp/x": "x"}),
     "files that are no texts": json.dumps({"x": 1}),
     "no diff": "I would repair the function add.",
-    "a broken diff": "--- a/src/calc/__init__.py\n+++ b/src/calc/__init__.py\n@@ -1 +1 @@\n-x\n+y\n",
+    "a broken diff": "--- a/src/calc/none.py\n+++ b/src/calc/none.py\n@@ -1 +1 @@\n-x\n+y\n",
 }
 
 

@@ -172,7 +172,7 @@ async def run(
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }  # fmt: skip
     return await box.run(
-        (python, "-I", str(RUNNER)), stdin=json.dumps(job).encode(), environment=variables,
+        (*python, str(RUNNER)), stdin=json.dumps(job).encode(), environment=variables,
         wall_seconds=check.seconds, output_bytes=OUTPUT_BYTES,
     )  # fmt: skip
 
@@ -181,18 +181,18 @@ def decide(
     needed: Sequence[str], fixes: Collection[str], planted: Sequence[Canary], result: Result
 ) -> Execution:
     """The execution of a run. What it printed may be anything."""
-    told = printed(result)
-    reports = dict[str, Any](told.get("results", {}))
+    answer = printed(result)
+    reports = dict[str, Any](answer.get("results", {}))
     tests = tuple(outcome_of(name, reports.get(name), name in fixes) for name in needed)
     passed = sum(test.holds for test in tests)
     verdict, detail = Verdict.PASS, ""
     if result.ended is Ended.WALL:
         verdict, detail = Verdict.TIMEOUT, result.detail
-    elif "setup" in told:
-        verdict, detail = Verdict.INFRA, f"{SETUP}{told['setup']}"
-    elif not told:
+    elif "setup" in answer:
+        verdict, detail = Verdict.INFRA, f"{SETUP}{answer['setup']}"
+    elif not answer:
         verdict, detail = Verdict.ERROR, f"the run of the tests was ended: {result.detail}"
-    elif told.get("forged") or any(is_forged(canary, reports) for canary in planted):
+    elif answer.get("forged") or any(is_forged(canary, reports) for canary in planted):
         verdict, detail = Verdict.FORBIDDEN, FORGED
     elif failed := [test for test in tests if not test.holds]:
         first = min(failed, key=lambda test: not test.is_fix)
@@ -208,10 +208,12 @@ def decide(
 def printed(result: Result) -> dict[str, Any]:
     """What the runner printed; nothing where it did not come to that."""
     try:
-        told = json.loads(result.stdout) if result.ended is Ended.EXITED else {}
+        answer = json.loads(result.stdout) if result.ended is Ended.EXITED else {}
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) and isinstance(told.get("results", {}), dict) else {}
+    return (
+        answer if isinstance(answer, dict) and isinstance(answer.get("results", {}), dict) else {}
+    )
 
 
 def outcome_of(name: str, report: Any, is_fix: bool) -> TestOutcome:
@@ -250,18 +252,18 @@ def modules(paths: Sequence[str], tree: Path) -> list[str]:
     return sorted(names - sys.stdlib_module_names - {"pytest", "_pytest", "pluggy"})
 
 
-def interpreter(check: RepositoryTests) -> tuple[str, list[str], list[Path]]:
+def interpreter(check: RepositoryTests) -> tuple[list[str], list[str], list[Path]]:
     """The Python of a task, the folders of packages that it lacks, and what a box must show for
     that.
     """
     for root in check.roots:
         if (Path(root) / "bin/python").exists():
-            return f"{root}/bin/python", [], []
+            return [f"{root}/bin/python", "-I"], [], []
     spec = find_spec("pytest")
     if spec is None or spec.origin is None:
         raise DataError("pytest is not installed; pip install pytest, or give the task 'roots'")
     packages = Path(spec.origin).parents[1]
-    return INTERPRETER[0], [str(packages)], [packages / name for name in PYTEST]
+    return [INTERPRETER[0], "-I", "-S"], [str(packages)], [packages / name for name in PYTEST]
 
 
 def spec_of(check: RepositoryTests, tree: Path) -> BoxSpec:
