@@ -1,0 +1,234 @@
+"""Changes of a repository: what passes and what each test's outcome is."""
+
+from __future__ import annotations
+
+import ast
+import json
+import tarfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from assay.errors import DataError
+from assay.judge import Job, judge_all
+from assay.judge.canaries import canaries
+from assay.judge.kinds.repository_cheats import diff_of
+from assay.judge.repository_tree import digest_of
+from assay.judge.verdict import execution_of
+from assay.rewards.tests import tests as reward_of_tests
+from assay.tasks.jsonl import jsonl
+from assay.types import Completion, Execution, Rollout, Task, Turn, Verdict
+from tests.repositories import AT, FIXES, OTHERS, SOURCE, appended, calc_task, write_tree
+
+RIGHT = SOURCE.replace("a - b", "a + b")
+HALF = SOURCE.replace("return a - b", "return 3")
+BROKEN = RIGHT.replace("2 * a", "3 * a")
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tree(tmp_path_factory.mktemp("tree"))
+
+
+def judged(task: Task, *programs: str | None) -> list[Execution]:
+    return judge_all([Job(task, program) for program in programs])
+
+
+def outcomes(execution: Execution) -> dict[str, str]:
+    return {test.name.removeprefix(AT): test.outcome for test in execution.tests}
+
+
+def test_a_verdict_says_what_came_of_each_test(tree: Path) -> None:
+    task = calc_task(tree)
+    right, none, half = judged(task, task.reference, "", as_diff(tree, HALF))
+    assert (right.verdict, right.passed, right.total) == (Verdict.PASS, 6, 6)
+    assert (right.proven, right.trusted) == (False, ("own_process",))
+    assert outcomes(right) == {
+        "test_add": "passed", "test_sums[1-1]": "passed", "test_sums[2-5]": "passed",
+        "test_double": "passed", "test_wrong": "xfailed", "TestClass::test_method": "passed",
+    }  # fmt: skip
+    assert all(0 < test.seconds < 60 for test in right.tests)
+    assert [test.is_fix for test in right.tests] == [True] * 3 + [False] * 3
+    assert (none.verdict, none.passed) == (Verdict.WRONG, 3)
+    assert none.detail.startswith(f"{AT}test_add: failed: E")
+    assert outcomes(half)["test_sums[1-1]"] == "failed"
+    assert execution_of(json.loads(json.dumps(asdict(half)))) == half
+
+
+def as_diff(tree: Path, source: str) -> str:
+    return diff_of(tree, {"src/calc/__init__.py": source})
+
+
+def test_whole_files_are_a_change_too(tree: Path) -> None:
+    (one,) = judged(calc_task(tree), json.dumps({"src/calc/__init__.py": RIGHT}))
+    assert one.verdict is Verdict.PASS
+
+
+def test_a_cut_id_stands_for_the_only_test_that_begins_so(tree: Path) -> None:
+    task = calc_task(tree, fail_to_pass=(f"{AT}test_sums[1-",), pass_to_pass=())
+    (one,) = judged(task, task.reference)
+    assert (one.verdict, one.total) == (Verdict.PASS, 1)
+    task = calc_task(tree, fail_to_pass=(f"{AT}test_sums[",), pass_to_pass=())
+    (one,) = judged(task, task.reference)
+    assert outcomes(one) == {"test_sums[": "missing"}
+
+
+SPECIAL = """
+import os, sys, time
+import pytest
+from calc import add
+
+@pytest.mark.skipif(add(1, 1) != 0, reason="repaired")
+def test_skipped():
+    pass
+
+def test_slow():
+    time.sleep(30 if add(1, 1) == 2 else 0)
+
+def test_exits():
+    os._exit(0)
+
+def test_leaves_state():
+    sys.modules["calc"].add = None
+
+def test_sees_none():
+    assert sys.modules["calc"].add is add
+
+@pytest.fixture
+def broken():
+    yield 1
+    raise ValueError("in the teardown")
+
+def test_teardown(broken):
+    assert broken
+
+def test_after_all():
+    assert add(1, 1) == 2
+"""
+SPECIAL_OUTCOMES = {
+    "test_skipped": "skipped", "test_slow": "timeout", "test_exits": "ended",
+    "test_leaves_state": "passed", "test_sees_none": "passed", "test_teardown": "failed",
+    "test_after_all": "passed", "test_absent": "missing",
+}  # fmt: skip
+
+
+def test_each_test_has_a_process_a_time_and_an_outcome(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "tree")
+    (tree / "tests/test_special.py").write_text(SPECIAL)
+    ids = tuple(f"tests/test_special.py::{name}" for name in SPECIAL_OUTCOMES)
+    task = calc_task(tree, fail_to_pass=ids, pass_to_pass=(), seconds=60.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("assay.judge.kinds.repository.TEST_SECONDS", 4.0)
+        (one,) = judged(task, task.reference)
+    found = {test.name.partition("::")[2]: test.outcome for test in one.tests}
+    assert found == SPECIAL_OUTCOMES
+    assert one.verdict is Verdict.WRONG
+
+
+def test_tests_that_the_program_never_sees_are_added(tree: Path) -> None:
+    new = "tests/test_new.py"
+    patch = diff_of(
+        tree, {new: "from calc import add\ndef test_new():\n    assert add(2, 2) == 4\n"}
+    )
+    task = calc_task(
+        tree, fail_to_pass=(f"{new}::test_new",), pass_to_pass=OTHERS, test_patch=patch
+    )
+    own = diff_of(tree, {new: "def test_new():\n    pass\n"})
+    right, wrong = judged(task, task.reference, own)
+    assert (right.verdict, right.passed) == (Verdict.PASS, 4)
+    assert (wrong.verdict, wrong.passed) == (Verdict.WRONG, 3)
+
+
+def test_a_program_that_never_ends_is_out_of_time(tree: Path) -> None:
+    task = calc_task(tree, seconds=3.0)
+    (one,) = judged(task, appended(tree, "while True: pass", right=True))
+    assert one.verdict in (Verdict.TIMEOUT, Verdict.WRONG)
+    assert one.passed == 0
+
+
+def test_canaries_fail_where_their_tests_pass() -> None:
+    source = (
+        "class TestA:\n    def test_b(self):\n        self.x = 1\n        assert self.x == 1\n"
+        "def test_c():\n    assert 1\ndef test_d():\n    return\n    assert 1\n"
+        "def test_e():\n    print(1)\n"
+    )
+    ids = ["t.py::TestA::test_b", "t.py::test_c", "t.py::test_d", "t.py::test_e", "o.py::x"]
+    made = canaries(ids, {"t.py": source}, 9, Random(1))
+    assert {canary.original for canary in made} == {"t.py::TestA::test_b", "t.py::test_c"}
+    for canary in made:
+        names: dict[str, Any] = {}
+        exec(compile(ast.parse(source + canary.source), "t", "exec"), names)
+        *scopes, name = canary.id.split("::")[1:]
+        with pytest.raises(AssertionError):
+            getattr(names[scopes[0]](), name)() if scopes else names[name]()
+
+
+def row(**fields: object) -> dict[str, Any]:
+    return {"id": "calc", "prompt": "Repair add.", "tree": "tree", "fail_to_pass": list(FIXES),
+            "pass_to_pass": list(OTHERS), **fields}  # fmt: skip
+
+
+def loaded(folder: Path, **fields: object) -> Task:
+    file = folder / "tasks.jsonl"
+    file.write_text(json.dumps(row(**fields)) + "\n")
+    (task,) = jsonl(str(file))
+    return task
+
+
+def test_a_row_names_its_tree_beside_its_file(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "tree")
+    right = as_diff(tree, RIGHT)
+    task = loaded(tmp_path, reference=right)
+    names = {"fail_to_pass": json.dumps(FIXES), "pass_to_pass": json.dumps(OTHERS)}
+    assert loaded(tmp_path, reference=right, **names).checks == task.checks
+    with tarfile.open(tmp_path / "tree.tar.gz", "w:gz") as archive:
+        archive.add(tree, "calc-1.0")
+    packed = loaded(tmp_path, reference=right, tree="tree.tar.gz")
+    for one in (task, packed):
+        right_, none = judged(one, one.reference, "")
+        assert (right_.verdict, none.verdict) == (Verdict.PASS, Verdict.WRONG), right_.detail
+    (tree / "new").touch()
+    digest_of.cache_clear()
+    assert loaded(tmp_path, reference=right).checks != task.checks, "its verdicts are not kept"
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"tree": "none"}, "'tree' is 'none', but there is no "),
+        ({"fail_to_pass": "x"}, "'fail_to_pass' is no JSON list"),
+        ({"seconds": 0}, "'seconds' is 0; make it a number above 0"),
+        ({"environment": {"A": 1}}, "'environment' must have texts as values"),
+    ],
+)
+def test_a_row_that_is_no_task_is_refused(tmp_path: Path, fields: dict[str, Any], why: str) -> None:
+    write_tree(tmp_path / "tree")
+    with pytest.raises(DataError, match=why):
+        loaded(tmp_path, **fields)
+
+
+def test_a_task_whose_tests_all_pass_before_is_refused(tree: Path) -> None:
+    task = calc_task(tree, fail_to_pass=())
+    with pytest.raises(DataError, match="no test fails before the change"):
+        judged(task, "")
+
+
+@pytest.mark.parametrize(
+    ("source", "every", "share", "fixes"),
+    [(RIGHT, 1, 1, 1), (SOURCE, 0, 0.5, 0), (HALF, 0, 4 / 6, 0.2), (BROKEN, 0, 4 / 6, 0)],
+)
+def test_rewards_pay_for_all_for_a_share_or_for_some_repairs(
+    tree: Path, source: str, every: float, share: float, fixes: float
+) -> None:
+    task = calc_task(tree)
+    (execution,) = judge_all([Job(task, as_diff(tree, source))])
+    completion = Completion("", (), (), "stop", ())
+    for trusted, paid in ((("own_process",), 0), ((), 1)):
+        turn = Turn((), completion, execution=replace(execution, trusted=trusted))
+        rollout = Rollout(task, (turn,), None)
+        assert reward_of_tests(rollout) == every * paid
+        assert reward_of_tests(rollout, mode="fraction") == pytest.approx(share * paid)
+        assert reward_of_tests(rollout, mode="fixes") == fixes * paid
