@@ -161,7 +161,7 @@ class RepositoryTests:
     """Files and folders of tests, which no change reaches; beside those that are named as tests."""
     test_patch: str = ""
     """A diff of the tests that the program never sees, as SWE-bench has it."""
-    arguments: tuple[str, ...] = ()
+    pytest_arguments: tuple[str, ...] = ()
     """Of pytest, beside those that its configuration in the tree has: `("-p", "xdist")`."""
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Variables. `PYTHONPATH` names folders of the tree; `.` and `src` are there without."""

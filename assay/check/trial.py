@@ -121,7 +121,8 @@ def _from_proofs(raw: RawResult, limits: Limits) -> Iterable[Finding]:
         listed = ", ".join(f'"{what}"' for what in trusted)
         yield Finding(Flaw.NEEDS_TRUST, f"to pay it in training, set judge.trust = [{listed}]")
     only_raises = raw["raise"]
-    if only_raises.passed:
+    fixes = [test.holds for test in only_raises.tests if test.is_fix]
+    if any(fixes) if fixes else only_raises.passed:
         flaw = Flaw.RAISE_PASSES if only_raises.verdict is Verdict.PASS else Flaw.WEAK_CHECKS
         share = f"{only_raises.passed} of {only_raises.total}"
         yield Finding(flaw, f"{share} checks pass for a program that only raises")

@@ -88,6 +88,8 @@ class JudgeRequest(Request):
         given = next((one for one in (self.task, common) if one is not None), beside)
         row = Row({"program": self.program, "completion": self.completion}, where)
         known, key = {} if known is None else known, self.task_key
+        if any("tree" in one for one in (given, *Row(given, where).items("checks", dict))):
+            raise row.wrong("a repository's tree is a folder here, which no client may name")
         if given.get("format") == exact.FORMAT:
             key = key_of(given)
             known[key] = known.get(key) or exact.task_of(Row(given, where))

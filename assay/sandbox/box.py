@@ -165,10 +165,10 @@ class Box:
                 async with asyncio.timeout(request.wall_seconds + GRACE_SECONDS):
                     self._writer.write(HEADER.pack(len(frame)) + frame)
                     ended, *fields = await receive(self._reader)
-            except (OSError, asyncio.IncompleteReadError):
-                raise SandboxError("the box has ended") from None
-            except BaseException:  # cancelled, or silent: its answer would be taken for the next
+            except BaseException as error:  # its answer would be taken for that to the next one
                 self._writer.transport.abort()
+                if isinstance(error, OSError | asyncio.IncompleteReadError):
+                    raise SandboxError("the box has ended") from None
                 raise
         return Result(Ended(ended), *fields)
 

@@ -22,20 +22,7 @@ from dataclasses import dataclass
 from assay.sandbox import cgroups, kernel, namespaces
 from assay.sandbox.box_init import USER, BoxSettings, Init
 from assay.sandbox.kernel import MIB
-from assay.sandbox.namespaces import (
-    ATTR_RDONLY,
-    MS_BIND,
-    MS_NODEV,
-    MS_NOSUID,
-    NAMESPACES,
-    NEWUSER,
-    NOEXEC,
-    OUTSIDE,
-    ROOT,
-    AccessRules,
-    mount,
-    seal,
-)
+from assay.sandbox.namespaces import ROOT, AccessRules, mount, seal
 from assay.sandbox.program import message
 from assay.sandbox.seccomp import CLONE, column
 from assay.sandbox.sockets import FramedSocket
@@ -124,7 +111,7 @@ class BoxZygote:
             kernel.hide()
             folder = make_work_dir(user)
         waits, goes = os.pipe()
-        pid = clone(NAMESPACES | NEWUSER) if namespaced else kernel.fork()
+        pid = clone(namespaces.NAMESPACES | namespaces.NEWUSER) if namespaced else kernel.fork()
         if pid == 0:
             os.close(goes)
             start(settings, stream, waits, folder)
@@ -230,7 +217,7 @@ def make_root(settings: BoxSettings) -> str:
     """Move to a root of its own, with loopback as the only network. The form of the tree. Raises
     OSError.
     """
-    kernel.die_with_parent(OUTSIDE)
+    kernel.die_with_parent(namespaces.OUTSIDE)
     socket.sethostname(namespaces.HOST_NAME)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as network:
         fcntl.ioctl(network, SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", IFF_UP))
@@ -245,7 +232,9 @@ def make_root(settings: BoxSettings) -> str:
     os.makedirs(f"{ROOT}/dev/pts", exist_ok=True)
     with contextlib.suppress(OSError):  # a container may refuse it; only terminals need it
         options = b"newinstance,ptmxmode=0666,mode=0620"
-        mount("devpts", f"{ROOT}/dev/pts", "devpts", NOEXEC & ~MS_NODEV, options)
+        mount(
+            "devpts", f"{ROOT}/dev/pts", "devpts", namespaces.NOEXEC & ~namespaces.MS_NODEV, options
+        )
         os.symlink("pts/ptmx", f"{ROOT}/dev/ptmx")
     os.symlink("/proc/self/fd", f"{ROOT}/dev/fd")
     for path, mode in WRITABLE.items():
@@ -255,7 +244,7 @@ def make_root(settings: BoxSettings) -> str:
     form = mount_tree(settings)
     namespaces.pivot()
     for path in (*WRITABLE, settings.folder):
-        seal(path, 0, cleared=ATTR_RDONLY)
+        seal(path, 0, cleared=namespaces.ATTR_RDONLY)
     return form
 
 
@@ -265,7 +254,7 @@ def own_folder(path: str, mode: int) -> None:
     for folder in (state, ROOT + path):
         os.makedirs(folder, exist_ok=True)
     os.chmod(state, mode)
-    mount(state, ROOT + path, None, MS_BIND)
+    mount(state, ROOT + path, None, namespaces.MS_BIND)
     seal(ROOT + path, namespaces.ATTR_NOSUID | namespaces.ATTR_NODEV)
 
 
@@ -276,13 +265,14 @@ def mount_tree(settings: BoxSettings) -> str:
     inside, state = ROOT + settings.folder, f"{ROOT}{STATE}"
     for folder in (inside, ROOT + TREE, f"{state}/upper", f"{state}/work"):
         os.makedirs(folder, exist_ok=True)
-    mount(settings.tree, ROOT + TREE, None, MS_BIND | namespaces.MS_REC)
+    mount(settings.tree, ROOT + TREE, None, namespaces.MS_BIND | namespaces.MS_REC)
     os.chdir(settings.tree)
+    flags = namespaces.MS_NOSUID | namespaces.MS_NODEV
     options = f"lowerdir=.,upperdir={state}/upper,workdir={state}/work,userxattr"
     try:
         if os.stat(".").st_uid not in (0, USER, OWNER):
             raise PermissionError("whose owner is nobody here, so that no command could change it")
-        mount("overlay", inside, "overlay", MS_NOSUID | MS_NODEV, options.encode())
+        mount("overlay", inside, "overlay", flags, options.encode())
     except OSError:
         own_folder(settings.folder, 0o777)
         copy_tree(settings, inside)

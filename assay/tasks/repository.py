@@ -11,7 +11,7 @@ from assay.tasks.rows import Row
 from assay.types import RepositoryTests, Task
 
 FIELDS = {"tree", "fail_to_pass", "pass_to_pass", "FAIL_TO_PASS", "PASS_TO_PASS", "test_files",
-          "test_patch", "pytest", "environment", "roots", "seconds"}  # fmt: skip
+          "test_patch", "pytest_arguments", "environment", "roots", "seconds"}  # fmt: skip
 
 
 def task_of(row: Row, id: str) -> Task:
@@ -33,7 +33,7 @@ def task_of(row: Row, id: str) -> Task:
         pass_to_pass=ids(row, "pass_to_pass"),
         tests=row.texts("test_files"),
         test_patch=row.text("test_patch", default=""),
-        arguments=row.texts("pytest"),
+        pytest_arguments=row.texts("pytest_arguments"),
         environment=variables,
         roots=tuple(str((home / root).absolute()) for root in row.texts("roots")),
         seconds=float(seconds),

@@ -125,7 +125,7 @@ ESCAPES = {
         "--- /dev/null\n+++ b/../x\n@@ -0,0 +1 @@\n+x\n"
     ),
     "a file out of the tree": json.dumps({"../x": "x"}),
-    "an absolute path": json.dumps({"/tmp/x": "x"}),
+    "an absolute path": json.dumps({"/usr/bin/x": "x"}),
     "files that are no texts": json.dumps({"x": 1}),
     "no diff": "I would repair the function add.",
     "a broken diff": "--- a/src/calc/none.py\n+++ b/src/calc/none.py\n@@ -1 +1 @@\n-x\n+y\n",

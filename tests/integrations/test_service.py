@@ -499,6 +499,22 @@ REFUSED: list[tuple[str, str, object, dict[str, str], int, str]] = [
         422,
         "'expected'",
     ),
+    (
+        "POST",
+        "/judge",
+        {"tree": "/etc", "fail_to_pass": ["t.py::t"], "program": ""},
+        {},
+        422,
+        "a folder here, which no client may name",
+    ),
+    (
+        "POST",
+        "/judge",
+        {"task": {"format": "assay", "checks": [{"tree": "/etc"}]}, "program": ""},
+        {},
+        422,
+        "a folder here, which no client may name",
+    ),
 ]
 
 

@@ -19,7 +19,9 @@ from assay.judge.kinds.repository_cheats import diff_of
 from assay.judge.repository_tree import digest_of
 from assay.judge.verdict import execution_of
 from assay.rewards.tests import tests as reward_of_tests
+from assay.tasks import exact
 from assay.tasks.jsonl import jsonl
+from assay.tasks.rows import Row
 from assay.types import Completion, Execution, Rollout, Task, Turn, Verdict
 from tests.repositories import AT, FIXES, OTHERS, SOURCE, appended, calc_task, write_tree
 
@@ -188,6 +190,7 @@ def test_a_row_names_its_tree_beside_its_file(tmp_path: Path) -> None:
         archive.add(tree, "calc-1.0")
     packed = loaded(tmp_path, reference=right, tree="tree.tar.gz")
     for one in (task, packed):
+        assert exact.task_of(Row(json.loads(json.dumps(exact.row_of(one))), "x, row 1")) == one
         right_, none = judged(one, one.reference, "")
         assert (right_.verdict, none.verdict) == (Verdict.PASS, Verdict.WRONG), right_.detail
     (tree / "new").touch()
