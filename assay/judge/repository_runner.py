@@ -179,6 +179,7 @@ def collect(job: Job, stream: socket.socket) -> NoReturn:
             if name.partition(".")[0] in job.replaced:
                 del sys.modules[name]
         sys.path = [*job.paths, *sys.path]
+        os.environ["PYTHONPATH"] = ":".join(job.paths)  # for what tests start
         status = pytest.main([*job.arguments, *job.files], plugins=[Plugin(job, stream)])
         error = f"pytest ended with status {int(status)}"
         send(stream, {"ids": [], "error": error, "usage": status == USAGE_ERROR})

@@ -127,7 +127,7 @@ class Box:
         return data.decode("utf-8", "surrogateescape")
 
     async def changes(self) -> list[str]:
-        """The paths of all files that are not as in the tree. Raises OSError."""
+        """The paths of all files that are not as in the tree, caches included. Raises OSError."""
         listed = await self._do("changes", self._tree, most=DIFF_MB * MIB)
         return [os.fsdecode(path) for path in listed.split(b"\0")[:-1]]
 

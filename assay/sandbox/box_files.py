@@ -8,11 +8,11 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 CHUNK = 1 << 20
 LEFT_OUT = (".git", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis")
-"""Names that are no part of the changes, wherever they stand."""
+"""Names that are no part of a diff, wherever they stand."""
 GIT_DIFF = ("git", "-c", "core.quotePath=false", "-c", "diff.renames=false", "diff", "--no-index",
             "--no-prefix", "--binary", "--full-index", "--no-color", "--no-ext-diff",
             "--no-textconv", "a", "b")  # fmt: skip
@@ -62,10 +62,10 @@ def contents(path: str) -> Iterator[bytes]:
 
 
 def changes(tree: str) -> None:
-    """Print the paths of all files of the work folder that are not as in `tree`, a NUL after
-    each.
+    """Print the paths of all files of the work folder that are not as in `tree`, caches included, a
+    NUL after each.
     """
-    for path in changed(tree, "."):
+    for path in changed(tree, ".", left_out=()):
         os.write(1, os.fsencode(path) + b"\0")
 
 
@@ -74,49 +74,49 @@ def diff(tree: str) -> None:
     stage = tempfile.mkdtemp()
     for name in "ab":
         os.mkdir(f"{stage}/{name}")
-    for path in changed(tree, "."):
+    for path in changed(tree, ".", LEFT_OUT):
         for root, name in ((tree, "a"), (".", "b")):
             lay_out(f"{root}/{path}", f"{stage}/{name}/{path}")
     os.chdir(stage)
     os.execvp(GIT_DIFF[0], GIT_DIFF)
 
 
-def changed(before: str, after: str, folder: str = "") -> Iterator[str]:
+def changed(before: str, after: str, left_out: Collection[str]) -> Iterator[str]:
     """Paths of files and links that are not the same in both trees: by type, rights, size and time.
     What else there may be, as pipes and sockets, is no part of a tree.
     """
-    folders = [folder]
+    folders = [""]
     while folders:
         folder = folders.pop()
-        old, new = (entries(f"{root}/{folder}") for root in (before, after))
+        old, new = (entries(f"{root}/{folder}", left_out) for root in (before, after))
         for name in sorted(old.keys() | new.keys()):
-            path = f"{folder}{name}"
-            kinds = [
-                stat.S_IFMT(one.st_mode) if one else 0 for one in (old.get(name), new.get(name))
-            ]
+            both = [tree.get(name) for tree in (old, new)]
+            kinds = {stat.S_IFMT(one.st_mode) for one in both if one}
             if stat.S_IFDIR in kinds:
-                folders.append(f"{path}/")
-            if {stat.S_IFREG, stat.S_IFLNK} & set(kinds) and differs(old.get(name), new.get(name)):
-                yield path
+                folders.append(f"{folder}{name}/")
+            if kinds & {stat.S_IFREG, stat.S_IFLNK} and differs(*both):
+                yield f"{folder}{name}"
 
 
-def entries(folder: str) -> dict[str, os.stat_result]:
-    """What a folder holds, without LEFT_OUT; nothing where it is none."""
+def entries(folder: str, left_out: Collection[str]) -> dict[str, os.stat_result]:
+    """What a folder holds, without these names; nothing where it is none."""
     if os.path.islink(folder.rstrip("/")) or not os.path.isdir(folder):
         return {}
     with os.scandir(folder) as listed:
         return {
-            one.name: one.stat(follow_symlinks=False) for one in listed if one.name not in LEFT_OUT
+            one.name: one.stat(follow_symlinks=False) for one in listed if one.name not in left_out
         }
 
 
 def differs(old: os.stat_result | None, new: os.stat_result | None) -> bool:
     """Whether a file may have changed. A command that sets its time hides only its own work."""
-    if old is None or new is None:
-        return True
-    same_mode = stat.S_IFMT(old.st_mode) == stat.S_IFMT(new.st_mode)
-    same_mode = same_mode and old.st_mode & 0o111 == new.st_mode & 0o111
-    return not same_mode or (old.st_size, old.st_mtime_ns) != (new.st_size, new.st_mtime_ns)
+    return not (old and new) or identity(old) != identity(new)
+
+
+def identity(entry: os.stat_result) -> tuple[int, int, int, int]:
+    """Type, whether it may be executed, size and time."""
+    mode = entry.st_mode
+    return stat.S_IFMT(mode), mode & 0o111, entry.st_size, entry.st_mtime_ns
 
 
 def lay_out(path: str, copy: str) -> None:

@@ -175,6 +175,17 @@ def test_a_link_in_the_place_of_the_tests_is_replaced(tree: Path) -> None:
     assert one.detail.startswith("tests/test_calc.py::test_add: failed")
 
 
+def test_compiled_files_are_no_part_of_a_change(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "tree")
+    name = "tests/test_compiled.py"
+    asserts = "assert not [*Path('tests').rglob('*.pyc')]"
+    (tree / name).write_text(f"from pathlib import Path\ndef test_none():\n    {asserts}\n")
+    task = calc_task(tree, fail_to_pass=(f"{name}::test_none",), pass_to_pass=())
+    planted = {"tests/__pycache__/helpers.cpython-311.pyc": "x", "tests/b.pyc": "x"}
+    (one,) = judge_all([Job(task, json.dumps(planted))])
+    assert one.verdict is Verdict.PASS, one.detail
+
+
 FORGERY = """
 class Equal:
     def __eq__(self, other):

@@ -65,7 +65,7 @@ async def grade(check: RepositoryTests, program: str, sandbox: Sandbox) -> Execu
             if fault := await change(box, program):
                 return Execution(Verdict.COMPILE, total=len(needed), detail=fault)
             await restore(box, check, tree)
-            planted = await plant(box, needed)
+            planted = await plant(box, check)
         except OSError as error:
             return Execution(Verdict.ERROR, total=len(needed), detail=str(error))
         result = await run(box, check, tree, needed, planted)
@@ -127,10 +127,13 @@ def is_ours(path: str, check: RepositoryTests, tree: Path) -> bool:
     return False
 
 
-async def plant(box: Box, needed: Sequence[str]) -> list[Canary]:
-    """Add canaries to the files of some tests. Raises OSError."""
+async def plant(box: Box, check: RepositoryTests) -> list[Canary]:
+    """Add canaries to the files of some tests, first of those that a right change repairs. Raises
+    OSError.
+    """
     random = SystemRandom()
-    drawn = random.sample(needed, len(needed))
+    groups = (check.fail_to_pass, check.pass_to_pass)
+    drawn = [test for group in groups for test in random.sample(group, len(group))]
     paths = list(dict.fromkeys(test.partition("::")[0] for test in drawn))[:CANARIES]
     sources = dict[str, str]()
     for path in paths:
@@ -161,8 +164,8 @@ async def run(
         modules(import_paths(check, tree), tree), min(TEST_SECONDS, check.seconds),
     )  # fmt: skip
     variables = {
-        "PYTHONHASHSEED": "0", **check.environment, "PYTHONPATH": ":".join(paths),
-        "PYTHONSAFEPATH": "1", "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0", **check.environment, "PYTHONPATH": "", "PYTHONSAFEPATH": "1",
+        "PYTHONNOUSERSITE": "1", "PYTHONDONTWRITEBYTECODE": "1",
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }  # fmt: skip
     return await box.run(
@@ -252,12 +255,12 @@ def interpreter(check: RepositoryTests) -> tuple[list[str], list[str], list[Path
     """
     for root in check.roots:
         if (Path(root) / "bin/python").exists():
-            return [f"{root}/bin/python", "-I"], [], []
+            return [f"{root}/bin/python"], [], []
     spec = find_spec("pytest")
     if spec is None or spec.origin is None:
         raise DataError("pytest is not installed; pip install pytest, or give the task 'roots'")
     packages = Path(spec.origin).parents[1]
-    return [INTERPRETER[0], "-I", "-S"], [str(packages)], [packages / name for name in PYTEST]
+    return [INTERPRETER[0], "-S"], [str(packages)], [packages / name for name in PYTEST]
 
 
 def spec_of(check: RepositoryTests, tree: Path) -> BoxSpec:
