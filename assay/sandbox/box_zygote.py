@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import itertools
 import json
 import os
@@ -301,6 +302,8 @@ def main() -> None:
     kernel.prctl(kernel.CHILD_SUBREAPER, 1)
     cgroups.remove_leftovers()
     remove_leftovers()
+    gc.freeze()  # forks then copy fewer pages
+    gc.disable()
     zygote = BoxZygote(socket.socket(fileno=int(sys.argv[1])))
     try:
         zygote.serve()
