@@ -32,12 +32,13 @@ def abi() -> int:
 
 
 def restrict(
-    readable: Sequence[str], listable: Sequence[str], writable: Sequence[str] = ()
-) -> None:
+    readable: Sequence[str], listable: Sequence[str], writable: Sequence[str] = (),
+    nameless: Sequence[str] = (),
+) -> None:  # fmt: skip
     """Put this process under these rules (`rules_of`), and every child of it. Needs
     no-new-privileges. Raises OSError.
     """
-    rules = rules_of(readable, listable, writable)
+    rules = rules_of(readable, listable, writable, nameless)
     try:
         enforce(rules)
     finally:
@@ -49,9 +50,13 @@ def enforce(rules: int) -> None:
     syscall("landlock_restrict_self", RESTRICT_SELF, rules, 0)
 
 
-def rules_of(readable: Sequence[str], listable: Sequence[str], writable: Sequence[str]) -> int:
+def rules_of(
+    readable: Sequence[str], listable: Sequence[str], writable: Sequence[str],
+    nameless: Sequence[str] = (),
+) -> int:  # fmt: skip
     """A descriptor of rules: read below `readable`, list folders below `listable`, read and write
-    below `writable`, /dev/null, nothing else. Absent paths are skipped. Raises OSError.
+    below `writable`, /dev/null, and files without names in `nameless`, nothing else. Absent paths
+    are skipped. Raises OSError.
     """
     version = abi()
     files = (1 << max(bits for known, bits in FILE_RIGHTS.items() if known <= max(version, 1))) - 1
@@ -63,8 +68,9 @@ def rules_of(readable: Sequence[str], listable: Sequence[str], writable: Sequenc
     ruleset = syscall(
         "landlock_create_ruleset", CREATE_RULESET, ctypes.c_char_p(attributes), len(attributes), 0
     )
-    null = (READ_FILE | WRITE_FILE | TRUNCATE) & files
-    rules = (READ, readable), (READ_DIR, listable), (null, (NULL,)), (MAKE & files, writable)
+    opened = (READ_FILE | WRITE_FILE | TRUNCATE) & files
+    rules = ((READ, readable), (READ_DIR, listable), (opened, (NULL, *nameless)),
+             (MAKE & files, writable))  # fmt: skip
     for rights, paths in rules:
         for path in paths:
             _allow(ruleset, path, rights)

@@ -28,6 +28,8 @@ HOST_NAME = "sandbox"
 WORK_DIR = "/box"
 WORK_MB, WORK_FILES = 256, 4096
 """What a work folder may hold where it is a file system of its own."""
+TEMPORARY, TEMPORARY_MB = "/tmp", 64
+"""Where C's tmpfile opens files, and how much they hold together."""
 FIRST = 1
 """The pid of a namespace's first process: its end ends all of them."""
 OUTSIDE = 0
@@ -55,6 +57,10 @@ class AccessRules(NamedTuple):
     """The only folder to write to; empty for a family that writes no files."""
     starts_programs: bool = False
     """Whether it starts other programs by exec."""
+    sets_modes: bool = False
+    """Whether it owns no files but those of its work folder, whose modes it may change."""
+    temporary: str = ""
+    """A folder in memory to open files without names in; empty for none."""
 
 
 def enter(rules: AccessRules) -> None:
@@ -102,13 +108,15 @@ def counts_alone(rules: AccessRules, required: Collection[str]) -> bool:
 def change_root(rules: AccessRules) -> None:
     """Move to a new root of read-only bind mounts, and unmount the old one. Raises OSError."""
     fill_root(rules, "size=1m")
-    if rules.work_dir:
-        os.mkdir(ROOT + rules.work_dir)
+    own = {rules.work_dir: WORK_MB, rules.temporary: TEMPORARY_MB}
+    own.pop("", None)
+    for path in own:
+        os.mkdir(ROOT + path)
     pivot()
-    if rules.work_dir:
-        owner = os.getuid() if rules.user is None else rules.user
-        options = f"mode=0700,uid={owner},size={WORK_MB}m,nr_inodes={WORK_FILES}"
-        mount("tmpfs", rules.work_dir, "tmpfs", MS_NOSUID | MS_NODEV, options.encode())
+    owner = os.getuid() if rules.user is None else rules.user
+    for path, mb in own.items():
+        options = f"mode=0700,uid={owner},size={mb}m,nr_inodes={WORK_FILES}"
+        mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, options.encode())
 
 
 def fill_root(rules: AccessRules, options: str) -> None:

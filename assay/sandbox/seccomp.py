@@ -48,11 +48,10 @@ NUMBERS: dict[str, tuple[int, int]] = {
     "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181), "mq_notify": (244, 184),
     "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "flock": (73, 32),
     # files' metadata, which landlock does not guard
-    "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "chown": (92, -1), "fchown": (93, 55), "lchown": (94, -1), "fchownat": (260, 54),
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14),
     "lremovexattr": (198, 15), "fremovexattr": (199, 16), "utime": (132, -1), "utimes": (235, -1),
-    "utimensat": (280, 88), "futimesat": (261, -1), "truncate": (76, 45),
+    "futimesat": (261, -1), "truncate": (76, 45),
     "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "fanotify_init": (300, 262),
     "inotify_init": (253, -1), "inotify_init1": (294, 26), "quotactl": (179, 60),
     "quotactl_fd": (443, 443),
@@ -64,16 +63,17 @@ NUMBERS: dict[str, tuple[int, int]] = {
 PROCESS_NUMBERS = {
     "fork": (57, -1), "vfork": (58, -1), "setsid": (112, 157), "setpgid": (109, 154),
     "seccomp": (317, 277), "pidfd_open": (434, 434),
+    "chmod": (90, -1), "fchmodat": (268, 53), "fchmodat2": (452, 452),
 }  # fmt: skip
 TO_START = ("execve", "execveat", "kill")
-NEVER_STARTED = ("kill", "setsid", "setpgid", "seccomp", "pidfd_open")
+NEVER_STARTED = ("kill", *(PROCESS_NUMBERS.keys() - {"fork", "vfork"}))
 OF_REPOSITORIES = {
     "execve", "execveat", "kill", "tkill", "pidfd_send_signal", "rt_sigqueueinfo", "setpriority",
     "timer_create", "memfd_create", "shmget", "shmat", "shmctl", "semget", "semop", "semctl",
     "semtimedop", "msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink", "mq_notify",
-    "socket", "connect", "bind", "flock", "chmod", "fchmod", "fchmodat", "fchmodat2", "chown",
+    "socket", "connect", "bind", "flock", "chmod", "fchmodat", "fchmodat2", "chown",
     "fchown", "lchown", "fchownat", "setxattr", "lsetxattr", "fsetxattr", "removexattr",
-    "lremovexattr", "fremovexattr", "utime", "utimes", "utimensat", "futimesat", "truncate",
+    "lremovexattr", "fremovexattr", "utime", "utimes", "futimesat", "truncate",
     "inotify_init", "inotify_init1",
 }  # fmt: skip
 """Calls that reach nothing outside the namespaces of a box."""
@@ -83,6 +83,8 @@ network."""
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 CLONE_NEW = 0x7E020080
 """Every flag of clone that makes a namespace."""
+FCHMOD, UTIMENSAT, SPECIAL = (91, 52), (280, 88), 0o7000
+"""Without a path, both change an open file, as what copies files does."""
 CLONE, CLONE3, PRCTL, TGKILL = (56, 220), (435, 435), (157, 167), (234, 131)
 PRLIMIT, MMAP, FCNTL, IOCTL = (302, 261), (9, 222), (72, 25), (16, 29)
 SETRLIMIT, RLIMIT_CPU = (160, 164), 0
@@ -107,6 +109,8 @@ NR, ARCH, ARGUMENTS = 0, 4, 16
 Instruction = tuple[int, int, int, int]
 REFUSE: Instruction = (RETURN, 0, 0, 0x00050000 | errno.EPERM)
 UNKNOWN: Instruction = (RETURN, 0, 0, 0x00050000 | errno.ENOSYS)
+NOTHING: Instruction = (RETURN, 0, 0, 0x00050000)
+"""The call does nothing and returns 0."""
 PASS_ON: Instruction = (RETURN, 0, 0, ALLOW)
 
 
@@ -166,9 +170,14 @@ def _known_calls(audit: int) -> list[Instruction]:
             (LOAD, 0, 0, NR), (GREATER, 0, 1, NEWEST_KNOWN), UNKNOWN]  # fmt: skip
 
 
-def family_filter(starts_programs: bool = False, locks: bool = False) -> list[Instruction]:
+def family_filter(
+    starts_programs: bool = False, locks: bool = False, modes: bool = False
+) -> list[Instruction]:
     """Refuses what neither a zygote nor a process that it forks needs. One that starts programs
     needs exec, and signals to end what they have started; one that shares files, their `locks`.
+
+    To change the `modes` or times of an open file succeeds, so that files can be copied; but it
+    does nothing to times, nor to modes where one could open a file that is not its own.
     """
     audit, at = column()
     needed = TO_START if starts_programs else ()
@@ -180,6 +189,9 @@ def family_filter(starts_programs: bool = False, locks: bool = False) -> list[In
                               (EQUAL, 0, 1, MAP_SHARED_ANONYMOUS), REFUSE, PASS_ON]),
         *_only_for(SOCKETPAIR[at], [_argument(1), (AND, 0, 0, SOCKET_TYPES), (EQUAL, 0, 1, STREAM),
         PASS_ON, REFUSE]),
+        *_only_for(FCHMOD[at], [_argument(1), (ANY_BIT, 0, 1, SPECIAL), REFUSE,
+                                PASS_ON if modes else NOTHING]),
+        *_only_for(UTIMENSAT[at], [_argument(1), (EQUAL, 1, 0, 0), REFUSE, NOTHING]),
         *_only_for(FCNTL[at], _refuse_values(1, REFUSED_FCNTL[len(LOCKS) * locks :])),
         *_only_for(IOCTL[at], _refuse_values(1, REFUSED_IOCTL)),
         PASS_ON,
@@ -187,8 +199,9 @@ def family_filter(starts_programs: bool = False, locks: bool = False) -> list[In
 
 
 def process_filter(starts_processes: bool = False) -> list[Instruction]:
-    """Refuses processes but not threads, prctl, signals to others, SIGKILL or SIGSTOP to itself,
-    and to set its CPU time limit, by which the kernel would send it SIGKILL.
+    """Refuses processes but not threads, modes of files by their paths, prctl, signals to others,
+    SIGKILL or SIGSTOP to itself, and to set its CPU time limit, by which the kernel would send it
+    SIGKILL.
 
     One that `starts_processes` may fork and exec. What it starts can leave neither its process
     group, by which all of it is killed, nor its namespaces.

@@ -50,7 +50,7 @@ class FramedSocket:
 
     def receive_with_descriptors(self) -> tuple[bytes, list[int]]:
         """As `receive`, with the descriptors that came before the frame, if any."""
-        first, passed, _, _ = self.stream.recvmsg(CHUNK, PASSED)
+        first, passed, _, _ = self.stream.recvmsg(CHUNK, PASSED, socket.MSG_CMSG_CLOEXEC)
         if not first:
             raise ConnectionResetError
         descriptors = list(memoryview(passed[0][2]).cast("i")) if passed else []

@@ -49,14 +49,11 @@ def family(rules: AccessRules) -> dict[str, Callable[[], None]]:
         walls["user"] = partial(change_user, rules.user, rules.library)
     return walls | {
         "landlock": partial(
-            landlock.restrict,
-            rules.readable,
-            rules.listable,
-            (rules.work_dir,) if rules.work_dir else (),
+            landlock.restrict, rules.readable, rules.listable, (rules.work_dir,), (rules.temporary,)
         ),
         "capabilities": kernel.drop_capabilities,
         "seccomp": lambda: seccomp.Filter(
-            seccomp.family_filter(rules.starts_programs, bool(rules.work_dir))
+            seccomp.family_filter(rules.starts_programs, bool(rules.work_dir), rules.sets_modes)
         ).load(),
     }
 

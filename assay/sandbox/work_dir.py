@@ -35,20 +35,23 @@ def remove_leftovers() -> None:
 
 
 def empty(work_dir: str) -> None:
-    """Remove all that a folder holds, however deep it is. Raises OSError where something stays."""
+    """Remove all that a folder holds, however deep it is and whatever its modes. Raises OSError
+    where something stays.
+    """
+    os.chmod(work_dir, 0o700)
     while names := os.listdir(work_dir):
         for path in (f"{work_dir}/{name}" for name in names):
             if os.path.isdir(path) and not os.path.islink(path):
-                with contextlib.suppress(PermissionError):  # who made it could put nothing there
-                    for inner in os.listdir(path):
-                        os.rename(f"{path}/{inner}", f"{work_dir}/{os.urandom(16).hex()}")
+                os.chmod(path, 0o700)
+                for inner in os.listdir(path):
+                    os.rename(f"{path}/{inner}", f"{work_dir}/{os.urandom(16).hex()}")
                 os.rmdir(path)
             else:
                 os.unlink(path)
 
 
 def is_overfull(work_dir: str) -> bool:
-    """Whether it holds more than a work folder may, or is too deep to tell."""
+    """Whether it holds more than a work folder may, or what cannot be told."""
     used, files, folders = 0, 0, [work_dir]
     while folders:
         try:
@@ -58,8 +61,8 @@ def is_overfull(work_dir: str) -> bool:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
                     used += 512 * entry.stat(follow_symlinks=False).st_blocks
-        except (FileNotFoundError, PermissionError):
-            continue  # removed meanwhile, or empty for want of rights
+        except FileNotFoundError:
+            continue  # removed meanwhile
         except OSError:
             return True
         if files > WORK_FILES or used > WORK_MB * MIB:

@@ -110,6 +110,19 @@ C_ATTACKS = _c(
     out_of_the_folder='through = chdir("..") == 0 && writes("native");',
     a_device='through = mknod("memory", S_IFCHR | 0600, 0x101) == 0;',
     a_set_uid_file='int f = open("own", O_CREAT | O_WRONLY, 0700); through = fchmod(f, 04755) == 0;',
+    the_mode_of_a_systems_file=(
+        'struct stat a, b; int f = open("/usr/bin/env", O_RDONLY); fstat(f, &a); fchmod(f, 0777);'
+        " fstat(f, &b); through = a.st_mode != b.st_mode;"
+    ),
+    the_mode_of_what_runs=(
+        'struct stat a, b; int f = open("/proc/self/exe", O_RDONLY); fstat(f, &a); fchmod(f, 0);'
+        ' fstat(f, &b); through = a.st_mode != b.st_mode || chmod("/proc/self/exe", 0) == 0;'
+    ),
+    a_name_for_a_temporary_file=(
+        'char path[64]; int f = open("/tmp", O_TMPFILE | O_RDWR, 0600);'
+        ' sprintf(path, "/proc/self/fd/%d", f);'
+        ' through = linkat(AT_FDCWD, path, AT_FDCWD, "/tmp/native", AT_SYMLINK_FOLLOW) == 0;'
+    ),
     timestamps='struct utimbuf old = {0, 0}; through = utime("/usr/bin", &old) == 0;',
     an_extended_attribute='open("f", O_CREAT, 0600); through = setxattr("f", "user.a", "1", 1, 0) == 0;',
     a_socket="through = socket(AF_INET, SOCK_STREAM, 0) >= 0;",

@@ -13,12 +13,15 @@ import pytest
 from assay.sandbox.client import Sandbox
 from assay.sandbox.isolation import probe_isolation
 from assay.sandbox.limits import Limits
+from assay.sandbox.processes import Executable
 from assay.sandbox.program import Folder, Program, Result, command
 from tests.attacks.native import NATIVE_ATTACKS, NativeAttack
 from tests.judge.processes import named
 from tests.sandbox.test_launch import work_folders_left
 
 WITHOUT = {"A": (), "C": ("namespaces", "user", "group")}
+EXECUTABLES: list[Executable] = []
+"""They are there as long as these."""
 RUNTIMES = ("program", "node", "sleep")
 """What attacks run as, and what they leave to sleep for ten minutes."""
 LIMITS = Limits(cpu_seconds=1, wall_seconds=2, memory_mb=128, printed_mb=1)
@@ -41,7 +44,9 @@ def prepared(attack: NativeAttack, made: Result | None) -> Program:
             [node, "main.js"], Folder({"main.js": attack.source.encode()}), runtime_mb=512
         )
     assert "program" in made.files, (attack.name, made.stderr.decode())
-    return command(["./program"], Folder(made.files))
+    executable = Executable(made.files["program"])
+    EXECUTABLES.append(executable)
+    return command(["./program"])._replace(executable=executable.path)
 
 
 @pytest.fixture(scope="module", params=WITHOUT)

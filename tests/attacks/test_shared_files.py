@@ -118,6 +118,11 @@ NOT_CARRIED = {
         "import os\ndef f():\n    for _ in range(3000):\n        os.mkdir('d')\n"
         "        os.chdir('d')\n    return 'held'",
     ),
+    "a folder that hides what it holds": (
+        GETS,
+        "import os\ndef f():\n    os.mkdir('d', 0o300)\n    open('d/out', 'w').close()\n"
+        "    folder = os.open('.', os.O_RDONLY)\n    os.fchmod(folder, 0)",
+    ),
 }
 """By name: a test, and a program that it must not let pass."""
 KEPT_OUT = {

@@ -12,7 +12,8 @@ from assay.judge import Job
 from assay.sandbox.isolation import probe_isolation
 from assay.types import Call, Exchange, OwnTests, Task, Verdict
 from tests.judge.opened import judge_all
-from tests.judge.test_languages import INSTALLED, TIERS
+from tests.judge.test_languages import INSTALLED
+from tests.sandbox.test_launch import WITHOUT
 
 ADDS = (
     'const [a, b] = fs.readFileSync("/dev/stdin", "utf8").split(" ").map(Number);'
@@ -45,6 +46,40 @@ FILES = {
     "python": "import os\nname = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'own')\n"
     "open(name, 'w').write(str(sum(map(int, input().split()))))\nprint(open(name).read())",
 }
+COPIES = {
+    "c": "#include <stdio.h>\nint main(void) { int a, b; FILE *f = tmpfile(); if (!f) return 1;"
+    ' scanf("%d %d", &a, &b); fprintf(f, "%d", a + b); rewind(f); fscanf(f, "%d", &a);'
+    ' printf("%d\\n", a); }',
+    "cpp": "#include <filesystem>\n#include <fstream>\n#include <iostream>\nint main() {"
+    ' int a, b; std::cin >> a >> b; std::ofstream("x") << a + b << std::endl;'
+    ' std::filesystem::copy_file("x", "y"); std::cout << std::ifstream("y").rdbuf(); }',
+    "rust": "use std::fs;\nfn main() { let mut s = String::new();"
+    " std::io::stdin().read_line(&mut s).unwrap();"
+    " let v: i64 = s.split_whitespace().map(|w| w.parse::<i64>().unwrap()).sum();"
+    ' fs::write("x", v.to_string()).unwrap(); fs::copy("x", "y").unwrap();'
+    ' println!("{}", fs::read_to_string("y").unwrap()); }',
+    "javascript": 'const fs = require("fs");\n'
+    'const [a, b] = fs.readFileSync(0, "utf8").split(" ").map(Number);'
+    ' fs.writeFileSync("x", String(a + b)); fs.copyFileSync("x", "y");'
+    ' console.log(fs.readFileSync("y", "utf8"))',
+    "java": "import java.nio.file.*;\nclass Main {"
+    " public static void main(String[] a) throws Exception {"
+    ' var in = new java.util.Scanner(System.in); var x = Path.of("x"); var y = Path.of("y");'
+    ' Files.writeString(x, "" + (in.nextInt() + in.nextInt()));'
+    " Files.copy(x, y, StandardCopyOption.COPY_ATTRIBUTES);"
+    " System.out.println(Files.readString(y)); } }",
+    "go": 'package main\nimport ("fmt"; "os")\nfunc main() { var a, b int; fmt.Scan(&a, &b);'
+    ' f, e := os.Create("y"); if e == nil { e = f.Chmod(0644) }; if e != nil { panic(e) };'
+    ' fmt.Fprint(f, a + b); s, _ := os.ReadFile("y"); fmt.Println(string(s)) }',
+    "ruby": 'require "fileutils"\nFile.write("x", gets.split.sum(&:to_i))\n'
+    'FileUtils.cp("x", "y")\nputs File.read("y")',
+    "python": "import shutil\nopen('x', 'w').write(str(sum(map(int, input().split()))))\n"
+    "shutil.copy2('x', 'y')\nprint(open('y').read())",
+}
+"""Each copies a file, and the one in C opens a temporary one."""
+NEEDS = {"C": {"c", "cpp"}}
+"""What a tier lacks: a /tmp of one's own; modes of open files, without which libstdc++'s copies
+cannot be read."""
 LAYOUTS = {
     "abstract": f"public abstract class Sum {{ public {JAVA} }}",
     "record": f"public record Sum(int a) {{ public {JAVA} }}",
@@ -73,14 +108,22 @@ def assert_all_pass(programs: dict[str, str]) -> None:
     assert not failed
 
 
-@pytest.mark.parametrize("tier", TIERS)
-def test_programs_open_their_standard_streams_as_files(
-    tier: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(params=WITHOUT)
+def tier(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The tier as which this machine is taken."""
     found = probe_isolation()
-    walls = tuple(wall for wall in found.walls if wall not in TIERS[tier])
+    walls = tuple(wall for wall in found.walls if wall not in WITHOUT[request.param])
     monkeypatch.setattr("assay.judge.judge.probe_isolation", lambda: replace(found, walls=walls))
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("tier")
+def test_programs_open_their_standard_streams_as_files() -> None:
     assert_all_pass(OPENS)
+
+
+def test_programs_copy_files_and_open_temporary_ones(tier: str) -> None:
+    assert_all_pass({name: one for name, one in COPIES.items() if name not in NEEDS.get(tier, ())})
 
 
 def test_programs_write_files_beside_their_own() -> None:

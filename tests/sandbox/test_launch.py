@@ -110,6 +110,29 @@ def test_a_folder_is_empty_for_the_next_program(run: Run) -> None:
     assert second.stdout == b""
 
 
+def test_a_folder_is_emptied_whatever_modes_hide_in_it(run: Run) -> None:
+    hides = shell("mkdir a; echo secret > a/b; umask 477; mkdir c; : > c/d; echo on",
+                  starts_processes=True)  # fmt: skip
+    first, second = run(hides, command(["/bin/ls", "-A"]))
+    assert first.stdout == b"on\n"
+    assert (second.ended, second.stdout) == (Ended.EXITED, b"")
+
+
+@needs_gcc
+def test_a_folder_whose_own_mode_a_program_changed_is_emptied(run: Run) -> None:
+    source = """#include <fcntl.h>
+    #include <sys/stat.h>
+    int main() {
+        mkdir("a", 0700); creat("a/b", 0600);
+        return fchmod(open("a", O_RDONLY), 0) | fchmod(open(".", O_RDONLY), 0);
+    }"""
+    (made,) = run(compiled(source))
+    hides = command(["./program"], Folder(made.files))
+    first, second = run(hides, command(["/bin/ls", "-A"]))
+    assert (first.ended, first.status) == (Ended.EXITED, 0)
+    assert (second.ended, second.stdout) == (Ended.EXITED, b"")
+
+
 def test_files_are_handed_back_but_no_links_and_no_pipes(run: Run) -> None:
     fetched = Folder(fetch=("file", "link", "folder", "nothing"))
     making = "echo made > file; ln -s file link; mkdir folder"

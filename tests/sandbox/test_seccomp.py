@@ -25,7 +25,8 @@ from assay.sandbox.seccomp import (
     TGKILL,
 )
 
-ALLOWED, REFUSED, UNKNOWN, KILLED = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
+ALLOWED, DONE, REFUSED = 0x7FFF0000, 0x50000, 0x50001
+UNKNOWN, KILLED = 0x50026, 0x80000000
 PID = 4321
 
 
@@ -88,6 +89,10 @@ READ, WRITE, EXIT_GROUP, BRK, FUTEX = (0, 63), (1, 64), (231, 94), (12, 214), (2
         (FCNTL, (3, 1), ALLOWED),
         (FCNTL, (3, 6), REFUSED),
         (FCNTL, (3, 1036), REFUSED),
+        (seccomp.FCHMOD, (3, 0o100644), DONE),
+        (seccomp.FCHMOD, (3, 0o104644), REFUSED),
+        (seccomp.UTIMENSAT, (3, 0), DONE),
+        (seccomp.UTIMENSAT, (3, 1), REFUSED),
         (IOCTL, (0, 0x5401), ALLOWED),
         (IOCTL, (0, 0x5412), REFUSED),
         (seccomp.SOCKETPAIR, (1, 1), ALLOWED),
@@ -101,6 +106,21 @@ def test_a_family_is_refused_some_arguments(
 ) -> None:
     arch, at = machine
     assert answered(seccomp.family_filter(), arch, call[at], *arguments) == answer
+
+
+def test_modes_of_open_files_change_where_they_are_ones_own(machine: tuple[int, int]) -> None:
+    arch, at = machine
+    own = seccomp.family_filter(modes=True)
+    assert answered(own, arch, seccomp.FCHMOD[at], 3, 0o100644) == ALLOWED
+    assert answered(own, arch, seccomp.FCHMOD[at], 3, 0o104644) == REFUSED
+
+
+@pytest.mark.parametrize("starts", [False, True])
+def test_no_process_changes_modes_by_paths(machine: tuple[int, int], starts: bool) -> None:
+    arch, at = machine
+    program = seccomp.process_filter(starts)
+    calls = [seccomp.PROCESS_NUMBERS[name][at] for name in ("chmod", "fchmodat", "fchmodat2")]
+    assert {answered(program, arch, call) for call in calls if call >= 0} == {REFUSED}
 
 
 @pytest.mark.parametrize(
@@ -155,6 +175,7 @@ def test_the_numbers_are_linuxs_own(at: int) -> None:
         | {"clone": CLONE, "clone3": CLONE3, "prctl": PRCTL}
     )
     ours |= {"tgkill": TGKILL, "prlimit64": PRLIMIT, "mmap": MMAP, "fcntl": FCNTL, "ioctl": IOCTL}
+    ours |= {"fchmod": seccomp.FCHMOD, "utimensat": seccomp.UTIMENSAT}
     ours |= {"socketpair": seccomp.SOCKETPAIR, "setrlimit": SETRLIMIT}
     newer = {name for name, both in ours.items() if both[at] > max(listed.values())}
     assert {
