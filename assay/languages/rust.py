@@ -10,10 +10,11 @@ TEXTS = rf'\br(?P<marks>#*+)".*?(?:"(?P=marks)|\Z)|{COMMON}'
 
 @language
 def rust() -> Language:
-    """Rust 2021, compiled with rustc."""
+    """Rust 2021, compiled with rustc: fast, but an overflow panics, as where cargo runs tests."""
     return Language(
         title="Rust", source="main.rs", fences=("rs",), package="rustc",
-        compile=("rustc", "--edition=2021", "-O", "-Awarnings", "main.rs", "-o", "program"),
+        compile=("rustc", "--edition=2021", "-O", "-Cdebug-assertions", "-Awarnings",
+                 "main.rs", "-o", "program"),
         run=("./program",), driver="rust.rs", texts=TEXTS, definition=r"\bfn\s+NAME\b",
         hello='fn main() { println!("hello"); }',
         lazy={"empty": "fn main() {}",

@@ -95,8 +95,8 @@ LAYOUTS = {
 }
 
 
-def adds(language: str) -> Task:
-    return Task("sum", "", (Exchange("1 2\n", "3\n"),), "", language=language)
+def adds(language: str, stdin: str = "1 2\n", stdout: str = "3\n") -> Task:
+    return Task("sum", "", (Exchange(stdin, stdout),), "", language=language)
 
 
 def assert_all_pass(programs: dict[str, str]) -> None:
@@ -167,3 +167,19 @@ def test_a_function_that_a_module_exports_is_called(source: str) -> None:
         task = Task("add", "", (check,), "add", language="javascript")
         (execution,) = judge_all([Job(task, source)])
         assert execution.verdict is Verdict.PASS, execution.detail
+
+
+@pytest.mark.skipif("rust" not in INSTALLED, reason="needs rustc")
+def test_a_sum_that_overflows_panics_in_rust_as_where_its_tests_are_run() -> None:
+    source = OPENS["rust"].replace("i64", "i8")
+    small, large = adds("rust"), adds("rust", "100 100\n", "-56\n")
+    debug = f"{source[:-1]} debug_assert!(v < 0); }}"
+    own = OwnTests("fn main() { assert_eq!(add(i32::MAX, 1), i32::MIN); }")
+    tested = Task("add", "", (own,), "add", language="rust")
+    jobs = [Job(small, source), Job(large, source), Job(small, debug)]
+    jobs.append(Job(tested, "fn add(a: i32, b: i32) -> i32 { a + b }"))
+    right, *panics = judge_all(jobs)
+    assert right.verdict is Verdict.PASS
+    for one, why in zip(panics, ("overflow", "assertion", "overflow"), strict=True):
+        assert one.verdict is Verdict.ERROR
+        assert why in one.detail
