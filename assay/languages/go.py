@@ -35,8 +35,8 @@ class Go(Language):
 def go() -> Language:
     """Go, compiled with go build."""
     return Go(
-        title="Go", source="main.go", beside="tests.go", fences=("golang",), package="golang-go",
-        compile=("go", "build", "-o", "program", "."), run=("./program",),
+        title="Go", source="main.go", beside="tests.go", fences=("golang", "go_test.go"),
+        package="golang-go", compile=("go", "build", "-o", "program", "."), run=("./program",),
         driver="go.go", definition=DEFINITION, texts=TEXTS,
         asks_version="version",
         environment={"GO111MODULE": "off", "CGO_ENABLED": "0", "GOMAXPROCS": "2"},

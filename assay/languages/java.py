@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from assay.languages import DRIVERS, Language, language
 from assay.languages import TEXTS as COMMON
 
@@ -13,14 +15,30 @@ TEXTS = rf'"{{3}}(?:\\.|[^\\])*?(?:"{{3}}|\\?\Z)|{COMMON}'
 FILE_ONLY = (
     r"\bpublic\s+(?=(?:[a-z]+\s+){0,4}?(?:class|record|enum|interface)\b)|\bpackage\s+[\w.]+\s*;"
 )
+IMPORT = re.compile(r"^[ \t]*import\b[^;\n]*;", re.MULTILINE)
+TYPE = re.compile(r"\b(?:class|record|enum|interface)\b")
+OWNER = re.compile(r"\b(?:Solution|Problem)\b")
 
 
 class Java(Language):
-    """A compiler that wants a file for each public class."""
+    """A compiler that wants a file for each public class, and methods in classes."""
 
     def apart(self, program: str, tests: str, function: str) -> str:
-        """As in other languages, and without what only a file of its own has."""
-        return super().apart(self.renamed(program, FILE_ONLY, ""), tests, function)
+        """As in other languages, and without what only a file of its own has; in the class that the
+        tests name where a method stands alone. One that a completion left open is closed.
+        """
+        program = self.renamed(program, FILE_ONLY, "")
+        code, depth, alone = self.blanked(program), 0, False
+        parts = re.split(r"([{}])", code)
+        for text, brace in zip(parts[::2], parts[1::2], strict=False):
+            alone |= depth == 0 and "(" in text and not TYPE.search(text)
+            depth += 1 if brace == "{" else -1
+        if alone and (owner := OWNER.search(tests)):
+            head = max((found.end() for found in IMPORT.finditer(code)), default=0)
+            program = f"{program[:head]}class {owner[0]} {{{program[head:]}\n}}"
+        elif depth == 1:
+            program += "}"
+        return super().apart(program, tests, function)
 
 
 @language

@@ -22,11 +22,17 @@ console.assert = (holds, ...said) => {
   if (!holds) throw new Error(said.join(" ") || "an assertion fails");
 };
 """
-EQUAL = """package main
+TESTER = """package main
+
+type tester struct{}
+
+func (t *tester) Run(_ string, test func(*tester)) { test(t) }
+
+func (*tester) Errorf(why string, parts ...interface{}) { panic(fmt.Sprintf(why, parts...)) }
 
 type assertions struct{}
 
-func (assertions) New(t *testing.T) assertions { return assertions{} }
+func (assertions) New(*tester) assertions { return assertions{} }
 
 func (assertions) Equal(want, got interface{}, _ ...interface{}) {
 \tif !reflect.DeepEqual(want, got) {
@@ -36,7 +42,7 @@ func (assertions) Equal(want, got interface{}, _ ...interface{}) {
 
 var assert assertions
 """
-"""What the tests use of testify."""
+"""What tests in Go use of testing and testify."""
 CRATES = re.compile(r"^use (?:rand|regex|md5)\b.*;$", re.MULTILINE)
 """Lines of every task's stub; the packages are none of Rust's own."""
 NEEDS_CRATE = re.compile(r"\brand::|\bRegex\b|\bmd5::")
@@ -54,12 +60,11 @@ def own_tests(before: str, row: Row) -> OwnTests:
     return OwnTests(row.text("test"), before)
 
 
-def go_tests(row: Row) -> OwnTests:
+def go_tests(test: str) -> OwnTests:
     """A test function in a file of its own, with its own imports."""
-    test = row.text("test")
     name = re.search(r"func (Test\w+)", test)
-    start = f"func main() {{ {name and name[1]}(nil) }}\n"
-    return OwnTests("", "", f"{EQUAL}{test}{start}")
+    start = f"func main() {{ {name and name[1]}(new(tester)) }}\n"
+    return OwnTests("", "", f"{TESTER}{test.replace('*testing.T', '*tester')}{start}")
 
 
 def rust_tests(row: Row) -> OwnTests:
@@ -73,8 +78,9 @@ def rust_tests(row: Row) -> OwnTests:
 
 
 TESTS: dict[str, Callable[[Row], OwnTests]] = {
-    "cpp": partial(own_tests, INCLUDES), "go": go_tests, "java": partial(own_tests, IMPORTS),
+    "cpp": partial(own_tests, INCLUDES), "java": partial(own_tests, IMPORTS),
     "javascript": partial(own_tests, RAISES), "rust": rust_tests,
+    "go": lambda row: go_tests(row.text("test")),
 }  # fmt: skip
 SPLITS = ("python", *TESTS)
 

@@ -6,22 +6,33 @@ import re
 from collections.abc import Iterator
 
 from assay.tasks import task_set
+from assay.tasks.humaneval_x import go_tests
 from assay.tasks.python_source import around
 from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
 from assay.types import Check, OwnTests, Task
 
-SPLITS = {"python": "py", "cpp": "cpp", "javascript": "js", "rust": "rs", "typescript": "ts"}
+SPLITS = {"python": "py", "cpp": "cpp", "go": "go", "java": "java", "javascript": "js",
+          "rust": "rs", "typescript": "ts"}  # fmt: skip
 FILE, HUB = "multipl_e/mbpp-{}-reworded.json", "nuprl/MultiPL-E"
 MBPP = PublicSet("multipl_e_mbpp", FILE, HUB, "mbpp-{}", SPLITS)
-CALLED = re.compile(r"^[ \t]*check\((\w+)\)|\bcandidate = (\w+)", re.MULTILINE)
+CALLED = re.compile(
+    r"^[ \t]*check\((\w+)\)|\bcandidate :?= (\w+)|^[ \t]*assert\((\w+)\(", re.MULTILINE
+)
+TUPLES = re.compile(r"^import org\.javatuples\.\*;\n", re.MULTILINE)
+"""A line of every stub in Java; the package is none of Java's own."""
+IMPORTS = re.compile(r"^(?:#include|import)\b.*\n", re.MULTILINE)
+"""Lines of stubs that their tests need too."""
+NEEDS_TUPLES = re.compile(r"\b(?:Unit|Pair|Triplet|Quartet|Quintet|Sextet|Septet|Octet)\b")
 SCRIPT = ("\nconsole.", "\nconst assert", "\ndeclare var", "\nfunction test(")
-STOPS = {"cpp": ("\nint main",), "rust": ("\nfn main",), "javascript": SCRIPT, "typescript": SCRIPT}
+STOPS = {"cpp": ("\nint main",), "go": ("\nfunc main", "\nfunc Test"), "rust": ("\nfn main",),
+         "java": ("\n    public static void main",), "javascript": SCRIPT, "typescript": SCRIPT,
+}  # fmt: skip
 """Where a completion ends that closes its function itself."""
 
 
 @task_set
 def multipl_e_mbpp(split: str = "python") -> Iterator[Task]:
-    """MultiPL-E's MBPP in python, cpp, javascript, rust or typescript (arXiv:2208.08227)."""
+    """MultiPL-E's MBPP in python or six other languages (arXiv:2208.08227)."""
     return kept(MBPP.rows(split), task_of)
 
 
@@ -37,9 +48,10 @@ def task_of(row: Row) -> Task:
     if language != "python":
         if language not in STOPS:
             raise LeftOutError(f"in {language}, whose tests cannot be run")
-        own = OwnTests(tests.removeprefix("}"))  # the completion has closed its function
-        stop, name = STOPS[language], row.text("name")
-        return Task(name, prompt, (own,), called[2], language, stub=prompt, stop=stop)
+        prompt = TUPLES.sub("", prompt)
+        own = own_tests(language, prompt, tests)
+        stop, name, function = STOPS[language], row.text("name"), called[2] or called[3]
+        return Task(name, prompt, (own,), function, language, stub=prompt, stop=stop)
     return Task(
         id=row.text("name"),
         prompt=prompt,
@@ -49,3 +61,16 @@ def task_of(row: Row) -> Task:
         setup=around(prompt, row, "prompt", called[1]),
         stop=row.texts("stop_tokens"),
     )
+
+
+def own_tests(language: str, prompt: str, tests: str) -> OwnTests:
+    """The tests of a row, after a completion that has closed its function. In Java they are a class
+    that inherits from the program's. Raises LeftOutError where they need a package.
+    """
+    if language == "go":
+        return go_tests(tests)
+    if language == "java":
+        if NEEDS_TUPLES.search(prompt + tests):
+            raise LeftOutError("that need packages that Java does not bring")
+        tests = f"class Main extends Problem {{{tests.partition('}')[2]}"
+    return OwnTests(tests.removeprefix("}"), "".join(IMPORTS.findall(prompt)))

@@ -1,4 +1,6 @@
-"""Replies with a main, tests and prose of their own, in the six languages of HumanEval-X."""
+"""Replies with a main, tests and prose of their own, in the languages of HumanEval-X and MultiPL-E:
+to tasks of both sets, and to calls.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import pytest
 
 from assay.extract import program
 from assay.judge import Job
+from assay.tasks import multipl_e
 from assay.tasks.humaneval_x import task_of
 from assay.tasks.rows import Row
 from assay.types import Call, Task, Verdict
@@ -31,18 +34,56 @@ ROWS = {
                    "const testAdd = () => {\n  console.assert(add(3, 4) === 7)\n}\n\ntestAdd()\n"),
     "python": ("def add(a, b):\n", "def check(candidate):\n    assert candidate(3, 4) == 7\n"),
 }  # fmt: skip
+MULTIPL_E = {
+    "cpp": ("#include<assert.h>\n#include<bits/stdc++.h>\n// Add.\nlong add(long a, long b) {\n",
+            "}\nint main() {\n    auto candidate = add;\n"
+            "    assert(candidate((3), (4)) == (7));\n}\n"),
+    "go": ('package add_test\n\nimport (\n    "testing"\n    "fmt"\n)\n\n// Add.\n'
+           "func add(a int, b int) int {\n",
+           "func TestAdd(t *testing.T) {\n  candidate := add\n\ttype test struct {\n"
+           "\t\tactual   interface{}\n\t\texpected interface{}\n\t}\n   tests := []test{\n"
+           "     { actual: candidate(3, 4), expected: 7 },\n   }\n\n\tfor i, tc := range tests {\n"
+           '\t\tt.Run(fmt.Sprintf("test num % d", i), func(t *testing.T) {\n'
+           '\t\t\tif fmt.Sprintf("%v", tc.actual) != fmt.Sprintf("%v", tc.expected) {\n'
+           "\t\t\t\tt.Errorf(\"expected '%s', got '%s'\", tc.expected, tc.actual)\n"
+           "\t\t\t}\n\t\t})\n\t}\n}\n"),
+    "java": ("import java.util.*;\nimport org.javatuples.*;\nclass Problem {\n    // Add.\n"
+             "    public static long add(long a, long b) {\n",
+             "    }\n    public static void main(String[] args) {\n"
+             "    assert(add((3), (4)) == (7l));\n    }\n\n}\n"),
+    "rust": ("/// Add.\nfn add(a: isize, b: isize) -> isize {\n",
+             "}\n\nfn main() {\n    let candidate = add;\n"
+             "    assert_eq!(candidate(3, 4), 7);\n}\n"),
+    "javascript": ("//Add.\nfunction add(a, b){\n",
+                   "const assert = require('node:assert');\n\nfunction test() {\n"
+                   "  let candidate = add;\n  assert.deepEqual(candidate(3, 4),7);\n}\n\ntest();"),
+    "python": ("def add(a: int, b: int) -> int:\n",
+               "def check(candidate):\n    assert candidate(3, 4) == 7\n\n"
+               "def test_check():\n    check(add)\n\ntest_check()\n"),
+}  # fmt: skip
 TOOLS = {"cpp": "g++", "go": "go", "java": "javac", "rust": "rustc", "javascript": "node"}
 PARTS = re.split(r"^== (.*)\n", (Path(__file__).parent / "mains.txt").read_text(), flags=re.M)[1:]
 REPLIES = list(zip(PARTS[::2], PARTS[1::2], strict=True))
 
 
 def tasks(language: str) -> list[Task]:
-    """The task of HumanEval-X, and one of calls."""
+    """The task of HumanEval-X, one of calls, and the task of MultiPL-E."""
     stub, test = ROWS[language]
     row = {"task_id": f"{language}/0", "prompt": stub, "declaration": stub,
            "canonical_solution": "", "test": test}  # fmt: skip
     tested = task_of(Row(row, "row 1"), language)
-    return [tested, Task("calls", "Add.", (Call("[3, 4]", "7"),), "add", language, stub=stub)]
+    called = Task("calls", "Add.", (Call("[3, 4]", "7"),), "add", language, stub=stub)
+    prompt, tests = MULTIPL_E[language]
+    named = {"go": "go_test.go"}.get(language, language)
+    fields = {"name": "add", "language": named, "prompt": prompt, "tests": tests, "stop_tokens": []}
+    return [tested, called, multipl_e.task_of(Row(fields, "row 1"))]
+
+
+def asked(task: Task, reply: str) -> str:
+    """A reply to this task: MultiPL-E names the class in Java otherwise, and has static methods."""
+    if (task.language, task.id) != ("java", "add"):
+        return reply
+    return reply.replace("Solution", "Problem").replace("public int add", "public static int add")
 
 
 @pytest.mark.parametrize("language", ROWS)
@@ -50,10 +91,11 @@ def test_a_right_function_passes_whatever_tries_it(language: str) -> None:
     if language in TOOLS and not shutil.which(TOOLS[language]):
         pytest.skip(f"needs {TOOLS[language]}")
     replies = [(name, reply) for name, reply in REPLIES if name.split()[0] == language]
-    jobs = [Job(task, program(task, reply)) for _, reply in replies for task in tasks(language)]
+    every = tasks(language)
+    jobs = [Job(task, program(task, asked(task, reply))) for _, reply in replies for task in every]
     verdicts = judge_all(jobs)
-    names = [name for name, _ in replies for _ in range(2)]
-    assert len(names) == 6
+    names = [f"{name} ({task.id})" for name, _ in replies for task in every]
+    assert len(names) >= 9
     for name, job, run in zip(names, jobs, verdicts, strict=True):
         passes = run.verdict is Verdict.PASS
         assert passes is (" wrong, " not in name), f"{name}: {run.detail}\n{job.program}"

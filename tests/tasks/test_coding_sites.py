@@ -387,6 +387,20 @@ def test_multipl_es_mbpp_is_a_stub_whose_check_runs(tmp_path: Path) -> None:
 MULTIPL_E_ROWS = {
     "cpp": ("#include<assert.h>\n// Double it.\nlong twice(long x) {\n", "    return 2 * x;\n}\n",
             "}\nint main() {\n    auto candidate = twice;\n    assert(candidate(2) == (4));\n}\n"),
+    "go_test.go": ('package twice_test\n\nimport (\n    "testing"\n    "fmt"\n)\n\n// Double it.\n'
+                   "func twice(x int) int {\n", "    return 2 * x\n}\n",
+                   "func TestTwice(t *testing.T) {\n  candidate := twice\n\ttype test struct {\n"
+                   "\t\tactual   interface{}\n\t\texpected interface{}\n\t}\n   tests := []test{\n"
+                   "     { actual: candidate(2), expected: 4 },\n   }\n\n"
+                   "\tfor i, tc := range tests {\n"
+                   '\t\tt.Run(fmt.Sprintf("test num % d", i), func(t *testing.T) {\n'
+                   '\t\t\tif fmt.Sprintf("%v", tc.actual) != fmt.Sprintf("%v", tc.expected) {\n'
+                   "\t\t\t\tt.Errorf(\"expected '%s', got '%s'\", tc.expected, tc.actual)\n"
+                   "\t\t\t}\n\t\t})\n\t}\n}\n"),
+    "java": ("import java.util.*;\nimport org.javatuples.*;\nclass Problem {\n    // Double it.\n"
+             "    public static long twice(long x) {\n", "        return 2 * x;\n    }\n",
+             "    }\n    public static void main(String[] args) {\n"
+             "    assert(twice((2l)) == (4l));\n    }\n\n}\n"),
     "rs": ("/// Double it.\nfn twice(x: isize) -> isize {\n", "    return 2 * x;\n}\n",
            "}\n\nfn main() {\n    let candidate = twice;\n    assert_eq!(candidate(2), 4);\n}\n"),
     "js": ("//Double it.\nfunction twice(x){\n", "    return 2 * x;\n}\n",
@@ -408,8 +422,12 @@ def test_multipl_es_tests_in_other_languages_pass_on_trust(language: str, tmp_pa
     if task.language not in INSTALLED:
         pytest.skip(f"{task.language} is not installed")
     right, wrong = judge_all([Job(task, task.stub + one) for one in (body, body.replace("2", "3"))])
-    assert (right.verdict, right.trusted) == (Verdict.PASS, ("own_process",))
+    assert (right.verdict, right.trusted) == (Verdict.PASS, ("own_process",)), right.detail
     assert wrong.verdict is Verdict.ERROR
+    assert task.entry_point == "twice"
+    continued = extract.program(task, body + task.stop[0] + "(")
+    (whole,) = judge_all([Job(task, (continued or "").partition(task.stop[0])[0])])
+    assert whole.verdict is Verdict.PASS, whole.detail
 
 
 def test_extended_tests_are_single_asserts(tmp_path: Path) -> None:
