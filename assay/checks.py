@@ -96,7 +96,7 @@ class TestBench:
 
     It prints a sample as `$display("@SAMPLE %b %b | %b", a, b, out)`, inputs before the bar. These
     are compared with those of the task's reference. A bench that prints none says itself whether
-    the design is right, which is taken on trust.
+    the design is right, which is taken on trust; a reference must be right then.
     """
 
     __test__ = False
@@ -109,6 +109,8 @@ class TestBench:
     passes: str = ""
     """What a bench without samples prints where the design is right, in any case and with any space
     between words. Two `#` in it are numbers: the tests passed, and all tests."""
+    data: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """What the bench reads, by paths in its folder."""
     hidden: bool = True
 
 

@@ -80,7 +80,8 @@ class ExchangeRunner:
         language, builds = runs[0].language or task.language, dict[object, Build]()
         for made, run in {made_of(run): run for run in runs if not run.decided}.items():
             source = run.source
-            files = {language.beside: run.beside.encode()} if run.beside else {}
+            texts = dict(run.files) | ({language.beside: run.beside} if run.beside else {})
+            files = {name: encoded(text) for name, text in texts.items()}
             used = Folder(files, run.fetch) if files or run.fetch else None
             folder = used or (None if run.pool else folder_of(source))
             pool = run.pool or pool_for(source, numeric=task.numeric, hash_seed=task.hash_seed)
@@ -219,7 +220,7 @@ def reading(task: PreparedTask, at: int, run: ProgramRun, found: dict[int, str])
 
 def made_of(run: ProgramRun) -> object:
     """What the program of a run is made ready from."""
-    return run.source, run.beside, run.fetch, run.pool
+    return run.source, run.beside, run.files, run.fetch, run.pool
 
 
 def encoded(stdin: str) -> bytes:

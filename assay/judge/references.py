@@ -51,7 +51,7 @@ async def with_expected_values(task: Task, answers: Answers) -> Task:
         if problem := kind_of(check).problem(check, task):
             raise DataError(f"task {task.id!r}, call {number}: {problem}")
     calls = tuple(one for one in task.checks if kind_of(one).is_open(one))
-    if not calls:
+    if not calls or task.reference is None:
         return task
     # a checker is code of its own: what it did to the answers would stand for tasks without it
     asked = replace(task, checks=calls, hash_seed=0, checker="")
@@ -79,6 +79,9 @@ async def _ask_reference(task: Task, answers: Answers) -> list[str]:
     if execution.verdict is not Verdict.PASS or len(values) != len(task.checks):
         which = f"after {len(values)} of {len(task.checks)} calls"
         advice = "fix it, leave the call out, or raise the judge's limits"
+        if execution.verdict is Verdict.COMPILE:
+            which += f" with {', '.join(language_named(task.language).versions())}"
+            advice = "fix the file that is named, leave the task out, or try another version"
         raise DataError(
             f"task {task.id!r}: its own reference fails {which} ({execution.verdict}):"
             f" {execution.detail}; {advice}"

@@ -6,16 +6,20 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from assay.errors import DataError
+from assay.languages import language_named
 from assay.tasks import require_split, task_set
 from assay.tasks.verilog_eval import DUMPS, design_task, warn_of_version
 from assay.types import Task, TestBench
 
 PASSED, SUMMARY = "your design passed", "Test Summary: #/# tests passed"
 MODULE = re.compile(r"^[ \t]*module\s+(\w+)", re.MULTILINE)
+DATA = re.compile(r'"([\w-]+(?:\.[\w-]+)+)"')
+"""A file that a bench names, in its own folder."""
 PROMPTS = ("prompt1", "prompt2", "prompt3")
 
 
@@ -31,8 +35,8 @@ def rtllm(split: str = "all") -> Iterator[Task]:
         reference = _one(bench.parent, "verified_*.v")
         if named is None:
             raise DataError(f"{bench.parent}: the description names no module; add `Module name:`")
-        if reference and named[1] not in MODULE.findall(reference):
-            reference = re.sub(rf"\bverified_(?={named[1]}\b)", "", reference)
+        for top in _tops(reference or "", named[1])[-1:]:
+            reference = re.sub(rf"\b{top}\b", named[1], reference or "")
         yield _task(bench, prompt, "", named[1], PASSED, reference)
 
 
@@ -80,9 +84,16 @@ def _task(
     file: Path, prompt: str, stub: str, design: str, passes: str, reference: str | None
 ) -> Task:
     bench = DUMPS.sub(";", _text(file))
-    tops = [name for name in MODULE.findall(bench) if re.search(rf"\b{design}\b", bench)
-            and len(re.findall(rf"\b{name}\b", bench)) == 1]  # fmt: skip
-    if tops:
-        bench = re.sub(rf"\b{tops[-1]}\b", "tb", bench)
-    check = TestBench(bench, design, passes=passes)
+    for top in _tops(bench, design)[-1:]:
+        bench = re.sub(rf"\b{top}\b", "tb", bench)
+    beside = {name: file.with_name(name) for name in DATA.findall(bench)}
+    data = {name: _text(path) for name, path in beside.items() if path.is_file()}
+    check = TestBench(bench, design, passes=passes, data=data)
     return design_task(file.parent.name, prompt, check, stub, reference)
+
+
+def _tops(source: str, design: str) -> list[str]:
+    """The modules that no module of a source uses; none where it has the design itself."""
+    names, code = MODULE.findall(source), language_named("verilog").blanked(source)
+    uses = Counter(re.findall(r"\w+", code))
+    return [name for name in names if uses[name] == 1] if design not in names else []

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from assay.check.findings import Flaw
+from assay.check.report import check
+from assay.check.trial import ProgramRunner
 from assay.errors import DataError
 from assay.extract import program
 from assay.judge import Job, judge_all
+from assay.sandbox.limits import Limits
 from assay.tasks import load
 from assay.tasks.rows import Row
 from assay.tasks.verilog_eval import task_of_v1
@@ -119,6 +124,85 @@ def test_folders_become_tasks_that_pass_on_trust(folders: Path) -> None:
     assert (failed.verdict, failed.passed, failed.total) == (Verdict.WRONG, 0, 1)
     assert (half.verdict, half.passed, half.total) == (Verdict.WRONG, 1, 2)
     assert half.detail == "the test bench says 'Test Summary: 1/2 tests passed'"
+
+
+READS = r"""`define DATA "pairs.dat"
+module bench_of_inverter();
+  reg a, want; reg [1:0] more [0:1]; integer file, tests, read, at, wrong = 0; wire b;
+  inverter dut (.a(a), .b(b));
+  initial begin
+    $readmemb("more.mem", more);
+    file = $fopen(`DATA, "r");
+    read = $fscanf(file, "%d\n", tests);
+    for (at = 0; at < tests; at = at + 1) begin
+      read = $fscanf(file, "%b %b\n", a, want); #1 if (b !== want) wrong = wrong + 1;
+      {a, want} = more[at]; #1 if (b !== want) wrong = wrong + 1;
+    end
+    if (wrong == 0) $display("====Your Design Passed====");
+    $finish;
+  end
+endmodule
+"""
+"""A bench whose tests are in files: without them it would pass any design."""
+FORMS = {
+    "another name": "module verified_not1 (input a, output b);\n  assign b = ~a;\nendmodule\n",
+    "parameters": "// verified_inverter\nmodule verified_inverter#(parameter N = 1)(input a, output b);\n"
+    "  assign b = ~a;\nendmodule\n",
+    "ports below, and a part": "module inner (a, b);\n input a; output b;\n assign b = ~a;\n"
+    "endmodule\nmodule verified_top\n(a, b);\n  input a;\n  output b;\n"
+    "  inner one (a, b);\nendmodule\n",
+    "its own name": "module inverter (input a, output b);\n  assign b = ~a;\nendmodule\n",
+}
+
+
+def in_files(folder: Path, reference: str, bench: str = READS) -> Path:
+    (folder / "design_description.txt").write_text("Module name:\n    inverter\n")
+    (folder / "testbench.v").write_text(bench)
+    (folder / "verified_inverter.v").write_text(reference)
+    (folder / "pairs.dat").write_text("2\n0 1\n1 0\n")
+    (folder / "more.mem").write_text("01\n10\n")
+    return folder
+
+
+@needs_iverilog
+@pytest.mark.parametrize("form", FORMS)
+def test_a_bench_finds_its_data_and_a_reference_of_any_form_passes(
+    form: str, tmp_path: Path
+) -> None:
+    (task,) = load(f"rtllm:{in_files(tmp_path, FORMS[form])}")
+    wrong = "module inverter (input a, output b); assign b = a; endmodule"
+    empty = "module inverter (input a, output b); endmodule"
+    right, *others = judge_all([Job(task, text) for text in (task.reference, wrong, empty)])
+    assert right.verdict is Verdict.PASS, right.detail
+    assert [one.verdict for one in others] == [Verdict.WRONG] * 2
+
+
+@needs_iverilog
+def test_a_bench_that_does_not_compile_is_named_and_no_design_is_blamed(tmp_path: Path) -> None:
+    folder = in_files(tmp_path, FORMS["parameters"], READS.replace("wrong = 0", "wrong = = 0"))
+    (task,) = load(f"rtllm:{folder}")
+    (run,) = judge_all([Job(task, task.reference)], skip_refused=True)
+    assert run.verdict is Verdict.INFRA
+    named = r"its own reference fails .* with Icarus Verilog .*\(compile\): bench.sv:3: "
+    assert re.search(named, run.detail), run.detail
+
+
+@needs_iverilog
+def test_a_reference_that_its_bench_refuses_is_named_and_no_design_is_blamed(
+    tmp_path: Path,
+) -> None:
+    folder = in_files(tmp_path, FORMS["parameters"].replace("~a", "a"))
+    (task,) = load(f"rtllm:{folder}")
+    (run,) = judge_all([Job(task, task.reference)], skip_refused=True)
+    assert (run.verdict, "its own reference fails" in run.detail) == (Verdict.INFRA, True)
+
+
+@needs_iverilog
+def test_a_bench_that_passes_any_design_is_found_by_check(tmp_path: Path) -> None:
+    folder = in_files(tmp_path, FORMS["parameters"])
+    (folder / "pairs.dat").unlink()
+    (checked,) = check(f"rtllm:{folder}", runner=ProgramRunner(Limits(), slots=1))
+    assert Flaw.EMPTY_PASSES in [finding.flaw for finding in checked.findings]
 
 
 def test_a_folder_without_designs_is_named(tmp_path: Path) -> None:

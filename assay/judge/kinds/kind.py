@@ -37,6 +37,8 @@ class ProgramRun(NamedTuple):
     """The expected output; None where any is right."""
     beside: str = ""
     """The text of another source file in its folder."""
+    files: tuple[tuple[str, str], ...] = ()
+    """More files there: paths and texts."""
     decide: Callable[[Result], Decision] | None = None
     """Decides instead of the expected output. It runs in this process, on what the program printed:
     it must withstand any bytes."""

@@ -140,21 +140,22 @@ class TestBenches(Kind[TestBench], judges=TestBench):
         program = used(program, check.design)
         if refused := refusal(program, check.bench, check.design, prints=not check.passes):
             return ProgramRun(decided=Decision(Verdict.FORBIDDEN, refused))
+        run = ProgramRun(program, files=tuple(check.data.items()))
         if check.passes:
             decide = partial(believed, check.passes)
-            return ProgramRun(program, beside=check.bench, decide=decide, trusted=("own_process",))
+            return run._replace(beside=check.bench, decide=decide, trusted=("own_process",))
         bench = check.bench.replace(SAMPLE, marker(check))
-        return ProgramRun(program, beside=bench, decide=partial(compared, check))
+        return run._replace(beside=bench, decide=partial(compared, check))
 
     def problem(self, check: TestBench, task: Task) -> str | None:
         """Why nothing can be compared."""
-        if self.is_open(check) and task.reference is None:
+        if self.is_open(check) and task.reference is None and not check.passes:
             return "its test bench has nothing to compare with; add a reference"
         return None
 
     def is_open(self, check: TestBench) -> bool:
-        """Whether it needs the reference's samples."""
-        return check.expected is None and not check.passes
+        """Whether it needs the reference's samples, or to be tried with the reference."""
+        return check.expected is None
 
     def read(self, check: TestBench, result: Result) -> str:
         """The samples, which are the same for all programs that are right."""
