@@ -146,7 +146,8 @@ endmodule
 """A bench whose tests are in files: without them it would pass any design."""
 FORMS = {
     "another name": "module verified_not1 (input a, output b);\n  assign b = ~a;\nendmodule\n",
-    "parameters": "// verified_inverter\nmodule verified_inverter#(parameter N = 1)(input a, output b);\n"
+    "parameters": "// verified_inverter\n"
+    "module verified_inverter#(parameter N = 1)(input a, output b);\n"
     "  assign b = ~a;\nendmodule\n",
     "ports below, and a part": "module inner (a, b);\n input a; output b;\n assign b = ~a;\n"
     "endmodule\nmodule verified_top\n(a, b);\n  input a;\n  output b;\n"
