@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import gc
+import os
 import socket
 import sys
 import types
@@ -131,6 +132,7 @@ class Candidate:
         """Define the data set's classes, compile and run the program as a module; answers whether
         it has the entry point.
         """
+        self.module.__file__ = os.path.join(os.getcwd(), "program.py")
         for _, source in classes:
             with contextlib.suppress(Exception):  # it may need what only the data set's setup has
                 exec(source, self.module.__dict__)

@@ -10,7 +10,7 @@ import pytest
 
 from assay.judge import Job
 from assay.sandbox.isolation import probe_isolation
-from assay.types import Call, Exchange, OwnTests, Task, Verdict
+from assay.types import Call, Check, Exchange, OwnTests, Task, Verdict
 from tests.judge.opened import judge_all
 from tests.judge.test_languages import INSTALLED
 from tests.sandbox.test_launch import WITHOUT
@@ -128,6 +128,21 @@ def test_programs_copy_files_and_open_temporary_ones(tier: str) -> None:
 
 def test_programs_write_files_beside_their_own() -> None:
     assert_all_pass(FILES)
+
+
+def test_a_function_knows_the_file_that_it_is_in() -> None:
+    where = "import os\nHERE = os.path.dirname(os.path.abspath(__file__))\n"
+    plain = f"{where}def add(a, b): return a + b if os.path.isdir(HERE) else 0"
+    keeps = (
+        f"{where}def add(a, b):\n    with open(os.path.join(HERE, 'own'), 'w') as file:\n"
+        "        file.write(str(a + b))\n    return int(open('own').read())"
+    )
+    for check in (Call("[1, 2]", "3"), Check("assert add(1, 2) == 3")):
+        (execution,) = judge_all([Job(Task("add", "", (check,), "add"), plain)])
+        assert execution.verdict is Verdict.PASS, execution.detail
+    mentions = Check("import os\nassert add(1, 2) == 3\nassert os.path.exists('own')")
+    (execution,) = judge_all([Job(Task("add", "", (mentions,), "add"), keeps)])
+    assert execution.verdict is Verdict.PASS, execution.detail
 
 
 @pytest.mark.skipif("java" not in INSTALLED, reason="needs java")
