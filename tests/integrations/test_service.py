@@ -10,6 +10,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -76,6 +78,25 @@ def test_a_reply_is_cut_to_its_program(server: Server) -> None:
         server.post("/judge", {"task": DOUBLE, "completion": "I cannot."}).json["verdict"]
         == "no_code"
     )
+
+
+@pytest.mark.parametrize("unit", ["\\boxed{", "1,", "(", "$", "```\n", "for in "])
+@pytest.mark.parametrize("task", [DOUBLE, {"prompt": "?", "expected_answer": "4"}])
+def test_other_requests_are_answered_while_a_long_reply_is_read(
+    server: Server, task: dict[str, Any], unit: str
+) -> None:
+    answers = []
+    reply = unit * (50_000 // len(unit))
+    body = {"task": task, "completion": reply}
+    judging = threading.Thread(target=lambda: answers.append(server.post("/judge", body)))
+    judging.start()
+    longest = 0.0
+    while judging.is_alive():
+        start = time.monotonic()
+        assert server.ask("GET", "/health").status == 200
+        longest = max(longest, time.monotonic() - start)
+    assert answers[0].json["verdict"] in ("no_code", "wrong", "error")
+    assert longest < 1
 
 
 def test_a_batch_answers_a_line_for_each_job(server: Server) -> None:
