@@ -132,7 +132,7 @@ class Candidate:
         """Define the data set's classes, compile and run the program as a module; answers whether
         it has the entry point.
         """
-        self.module.__file__ = os.path.join(os.getcwd(), "program.py")
+        self.module.__file__ = os.path.abspath("program.py")  # noqa: PTH100  pathlib loads slowly
         for _, source in classes:
             with contextlib.suppress(Exception):  # it may need what only the data set's setup has
                 exec(source, self.module.__dict__)

@@ -78,10 +78,9 @@ async def _ask_reference(task: Task, answers: Answers) -> list[str]:
         raise SandboxError(f"task {task.id!r}: its reference could not run: {execution.detail}")
     if execution.verdict is not Verdict.PASS or len(values) != len(task.checks):
         which = f"after {len(values)} of {len(task.checks)} calls"
-        advice = "fix it, leave the call out, or raise the judge's limits"
+        advice = "fix it, leave the call or the task out, or raise the judge's limits"
         if execution.verdict is Verdict.COMPILE:
             which += f" with {', '.join(language_named(task.language).versions())}"
-            advice = "fix the file that is named, leave the task out, or try another version"
         raise DataError(
             f"task {task.id!r}: its own reference fails {which} ({execution.verdict}):"
             f" {execution.detail}; {advice}"

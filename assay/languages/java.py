@@ -28,15 +28,11 @@ class Java(Language):
         tests name where a method stands alone. One that a completion left open is closed.
         """
         program = self.renamed(program, FILE_ONLY, "")
-        code, depth, alone = self.blanked(program), 0, False
-        parts = re.split(r"([{}])", code)
-        for text, brace in zip(parts[::2], parts[1::2], strict=False):
-            alone |= depth == 0 and "(" in text and not TYPE.search(text)
-            depth += 1 if brace == "{" else -1
-        if alone and (owner := OWNER.search(tests)):
+        code, owner = self.blanked(program), OWNER.search(tests)
+        if owner and not TYPE.search(code):
             head = max((found.end() for found in IMPORT.finditer(code)), default=0)
             program = f"{program[:head]}class {owner[0]} {{{program[head:]}\n}}"
-        elif depth == 1:
+        elif code.count("{") == code.count("}") + 1:
             program += "}"
         return super().apart(program, tests, function)
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from assay.sandbox.landlock import NULL
-from assay.sandbox.namespaces import AccessRules
+from assay.sandbox.namespaces import TEMPORARY, AccessRules
 
 PACKAGES = (
     "numpy", "scipy", "pandas", "sympy", "mpmath", "networkx", "sortedcontainers", "dateutil",
@@ -53,11 +53,13 @@ def family_user(family: int) -> int | None:
 
 
 def access_rules(
-    family: int, work_dir: str = "", reads: Sequence[str] = (), starts_programs: bool = False
-) -> AccessRules:
+    family: int, work_dir: str = "", reads: Sequence[str] = (), starts_programs: bool = False,
+    required: Collection[str] = (),
+) -> AccessRules:  # fmt: skip
     """The rules of one family by its number: read the standard library, shared libraries and
     PACKAGES; run as a user of its own where we are root. One that `starts_programs` reads
-    TOOLCHAINS, INTERPRETER and what `reads` names too.
+    TOOLCHAINS, INTERPRETER and what `reads` names too. `required`: its walls, on which it depends
+    what it may do to files of its own.
     """
     libraries = (*LIBRARIES, *TOOLCHAINS, *INTERPRETER) if starts_programs else LIBRARIES
     unresolved = sysconfig.get_path("stdlib")
@@ -68,6 +70,7 @@ def access_rules(
     packages = (*(f"{folder}/{part}" for folder in folders for part in parts), *reads)
     modules = (str(entry) for entry in library.iterdir() if entry.name not in UNREAD)
     unread = (f"{place}/{name}" for place in {str(library), unresolved} for name in UNREAD)
+    private = starts_programs and {"namespaces", "landlock"} <= set(required)
     return AccessRules(
         readable=(*libraries, *modules, *packages),
         listable=(str(library), *folders),
@@ -78,4 +81,6 @@ def access_rules(
         user=family_user(family),
         work_dir=work_dir,
         starts_programs=starts_programs,
+        sets_modes="user" in required,
+        temporary=TEMPORARY if private else "",
     )

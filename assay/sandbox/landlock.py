@@ -19,6 +19,7 @@ WRITE_FILE, TRUNCATE = 1 << 1, 1 << 14
 REMOVE, MAKE_DIR, MAKE_FILE, MAKE_LINK, REFER = 0b11 << 4, 1 << 7, 1 << 8, 1 << 12, 1 << 13
 MAKE = READ | WRITE_FILE | TRUNCATE | REMOVE | MAKE_DIR | MAKE_FILE | MAKE_LINK | REFER
 NULL = "/dev/null"
+Paths = Sequence[str]
 O_PATH = 0x200000
 
 FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
@@ -31,14 +32,11 @@ def abi() -> int:
     return max(0, int(libc.syscall(CREATE_RULESET, None, 0, 1)))
 
 
-def restrict(
-    readable: Sequence[str], listable: Sequence[str], writable: Sequence[str] = (),
-    nameless: Sequence[str] = (),
-) -> None:  # fmt: skip
+def restrict(*paths: Paths) -> None:
     """Put this process under these rules (`rules_of`), and every child of it. Needs
     no-new-privileges. Raises OSError.
     """
-    rules = rules_of(readable, listable, writable, nameless)
+    rules = rules_of(*paths)
     try:
         enforce(rules)
     finally:
@@ -50,10 +48,7 @@ def enforce(rules: int) -> None:
     syscall("landlock_restrict_self", RESTRICT_SELF, rules, 0)
 
 
-def rules_of(
-    readable: Sequence[str], listable: Sequence[str], writable: Sequence[str],
-    nameless: Sequence[str] = (),
-) -> int:  # fmt: skip
+def rules_of(readable: Paths, listable: Paths, writable: Paths = (), nameless: Paths = ()) -> int:
     """A descriptor of rules: read below `readable`, list folders below `listable`, read and write
     below `writable`, /dev/null, and files without names in `nameless`, nothing else. Absent paths
     are skipped. Raises OSError.

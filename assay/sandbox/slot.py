@@ -18,7 +18,7 @@ from assay.sandbox.ending import LIBRARIES_MB, MISTREATED, RunRecord
 from assay.sandbox.job_queue import QueuedJob
 from assay.sandbox.kernel import MIB
 from assay.sandbox.limits import LONGEST, Limits
-from assay.sandbox.namespaces import TEMPORARY, WORK_DIR, AccessRules
+from assay.sandbox.namespaces import WORK_DIR, AccessRules
 from assay.sandbox.processes import (
     REPLY_BYTES,
     SESSION_MB,
@@ -173,11 +173,7 @@ class Slot:
             self.work_dir = make_work_dir(family_user(family) if "user" in required else None)
         work_dir = self.work_dir or (WORK_DIR if pool.writes else "")
         reads, module = (settings.reads, LAUNCHER) if pool == EXEC else ((), settings.zygote)
-        rules = access_rules(family, work_dir, reads, starts_programs=pool == EXEC)
-        private = pool == EXEC and {"namespaces", "landlock"} <= set(required)
-        rules = rules._replace(
-            sets_modes="user" in required, temporary=TEMPORARY if private else ""
-        )
+        rules = access_rules(family, work_dir, reads, pool == EXEC, required)
         self.zygote, self.group = ZygoteProcess(module, pool), cgroups.Group(())
         if "group" in required:
             self.group = self._make_group(family, limits, sessions)

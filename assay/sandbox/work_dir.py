@@ -51,7 +51,7 @@ def empty(work_dir: str) -> None:
 
 
 def is_overfull(work_dir: str) -> bool:
-    """Whether it holds more than a work folder may, or what cannot be told."""
+    """Whether it holds more than a work folder may, or hides what it holds."""
     used, files, folders = 0, 0, [work_dir]
     while folders:
         try:

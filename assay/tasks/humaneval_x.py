@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from assay.languages import DRIVERS
 from assay.tasks import require_split, task_set
 from assay.tasks.humaneval import task_of as python_task
 from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
@@ -15,34 +16,8 @@ HEADERS = ("stdlib.h", "math.h", "stdio.h", "algorithm", "climits", "cstring", "
            "string", "vector")  # fmt: skip
 INCLUDES = "".join(f"#include <{name}>\n" for name in HEADERS) + "using namespace std;\n"
 IMPORTS = "import java.util.*;\nimport java.lang.*;\n"
-RAISES = """const load = require("module")._load, hash = require("crypto").createHash;
-require("module")._load = (name, ...others) => name !== "js-md5" ? load(name, ...others)
-  : (text) => hash("md5").update(text).digest("hex");
-console.assert = (holds, ...said) => {
-  if (!holds) throw new Error(said.join(" ") || "an assertion fails");
-};
-"""
-TESTER = """package main
-
-type tester struct{}
-
-func (t *tester) Run(_ string, test func(*tester)) { test(t) }
-
-func (*tester) Errorf(why string, parts ...interface{}) { panic(fmt.Sprintf(why, parts...)) }
-
-type assertions struct{}
-
-func (assertions) New(*tester) assertions { return assertions{} }
-
-func (assertions) Equal(want, got interface{}, _ ...interface{}) {
-\tif !reflect.DeepEqual(want, got) {
-\t\tpanic(fmt.Sprintf("%v, not %v", got, want))
-\t}
-}
-
-var assert assertions
-"""
-"""What tests in Go use of testing and testify."""
+RAISES = (DRIVERS / "javascript_tests.js").read_text()
+TESTER = (DRIVERS / "go_tests.go").read_text()
 CRATES = re.compile(r"^use (?:rand|regex|md5)\b.*;$", re.MULTILINE)
 """Lines of every task's stub; the packages are none of Rust's own."""
 NEEDS_CRATE = re.compile(r"\brand::|\bRegex\b|\bmd5::")

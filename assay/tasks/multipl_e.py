@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from assay.tasks import task_set
-from assay.tasks.humaneval_x import go_tests
+from assay.tasks import humaneval_x, task_set
 from assay.tasks.python_source import around
 from assay.tasks.rows import LeftOutError, PublicSet, Row, kept
 from assay.types import Check, OwnTests, Task
@@ -24,9 +23,8 @@ IMPORTS = re.compile(r"^(?:#include|import)\b.*\n", re.MULTILINE)
 """Lines of stubs that their tests need too."""
 NEEDS_TUPLES = re.compile(r"\b(?:Unit|Pair|Triplet|Quartet|Quintet|Sextet|Septet|Octet)\b")
 SCRIPT = ("\nconsole.", "\nconst assert", "\ndeclare var", "\nfunction test(")
-STOPS = {"cpp": ("\nint main",), "go": ("\nfunc main", "\nfunc Test"), "rust": ("\nfn main",),
-         "java": ("\n    public static void main",), "javascript": SCRIPT, "typescript": SCRIPT,
-}  # fmt: skip
+STOPS = humaneval_x.STOPS | {"java": ("\n    public static void main",)}
+STOPS |= {"javascript": SCRIPT, "typescript": SCRIPT}
 """Where a completion ends that closes its function itself."""
 
 
@@ -41,16 +39,15 @@ def task_of(row: Row) -> Task:
 
     Raises LeftOutError for a row whose tests call nothing, DataError for a malformed one.
     """
-    language, prompt, tests = row.language(), row.text("prompt"), row.text("tests")
+    language, prompt, tests = row.language(), TUPLES.sub("", row.text("prompt")), row.text("tests")
     called = CALLED.search(tests)
     if called is None:
         raise LeftOutError("without tests")
     if language != "python":
         if language not in STOPS:
             raise LeftOutError(f"in {language}, whose tests cannot be run")
-        prompt = TUPLES.sub("", prompt)
         own = own_tests(language, prompt, tests)
-        stop, name, function = STOPS[language], row.text("name"), called[2] or called[3]
+        stop, name, function = STOPS[language], row.text("name"), called[called.lastindex or 0]
         return Task(name, prompt, (own,), function, language, stub=prompt, stop=stop)
     return Task(
         id=row.text("name"),
@@ -68,7 +65,7 @@ def own_tests(language: str, prompt: str, tests: str) -> OwnTests:
     that inherits from the program's. Raises LeftOutError where they need a package.
     """
     if language == "go":
-        return go_tests(tests)
+        return humaneval_x.go_tests(tests)
     if language == "java":
         if NEEDS_TUPLES.search(prompt + tests):
             raise LeftOutError("that need packages that Java does not bring")
