@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import re
 import sys
 import warnings
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -72,6 +74,7 @@ def main() -> None:
     """Run the command line. Exit codes: 0 done, 1 a strict check dropped tasks, training and
     benchmark overlap, or nobody reads the output, 2 the user's error, 3 the machine's, 130 Ctrl-C.
     """
+    _open_standard_streams()
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TQDM_DISABLE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -91,6 +94,18 @@ def main() -> None:
             raise
         sys.stderr.write(f"assay: {' '.join(line.split())}\n")
     sys.exit(code)
+
+
+def _open_standard_streams() -> None:
+    """Open those that the caller has closed (`>&-`), before another file takes their number; and
+    print `?` for what their encoding lacks.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("r" if name == "stdin" else "w"))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def explain(error: Exception) -> tuple[str, int]:

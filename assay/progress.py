@@ -9,11 +9,31 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
+
+
+@dataclass(slots=True)
+class _Phase:
+    """A part of a command's work, and how far it is."""
+
+    name: str
+    total: int | None
+    done: int
+    most_tokens: int
+    """How many tokens the steps that are not done generate at most; 0 where none are counted."""
+    before: int
+    """Steps that were done when it started."""
+    tokens: int
+    """The engine's count then."""
+    started: float = field(default_factory=time.monotonic)
+    advanced: float = field(default_factory=time.monotonic)
+    """When a step ended last."""
 
 
 class Progress:
@@ -43,7 +63,7 @@ class Progress:
             self._bar = _open_bar(
                 self._stream, lambda: self.waiting() or self.note, lambda: self._rest()[2:]
             )
-            self.phase(self._name)
+            self._draw()
             self._bar.start()
             self._bar.console.show_cursor()  # a kill could not bring it back
         else:
@@ -62,53 +82,74 @@ class Progress:
         """Start a phase, with the number of its steps if it is known; `done` were done before.
         `most_tokens`: how many tokens the others generate at most.
         """
-        self._name, self._total, self._done, self._most = name, total, done, most_tokens
-        self._before, self._start, self._tokens = done, time.monotonic(), self.tokens()
+        self._phase = _Phase(name, total, done, most_tokens, done, self.tokens())
+        self._draw()
+
+    def _draw(self) -> None:
         if self._bar is not None:
             for task in self._bar.task_ids:
                 self._bar.remove_task(task)
-            self._bar.add_task(name, total=total, completed=done)
+            phase = self._phase
+            self._bar.add_task(phase.name, total=phase.total, completed=phase.done)
 
     def advance(self) -> None:
         """One more step of the phase is done."""
-        self._done += 1
+        self._phase.done += 1
+        self._phase.advanced = time.monotonic()
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=self._done)
+            self._bar.update(self._bar.task_ids[0], completed=self._phase.done)
 
     @contextmanager
     def interrupted(self) -> Iterator[None]:
         """Other phases may start in the block; the current one continues afterwards."""
-        phase = self._name, self._total, self._done, self._most
+        phase, start, tokens = self._phase, time.monotonic(), self.tokens()
         try:
             yield
         finally:
-            self.phase(*phase)
+            pause = time.monotonic() - start
+            phase.started, phase.advanced = phase.started + pause, phase.advanced + pause
+            phase.tokens += self.tokens() - tokens
+            self._phase = phase
+            self._draw()
 
-    def say(self, line: str) -> None:
-        """Print a line that stays."""
-        if self._bar is not None:
-            self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+    def say(self, line: str, result: bool = False) -> None:
+        """Print a line that stays, to standard error; a `result` goes to standard output."""
+        if self._bar is not None and (not result or sys.stdout.isatty()):
+            console = self._bar.console  # its own wrapping would cut paths
+            whole = {"break_long_words": False, "break_on_hyphens": False}
+            words = "\n".join(wrap(line, console.width - 1, **whole))
+            console.print(words, markup=False, highlight=False, soft_wrap=True)
         else:
-            self._stream.write(f"{line}\n")
-            self._stream.flush()
+            stream = sys.stdout if result else self._stream
+            stream.write(f"{line}\n")
+            stream.flush()
 
     def line(self) -> str:
         """The phase in one line: `evaluating 12 of 165, 70 s left`."""
-        if self._total is None:
-            seconds = time.monotonic() - self._start
-            return f"{self._name}, {seconds:.0f} s{self._pause()}"
-        return f"{self._name} {self._done} of {self._total}{self._rest()}{self._pause()}"
+        phase = self._phase
+        if phase.total is None:
+            return f"{phase.name}, {time.monotonic() - phase.started:.0f} s{self._pause()}"
+        return f"{phase.name} {phase.done} of {phase.total}{self._rest()}{self._pause()}"
 
     def _rest(self) -> str:
         """`, 8,200 tokens, 70 s left`: the steps that are left take as long as those before, but no
-        longer than the tokens that are left at most.
+        longer than the tokens that are left at most. Completions that end first are the short
+        ones: until a tenth has ended, those tokens alone tell.
         """
-        seconds, new = time.monotonic() - self._start, self._done - self._before
-        left = [seconds / new * ((self._total or 0) - self._done)] if new else []
-        if tokens := self.tokens() - self._tokens if self._most else 0:
-            left.append(seconds / tokens * max(0, self._most - tokens))
-        said = f", {tokens:,} tokens" if tokens else ""
-        return f"{said}, {min(left):.0f} s left" if left else said
+        phase, now = self._phase, time.monotonic()
+        new, rest = phase.done - phase.before, (phase.total or 0) - phase.done
+        seconds = now - phase.started
+        left, words = [], ""
+        if new and (not phase.most_tokens or new * 9 >= rest):
+            each = (phase.advanced - phase.started) / new
+            left.append(max(0.0, each * rest - (now - phase.advanced)))
+        elif phase.most_tokens:
+            words = "at most "
+        tokens = self.tokens() - phase.tokens if phase.most_tokens else 0
+        if tokens:
+            left.append(seconds / tokens * max(0, phase.most_tokens - tokens))
+        count = f", {tokens:,} tokens" if tokens else ""
+        return f"{count}, {words}{min(left):.0f} s left" if left else count
 
     def _pause(self) -> str:
         return f"; {why}" if (why := self.waiting()) else ""
@@ -136,7 +177,7 @@ def _open_bar(stream: TextIO, note: Callable[[], str], rest: Callable[[], str]) 
             yield Text(note(), no_wrap=True, overflow="ellipsis")
 
     name = TextColumn("{task.description}", markup=False)
-    columns = SpinnerColumn(), name, BarColumn(bar_width=30), MofNCompleteColumn(), Rest("")
+    columns = SpinnerColumn("line"), name, BarColumn(bar_width=30), MofNCompleteColumn(), Rest("")
     console, both = Console(file=stream), sys.stdout.isatty()
     return Bar(*columns, console=console, transient=True, redirect_stdout=both)
 

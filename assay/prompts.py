@@ -7,6 +7,7 @@ import logging
 import re
 from dataclasses import replace
 from pathlib import Path
+from pprint import pformat
 from typing import Any
 
 from assay.config.generation import PromptSettings
@@ -134,19 +135,27 @@ def settings_of(model: str) -> PromptSettings:
 
 
 def transformers_code(model: Path) -> str:
-    """Three lines of Python that encode the prompt of a checkpoint's card with transformers."""
+    """Python that encodes the prompt of a checkpoint's card with transformers, mostly in lines of
+    up to 80 columns.
+    """
     fields, settings = _read(model / CARD)
     shown = fields["messages"]
     arguments = "".join(
         f", {name}={value!r}" for name, value in settings.chat_template_kwargs.items()
     )
-    render = f"tokenizer.apply_chat_template({shown!r}, add_generation_prompt=True, tokenize=False"
-    end = {"assistant": " + tokenizer.eos_token"}
-    pieces = [repr(one["content"]) + end.get(one["role"], "") for one in shown]
-    text = f"{render}{arguments})" if fields["chat"] else " + ".join(pieces)
+    if fields["chat"]:
+        text = (
+            f"tokenizer.apply_chat_template(\n    {pformat(shown, width=76, sort_dicts=False)},\n"
+            f"    add_generation_prompt=True, tokenize=False{arguments})"
+        )
+    else:
+        end = {"assistant": " + tokenizer.eos_token"}
+        pieces = (pformat(one["content"], width=72) + end.get(one["role"], "") for one in shown)
+        text = " + ".join(pieces)
     special = ", add_special_tokens=False" if fields["chat"] else ""
     return (
-        f"tokenizer = transformers.AutoTokenizer.from_pretrained({str(model)!r})\n"
+        f"model = {str(model)!r}\n"
+        "tokenizer = transformers.AutoTokenizer.from_pretrained(model)\n"
         f'text = {text}\ntokens = tokenizer(text{special})["input_ids"]'
     )
 

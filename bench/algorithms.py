@@ -91,7 +91,6 @@ def learn(folder: Path, name: str, text: str, *words: str) -> Evaluation:
     file.write_text(text)
     run_plan(
         load_plan(file, ["--folder", str(folder), "--name", name, *words]),
-        announce=lambda line: None,
     )
     return read_report(folder / name)[-1]
 

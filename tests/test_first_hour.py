@@ -19,6 +19,7 @@ from assay.cli import explain, main
 from assay.errors import UserError
 from assay.registry import load_plugins
 from assay.types import Check, Rollout, Task
+from tests.terminals import run_in_terminal
 
 RUN = """\
 steps = 1
@@ -297,3 +298,47 @@ def test_a_reward_that_raises_is_answered_with_its_file_and_line(tmp_path: Path)
     line, code = explain(raised.value)
     assert line.startswith(f"plug-in {tmp_path}/mine.py, line 5: reward 'raising' raised ZeroDiv")
     assert code == 2
+
+
+SMALL = """\
+name = "small"
+tasks = { train = "drills:train", limit = 40 }
+policy.tiny = { layers = 1, width = 16 }
+rollout = { tasks_per_step = 1, group_size = 2, max_tokens = 8 }
+evaluate = { tasks = "drills:test", samples = 1, max_tokens = 8, limit = 3 }
+[stages.sft]
+steps = 2
+algorithm.name = "sft"
+evaluate.before = true
+[stages.grpo]
+steps = 1
+algorithm.name = "grpo"
+"""
+"""Two stages in two seconds."""
+
+
+@pytest.mark.parametrize(("columns", "encoding"), [(80, "utf-8"), (100, "ascii")], ids=str)
+def test_a_terminal_keeps_every_line_of_a_run_and_no_bar(
+    columns: int, encoding: str, tmp_path: Path
+) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    command = [sys.executable, "-m", "assay", "train", "small.toml"]
+    lines, code = run_in_terminal(command, columns, tmp_path, {"PYTHONIOENCODING": encoding})
+    shown = "\n".join(lines)
+    assert code == 0, shown
+    assert not re.search("[━╸╺]|^[-|/\\\\⠋⠙⠹] |Traceback|--+", shown, re.MULTILINE), shown
+    words = " ".join(shown.split())
+    for stage, steps, rate in (("sft", "2 steps", "0.003"), ("grpo", "1 steps", "0.0003")):
+        settings = f"{stage}: {steps}, 40 tasks, 0.0"
+        assert f"learning rate {rate}, micro-batches of" in words.partition(settings)[2], shown
+    assert sum(line.startswith("small/") for line in lines) == 5, "three evaluations, two ends"
+    (model,) = (line.split()[1] for line in lines if line.startswith("model "))
+    assert f"model = {model!r}" in lines, "a path is whole, in a line of its own"
+    assert max(map(len, lines)) < columns
+
+
+def test_a_run_whose_standard_streams_are_closed_ends_as_others_do(tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
+    done = in_a_shell("assay train small.toml <&- >&- 2>&-", tmp_path)
+    assert done.returncode == 0
+    assert (tmp_path / "runs/small/report.md").read_text().startswith("# Report")

@@ -58,10 +58,17 @@ def test_a_command_that_ends_at_once_prints_no_progress() -> None:
 def test_the_time_left_follows_from_the_steps_of_this_process_alone() -> None:
     progress = Progress(io.StringIO())
     progress.phase("evaluating", total=110, done=100)
-    progress._start -= 50.0  # five steps in 50 seconds leave 50 seconds for the other five
+    progress._phase.started -= 50.0  # five steps in 50 seconds leave 50 for the other five
     for _ in range(5):
         progress.advance()
     assert progress.line() == "evaluating 105 of 110, 50 s left"
+    progress._phase.started -= 20.0  # nothing ended meanwhile: the time left counts down
+    progress._phase.advanced -= 20.0
+    assert progress.line() == "evaluating 105 of 110, 30 s left"
+    with progress.interrupted():
+        progress.phase("evaluating", total=165)
+        progress._phase.started -= 1000.0
+    assert progress.line() == "evaluating 105 of 110, 30 s left"
 
 
 def test_the_time_left_is_no_longer_than_the_tokens_that_are_left_take() -> None:
@@ -70,10 +77,12 @@ def test_the_time_left_is_no_longer_than_the_tokens_that_are_left_take() -> None
     progress.phase("evaluating", total=100, most_tokens=51_000)
     assert progress.line() == "evaluating 0 of 100"
     progress.tokens = lambda: 2000
-    progress._start -= 2.0  # 500 tokens a second: the other 50,000 take at most 100 seconds
-    assert progress.line() == "evaluating 0 of 100, 1,000 tokens, 100 s left"
+    progress._phase.started -= 2.0  # 500 tokens a second: the other 50,000 take 100 seconds
+    said = progress.line()
+    assert said == "evaluating 0 of 100, 1,000 tokens, at most 100 s left"
     progress.advance()
-    assert progress.line() == "evaluating 1 of 100, 1,000 tokens, 100 s left", "not 198"
+    said = progress.line()
+    assert said == "evaluating 1 of 100, 1,000 tokens, at most 100 s left", "a short one came first"
     for _ in range(9):
         progress.advance()
     assert progress.line() == "evaluating 10 of 100, 1,000 tokens, 18 s left"
@@ -99,7 +108,7 @@ def test_a_phase_that_was_interrupted_continues_where_it_was() -> None:
         progress.phase("evaluating", total=165)
         progress.advance()
         assert progress.line().startswith("evaluating 1 of 165")
-    assert progress.line() == "grpo 21 of 50"
+    assert progress.line() == "grpo 21 of 50, 0 s left"
 
 
 def test_a_stream_whose_reader_is_gone_drops_what_is_written() -> None:

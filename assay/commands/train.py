@@ -65,10 +65,8 @@ def train(
 
         for plan in plans:
             if members:
-                typer.echo(f"run {plan.stages[0].name}")
-            outcome = run_plan(
-                plan, fresh=fresh, announce=typer.echo, progress=progress, make_learner=make_learner
-            )
+                progress.say(f"run {plan.stages[0].name}", result=True)
+            outcome = run_plan(plan, fresh=fresh, progress=progress, make_learner=make_learner)
             if not outcome.finished:
                 break
     if not members or not outcome.finished:

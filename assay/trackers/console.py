@@ -46,7 +46,7 @@ class BarTracker(Tracker):
         """Move the bar, or print an evaluation above it."""
         line = f"{self._run} step {step}  {_numbers(metrics)}"
         if _is_evaluation(metrics):
-            _print(line)
+            self._progress.say(line, result=True)
         else:
             self._progress.advance()
             self._progress.note = _numbers(metrics)
@@ -56,7 +56,7 @@ class BarTracker(Tracker):
         """Print the last step's metrics."""
         self._progress.note = ""
         if self._newest:
-            _print(self._newest)
+            self._progress.say(self._newest, result=True)
 
 
 class LineTracker(Tracker):
@@ -85,12 +85,8 @@ class LineTracker(Tracker):
             if tenth == self._tenth and now - self._printed < SECONDS_BETWEEN_LINES:
                 return
             self._tenth, self._printed = tenth, now
-        _print(f"{self._run} step {step}/{self._total}  {_numbers(metrics)}")
-
-
-def _print(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+        line = f"{self._run} step {step}/{self._total}  {_numbers(metrics)}"
+        self._progress.say(line, result=True)
 
 
 def _is_evaluation(metrics: Metrics) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -305,8 +306,11 @@ async def make_source(
 @contextmanager
 def _stopping_on_signals(run: Run) -> Iterator[None]:
     """On the first SIGINT, SIGTERM or SIGHUP the step still finishes; a second SIGINT or SIGTERM
-    kills the process. Under `nohup` SIGHUP stays ignored.
+    kills the process. Under `nohup` SIGHUP stays ignored. Only a process's main thread gets signals.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         before[signal.SIGHUP] = signal.getsignal(signal.SIGHUP)

@@ -4,10 +4,9 @@ from the weights of the stage before.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,6 +33,7 @@ from assay.policy.tiny import make_tiny
 from assay.progress import Progress
 from assay.registry import one_line
 from assay.rollout.held_out import hold_out
+from assay.sync import run_sync
 from assay.tasks import load
 from assay.tasks.rows import file_rows
 from assay.train.check_settings import check_settings, warn_of_overlap
@@ -68,7 +68,6 @@ def run_plan(
     plan: Plan,
     *,
     fresh: bool = False,
-    announce: Callable[[str], None],
     progress: Progress | None = None,
     make_learner: OpenLearner = Learner,
 ) -> Outcome:
@@ -77,6 +76,7 @@ def run_plan(
     `fresh` deletes the run's folder first. Raises UserError before anything is written when
     settings, tasks or models cannot be used, or when another trainer uses the folder.
     """
+    progress = progress or Progress()
     stages = prepare_all(plan, progress=progress)
     run_folder = StageFolder(plan.stages[0]).run
     if fresh:
@@ -93,9 +93,7 @@ def run_plan(
             folder = StageFolder(settings)
             base = BASE if stage is stages[0] else f"{settings.stage} {BASE}"
             stage = replace(stage, settings=settings, base=base if anew else "")
-            finished = asyncio.run(
-                _run_stage(stage, announce, progress or Progress(), make_learner)
-            )
+            finished = run_sync(_run_stage(stage, progress, make_learner))
             previous, best = folder.latest(), folder.best()
             _draw(plan, run_folder)
             if not finished:
@@ -178,9 +176,7 @@ def prepare(
     return Stage(settings, algorithm, reward, environment, tasks, evaluation_tasks, held_out)
 
 
-async def _run_stage(
-    stage: Stage, announce: Callable[[str], None], progress: Progress, make_learner: OpenLearner
-) -> bool:
+async def _run_stage(stage: Stage, progress: Progress, make_learner: OpenLearner) -> bool:
     async with open_run(stage, progress, make_learner) as run:
         size = sum(parameter.numel() for parameter in run.learner.policy.trainable.values())
         where = f"step {run.done} of {run.steps}" if run.done else f"{run.steps} steps"
@@ -190,7 +186,8 @@ async def _run_stage(
         trained = f"{size / 1e6:.2f}M trained parameters in {dtype} on {device}"
         pieces = f"micro-batches of {run.learner.micro_batch_tokens:,} tokens"
         tasks = f"{len(stage.tasks)} tasks"
-        announce(f"{stage.settings.stage}: {where}, {tasks}, {trained}, {rate}, {pieces}")
+        line = f"{stage.settings.stage}: {where}, {tasks}, {trained}, {rate}, {pieces}"
+        progress.say(line, result=True)
         await train(run)
         return run.done >= run.steps and not run.stopping
 

@@ -32,7 +32,7 @@ def test_the_laptop_recipe_takes_two_steps_of_each_stage_with_the_fused_decoder(
 
     monkeypatch.setattr("assay.engines.torch.engine.choose_cache", choosing)
     plan = load_plan(RECIPE, [*SHORT.split(), "--folder", str(tmp_path)])
-    assert run_plan(plan, announce=lambda line: None).finished
+    assert run_plan(plan).finished
     assert "cannot be packed" not in caplog.text
     assert chosen == ["fused", "fused"], "in bfloat16 where the processor has it"
     rows = {

@@ -61,7 +61,7 @@ def test_a_model_directory_goes_through_sft_and_reinforcement(
         "cpu",
     ]
     words += ["--policy.lora.rank", "4"] if lora else []
-    outcome = run_plan(load_plan(write(tmp_path, SETTINGS), words), announce=lambda line: None)
+    outcome = run_plan(load_plan(write(tmp_path, SETTINGS), words))
     assert outcome.finished
     assert [one.name for one in outcome.evaluations] == ["sft", "rl"]
     folders = [outcome.folder / stage / "checkpoints" / "step_000002" for stage in ("sft", "rl")]

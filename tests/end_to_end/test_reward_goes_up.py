@@ -75,7 +75,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A policy that imitates demonstrations of which half are wrong."""
     folder = tmp_path_factory.mktemp("taught")
     file = write(folder, SETTINGS)
-    run_plan(load_plan(file, ["--folder", str(folder / "runs")]), announce=lambda line: None)
+    run_plan(load_plan(file, ["--folder", str(folder / "runs")]))
     return folder
 
 
@@ -89,7 +89,7 @@ def learn(taught: Path, folder: Path, algorithm: str, steps: int, rate: float) -
     model = max((taught / "runs/up/sft/checkpoints").iterdir())
     text = SETTINGS.split("[stages.sft]")[0] + RL.format(steps=steps, algorithm=algorithm, lr=rate)
     words = ["--folder", str(folder / "runs"), "--policy.model", str(model)]
-    run_plan(load_plan(write(folder, text), words), announce=lambda line: None)
+    run_plan(load_plan(write(folder, text), words))
 
 
 @pytest.mark.parametrize("name", TABLE)

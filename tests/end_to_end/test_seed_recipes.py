@@ -113,7 +113,7 @@ def test_a_recipe_takes_two_steps_with_a_random_model_of_its_architecture(
     plan = loaded(recipe, tmp_path / "rows")
     model = model_like(plan.stages[0].policy.model)
     stages = tuple(small(stage, model, tmp_path / "runs") for stage in plan.stages)
-    outcome = run_plan(replace(plan, stages=stages), announce=lambda line: None)
+    outcome = run_plan(replace(plan, stages=stages))
     assert outcome.finished
     for stage in stages:
         lines = (outcome.folder / stage.stage / "metrics.jsonl").read_text().splitlines()

@@ -44,7 +44,7 @@ def run(folder: Path, sft: int, rl: int, group: int = 8) -> list[dict[str, float
         'trackers = ["jsonl"]', 'trackers = ["jsonl", "rollouts"]'
     ) + REPAIR.format(rl=rl, group=group)
     words = ["--folder", str(folder / "runs"), "--stages.sft.steps", str(sft)]
-    run_plan(load_plan(write(folder, text), words), announce=lambda line: None)
+    run_plan(load_plan(write(folder, text), words))
     return [
         json.loads(line) for line in (folder / "runs/up/rl/metrics.jsonl").read_text().splitlines()
     ]
@@ -113,7 +113,7 @@ def test_an_environments_instructions_are_in_the_prompts_of_a_run_and_of_an_eval
     plan = load_plan(write(tmp_path, text), words)
     rl = replace(plan, stages=plan.stages[1:], starts_anew=plan.starts_anew[1:])
     with pytest.raises(DataError, match=said):
-        run_plan(rl, announce=lambda line: None)
+        run_plan(rl)
 
 
 @pytest.mark.long

@@ -94,7 +94,7 @@ def evaluation(model: str, **engine: Any) -> EvaluationRun:
 @pytest.mark.long
 def test_a_server_with_the_same_model_agrees_with_in_process_within_the_interval() -> None:
     Path("small.toml").write_text(TRAINING)
-    run_plan(load_plan(Path("small.toml")), announce=print, progress=Progress())
+    run_plan(load_plan(Path("small.toml")), progress=Progress())
     inside, greedy = evaluate(evaluation("runs/small")).evaluations
     model = "runs/small/sft/checkpoints/step_000060"
     with served(model) as stub:

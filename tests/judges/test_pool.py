@@ -326,7 +326,7 @@ def test_a_run_that_judges_on_services_learns_what_one_in_process_learns(
         folder.mkdir()
         words = ["--folder", str(folder), "--stages.sft.steps", "80", "--tasks.limit", "8"]
         text = f"{REWARDS}\n{TINY}".replace("[judge]\nslots = 2\n", judge)
-        run_plan(load_plan(write(folder, text), words), announce=lambda line: None)
+        run_plan(load_plan(write(folder, text), words))
         files = sorted((folder / "small/grpo/rollouts").glob("*.parquet"))
         rows = [row for file in files for row in parquet.read_table(file).to_pylist()]
         lines = (folder / "small/grpo/metrics.jsonl").read_text().splitlines()

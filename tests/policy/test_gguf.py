@@ -138,10 +138,10 @@ def test_a_file_beside_the_settings_is_planned_trained_evaluated_and_exported(
     assert prepare_all(plan, dry_run=True)
     assert not (tmp_path / "cache" / "assay" / "models").exists(), "a dry run converts nothing"
     assert [one.steps for one in forecast(plan, Progress())] == [1, 1]
-    done = run_plan(plan, announce=lambda line: None)
+    done = run_plan(plan)
     assert done.finished
     assert [one.name for one in done.evaluations] == ["sft"]
-    assert run_plan(plan, announce=lambda line: None).finished, (
+    assert run_plan(plan).finished, (
         "the same command skips what is done"
     )
     export(tmp_path / "runs" / "mine", tmp_path / "out")

@@ -55,7 +55,7 @@ def test_a_recipe_takes_two_steps_with_a_random_model(rows: Path, q: Path) -> No
     model = checkpoint(rows, "qwen2", CHATML)
     change_json(model / "config.json", max_position_embeddings=16_384)
     stages = tuple(small(stage, model, rows / "runs") for stage in plan.stages)
-    outcome = run_plan(replace(plan, stages=stages), announce=lambda line: None)
+    outcome = run_plan(replace(plan, stages=stages))
     for stage in stages:
         lines = (outcome.folder / stage.stage / "metrics.jsonl").read_text().splitlines()
         assert {json.loads(line)["step"] for line in lines if '"loss"' in line} == {1, 2}

@@ -115,7 +115,7 @@ def test_a_stage_opens_a_reward_once_asks_a_server_for_each_group_at_once_and_cl
             PLAN.replace("URL", f"http://127.0.0.1:{server.server_port}")
         )
         words = ["--folder", str(tmp_path / "runs"), "--name", "short"]
-        run_plan(load_plan(tmp_path / "run.toml", words), announce=lambda line: None)
+        run_plan(load_plan(tmp_path / "run.toml", words))
     assert server.opened == 1, "SFT does not open it"
     assert server.connected == 0
     assert {len(texts) for texts in server.batches} == {4}

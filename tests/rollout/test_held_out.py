@@ -140,7 +140,7 @@ def test_a_policy_that_special_cases_the_paid_checks_shows_the_gap_and_is_warned
     monkeypatch.setattr(run, "open_engine", scripted)
     plan = write(tmp_path, PLAN.replace("FOLDER", str(tmp_path)))
     with caplog.at_level(logging.WARNING):
-        outcome = run_plan(load_plan(plan, ["--folder", str(tmp_path)]), announce=lambda line: None)
+        outcome = run_plan(load_plan(plan, ["--folder", str(tmp_path)]))
     metrics = json.loads((outcome.folder / "grpo/metrics.jsonl").read_text().splitlines()[-1])
     assert metrics["reward/mean"] == metrics["reward/pass_rate"] == 1.0, "the reward sees no gap"
     assert metrics["held_out/rollouts/jsonl/python"] == 16

@@ -168,7 +168,7 @@ algorithm.name = "grpo"
             "--rollout.tasks_per_step",
             "2",
         ]
-        run_plan(load_plan(tmp_path / f"{file}.toml", words), announce=lambda line: None)
+        run_plan(load_plan(tmp_path / f"{file}.toml", words))
     saved = tomllib.loads((tmp_path / "two/two/rl/config.toml").read_text())
     assert saved["optimizer"]["lr"] == 3e-3, "10 times 300 times 1e-6"
     assert "stage 'rl': optimizer.lr = 1e-06 hardly moves adapters" in caplog.text

@@ -180,7 +180,7 @@ def test_the_card_has_data_recipe_intervals_prompt_and_licences_and_no_path_of_t
     assert "stage `first`: `drills:train`" in card
     assert "| runs/mine/first | sft | 1 | 0.0% | 0.0% to " in card
     assert "rank = 2" in card
-    assert "AutoTokenizer.from_pretrained('out')" in card
+    assert "model = 'out'\ntokenizer = transformers.AutoTokenizer.from_pretrained(model)" in card
     assert "Base model, random weights: its licence holds" in card
     assert str(trained.parent) not in card
 

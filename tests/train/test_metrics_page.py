@@ -64,7 +64,7 @@ def tracked(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     plan = PLAN.replace("PAIRS", str(folder / "pairs.jsonl"))
     (folder / "plan.toml").write_text(plan)
     words = ["--folder", str(folder / "runs"), "--name", "short"]
-    run_plan(load_plan(folder / "plan.toml", words), announce=lambda line: None)
+    run_plan(load_plan(folder / "plan.toml", words))
     rows = [
         json.loads(line)
         for file in (folder / "runs" / "short").glob("*/metrics.jsonl")

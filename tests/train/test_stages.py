@@ -33,7 +33,7 @@ evaluate = { tasks = "drills:test", limit = 2, samples = 1, max_tokens = 4, befo
 def run(folder: Path, text: str, *words: str) -> Outcome:
     (folder / "plan.toml").write_text(text)
     settings = ["--folder", str(folder / "runs"), *words]
-    return run_plan(load_plan(folder / "plan.toml", settings), announce=lambda line: None)
+    return run_plan(load_plan(folder / "plan.toml", settings))
 
 
 def test_a_stage_that_continues_has_no_evaluation_before_and_one_that_starts_anew_its_own(
@@ -50,7 +50,7 @@ def test_what_shows_progress_does_not_keep_the_model_of_a_stage_or_an_evaluation
     progress = Progress(io.StringIO())
     (tmp_path / "plan.toml").write_text(PLAN)
     plan = load_plan(tmp_path / "plan.toml", ["--folder", str(tmp_path / "runs")])
-    outcome = run_plan(plan, announce=lambda line: None, progress=progress)
+    outcome = run_plan(plan, progress=progress)
     after_stage = progress.tokens
     words = ["--model", str(outcome.model), "--tasks", "drills:test", "--evaluate.limit", "1"]
     short = {"model": "policy.model", "tasks": "evaluate.tasks"}
