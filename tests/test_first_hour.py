@@ -16,8 +16,10 @@ import pytest
 
 from assay import rewards
 from assay.cli import explain, main
+from assay.config.sections import TinySettings
 from assay.errors import UserError
 from assay.registry import load_plugins
+from assay.tasks import load
 from assay.types import Check, Rollout, Task
 from tests.terminals import run_in_terminal
 
@@ -332,7 +334,7 @@ def test_a_terminal_keeps_every_line_of_a_run_and_no_bar(
         settings = f"{stage}: {steps}, 40 tasks, 0.0"
         assert f"learning rate {rate}, micro-batches of" in words.partition(settings)[2], shown
     assert sum(line.startswith("small/") for line in lines) == 5, "three evaluations, two ends"
-    (model,) = (line.split()[1] for line in lines if line.startswith("model "))
+    (model,) = (line.split()[1] for line in lines if line.startswith("model  "))
     assert f"model = {model!r}" in lines, "a path is whole, in a line of its own"
     assert max(map(len, lines)) < columns
 
@@ -342,3 +344,24 @@ def test_a_run_whose_standard_streams_are_closed_ends_as_others_do(tmp_path: Pat
     done = in_a_shell("assay train small.toml <&- >&- 2>&-", tmp_path)
     assert done.returncode == 0
     assert (tmp_path / "runs/small/report.md").read_text().startswith("# Report")
+
+
+def test_an_evaluation_says_its_result_in_three_lines_and_where_the_rest_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from assay.policy.tiny import make_tiny
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tasks.jsonl").write_text(TASKS)
+    make_tiny(tmp_path / "model", load("tasks.jsonl"), TinySettings(layers=1, width=16), seed=0)
+    words = "eval --model model --tasks tasks.jsonl --samples 2 --max-tokens 4"
+    monkeypatch.setattr(sys, "argv", ["assay", *words.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert ended.value.code is None, said.err
+    header, row, report = filter(None, said.out.splitlines())
+    assert header.split()[:3] == ["stage", "tasks", "pass@1"]
+    assert row.split()[:5] == ["model", "tasks.jsonl,", "1", "x", "2"]
+    file = tmp_path / report.split()[1]
+    assert "\n- prompts_sha256: " in file.read_text()

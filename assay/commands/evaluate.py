@@ -66,17 +66,15 @@ def evaluate(
     options.quiet_transformers()
     with Progress() as progress:
         from assay.evaluate import evaluate as evaluate_run
-        from assay.evaluate.protocol import protocol
         from assay.evaluate.report import axis_lines, group_lines, table, title
 
         done = evaluate_run(run, folder=out, progress=progress)
-    common = protocol(done.setups[0])  # report.md has what differs
-    lines = [one for one in common if all(one in protocol(setup) for setup in done.setups)]
+    lines = list[str]()
     for one in done.evaluations:
         details = [*axis_lines(one), *group_lines(one)]
         lines += ["", title(one), *details] if details else []
     trust = options.on_trust(sum(one.on_trust for one in done.evaluations))
-    end = "\n".join(["", *lines, f"{trust}\nreport   {done.folder / 'report.md'}"])
+    end = "\n".join(["", *lines]) + f"{trust}\nreport   {done.folder / 'report.md'}"
     result = {"evaluations": [asdict(one) for one in done.evaluations], "setups": done.setups}
     options.print_result(result, as_json, ["", table(done.evaluations)], end)
 
