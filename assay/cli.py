@@ -35,19 +35,28 @@ from assay.progress import StderrHandler
 from assay.registry import one_line, plugin_line
 from assay.tuning import tune
 
-app = typer.Typer(name="assay", pretty_exceptions_enable=False)
-for name, command in (
-    ("compare", compare), ("grade", grade), ("check", check), ("overlap", overlap),
-    ("doctor", doctor), ("serve", serve), ("list", list_plugins), ("view", view),
-    ("export", export), ("show", show),
-):  # fmt: skip
-    app.command(name)(command)
+HELP = {"help_option_names": ["-h", "--help"]}
 OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
-app.command("train", context_settings=OVERRIDES)(train)
-app.command("eval", context_settings=OVERRIDES)(evaluate)
-app.command("screen", context_settings=OVERRIDES)(screen)
-app.command("plan", context_settings=OVERRIDES)(plan)
-app.command("show-prompt", context_settings=OVERRIDES)(show_prompt)
+app = typer.Typer(name="assay", pretty_exceptions_enable=False, context_settings=HELP)
+for command, settings, example in (  # in the order of use
+    (doctor, {}, "doctor"),
+    (list_plugins, {}, "list rewards"),
+    (check, {}, "check my_tasks.jsonl --output sound.jsonl"),
+    (overlap, {}, "overlap my_tasks.jsonl humaneval"),
+    (screen, OVERRIDES, "screen smollm2 sound.jsonl --output learnable.jsonl"),
+    (show_prompt, OVERRIDES, "show-prompt mine.toml"),
+    (plan, OVERRIDES, "plan mine.toml"),
+    (train, OVERRIDES, "train mine.toml --optimizer.lr 1e-5 --seeds 0..2"),
+    (show, {}, "show runs/mine"),
+    (view, {}, "view runs"),
+    (evaluate, OVERRIDES, "eval --model runs/mine --tasks humaneval --samples 4"),
+    (compare, {}, "compare runs/first runs/second"),
+    (export, {}, "export runs/mine exported"),
+    (grade, {}, "grade --tasks humaneval --samples samples.jsonl"),
+    (serve, {}, "serve --port 8000"),
+):  # fmt: skip
+    name = example.split()[0]
+    app.command(name, context_settings=settings, epilog=f"Example: assay {example}")(command)
 
 
 def _version(wanted: bool) -> None:

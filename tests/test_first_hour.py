@@ -13,9 +13,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from assay import rewards
-from assay.cli import explain, main
+from assay.cli import app, explain, main
 from assay.config.sections import TinySettings
 from assay.errors import UserError
 from assay.registry import load_plugins
@@ -365,3 +367,23 @@ def test_an_evaluation_says_its_result_in_three_lines_and_where_the_rest_is(
     assert row.split()[:5] == ["model", "tasks.jsonl,", "1", "x", "2"]
     file = tmp_path / report.split()[1]
     assert "\n- prompts_sha256: " in file.read_text()
+
+
+def test_help_has_the_commands_in_the_order_of_use_each_with_an_example_that_is_right() -> None:
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    assert list(group.commands)[:2] == ["doctor", "list"]
+    order = [name for name in group.commands if name in ("check", "plan", "train", "eval")]
+    assert order == ["check", "plan", "train", "eval"]
+    for name, command in group.commands.items():
+        example, of, *words = str(command.epilog).removeprefix("Example: ").split()
+        assert (example, of) == ("assay", name)
+        command.make_context(name, words)
+
+
+@pytest.mark.parametrize("words", ["-h", "train -h", "eval -h"])
+def test_help_has_a_short_name(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        app(words.split(), prog_name="assay")
+    assert ended.value.code == 0
+    assert "Usage: assay" in capsys.readouterr().out
