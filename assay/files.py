@@ -15,6 +15,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, Any
 
+from assay.errors import SettingsError
+
 log = logging.getLogger(__name__)
 ROWS = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
 """Endings of files that hold rows."""
@@ -33,8 +35,13 @@ ADVICE = {
 
 
 def split_spec(spec: str) -> tuple[str, str]:
-    """A task set's name and its split or file: of `mbpp:train`, `jsonl:my.jsonl` or `my.jsonl`."""
+    """A task set's name and its split or file: of `mbpp:train`, `jsonl:my.jsonl` or `my.jsonl`.
+
+    Raises SettingsError for a file that holds no rows, by its name.
+    """
     name, colon, split = spec.partition(":")
+    if Path(spec).suffix and not colon and not spec.endswith(ROWS):
+        raise SettingsError(f"{spec} is no file of tasks; write rows of JSON to a .jsonl file")
     return ("jsonl", spec) if spec.endswith(ROWS) and not colon else (name, split)
 
 

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.core import TyperGroup
@@ -19,9 +20,11 @@ from typer.main import get_command
 from assay import rewards
 from assay.cli import app, explain, main
 from assay.config.sections import TinySettings
-from assay.errors import UserError
+from assay.check.report import read_tasks
+from assay.errors import DataError, UserError
+from assay.judge import Job, judge_all
 from assay.registry import load_plugins
-from assay.tasks import load
+from assay.tasks import load, task_from_dict
 from assay.types import Check, Rollout, Task
 from tests.terminals import run_in_terminal
 
@@ -202,6 +205,63 @@ ROWS: list[tuple[str, dict[str, str], str, int]] = [
      {"own.toml": 'base = "run.toml"\nplugins = "mine.py"\n',
       "mine.py": "from assay.rewards import reward\n\n@reward\ndef length(rollout): pass\n"},
      "plug-in mine.py, line 3: reward 'length' is registered twice; rename one of them", 2),
+    ("check tasks.txt", {"tasks.txt": "Write add(a, b)."},
+     "tasks.txt is no file of tasks; write rows of JSON to a .jsonl file", 2),
+    ("check tasks.csv", {"tasks.csv": "id,prompt"},
+     "tasks.csv is no file of tasks; write rows of JSON to a .jsonl file", 2),
+    ("check run.toml", {},
+     "run.toml is no file of tasks; write rows of JSON to a .jsonl file", 2),
+    ("grade --tasks tasks.yaml --samples samples.jsonl", {"tasks.yaml": "- id: add"},
+     "tasks.yaml is no file of tasks; write rows of JSON to a .jsonl file", 2),
+    ("eval --model x --tasks tasks.py", {"tasks.py": "def add(): pass"},
+     "tasks.py is no file of tasks; write rows of JSON to a .jsonl file", 2),
+    ("overlap tasks.jsonl notes.md", {"notes.md": "# Notes"},
+     "notes.md is no file of tasks; write rows of JSON to a .jsonl file", 2),
+    ("train run.toml --tasks.train tasks.txt", {"tasks.txt": "Write add(a, b)."},
+     "tasks.txt is no file of tasks; write rows of JSON to a .jsonl file", 2),
+    ("train run.toml --evaluate.tasks tasks.csv", {"tasks.csv": "id,prompt"},
+     "tasks.csv is no file of tasks; write rows of JSON to a .jsonl file", 2),
+    ("check mbpp:tasks.txt", {},
+     "unknown split 'tasks.txt' of mbpp; known: all, prompt, test, train, validation", 2),
+    ("check tasks.parquet", {"tasks.parquet": TASKS},
+     "tasks.parquet cannot be read as Parquet: ArrowInvalid: Parquet magic bytes not found in "
+     "footer. Either the file is corrupted or this is not a parquet file.", 2),
+    ("check gone.parquet", {},
+     "gone.parquet cannot be read as Parquet: FileNotFoundError: [Errno 2] Failed to open local "
+     "file 'gone.parquet'. Detail: [errno 2] No such file or directory", 2),
+    ("check tasks.jsonl.gz", {"tasks.jsonl.gz": TASKS},
+     "tasks.jsonl.gz cannot be read: Not a gzipped file (b'{\"')", 2),
+    ("check array.json", {"array.json": "[]"},
+     "array.json holds no tasks; check the file", 2),
+    ("check array.json", {"array.json": "[\n{},\n3\n"},
+     "array.json, line 1: no valid JSON (Expecting ',' delimiter: line 4 column 1 (char 8)); fix "
+     "it", 2),
+    ("grade --tasks array.json --samples samples.jsonl", {"array.json": '["add"]'},
+     "array.json, row 1: a row is a JSON object, not a str (add)", 2),
+    ("check rows.jsonl", {"rows.jsonl": TASKS + '["add"]\n'},
+     "rows.jsonl, line 2: a row is a JSON object, not a list (['add'])", 2),
+    ("check object.json", {"object.json": '{"tasks": [{"id": "add", "prompt": "Add."}]}'},
+     "object.json, line 1: 'prompt' is missing; make it a string (the row's fields: tasks)", 2),
+    ("grade --tasks rows.jsonl --samples samples.jsonl",
+     {"rows.jsonl": '{"id": "add", "prompt": "Add.", "test_cases": ["assert add(1, 2) == 3"]}\n'},
+     "rows.jsonl, line 1: 'test_cases' is not read; name asserts 'tests', and make what a program "
+     "reads and prints 'exchanges', each with a 'stdin' and a 'stdout'", 2),
+    ("train run.toml --tasks.train rows.jsonl",
+     {"rows.jsonl": '{"prompt": "Sum.", "unit_tests": [{"input": "1 2", "output": "3"}]}\n'},
+     "rows.jsonl, line 1: 'unit_tests' is not read; name asserts 'tests', and make what a program "
+     "reads and prints 'exchanges', each with a 'stdin' and a 'stdout'", 2),
+    ("grade --tasks rows.jsonl --samples samples.jsonl",
+     {"rows.jsonl": '{"id": 1, "prompt": "Add.", "tests": "assert add(1, 2) == 3"}\n'},
+     "rows.jsonl, line 1: 'tests' is a str (assert add(1, 2) == 3); make it a list of strings", 2),
+    ("grade --tasks rows.jsonl --samples samples.jsonl",
+     {"rows.jsonl": TASKS + '{"id": "b", "tests": ["assert b() == 1"]}\n'},
+     "rows.jsonl, line 2: 'prompt' is missing; make it a string (the row's fields: id, tests)", 2),
+    ("train run.toml --tasks.train rows.jsonl",
+     {"rows.jsonl": '{"prompt": "Add.", "completion": "def add(a, b): return a + b"}\n'},
+     "rows.jsonl, row 1: task 'line 1' has no tests, so only SFT can use it; add tests, or remove "
+     "the row", 2),
+    ("grade --tasks rows.jsonl --samples samples.jsonl", {"rows.jsonl": TASKS + TASKS},
+     "rows.jsonl, row 2: the id 'add' occurs twice; ids must be unique", 2),
 ]  # fmt: skip
 
 
@@ -387,3 +447,47 @@ def test_help_has_a_short_name(words: str, capsys: pytest.CaptureFixture[str]) -
         app(words.split(), prog_name="assay")
     assert ended.value.code == 0
     assert "Usage: assay" in capsys.readouterr().out
+
+
+def test_a_check_warns_of_unknown_fields_as_training_and_grading_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in ("check.jsonl", "load.jsonl"):
+        (tmp_path / file).write_text(TASKS.replace("}", ', "refrence": "def add(): pass"}'))
+    read_tasks("check.jsonl", None)
+    load("load.jsonl")
+    warning = "ignored unknown fields: 'refrence' (did you mean 'reference'?)"
+    assert caplog.messages == [f"check.jsonl: {warning}", f"load.jsonl: {warning}"]
+
+
+@pytest.mark.parametrize("number", ["float('nan')", "float('inf')", "'high'", "None", "1e13"])
+def test_a_reward_that_is_no_number_is_answered_with_its_file_and_line(
+    number: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        f"from assay.rewards import reward\n\n\n@reward\ndef odd(rollout):\n    return {number}\n"
+    )
+    load_plugins(["mine.py"], tmp_path)
+    rollout = Rollout(Task("add", "Add.", (Check("assert add(1, 2) == 3"),), "add"), (), None)
+    try:
+        with pytest.raises(UserError) as raised:
+            asyncio.run(rewards.build({"odd": {}})([rollout]))
+    finally:
+        rewards.rewards._items.pop("odd")  # the next file registers that name too
+    line, code = explain(raised.value)
+    assert line.startswith(f"plug-in {tmp_path}/mine.py, line 4: reward 'odd' returned ")
+    assert line.endswith("it must return a finite number, with its weight of at most 1e+12")
+    assert code == 2
+
+
+ADD = {"entry_point": "add", "tests": ["assert add(1, 2) == 3"]}
+
+
+@pytest.mark.parametrize(
+    "job", [ADD, (ADD, "def add(a, b): return a + b"), Job(ADD, "x = 1"), "x = 1",  # type: ignore[arg-type]
+    Job(task_from_dict(ADD), ["x = 1"])], ids=["dict", "tuple", "no task", "text", "no program"],  # type: ignore[arg-type]
+)  # fmt: skip
+def test_what_is_no_job_is_answered_with_how_to_make_one(job: Any) -> None:
+    with pytest.raises(DataError, match=r"is no job; write Job\(task_from_dict\(row\), program\)"):
+        judge_all([job])

@@ -19,8 +19,7 @@ from assay.files import split_spec, write_atomically
 from assay.registry import suggest
 from assay.tasks import load
 from assay.tasks.exact import row_of
-from assay.tasks.jsonl import task_of
-from assay.tasks.rows import file_rows
+from assay.tasks.jsonl import known_rows, task_of
 from assay.types import Task
 
 SHOWN = 4
@@ -77,7 +76,7 @@ def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], list[TaskRepor
         return load(spec, limit=limit), []
     tasks: dict[str, Task] = {}
     invalid: list[TaskReport] = []
-    for row in islice(file_rows(Path(file)), limit):
+    for row in islice(known_rows(file), limit):
         try:
             task = task_of(row)
             if not task.checks:

@@ -15,6 +15,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
+from reprlib import repr as shortened
 from typing import NamedTuple
 
 from assay.errors import DataError
@@ -142,10 +143,13 @@ class AnyJudge(ABC):
             log.warning("task %s cannot be judged: %s", task.id, detail)
 
 
-def require_checks(task: Task) -> None:
-    """Raises DataError for a task without any."""
-    if not task.checks:
-        raise DataError(f"task {task.id!r} has no checks: no program can be judged")
+def require_job(job: Job) -> None:
+    """Raises DataError for what is no job, and for a task without checks."""
+    is_job = isinstance(job, Job) and isinstance(job.task, Task)
+    if not is_job or not isinstance(job.program, str | None):
+        raise DataError(f"{shortened(job)} is no job; write Job(task_from_dict(row), program)")
+    if not job.task.checks:
+        raise DataError(f"task {job.task.id!r} has no checks: no program can be judged")
 
 
 def no_code(total: int) -> Execution:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from assay.errors import SandboxError
-from assay.judge.base import AnyJudge, Job, Run, no_code, require_checks, without
+from assay.judge.base import AnyJudge, Job, Run, no_code, require_job, without
 from assay.judge.builds import folder_of
 from assay.judge.exchange_runner import ExchangeRunner
 from assay.judge.interpreter import Interpreter
@@ -105,7 +105,7 @@ class Judge(AnyJudge):
 
     async def run(self, job: Job) -> Execution:
         """As AnyJudge."""
-        require_checks(job.task)
+        require_job(job)
         prepared = self._prepare(job.task)
         if job.program is None:
             return no_code(prepared.total)

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from assay.errors import SandboxError, SettingsError
 from assay.judge import AnyJudge, Job, Judge
-from assay.judge.base import no_code, require_checks, without
+from assay.judge.base import no_code, require_job, without
 from assay.judge.kinds.find import kind_of
 from assay.judge.verdict_cache import BoundedDict
 from assay.judges.service import REASON, FullError, LostError, Service
@@ -99,8 +99,8 @@ class Pool(AnyJudge):
 
     async def run(self, job: Job) -> Execution:
         """As AnyJudge."""
+        require_job(job)
         task, program = job.task, job.program
-        require_checks(task)
         if program is None:
             return no_code(sum(kind_of(check).count(check) for check in task.checks))
         self._tasks[id(task)] = sent = self._tasks.get(id(task)) or sendable(task)

@@ -15,7 +15,7 @@ from typing import Any
 from assay.config.parameters import fitted
 from assay.errors import RolloutLostError, SettingsError, UserError
 from assay.judge import AnyJudge
-from assay.registry import Registry, one_line
+from assay.registry import Registry, one_line, place_of
 from assay.sync import together
 from assay.types import Rollout, Score
 
@@ -135,6 +135,6 @@ def _number(term: Term, value: Any, rollout: Rollout) -> float | RolloutLostErro
             return float(value)
     returned = " ".join(shortened(value).split())
     raise UserError(
-        f"reward {term.name!r} returned {returned} (task {rollout.task.id}); it must return a"
+        f"{place_of(term.function)}reward {term.name!r} returned {returned} (task {rollout.task.id}); it must return a"
         f" finite number, with its weight of at most {LARGEST:g}"
     )

@@ -23,6 +23,8 @@ from assay.types import Call, Check, Message, Task, TestFunctions
 TESTS = {"tests", "test", "inputs", "exchanges", "test_list", "checks",
          "expected_answer", "tree"}  # fmt: skip
 """A row with one of these fields is a task; any other is only for SFT."""
+OTHER_TESTS = {"test_cases", "testcases", "unit_tests", "public_tests", "input_output"}
+"""What other sets call their tests."""
 REPLIES = {"completion", "answer", "messages"}
 FIELDS = TESTS | repository.FIELDS | {
     "task_id", "id", "prompt", "language", "reference", "demonstrations", "entry_point", "stub",
@@ -38,11 +40,16 @@ def jsonl(file: str = "") -> Iterator[Task]:
     """Tasks from a file of JSON lines, a JSON array or Parquet: `jsonl:my.jsonl`."""
     if not file:
         raise SettingsError("the task set jsonl needs a file; write jsonl:PATH")
+    yield from (tagged(task_of(row), row) for row in known_rows(file))
+
+
+def known_rows(file: str) -> Iterator[Row]:
+    """The rows of a file. One warning names the fields that no format has."""
     unknown: dict[str, str] = {}
     try:
         for row in file_rows(Path(file)):
+            yield row
             unknown |= unknown_fields(row)
-            yield tagged(task_of(row), row)
     finally:
         warn_of_unknown(unknown, file)
 
@@ -80,6 +87,11 @@ def task_of(row: Row) -> Task:
         {*REPLIES, "demonstrations", "reference"}
     ):
         return _without_tests(row)
+    for name in OTHER_TESTS.intersection(row.fields) if TESTS.isdisjoint(row.fields) else ():
+        raise row.wrong(
+            f"{name!r} is not read; name asserts 'tests', and make what a program reads and prints"
+            " 'exchanges', each with a 'stdin' and a 'stdout'"
+        )
     language = row.language()
     if row.fields.get("format") == exact.FORMAT:
         return exact.task_of(row)
