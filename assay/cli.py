@@ -33,7 +33,7 @@ from assay.errors import AssayError, UserError
 from assay.files import PATH_ERRORS, advice
 from assay.progress import StderrHandler
 from assay.registry import one_line, plugin_line
-from assay.tuning import tune
+from assay.tuning import set_variables
 
 HELP = {"help_option_names": ["-h", "--help"]}
 OVERRIDES = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -84,10 +84,7 @@ def main() -> None:
     benchmark overlap, or nobody reads the output, 2 the user's error, 3 the machine's, 130 Ctrl-C.
     """
     _open_standard_streams()
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    os.environ.setdefault("TQDM_DISABLE", "1")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.update(tune())
+    set_variables()
     warnings.filterwarnings(
         "ignore", category=SyntaxWarning, module="<unknown>"
     )  # of data sets' code

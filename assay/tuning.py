@@ -1,6 +1,6 @@
 """What makes torch fast on a processor: how its threads wait, and how freed memory is kept.
 
-`os.environ.update(tune())`, before torch is imported.
+Before torch is imported: `set_variables`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,18 @@ MALLOPT = (-3, 32 << 20), (-1, (1 << 31) - 1), (-8, 1)
 """M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_ARENA_MAX of glibc's `mallopt`: tensors of up to 32 MiB,
 the most that it takes, come from memory that was freed before, and freed memory stays with the
 process; that of a thread's own arena would not, for glibc unmaps its empty heaps of 64 MiB."""
+
+
+QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1",
+         "TOKENIZERS_PARALLELISM": "false"}  # fmt: skip
+"""Keeps the bars and warnings of libraries off the terminal."""
+
+
+def set_variables() -> None:
+    """Set what libraries read from the environment when they are imported, unless it is there."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    os.environ.update(tune())
 
 
 def tune() -> dict[str, str]:

@@ -491,3 +491,45 @@ ADD = {"entry_point": "add", "tests": ["assert add(1, 2) == 3"]}
 def test_what_is_no_job_is_answered_with_how_to_make_one(job: Any) -> None:
     with pytest.raises(DataError, match=r"is no job; write Job\(task_from_dict\(row\), program\)"):
         judge_all([job])
+
+
+def test_a_notebook_whose_event_loop_runs_trains_and_evaluates_with_one_call_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from assay.evaluate import evaluate_model
+    from assay.train import train
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(SMALL)
+    (tmp_path / "tasks.jsonl").write_text(TASKS)
+
+    async def cell() -> None:
+        outcome = train("small.toml", {"stages.sft.steps": 1, "rollout.group_size": 3})
+        assert outcome.finished
+        assert outcome.model == Path("runs/small/grpo/checkpoints/step_000001")
+        settings = (outcome.folder / "grpo/config.toml").read_text()
+        assert "group_size = 3" in settings
+        done = evaluate_model("runs/small", "tasks.jsonl", {"evaluate.samples": 2})
+        assert (done.evaluations[0].tasks, done.evaluations[0].samples) == (1, 2)
+
+    asyncio.run(cell())
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"rollout.grop": 4}, "--rollout.grop 4: unknown setting 'rollout.grop'; did you mean"),
+        ({"seed": "one"}, '--seed "one": setting \'seed\' = \'one\' must be a whole number'),
+        ({"tasks.train": ["a"]}, "--tasks.train [\"a\"]: setting 'tasks.train' = ['a'] must be"),
+        ({"policy": {"model": "x"}}, "--policy {\"model\": \"x\"}: setting 'policy' = "),
+    ],
+)
+def test_a_mistake_in_a_call_of_python_is_answered_as_on_the_command_line(
+    changes: dict[str, Any], line: str, tmp_path: Path
+) -> None:
+    from assay.train import train
+
+    (tmp_path / "small.toml").write_text(SMALL)
+    with pytest.raises(UserError) as raised:
+        train(tmp_path / "small.toml", changes)
+    assert str(raised.value).startswith(line)

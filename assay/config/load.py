@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -171,6 +172,11 @@ def _require(plan: Plan, stage: str, names: Sequence[tuple[str, Place, Any]]) ->
         with plan.blaming(stage, place):
             if isinstance(name, str):  # environments.build refuses any other
                 registry_of(folder).require(name)
+
+
+def words_of(changes: Mapping[str, Any]) -> list[str]:
+    """Settings by their dotted names as words of a command line, `--table.key value`."""
+    return [word for key, value in changes.items() for word in (f"--{key}", json.dumps(value))]
 
 
 def parse_overrides(words: Sequence[str], short: Short = MappingProxyType({})) -> Iterator[Change]:

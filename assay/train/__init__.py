@@ -1,1 +1,32 @@
 """The loop, what it draws from, and what learns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from assay.progress import Progress
+    from assay.train.stages import Outcome
+
+
+def train(
+    config: str | Path, changes: Mapping[str, Any] | None = None, *, fresh: bool = False,
+    progress: Progress | None = None,
+) -> Outcome:  # fmt: skip
+    """Train as `assay train` does: `train("mine.toml", {"stages.grpo.steps": 2})`.
+
+    `config` is a settings file or the name of a recipe; `changes` are settings by their dotted
+    names. A run that was stopped continues; `fresh` deletes its folder first. Works inside a
+    running event loop, as a notebook has one, where an interrupt ends the run without a last
+    checkpoint. Raises UserError for what cannot be used, MachineError where the machine fails.
+    """
+    from assay.config.load import load_plan, words_of
+    from assay.tuning import set_variables
+
+    set_variables()
+    from assay.train.stages import run_plan
+
+    plan = load_plan(Path(config), words_of(changes or {}))
+    return run_plan(plan, fresh=fresh, progress=progress)
