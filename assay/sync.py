@@ -15,12 +15,13 @@ T = TypeVar("T")
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end; works in notebooks, too, whose thread has a running event loop.
 
-    There the coroutine runs in a thread with a loop of its own. An interrupt cancels it.
+    There the coroutine runs in a thread. An interrupt cancels it.
     """
-    return _run_in_thread(work) if asyncio._get_running_loop() else asyncio.run(work)
+    return run_in_thread(work) if asyncio._get_running_loop() else asyncio.run(work)
 
 
-def _run_in_thread(work: Coroutine[Any, Any, T]) -> T:
+def run_in_thread(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end in a thread with a loop of its own. An interrupt cancels it."""
     tasks: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
     interrupted, ended = threading.Event(), threading.Event()
 

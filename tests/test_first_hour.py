@@ -18,9 +18,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from assay import rewards
+from assay.check.report import read_tasks
 from assay.cli import app, explain, main
 from assay.config.sections import TinySettings
-from assay.check.report import read_tasks
 from assay.errors import DataError, UserError
 from assay.judge import Job, judge_all
 from assay.registry import load_plugins
@@ -519,9 +519,9 @@ def test_a_notebook_whose_event_loop_runs_trains_and_evaluates_with_one_call_eac
     ("changes", "line"),
     [
         ({"rollout.grop": 4}, "--rollout.grop 4: unknown setting 'rollout.grop'; did you mean"),
-        ({"seed": "one"}, '--seed "one": setting \'seed\' = \'one\' must be a whole number'),
+        ({"seed": "one"}, "--seed \"one\": setting 'seed' = 'one' must be a whole number"),
         ({"tasks.train": ["a"]}, "--tasks.train [\"a\"]: setting 'tasks.train' = ['a'] must be"),
-        ({"policy": {"model": "x"}}, "--policy {\"model\": \"x\"}: setting 'policy' = "),
+        ({"policy": {"model": "x"}}, '--policy {"model": "x"}: setting \'policy\' = '),
     ],
 )
 def test_a_mistake_in_a_call_of_python_is_answered_as_on_the_command_line(

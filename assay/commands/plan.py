@@ -24,11 +24,12 @@ def plan(
     ],
     as_json: options.Json = False,
 ) -> None:
-    """Measure what CONFIG would take: memory by part, seconds of a step, disk.
+    """Tell what CONFIG would take: memory by part, seconds of a step and of the run, disk.
 
-    It loads the model, learns from the largest micro-batch first, and takes one real step of every
-    stage in a folder that is deleted again. What does not fit is refused with the setting to
-    change. Any setting can be changed: --table.key value.
+    First comes an estimate from the model's shapes. Then it loads the model, learns from the
+    largest micro-batch first, and takes one real step of every stage in a folder that is deleted
+    again. What does not fit is refused with the setting to change. Any setting can be changed:
+    --table.key value.
     """
     from assay.config.load import dump
 
@@ -40,7 +41,8 @@ def plan(
     with Progress() as progress:
         from assay.train.forecast import forecast
 
-        made = forecast(planned, progress)
+        tell = (lambda one: None) if as_json else (lambda one: progress.say(one.line, result=True))
+        made = forecast(planned, progress, tell)
     result = {"stages": [asdict(one) for one in made]}
     options.print_result(result, as_json, [_memory(made)], "\n".join(map(_lines, made)))
 
@@ -61,6 +63,7 @@ def _memory(made: list[Forecast]) -> Table:
 
 
 def _lines(one: Forecast) -> str:
+    from assay.train.estimate import in_time
     from assay.train.memory import in_words
 
     seconds = ", ".join(f"{part} {took:.1f}" for part, took in one.seconds.items())
@@ -71,5 +74,6 @@ def _lines(one: Forecast) -> str:
     return (
         f"\n{one.stage}: {one.steps} steps; seconds of the first: {seconds}"
         + (f"\n  its completions: {shares}" if shares else "")
+        + f"\n  whole stage: {in_time(one.total)}; {one.change}"
         + f"\n  disk: {in_words(one.disk)} of {in_words(one.disk_free)} free"
     )

@@ -135,6 +135,7 @@ def _number(term: Term, value: Any, rollout: Rollout) -> float | RolloutLostErro
             return float(value)
     returned = " ".join(shortened(value).split())
     raise UserError(
-        f"{place_of(term.function)}reward {term.name!r} returned {returned} (task {rollout.task.id}); it must return a"
-        f" finite number, with its weight of at most {LARGEST:g}"
+        f"{place_of(term.function)}reward {term.name!r} returned {returned} (task"
+        f" {rollout.task.id}); it must return a finite number, with its weight of at most"
+        f" {LARGEST:g}"
     )

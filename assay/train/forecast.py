@@ -4,16 +4,18 @@ largest micro-batch first, so that what does not fit is known before anything tr
 
 from __future__ import annotations
 
-import asyncio
+import os
 import shutil
+import signal
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 
 import torch
-from torch import Tensor
 
 from assay.config.load import Plan
 from assay.engines.base import GenerationRequest, sampling_of
@@ -22,8 +24,9 @@ from assay.evaluate.benchmark import benchmarks_of
 from assay.maths.seeds import derive
 from assay.policy.load import is_adapted
 from assay.progress import Progress
-from assay.sync import in_own_thread, together
+from assay.sync import in_own_thread, run_in_thread, together
 from assay.trackers.rollouts import write_rollouts
+from assay.train.estimate import Estimate, change, estimate, size_of, static_parts, whole_run
 from assay.train.memory import DeviceMemory, in_words
 from assay.train.run import Run, Stage, open_run
 from assay.train.stages import prepare_all, with_start
@@ -47,6 +50,12 @@ class Forecast:
     """The most bytes that are held at once."""
     room: int
     """Bytes that the device has for this process."""
+    estimated: Estimate
+    """What was told before."""
+    total: float
+    """Seconds of all steps and evaluations."""
+    change: str
+    """What takes most of that, and what makes it shorter."""
     seconds: Metrics
     """`step`, and in it `generate`, `judge`, `learn`; `evaluate` is one evaluation."""
     sample: Metrics
@@ -56,24 +65,52 @@ class Forecast:
     disk_free: int
 
 
-def forecast(plan: Plan, progress: Progress) -> list[Forecast]:
-    """Measure every stage of a plan, in a folder that is deleted again.
+def forecast(
+    plan: Plan, progress: Progress, tell: Callable[[Estimate], None] = lambda estimated: None
+) -> list[Forecast]:
+    """Estimate every stage of a plan, `tell` all of that, and measure each in a folder that is
+    deleted again. SIGINT and SIGTERM end the process at once.
 
     Each starts from the model of its settings, since the stage before has not trained. Raises
     SettingsError that names the setting to change if a stage does not fit; UserError for what
     cannot be used.
     """
-    made = []
-    with TemporaryDirectory(prefix="assay-plan-") as folder:
+    with TemporaryDirectory(prefix="assay-plan-") as folder, _ending_at_once(Path(folder)):
+        stages, estimates = [], []
         for stage in prepare_all(plan, progress=progress):
             temporary = stage.settings.model_copy(update={"folder": folder, "trackers": ()})
             started = with_start(replace(stage, settings=temporary), None)
-            free = shutil.disk_usage(_nearest(Path(stage.settings.folder))).free
-            made.append(asyncio.run(_measure(replace(stage, settings=started), progress, free)))
-    return made
+            stages.append(replace(stage, settings=started))
+            progress.phase(f"estimating {started.stage}")
+            estimates.append(estimate(stages[-1]))
+            _require_room(stages[-1], estimates[-1].parts, estimates[-1].room)
+            tell(estimates[-1])
+        free = shutil.disk_usage(_nearest(Path(plan.stages[0].folder))).free
+        return [
+            run_in_thread(_measure(stage, estimated, progress, free))
+            for stage, estimated in zip(stages, estimates, strict=True)
+        ]
 
 
-async def _measure(stage: Stage, progress: Progress, disk_free: int) -> Forecast:
+@contextmanager
+def _ending_at_once(folder: Path) -> Iterator[None]:
+    """On a signal the process ends, whatever its threads compute; children end with it."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+async def _measure(
+    stage: Stage, estimated: Estimate, progress: Progress, disk_free: int
+) -> Forecast:
     settings, memory = stage.settings, DeviceMemory(torch.device("cpu"))
     name, process = settings.stage, memory.used
     async with open_run(stage, progress) as run:
@@ -81,21 +118,24 @@ async def _measure(stage: Stage, progress: Progress, disk_free: int) -> Forecast
         if device.type != "cpu":
             memory, process = DeviceMemory(device), 0
         progress.phase(f"measuring {name}")
-        room, parts = memory.free + memory.used, {PROCESS: process} | _static_parts(run)
+        room, parts = (
+            memory.free + memory.used,
+            {PROCESS: process} | static_parts(stage, run.learner.policy),
+        )
         run.learner.optimizer.lr = 0.0  # these steps change no weight
         budget = run.learner.micro_batch_tokens
         tried = [run.source.longest(max(1, tokens)) for tokens in (budget // PROBE, budget)]
         for samples in tried:
             parts[ACTIVATIONS] = await _activations(run, samples, parts["gradients"], memory)
             likely = parts[ACTIVATIONS] * _tokens(tried[-1]) // _tokens(samples)
-            _require_room(stage, parts | {ACTIVATIONS: likely}, room, device, budget)
+            _require_room(stage, parts | {ACTIVATIONS: likely}, room, budget)
         learning, before = memory.peak, memory.used
         memory.reset_peak()
         seconds, sample, rollouts = await _one_step(run)
         parts[KV_CACHE] = max(0, memory.peak - before) if stage.generates else 0
         peak = learning + parts[KV_CACHE] if stage.overlaps else max(learning, memory.peak)
     saved = (
-        _size(run.learner.policy.trainable.values())
+        size_of(run.learner.policy.trainable.values())
         if is_adapted(settings.policy)
         else parts["weights"]
     )
@@ -106,31 +146,10 @@ async def _measure(stage: Stage, progress: Progress, disk_free: int) -> Forecast
             f"stage {name!r} writes {in_words(disk)} below {settings.folder}, where"
             f" {in_words(disk_free)} are free; lower save.keep, or choose another folder"
         )
-    return Forecast(name, run.steps, parts, peak, room, seconds, sample, disk, disk_free)
-
-
-def _static_parts(run: Run) -> dict[str, int]:
-    """What is held through all of training; gradients while the learner works."""
-    learner, settings = run.learner, run.stage.settings
-    model, optimizer = learner.policy.model, learner.optimizer
-    masters = optimizer.masters.values()
-    own = [m for name, m in optimizer.masters.items() if m is not optimizer.parameters[name]]
-    weights = _size([*model.parameters(), *model.buffers()])
-    copies = run.stage.generates and settings.engine.copies_policy(run.stage.overlaps)
-    reference = learner.reference.weights.values() if learner.reference else ()
-    return {
-        "weights": weights,
-        "master weights": _size(own),
-        "gradients": _size(masters),
-        "optimizer": 2 * _size(masters),
-        "reference": 2 * _size(reference),
-        "critic": _size(learner.critic.parameters()) if learner.critic else 0,
-        "engine's copy": weights if copies else 0,
-    }
-
-
-def _size(tensors: Iterable[Tensor]) -> int:
-    return sum(one.nbytes for one in tensors)
+    return Forecast(
+        name, run.steps, parts, peak, room, estimated, whole_run(settings, run.steps, seconds),
+        change(settings, run.steps, seconds), seconds, sample, disk, disk_free,
+    )  # fmt: skip
 
 
 async def _activations(
@@ -146,16 +165,15 @@ def _tokens(samples: Sequence[Sample]) -> int:
     return sum(len(one.tokens) for one in samples)
 
 
-def _require_room(
-    stage: Stage, parts: Mapping[str, int], room: int, device: torch.device, budget: int
-) -> None:
+def _require_room(stage: Stage, parts: Mapping[str, int], room: int, budget: int = 0) -> None:
     """Raises SettingsError that names the largest part which a setting can make smaller."""
     needed = sum(parts.values())
     if needed <= room:
         return
-    left = room - needed + parts[ACTIVATIONS]
-    if left > parts[ACTIVATIONS] // 16:
-        fits = budget * left // parts[ACTIVATIONS]
+    activations = parts.get(ACTIVATIONS, 0)
+    left = room - needed + activations
+    if left > activations // 16:
+        fits = budget * left // activations
         advice = f"lower learner.micro_batch_tokens from {budget} to {fits}"
         if not stage.settings.policy.gradient_checkpointing:
             advice += ", or set policy.gradient_checkpointing"
@@ -166,8 +184,8 @@ def _require_room(
     largest = sorted(parts.items(), key=lambda part: -part[1])[:3]
     named = ", ".join(f"{name} {in_words(size)}" for name, size in largest)
     raise SettingsError(
-        f"stage {stage.settings.stage!r} needs about {in_words(needed)} of {device}, which has"
-        f" {in_words(room)} ({named}); {advice}"
+        f"stage {stage.settings.stage!r} needs about {in_words(needed)} of the device, which"
+        f" has {in_words(room)} ({named}); {advice}"
     )
 
 

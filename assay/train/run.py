@@ -306,7 +306,8 @@ async def make_source(
 @contextmanager
 def _stopping_on_signals(run: Run) -> Iterator[None]:
     """On the first SIGINT, SIGTERM or SIGHUP the step still finishes; a second SIGINT or SIGTERM
-    kills the process. Under `nohup` SIGHUP stays ignored. Only a process's main thread gets signals.
+    kills the process. Under `nohup` SIGHUP stays ignored. Outside of the main thread nothing is
+    changed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

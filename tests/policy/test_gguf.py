@@ -141,9 +141,7 @@ def test_a_file_beside_the_settings_is_planned_trained_evaluated_and_exported(
     done = run_plan(plan)
     assert done.finished
     assert [one.name for one in done.evaluations] == ["sft"]
-    assert run_plan(plan).finished, (
-        "the same command skips what is done"
-    )
+    assert run_plan(plan).finished, "the same command skips what is done"
     export(tmp_path / "runs" / "mine", tmp_path / "out")
     assert "Base model: `tiny-Q8_0.gguf`" in (tmp_path / "out" / "README.md").read_text()
     settings = EvaluateSettings(tasks=("drills:test",), limit=2, samples=1, max_tokens=4)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +17,7 @@ from assay.cli import app
 from assay.config.load import load_plan
 from assay.errors import SettingsError
 from assay.progress import Progress
+from assay.train.estimate import change, in_time, whole_run
 from assay.train.forecast import Forecast, forecast
 from assay.train.memory import DeviceMemory, in_words
 
@@ -111,7 +117,60 @@ def test_the_command_prints_settings_memory_and_time(tmp_path: Path) -> None:
     assert "# stage grpo" in done.stdout
     assert "steps = 7" in done.stdout
     assert "at most at once" in done.stdout
+    assert "grpo, estimated: 0M parameters, 0.0M trained; " in done.stdout
+    assert "s for 7 steps and the evaluations; most of it is to " in done.stdout
+    assert "  whole stage: " in done.stdout
     assert "grpo: 7 steps; seconds of the first: generate" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)]
+)
+def test_a_signal_ends_a_measurement_at_once_and_leaves_nothing(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    (tmp_path / "plan.toml").write_text(PLAN)
+    (tmp_path / "scratch").mkdir()
+    words = [
+        "--policy.tiny.width",
+        "256",
+        "--policy.tiny.layers",
+        "6",
+        "--stages.grpo.rollout.group_size",
+        "64",
+        "--stages.grpo.rollout.max_tokens",
+        "150",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "assay", "plan", "plan.toml", *words], cwd=tmp_path,
+        stdout=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(tmp_path / "scratch")},
+    )  # fmt: skip
+    assert process.stdout
+    for line in process.stdout:
+        if line.startswith("grpo, estimated: "):
+            break
+    time.sleep(1)
+    process.send_signal(number)
+    start = time.monotonic()
+    assert process.wait(timeout=60) == 128 + number
+    assert time.monotonic() - start < 5, "not after a step of this model"
+    assert not [*(tmp_path / "scratch").glob("assay-plan-*")]
+
+
+def test_times_are_told_in_words() -> None:
+    assert [in_time(one) for one in (40, 300, 9000, 200_000)] == [
+        "40 s", "5 min", "2.5 h", "2.3 days",
+    ]  # fmt: skip
+
+
+def test_a_run_is_its_steps_and_its_evaluations(tmp_path: Path) -> None:
+    (tmp_path / "plan.toml").write_text(PLAN)
+    words = ["--stages.sft.evaluate.every", "2", "--stages.sft.evaluate.before", "true"]
+    sft, grpo = load_plan(tmp_path / "plan.toml", words).stages
+    seconds = {"learn": 2.0, "generate": 3.0, "evaluate": 10.0}
+    assert whole_run(sft, 5, seconds) == 5 * 5.0 + 4 * 10, "before, and after steps 2, 4 and 5"
+    assert whole_run(grpo, 5, {"step": 7.0, "learn": 2.0}) == 5 * 7.0
+    assert change(sft, 5, seconds).startswith("most of it is to evaluate; to shorten it, lower")
 
 
 def test_sizes_are_told_in_words() -> None:

@@ -1,0 +1,189 @@
+"""What a stage may take, from the shapes of its model and a few matrix products on this machine:
+an answer in seconds, before anything of it is loaded or measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from assay.config.sections import RunSettings
+from assay.evaluate.benchmark import benchmarks_of
+from assay.policy.adapters import is_adapter
+from assay.policy.load import Policy, load_policy
+from assay.rollout.pairs import read_pairs
+from assay.rollout.prompter import Prompter
+from assay.train.memory import DeviceMemory, in_words
+from assay.train.run import Stage
+from assay.types import Metrics
+
+SAMPLED, TRIAL = 32, 0.2
+"""Tasks whose tokens are counted, and seconds that a machine's speed is tried for."""
+REACHED = 0.5
+"""Share of a matrix product's speed that a model's layers reach."""
+TOGETHER, PACKED = 64, 512
+"""Most completions that are generated at once, and tokens that a layer learns from at once."""
+CHANGES = {
+    "generate": "lower rollout.max_tokens, rollout.group_size or rollout.tasks_per_step",
+    "judge": "lower rollout.group_size, or add judge.servers",
+    "learn": "train an adapter with policy.lora, or lower the tokens of a step"
+    " (rollout.group_size, rollout.max_tokens, dataset.batch_size)",
+    "evaluate": "lower evaluate.limit, evaluate.samples or evaluate.max_tokens",
+}
+"""What makes the longest part of a run shorter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What one stage takes at most: completions count as if all had their most tokens."""
+
+    stage: str
+    parameters: int
+    trained: int
+    """Parameters that learn."""
+    parts: Mapping[str, int]
+    """Bytes by part that are held all through training."""
+    room: int
+    """Bytes that the device has."""
+    seconds: Metrics
+    """Of one step: `generate`, `learn`; `evaluate` is one evaluation."""
+    steps: int
+    total: float
+    """Seconds of all steps and evaluations."""
+    change: str
+    """What takes most of that, and what makes it shorter."""
+
+    @property
+    def line(self) -> str:
+        """For people, before the measurement."""
+        held, parts = in_words(sum(self.parts.values())), in_parts(self.seconds)
+        return (
+            f"{self.stage}, estimated: {self.parameters / 1e6:,.0f}M parameters,"
+            f" {self.trained / 1e6:,.1f}M trained; {held} of {in_words(self.room)} held, and the"
+            f" activations; at most {parts}; {in_time(self.total)} for {self.steps} steps and the"
+            f" evaluations; {self.change}"
+        )
+
+
+def estimate(stage: Stage) -> Estimate:
+    """The estimate of a stage. Of the model only its configuration and its tokenizer are read.
+    Raises UserError for a model that cannot be used.
+    """
+    settings, rollout = stage.settings, stage.settings.rollout
+    policy = load_policy(settings.policy, empty=True)
+    generates = stage.algorithm.learns_from == "rollouts"
+    of_task = rollout.group_size if generates else 1
+    rows = rollout.tasks_per_step * of_task if generates else settings.dataset.batch_size
+    tokens = rows * _mean_tokens(stage, policy)
+    size = sum(one.numel() for one in policy.model.parameters())
+    trained = sum(one.numel() for one in policy.trainable.values())
+    width = policy.model.config.get_text_config().hidden_size
+    learning, generating = (
+        _speed(width, policy.model.dtype, policy.device, count) * REACHED
+        for count in (PACKED, min(TOGETHER, rows))
+    )
+    passes = 4 + 2 * (trained == size) + 2 * stage.algorithm.needs_reference
+    seconds = {"learn": passes * size * tokens / learning}
+    if generates:
+        seconds["generate"] = 2 * size * rows * rollout.max_tokens / generating
+    if settings.evaluate:
+        count = sum(
+            len(stage.evaluation_tasks[one.tasks[0]]) * one.samples * one.max_tokens
+            for one in benchmarks_of(settings.evaluate)
+        )
+        seconds["evaluate"] = 2 * size * count / generating
+    steps = settings.steps or max(
+        1, round((settings.epochs or 1) * len(stage.tasks) * of_task / rows)
+    )
+    memory = DeviceMemory(policy.device)
+    return Estimate(
+        settings.stage, size, trained, static_parts(stage, policy), memory.free + memory.used,
+        seconds, steps, whole_run(settings, steps, seconds), change(settings, steps, seconds),
+    )  # fmt: skip
+
+
+def whole_run(settings: RunSettings, steps: int, seconds: Mapping[str, float]) -> float:
+    """Seconds of all steps and evaluations."""
+    evaluate, step = settings.evaluate, seconds.get("step")
+    if step is None:
+        step = sum(took for part, took in seconds.items() if part != "evaluate")
+    count = evaluate is not None and 1 + evaluate.before + (steps - 1) // (evaluate.every or steps)
+    return steps * step + count * seconds.get("evaluate", 0.0)
+
+
+def change(settings: RunSettings, steps: int, seconds: Metrics) -> str:
+    """What takes most of a run, and which settings make it shorter."""
+    shares = {part: steps * took for part, took in seconds.items() if part in CHANGES}
+    if "evaluate" in shares:
+        shares["evaluate"] = whole_run(settings, steps, {**seconds, "step": 0.0})
+    most = max(shares, key=lambda part: shares[part])
+    return f"most of it is to {most}; to shorten it, {CHANGES[most]}"
+
+
+def static_parts(stage: Stage, policy: Policy) -> dict[str, int]:
+    """Bytes that are held through all of training, by part; gradients while the learner works."""
+    settings, algorithm, model = stage.settings, stage.algorithm, policy.model
+    trained = policy.trainable.values()
+    masters = 4 * sum(one.numel() for one in trained)
+    is_fresh = settings.policy.lora is not None and not is_adapter(settings.policy.model)
+    weights = size_of([*model.parameters(), *model.buffers()])
+    copies = stage.generates and settings.engine.copies_policy(stage.overlaps)
+    width = model.config.get_text_config().hidden_size
+    return {
+        "weights": weights,
+        "master weights": 4 * sum(one.numel() for one in trained if one.dtype != torch.float32),
+        "gradients": masters,
+        "optimizer": 2 * masters,
+        "reference": 2 * size_of(trained) if algorithm.needs_reference and not is_fresh else 0,
+        "critic": 4 * width if algorithm.needs_critic else 0,
+        "engine's copy": weights if copies else 0,
+    }
+
+
+def size_of(tensors: Iterable[Tensor]) -> int:
+    """Their bytes."""
+    return sum(one.nbytes for one in tensors)
+
+
+def in_time(seconds: float) -> str:
+    """`40 s`, `12 min`, `3.5 h`, `2.1 days`."""
+    for unit, size in (("days", 86_400), ("h", 3600)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+
+
+def in_parts(seconds: Metrics) -> str:
+    """`generate 3.1 s, learn 12 min`."""
+    return ", ".join(f"{part} {in_time(took)}" for part, took in seconds.items())
+
+
+def _mean_tokens(stage: Stage, policy: Policy) -> float:
+    """Tokens of one row that the learner gets, by the first tasks."""
+    settings, algorithm = stage.settings, stage.algorithm
+    prompter = Prompter(policy.chat, stage.environment.instructions, settings.prompt)
+    some = stage.tasks[:SAMPLED]
+    if algorithm.learns_from == "rollouts":
+        return fmean(len(prompter.prompt(task)) for task in some) + settings.rollout.max_tokens
+    if algorithm.learns_from == "pairs":
+        rows = read_pairs(Path(algorithm.pairs), stage.tasks, prompter)[:SAMPLED]
+    else:
+        rows = [prompter.samples(task) for task in some]
+    return fmean(sum(len(sample.tokens) for sample in row) for row in rows)
+
+
+def _speed(width: int, dtype: torch.dtype, device: torch.device, rows: int) -> float:
+    """Operations a second of a layer's matrix product for so many tokens at once."""
+    layer = torch.rand(width, 4 * width, device=device).to(dtype)
+    tokens = torch.rand(rows, width, device=device).to(dtype)
+    start, count = time.perf_counter(), 0
+    while (seconds := time.perf_counter() - start) < TRIAL:
+        float((tokens @ layer)[0, 0])  # waits for the device
+        count += 1
+    return 2 * rows * layer.numel() * count / seconds
