@@ -116,9 +116,9 @@ class Progress:
         """Print a line that stays, to standard error; a `result` goes to standard output."""
         if self._bar is not None and (not result or sys.stdout.isatty()):
             console = self._bar.console  # its own wrapping would cut paths
-            whole = {"break_long_words": False, "break_on_hyphens": False}
-            words = "\n".join(wrap(line, console.width - 1, **whole))
-            console.print(words, markup=False, highlight=False, soft_wrap=True)
+            width = console.width - 1
+            lines = wrap(line, width, break_long_words=False, break_on_hyphens=False)
+            console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
         else:
             stream = sys.stdout if result else self._stream
             stream.write(f"{line}\n")

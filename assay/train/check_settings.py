@@ -12,8 +12,17 @@ from assay.algorithms import algorithms
 from assay.config.sections import RunSettings
 from assay.errors import SettingsError
 from assay.evaluate.overlap import also_trained_on
-from assay.policy.load import context_of_model, has_config, is_mixture, pick_device
+from assay.policy.chat import open_chat
+from assay.policy.load import (
+    context_of_model,
+    has_config,
+    is_mixture,
+    pick_device,
+    tokenizer_source,
+)
 from assay.policy.onednn import has_bfloat16
+from assay.policy.tokenizer import load_tokenizer
+from assay.prompts import messages
 from assay.types import Sample, Task
 
 log = logging.getLogger(__name__)
@@ -31,6 +40,25 @@ def check_settings(
         raise SettingsError(f"stage {settings.stage!r}: {reason}")
     for reason in _warnings(settings, learns_from, tasks, adapted):
         log.warning("stage %r: %s", settings.stage, reason)
+
+
+def warn_of_template(sft: RunSettings, row: Task, rl: RunSettings, task: Task) -> None:
+    """Log a warning, with both prompts, where a chat model learns from rows without tests, which
+    get no template, and is then asked with one.
+    """
+    policy = sft.policy
+    if row.checks or row.messages or policy.model == "tiny":
+        return
+    tokenizer = load_tokenizer(tokenizer_source(policy.model), policy.trust_remote_code)
+    learned = messages(row, "", sft.prompt)[-1].content
+    asked = messages(task, "", rl.prompt)[-1].content
+    differ = learned == row.prompt and asked != task.prompt
+    if differ and open_chat(tokenizer, policy.chat, ()).has_template:
+        log.warning(
+            "stage %r learns to answer %r, and stage %r asks %r: rows without tests get no"
+            " template; set prompt.template in the first, or give its rows tests",
+            sft.stage, learned, rl.stage, asked,
+        )  # fmt: skip
 
 
 def warn_of_overlap(

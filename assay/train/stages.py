@@ -8,6 +8,7 @@ import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from assay import environments, rewards
@@ -36,7 +37,7 @@ from assay.rollout.held_out import hold_out
 from assay.sync import run_sync
 from assay.tasks import load
 from assay.tasks.rows import file_rows
-from assay.train.check_settings import check_settings, warn_of_overlap
+from assay.train.check_settings import check_settings, warn_of_overlap, warn_of_template
 from assay.train.folder import LOCK, StageFolder, locked
 from assay.train.learner import Learner, OpenLearner
 from assay.train.loop import train
@@ -133,6 +134,9 @@ def prepare_all(
         adapted = is_adapted(settings.policy) or (adapted and not anew)
         with plan.blaming(settings.stage):
             stages.append(prepare(settings, adapted, dry_run=dry_run, progress=progress))
+    for sft, rl in [] if dry_run else pairwise(stages):
+        if (sft.algorithm.learns_from, rl.algorithm.learns_from) == ("dialogues", "rollouts"):
+            warn_of_template(sft.settings, sft.tasks[0], rl.settings, rl.tasks[0])
     return stages
 
 

@@ -16,8 +16,9 @@ from assay.errors import SettingsError
 from assay.policy.load import is_adapted
 from assay.train import check_settings as check_settings_module
 from assay.train.check_settings import check_settings
-from assay.train.stages import run_plan
+from assay.train.stages import prepare_all, run_plan
 from tests.policies import TASKS, checkpoint, run_settings
+from tests.policy.test_chat import CHATML
 
 SOUND: dict[str, Any] = {
     "rollout": {"tasks_per_step": 8, "max_tokens": 64},
@@ -196,3 +197,26 @@ def test_bfloat16_is_warned_about_on_a_processor_without_its_instructions(
         look(policy={"dtype": "bfloat16", "device": "cpu"})
         assert len(caplog.records) == warnings
     assert "2.6 to 25 times slower than float32" in caplog.text
+
+
+def test_rows_without_tests_before_rl_with_a_template_are_warned_of_with_both_prompts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    checkpoint(tmp_path, "llama", CHATML)
+    rows, tasks = tmp_path / "rows.jsonl", tmp_path / "tasks.jsonl"
+    rows.write_text('{"prompt": "Add.", "answer": "```python\\ndef add(a, b): ...\\n```"}\n')
+    tasks.write_text(
+        '{"prompt": "Add.", "entry_point": "add", "tests": ["assert add(1, 2) == 3"]}\n'
+    )
+    text = f'''policy = {{ model = "{tmp_path}/llama", chat = "CHAT" }}
+        stages.sft = {{ steps = 1, algorithm.name = "sft", tasks.train = "{rows}" }}
+        stages.rl = {{ steps = 1, algorithm.name = "grpo", tasks.train = "{tasks}" }}'''
+    for chat, count in (("text", 0), ("auto", 1)):
+        (tmp_path / "plan.toml").write_text(text.replace("CHAT", chat))
+        caplog.clear()
+        prepare_all(load_plan(tmp_path / "plan.toml"))
+        found = [one for one in caplog.messages if "learns to answer" in one]
+        assert len(found) == count
+    assert (
+        "stage 'sft' learns to answer 'Add.', and stage 'rl' asks 'Solve this task in" in found[0]
+    )
