@@ -74,8 +74,7 @@ def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], list[TaskRepor
     name, file = split_spec(spec)
     if name != "jsonl" or not file:
         return load(spec, limit=limit), []
-    tasks: dict[str, Task] = {}
-    invalid: list[TaskReport] = []
+    tasks, invalid = dict[str, Task](), list[TaskReport]()
     for row in islice(known_rows(file), limit):
         try:
             task = task_of(row)
@@ -87,10 +86,9 @@ def read_tasks(spec: str, limit: int | None) -> tuple[list[Task], list[TaskRepor
         except DataError as error:
             finding = Finding(Flaw.INVALID_ROW, str(error).removeprefix(f"{row.where}: "))
             invalid.append(TaskReport(row.where, None, (finding,), sound=False))
-    if not tasks and invalid:
-        raise DataError(f"{invalid[0].id}: {invalid[0].findings[0].detail}")
     if not tasks:
-        raise DataError(f"{spec} holds no tasks; check the file")
+        first = invalid and f"{invalid[0].id}: {invalid[0].findings[0].detail}"
+        raise DataError(first or f"{spec} holds no tasks; check the file")
     return list(tasks.values()), invalid
 
 
@@ -113,8 +111,8 @@ def require_writable(spec: str, output: Path | None, report: Path | None) -> Non
 
 def write_tasks(file: Path, reports: Sequence[TaskReport]) -> None:
     """Write the sound tasks, in the form that `assay.tasks.load` reads back."""
-    sound = [row_of(one.task) for one in reports if one.sound and one.task is not None]
-    write_atomically(file, "".join(json.dumps(row) + "\n" for row in sound))
+    sound = (one.task for one in reports if one.sound and one.task)
+    write_atomically(file, "".join(json.dumps(row_of(task)) + "\n" for task in sound))
 
 
 def as_dict(spec: str, reports: Sequence[TaskReport]) -> dict[str, Any]:

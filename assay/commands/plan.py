@@ -14,7 +14,7 @@ from assay.progress import Progress
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from assay.train.forecast import Forecast
+    from assay.train.estimate import Forecast
 
 
 def plan(
@@ -41,9 +41,8 @@ def plan(
     with Progress() as progress:
         from assay.train.forecast import forecast
 
-        tell = (lambda one: None) if as_json else (lambda one: progress.say(one.line, result=True))
-        made = forecast(planned, progress, tell)
-    result = {"stages": [asdict(one) for one in made]}
+        made = forecast(planned, progress)
+    result = {"stages": [{**asdict(one), "total": one.total} for one in made]}
     options.print_result(result, as_json, [_memory(made)], "\n".join(map(_lines, made)))
 
 
@@ -63,17 +62,14 @@ def _memory(made: list[Forecast]) -> Table:
 
 
 def _lines(one: Forecast) -> str:
-    from assay.train.estimate import in_time
     from assay.train.memory import in_words
 
-    seconds = ", ".join(f"{part} {took:.1f}" for part, took in one.seconds.items())
     shares = ", ".join(
         f"{name.partition('/')[2].replace('_', ' ')} {share:.0%}"
         for name, share in one.sample.items()
     )
     return (
-        f"\n{one.stage}: {one.steps} steps; seconds of the first: {seconds}"
+        f"\n{one.line}"
         + (f"\n  its completions: {shares}" if shares else "")
-        + f"\n  whole stage: {in_time(one.total)}; {one.change}"
         + f"\n  disk: {in_words(one.disk)} of {in_words(one.disk_free)} free"
     )

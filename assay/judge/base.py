@@ -145,8 +145,9 @@ class AnyJudge(ABC):
 
 def require_job(job: Job) -> None:
     """Raises DataError for what is no job, and for a task without checks."""
-    is_job = isinstance(job, Job) and isinstance(job.task, Task)
-    if not is_job or not isinstance(job.program, str | None):
+    if not (
+        isinstance(job, Job) and isinstance(job.task, Task) and isinstance(job.program, str | None)
+    ):
         raise DataError(f"{shortened(job)} is no job; write Job(task_from_dict(row), program)")
     if not job.task.checks:
         raise DataError(f"task {job.task.id!r} has no checks: no program can be judged")

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from assay.progress import Progress
     from assay.train.stages import Outcome
 
 
 def train(
-    config: str | Path, changes: Mapping[str, Any] | None = None, *, fresh: bool = False,
-    progress: Progress | None = None,
+    config: str | Path, changes: Mapping[str, Any] | None = None, *, fresh: bool = False
 ) -> Outcome:  # fmt: skip
     """Train as `assay train` does: `train("mine.toml", {"stages.grpo.steps": 2})`.
 
@@ -29,4 +27,4 @@ def train(
     from assay.train.stages import run_plan
 
     plan = load_plan(Path(config), words_of(changes or {}))
-    return run_plan(plan, fresh=fresh, progress=progress)
+    return run_plan(plan, fresh=fresh)

@@ -19,7 +19,7 @@ from assay.policy.adapters import is_adapter
 from assay.policy.load import Policy, load_policy
 from assay.rollout.pairs import read_pairs
 from assay.rollout.prompter import Prompter
-from assay.train.memory import DeviceMemory, in_words
+from assay.train.memory import DeviceMemory
 from assay.train.run import Stage
 from assay.types import Metrics
 
@@ -40,40 +40,49 @@ CHANGES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
-    """What one stage takes at most: completions count as if all had their most tokens."""
+class Forecast:
+    """What one stage takes. Bytes are of the policy's device, seconds are of one step."""
 
     stage: str
-    parameters: int
-    trained: int
-    """Parameters that learn."""
-    parts: Mapping[str, int]
-    """Bytes by part that are held all through training."""
-    room: int
-    """Bytes that the device has."""
-    seconds: Metrics
-    """Of one step: `generate`, `learn`; `evaluate` is one evaluation."""
     steps: int
-    total: float
-    """Seconds of all steps and evaluations."""
-    change: str
-    """What takes most of that, and what makes it shorter."""
+    evaluations: int
+    parts: Mapping[str, int]
+    """Bytes by part. Not all are held at the same time."""
+    peak: int
+    """The most bytes that are held at once."""
+    room: int
+    """Bytes that the device has for this process."""
+    seconds: Metrics
+    """`step`, and in it `generate`, `judge`, `learn`; `evaluate` is one evaluation."""
+    sample: Metrics
+    """Shares over the completions of the step, with the weights at the start of the run; empty
+    where none was taken."""
+    disk: int
+    """Bytes of the checkpoints that are kept, and of all rollouts."""
+    disk_free: int
+
+    @property
+    def total(self) -> float:
+        """Seconds of all steps and evaluations."""
+        evaluate = self.seconds.get("evaluate", 0.0)
+        return self.steps * self.seconds["step"] + self.evaluations * evaluate
 
     @property
     def line(self) -> str:
-        """For people, before the measurement."""
-        held, parts = in_words(sum(self.parts.values())), in_parts(self.seconds)
+        """Its time in one line, with what takes most of it and what makes that shorter."""
+        seconds = ", ".join(f"{part} {took:.1f}" for part, took in self.seconds.items())
+        counts = dict.fromkeys(CHANGES, self.steps) | {"evaluate": self.evaluations}
+        most = max(counts, key=lambda part: counts[part] * self.seconds.get(part, 0.0))
         return (
-            f"{self.stage}, estimated: {self.parameters / 1e6:,.0f}M parameters,"
-            f" {self.trained / 1e6:,.1f}M trained; {held} of {in_words(self.room)} held, and the"
-            f" activations; at most {parts}; {in_time(self.total)} for {self.steps} steps and the"
-            f" evaluations; {self.change}"
+            f"{self.stage}: {self.steps} steps; seconds of the first: {seconds}; the whole stage"
+            f" {in_time(self.total)}, most of it to {most}: to shorten that, {CHANGES[most]}"
         )
 
 
-def estimate(stage: Stage) -> Estimate:
-    """The estimate of a stage. Of the model only its configuration and its tokenizer are read.
-    Raises UserError for a model that cannot be used.
+def estimate(stage: Stage) -> Forecast:
+    """The estimate of a stage: completions count as if all had their most tokens, and the memory
+    of activations and the disk are not estimated. Of the model only its configuration and its
+    tokenizer are read. Raises UserError for a model that cannot be used.
     """
     settings, rollout = stage.settings, stage.settings.rollout
     policy = load_policy(settings.policy, empty=True)
@@ -92,6 +101,7 @@ def estimate(stage: Stage) -> Estimate:
     seconds = {"learn": passes * size * tokens / learning}
     if generates:
         seconds["generate"] = 2 * size * rows * rollout.max_tokens / generating
+    seconds["step"] = sum(seconds.values())
     if settings.evaluate:
         count = sum(
             len(stage.evaluation_tasks[one.tasks[0]]) * one.samples * one.max_tokens
@@ -101,29 +111,19 @@ def estimate(stage: Stage) -> Estimate:
     steps = settings.steps or max(
         1, round((settings.epochs or 1) * len(stage.tasks) * of_task / rows)
     )
-    memory = DeviceMemory(policy.device)
-    return Estimate(
-        settings.stage, size, trained, static_parts(stage, policy), memory.free + memory.used,
-        seconds, steps, whole_run(settings, steps, seconds), change(settings, steps, seconds),
+    memory, parts = DeviceMemory(policy.device), static_parts(stage, policy)
+    return Forecast(
+        settings.stage, steps, evaluations_of(settings, steps), parts, sum(parts.values()),
+        memory.free + memory.used, seconds, {}, 0, 0,
     )  # fmt: skip
 
 
-def whole_run(settings: RunSettings, steps: int, seconds: Mapping[str, float]) -> float:
-    """Seconds of all steps and evaluations."""
-    evaluate, step = settings.evaluate, seconds.get("step")
-    if step is None:
-        step = sum(took for part, took in seconds.items() if part != "evaluate")
-    count = evaluate is not None and 1 + evaluate.before + (steps - 1) // (evaluate.every or steps)
-    return steps * step + count * seconds.get("evaluate", 0.0)
-
-
-def change(settings: RunSettings, steps: int, seconds: Metrics) -> str:
-    """What takes most of a run, and which settings make it shorter."""
-    shares = {part: steps * took for part, took in seconds.items() if part in CHANGES}
-    if "evaluate" in shares:
-        shares["evaluate"] = whole_run(settings, steps, {**seconds, "step": 0.0})
-    most = max(shares, key=lambda part: shares[part])
-    return f"most of it is to {most}; to shorten it, {CHANGES[most]}"
+def evaluations_of(settings: RunSettings, steps: int) -> int:
+    """How many evaluations a stage makes."""
+    evaluate = settings.evaluate
+    if evaluate is None:
+        return 0
+    return 1 + evaluate.before + (steps - 1) // (evaluate.every or steps)
 
 
 def static_parts(stage: Stage, policy: Policy) -> dict[str, int]:
@@ -159,11 +159,6 @@ def in_time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
 
 
-def in_parts(seconds: Metrics) -> str:
-    """`generate 3.1 s, learn 12 min`."""
-    return ", ".join(f"{part} {in_time(took)}" for part, took in seconds.items())
-
-
 def _mean_tokens(stage: Stage, policy: Policy) -> float:
     """Tokens of one row that the learner gets, by the first tasks."""
     settings, algorithm = stage.settings, stage.algorithm
@@ -171,10 +166,8 @@ def _mean_tokens(stage: Stage, policy: Policy) -> float:
     some = stage.tasks[:SAMPLED]
     if algorithm.learns_from == "rollouts":
         return fmean(len(prompter.prompt(task)) for task in some) + settings.rollout.max_tokens
-    if algorithm.learns_from == "pairs":
-        rows = read_pairs(Path(algorithm.pairs), stage.tasks, prompter)[:SAMPLED]
-    else:
-        rows = [prompter.samples(task) for task in some]
+    pairs = algorithm.pairs and read_pairs(Path(algorithm.pairs), stage.tasks, prompter)[:SAMPLED]
+    rows = pairs or [prompter.samples(task) for task in some]
     return fmean(sum(len(sample.tokens) for sample in row) for row in rows)
 
 

@@ -8,9 +8,9 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -26,7 +26,7 @@ from assay.policy.load import is_adapted
 from assay.progress import Progress
 from assay.sync import in_own_thread, run_in_thread, together
 from assay.trackers.rollouts import write_rollouts
-from assay.train.estimate import Estimate, change, estimate, size_of, static_parts, whole_run
+from assay.train.estimate import Forecast, estimate, evaluations_of, size_of, static_parts
 from assay.train.memory import DeviceMemory, in_words
 from assay.train.run import Run, Stage, open_run
 from assay.train.stages import prepare_all, with_start
@@ -38,58 +38,27 @@ ACTIVATIONS, KV_CACHE, PROCESS = "activations", "KV cache", "this process"
 SAMPLED = ("rollout/truncated", "rollout/zero_variance_groups", "reward/pass_rate")
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """What one stage takes. Bytes are of the policy's device, seconds are of one step."""
-
-    stage: str
-    steps: int
-    parts: Mapping[str, int]
-    """Bytes by part. Not all are held at the same time."""
-    peak: int
-    """The most bytes that are held at once."""
-    room: int
-    """Bytes that the device has for this process."""
-    estimated: Estimate
-    """What was told before."""
-    total: float
-    """Seconds of all steps and evaluations."""
-    change: str
-    """What takes most of that, and what makes it shorter."""
-    seconds: Metrics
-    """`step`, and in it `generate`, `judge`, `learn`; `evaluate` is one evaluation."""
-    sample: Metrics
-    """Shares over the completions of the step, with the weights at the start of the run."""
-    disk: int
-    """Bytes of the checkpoints that are kept, and of all rollouts."""
-    disk_free: int
-
-
-def forecast(
-    plan: Plan, progress: Progress, tell: Callable[[Estimate], None] = lambda estimated: None
-) -> list[Forecast]:
-    """Estimate every stage of a plan, `tell` all of that, and measure each in a folder that is
-    deleted again. SIGINT and SIGTERM end the process at once.
+def forecast(plan: Plan, progress: Progress) -> list[Forecast]:
+    """Estimate every stage of a plan, say so, and measure each in a folder that is deleted again.
+    SIGINT and SIGTERM end the process at once.
 
     Each starts from the model of its settings, since the stage before has not trained. Raises
     SettingsError that names the setting to change if a stage does not fit; UserError for what
     cannot be used.
     """
     with TemporaryDirectory(prefix="assay-plan-") as folder, _ending_at_once(Path(folder)):
-        stages, estimates = [], []
+        stages = []
         for stage in prepare_all(plan, progress=progress):
             temporary = stage.settings.model_copy(update={"folder": folder, "trackers": ()})
             started = with_start(replace(stage, settings=temporary), None)
             stages.append(replace(stage, settings=started))
             progress.phase(f"estimating {started.stage}")
-            estimates.append(estimate(stages[-1]))
-            _require_room(stages[-1], estimates[-1].parts, estimates[-1].room)
-            tell(estimates[-1])
+            estimated = estimate(stages[-1])
+            _require_room(stages[-1], estimated.parts, estimated.room)
+            held = f"holds {in_words(estimated.peak)} of {in_words(estimated.room)}"
+            progress.say(f"estimated for {estimated.line}; it {held}, and activations")
         free = shutil.disk_usage(_nearest(Path(plan.stages[0].folder))).free
-        return [
-            run_in_thread(_measure(stage, estimated, progress, free))
-            for stage, estimated in zip(stages, estimates, strict=True)
-        ]
+        return [run_in_thread(_measure(stage, progress, free)) for stage in stages]
 
 
 @contextmanager
@@ -108,9 +77,7 @@ def _ending_at_once(folder: Path) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-async def _measure(
-    stage: Stage, estimated: Estimate, progress: Progress, disk_free: int
-) -> Forecast:
+async def _measure(stage: Stage, progress: Progress, disk_free: int) -> Forecast:
     settings, memory = stage.settings, DeviceMemory(torch.device("cpu"))
     name, process = settings.stage, memory.used
     async with open_run(stage, progress) as run:
@@ -118,10 +85,8 @@ async def _measure(
         if device.type != "cpu":
             memory, process = DeviceMemory(device), 0
         progress.phase(f"measuring {name}")
-        room, parts = (
-            memory.free + memory.used,
-            {PROCESS: process} | static_parts(stage, run.learner.policy),
-        )
+        room = memory.free + memory.used
+        parts = {PROCESS: process} | static_parts(stage, run.learner.policy)
         run.learner.optimizer.lr = 0.0  # these steps change no weight
         budget = run.learner.micro_batch_tokens
         tried = [run.source.longest(max(1, tokens)) for tokens in (budget // PROBE, budget)]
@@ -147,8 +112,8 @@ async def _measure(
             f" {in_words(disk_free)} are free; lower save.keep, or choose another folder"
         )
     return Forecast(
-        name, run.steps, parts, peak, room, estimated, whole_run(settings, run.steps, seconds),
-        change(settings, run.steps, seconds), seconds, sample, disk, disk_free,
+        name, run.steps, evaluations_of(settings, run.steps), parts, peak, room, seconds, sample,
+        disk, disk_free,
     )  # fmt: skip
 
 

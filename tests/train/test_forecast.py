@@ -17,8 +17,8 @@ from assay.cli import app
 from assay.config.load import load_plan
 from assay.errors import SettingsError
 from assay.progress import Progress
-from assay.train.estimate import change, in_time, whole_run
-from assay.train.forecast import Forecast, forecast
+from assay.train.estimate import Forecast, evaluations_of, in_time
+from assay.train.forecast import forecast
 from assay.train.memory import DeviceMemory, in_words
 
 PLAN = """
@@ -117,9 +117,8 @@ def test_the_command_prints_settings_memory_and_time(tmp_path: Path) -> None:
     assert "# stage grpo" in done.stdout
     assert "steps = 7" in done.stdout
     assert "at most at once" in done.stdout
-    assert "grpo, estimated: 0M parameters, 0.0M trained; " in done.stdout
-    assert "s for 7 steps and the evaluations; most of it is to " in done.stdout
-    assert "  whole stage: " in done.stdout
+    assert "estimated for grpo: 7 steps; seconds of the first: learn 0." in done.stderr
+    assert "; the whole stage " in done.stdout.partition("grpo: 7 steps;")[2]
     assert "grpo: 7 steps; seconds of the first: generate" in done.stdout
 
 
@@ -143,11 +142,11 @@ def test_a_signal_ends_a_measurement_at_once_and_leaves_nothing(
     ]
     process = subprocess.Popen(
         [sys.executable, "-u", "-m", "assay", "plan", "plan.toml", *words], cwd=tmp_path,
-        stdout=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(tmp_path / "scratch")},
+        stderr=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(tmp_path / "scratch")},
     )  # fmt: skip
-    assert process.stdout
-    for line in process.stdout:
-        if line.startswith("grpo, estimated: "):
+    assert process.stderr
+    for line in process.stderr:
+        if line.startswith("estimated for grpo: "):
             break
     time.sleep(1)
     process.send_signal(number)
@@ -167,10 +166,11 @@ def test_a_run_is_its_steps_and_its_evaluations(tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text(PLAN)
     words = ["--stages.sft.evaluate.every", "2", "--stages.sft.evaluate.before", "true"]
     sft, grpo = load_plan(tmp_path / "plan.toml", words).stages
-    seconds = {"learn": 2.0, "generate": 3.0, "evaluate": 10.0}
-    assert whole_run(sft, 5, seconds) == 5 * 5.0 + 4 * 10, "before, and after steps 2, 4 and 5"
-    assert whole_run(grpo, 5, {"step": 7.0, "learn": 2.0}) == 5 * 7.0
-    assert change(sft, 5, seconds).startswith("most of it is to evaluate; to shorten it, lower")
+    assert (evaluations_of(sft, 5), evaluations_of(grpo, 5)) == (4, 0), "before, after 2, 4 and 5"
+    seconds = {"learn": 2.0, "generate": 3.0, "step": 5.0, "evaluate": 10.0}
+    made = Forecast("sft", 5, 4, {}, 0, 0, seconds, {}, 0, 0)
+    assert made.total == 5 * 5.0 + 4 * 10
+    assert "the whole stage 65 s, most of it to evaluate: to shorten that, lower" in made.line
 
 
 def test_sizes_are_told_in_words() -> None:
