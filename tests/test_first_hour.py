@@ -381,7 +381,9 @@ algorithm.name = "grpo"
 """Two stages in two seconds."""
 
 
-@pytest.mark.parametrize(("columns", "encoding"), [(80, "utf-8"), (100, "ascii")], ids=str)
+@pytest.mark.parametrize(
+    ("columns", "encoding"), [(80, "ascii"), pytest.param(100, "utf-8", marks=pytest.mark.long)]
+)
 def test_a_terminal_keeps_every_line_of_a_run_and_no_bar(
     columns: int, encoding: str, tmp_path: Path
 ) -> None:
@@ -401,6 +403,7 @@ def test_a_terminal_keeps_every_line_of_a_run_and_no_bar(
     assert max(map(len, lines)) < columns
 
 
+@pytest.mark.long
 def test_a_run_whose_standard_streams_are_closed_ends_as_others_do(tmp_path: Path) -> None:
     (tmp_path / "small.toml").write_text(SMALL)
     done = in_a_shell("assay train small.toml <&- >&- 2>&-", tmp_path)
