@@ -167,6 +167,24 @@ class Completion:
         return self.versions[0]
 
 
+CallStatus = Literal[
+    "ok", "invalid_json", "unclosed_block", "missing_name", "unknown_tool", "wrong_arguments"
+]
+"""Whether a tool call can be run, or what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool in a completion."""
+
+    name: str
+    """The tool's name; empty where the call has none."""
+    arguments: Mapping[str, str] = field(default_factory=dict, hash=False)
+    status: CallStatus = "ok"
+    detail: str = ""
+    """What is wrong with it, for the model."""
+
+
 @dataclass(frozen=True, slots=True)
 class TestOutcome:
     """What came of one test of a repository."""
@@ -258,6 +276,10 @@ class Turn:
     """The judge's result; None if the turn was not judged."""
     observation: str = ""
     """The environment's reply that the policy sees in the next turn."""
+    calls: tuple[ToolCall, ...] = ()
+    """The tool calls in the completion."""
+    results: tuple[str, ...] = ()
+    """What each of the calls gave; `observation` has them together."""
     score: Score | None = None
     """The reward of the rollout so far, if turns are scored (`rollout.score_turns`)."""
     learned: bool = True

@@ -12,8 +12,9 @@ from assay.config.generation import EngineSettings
 from assay.endpoint import Endpoint, open_endpoint, text_of
 from assay.engines.base import GenerationRequest, Sampling
 from assay.errors import MachineError, RolloutLostError
-from assay.policy.chat import Chat
-from assay.types import Completion, Message, Metrics, as_dicts
+from assay.extract.tool_calls import HERMES, CallFormat, Tool
+from assay.policy.chat import Chat, as_fields
+from assay.types import Completion, Message, Metrics, Turn, as_dicts
 
 MAX_LOST = 32
 """Completions lost in a row after which the endpoint is given up."""
@@ -28,9 +29,26 @@ class HostedChat(Chat):
         """The endpoint decides."""
         return True
 
-    def reply(self, completion: Completion) -> str:
-        """The text as it came."""
-        return completion.text
+    def reply(self, turn: Turn) -> Message:
+        """The text as it came, and the calls that were answered as the API has them."""
+        text = turn.completion.text
+        if not turn.results:
+            return Message("assistant", text)
+        calls = as_fields(turn.calls)
+        for call in calls:
+            call["function"]["arguments"] = json.dumps(call["function"]["arguments"])
+        return Message("assistant", text.partition(HERMES.opens)[0], fields={"tool_calls": calls})
+
+    def call_format(self, tools: Sequence[Tool], arguments: Mapping[str, Any]) -> CallFormat:
+        """The one in which `_completion` writes the calls of the endpoint."""
+        return HERMES
+
+    def encode_next(
+        self, turn: Turn, before: Sequence[Message], reply: Message, shown: Sequence[Message],
+        arguments: Mapping[str, Any],
+    ) -> tuple[int, ...]:  # fmt: skip
+        """[P] bytes of the whole conversation."""
+        return self.encode_prompt((*before, reply, *shown), arguments)
 
     def opened(self, prompt: Sequence[int]) -> str:
         """Nobody says."""
@@ -44,7 +62,9 @@ class HostedChat(Chat):
         fields: dict[str, Any] = (
             {"messages": as_dicts(messages)} if chat else {"prompt": self.render(messages, {})}
         )
-        fields |= {"chat_template_kwargs": dict(arguments)} if arguments else {}
+        others = dict(arguments)
+        fields |= {"tools": others.pop("tools")} if "tools" in others else {}
+        fields |= {"chat_template_kwargs": others} if others else {}
         return tuple(json.dumps(fields).encode())
 
 
@@ -102,6 +122,10 @@ async def open_openai(model: str, settings: EngineSettings) -> AsyncIterator[Ope
 def _completion(answer: Any) -> Completion:
     choice, counted = answer["choices"][0], answer.get("usage") or {}
     text = choice["text"] if "text" in choice else text_of(choice["message"])
+    for call in choice.get("message", {}).get("tool_calls") or ():
+        name, arguments = json.dumps(call["function"]["name"]), call["function"]["arguments"]
+        block = f'{{"name": {name}, "arguments": {arguments}}}'
+        text += f"{HERMES.opens}\n{block}\n{HERMES.closes}"
     ended = choice.get("finish_reason")
     return Completion(
         text,

@@ -7,13 +7,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from inspect import signature
+from typing import Any, Literal, Protocol
 
 from assay.config.parameters import fitted
 from assay.errors import DataError, SettingsError
+from assay.extract.tool_calls import Tool
 from assay.judge import AnyJudge
 from assay.registry import Registry
-from assay.types import AnyCheck, Execution, Task
+from assay.types import AnyCheck, Execution, Task, ToolCall
 
 
 class OutOfRoomError(Exception):
@@ -36,6 +38,12 @@ class Conversation(Protocol):
         """
 
     @property
+    def calls(self) -> Sequence[ToolCall]:
+        """The calls of the environment's tools in the last reply, also those that cannot be run:
+        their status and detail say why.
+        """
+
+    @property
     def cut_off(self) -> bool:
         """Whether the last reply ended at the token limit."""
 
@@ -49,10 +57,17 @@ class Conversation(Protocol):
         the last reply was wrong.
         """
 
+    def show_results(self, results: Sequence[str], *, correct: bool = True) -> None:
+        """Show what each of `calls` gave, in their order."""
 
-Script = Callable[[Task, str, str], Generator[str, bool, None]]
+    def submit(self, program: str) -> None:
+        """Set the program to judge, in place of the one in the last reply."""
+
+
+Script = Callable[[Task, str, str], Generator[str | ToolCall, bool, None]]
 """How a demonstration is played. From a task, a demonstration and a right answer, both as replies,
-it yields the model's replies turn by turn; each `yield` returns whether the reply was correct."""
+it yields the model's replies turn by turn, a tool call where the reply is one; each `yield` returns
+whether the reply was correct."""
 
 
 def visible(task: Task) -> list[AnyCheck]:
@@ -76,9 +91,18 @@ class Environment:
     """How SFT plays a demonstration; None: as a single reply."""
     missing: Callable[[Task], str]
     """What the environment needs and a task does not have, as a noun; empty if it has all."""
-    instructions: Callable[[Task], str]
-    """Text that is added to a task's prompt."""
+    instructions: Callable[..., str]
+    """Text that is added to a task's prompt; with tools, it is called with `tool_calls` too."""
+    tools: tuple[Tool, ...]
+    """What the model may call."""
     __doc__: str
+
+    @property
+    def tool_calls(self) -> Literal["template", "text"]:
+        """How the model calls tools: as its chat template writes it, or as text. It is a parameter
+        of the environment.
+        """
+        return signature(self.run).parameters["tool_calls"].default if self.tools else "text"
 
 
 environments: Registry[Environment] = Registry("environment", "assay.environments")
@@ -87,13 +111,17 @@ environments: Registry[Environment] = Registry("environment", "assay.environment
 def environment_with(
     script: Script | None = None,
     missing: Callable[[Task], str] = no_text,
-    instructions: Callable[[Task], str] = no_text,
+    instructions: Callable[..., str] = no_text,
+    tools: tuple[Tool, ...] = (),
 ) -> Callable[[Callable[..., Awaitable[None]]], Environment]:
-    """A decorator that registers a coroutine function as an environment, under its own name."""
+    """A decorator that registers a coroutine function as an environment, under its own name. With
+    `tools` it has a parameter `tool_calls`.
+    """
 
     def register(run: Callable[..., Awaitable[None]]) -> Environment:
-        made = Environment(run.__name__, run, script, missing, instructions, run.__doc__ or "")
-        return environments.add(run.__name__, made)
+        name, doc = run.__name__, run.__doc__ or ""
+        made = Environment(name, run, script, missing, instructions, tools, doc)
+        return environments.add(name, made)
 
     return register
 
@@ -111,7 +139,10 @@ def build(table: Mapping[str, Any]) -> Environment:
     parameters = {key: value for key, value in table.items() if key != "name"}
     base = environments[name]
     fitting = fitted("environment", name, base.run, parameters, "environment")
-    return replace(base, run=partial(base.run, **fitting))
+    built = replace(base, run=partial(base.run, **fitting))
+    if not built.tools:
+        return built
+    return replace(built, instructions=partial(base.instructions, tool_calls=built.tool_calls))
 
 
 def require_fit(environment: Environment, tasks: Sequence[Task], spec: str) -> None:

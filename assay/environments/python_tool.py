@@ -1,19 +1,20 @@
-"""The model may run Python before it answers: blocks in `<code>`, in an interpreter of the
-rollout's own.
+"""The model may run Python before it answers, in an interpreter of the rollout's own: blocks in
+`<code>`, or calls of a tool as its chat template writes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from assay import extract
 from assay.environments import Conversation, environment_with, visible
+from assay.extract.tool_calls import Tool
 from assay.judge.interpreter import STAYS
 from assay.judge.kinds.find import kind_of
-from assay.types import AnyCheck, Task
+from assay.types import AnyCheck, Task, ToolCall
 
 OPEN, CLOSE = "<code>", "</code>"
 USE = f"Python in {OPEN}...{CLOSE} is run, and its output shown, before you answer"
@@ -31,47 +32,65 @@ def {call}:
 """
 
 
-def instructions(task: Task) -> str:
+PYTHON = Tool(
+    "python", "Run Python and get its output, before you answer. State is kept between calls.",
+    {"code": "The code to run"}, OPEN, CLOSE,
+)  # fmt: skip
+
+
+def instructions(task: Task, tool_calls: str = "text") -> str:
     """How to use the tool, and the visible checks that the prompt does not show."""
     shown = [line for line in map(str.strip, _examples(task)) if line not in task.prompt]
+    use = USE if tool_calls == "text" else "You can run Python before you answer"
     return "\n".join(
-        [f"{USE}; {TRY} tries the examples." if _runnable(task) else f"{USE}.", *shown]
+        [f"{use}; {TRY} tries the examples." if _runnable(task) else f"{use}.", *shown]
     )
 
 
-def script(task: Task, answer: str, right: str) -> Generator[str, bool, None]:
+def script(task: Task, answer: str, right: str) -> Generator[str | ToolCall, bool, None]:
     """The demonstration runs on the examples, and is then the answer; if it failed, the right
     answer is.
     """
     program = extract.program(task, answer) if _runnable(task) else None
-    correct = (yield f"{OPEN}\n{program.strip()}\n{TRY}\n{CLOSE}") if program else True
+    call = ToolCall(PYTHON.name, {"code": f"{program.strip()}\n{TRY}"}) if program else None
+    correct = (yield call) if call else True
     if correct or right != answer:
         yield answer if correct else right
 
 
-@environment_with(script, instructions=instructions)
+@environment_with(script, instructions=instructions, tools=(PYTHON,))
 async def python_tool(
-    conversation: Conversation, *, turns: Annotated[int, Field(ge=2)] = 3
+    conversation: Conversation,
+    *,
+    turns: Annotated[int, Field(ge=2)] = 3,
+    tool_calls: Literal["template", "text"] = "text",
 ) -> None:
-    """Run `<code>...</code>` and show `<output>...</output>`, until a reply has no code or is the
-    last of `turns`.
+    """Run the code of a reply and show its output, until a reply has no code or is the last of
+    `turns`. Code stands in `<code>...</code>`, or in calls as the model's chat template writes
+    them, if `tool_calls` is "template".
     """
     examples = _runnable(conversation.task)
     prelude = PRELUDE.format(setup=conversation.task.setup, call=TRY, examples=examples)
     async with conversation.judge.interpreter() as python:
         fresh = True
         for _ in range(turns - 1):
-            _, opened, code = (await conversation.reply(stop=(CLOSE,))).rpartition(OPEN)
-            if not opened:
+            await conversation.reply(stop=(CLOSE,) if tool_calls == "text" else ())
+            if not conversation.calls:
                 return
-            if conversation.cut_off:
-                conversation.show(_output(CUT_OFF), correct=False)
-                continue
-            if fresh and examples:
-                await python.run(prelude)
-            result = await python.run(code.partition(CLOSE)[0])
-            fresh = result.ended not in STAYS
-            conversation.show(_output(result.output), correct=result.ended == "done")
+            outputs, correct = [], True
+            for call in conversation.calls:
+                if call.status != "ok":
+                    cut_off = call.status == "unclosed_block"
+                    outputs.append(_output(CUT_OFF if cut_off else call.detail))
+                    correct = False
+                    continue
+                if fresh and examples:
+                    await python.run(prelude)
+                result = await python.run(call.arguments["code"])
+                fresh = result.ended not in STAYS
+                outputs.append(_output(result.output))
+                correct &= result.ended == "done"
+            conversation.show_results(outputs, correct=correct)
     await conversation.reply()
 
 

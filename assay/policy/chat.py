@@ -12,13 +12,16 @@ from typing import Any, Literal
 
 from assay.errors import SettingsError
 from assay.extract.thoughts import OPENED, THOUGHT, THOUGHT_END
+from assay.extract.tool_calls import TEMPLATE_FORMATS, CallFormat, Tool
 from assay.policy.tokenizer import ANCHOR, decode_within, encode, encode_within, thought_marks
 from assay.registry import one_line
 from assay.tasks.rows import warn_once
-from assay.types import Completion, Message, as_dicts
+from assay.types import Message, ToolCall, Turn, as_dicts
 
 QUESTION, ANSWER = "a question of nobody", "an answer to nobody"
 """Messages that show what a chat template writes around others."""
+PROBE = "printf '%s\\n' \"$x\" <<E\n\t{a: \u00e9}\nE"
+"""An argument that a chat template and the tokenizer must give back unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +43,9 @@ class Chat:
         """Whether the chat template uses an argument of this name."""
         return self.has_template and argument in str(self.tokenizer.chat_template)
 
-    def reply(self, completion: Completion) -> str:
+    def reply(self, turn: Turn) -> Message:
         """An earlier reply, as a later prompt shows it."""
-        return self.text(completion.tokens)
+        return Message("assistant", self.text(turn.completion.tokens))
 
     def render(
         self, messages: Sequence[Message], arguments: Mapping[str, Any], asks: bool = True
@@ -70,6 +73,73 @@ class Chat:
         for message in rest:
             tokens += self.encode_reply(message.content, ended=message.role == "assistant")
         return tokens
+
+    def encode_next(
+        self, turn: Turn, before: Sequence[Message], reply: Message, shown: Sequence[Message],
+        arguments: Mapping[str, Any],
+    ) -> tuple[int, ...]:  # fmt: skip
+        """[P] token ids of the prompt after a turn: its prompt `before` and what was sampled stay
+        as they are; those of the messages that are `shown` after the `reply` are appended.
+
+        A reply that was cut off gets what the chat template ends it with. Where the template shows
+        an earlier message otherwise than it was (it drops thoughts), all is rendered again.
+        """
+        sampled = turn.prompt_tokens + turn.completion.tokens
+        if not self.has_template:
+            ended = sampled[-1] in self.stop_tokens
+            texts = "".join(message.content for message in shown)
+            return (*sampled, *self.encode_reply("", not ended), *self.encode_reply(texts, False))
+        probe = (Message("user", QUESTION), Message("assistant", ANSWER), *shown)
+        rest = self.render(probe, arguments).partition(ANSWER)[2]
+        whole = self.render((*before, reply, *shown), arguments)
+        if "".join((self.render(before, arguments) + reply.content + rest).split()) != "".join(
+            whole.split()
+        ):
+            warn_once(
+                "the chat template rewrites earlier messages (it drops thoughts, for example): what"
+                " follows in such a rollout is a sample of its own"
+            )
+            return encode(self.tokenizer, whole)
+        return sampled + self._after(sampled[-1], rest)
+
+    def _after(self, last: int, rest: str) -> tuple[int, ...]:
+        """Token ids of what the chat template writes after a reply whose `last` token is that; the
+        end token only where the reply has none.
+        """
+        if last not in self.stop_tokens:
+            return encode_within(self.tokenizer, rest)
+        stop, end = map(self.tokenizer.decode, ([last], [self.end_token]))
+        for mark in (stop, end):
+            if rest.lstrip().startswith(mark):
+                rest = rest.lstrip().removeprefix(mark)
+                break
+        return encode(self.tokenizer, stop + rest)[1:]
+
+    def call_format(self, tools: Sequence[Tool], arguments: Mapping[str, Any]) -> CallFormat:
+        """The format in which the chat template writes calls of the tools: two calls come back
+        unchanged through the template, the tokenizer and the parser.
+
+        Raises SettingsError where no format fits.
+        """
+        calls = tuple(ToolCall(tool.name, dict.fromkeys(tool.parameters, PROBE)) for tool in tools)
+        probe = (
+            Message("user", QUESTION),
+            Message("assistant", "", fields={"tool_calls": as_fields(calls * 2)}),
+            *(Message("tool", ANSWER, fields=each) for each in as_results(calls * 2)),
+        )
+        why = "takes no tools"
+        if self.takes("tools"):
+            with suppress(SettingsError):
+                text = self.render(probe, arguments, asks=False).rpartition(QUESTION)[2]
+                text = self.text(encode(self.tokenizer, text.partition(ANSWER)[0]))
+                for each in TEMPLATE_FORMATS:
+                    if each.parse(text, tools) == calls * 2:
+                        return each
+            why = "writes tool calls in a format that assay does not read"
+        raise SettingsError(
+            f"setting 'environment.tool_calls' = 'template': the model's chat template {why}; use"
+            " 'text'"
+        )
 
     def encode_reply(self, text: str, ended: bool = True) -> tuple[int, ...]:
         """[T] token ids of a whole reply; `ended` appends the token that ends a turn."""
@@ -147,6 +217,22 @@ class Chat:
             ]
             start = at + 1
         return "".join([*pieces, decode_within(self.tokenizer, self.anchor, whole[start:])])
+
+
+def as_fields(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
+    """Calls as messages of chat templates hold them, in `tool_calls`."""
+    functions = ({"name": call.name, "arguments": dict(call.arguments)} for call in calls)
+    return [
+        {"id": f"call_{number}", "type": "function", "function": function}
+        for number, function in enumerate(functions)
+    ]
+
+
+def as_results(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
+    """What the message with each call's result has beside its text."""
+    return [
+        {"tool_call_id": f"call_{number}", "name": call.name} for number, call in enumerate(calls)
+    ]
 
 
 def open_chat(

@@ -25,6 +25,7 @@ from assay.types import (
     Execution,
     Rollout,
     Task,
+    ToolCall,
     Turn,
     Verdict,
 )
@@ -141,7 +142,9 @@ class Dialogue:
         prompter, first = self.context.prompter, self.prompted_task.prompt
         prompt = prompter.prompt(self.task, self.turns) if self.turns else first
         completion = await self.generate(prompt, (*self.prompted_task.stop, *stop))
-        self.turns.append(Turn(prompt, completion, extract.program(self.task, completion.text)))
+        program = extract.program(self.task, completion.text)
+        calls = prompter.calls(completion, stop)
+        self.turns.append(Turn(prompt, completion, program, calls=calls))
         return completion.text
 
     async def generate(self, prompt: tuple[int, ...], stop: tuple[str, ...]) -> Completion:
@@ -166,6 +169,11 @@ class Dialogue:
             )
         context.generation.count += completion.length
         return replace(completion, text=context.prompter.chat.opened(prompt) + completion.text)
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tool calls of the last reply."""
+        return self.turns[-1].calls
 
     @property
     def cut_off(self) -> bool:
@@ -196,3 +204,12 @@ class Dialogue:
         `correct` is ignored here: the learner also uses a turn that failed, and its reward is low.
         """
         self.turns[-1] = replace(self.turns[-1], observation=encodable(text))
+
+    def show_results(self, results: Sequence[str], *, correct: bool = True) -> None:
+        """Set what each call of the last reply gave; the next prompt shows it."""
+        self.show("\n".join(results), correct=correct)
+        self.turns[-1] = replace(self.turns[-1], results=tuple(map(encodable, results)))
+
+    def submit(self, program: str) -> None:
+        """Set the program of the last turn, which is judged."""
+        self.turns[-1] = replace(self.turns[-1], program=encodable(program))

@@ -16,7 +16,7 @@ from assay.rollout.attempt import Dialogue, PromptedTask, RolloutContext
 from assay.rollout.prompter import completion
 from assay.rollout.samples import dialogues
 from assay.sync import together
-from assay.types import Completion, Message, Sample, Task, Turn
+from assay.types import Completion, Message, Sample, Task, ToolCall, Turn
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class PlayedDialogue(Dialogue):
         self,
         prompted_task: PromptedTask,
         context: RolloutContext,
-        script: Generator[str, bool, None],
+        script: Generator[str | ToolCall, bool, None],
     ) -> None:
         super().__init__(prompted_task, context, seed=0)
         self.script = script
@@ -69,9 +69,10 @@ class PlayedDialogue(Dialogue):
         Raises OutOfRoomError at the end of the script, and for a later reply that does not fit.
         """
         try:
-            text = self.script.send(self.turns[-1].learned) if self.turns else next(self.script)
+            reply = self.script.send(self.turns[-1].learned) if self.turns else next(self.script)
         except StopIteration:
             raise OutOfRoomError from None
+        text = reply if isinstance(reply, str) else self.context.prompter.written(reply)
         start, end = find_stop(text, stop)
         tokens = self.context.prompter.chat.encode_reply(text[:end], ended=start == len(text))
         limit = self.context.context_length

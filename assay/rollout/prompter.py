@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
 from assay import prompts
 from assay.config.generation import PromptSettings
-from assay.environments import no_text
+from assay.environments import Environment, no_text
 from assay.errors import SettingsError
+from assay.extract.tool_calls import CallFormat, Tool, text_format
 from assay.languages import language_named
-from assay.policy.chat import Chat
+from assay.policy.chat import Chat, as_results
 from assay.rollout.samples import dialogues
 from assay.tasks.rows import warn_once
-from assay.types import Completion, Message, Sample, Task, Turn
+from assay.types import Completion, Message, Sample, Task, ToolCall, Turn
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +28,34 @@ class Prompter:
     instructions: Callable[[Task], str] = no_text
     """What the environment adds to a task's prompt (`Environment.instructions`)."""
     settings: PromptSettings = prompts.DEFAULT
+    tools: tuple[Tool, ...] = ()
+    """What the model may call (`Environment.tools`)."""
+    tool_calls: Literal["template", "text"] = "text"
+    """How it calls them (`Environment.tool_calls`)."""
+    call_format: CallFormat | None = field(init=False, default=None)
+    """The format of its calls; None without tools."""
 
     def __post_init__(self) -> None:
-        """Raises SettingsError for arguments that the chat template does not use."""
+        """Raises SettingsError for arguments that the chat template does not use, and for tools
+        that it cannot show, or whose calls cannot be read.
+        """
         for name in self.settings.chat_template_kwargs:
             if not self.chat.takes(name):
                 raise SettingsError(
                     f"setting 'prompt.chat_template_kwargs.{name}': the model's chat template does"
                     " not use it; leave it out"
                 )
+        if self.tools and self.tool_calls == "template":
+            form = self.chat.call_format(self.tools, self._arguments())
+            object.__setattr__(self, "call_format", form)
+        elif self.tools:
+            object.__setattr__(self, "call_format", text_format(*self.tools))
+
+    def _arguments(self) -> dict[str, Any]:
+        """What the chat template gets beside the messages."""
+        tools = [tool.schema() for tool in self.tools]
+        shown = {"tools": tools} if tools and self.tool_calls == "template" else {}
+        return self.settings.chat_template_kwargs | shown
 
     def conversation(self, task: Task, turns: Sequence[Turn] = ()) -> tuple[Message, ...]:
         """The messages up to the next reply."""
@@ -41,26 +63,44 @@ class Prompter:
         ask = prompts.messages if chat else prompts.plain
         messages = ask(task, instructions, self.settings)
         for turn in turns:
-            shown = (
-                turn.observation
-                if chat
-                else prompts.text(task, turn.observation, self.settings.template)
-            )
-            reply = Message("assistant", self.chat.reply(turn.completion))
-            messages = (*messages, reply, Message("user", shown))
+            messages = (*messages, self.chat.reply(turn), *self.shown(task, turn))
         return messages
 
-    def prompt(self, task: Task, turns: Sequence[Turn] = ()) -> tuple[int, ...]:
-        """[P] token ids of the conversation so far, rendered again from its messages.
+    def shown(self, task: Task, turn: Turn) -> tuple[Message, ...]:
+        """The messages of the environment after a turn: the result of each call, or a text."""
+        if turn.results and self.tool_calls == "template":
+            fields = as_results(turn.calls)
+            pairs = zip(turn.results, fields, strict=True)
+            return tuple(Message("tool", result, fields=each) for result, each in pairs)
+        text = turn.observation
+        if not self.chat.has_template:
+            text = prompts.text(task, text, self.settings.template)
+        return (Message("user", text),)
 
-        After a turn they may differ from the sampled tokens: a template may drop thoughts, and a
-        text may have been sampled in other tokens. Then what follows is a sample of its own
-        (rollout/samples.py).
+    def prompt(self, task: Task, turns: Sequence[Turn] = ()) -> tuple[int, ...]:
+        """[P] token ids of the conversation so far: those of the last turn's prompt and completion
+        as they are, and what is shown after it.
+
+        Where the chat template rewrites what came before, all is rendered again, and what follows
+        is a sample of its own (rollout/samples.py).
         """
-        tokens: tuple[int, ...] = self._encoded(
-            task, self.chat.encode_prompt, self.conversation(task, turns)
-        )
-        return tokens
+        before = self.conversation(task, turns[:-1])
+        if not turns:
+            return self._encoded(task, self.chat.encode_prompt, before)
+        last = turns[-1]
+        reply, shown = self.chat.reply(last), self.shown(task, last)
+        return self._encoded(task, self.chat.encode_next, last, before, reply, shown)
+
+    def calls(self, completion: Completion, stop: Sequence[str] = ()) -> tuple[ToolCall, ...]:
+        """The tool calls of a completion; a string of `stop` that ended it belongs to it."""
+        if self.call_format is None:
+            return ()
+        end = "" if completion.ended == "length" else "".join(stop[:1])
+        return self.call_format.parse(completion.text + end, self.tools)
+
+    def written(self, call: ToolCall) -> str:
+        """A reply that is a tool call."""
+        return self.call_format.block(call) if self.call_format else ""
 
     def card(self, task: Task) -> str:
         """What `prompt.json` beside a checkpoint's weights says of the prompt, with one task's."""
@@ -99,10 +139,10 @@ class Prompter:
         prompt, tokens = self._encoded(task, self.chat.encode_turn, messages, reply)
         return Turn(prompt, completion(reply.content, tokens))
 
-    def _encoded(self, task: Task, encode: Callable[..., Any], *messages: object) -> Any:
+    def _encoded(self, task: Task, encode: Callable[..., T], *messages: object) -> T:
         """What `encode` makes of messages. Raises SettingsError that names the task."""
         try:
-            return encode(*messages, self.settings.chat_template_kwargs)
+            return encode(*messages, self._arguments())
         except SettingsError as error:
             raise SettingsError(f"task {task.id!r}: {error}") from error
 
@@ -124,6 +164,14 @@ class Prompter:
             answer = f"```{task.language}\n{task.stub}{answer.rstrip()}\n```"
         tag = self.settings.reasoning
         return prompts.in_tags(task, answer, tag) if tag else answer
+
+
+def prompter_in(
+    environment: Environment, chat: Chat, settings: PromptSettings = prompts.DEFAULT
+) -> Prompter:
+    """The prompter of a model in an environment. Raises SettingsError, as Prompter does."""
+    tools, tool_calls = environment.tools, environment.tool_calls
+    return Prompter(chat, environment.instructions, settings, tools, tool_calls)
 
 
 def completion(text: str, tokens: tuple[int, ...]) -> Completion:

@@ -21,6 +21,7 @@ from assay.environments.python_tool import instructions
 from assay.judge import Judge
 from assay.rollout.attempt import PromptedTask, RolloutContext
 from assay.rollout.group import group
+from assay.rollout.prompter import Prompter
 from assay.sandbox.processes import is_stopped
 from assay.tasks import load
 from assay.types import Call, Check, Exchange, Rollout, Task, Turn, Verdict
@@ -52,12 +53,10 @@ TRACEBACK = """# <output>
 """
 
 
-class Numbered:
+class Numbered(Prompter):
     """Continues a prompt of one token with each reply's number."""
 
-    chat = hosted_chat("auto")
-
-    def prompt(self, task: Task, turns: Sequence[Turn]) -> tuple[int, ...]:
+    def prompt(self, task: Task, turns: Sequence[Turn] = ()) -> tuple[int, ...]:
         return (1, *range(len(turns)))
 
 
@@ -81,7 +80,8 @@ def rollout_of(
         engine = ScriptedEngine(script, lambda text: [ord(letter) for letter in text])
         talk = environments.build({"name": "python_tool"} | settings)
         reward, sampling = rewards.build({"tests": {}}), Sampling(1000)
-        context = RolloutContext(engine, judge, Numbered(), talk, reward, sampling)  # type: ignore[arg-type]
+        numbered = Numbered(hosted_chat("auto"), tools=talk.tools)
+        context = RolloutContext(engine, judge, numbered, talk, reward, sampling)
         (rollout,) = await group(PromptedTask(ADD, (1,)), 1, context, seed=0)
         return rollout
 

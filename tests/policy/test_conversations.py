@@ -84,7 +84,7 @@ def test_a_template_that_forgets_thoughts_splits_the_sample(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("how", ["auto", "text"])
-def test_tokens_that_are_not_the_tokenizers_own_for_the_text_split_the_sample(
+def test_tokens_that_are_not_the_tokenizers_own_for_the_text_stay_as_they_were_sampled(
     tmp_path: Path, how: str
 ) -> None:
     chat = chat_of(tmp_path, how)
@@ -92,10 +92,10 @@ def test_tokens_that_are_not_the_tokenizers_own_for_the_text_split_the_sample(
     drawn = (*letters, chat.end_token)
     assert chat.text(drawn) == REPLY
     assert drawn != chat.encode_reply(REPLY)
-    assert len(to_samples([[dialogue(chat, drawn, chat.encode_reply(REPLY))]])) == 2
-    assert len(to_samples([[dialogue(chat, chat.encode_reply(REPLY), drawn)]])) == 1, (
-        "nothing is read after it"
-    )
+    for replies in ((drawn, chat.encode_reply(REPLY)), (chat.encode_reply(REPLY), drawn)):
+        (sample,) = to_samples([[dialogue(chat, *replies)]])
+        own = tuple(token for token, on in zip(sample.tokens, sample.mask, strict=True) if on)
+        assert own == replies[0] + replies[1]
 
 
 def test_what_a_reply_lacks_its_end_is_given_one_that_is_not_learned(tmp_path: Path) -> None:
