@@ -46,7 +46,7 @@ DROPS = {"deepseek_r1_distill", "deepseekv3"}
 USES = {
     "reasoning_content": {"glm4moe", "qwen3", "qwen3_thinking"},
     "tool_calls": {"deepseekv3", "glm4moe", "gptoss", "mistral_v0_3", "qwen2_5", "qwen3",
-                   "qwen3_thinking"},
+                   "qwen3_coder", "qwen3_thinking"},
 }  # fmt: skip
 NO_SYSTEM = {"gemma", "starcoder2"}
 ALTERNATE = {"cohere", "gemma", "gemma3", "llama2", "mistral_v0_3"}

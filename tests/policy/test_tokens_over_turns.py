@@ -1,0 +1,155 @@
+"""What a prompt after a turn holds under the chat templates of public models, token for token: what
+was sampled as it was sampled, tool calls included.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.errors import SettingsError
+from assay.extract.tool_calls import HERMES, QWEN3_CODER, Tool
+from assay.policy.chat import Chat
+from assay.rollout.prompter import Prompter
+from assay.rollout.samples import to_samples
+from assay.tasks import rows
+from assay.types import Completion, Message, Rollout, Score, Task, ToolCall, Turn
+from tests.policy.test_chat_templates import DROPS, NAMES, chat_of, ids
+
+REPLIES = ("It is 4.", "```python\ndef f(xs):\n    return 4\n```", "Done: 4.")
+ASKS = ("2+2?", "Write f.", "And now?")
+BASH = Tool("bash", "Execute a bash command", {"command": "The command"}, "<sh>", "</sh>")
+FORMATS = {"qwen2_5": HERMES, "qwen3": HERMES, "qwen3_coder": QWEN3_CODER}
+COMMAND = "ls '<a>' && printf \"%s\\n\" 'é'\ncat <<E\n  x\nE"
+REWRITES = {"gptoss", "qwen3", "qwen3_thinking"} | DROPS
+"""Templates that show an earlier reply otherwise than it was."""
+OTHERWISE = ("glm4moe", "gptoss")
+"""One ends replies with nothing, where SFT does; one has special tokens inside them."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tokenizer")
+
+
+@pytest.fixture(autouse=True)
+def _warn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "_warned", set())
+
+
+def completion(chat: Chat, tokens: tuple[int, ...], ended: Any = "stop") -> Completion:
+    numbers = (-0.5,) * len(tokens)
+    return Completion(chat.text(tokens), tokens, numbers, ended, (1,) * len(tokens))
+
+
+def as_rendered(chat: Chat, messages: list[Message], reply: str) -> tuple[int, ...]:
+    """A reply in the tokens of the template's own rendering, up to its end token."""
+    _, tokens = chat.encode_turn(messages, Message("assistant", reply), {})
+    end = next((n for n, token in enumerate(tokens) if token in chat.stop_tokens), len(tokens))
+    return tokens[: end + 1]
+
+
+def dialogue(prompter: Prompter, count: int) -> list[Turn]:
+    """The turns of a dialogue whose replies are as the template writes them."""
+    task, turns = Task("t", ASKS[0], (), ""), list[Turn]()
+    messages = [Message("user", ASKS[0])]
+    for reply, ask in zip(REPLIES[:count], [*ASKS[1:count], ""], strict=True):
+        tokens = as_rendered(prompter.chat, messages, reply)
+        prompt = prompter.prompt(task, turns)
+        turns.append(Turn(prompt, completion(prompter.chat, tokens), observation=ask))
+        messages += [Message("assistant", reply), Message("user", ask)]
+    return turns
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_prompt_after_turns_is_token_for_token_the_templates_own_rendering(
+    folder: Path, name: str, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    chat = chat_of(folder, name)
+    with caplog.at_level(logging.WARNING):
+        turns = dialogue(Prompter(chat), count)
+    messages = [{"role": "user", "content": ASKS[0]}]
+    for reply, ask in zip(REPLIES[: count - 1], ASKS[1:], strict=False):
+        messages += [{"role": "assistant", "content": reply}, {"role": "user", "content": ask}]
+    expected = ids(chat, messages, add_generation_prompt=True)
+    told = [line for line in caplog.messages if "rewrites earlier messages" in line]
+    samples = to_samples([[Rollout(Task("t", "", (), ""), tuple(turns), Score(1.0))]])
+    assert (len(samples), len(told)) == ((count, 1) if name in REWRITES else (1, 0))
+    if name not in OTHERWISE:
+        assert list(turns[-1].prompt_tokens) == expected
+
+
+@pytest.mark.parametrize("name", sorted({*NAMES}.difference(REWRITES, OTHERWISE)))
+def test_sampled_tokens_stay_and_a_reply_that_was_cut_off_gets_its_end(
+    folder: Path, name: str
+) -> None:
+    chat = chat_of(folder, name)
+    task, prompter = Task("t", ASKS[0], (), ""), Prompter(chat)
+    first = prompter.prompt(task)
+    letters = tuple(token for letter in "It is 4" for token in chat.encode_reply(letter, False))
+    prompts = [
+        prompter.prompt(task, [Turn(first, completion(chat, tokens, ended), observation=ASKS[1])])
+        for tokens, ended in (((*letters, chat.end_token), "stop"), (letters, "length"))
+    ]
+    for prompt in prompts:
+        assert prompt[: len(first) + len(letters)] == first + letters
+    stopped, cut_off = (prompt[len(first) + len(letters) :] for prompt in prompts)
+    assert stopped[0] == chat.end_token
+    assert stopped.count(chat.end_token) == cut_off.count(chat.end_token)
+    assert chat.tokenizer.decode(stopped).split() == chat.tokenizer.decode(cut_off).split()
+
+
+@pytest.mark.parametrize("name", [*NAMES])
+def test_the_format_of_tool_calls_is_the_templates_or_it_is_refused_in_one_line(
+    folder: Path, name: str
+) -> None:
+    chat = chat_of(folder, name)
+    if name in FORMATS:
+        made = Prompter(chat, tools=(BASH,), tool_calls="template")
+        assert made.call_format is FORMATS[name]
+        return
+    with pytest.raises(SettingsError, match=r"'template': the model's chat template .*'text'\Z"):
+        Prompter(chat, tools=(BASH,), tool_calls="template")
+    assert Prompter(chat, tools=(BASH,)).calls(completion(chat, chat.encode_reply("<sh>ls</sh>")))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_calls_and_their_results_are_token_for_token_the_templates_own_rendering(
+    folder: Path, name: str
+) -> None:
+    chat = chat_of(folder, name)
+    task, prompter = (
+        Task("t", ASKS[0], (), ""),
+        Prompter(chat, tools=(BASH,), tool_calls="template"),
+    )
+    tools, turns = [BASH.schema()], list[Turn]()
+    messages: list[dict[str, Any]] = [{"role": "user", "content": ASKS[0]}]
+    for number in (1, 2):
+        calls = (ToolCall("bash", {"command": COMMAND}),) * number
+        fields = [
+            {"type": "function", "function": {"name": "bash", "arguments": dict(call.arguments)}}
+            for call in calls
+        ]
+        prompt = prompter.prompt(task, turns)
+        render = chat.tokenizer.apply_chat_template
+        assert list(prompt) == chat.tokenizer(
+            render(messages, tools=tools, tokenize=False, add_generation_prompt=True),
+            add_special_tokens=False,
+        )["input_ids"]  # fmt: skip
+        messages.append({"role": "assistant", "content": "", "tool_calls": fields})
+        whole = chat.tokenizer(render(messages, tools=tools, tokenize=False))["input_ids"]
+        end = len(prompt) + whole[len(prompt) :].index(chat.end_token)
+        said = completion(chat, tuple(whole[len(prompt) : end + 1]))
+        assert prompter.calls(said) == calls
+        results = tuple(f"result {n}" for n in range(number))
+        turns.append(Turn(prompt, said, calls=calls, results=results, observation="x"))
+        messages += [{"role": "tool", "content": result} for result in results]
+    prompt = prompter.prompt(task, turns)
+    expected = chat.tokenizer(
+        render(messages, tools=tools, tokenize=False, add_generation_prompt=True)
+    )["input_ids"]
+    assert list(prompt) == expected
