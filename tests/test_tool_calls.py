@@ -51,7 +51,7 @@ def test_a_call_is_read_as_it_is_written(form: CallFormat, command: str) -> None
         (QWEN3_CODER, hermes("<function=bash>\n</function>"), ["wrong_arguments"]),
         (QWEN3_CODER, hermes("<function=sh>\n</function>"), ["unknown_tool"]),
         (QWEN3_CODER, "<tool_call>\n<function=bash>", ["unclosed_block"]),
-        (TEXT, "```mswea_bash_command\nls\n```\n```mswea_bash_command\ncd", ["ok", "unclosed_block"]),
+        (TEXT, f"{BASH.opens}\nls\n```\n{BASH.opens}\ncd", ["ok", "unclosed_block"]),
         (TEXT, "```bash\nls\n```", []),
     ],
 )  # fmt: skip
@@ -65,7 +65,8 @@ def test_what_is_wrong_with_a_call_is_its_status(
 
 @pytest.mark.parametrize("form", [HERMES, QWEN3_CODER, TEXT])
 def test_a_hostile_reply_takes_time_linear_in_its_length(form: CallFormat) -> None:
-    pieces = (form.opens, form.closes, "<function=", "<parameter=a>", "</parameter>", "```")
+    block = form.opens + form.closes
+    pieces = (block, form.opens, form.closes, "<function=", "<parameter=a>", "</parameter>", "```")
     for piece in pieces:
         start = time.process_time()
         form.parse(form.opens + piece * 100_000 + form.closes, [BASH])

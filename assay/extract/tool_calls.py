@@ -48,12 +48,15 @@ class CallFormat:
 
     def parse(self, reply: str, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
         """The calls of a reply, after its thoughts; in time linear in its length."""
-        *closed, rest = (answer(reply) or reply).split(self.closes)
-        blocks = [before.rpartition(self.opens)[2] for before in closed if self.opens in before]
-        calls = [_checked(self.read(block), tools) for block in blocks]
-        if self.opens in rest:
-            detail = f"The tool call is not closed: {self.closes.strip()} is missing."
-            calls.append(ToolCall("", status="unclosed_block", detail=detail))
+        calls, text, end = list[ToolCall](), answer(reply) or reply, 0
+        while (start := text.find(self.opens, end)) >= 0:
+            end = text.find(self.closes, start + len(self.opens))
+            if end < 0:
+                detail = f"The tool call is not closed: {self.closes.strip()} is missing."
+                calls.append(ToolCall("", status="unclosed_block", detail=detail))
+                break
+            block = text[start:end].rpartition(self.opens)[2]
+            calls.append(_checked(self.read(block), tools))
         return tuple(calls)
 
     def block(self, call: ToolCall) -> str:
