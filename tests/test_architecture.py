@@ -32,14 +32,14 @@ MODULES = {
     " runs supervisor box_files box_init box_zygote box client",
     "judge": "protocol codec_types files codec operations nodes task_code checkers requests remote"
     " arrivals shared console proxy pieces answer_text verdict"
-    " repository_runner repository_tree canaries kinds normal_form worker exports candidate"
+    " patches repository_runner repository_tree repository_files canaries kinds normal_form worker exports candidate"
     " warmup verdict_cache prepared_task builds exchange_runner references"
     " interpreter base judge cocotb_harness",
     "judge/kinds": "pytest_module kind calls asserts driven_calls exchanges verilog_screen harness"
     " own_tests print_tests answers test_bench test_functions repository_cheats"
     " repository find",
     "judges": "terms service pool open",
-    "extract": "thoughts fences statements",
+    "extract": "thoughts fences statements tool_calls edits",
     "policy": "adapters checkpoints tokenizer gguf tiny chat onednn layers head packed forward load"
     " classifier critic reference",
     "viewer": "page rollouts suspects folders query answers server export",

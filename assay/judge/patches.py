@@ -1,0 +1,328 @@
+"""Unified diffs: read, checked, applied and written, as texts alone and in linear time.
+
+What a patch may do is narrow. It changes, adds, moves and removes ordinary text files in the tree;
+a path that leaves it or names git's own folder, a link, a submodule and a binary file are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+Read = Callable[[str], str | None]
+"""The text of a file by its path in the tree; None where there is none."""
+HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+REFUSED_MODES = {"120000": "a link", "160000": "a submodule"}
+CONTEXT = 3
+"""Lines that a written diff shows around a change."""
+LONGEST_PATH = 1000
+MOST_PARTS = 20
+NO_END = "\\ No newline at end of file"
+
+
+class PatchError(ValueError):
+    """What is wrong with a patch, in one line; the fault is its author's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hunk:
+    """Lines to replace, with the lines around them."""
+
+    old_line: int
+    """Where the old text begins in the old file, from 1; before the first line, 0."""
+    new_line: int
+    old: str
+    """Whole lines; one without a line end is the file's last."""
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """What a patch does to one file."""
+
+    old: str | None
+    """Its path before; None for a new file."""
+    new: str | None
+    """Its path after; None for one that is removed."""
+    hunks: tuple[Hunk, ...] = ()
+    executable: bool = False
+    """Whether its mode becomes executable."""
+    keeps_old: bool = False
+    """Whether it is a copy, so that the old file stays."""
+
+
+def safe_path(path: str) -> str:
+    """A path in the tree. Raises PatchError for any other, and for git's own folder."""
+    parts = path.split("/")
+    if len(path) > LONGEST_PATH or "\0" in path or "\n" in path or "\\" in path:
+        raise PatchError(f"{path[:60]!r} is no path of a file")
+    if not {"", ".", ".."}.isdisjoint(parts):
+        raise PatchError(f"the path {path[:60]!r} leaves the tree or is no plain relative path")
+    if any(part.lower().rstrip(" .") == ".git" for part in parts):
+        raise PatchError(f"the path {path[:60]!r} is in git's own folder")
+    return path
+
+
+def parse(diff: str) -> list[FileChange]:
+    """The changes of a diff, in git's form or plain; text around them is skipped. Counts of lines
+    that are wrong, as models write them, are corrected.
+
+    Raises PatchError for what a patch may not do, or a diff that changes nothing.
+    """
+    lines, at = diff.split("\n"), 0
+    changes: list[FileChange] = []
+    while at < len(lines):
+        line = lines[at]
+        if line.startswith("diff --git "):
+            change, at = _header(lines, at + 1, line[len("diff --git ") :])
+        elif _is_names(lines, at):
+            change, at = FileChange("", ""), at
+        else:
+            at += 1
+            continue
+        if _is_names(lines, at):
+            old, new = _name(lines[at][4:], "a/"), _name(lines[at + 1][4:], "b/")
+            change, at = replace(change, old=old, new=new), at + 2
+        hunks = []
+        while at < len(lines) and (found := HUNK.match(lines[at])):
+            hunk, at = _hunk(lines, at + 1, found)
+            hunks.append(hunk)
+        if change.old is None and change.new is None:
+            raise PatchError("a file is both new and removed")
+        changes.append(replace(change, hunks=tuple(hunks)))
+    if not changes:
+        raise PatchError("it is no unified diff: no '--- a/file' and '+++ b/file'")
+    return changes
+
+
+def _is_names(lines: list[str], at: int) -> bool:
+    """Whether the names of a file's two versions stand here."""
+    follows = lines[at : at + 3]
+    if len(follows) < 3 or not (follows[0].startswith("--- ") and follows[1].startswith("+++ ")):
+        return False
+    return HUNK.match(follows[2]) is not None
+
+
+def _name(text: str, prefix: str) -> str | None:
+    """The path in a line of names; None for /dev/null. Raises PatchError."""
+    path = _unquoted(text.rstrip("\r").partition("\t")[0])
+    return None if path == "/dev/null" else safe_path(path.removeprefix(prefix))
+
+
+def _unquoted(path: str) -> str:
+    """A path as git quotes it."""
+    if not (path.startswith('"') and path.endswith('"') and len(path) > 1):
+        return path
+    try:
+        raw = path[1:-1].encode("ascii").decode("unicode_escape").encode("latin-1")
+    except UnicodeError:
+        raise PatchError(f"{path[:60]!r} is no path of a file") from None
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _header(lines: list[str], at: int, names: str) -> tuple[FileChange, int]:
+    """The change that git's lines before the hunks describe, and the line after them."""
+    fields: dict[str, str] = {}
+    while at < len(lines) and not lines[at].startswith(("diff --git ", "@@ ")):
+        if _is_names(lines, at):
+            break
+        for key in ("old mode", "new mode", "new file mode", "deleted file mode", "rename from",
+                    "rename to", "copy from", "copy to", "GIT binary patch", "Binary files",
+                    "index"):  # fmt: skip
+            if lines[at].startswith(key):
+                fields[key] = lines[at][len(key) :].strip()
+        at += 1
+    if "GIT binary patch" in fields or "Binary files" in fields:
+        raise PatchError(f"it changes a binary file ({names[:60]})")
+    modes = [fields[key] for key in fields if key.endswith("mode")] + fields.get(
+        "index", ""
+    ).split()
+    for mode in modes:
+        if mode in REFUSED_MODES:
+            raise PatchError(f"it changes {REFUSED_MODES[mode]} ({names[:60]})")
+    moved = "rename" if "rename to" in fields else "copy"
+    old, new = fields.get(f"{moved} from"), fields.get(f"{moved} to")
+    if old is None or new is None:
+        half = names[: len(names) // 2]
+        old = half.removeprefix('"').removeprefix("a/")
+        old = new = _unquoted(f'"{old}') if half.startswith('"') else old
+    change = FileChange(
+        None if "new file mode" in fields else safe_path(_unquoted(old)),
+        None if "deleted file mode" in fields else safe_path(_unquoted(new)),
+        executable="100755" in (fields.get("new mode"), fields.get("new file mode")),
+        keeps_old="copy to" in fields,
+    )
+    return change, at
+
+
+def _hunk(lines: list[str], at: int, head: re.Match[str]) -> tuple[Hunk, int]:
+    """The hunk whose lines begin here, and the line after it."""
+    old_left, new_left = (int(head[group] or 1) for group in (2, 4))
+    old, new = list[str](), list[str]()
+    ends_old = ends_new = False
+    while at < len(lines):
+        line = lines[at]
+        sign, done = line[:1] or " ", old_left <= 0 and new_left <= 0
+        if sign == "\\":
+            before = lines[at - 1][:1]
+            ends_old, ends_new = ends_old or before != "+", ends_new or before != "-"
+            at += 1
+            continue
+        blank = not line and (done or not any(lines[at : at + 2]))
+        if sign not in " +-" or blank or _is_names(lines, at):
+            break
+        if sign != "+":
+            old.append(f"{line[1:]}\n")
+            old_left -= 1
+        if sign != "-":
+            new.append(f"{line[1:]}\n")
+            new_left -= 1
+        at += 1
+    texts = ["".join(one).removesuffix("\n" if ends else "") for one, ends in
+             ((old, ends_old), (new, ends_new))]  # fmt: skip
+    return Hunk(int(head[1]), int(head[3]), *texts), at
+
+
+def apply(changes: Sequence[FileChange], read: Read) -> dict[str, str | None]:
+    """The files that the changes make of those that `read` gives: texts by path, None for one that
+    is removed. Raises PatchError where a change does not fit.
+    """
+    after: dict[str, str | None] = {}
+    parts = Counter[str | None]()
+
+    def current(path: str) -> str | None:
+        return after[path] if path in after else read(path)
+
+    for change in changes:
+        text = "" if change.old is None else current(change.old)
+        if text is None:
+            raise PatchError(f"there is no file {change.old}")
+        parts[change.new or change.old] += 1
+        if parts[change.new or change.old] > MOST_PARTS:
+            raise PatchError(f"{change.new} is changed in more than {MOST_PARTS} parts")
+        if change.new and change.new != change.old and current(change.new) is not None:
+            raise PatchError(f"the file {change.new} exists already")
+        text = _applied(text, change)
+        if change.old and change.old != change.new and not change.keeps_old:
+            after[change.old] = None
+        if change.new:
+            after[change.new] = text
+        elif text:
+            raise PatchError(f"{change.old} is removed, but not all of its lines are")
+    return after
+
+
+def _applied(text: str, change: FileChange) -> str:
+    """The text with each hunk at its line; or, if that holds something else, at the first place
+    after the hunk before it.
+    """
+    starts = [0]
+    for each in _lines(text):
+        starts.append(starts[-1] + len(each))
+    pieces, done = list[str](), 0
+    for number, hunk in enumerate(change.hunks, start=1):
+        line = hunk.old_line - 1 if hunk.old else hunk.old_line
+        start = starts[min(max(line, 0), len(starts) - 1)]
+        old, new = hunk.old, hunk.new
+        if start < done or not _stands(text, old, start):
+            start = _find(text, old, done)
+        if start < 0 and old.endswith("\n") and text.endswith(old[:-1]):  # nobody says the file
+            old, new = old[:-1], new.removesuffix("\n")  # has no line end; so it stays
+            start = _find(text, old, done)
+        if start < 0:
+            name = change.old or change.new
+            raise PatchError(f"hunk {number} of {name} does not match the file's lines")
+        pieces += [text[done:start], new]
+        done = start + len(old)
+    return "".join([*pieces, text[done:]])
+
+
+def _lines(text: str) -> list[str]:
+    """The lines with their ends, which are line feeds alone."""
+    *lines, last = text.split("\n")
+    return [*(f"{line}\n" for line in lines), *filter(None, [last])]
+
+
+def _stands(text: str, old: str, start: int) -> bool:
+    """Whether the whole lines `old` stand there; those without an end, at the text's end."""
+    ends = not old or old.endswith("\n") or start + len(old) == len(text)
+    return ends and text.startswith(old, start)
+
+
+def _find(text: str, old: str, start: int) -> int:
+    """Where whole lines stand, from the start of a line on; -1 where they do not."""
+    if not old.endswith("\n"):
+        start = max(start, len(text) - len(old))
+    if text.startswith(old, start) and (start == 0 or text[start - 1] == "\n"):
+        return start
+    at = text.find(f"\n{old}", max(start - 1, 0))
+    return at + 1 if at >= 0 else -1
+
+
+def write(changes: Sequence[FileChange]) -> str:
+    """The changes as a diff in git's form."""
+    parts = []
+    for change in changes:
+        names = change.old or change.new, change.new or change.old
+        parts.append("diff --git a/{} b/{}\n".format(*names))
+        if change.old is None:
+            parts.append(f"new file mode {'100755' if change.executable else '100644'}\n")
+        elif change.new is None:
+            parts.append("deleted file mode 100644\n")
+        elif change.new != change.old:
+            moved = "copy" if change.keeps_old else "rename"
+            parts.append(f"{moved} from {change.old}\n{moved} to {change.new}\n")
+        if change.hunks:
+            old = f"a/{change.old}" if change.old else "/dev/null"
+            new = f"b/{change.new}" if change.new else "/dev/null"
+            parts.append(f"--- {old}\n+++ {new}\n")
+            parts += map(_hunk_text, change.hunks)
+    return "".join(parts)
+
+
+def _hunk_text(hunk: Hunk) -> str:
+    """A hunk with no more than CONTEXT equal lines around what differs."""
+    old, new = _lines(hunk.old), _lines(hunk.new)
+    most = min(len(old), len(new))
+    first = next((n for n in range(most) if old[n] != new[n]), most)
+    same = next((n for n in range(most - first) if old[-1 - n] != new[-1 - n]), most - first)
+    begin, after = max(first - CONTEXT, 0), max(same - CONTEXT, 0)
+    before, tail = old[begin:first], old[len(old) - same : len(old) - after]
+    removed, added = old[first : len(old) - same], new[first : len(new) - same]
+    ranges = [
+        f"{line + begin},{len(before) + len(lines) + len(tail)}"
+        for line, lines in ((hunk.old_line, removed), (hunk.new_line, added))
+    ]
+    body = [f" {line}" for line in before] + [f"-{line}" for line in removed]
+    body += [f"+{line}" for line in added] + [f" {line}" for line in tail]
+    ended = (line if line.endswith("\n") else f"{line}\n{NO_END}\n" for line in body)
+    return "@@ -{} +{} @@\n".format(*ranges) + "".join(ended)
+
+
+def unified(before: Mapping[str, str | None], after: Mapping[str, str | None]) -> str:
+    """The diff between the texts of files by path; None for one that is not there. A file's change
+    is one hunk, from the first line that differs to the last.
+    """
+    changes = []
+    for path in sorted(after):
+        old, new = before.get(path), after[path]
+        if old != new:
+            hunk = Hunk(1 if old else 0, 1 if new else 0, old or "", new or "")
+            paths = [path if text is not None else None for text in (old, new)]
+            changes.append(FileChange(paths[0], paths[1], (hunk,) if old or new else ()))
+    return write(changes)
+
+
+def reverse(changes: Sequence[FileChange]) -> list[FileChange]:
+    """The changes that undo these."""
+    undone = []
+    for change in reversed(changes):
+        hunks = tuple(
+            Hunk(hunk.new_line, hunk.old_line, hunk.new, hunk.old) for hunk in change.hunks
+        )
+        if change.keeps_old:
+            raise PatchError(f"{change.new} is a copy, which cannot be undone")
+        undone.append(FileChange(change.new, change.old, hunks))
+    return undone
