@@ -212,9 +212,10 @@ class JudgeSettings(Section):
 
 def require_own_judge(environment: dict[str, Any], judge: JudgeSettings) -> None:
     """Raises ValueError for an environment that needs more than services offer."""
-    if judge.servers and environment.get("name") == "python_tool":
+    name = environment.get("name")
+    if judge.servers and name in ("python_tool", "shell"):
         raise ValueError(
-            "the environment `python_tool` runs Python in this process's judge, and the services of"
+            f"the environment `{name}` runs programs in this process's judge, and the services of"
             " `judge.servers` only judge; leave `judge.servers` out"
         )
 

@@ -15,7 +15,7 @@ from assay.errors import DataError, SettingsError
 from assay.extract.tool_calls import Tool
 from assay.judge import AnyJudge
 from assay.registry import Registry
-from assay.types import AnyCheck, Execution, Task, ToolCall
+from assay.types import AnyCheck, Execution, RepositoryTests, Task, ToolCall
 
 
 class OutOfRoomError(Exception):
@@ -70,6 +70,11 @@ it yields the model's replies turn by turn, a tool call where the reply is one; 
 whether the reply was correct."""
 
 
+def repository_tests(task: Task) -> RepositoryTests | None:
+    """The tests of a task that is a repository; None for any other."""
+    return next((check for check in task.checks if isinstance(check, RepositoryTests)), None)
+
+
 def visible(task: Task) -> list[AnyCheck]:
     """The checks that the model may see."""
     return [check for check in task.checks if not check.hidden]
@@ -92,9 +97,13 @@ class Environment:
     missing: Callable[[Task], str]
     """What the environment needs and a task does not have, as a noun; empty if it has all."""
     instructions: Callable[..., str]
-    """Text that is added to a task's prompt; with tools, it is called with `tool_calls` too."""
+    """Text that is added to a task's prompt; called with a task, and with those parameters of the
+    environment's that it has too."""
     tools: tuple[Tool, ...]
     """What the model may call."""
+    request: str
+    """The template of a task's prompt, where the settings have none; empty for that of the task's
+    language."""
     __doc__: str
 
     @property
@@ -102,7 +111,13 @@ class Environment:
         """How the model calls tools: as its chat template writes it, or as text. It is a parameter
         of the environment.
         """
-        return signature(self.run).parameters["tool_calls"].default if self.tools else "text"
+        return self.parameters["tool_calls"] if self.tools else "text"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Its parameters by name, as they are set."""
+        _, *own = signature(self.run).parameters.values()
+        return {parameter.name: parameter.default for parameter in own}
 
 
 environments: Registry[Environment] = Registry("environment", "assay.environments")
@@ -113,6 +128,7 @@ def environment_with(
     missing: Callable[[Task], str] = no_text,
     instructions: Callable[..., str] = no_text,
     tools: tuple[Tool, ...] = (),
+    request: str = "",
 ) -> Callable[[Callable[..., Awaitable[None]]], Environment]:
     """A decorator that registers a coroutine function as an environment, under its own name. With
     `tools` it has a parameter `tool_calls`.
@@ -120,7 +136,7 @@ def environment_with(
 
     def register(run: Callable[..., Awaitable[None]]) -> Environment:
         name, doc = run.__name__, run.__doc__ or ""
-        made = Environment(name, run, script, missing, instructions, tools, doc)
+        made = Environment(name, run, script, missing, instructions, tools, request, doc)
         return environments.add(name, made)
 
     return register
@@ -140,9 +156,9 @@ def build(table: Mapping[str, Any]) -> Environment:
     base = environments[name]
     fitting = fitted("environment", name, base.run, parameters, "environment")
     built = replace(base, run=partial(base.run, **fitting))
-    if not built.tools:
-        return built
-    return replace(built, instructions=partial(base.instructions, tool_calls=built.tool_calls))
+    names = signature(base.instructions).parameters
+    shared = {key: value for key, value in built.parameters.items() if key in names}
+    return replace(built, instructions=partial(base.instructions, **shared)) if shared else built
 
 
 def require_fit(environment: Environment, tasks: Sequence[Task], spec: str) -> None:

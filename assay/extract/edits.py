@@ -9,7 +9,7 @@ from collections import defaultdict
 
 from assay.extract.fences import fenced_blocks
 from assay.extract.thoughts import answer
-from assay.judge.patches import PatchError, Read, apply, parse, safe_path, unified
+from assay.judge.patches import FileChange, PatchError, Read, apply, parse, safe_path, unified
 
 SEARCH, MIDDLE, REPLACE = "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE"
 PATH = re.compile(r"###[ \t]+(\S[^\n]*)")
@@ -28,11 +28,33 @@ def patch(reply: str, read: Read) -> str:
     if SEARCH in text:
         after = _edited(text, read)
     elif DIFF.search(text):
-        blocks = [block.code for block in fenced_blocks(text) if DIFF.search(block.code)]
-        after = apply(parse("\n".join(blocks) or text), read)
+        after = apply(_changes(text), read)
     else:
         raise PatchError(f"the answer has no change: write {EDITS_OR_DIFF}")
     return unified({path: read(path) for path in after}, after)
+
+
+def as_blocks(reply: str, read: Read) -> str:
+    """A reply with a diff as one with SEARCH/REPLACE blocks that do the same; the reply itself
+    where there is none, or blocks cannot do it.
+    """
+    try:
+        changes = _changes(reply)
+        blocks = [
+            f"### {change.new}\n{SEARCH}\n{hunk.old}{MIDDLE}\n{hunk.new}{REPLACE}"
+            for change in changes
+            for hunk in change.hunks
+        ]
+        text = "\n".join(blocks)
+        return text if patch(text, read) == patch(reply, read) else reply
+    except PatchError:
+        return reply
+
+
+def _changes(text: str) -> list[FileChange]:
+    """The changes of the diff in a text: of its blocks that are one, or of all that it says."""
+    blocks = [block.code for block in fenced_blocks(text) if DIFF.search(block.code)]
+    return parse("\n".join(blocks) or text)
 
 
 def _edited(text: str, read: Read) -> dict[str, str | None]:

@@ -18,12 +18,14 @@ from dataclasses import dataclass
 from reprlib import repr as shortened
 from typing import NamedTuple
 
+from assay.checks import RepositoryTests
 from assay.errors import DataError
 from assay.judge.interpreter import Interpreter
 from assay.judge.protocol import CANNOT
 from assay.judge.verdict import REFUSED, CircuitBreaker, is_tasks_fault
 from assay.judge.verdict_cache import CACHED, BoundedDict, VerdictCache
 from assay.languages import Language
+from assay.sandbox.box import Box
 from assay.sandbox.program import Folder
 from assay.sync import as_they_end
 from assay.types import Execution, Task, Verdict
@@ -95,6 +97,12 @@ class AnyJudge(ABC):
     def interpreter(self) -> Interpreter:
         """A sandboxed Python that keeps its state between blocks of code; an async context
         manager.
+        """
+
+    @abstractmethod
+    def box(self, check: RepositoryTests) -> AbstractAsyncContextManager[Box]:
+        """A box with the repository of these tests, in which commands run one after another. Where
+        the machine fails it, RolloutLostError is raised, SandboxError when the judge is broken.
         """
 
     def with_tools(self) -> AbstractAsyncContextManager[AnyJudge]:

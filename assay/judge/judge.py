@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import (
+    AsyncIterator,
     Awaitable,
     Callable,
     Collection,
     Iterable,
     Sequence,
 )
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from assay.errors import SandboxError
+from assay.checks import RepositoryTests
+from assay.errors import RolloutLostError, SandboxError
 from assay.judge.base import AnyJudge, Job, Run, no_code, require_job, without
 from assay.judge.builds import folder_of
 from assay.judge.exchange_runner import ExchangeRunner
 from assay.judge.interpreter import Interpreter
+from assay.judge.kinds.repository import spec_of
 from assay.judge.prepared_task import NO_FEATURES, PreparedTask, ProxyFeatures
 from assay.judge.references import References
+from assay.judge.repository_tree import tree_of
 from assay.judge.verdict import (
     cannot_be_judged,
     decide,
@@ -28,6 +33,7 @@ from assay.judge.verdict import (
 )
 from assay.judge.verdict_cache import Archive, BoundedDict
 from assay.languages import Language, language_named, paths_read
+from assay.sandbox.box import Box
 from assay.sandbox.client import Sandbox
 from assay.sandbox.cores import cores
 from assay.sandbox.isolation import probe_isolation
@@ -143,6 +149,19 @@ class Judge(AnyJudge):
     def interpreter(self) -> Interpreter:
         """As AnyJudge."""
         return Interpreter(self._sandbox, self._breaker)
+
+    @asynccontextmanager
+    async def box(self, check: RepositoryTests) -> AsyncIterator[Box]:
+        """As AnyJudge."""
+        try:
+            async with self._sandbox.box(spec_of(check, await tree_of(check))) as box:
+                yield box
+            self._breaker.note("")
+        except SandboxError as error:
+            if self.broken:
+                raise
+            self._breaker.note(str(error))
+            raise RolloutLostError(str(error)) from error
 
     async def _judge(self, task: Task, program: str) -> Execution:
         """Judge a program; what its first run leaves open is settled by the task's reference."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn
 
+from assay.checks import RepositoryTests
 from assay.errors import SandboxError, SettingsError
 from assay.judge import AnyJudge, Job, Judge
 from assay.judge.base import no_code, require_job, without
@@ -121,6 +122,10 @@ class Pool(AnyJudge):
         return Judge(self._limits, allow_weak=True)
 
     def interpreter(self) -> NoReturn:
+        """Raises SettingsError."""
+        raise SettingsError(ONLY_JUDGES)
+
+    def box(self, check: RepositoryTests) -> NoReturn:
         """Raises SettingsError."""
         raise SettingsError(ONLY_JUDGES)
 

@@ -212,4 +212,5 @@ class Dialogue:
 
     def submit(self, program: str) -> None:
         """Set the program of the last turn, which is judged."""
-        self.turns[-1] = replace(self.turns[-1], program=encodable(program))
+        if self.turns:
+            self.turns[-1] = replace(self.turns[-1], program=encodable(program))

@@ -32,6 +32,8 @@ class Prompter:
     """What the model may call (`Environment.tools`)."""
     tool_calls: Literal["template", "text"] = "text"
     """How it calls them (`Environment.tool_calls`)."""
+    request: str = ""
+    """The template of a task's prompt, where the settings have none (`Environment.request`)."""
     call_format: CallFormat | None = field(init=False, default=None)
     """The format of its calls; None without tools."""
 
@@ -61,7 +63,9 @@ class Prompter:
         """The messages up to the next reply."""
         chat, instructions = self.chat.has_template, self.instructions(task) if task.checks else ""
         ask = prompts.messages if chat else prompts.plain
-        messages = ask(task, instructions, self.settings)
+        template = self.settings.template or (self.request if task.checks else "")
+        settings = self.settings.model_copy(update={"template": template})
+        messages = ask(task, instructions, settings)
         for turn in turns:
             messages = (*messages, self.chat.reply(turn), *self.shown(task, turn))
         return messages
@@ -171,7 +175,9 @@ def prompter_in(
 ) -> Prompter:
     """The prompter of a model in an environment. Raises SettingsError, as Prompter does."""
     tools, tool_calls = environment.tools, environment.tool_calls
-    return Prompter(chat, environment.instructions, settings, tools, tool_calls)
+    return Prompter(
+        chat, environment.instructions, settings, tools, tool_calls, environment.request
+    )
 
 
 def completion(text: str, tokens: tuple[int, ...]) -> Completion:

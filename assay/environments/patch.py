@@ -1,0 +1,125 @@
+"""A repository is changed by a patch: the model reads the statement and files, and answers with
+SEARCH/REPLACE blocks or a unified diff; it may then see how its tests end, and write it anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from functools import partial
+from typing import Literal
+
+from pydantic import PositiveInt
+
+from assay.environments import Conversation, environment_with, repository_tests, visible
+from assay.environments.repair import describe_failure
+from assay.extract import edits
+from assay.extract.thoughts import answer
+from assay.files import encodable
+from assay.judge.kinds.find import kind_of
+from assay.judge.patches import PatchError, Read, parse
+from assay.judge.repository_files import files_of, reader
+from assay.types import AnyCheck, Execution, Task, ToolCall, Verdict
+
+ASKED = re.compile(r"^###[ \t]+(\S[^\n]*)$", re.MULTILINE)
+LISTED, MOST_ASKED, LONGEST = 200, 5, 30_000
+"""Files that are listed, and shown at once; characters of them together."""
+FAILURES = 5
+"""Failing tests that are shown."""
+FORMAT = """Answer with one or more SEARCH/REPLACE blocks, each under the path of its file:
+
+### path/to/file.py
+<<<<<<< SEARCH
+lines of the file, as they are
+=======
+the lines in their place
+>>>>>>> REPLACE
+
+An empty SEARCH part makes a new file. A unified diff in a ```diff block is right, too. Do not \
+change tests. Each answer is a whole one: it starts from the files as they were."""
+ASK = "To read files first, answer with nothing but their paths, each in a line `### path`."
+
+
+def missing(task: Task) -> str:
+    """It works on repositories."""
+    return "" if repository_tests(task) else "a repository"
+
+
+def instructions(task: Task, files: str) -> str:
+    """The files to begin with, and how to answer."""
+    check = repository_tests(task)
+    if check is None or files == "none":
+        return FORMAT if check else ""
+    if files == "changed":
+        changes = parse(task.reference) if task.reference else []
+        return f"{_shown(reader(check), [one.old for one in changes if one.old])}\n\n{FORMAT}"
+    names = files_of(check)
+    more = [f"... and {len(names) - LISTED} more"] * (len(names) > LISTED)
+    return "\n".join(["Files of the repository:", *names[:LISTED], *more, "", ASK, "", FORMAT])
+
+
+def script(task: Task, reply: str, right: str) -> Generator[str | ToolCall, bool, None]:
+    """The demonstration, then a right answer if the demonstration fails a visible check; diffs as
+    SEARCH/REPLACE blocks.
+    """
+    check = repository_tests(task)
+    for text in (reply, right):
+        yield edits.as_blocks(text, reader(check)) if check else text
+
+
+@environment_with(script, missing, instructions, request="{prompt}")
+async def patch(
+    conversation: Conversation, *, turns: PositiveInt = 3,
+    files: Literal["asked", "changed", "none"] = "asked",
+) -> None:  # fmt: skip
+    """Take a patch, and show why it cannot be applied or which visible tests fail, until none does
+    or the model has replied `turns` times. Replies that name `files` get them, if those are
+    "asked"; "changed" shows those that the reference changes at once, "none" none.
+    """
+    check = repository_tests(conversation.task)
+    for left in range(turns - 1, -1, -1):
+        reply = await conversation.reply()
+        if check is None:
+            return
+        read = reader(check)
+        try:
+            conversation.submit(edits.patch(reply, read))
+        except PatchError as error:
+            names = ASKED.findall(answer(reply)) if files == "asked" else []
+            wanted = names if edits.SEARCH not in reply else []
+            feedback = _shown(read, wanted) if wanted else f"That is no patch: {error}"
+        else:
+            feedback = await _failures(conversation) if left else ""
+        if not (left and feedback):
+            return
+        conversation.show(feedback, correct=False)
+
+
+def _shown(read: Read, names: list[str]) -> str:
+    """Files, each under its path."""
+    texts, room = [], LONGEST
+    for name in list(dict.fromkeys(names))[:MOST_ASKED]:
+        text = read(name.strip().strip("`"))
+        shown = "(there is no such file)" if text is None else f"```\n{text[:room]}```"
+        room -= len(text or "")
+        texts.append(f"### {name}\n{shown}")
+        if room <= 0:
+            texts.append("(The files are too long to show more.)")
+            break
+    return encodable("\n".join(texts))
+
+
+async def _failures(conversation: Conversation) -> str:
+    """How the last patch fails the visible checks; empty if it passes them."""
+    for check in visible(conversation.task):
+        execution = await conversation.check([kind_of(check).with_value(check)])
+        if execution.verdict is not Verdict.PASS:
+            return "\n".join(["The tests fail with this patch:", *_lines(check, execution)])
+    return ""
+
+
+def _lines(check: AnyCheck, execution: Execution) -> list[str]:
+    """The first tests that fail, or why none ran."""
+    failed = [test for test in execution.tests if not test.holds]
+    lines = [f"{test.name}: {test.outcome}\n{test.detail.strip()}" for test in failed[:FAILURES]]
+    return lines or [describe_failure(check, execution)]

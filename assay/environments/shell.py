@@ -1,0 +1,222 @@
+"""An agent's shell in a repository: the model calls `bash`, sees what came of it, and in the end
+the change of the work folder is judged. Limits and texts are those of mini-swe-agent 2.4.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Literal
+
+from pydantic import PositiveFloat, PositiveInt
+
+from assay.environments import Conversation, OutOfRoomError, environment_with, repository_tests
+from assay.extract.tool_calls import Tool
+from assay.files import encodable
+from assay.sandbox.box import Box
+from assay.sandbox.program import Ended
+from assay.types import Task, ToolCall
+
+BASH = Tool(
+    "bash", "Execute a bash command", {"command": "The bash command to execute"},
+    "```mswea_bash_command", "\n```",
+)  # fmt: skip
+VARIABLES = {
+    "PAGER": "cat", "MANPAGER": "cat", "LESS": "-R", "PIP_PROGRESS_BAR": "off", "TQDM_DISABLE": "1",
+}  # fmt: skip
+SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+"""The first line of the output of the command that ends the work."""
+SHORT, HALF = 10_000, 5_000
+"""Characters below which an output is shown whole, and of its head and tail otherwise."""
+MOST_WRONG = 3
+"""Replies in a row without a call that can be run, after which the rollout ends."""
+OUTPUT_BYTES = 4 << 20
+USE = {
+    "template": "call the tool `bash` at least once, with a command as its argument. Calls in one"
+    " reply run one after another.",
+    "text": "give exactly one command, in triple backticks:\n\n```mswea_bash_command\nls -la\n```",
+}
+INSTRUCTIONS = """You can interact with a computer. Change files in the work folder, which is the \
+current directory, so that the issue is fixed in a way that is general and consistent with the code. \
+Do not change tests and configuration files.
+
+In each reply, say what you want to find out or do, then {use}
+
+Each command runs in a new shell in the work folder: variables and changes of directory do not \
+persist. There is no network. Test your fix before you submit. To submit, run this command alone:
+
+echo {submit}
+
+The work folder as it is then is your answer. You cannot go on after that."""
+TOO_LONG = """<warning>
+The output of your last command was too long.
+Please try a different command that produces less output.
+If you're looking at a file you can try use head, tail or sed to view a smaller number of lines \
+selectively.
+If you're using grep or find and it produced too much output, you can use a more selective search \
+pattern.
+If you really need to see something from the full command's output, you can redirect output to a \
+file and then search in that file.
+</warning>"""
+CUT_OFF = """Your previous response reached the output token limit (finish_reason=length) before \
+you produced a tool call, so it was cut off. Respond more concisely and finish with exactly one \
+bash tool call. If you need to think more, do so briefly."""
+WRONG = {
+    "template": """Tool call error:
+
+<error>
+{error}
+</error>
+
+Here is general guidance on how to submit correct toolcalls:
+
+Every response needs to use the 'bash' tool at least once to execute commands.
+
+Call the bash tool with your command as the argument:
+- Tool: bash
+- Arguments: {{"command": "your_command_here"}}
+""",
+    "text": """Format error:
+
+<error>
+{error}
+</error>
+
+Here is general guidance on how to format your response:
+
+Please always provide EXACTLY ONE action in triple backticks, found {count} actions.
+
+Please format your action in triple backticks as shown in <response_example>.
+
+<response_example>
+Here are some thoughts about why you want to perform the action.
+
+```mswea_bash_command
+<action>
+```
+</response_example>
+""",
+}
+COMPLETED = """
+If you have completed your assignment, please consult the first message about how to
+submit your solution (you will not be able to continue working on this task after that)."""
+FAILED = "An error occurred while executing the command"
+NO_CALLS = "No tool calls found in the response. Every response MUST include at least one tool call."
+
+
+def missing(task: Task) -> str:
+    """It works on repositories."""
+    return "" if repository_tests(task) else "a repository"
+
+
+def instructions(task: Task, tool_calls: str) -> str:
+    """How to work and to submit."""
+    return INSTRUCTIONS.format(use=USE[tool_calls], submit=SUBMIT)
+
+
+@environment_with(missing=missing, instructions=instructions, tools=(BASH,), request="{prompt}")
+async def shell(
+    conversation: Conversation,
+    *,
+    turns: PositiveInt = 250,
+    seconds: PositiveFloat = 60.0,
+    tool_calls: Literal["template", "text"] = "template",
+) -> None:
+    """Run the commands of each reply in a box with the repository, each for up to `seconds`, until
+    one submits or the model has replied `turns` times. Commands stand in calls of the tool `bash`
+    as the model's chat template writes them, or, if `tool_calls` is "text", in
+    ```mswea_bash_command blocks.
+    """
+    check = repository_tests(conversation.task)
+    if check is None:
+        await conversation.reply()
+        return
+    async with conversation.judge.box(check) as box:
+        try:
+            patch = await _work(conversation, box, turns, seconds, tool_calls)
+        except OutOfRoomError:
+            await _submit(conversation, box, "")
+            raise
+        await _submit(conversation, box, patch)
+
+
+async def _work(
+    conversation: Conversation, box: Box, turns: int, seconds: float, tool_calls: str
+) -> str:
+    """Run what the replies ask for. What the submitting command printed after its first line."""
+    wrong = 0
+    for _ in range(turns):
+        await conversation.reply()
+        calls = conversation.calls
+        error = _error(calls, tool_calls)
+        wrong = wrong + 1 if error else 0
+        if error:
+            text = WRONG[tool_calls].format(error=error, count=len(calls)) + COMPLETED
+            text = CUT_OFF if conversation.cut_off else text
+            if calls and tool_calls == "template":
+                results = [text if call.detail else NOT_EXECUTED for call in calls]
+                conversation.show_results(results, correct=False)
+            else:
+                conversation.show(text, correct=False)
+            if wrong == MOST_WRONG:
+                break
+            continue
+        results = [NOT_EXECUTED] * len(calls)
+        submitted = None
+        for number, call in enumerate(calls):
+            results[number], submitted = await _run(box, call.arguments["command"], seconds)
+            if submitted is not None:
+                break
+        conversation.show_results(results)
+        if submitted is not None:
+            return submitted
+    return ""
+
+
+def _error(calls: Sequence[ToolCall], tool_calls: str) -> str:
+    """What is wrong with the calls of a reply; empty if they can be run."""
+    if tool_calls == "text" and (len(calls) != 1 or calls[0].detail):
+        return f"Expected exactly 1 action, found {sum(not call.detail for call in calls)}."
+    if not calls:
+        return NO_CALLS
+    return next((call.detail for call in calls if call.detail), "")
+
+
+async def _run(box: Box, command: str, seconds: float) -> tuple[str, str | None]:
+    """What a command shows; and what it submits, if it does."""
+    if "\0" in command:
+        return _observation(-1, "", f"{FAILED}: embedded null byte"), None
+    argv = ("bash", "-c", encodable(command.strip()))
+    result = await box.run(
+        argv, wall_seconds=seconds, output_bytes=OUTPUT_BYTES, merged=True, environment=VARIABLES
+    )
+    output = result.stdout.decode("utf-8", "replace")
+    if result.ended is not Ended.EXITED:
+        late = result.ended is Ended.WALL
+        why = f"Command {command!r} timed out after {seconds:g} seconds" if late else result.detail
+        return _observation(-1, output, f"{FAILED}: {why}"), None
+    first, _, rest = output.lstrip().partition("\n")
+    submits = first.strip() == SUBMIT and result.status == 0
+    return _observation(result.status, output), rest if submits else None
+
+
+def _observation(status: int, output: str, exception: str = "") -> str:
+    """What came of a command, as the model reads it."""
+    head = f"<exception>{exception}</exception>\n" if exception else ""
+    head += f"<returncode>{status}</returncode>\n"
+    if len(output) < SHORT:
+        return f"{head}<output>\n{output}</output>"
+    return (
+        f"{head}{TOO_LONG}<output_head>\n{output[:HALF]}\n</output_head>\n<elided_chars>\n"
+        f"{len(output) - SHORT} characters elided\n</elided_chars>\n<output_tail>\n"
+        f"{output[-HALF:]}\n</output_tail>"
+    )
+
+
+async def _submit(conversation: Conversation, box: Box, patch: str) -> None:
+    """Submit a patch, or how the work folder differs; nothing where that cannot be told."""
+    with suppress(OSError):
+        conversation.submit(patch if patch.strip() else await box.diff())
+
+
+NOT_EXECUTED = _observation(-1, "", "action was not executed")

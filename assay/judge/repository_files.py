@@ -1,0 +1,54 @@
+"""The files of a repository task, for prompts and patches."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+
+from assay.checks import RepositoryTests
+from assay.judge.patches import PatchError, Read, safe_path
+from assay.judge.repository_tree import unpacked
+
+MOST_BYTES = 2 << 20
+"""Longest file that is read."""
+HIDDEN = {".git", "__pycache__"}
+
+
+def root_of(check: RepositoryTests) -> Path:
+    """The folder of a task's tree. Raises DataError where there is none."""
+    path = Path(check.tree)
+    return (path if path.is_dir() else unpacked(path)).resolve()
+
+
+def reader(check: RepositoryTests) -> Read:
+    """Reads files of a task's tree by path; bytes that are no UTF-8 are surrogates. None for any
+    other path, and for what is no ordinary file, too long, or outside, through links.
+    """
+    root = root_of(check)
+
+    def read(path: str) -> str | None:
+        try:
+            file = (root / safe_path(path)).resolve(strict=True)
+            inside = file.is_relative_to(root) and file.is_file()
+            if inside and file.stat().st_size <= MOST_BYTES:
+                return file.read_bytes().decode("utf-8", "surrogateescape")
+        except (PatchError, OSError):
+            pass
+        return None
+
+    return read
+
+
+def files_of(check: RepositoryTests) -> tuple[str, ...]:
+    """The paths of all files but git's and caches."""
+    return _files(root_of(check))
+
+
+@lru_cache(maxsize=512)
+def _files(root: Path) -> tuple[str, ...]:
+    paths = []
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted({*folders} - HIDDEN)
+        paths += [Path(folder, name).relative_to(root).as_posix() for name in sorted(names)]
+    return tuple(paths)
