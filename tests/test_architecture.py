@@ -32,7 +32,8 @@ MODULES = {
     " runs supervisor box_files box_init box_zygote box client",
     "judge": "protocol codec_types files codec operations nodes task_code checkers requests remote"
     " arrivals shared console proxy pieces answer_text verdict"
-    " patches repository_runner repository_tree repository_files canaries kinds normal_form worker exports candidate"
+    " patches repository_runner repository_tree repository_files canaries"
+    " kinds normal_form worker exports candidate"
     " warmup verdict_cache prepared_task builds exchange_runner references"
     " interpreter base judge cocotb_harness",
     "judge/kinds": "pytest_module kind calls asserts driven_calls exchanges verilog_screen harness"

@@ -25,6 +25,7 @@ ONE = (
 NEW = "--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+/etc\n"
 NAMES = "--- a/{0}\n+++ b/{0}\n"
 RIGHT = FILES["a.py"].replace("x - 1", "x + 1")
+REPAIRED: dict[str, str | None] = {"a.py": RIGHT}
 
 
 def applied(diff: str) -> dict[str, str | None]:
@@ -43,7 +44,7 @@ def test_a_hunk_is_applied_where_its_lines_stand_whatever_its_counts_say(counts:
 @pytest.mark.parametrize(
     ("diff", "files"),
     [
-        (NAMES.format("a.py") + "@@ -5 +5 @@\n-    return x - 1\n+    return x + 1", {"a.py": RIGHT}),
+        ("--- a/a.py\n+++ b/a.py\n@@ -5 +5 @@\n-    return x - 1\n+    return x + 1", REPAIRED),
         ("--- /dev/null\n+++ b/d/new.py\n@@ -0,0 +1,2 @@\n+x\n+y\n", {"d/new.py": "x\ny\n"}),
         ("diff --git a/e b/e\nnew file mode 100644\nindex 000..e69\n", {"e": ""}),
         (

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from functools import partial
 from typing import Literal
 
 from pydantic import PositiveInt

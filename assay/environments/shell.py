@@ -37,7 +37,7 @@ USE = {
     "text": "give exactly one command, in triple backticks:\n\n```mswea_bash_command\nls -la\n```",
 }
 INSTRUCTIONS = """You can interact with a computer. Change files in the work folder, which is the \
-current directory, so that the issue is fixed in a way that is general and consistent with the code. \
+current directory, so that the issue is fixed in a general way that is consistent with the code. \
 Do not change tests and configuration files.
 
 In each reply, say what you want to find out or do, then {use}
@@ -101,7 +101,9 @@ COMPLETED = """
 If you have completed your assignment, please consult the first message about how to
 submit your solution (you will not be able to continue working on this task after that)."""
 FAILED = "An error occurred while executing the command"
-NO_CALLS = "No tool calls found in the response. Every response MUST include at least one tool call."
+NO_CALLS = (
+    "No tool calls found in the response. Every response MUST include at least one tool call."
+)
 
 
 def missing(task: Task) -> str:
@@ -186,9 +188,13 @@ async def _run(box: Box, command: str, seconds: float) -> tuple[str, str | None]
     """What a command shows; and what it submits, if it does."""
     if "\0" in command:
         return _observation(-1, "", f"{FAILED}: embedded null byte"), None
-    argv = ("bash", "-c", encodable(command.strip()))
+    command = encodable(command.strip())
     result = await box.run(
-        argv, wall_seconds=seconds, output_bytes=OUTPUT_BYTES, merged=True, environment=VARIABLES
+        ("bash", "-c", command),
+        wall_seconds=seconds,
+        output_bytes=OUTPUT_BYTES,
+        merged=True,
+        environment=VARIABLES,
     )
     output = result.stdout.decode("utf-8", "replace")
     if result.ended is not Ended.EXITED:

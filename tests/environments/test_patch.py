@@ -1,0 +1,101 @@
+"""Patches of a repository: files that are shown, answers in each form, and what is told of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from assay.engines.base import Sampling
+from assay.environments import build
+from assay.rollout.prompter import prompter_in
+from assay.types import Rollout, Task, Verdict
+from tests.environments.repositories import FIX, SOURCE, repository
+from tests.policy.test_chat import chat_of
+from tests.rollout.talks import plain, talk
+from tests.rollout.test_play import learned, played
+
+WRONG = (
+    "### calc.py\n<<<<<<< SEARCH\n    return a - b\n=======\n    return a * b\n>>>>>>> REPLACE\n"
+)
+RIGHT = WRONG.replace("a * b", "a + b")
+
+
+def worked(task: Task, *lines: str, **settings: Any) -> Rollout:
+    environment = {"name": "patch", **settings}
+    return talk(*lines, task=task, environment=environment, sampling=Sampling(2000))[0]
+
+
+def test_blocks_and_diffs_are_judged_as_diffs(tmp_path: Path) -> None:
+    task = repository(tmp_path)
+    for reply in (RIGHT, f"So:\n```diff\n{FIX}```\n", f"<think>\nHm.\n</think>\n{RIGHT}"):
+        rollout = worked(task, reply, turns=1)
+        assert rollout.execution is not None
+        assert rollout.execution.verdict is Verdict.PASS
+        assert rollout.turns[0].program == FIX
+    rollout = worked(task, WRONG, turns=1)
+    assert rollout.execution is not None
+    assert rollout.execution.verdict is Verdict.WRONG
+
+
+def test_files_that_are_asked_for_are_shown(tmp_path: Path) -> None:
+    task = repository(tmp_path)
+    rollout = worked(task, "I read:\n### calc.py\n### ../secret\n### none.py\n", RIGHT)
+    assert rollout.turns[0].observation == (
+        f"### calc.py\n```\n{SOURCE}```\n### ../secret\n(there is no such file)\n"
+        "### none.py\n(there is no such file)"
+    )
+    assert rollout.turns[1].program == FIX
+    prompt = plain().text(rollout.turns[0].prompt_tokens)
+    assert "# calc.py\n# tests/test_calc.py\n" in prompt
+
+
+def test_a_link_out_of_the_tree_is_not_read(tmp_path: Path) -> None:
+    task = repository(tmp_path)
+    (tmp_path / "tree" / "link").symlink_to("/etc/hostname")
+    rollout = worked(task, "### link\n", RIGHT)
+    assert rollout.turns[0].observation == "### link\n(there is no such file)"
+
+
+def test_why_a_patch_does_not_fit_is_told_and_it_may_be_written_anew(tmp_path: Path) -> None:
+    rollout = worked(repository(tmp_path), WRONG.replace("a - b", "b - a"), RIGHT)
+    first, second = rollout.turns
+    assert first.observation.startswith(
+        "That is no patch: the SEARCH part for calc.py is not in the file"
+    )
+    assert first.program is None
+    assert second.program == FIX
+
+
+def test_visible_tests_that_fail_are_told_and_hidden_ones_are_not(tmp_path: Path) -> None:
+    rollout = worked(repository(tmp_path, hidden=False), WRONG, RIGHT)
+    told = rollout.turns[0].observation
+    assert told.startswith(
+        "The tests fail with this patch:\ntests/test_calc.py::test_add: failed\n"
+    )
+    assert "assert 2 == 3" in told
+    assert "test_twice" not in told
+    assert rollout.execution is not None
+    assert rollout.execution.verdict is Verdict.PASS
+    hidden = worked(repository(tmp_path / "hidden"), WRONG, RIGHT)
+    assert len(hidden.turns) == 1
+
+
+def test_the_prompt_is_the_statement_the_files_and_the_form_of_an_answer(tmp_path: Path) -> None:
+    task = repository(tmp_path)
+    environment = build({"name": "patch", "files": "changed"})
+    (message,) = prompter_in(environment, chat_of(tmp_path, "auto")).conversation(task)
+    assert message.content.startswith(
+        f"add subtracts.\n\n### calc.py\n```\n{SOURCE}```\n\nAnswer with one or more SEARCH/REPLACE"
+    )
+
+
+def test_a_demonstration_that_fails_is_read_and_the_right_one_learned_as_blocks(
+    tmp_path: Path,
+) -> None:
+    task = repository(tmp_path, hidden=False)
+    (sample,) = played(WRONG, name="patch", task=task)
+    text = plain().tokenizer.decode(sample.tokens)
+    assert "The tests fail with this patch:" in text
+    assert "a * b" not in learned(sample)
+    assert learned(sample).startswith("### calc.py\n<<<<<<< SEARCH\ndef add(a, b):\n")
+    assert "    return a + b\n" in learned(sample)

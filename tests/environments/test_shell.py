@@ -1,0 +1,172 @@
+"""A shell in a repository: what commands show, what ends the work, and what is judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.engines.base import Sampling
+from assay.engines.openai import HostedChat, hosted_chat
+from assay.environments.shell import CUT_OFF, NO_CALLS, NOT_EXECUTED
+from assay.errors import SettingsError
+from assay.extract.tool_calls import HERMES
+from assay.policy.chat import Chat
+from assay.rollout.samples import to_samples
+from assay.types import Rollout, ToolCall, Verdict
+from tests.environments.repositories import FIX, repository
+from tests.policy.test_chat_templates import chat_of
+from tests.rollout.talks import Writer, talk
+
+SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+EDIT = "sed -i 's/a - b/a + b/' calc.py"
+
+
+def block(command: str) -> str:
+    return f"I look.\n\n```mswea_bash_command\n{command}\n```\n"
+
+
+def calls(*commands: str) -> str:
+    return "\n".join(HERMES.block(ToolCall("bash", {"command": each})) for each in commands)
+
+
+class Endpoint(Writer):
+    """Says the lines, each byte a token."""
+
+    def __init__(self, lines: Sequence[str], chat: Chat) -> None:
+        super().__init__(lines, chat)
+        self.encode = str.encode
+
+
+def worked(folder: Path, *lines: str, chat: Chat | None = None, **settings: Any) -> Rollout:
+    """The rollout in which the model says these lines."""
+    environment = {"name": "shell"} | ({} if chat else {"tool_calls": "text"}) | settings
+    sampling = Sampling(settings.pop("max_tokens", 4000))
+    environment.pop("max_tokens", None)
+    more = {"engine": Endpoint} if isinstance(chat, HostedChat) else {}
+    task = repository(folder)
+    return talk(*lines, task=task, chat=chat, environment=environment, sampling=sampling, **more)[0]
+
+
+def test_commands_change_the_work_folder_whose_diff_is_judged(tmp_path: Path) -> None:
+    rollout = worked(tmp_path, block("cat calc.py; cd tests"), block(f"{EDIT}; ls"), block(SUBMIT))
+    first, second, third = rollout.turns
+    assert first.observation == (
+        "<returncode>0</returncode>\n<output>\ndef add(a, b):\n    return a - b\n\n\n"
+        "def twice(a):\n    return 2 * a\n</output>"
+    )
+    assert second.observation == "<returncode>0</returncode>\n<output>\ncalc.py\ntests\n</output>"
+    assert third.program is not None
+    assert "+    return a + b" in third.program
+    assert rollout.execution is not None
+    assert rollout.execution.verdict is Verdict.PASS
+    assert rollout.execution.trusted, "pytest ran beside the program"
+    assert (Path(rollout.task.checks[0].tree) / "calc.py").read_text().count("a - b") == 1  # type: ignore[attr-defined]
+
+
+def test_what_the_submitting_command_prints_is_the_patch(tmp_path: Path) -> None:
+    rollout = worked(tmp_path, block(f"{SUBMIT} && cat <<'E'\n{FIX}E"))
+    assert rollout.turns[0].program == FIX
+    assert rollout.execution is not None
+    assert rollout.execution.verdict is Verdict.PASS
+
+
+def test_a_command_that_fails_submits_nothing(tmp_path: Path) -> None:
+    rollout = worked(tmp_path, block(f"{SUBMIT}; false"), block("true"), turns=2)
+    assert rollout.turns[0].observation.startswith("<returncode>1</returncode>")
+    assert len(rollout.turns) == 2
+    assert rollout.execution is not None
+    assert rollout.execution.verdict is not Verdict.PASS
+
+
+def test_limits_are_those_of_mini_swe_agent(tmp_path: Path) -> None:
+    rollout = worked(
+        tmp_path, block("echo a; sleep 9"), block("printf '%10003s' | tr ' ' x; exit 3"),
+        block("printf '%9999s' | tr ' ' x"), block("echo out; echo err >&2; kill -9 $$"),
+        block("echo $PAGER $TQDM_DISABLE; pwd; exit 7"), turns=5, seconds=1.0,
+    )  # fmt: skip
+    late, long, short, killed, variables = (turn.observation for turn in rollout.turns)
+    assert late == (
+        "<exception>An error occurred while executing the command: Command 'echo a; sleep 9' timed"
+        " out after 1 seconds</exception>\n<returncode>-1</returncode>\n<output>\na\n</output>"
+    )
+    assert long.startswith("<returncode>3</returncode>\n<warning>\nThe output of your last command")
+    assert long.endswith(
+        f"</warning><output_head>\n{'x' * 5000}\n</output_head>\n<elided_chars>\n3 characters"
+        f" elided\n</elided_chars>\n<output_tail>\n{'x' * 5000}\n</output_tail>"
+    )
+    assert short == f"<returncode>0</returncode>\n<output>\n{'x' * 9999}</output>"
+    assert "killed by SIGKILL" in killed
+    assert killed.endswith("<output>\nout\nerr\n</output>")
+    assert variables.startswith("<returncode>7</returncode>\n<output>\ncat 1\n/")
+
+
+def test_three_replies_in_a_row_without_a_command_end_the_work(tmp_path: Path) -> None:
+    good = block("true")
+    rollout = worked(tmp_path, "Hm.", "So?", good, "Hm.", good + good, "<tool_call>", good)
+    assert len(rollout.turns) == 6
+    shown = [turn.observation for turn in rollout.turns]
+    assert "Expected exactly 1 action, found 0." in shown[0]
+    assert "found 2 actions" in shown[4]
+    assert shown[2].startswith("<returncode>0</returncode>")
+
+
+def test_a_reply_that_was_cut_off_is_told_so(tmp_path: Path) -> None:
+    rollout = worked(tmp_path, "word " * 99, block("true"), block(SUBMIT), max_tokens=60)
+    assert rollout.turns[0].observation == CUT_OFF
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tokenizer")
+
+
+def test_calls_of_the_chat_template_run_and_their_tokens_stay_one_sample(
+    folder: Path, tmp_path: Path
+) -> None:
+    chat = chat_of(folder, "qwen3")
+    rollout = worked(tmp_path, calls("pwd", EDIT), calls(SUBMIT, "rm calc.py"), chat=chat)
+    first, second = rollout.turns
+    assert len(first.results) == 2
+    assert second.results[1] == NOT_EXECUTED
+    assert rollout.execution is not None
+    assert rollout.execution.verdict is Verdict.PASS
+    (sample,) = to_samples([[rollout]])
+    text = chat.tokenizer.decode(sample.tokens)
+    assert text.count('"name": "bash"') >= 3
+    assert text.count("<tool_response>") == 2
+    learned = [token for token, on in zip(sample.tokens, sample.mask, strict=True) if on]
+    assert learned == [*first.completion.tokens, *second.completion.tokens]
+
+
+def test_a_call_that_cannot_be_run_is_told_in_its_place_and_none_runs(
+    folder: Path, tmp_path: Path
+) -> None:
+    wrong = f'{calls("touch x")}\n<tool_call>\n{{"name": "python"}}\n</tool_call>'
+    rollout = worked(
+        tmp_path, wrong, "No call.", calls("ls"), calls(SUBMIT), chat=chat_of(folder, "qwen2_5")
+    )
+    assert rollout.turns[0].results[0] == NOT_EXECUTED
+    assert "Unknown tool 'python'" in rollout.turns[0].results[1]
+    assert NO_CALLS in rollout.turns[1].observation
+    assert "x" not in rollout.turns[2].observation.split("\n")
+
+
+def test_a_template_without_tools_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"environment.tool_calls' = 'template': .* 'text'\Z"):
+        worked(tmp_path, "x", chat=chat_of(folder, "smollm2"))
+
+
+def test_an_endpoint_is_sent_tools_calls_and_results_as_its_api_has_them(tmp_path: Path) -> None:
+    rollout = worked(tmp_path, calls("echo hi"), calls(SUBMIT), chat=hosted_chat("auto"))
+    asked = json.loads(bytes(rollout.turns[1].prompt_tokens))
+    assert asked["tools"][0]["function"]["name"] == "bash"
+    user, assistant, tool = asked["messages"]
+    assert user["content"].startswith("add subtracts.\n\nYou can interact with a computer.")
+    (call,) = assistant["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == {"command": "echo hi"}
+    assert tool["tool_call_id"] == call["id"]
+    assert tool["content"] == "<returncode>0</returncode>\n<output>\nhi\n</output>"
