@@ -27,6 +27,7 @@ from assay.checks import PrintTest as PrintTest
 from assay.checks import RepositoryTests as RepositoryTests
 from assay.checks import TestBench as TestBench
 from assay.checks import TestFunctions as TestFunctions
+from assay.tools import ToolCall as ToolCall
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -165,24 +166,6 @@ class Completion:
     def version(self) -> int:
         """The oldest weight version that sampled one of its tokens."""
         return self.versions[0]
-
-
-CallStatus = Literal[
-    "ok", "invalid_json", "unclosed_block", "missing_name", "unknown_tool", "wrong_arguments"
-]
-"""Whether a tool call can be run, or what is wrong with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A call of a tool in a completion."""
-
-    name: str
-    """The tool's name; empty where the call has none."""
-    arguments: Mapping[str, str] = field(default_factory=dict, hash=False)
-    status: CallStatus = "ok"
-    detail: str = ""
-    """What is wrong with it, for the model."""
 
 
 @dataclass(frozen=True, slots=True)

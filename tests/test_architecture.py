@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "assay"
 FILES = sorted(PACKAGE.rglob("*.py"))
 TREES = {file: ast.parse(file.read_text()) for file in FILES}
 LAYERS = [
-    "checks", "types", "errors", "tuning", "registry", "files", "sync", "progress", "http",
+    "checks", "tools", "types", "errors", "tuning", "registry", "files", "sync", "progress", "http",
     "endpoint",
     "config",
     "maths",

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from assay.extract.tool_calls import HERMES, QWEN3_CODER, CallFormat, Tool, text_format
+from assay.extract.tool_calls import HERMES, QWEN3_CODER, CallFormat, text_format
+from assay.tools import Tool
 from assay.types import ToolCall
 
 BASH = Tool("bash", "Run it.", {"command": "The command"}, "```mswea_bash_command", "\n```")

@@ -12,8 +12,9 @@ from assay.config.generation import EngineSettings
 from assay.endpoint import Endpoint, open_endpoint, text_of
 from assay.engines.base import GenerationRequest, Sampling
 from assay.errors import MachineError, RolloutLostError
-from assay.extract.tool_calls import HERMES, CallFormat, Tool
+from assay.extract.tool_calls import HERMES, CallFormat
 from assay.policy.chat import Chat, as_fields
+from assay.tools import Tool
 from assay.types import Completion, Message, Metrics, Turn, as_dicts
 
 MAX_LOST = 32

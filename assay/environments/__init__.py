@@ -12,9 +12,9 @@ from typing import Any, Literal, Protocol
 
 from assay.config.parameters import fitted
 from assay.errors import DataError, SettingsError
-from assay.extract.tool_calls import Tool
 from assay.judge import AnyJudge
 from assay.registry import Registry
+from assay.tools import Tool
 from assay.types import AnyCheck, Execution, RepositoryTests, Task, ToolCall
 
 

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from assay import extract
 from assay.environments import Conversation, environment_with, visible
-from assay.extract.tool_calls import Tool
 from assay.judge.interpreter import STAYS
 from assay.judge.kinds.find import kind_of
+from assay.tools import Tool
 from assay.types import AnyCheck, Task, ToolCall
 
 OPEN, CLOSE = "<code>", "</code>"

@@ -11,10 +11,10 @@ from typing import Literal
 from pydantic import PositiveFloat, PositiveInt
 
 from assay.environments import Conversation, OutOfRoomError, environment_with, repository_tests
-from assay.extract.tool_calls import Tool
 from assay.files import encodable
 from assay.sandbox.box import Box
 from assay.sandbox.program import Ended
+from assay.tools import Tool
 from assay.types import Task, ToolCall
 
 BASH = Tool(

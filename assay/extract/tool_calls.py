@@ -5,34 +5,11 @@ its status and detail say what is wrong with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from assay.extract.thoughts import answer
-from assay.types import ToolCall
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """What a model may call between its replies."""
-
-    name: str
-    description: str
-    parameters: Mapping[str, str]
-    """By name, what each argument is; all are texts, and required."""
-    opens: str
-    closes: str
-    """What stands around the first argument where calls are written as text."""
-
-    def schema(self) -> dict[str, Any]:
-        """As chat templates and chat APIs take it."""
-        properties = {
-            name: {"type": "string", "description": text} for name, text in self.parameters.items()
-        }
-        parameters = {"type": "object", "properties": properties, "required": [*properties]}
-        function = {"name": self.name, "description": self.description, "parameters": parameters}
-        return {"type": "function", "function": function}
+from assay.tools import Tool, ToolCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 from assay.errors import SettingsError
 from assay.extract.thoughts import OPENED, THOUGHT, THOUGHT_END
-from assay.extract.tool_calls import TEMPLATE_FORMATS, CallFormat, Tool
+from assay.extract.tool_calls import TEMPLATE_FORMATS, CallFormat
 from assay.policy.tokenizer import ANCHOR, decode_within, encode, encode_within, thought_marks
 from assay.registry import one_line
 from assay.tasks.rows import warn_once
+from assay.tools import Tool
 from assay.types import Message, ToolCall, Turn, as_dicts
 
 QUESTION, ANSWER = "a question of nobody", "an answer to nobody"

@@ -10,11 +10,12 @@ from assay import prompts
 from assay.config.generation import PromptSettings
 from assay.environments import Environment, no_text
 from assay.errors import SettingsError
-from assay.extract.tool_calls import CallFormat, Tool, text_format
+from assay.extract.tool_calls import CallFormat, text_format
 from assay.languages import language_named
 from assay.policy.chat import Chat, as_results
 from assay.rollout.samples import dialogues
 from assay.tasks.rows import warn_once
+from assay.tools import Tool
 from assay.types import Completion, Message, Sample, Task, ToolCall, Turn
 
 T = TypeVar("T")

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from assay.errors import SettingsError
-from assay.extract.tool_calls import HERMES, QWEN3_CODER, Tool
+from assay.extract.tool_calls import HERMES, QWEN3_CODER
 from assay.policy.chat import Chat
 from assay.rollout.prompter import Prompter
 from assay.rollout.samples import to_samples
 from assay.tasks import rows
+from assay.tools import Tool
 from assay.types import Completion, Message, Rollout, Score, Task, ToolCall, Turn
 from tests.policy.test_chat_templates import DROPS, NAMES, chat_of, ids
 

@@ -1,0 +1,46 @@
+"""Tools that a model may call between its replies, and its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+CallStatus = Literal[
+    "ok", "invalid_json", "unclosed_block", "missing_name", "unknown_tool", "wrong_arguments"
+]
+"""Whether a tool call can be run, or what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool in a completion."""
+
+    name: str
+    """The tool's name; empty where the call has none."""
+    arguments: Mapping[str, str] = field(default_factory=dict, hash=False)
+    status: CallStatus = "ok"
+    detail: str = ""
+    """What is wrong with it, for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """What a model may call between its replies."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, str]
+    """By name, what each argument is; all are texts, and required."""
+    opens: str
+    closes: str
+    """What stands around the first argument where calls are written as text."""
+
+    def schema(self) -> dict[str, Any]:
+        """As chat templates and chat APIs take it."""
+        properties = {
+            name: {"type": "string", "description": text} for name, text in self.parameters.items()
+        }
+        parameters = {"type": "object", "properties": properties, "required": [*properties]}
+        function = {"name": self.name, "description": self.description, "parameters": parameters}
+        return {"type": "function", "function": function}
