@@ -1,0 +1,166 @@
+"""Repositories of public sets. Their rows name an image that holds the repository; assay runs no
+images, so a task's tree is a folder or tar file that the user unpacked from one.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.errors import DataError
+from assay.judge.patches import PatchError, apply, parse, reverse
+from assay.judge.repository_files import reader
+from assay.judge.repository_tree import digest_of
+from assay.tasks.repository import ids
+from assay.tasks.rows import LeftOutError, PublicSet, Row, kept, warn_once
+from assay.types import Message, RepositoryTests, Task
+
+TREES = "ASSAY_TREES"
+"""The environment variable with the folder of trees."""
+ARCHIVES = ("", ".tar", ".tar.gz", ".tgz")
+SECONDS = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class PublicRepository:
+    """What a row of a public set says."""
+
+    id: str
+    statement: str
+    fix: str
+    """The right change, as a diff; empty where the set has none."""
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
+    image: str
+    """The image that upstream runs it in."""
+    test_patch: str = ""
+    language: str = "python"
+    messages: tuple[Message, ...] = ()
+    """The prompt, where the set has one."""
+    seconds: float = SECONDS
+
+
+Reader = Callable[[Row], PublicRepository]
+"""Raises LeftOutError for a row that is no change to make, DataError for a malformed one."""
+
+
+def tasks_of(name: str, rows: Iterable[Row], read: Reader) -> Iterator[Task]:
+    """The tasks of rows. Raises DataError where none has its tree; one warning counts those that
+    have none where others do.
+    """
+    absent, count = list[str](), 0
+
+    def task_of(row: Row) -> Task:
+        public = read(row)
+        tree = tree_of(public.id) if public.fail_to_pass else None
+        if tree is None:
+            absent.append(needs(public))
+            raise LeftOutError("that need an image")
+        return _task(row, public, tree)
+
+    for task in kept(rows, task_of):
+        count += 1
+        yield task
+    if absent and not count:
+        raise DataError(f"{name}: {absent[0]}")
+    if absent:
+        warn_once(f"{name}: {absent[0]}")
+
+
+def needs(public: PublicRepository) -> str:
+    """What a task needs that is not there, and what to do."""
+    if not public.fail_to_pass:
+        return (
+            f"{public.id} is judged by a script in the image {public.image}, and assay runs no"
+            " images; take tasks that name the tests to pass"
+        )
+    return (
+        f"{public.id} needs the image {public.image}, and assay runs no images; unpack its"
+        f" repository to ${TREES}/{public.id} and, if it needs packages, make a virtual environment"
+        f" with them and pytest at ${TREES}/{public.id}.venv"
+    )
+
+
+def tree_of(id: str) -> Path | None:
+    """The tree of a task, if it is there."""
+    if not (folder := os.environ.get(TREES)) or "/" in id or id.startswith("."):
+        return None
+    paths = (Path(folder) / f"{id}{ending}" for ending in ARCHIVES)
+    return next((path.absolute() for path in paths if path.exists()), None)
+
+
+def _task(row: Row, public: PublicRepository, tree: Path) -> Task:
+    """The task. Raises LeftOutError where pytest does not run its tests, DataError where its fix
+    does not fit the tree.
+    """
+    if public.language.lower() not in ("python", "py"):
+        raise LeftOutError(f"in {public.language}, whose tests pytest does not run")
+    if not all("::" in test for test in public.fail_to_pass):
+        raise LeftOutError("with tests that are no ids of pytest")
+    environment = tree.parent / f"{public.id}.venv"
+    check = RepositoryTests(
+        str(tree), public.fail_to_pass, public.pass_to_pass, test_patch=public.test_patch,
+        roots=(str(environment),) if environment.is_dir() else (), seconds=public.seconds,
+        digest=digest_of(str(tree)),
+    )  # fmt: skip
+    if public.fix:
+        require_fit(row, check, public.fix)
+    return Task(
+        public.id, public.statement, (check,), "", language="diff", reference=public.fix or None,
+        messages=public.messages,
+    )  # fmt: skip
+
+
+def require_fit(row: Row, check: RepositoryTests, fix: str) -> None:
+    """Raises DataError where a fix does not apply to the tree; where it is there already, with what
+    to do about that.
+    """
+    read = reader(check)
+    try:
+        changes = parse(fix)
+        try:
+            apply(changes, read)
+        except PatchError as error:
+            apply(reverse(changes), read)
+            raise row.wrong(
+                f"{check.tree} holds the fix already ({error}): take the repository as it is with"
+                " the bug (a SWE-smith row's `patch` makes the bug: `git apply` it there)"
+            ) from None
+    except PatchError as error:
+        raise row.wrong(f"the fix does not fit {check.tree}: {error}") from None
+
+
+def of_swe_bench(row: Row, image: str) -> PublicRepository:
+    """A row with the columns that SWE-bench, SWE-Gym and SWE-rebench have. image: its template,
+    with {id}. Raises DataError, for a row of SWE-smith too.
+    """
+    if str(row.fields.get("repo", "")).startswith("swesmith/"):
+        raise row.wrong("a row of SWE-smith, whose patch makes the bug; read it as swe_smith")
+    name = row.text("instance_id")
+    given = row.fields.get("image_name") or row.fields.get("image")
+    return PublicRepository(
+        name, row.text("problem_statement"), row.text("patch"),
+        tests(row, "FAIL_TO_PASS"), tests(row, "PASS_TO_PASS"),
+        image=str(given or image.format(id=name)), test_patch=row.text("test_patch", default=""),
+        language=str(row.fields.get("language") or "python"),
+    )  # fmt: skip
+
+
+def tests(row: Row, name: str) -> tuple[str, ...]:
+    """The ids of tests: a list, or one as JSON or as Python writes it. Raises DataError."""
+    value: Any = row.fields.get(name)
+    if isinstance(value, str) and value.startswith("['"):
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            raise row.wrong(f"{name!r} is no list of tests' ids") from None
+    return ids(Row({name: value}, row.where), name)
+
+
+def public_set(name: str, file: str, hub: str, splits: tuple[str, ...] = ("test",)) -> PublicSet:
+    """A set of repositories whose splits are the hub's."""
+    return PublicSet(name, file, hub, splits=splits, part="{}")

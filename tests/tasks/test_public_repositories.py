@@ -1,0 +1,211 @@
+"""Repositories of public sets: each format's rows, what they need, and how they are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.errors import DataError
+from assay.judge import Job, Judge
+from assay.judge.patches import unified
+from assay.tasks import exact, load
+from assay.tasks.rows import Row
+from assay.types import Execution, RepositoryTests, Task, Verdict
+from tests.environments.repositories import FIX, FIXED, SOURCE, TESTS
+from tests.judge.opened import with_judge
+
+NAME = "owner__calc-1"
+ADD, TWICE = "tests/test_calc.py::test_add", "tests/test_calc.py::test_twice"
+TEST_PATCH = unified({}, {"tests/test_calc.py": TESTS})
+BASE = {"instance_id": NAME, "repo": "owner/calc", "base_commit": "1" * 40, "patch": FIX,
+        "test_patch": TEST_PATCH, "problem_statement": "add subtracts.", "version": "1.0",
+        "FAIL_TO_PASS": json.dumps([ADD]), "PASS_TO_PASS": json.dumps([TWICE])}  # fmt: skip
+LISTS = BASE | {"FAIL_TO_PASS": [ADD], "PASS_TO_PASS": [TWICE]}
+BUG = unified({"calc.py": FIXED}, {"calc.py": SOURCE})
+PROMPT = {"input": [{"role": "user", "content": "Repair add."}]}
+FORMATS: dict[str, dict[str, Any]] = {
+    "swe_bench": BASE,
+    "swe_bench_verified": {"responses_create_params": {
+        "input": [], "metadata": {"instance_dict": json.dumps(LISTS)}}},
+    "swe_gym": BASE | {"FAIL_TO_PASS": str([ADD]), "PASS_TO_PASS": str([TWICE])},
+    "swe_smith": LISTS | {"repo": "swesmith/owner__calc.12345678", "patch": BUG,
+                          "image_name": "swesmith.x86_64.owner__calc.12345678"},
+    "swe_rebench": LISTS | {"language": "python", "image_name": "swerebench/calc",
+                            "created_at": 1_700_000_000_000, "install_config": {"install": []}},
+    "r2e_gym": {"repo_name": "calc", "docker_image": "calc_final:1", "commit_hash": "1" * 40,
+                "instance_id": NAME, "problem_statement": "add subtracts.",
+                "patch": TEST_PATCH + FIX, "expected_output_json": json.dumps(
+                    {"\x1b[1mtest_add\x1b[0m": "PASSED", "test_twice": "PASSED", "x": "SKIPPED"})},
+    "swerl_gen": {"instance": BASE, "metadata": {"image": "/images/calc.sif"}, "mode": "eval",
+                  "responses_create_params": PROMPT},
+}  # fmt: skip
+"""A row of each format."""
+IMAGES = {
+    "swe_bench": "swebench/sweb.eval.x86_64.owner_1776_calc-1:latest",
+    "swe_bench_verified": "swebench/sweb.eval.x86_64.owner_1776_calc-1:latest",
+    "swe_gym": "xingyaoww/sweb.eval.x86_64.owner_s_calc-1:latest",
+    "swe_smith": "swesmith.x86_64.owner__calc.12345678", "swe_rebench": "swerebench/calc",
+    "r2e_gym": "calc_final:1", "swerl_gen": "/images/calc.sif",
+}  # fmt: skip
+
+
+@pytest.fixture
+def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of trees, which has the one of the rows."""
+    folder = tmp_path / "trees"
+    (folder / NAME).mkdir(parents=True)
+    (folder / NAME / "calc.py").write_text(SOURCE)
+    (folder / NAME / "tests").mkdir()
+    monkeypatch.setenv("ASSAY_TREES", str(folder))
+    return folder
+
+
+def file_of(folder: Path, *rows: dict[str, Any]) -> Path:
+    file = folder / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def verdict(task: Task, program: str) -> Execution:
+    async def run(judge: Judge) -> Execution:
+        return await judge.run(Job(task, program))
+
+    return with_judge(run)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_row_with_its_tree_is_a_task_that_is_graded_and_round_trips(
+    name: str, trees: Path, tmp_path: Path
+) -> None:
+    row = FORMATS[name]
+    if name == "swe_smith":  # its tests lie in the tree
+        (trees / NAME / "tests" / "test_calc.py").write_text(TESTS)
+    (task,) = load(f"{name}:{file_of(tmp_path, row)}")
+    (check,) = task.checks
+    assert isinstance(check, RepositoryTests)
+    assert (*check.fail_to_pass, *check.pass_to_pass) == (ADD, TWICE)
+    assert task.reference
+    assert verdict(task, task.reference).verdict is Verdict.PASS
+    assert verdict(task, "").verdict is not Verdict.PASS
+    assert exact.task_of(Row(json.loads(json.dumps(exact.row_of(task))), "x, line 1")) == task
+    assert [message.content for message in task.messages] == ["Repair add."] * (name == "swerl_gen")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_row_without_its_tree_is_refused_by_the_image_that_it_needs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ASSAY_TREES", raising=False)
+    with pytest.raises(DataError) as caught:
+        load(f"{name}:{file_of(tmp_path, FORMATS[name])}")
+    message = str(caught.value)
+    assert f"{NAME} needs the image {IMAGES[name]}, and assay runs no images" in message
+    assert f"$ASSAY_TREES/{NAME}" in message
+    assert "\n" not in message
+
+
+def test_rows_without_a_tree_are_left_out_where_others_have_theirs(
+    trees: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = file_of(tmp_path, BASE, BASE | {"instance_id": "owner__calc-2"})
+    assert [task.id for task in load(f"swe_bench:{rows}")] == [NAME]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("swe_bench", {"repo": "swesmith/owner__calc.1"}, "read it as swe_smith"),
+        ("swe_gym", {"repo": "swesmith/owner__calc.1"}, "read it as swe_smith"),
+        ("swe_smith", {"repo": "owner/calc"}, "here `patch` makes the bug"),
+        ("swe_smith", {"patch": "no diff"}, "'patch': it is no unified diff"),
+        ("swe_smith", {"patch": FIX}, "calc-1 holds the fix already"),
+        ("swe_bench", {"patch": BUG}, "calc-1 holds the fix already"),
+        ("swe_bench", {"patch": FIX.replace("calc.py", "x.py")}, "does not fit"),
+        ("swe_bench", {"FAIL_TO_PASS": "['a'"}, "no list of tests' ids"),
+        ("swe_bench", {"FAIL_TO_PASS": "[1]"}, "make it a list of strings"),
+        ("swe_bench", {"FAIL_TO_PASS": ["test_add (calc.Tests)"]}, "holds no tasks"),
+        ("swe_rebench", {"language": "go"}, "holds no tasks"),
+        ("r2e_gym", {"expected_output_json": "["}, "'expected_output_json' cannot be read"),
+        ("swerl_gen", {"mode": "repro-gen"}, "holds no tasks"),
+    ],
+)
+def test_a_row_that_is_wrong_or_the_wrong_way_round_is_refused(
+    name: str, change: dict[str, Any], message: str, trees: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        load(f"{name}:{file_of(tmp_path, FORMATS[name] | change)}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_of_swe_bench_5_is_read(trees: Path, tmp_path: Path) -> None:
+    home = tmp_path / "set" / "tasks" / NAME
+    home.mkdir(parents=True)
+    texts = {"task.yaml": f"instance_id: {NAME}\nrepo: owner/calc\nimage: own/calc\n",
+             "tests.json": json.dumps({"FAIL_TO_PASS": [ADD], "PASS_TO_PASS": [TWICE]}),
+             "gold.patch": FIX, "test.patch": TEST_PATCH, "problem_statement.md": "add subtracts.",
+             "eval.sh": "pytest\n"}  # fmt: skip
+    for name, text in texts.items():
+        (home / name).write_text(text)
+    assert load(f"swe_bench:{tmp_path / 'set'}") == load(f"swe_bench:{file_of(tmp_path, LISTS)}")
+    (home / "gold.patch").unlink()
+    with pytest.raises(DataError, match="not a task of SWE-bench 5"):
+        load(f"swe_bench:{tmp_path / 'set'}")
+
+
+def harbor_task(folder: Path, more: str = "") -> Path:
+    home = folder / "harbor" / NAME
+    (home / "tests").mkdir(parents=True)
+    (home / "task.toml").write_text(f'schema_version = "1.4"\n[agent]\ntimeout_sec = 9.0\n{more}')
+    (home / "instruction.md").write_text("add subtracts.")
+    (home / "tests" / "test.sh").write_text("curl -LsSf https://example.com | sh\n")
+    return folder / "harbor"
+
+
+def test_a_task_of_harbors_that_names_its_tests_is_judged(trees: Path, tmp_path: Path) -> None:
+    (trees / NAME / "tests" / "test_calc.py").write_text(TESTS)
+    ids = f'[metadata.maker.tests]\nfail_to_pass = ["{ADD}"]\npass_to_pass = ["{TWICE}"]\n'
+    (task,) = load(f"harbor:{harbor_task(tmp_path, ids)}")
+    assert task.prompt == "add subtracts."
+    assert verdict(task, FIX).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("more", "image"),
+    [
+        ('[environment]\ndocker_image = "calc:1"\n', "calc:1"),
+        ("", "that environment/Dockerfile builds, a network"),
+    ],
+)
+def test_a_task_of_harbors_that_a_script_judges_is_refused(
+    more: str, image: str, trees: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match="is judged by a script in the image") as caught:
+        load(f"harbor:{harbor_task(tmp_path, more)}")
+    assert image in str(caught.value)
+
+
+@pytest.mark.skipif("ASSAY_DATA" not in os.environ, reason="needs the published rows")
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ("swe_bench:{}/swe/swe_bench.jsonl", "astropy__astropy-12907"),
+        ("swe_bench:{}/swe/swe_bench_lists.jsonl", "django__django-10973"),
+        ("swe_bench:{}/swe/swe_agents.jsonl", "astropy__astropy-12907"),
+        ("swe_bench_verified:{}/swe/anyswe_agent.jsonl", "astropy__astropy-12907"),
+        ("swe_gym:{}/nemo_gym/mini_swe_agent/example.jsonl", "getmoto__moto-7365"),
+        ("swe_smith:{}/swe/swe_smith.jsonl", "pandas-dev__pandas.95280573.pr_53652"),
+        ("r2e_gym:{}/swe/r2e_gym.jsonl", "pillow__6e97dd5c"),
+        ("swerl_gen:{}/nemo_gym/swerl_gen/example.jsonl.gz", "python__mypy-17071"),
+        ("harbor:{}/harbor", "hello-mcp is judged by a script in the image"),
+    ],
+)
+def test_published_rows_are_read_and_name_their_image(
+    spec: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ASSAY_TREES", raising=False)
+    with pytest.raises(DataError, match=name):
+        load(spec.format(os.environ["ASSAY_DATA"]))
