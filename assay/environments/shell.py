@@ -4,9 +4,11 @@ the change of the work folder is judged. Limits and texts are those of mini-swe-
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import PositiveFloat, PositiveInt
 
@@ -31,79 +33,8 @@ SHORT, HALF = 10_000, 5_000
 MOST_WRONG = 3
 """Replies in a row without a call that can be run, after which the rollout ends."""
 OUTPUT_BYTES = 4 << 20
-USE = {
-    "template": "call the tool `bash` at least once, with a command as its argument. Calls in one"
-    " reply run one after another.",
-    "text": "give exactly one command, in triple backticks:\n\n```mswea_bash_command\nls -la\n```",
-}
-INSTRUCTIONS = """You can interact with a computer. Change files in the work folder, which is the \
-current directory, so that the issue is fixed in a general way that is consistent with the code. \
-Do not change tests and configuration files.
-
-In each reply, say what you want to find out or do, then {use}
-
-Each command runs in a new shell in the work folder: variables and changes of directory do not \
-persist. There is no network. Test your fix before you submit. To submit, run this command alone:
-
-echo {submit}
-
-The work folder as it is then is your answer. You cannot go on after that."""
-TOO_LONG = """<warning>
-The output of your last command was too long.
-Please try a different command that produces less output.
-If you're looking at a file you can try use head, tail or sed to view a smaller number of lines \
-selectively.
-If you're using grep or find and it produced too much output, you can use a more selective search \
-pattern.
-If you really need to see something from the full command's output, you can redirect output to a \
-file and then search in that file.
-</warning>"""
-CUT_OFF = """Your previous response reached the output token limit (finish_reason=length) before \
-you produced a tool call, so it was cut off. Respond more concisely and finish with exactly one \
-bash tool call. If you need to think more, do so briefly."""
-WRONG = {
-    "template": """Tool call error:
-
-<error>
-{error}
-</error>
-
-Here is general guidance on how to submit correct toolcalls:
-
-Every response needs to use the 'bash' tool at least once to execute commands.
-
-Call the bash tool with your command as the argument:
-- Tool: bash
-- Arguments: {{"command": "your_command_here"}}
-""",
-    "text": """Format error:
-
-<error>
-{error}
-</error>
-
-Here is general guidance on how to format your response:
-
-Please always provide EXACTLY ONE action in triple backticks, found {count} actions.
-
-Please format your action in triple backticks as shown in <response_example>.
-
-<response_example>
-Here are some thoughts about why you want to perform the action.
-
-```mswea_bash_command
-<action>
-```
-</response_example>
-""",
-}
-COMPLETED = """
-If you have completed your assignment, please consult the first message about how to
-submit your solution (you will not be able to continue working on this task after that)."""
+TEXTS: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 FAILED = "An error occurred while executing the command"
-NO_CALLS = (
-    "No tool calls found in the response. Every response MUST include at least one tool call."
-)
 
 
 def missing(task: Task) -> str:
@@ -113,7 +44,7 @@ def missing(task: Task) -> str:
 
 def instructions(task: Task, tool_calls: str) -> str:
     """How to work and to submit."""
-    return INSTRUCTIONS.format(use=USE[tool_calls], submit=SUBMIT)
+    return str(TEXTS["instructions"]).format(use=TEXTS["use"][tool_calls], submit=SUBMIT)
 
 
 @environment_with(missing=missing, instructions=instructions, tools=(BASH,), request="{prompt}")
@@ -153,8 +84,11 @@ async def _work(
         error = _error(calls, tool_calls)
         wrong = wrong + 1 if error else 0
         if error:
-            text = WRONG[tool_calls].format(error=error, count=len(calls)) + COMPLETED
-            text = CUT_OFF if conversation.cut_off else text
+            text = (
+                TEXTS["wrong"][tool_calls].format(error=error, count=len(calls))
+                + TEXTS["completed"]
+            )
+            text = TEXTS["cut_off"] if conversation.cut_off else text
             if calls and tool_calls == "template":
                 results = [text if call.detail else NOT_EXECUTED for call in calls]
                 conversation.show_results(results, correct=False)
@@ -180,7 +114,7 @@ def _error(calls: Sequence[ToolCall], tool_calls: str) -> str:
     if tool_calls == "text" and (len(calls) != 1 or calls[0].detail):
         return f"Expected exactly 1 action, found {sum(not call.detail for call in calls)}."
     if not calls:
-        return NO_CALLS
+        return str(TEXTS["no_calls"])
     return next((call.detail for call in calls if call.detail), "")
 
 
@@ -213,14 +147,14 @@ def _observation(status: int, output: str, exception: str = "") -> str:
     if len(output) < SHORT:
         return f"{head}<output>\n{output}</output>"
     return (
-        f"{head}{TOO_LONG}<output_head>\n{output[:HALF]}\n</output_head>\n<elided_chars>\n"
+        f"{head}{TEXTS['too_long']}<output_head>\n{output[:HALF]}\n</output_head>\n<elided_chars>\n"
         f"{len(output) - SHORT} characters elided\n</elided_chars>\n<output_tail>\n"
         f"{output[-HALF:]}\n</output_tail>"
     )
 
 
 async def _submit(conversation: Conversation, box: Box, patch: str) -> None:
-    """Submit a patch, or how the work folder differs; nothing where that cannot be told."""
+    """Submit a patch, or how the work folder differs; nothing where the diff is too long."""
     with suppress(OSError):
         conversation.submit(patch if patch.strip() else await box.diff())
 

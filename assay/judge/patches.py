@@ -14,7 +14,13 @@ from dataclasses import dataclass, replace
 Read = Callable[[str], str | None]
 """The text of a file by its path in the tree; None where there is none."""
 HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
-REFUSED_MODES = {"120000": "a link", "160000": "a submodule"}
+HEADERS_END = re.compile(r"diff --git |@@ ")
+FIELD = re.compile(r"(new file mode|deleted file mode|rename from|rename to) (.+)")
+REFUSED = {
+    r"(?:.*mode|index \S+) 120000": "a link", r"(?:.*mode|index \S+) 160000": "a submodule",
+    "GIT binary patch|Binary files ": "a binary file", "copy ": "a copy of a file",
+}  # fmt: skip
+"""What a patch may not do, by git's line that says so."""
 CONTEXT = 3
 """Lines that a written diff shows around a change."""
 LONGEST_PATH = 1000
@@ -47,10 +53,6 @@ class FileChange:
     new: str | None
     """Its path after; None for one that is removed."""
     hunks: tuple[Hunk, ...] = ()
-    executable: bool = False
-    """Whether its mode becomes executable."""
-    keeps_old: bool = False
-    """Whether it is a copy, so that the old file stays."""
 
 
 def safe_path(path: str) -> str:
@@ -123,36 +125,24 @@ def _unquoted(path: str) -> str:
 
 
 def _header(lines: list[str], at: int, names: str) -> tuple[FileChange, int]:
-    """The change that git's lines before the hunks describe, and the line after them."""
+    """The change that git's lines before the hunks describe, and the line after them. Raises
+    PatchError for what is refused.
+    """
     fields: dict[str, str] = {}
-    while at < len(lines) and not lines[at].startswith(("diff --git ", "@@ ")):
-        if _is_names(lines, at):
-            break
-        for key in ("old mode", "new mode", "new file mode", "deleted file mode", "rename from",
-                    "rename to", "copy from", "copy to", "GIT binary patch", "Binary files",
-                    "index"):  # fmt: skip
-            if lines[at].startswith(key):
-                fields[key] = lines[at][len(key) :].strip()
+    while at < len(lines) and not (HEADERS_END.match(lines[at]) or _is_names(lines, at)):
+        for pattern, what in REFUSED.items():
+            if re.match(pattern, lines[at]):
+                raise PatchError(f"it changes {what} ({names[:60]})")
+        if field := FIELD.match(lines[at]):
+            fields[field[1]] = field[2]
         at += 1
-    if "GIT binary patch" in fields or "Binary files" in fields:
-        raise PatchError(f"it changes a binary file ({names[:60]})")
-    modes = [fields[key] for key in fields if key.endswith("mode")] + fields.get(
-        "index", ""
-    ).split()
-    for mode in modes:
-        if mode in REFUSED_MODES:
-            raise PatchError(f"it changes {REFUSED_MODES[mode]} ({names[:60]})")
-    moved = "rename" if "rename to" in fields else "copy"
-    old, new = fields.get(f"{moved} from"), fields.get(f"{moved} to")
-    if old is None or new is None:
-        half = names[: len(names) // 2]
-        old = half.removeprefix('"').removeprefix("a/")
-        old = new = _unquoted(f'"{old}') if half.startswith('"') else old
+    half = names[: len(names) // 2]
+    quote = '"' * half.startswith('"')
+    same = quote + half.removeprefix(quote).removeprefix("a/")
+    old, new = (_unquoted(fields.get(key, same)) for key in ("rename from", "rename to"))
     change = FileChange(
-        None if "new file mode" in fields else safe_path(_unquoted(old)),
-        None if "deleted file mode" in fields else safe_path(_unquoted(new)),
-        executable="100755" in (fields.get("new mode"), fields.get("new file mode")),
-        keeps_old="copy to" in fields,
+        None if "new file mode" in fields else safe_path(old),
+        None if "deleted file mode" in fields else safe_path(new),
     )
     return change, at
 
@@ -205,7 +195,7 @@ def apply(changes: Sequence[FileChange], read: Read) -> dict[str, str | None]:
         if change.new and change.new != change.old and current(change.new) is not None:
             raise PatchError(f"the file {change.new} exists already")
         text = _applied(text, change)
-        if change.old and change.old != change.new and not change.keeps_old:
+        if change.old and change.old != change.new:
             after[change.old] = None
         if change.new:
             after[change.new] = text
@@ -268,12 +258,11 @@ def write(changes: Sequence[FileChange]) -> str:
         names = change.old or change.new, change.new or change.old
         parts.append("diff --git a/{} b/{}\n".format(*names))
         if change.old is None:
-            parts.append(f"new file mode {'100755' if change.executable else '100644'}\n")
+            parts.append("new file mode 100644\n")
         elif change.new is None:
             parts.append("deleted file mode 100644\n")
         elif change.new != change.old:
-            moved = "copy" if change.keeps_old else "rename"
-            parts.append(f"{moved} from {change.old}\n{moved} to {change.new}\n")
+            parts.append(f"rename from {change.old}\nrename to {change.new}\n")
         if change.hunks:
             old = f"a/{change.old}" if change.old else "/dev/null"
             new = f"b/{change.new}" if change.new else "/dev/null"
@@ -317,12 +306,9 @@ def unified(before: Mapping[str, str | None], after: Mapping[str, str | None]) -
 
 def reverse(changes: Sequence[FileChange]) -> list[FileChange]:
     """The changes that undo these."""
-    undone = []
-    for change in reversed(changes):
-        hunks = tuple(
+    return [
+        FileChange(change.new, change.old, tuple(
             Hunk(hunk.new_line, hunk.old_line, hunk.new, hunk.old) for hunk in change.hunks
-        )
-        if change.keeps_old:
-            raise PatchError(f"{change.new} is a copy, which cannot be undone")
-        undone.append(FileChange(change.new, change.old, hunks))
-    return undone
+        ))
+        for change in reversed(changes)
+    ]  # fmt: skip

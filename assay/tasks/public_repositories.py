@@ -16,7 +16,7 @@ from assay.judge.patches import PatchError, apply, parse, reverse
 from assay.judge.repository_files import reader
 from assay.judge.repository_tree import digest_of
 from assay.tasks.repository import ids
-from assay.tasks.rows import LeftOutError, PublicSet, Row, kept, warn_once
+from assay.tasks.rows import LeftOutError, Row, kept, warn_once
 from assay.types import Message, RepositoryTests, Task
 
 TREES = "ASSAY_TREES"
@@ -134,22 +134,6 @@ def require_fit(row: Row, check: RepositoryTests, fix: str) -> None:
         raise row.wrong(f"the fix does not fit {check.tree}: {error}") from None
 
 
-def of_swe_bench(row: Row, image: str) -> PublicRepository:
-    """A row with the columns that SWE-bench, SWE-Gym and SWE-rebench have. image: its template,
-    with {id}. Raises DataError, for a row of SWE-smith too.
-    """
-    if str(row.fields.get("repo", "")).startswith("swesmith/"):
-        raise row.wrong("a row of SWE-smith, whose patch makes the bug; read it as swe_smith")
-    name = row.text("instance_id")
-    given = row.fields.get("image_name") or row.fields.get("image")
-    return PublicRepository(
-        name, row.text("problem_statement"), row.text("patch"),
-        tests(row, "FAIL_TO_PASS"), tests(row, "PASS_TO_PASS"),
-        image=str(given or image.format(id=name)), test_patch=row.text("test_patch", default=""),
-        language=str(row.fields.get("language") or "python"),
-    )  # fmt: skip
-
-
 def tests(row: Row, name: str) -> tuple[str, ...]:
     """The ids of tests: a list, or one as JSON or as Python writes it. Raises DataError."""
     value: Any = row.fields.get(name)
@@ -159,8 +143,3 @@ def tests(row: Row, name: str) -> tuple[str, ...]:
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             raise row.wrong(f"{name!r} is no list of tests' ids") from None
     return ids(Row({name: value}, row.where), name)
-
-
-def public_set(name: str, file: str, hub: str, splits: tuple[str, ...] = ("test",)) -> PublicSet:
-    """A set of repositories whose splits are the hub's."""
-    return PublicSet(name, file, hub, splits=splits, part="{}")

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 
 from assay.judge.patches import PatchError, parse, write
 from assay.tasks import task_set
-from assay.tasks.public_repositories import PublicRepository, public_set, tasks_of
-from assay.tasks.rows import LeftOutError, Row
+from assay.tasks.public_repositories import PublicRepository, tasks_of
+from assay.tasks.rows import LeftOutError, PublicSet, Row
 from assay.types import Task
 
-R2E_GYM = public_set("r2e_gym", "swe/r2e_gym.jsonl", "R2E-Gym/R2E-Gym-Subset", ("train",))
+R2E_GYM = PublicSet("r2e_gym", "swe/r2e_gym.jsonl", "R2E-Gym/R2E-Gym-Subset")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 SECONDS = 300.0
 
 
 @task_set
-def r2e_gym(split: str = "train") -> Iterator[Task]:
+def r2e_gym(split: str = "all") -> Iterator[Task]:
     """R2E-Gym (arXiv:2504.07164): commits of Python projects, with the tests that they bring."""
     return tasks_of("r2e_gym", R2E_GYM.rows(split), read)
 

@@ -211,8 +211,8 @@ def _kind(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PublicSet:
-    """A published set, and where it lies. `{}` in `file`, `config` and `part` stands for the split,
-    or for what `splits` maps it to.
+    """A published set, and where it lies. `{}` in `file`, `hub`, `config` and `part` stands for the
+    split, or for what `splits` maps it to.
     """
 
     name: str
@@ -239,7 +239,9 @@ class PublicSet:
         require_split(self.name, split, self.splits)
         folder = os.environ.get("ASSAY_DATA")
         part = self.splits[split] if isinstance(self.splits, Mapping) else split
-        names: dict[str, Any] = {"file": self.file, "config": self.config, "part": self.part}
+        names: dict[str, Any] = {
+            "file": self.file, "hub": self.hub, "config": self.config, "part": self.part
+        }  # fmt: skip
         here = replace(self, **{key: name and name.format(part) for key, name in names.items()})
         if folder is None:
             return _hub_rows(here, "ASSAY_DATA is not set")

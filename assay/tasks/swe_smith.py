@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from assay.judge.patches import PatchError, parse, reverse, write
 from assay.tasks import task_set
-from assay.tasks.public_repositories import PublicRepository, public_set, tasks_of, tests
-from assay.tasks.rows import Row
+from assay.tasks.public_repositories import PublicRepository, tasks_of, tests
+from assay.tasks.rows import PublicSet, Row
 from assay.types import Task
 
-SWE_SMITH = public_set("swe_smith", "swe/swe_smith.jsonl", "SWE-bench/SWE-smith", ("train",))
+SWE_SMITH = PublicSet("swe_smith", "swe/swe_smith.jsonl", "SWE-bench/SWE-smith")
 
 
 @task_set
-def swe_smith(split: str = "train") -> Iterator[Task]:
+def swe_smith(split: str = "all") -> Iterator[Task]:
     """SWE-smith (arXiv:2504.21798): bugs that were made; the fix is a row's `patch`, reversed."""
     return tasks_of("swe_smith", SWE_SMITH.rows(split), read)
 

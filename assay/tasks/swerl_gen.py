@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from assay.tasks import task_set
-from assay.tasks.public_repositories import PublicRepository, of_swe_bench, tasks_of
+from assay.tasks import swe_bench, task_set
+from assay.tasks.public_repositories import PublicRepository, tasks_of
 from assay.tasks.rows import LeftOutError, PublicSet, Row
 from assay.types import Task
 
@@ -26,6 +26,6 @@ def read(row: Row) -> PublicRepository:
     if (mode := row.text("mode", default="eval")) != "eval":
         raise LeftOutError(f"that ask for something else ({mode})")
     fields = row.table("instance").fields
-    public = of_swe_bench(Row(fields, row.where), row.table("metadata").text("image"))
+    public = swe_bench.read(Row(fields, row.where), row.table("metadata").text("image"))
     prompt = row.table("responses_create_params").messages("input")
     return replace(public, messages=prompt)

@@ -79,5 +79,5 @@ def test_the_page_has_a_row_for_every_environment() -> None:
     every = environments.environments
     own = [name for name in every if every[name].run.__module__.startswith("assay.")]
     assert re.findall(r"^\| `(\w+)` \|", PAGE, flags=re.MULTILINE) == sorted(
-        own, key=["single_turn", "repair", "python_tool"].index
+        own, key=["single_turn", "repair", "python_tool", "shell", "patch"].index
     )

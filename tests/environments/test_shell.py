@@ -11,7 +11,7 @@ import pytest
 
 from assay.engines.base import Sampling
 from assay.engines.openai import HostedChat, hosted_chat
-from assay.environments.shell import CUT_OFF, NO_CALLS, NOT_EXECUTED
+from assay.environments.shell import NOT_EXECUTED, TEXTS
 from assay.errors import SettingsError
 from assay.extract.tool_calls import HERMES
 from assay.policy.chat import Chat
@@ -116,7 +116,7 @@ def test_three_replies_in_a_row_without_a_command_end_the_work(tmp_path: Path) -
 
 def test_a_reply_that_was_cut_off_is_told_so(tmp_path: Path) -> None:
     rollout = worked(tmp_path, "word " * 99, block("true"), block(SUBMIT), max_tokens=60)
-    assert rollout.turns[0].observation == CUT_OFF
+    assert rollout.turns[0].observation == TEXTS["cut_off"]
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def test_a_call_that_cannot_be_run_is_told_in_its_place_and_none_runs(
     )
     assert rollout.turns[0].results[0] == NOT_EXECUTED
     assert "Unknown tool 'python'" in rollout.turns[0].results[1]
-    assert NO_CALLS in rollout.turns[1].observation
+    assert TEXTS["no_calls"] in rollout.turns[1].observation
     assert "x" not in rollout.turns[2].observation.split("\n")
 
 

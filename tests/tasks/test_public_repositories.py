@@ -27,10 +27,11 @@ BASE = {"instance_id": NAME, "repo": "owner/calc", "base_commit": "1" * 40, "pat
 LISTS = BASE | {"FAIL_TO_PASS": [ADD], "PASS_TO_PASS": [TWICE]}
 BUG = unified({"calc.py": FIXED}, {"calc.py": SOURCE})
 PROMPT = {"input": [{"role": "user", "content": "Repair add."}]}
+WRAPPED = {"responses_create_params": {
+    "input": [], "metadata": {"instance_dict": json.dumps(LISTS)}}}  # fmt: skip
+"""As NeMo Gym's agents have it."""
 FORMATS: dict[str, dict[str, Any]] = {
     "swe_bench": BASE,
-    "swe_bench_verified": {"responses_create_params": {
-        "input": [], "metadata": {"instance_dict": json.dumps(LISTS)}}},
     "swe_gym": BASE | {"FAIL_TO_PASS": str([ADD]), "PASS_TO_PASS": str([TWICE])},
     "swe_smith": LISTS | {"repo": "swesmith/owner__calc.12345678", "patch": BUG,
                           "image_name": "swesmith.x86_64.owner__calc.12345678"},
@@ -46,7 +47,6 @@ FORMATS: dict[str, dict[str, Any]] = {
 """A row of each format."""
 IMAGES = {
     "swe_bench": "swebench/sweb.eval.x86_64.owner_1776_calc-1:latest",
-    "swe_bench_verified": "swebench/sweb.eval.x86_64.owner_1776_calc-1:latest",
     "swe_gym": "xingyaoww/sweb.eval.x86_64.owner_s_calc-1:latest",
     "swe_smith": "swesmith.x86_64.owner__calc.12345678", "swe_rebench": "swerebench/calc",
     "r2e_gym": "calc_final:1", "swerl_gen": "/images/calc.sif",
@@ -156,6 +156,11 @@ def test_a_folder_of_swe_bench_5_is_read(trees: Path, tmp_path: Path) -> None:
         load(f"swe_bench:{tmp_path / 'set'}")
 
 
+def test_a_row_inside_one_of_nemo_gyms_is_read(trees: Path, tmp_path: Path) -> None:
+    wrapped = load(f"swe_bench:{file_of(tmp_path, WRAPPED)}")
+    assert wrapped == load(f"swe_bench:{file_of(tmp_path, LISTS)}")
+
+
 def harbor_task(folder: Path, more: str = "") -> Path:
     home = folder / "harbor" / NAME
     (home / "tests").mkdir(parents=True)
@@ -195,7 +200,7 @@ def test_a_task_of_harbors_that_a_script_judges_is_refused(
         ("swe_bench:{}/swe/swe_bench.jsonl", "astropy__astropy-12907"),
         ("swe_bench:{}/swe/swe_bench_lists.jsonl", "django__django-10973"),
         ("swe_bench:{}/swe/swe_agents.jsonl", "astropy__astropy-12907"),
-        ("swe_bench_verified:{}/swe/anyswe_agent.jsonl", "astropy__astropy-12907"),
+        ("swe_bench:{}/swe/anyswe_agent.jsonl", "astropy__astropy-12907"),
         ("swe_gym:{}/nemo_gym/mini_swe_agent/example.jsonl", "getmoto__moto-7365"),
         ("swe_smith:{}/swe/swe_smith.jsonl", "pandas-dev__pandas.95280573.pr_53652"),
         ("r2e_gym:{}/swe/r2e_gym.jsonl", "pillow__6e97dd5c"),
