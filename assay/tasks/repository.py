@@ -11,7 +11,7 @@ from assay.tasks.rows import Row
 from assay.types import RepositoryTests, Task
 
 FIELDS = {"tree", "fail_to_pass", "pass_to_pass", "FAIL_TO_PASS", "PASS_TO_PASS", "test_files",
-          "test_patch", "pytest_arguments", "environment", "roots", "seconds"}  # fmt: skip
+          "test_patch", "pytest_arguments", "environment", "roots", "seconds", "hidden"}  # fmt: skip
 
 
 def task_of(row: Row, id: str) -> Task:
@@ -27,6 +27,9 @@ def task_of(row: Row, id: str) -> Task:
         raise row.wrong("'environment' must have texts as values")
     if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not seconds > 0:
         raise row.wrong(f"'seconds' is {seconds!r}; make it a number above 0")
+    hidden = row.fields.get("hidden", True)
+    if not isinstance(hidden, bool):
+        raise row.wrong(f"'hidden' is {hidden!r}; make it true or false")
     check = RepositoryTests(
         tree=str(tree.resolve()),
         fail_to_pass=ids(row, "fail_to_pass"),
@@ -38,9 +41,11 @@ def task_of(row: Row, id: str) -> Task:
         roots=tuple(str((home / root).absolute()) for root in row.texts("roots")),
         seconds=float(seconds),
         digest=digest_of(str(tree.resolve())),
+        hidden=hidden,
     )
     prompt, reference = row.text("prompt"), row.text("reference", default="") or None
-    return Task(id, prompt, (check,), "", language="diff", reference=reference)
+    return Task(id, prompt, (check,), "", language="diff", reference=reference,
+                demonstrations=row.texts("demonstrations"))  # fmt: skip
 
 
 def ids(row: Row, name: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from assay.config.sections import RunSettings
 from assay.errors import DataError, SettingsError
 from assay.train.stages import prepare_all, run_plan
 from tests.end_to_end.recipes import assay
+from tests.environments.repositories import FIX, repository
 from tests.policies import change_json, checkpoint
 from tests.policy.test_chat import CHATML
 
@@ -43,8 +44,19 @@ endmodule
 """
 
 
+ADD, TWICE = (f"tests/test_calc.py::test_{name}" for name in ("add", "twice"))
+BROKEN = f"```diff\n{FIX.replace('a + b', 'b - a')}```"
+
+
 def own_rows(recipe: Path, folder: Path) -> list[str]:
-    """Overrides for a recipe whose rows have to be made: those of VeriGenLLM-v2."""
+    """Overrides for a recipe whose rows have to be made: those of VeriGenLLM-v2, repositories."""
+    if "patch" in recipe.name:
+        task = repository(folder)
+        row = {"tree": "tree", "prompt": task.prompt, "reference": task.reference, "hidden": False,
+               "demonstrations": [BROKEN], "FAIL_TO_PASS": [ADD], "PASS_TO_PASS": [TWICE]}  # fmt: skip
+        rows = [json.dumps(row | {"id": f"calc/{number}"}) for number in range(4)]
+        (folder / "tasks.jsonl").write_text("\n".join(rows))
+        return ["--tasks.train", str(folder / "tasks.jsonl")]
     if "seed003" not in recipe.name:
         return []
     for name in "one", "two", "three", "four":
@@ -119,6 +131,14 @@ def test_a_recipe_takes_two_steps_with_a_random_model_of_its_architecture(
         lines = (outcome.folder / stage.stage / "metrics.jsonl").read_text().splitlines()
         steps = {json.loads(line)["step"] for line in lines if '"loss"' in line}
         assert steps == {1, 2}
+
+
+def test_the_recipe_of_patches_passes_a_dry_run(tmp_path: Path) -> None:
+    recipe = ROOT / "recipes" / "seed002-patch.toml"
+    rows = own_rows(recipe, tmp_path / "rows")
+    ran = assay("train", recipe, "--dry-run", *rows, folder=tmp_path, HF_HUB_OFFLINE="1")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("4 tasks of") == 2
 
 
 def test_a_dry_run_says_what_each_stage_would_do_and_writes_nothing(tmp_path: Path) -> None:
