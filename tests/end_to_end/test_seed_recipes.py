@@ -53,7 +53,8 @@ def own_rows(recipe: Path, folder: Path) -> list[str]:
     if "patch" in recipe.name:
         task = repository(folder)
         row = {"tree": "tree", "prompt": task.prompt, "reference": task.reference, "hidden": False,
-               "demonstrations": [BROKEN], "FAIL_TO_PASS": [ADD], "PASS_TO_PASS": [TWICE]}  # fmt: skip
+               "demonstrations": [BROKEN], "FAIL_TO_PASS": [ADD],
+               "PASS_TO_PASS": [TWICE]}  # fmt: skip
         rows = [json.dumps(row | {"id": f"calc/{number}"}) for number in range(4)]
         (folder / "tasks.jsonl").write_text("\n".join(rows))
         return ["--tasks.train", str(folder / "tasks.jsonl")]

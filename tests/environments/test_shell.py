@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from assay.engines.base import Sampling
-from assay.engines.openai import HostedChat, hosted_chat
-from assay.environments.shell import NOT_EXECUTED, TEXTS
+from assay.engines.openai import HostedChat, _completion, hosted_chat
+from assay.environments.shell import BASH, NOT_EXECUTED, TEXTS
 from assay.errors import SettingsError
 from assay.extract.tool_calls import HERMES
 from assay.policy.chat import Chat
@@ -158,6 +158,19 @@ def test_a_call_that_cannot_be_run_is_told_in_its_place_and_none_runs(
 def test_a_template_without_tools_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"environment.tool_calls' = 'template': .* 'text'\Z"):
         worked(tmp_path, "x", chat=chat_of(folder, "smollm2"))
+
+
+def test_calls_that_an_endpoint_answers_with_are_read() -> None:
+    function = {"name": "bash", "arguments": '{"command": "ls"}'}
+    message = {"content": "I look.", "tool_calls": [{"id": "a", "function": function}]}
+    broken = {"name": "bash", "arguments": '{"command'}
+    for given, status in (
+        (message, "ok"),
+        ({"tool_calls": [{"function": broken}]}, "invalid_json"),
+    ):
+        read = _completion({"choices": [{"message": given, "finish_reason": "tool_calls"}]})
+        assert [call.status for call in HERMES.parse(read.text, (BASH,))] == [status]
+        assert read.ended == "stop"
 
 
 def test_an_endpoint_is_sent_tools_calls_and_results_as_its_api_has_them(tmp_path: Path) -> None:

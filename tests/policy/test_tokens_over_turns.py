@@ -154,3 +154,27 @@ def test_calls_and_their_results_are_token_for_token_the_templates_own_rendering
         render(messages, tools=tools, tokenize=False, add_generation_prompt=True)
     )["input_ids"]
     assert list(prompt) == expected
+
+
+def test_thoughts_stay_over_results_of_tools_and_are_dropped_at_the_users_next_message(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    chat = chat_of(folder, "qwen3")
+    task = Task("t", ASKS[0], (), "")
+    prompter = Prompter(chat, tools=(BASH,), tool_calls="template")
+    call = ToolCall("bash", {"command": COMMAND})
+    text = f"<think>\nI look.\n</think>\n\n{HERMES.block(call)}"
+    said = completion(chat, chat.encode_reply(text))
+    assert prompter.calls(said) == (call,)
+    first = Turn(prompter.prompt(task), said, calls=(call,), results=("found",), observation="x")
+    then = Turn(prompter.prompt(task, [first]), said, observation="No.")
+    assert then.prompt_tokens[: len(first.prompt_tokens + said.tokens)] == (
+        first.prompt_tokens + said.tokens
+    )
+    assert "I look." in chat.tokenizer.decode(then.prompt_tokens)
+    assert not any("rewrites" in line for line in caplog.messages)
+    with caplog.at_level(logging.WARNING):
+        prompts = [prompter.prompt(task, [first, then]) for _ in range(2)]
+    assert prompts[0] == prompts[1]
+    assert "I look." not in chat.tokenizer.decode(prompts[0])
+    assert sum("rewrites earlier messages" in line for line in caplog.messages) == 1
