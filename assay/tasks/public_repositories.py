@@ -16,7 +16,7 @@ from assay.judge.patches import PatchError, apply, parse, reverse
 from assay.judge.repository_files import reader
 from assay.judge.repository_tree import digest_of
 from assay.tasks.repository import ids
-from assay.tasks.rows import LeftOutError, Row, kept, warn_once
+from assay.tasks.rows import LeftOutError, Row, kept
 from assay.types import Message, RepositoryTests, Task
 
 TREES = "ASSAY_TREES"
@@ -49,8 +49,8 @@ Reader = Callable[[Row], PublicRepository]
 
 
 def tasks_of(name: str, rows: Iterable[Row], read: Reader) -> Iterator[Task]:
-    """The tasks of rows. Raises DataError where none has its tree; one warning counts those that
-    have none where others do.
+    """The tasks of rows. Raises DataError where none has its tree; where some have, one
+    warning counts the others.
     """
     absent, count = list[str](), 0
 
@@ -67,8 +67,6 @@ def tasks_of(name: str, rows: Iterable[Row], read: Reader) -> Iterator[Task]:
         yield task
     if absent and not count:
         raise DataError(f"{name}: {absent[0]}")
-    if absent:
-        warn_once(f"{name}: {absent[0]}")
 
 
 def needs(public: PublicRepository) -> str:
