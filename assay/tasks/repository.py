@@ -11,7 +11,8 @@ from assay.tasks.rows import Row
 from assay.types import RepositoryTests, Task
 
 FIELDS = {"tree", "fail_to_pass", "pass_to_pass", "FAIL_TO_PASS", "PASS_TO_PASS", "test_files",
-          "test_patch", "pytest_arguments", "environment", "roots", "seconds", "hidden"}  # fmt: skip
+          "test_patch", "pytest_arguments", "environment", "roots", "seconds",
+          "hidden"}  # fmt: skip
 
 
 def task_of(row: Row, id: str) -> Task:
