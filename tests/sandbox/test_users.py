@@ -29,6 +29,7 @@ NEEDED = (
     "files.py",
     "sync.py",
     "types.py",
+    "tools.py",
     "judge",
     "sandbox",
     "languages",
