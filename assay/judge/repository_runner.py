@@ -42,7 +42,7 @@ class Job(NamedTuple):
     """What the parent reads from standard input, as JSON."""
 
     tests: list[str]
-    """Ids, in the order in which to run them."""
+    """Ids, in the order in which to run them; none for all that there are."""
     files: list[str]
     """The files that have them."""
     arguments: list[str]
@@ -155,6 +155,7 @@ def supervise(job: Job) -> dict[str, Any]:
                 continue
             missing = {"outcome": "missing", "detail": str(answer.get("error"))[:LONGEST]}
             present, goes_on = set(map(str, answer["ids"])), True
+            left = left or sorted(present)
             results |= {test: missing for test in left if test not in present}
             left = [test for test in left if test in present]
             while left and goes_on:
@@ -205,7 +206,7 @@ class Plugin:
         for cut in (test for test in self._job.tests if "[" in test and not test.endswith("]")):
             whole = [test for test in items if test.startswith(cut)]
             items |= {cut: items[whole[0]]} if len(whole) == 1 else {}
-        chosen = [test for test in self._job.tests if test in items]
+        chosen = [test for test in self._job.tests or items if test in items]
         send(self._stream, {"ids": chosen, "error": self._error})
         gc.collect()
         gc.freeze()  # forks then copy fewer pages

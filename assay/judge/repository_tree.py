@@ -11,6 +11,7 @@ import stat
 import tarfile
 import tempfile
 import tomllib
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
@@ -36,26 +37,37 @@ async def tree_of(check: RepositoryTests) -> Path:
 
 def unpacked(file: Path) -> Path:
     """The folder of what a tar file holds, made once below the user's cache. Raises DataError."""
-    digest = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+
+    def unpack(made: Path) -> None:
+        with tarfile.open(file) as archive:
+            archive.extractall(made, filter="data")
+
+    try:
+        digest = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+        folder = made_once(digest, unpack)
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise DataError(f"{file} cannot be unpacked: {error}") from None
+    inside = list(folder.iterdir())
+    return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
+
+
+def made_once(name: str, fill: Callable[[Path], None]) -> Path:
+    """A folder of this name below the user's cache, whole or not there. Raises OSError."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "assay" / "trees" / digest
+    folder = cache / "assay" / "trees" / name
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=folder.parent))
         made.chmod(0o755)
         try:
-            with tarfile.open(file) as archive:
-                archive.extractall(made, filter="data")
+            fill(made)
             made.rename(folder)
-        except FileExistsError:
-            pass  # another process was faster
-        except (tarfile.TarError, OSError, EOFError) as error:
-            if not folder.is_dir():
-                raise DataError(f"{file} cannot be unpacked: {error}") from None
+        except OSError:
+            if not folder.is_dir():  # no other process was faster
+                raise
         finally:
             shutil.rmtree(made, ignore_errors=True)
-    inside = list(folder.iterdir())
-    return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder
+    return folder
 
 
 @lru_cache(maxsize=512)

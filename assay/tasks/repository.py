@@ -6,18 +6,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+from assay.judge.patches import PatchError
+from assay.judge.repository_files import with_patch
 from assay.judge.repository_tree import digest_of
 from assay.tasks.rows import Row
 from assay.types import RepositoryTests, Task
 
 FIELDS = {"tree", "fail_to_pass", "pass_to_pass", "FAIL_TO_PASS", "PASS_TO_PASS", "test_files",
-          "test_patch", "pytest_arguments", "environment", "roots", "seconds",
-          "hidden"}  # fmt: skip
+          "test_patch", "pytest_arguments", "environment", "roots", "seconds", "hidden",
+          "bug"}  # fmt: skip
 
 
 def task_of(row: Row, id: str) -> Task:
-    """A row with `tree`, and `reference`, the right change. Paths are relative to the file of the
-    rows. Raises DataError.
+    """A row with `tree`, in which the diff `bug` is put if there is one, and `reference`, the right
+    change. Paths are relative to the file of the rows. Raises DataError.
     """
     home = Path(row.where.rpartition(", ")[0]).parent
     tree = home / row.text("tree")
@@ -31,8 +33,14 @@ def task_of(row: Row, id: str) -> Task:
     hidden = row.fields.get("hidden", True)
     if not isinstance(hidden, bool):
         raise row.wrong(f"'hidden' is {hidden!r}; make it true or false")
+    tree = tree.resolve()
+    if bug := row.fields.get("bug"):
+        try:
+            tree = with_patch(tree, str(bug))
+        except PatchError as error:
+            raise row.wrong(f"'bug' is no diff that 'tree' takes: {error}") from None
     check = RepositoryTests(
-        tree=str(tree.resolve()),
+        tree=str(tree),
         fail_to_pass=ids(row, "fail_to_pass"),
         pass_to_pass=ids(row, "pass_to_pass"),
         tests=row.texts("test_files"),
@@ -41,7 +49,7 @@ def task_of(row: Row, id: str) -> Task:
         environment=variables,
         roots=tuple(str((home / root).absolute()) for root in row.texts("roots")),
         seconds=float(seconds),
-        digest=digest_of(str(tree.resolve())),
+        digest=tree.name if bug else digest_of(str(tree)),
         hidden=hidden,
     )
     prompt, reference = row.text("prompt"), row.text("reference", default="") or None

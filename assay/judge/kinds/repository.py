@@ -260,7 +260,8 @@ def interpreter(check: RepositoryTests) -> tuple[list[str], list[str], list[Path
     if spec is None or spec.origin is None:
         raise DataError("pytest is not installed; pip install pytest, or give the task 'roots'")
     packages = Path(spec.origin).parents[1]
-    return [INTERPRETER[0], "-S"], [str(packages)], [packages / name for name in PYTEST]
+    shown = [*(packages / name for name in PYTEST), *packages.glob("pluggy-*.dist-info")]
+    return [INTERPRETER[0], "-S"], [str(packages)], shown  # -v asks for pluggy's version
 
 
 def spec_of(check: RepositoryTests, tree: Path) -> BoxSpec:

@@ -1,0 +1,79 @@
+"""Rows of repositories with a bug that is put into their tree."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assay.errors import DataError
+from assay.judge import Job, judge_all
+from assay.judge.patches import unified
+from assay.tasks import load
+from assay.types import RepositoryTests, Task, Verdict
+
+RIGHT = "def add(a, b):\n    return a + b\n"
+WRONG = RIGHT.replace("+", "-")
+TESTS = "from calc import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n"
+KEPT = "\n\ndef test_nothing():\n    assert add(0, 0) == 0\n"
+BUG = unified({"calc.py": RIGHT, "test_calc.py": TESTS + KEPT, "old.txt": "1"},
+              {"calc.py": WRONG, "test_calc.py": KEPT, "old.txt": None})  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def loaded(folder: Path, configuration: str = "", **fields: Any) -> Task:
+    (folder / "calc").mkdir()
+    files = {"calc.py": RIGHT, "test_calc.py": TESTS + KEPT, "old.txt": "1", "same.txt": "2",
+             "pytest.ini": f"[pytest]\n{configuration}"}  # fmt: skip
+    for name, text in files.items():
+        (folder / "calc" / name).write_text(text)
+    row = {
+        "id": "calc/1", "prompt": "add subtracts", "tree": "calc", "bug": BUG,
+        "test_patch": unified({"test_calc.py": KEPT}, {"test_calc.py": TESTS + KEPT}),
+        "reference": unified({"calc.py": WRONG}, {"calc.py": RIGHT}),
+        "fail_to_pass": ["test_calc.py::test_add"],
+        "pass_to_pass": ["test_calc.py::test_nothing"], "tags": {"operator": "arithmetic"},
+    }  # fmt: skip
+    (folder / "tasks.jsonl").write_text(json.dumps(row | fields) + "\n")
+    (task,) = load(str(folder / "tasks.jsonl"))
+    return task
+
+
+def check_of(task: Task) -> RepositoryTests:
+    (check,) = task.checks
+    assert isinstance(check, RepositoryTests)
+    return check
+
+
+def test_the_policys_tree_has_the_bug_and_shares_all_other_files(tmp_path: Path) -> None:
+    task = loaded(tmp_path)
+    tree, original = Path(check_of(task).tree), tmp_path / "calc"
+    assert (tree / "calc.py").read_text() == WRONG
+    assert (tree / "test_calc.py").read_text() == KEPT
+    assert not (tree / "old.txt").exists()
+    assert (tree / "same.txt").samefile(original / "same.txt")
+    assert (original / "calc.py").read_text() == RIGHT
+    assert (original / "test_calc.py").read_text() == TESTS + KEPT
+    assert task.tags == {"operator": "arithmetic"}
+    (again,) = load(str(tmp_path / "tasks.jsonl"))
+    assert again == task
+
+
+def test_the_judge_brings_the_hidden_test_back(tmp_path: Path) -> None:
+    task = loaded(tmp_path, "addopts = -v\n")
+    right, nothing = judge_all([Job(task, task.reference), Job(task, "")])
+    assert (right.verdict, right.passed, right.total) == (Verdict.PASS, 2, 2)
+    assert (nothing.verdict, nothing.passed, nothing.total) == (Verdict.WRONG, 1, 2)
+
+
+@pytest.mark.parametrize("bug", ["no diff", BUG.replace("a + b", "a * b"), ["a"]])
+def test_a_bug_that_the_tree_does_not_take_is_the_rows_fault(tmp_path: Path, bug: Any) -> None:
+    with pytest.raises(DataError, match=r"tasks\.jsonl, line 1: 'bug' is no diff that 'tree' takes"):
+        loaded(tmp_path, bug=bug)
+    assert not list((tmp_path / "cache").rglob("calc.py"))
