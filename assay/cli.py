@@ -21,6 +21,7 @@ from assay.commands.evaluate import evaluate
 from assay.commands.export import export
 from assay.commands.grade import grade
 from assay.commands.list import list_plugins
+from assay.commands.make_tasks import make_tasks
 from assay.commands.overlap import overlap
 from assay.commands.plan import plan
 from assay.commands.screen import screen
@@ -41,6 +42,7 @@ app = typer.Typer(name="assay", pretty_exceptions_enable=False, context_settings
 for command, settings, example in (  # in the order of use
     (doctor, {}, "doctor"),
     (list_plugins, {}, "list rewards"),
+    (make_tasks, {}, "make-tasks tinydb --output tasks --count 30"),
     (check, {}, "check my_tasks.jsonl --output sound.jsonl"),
     (overlap, {}, "overlap my_tasks.jsonl humaneval"),
     (screen, OVERRIDES, "screen smollm2 sound.jsonl --output learnable.jsonl"),

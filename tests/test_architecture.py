@@ -21,9 +21,9 @@ LAYERS = [
     "endpoint",
     "config",
     "maths",
-    "sandbox", "languages", "judge", "tasks", "judges", "check", "prompts", "extract", "policy",
-    "rewards", "environments", "engines", "rollout", "algorithms", "evaluate", "trackers", "train",
-    "distributed",
+    "sandbox", "languages", "judge", "tasks", "judges", "check", "make_tasks", "prompts", "extract",
+    "policy", "rewards", "environments", "engines", "rollout", "algorithms", "evaluate", "trackers",
+    "train", "distributed",
     "doctor", "integrations", "viewer", "commands", "cli", "__main__",
 ]  # fmt: skip
 MODULES = {
@@ -40,6 +40,7 @@ MODULES = {
     " own_tests print_tests answers test_bench test_functions repository_cheats"
     " repository find",
     "judges": "terms service pool open",
+    "make_tasks": "swaps operators sources visible statement maker run",
     "extract": "thoughts fences statements tool_calls edits",
     "policy": "adapters checkpoints tokenizer gguf tiny chat onednn layers head packed forward load"
     " classifier critic reference",

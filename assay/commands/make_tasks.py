@@ -1,0 +1,88 @@
+"""assay make-tasks: makes tasks of repositories from packages whose tests pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.commands import options
+from assay.errors import SettingsError
+from assay.progress import Progress
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from assay.make_tasks.maker import Maker
+
+
+def make_tasks(
+    packages: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PACKAGE...",
+            help="h11 or h11==0.16.0 (by pip), a .tar.gz file, a folder, a git repository (PATH or"
+            " PATH@COMMIT).",
+        ),
+    ],
+    output: Annotated[Path, typer.Option(help="The new folder for tasks.jsonl and the trees.")],
+    count: Annotated[int, typer.Option(min=1, help="Tasks of each package.")] = 30,
+    seed: Annotated[int, typer.Option(help="Decides which bugs are tried, in which order.")] = 0,
+    environment: Annotated[
+        Path | None,
+        typer.Option(help="A virtual environment with pytest and what else the tests need."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=1, max=86_400, help="Most seconds for all tests of a package.")
+    ] = 120.0,
+    url: Annotated[
+        str, typer.Option(help="An OpenAI-compatible endpoint, up to /v1, that words statements.")
+    ] = "",
+    model: Annotated[str, typer.Option(help="The endpoint's model.")] = "",
+    key: Annotated[
+        str, typer.Option(help="The environment variable with the endpoint's key.")
+    ] = "OPENAI_API_KEY",
+    slots: options.Slots = None,
+    allow_weak: options.AllowWeak = False,
+    as_json: options.Json = False,
+) -> None:
+    """Make tasks of repositories: bugs put into packages whose tests pass. Ctrl-C keeps what is
+    made.
+    """
+    from assay.judge import Judge
+    from assay.make_tasks import run, statement
+    from assay.sync import run_sync
+
+    if bool(url) != bool(model):
+        raise SettingsError("--url and --model go together; give both or neither")
+    if environment and not (environment / "bin" / "python").exists():
+        raise SettingsError(f"--environment {environment} has no bin/python")
+    judge = Judge(slots=slots, allow_weak=allow_weak, stop_early=False, trust=("own_process",))
+    wording = statement.open_wording(url, model, key, judge.slots)
+    makers: list[Maker] = []
+    try:
+        with options.quietly("assay.judge"), Progress() as progress:
+            run_sync(run.make_tasks(
+                packages, makers, progress, judge, wording, output=output, count=count, seed=seed,
+                seconds=seconds, environment=environment,
+            ))  # fmt: skip
+    finally:
+        reports = [maker.report() for maker in makers]
+        if kept := sum(report["kept"] for report in reports):
+            result = {"kept": kept, "packages": reports}
+            end = f"\nkept {kept} tasks in {output / 'tasks.jsonl'}"
+            options.print_result(result, as_json, [_table(reports)], end)
+
+
+def _table(reports: list[dict[str, Any]]) -> Table:
+    """A row for each package, and a column for each reason why bugs were not kept."""
+    from rich.table import Table
+
+    titles = dict.fromkeys(title for report in reports for title in report if title != "seconds")
+    table = Table(box=None, pad_edge=False)
+    for title in (*titles, "seconds"):
+        table.add_column(title, justify="left" if title == "package" else "right")
+    for report in reports:
+        table.add_row(*(str(report.get(title, 0)) for title in (*titles, "seconds")))
+    return table

@@ -1,0 +1,71 @@
+"""What the policy may see of a tree: no failing test, and no other copy of the code in question."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterable, Mapping
+
+from assay.make_tasks.operators import Edit, Function, Source
+
+CONTEXT = 2
+"""Lines before and after a change that tell a copy of the code from code like it."""
+SHORTEST = 12
+"""Characters of a line that tells an answer; shorter ones stand everywhere."""
+Names = tuple[str, ...]
+
+
+def functions_of(source: Source, test: str) -> list[tuple[Function, list[ast.stmt]]]:
+    """The function of a test, with the block it is in; all of that name where a class inherits
+    it, none where the file has none.
+    """
+    functions: dict[Names, tuple[Function, list[ast.stmt]]] = {}
+    blocks: list[tuple[Names, list[ast.stmt]]] = [((), source.tree.body)]
+    for names, block in blocks:
+        for node in block:
+            if isinstance(node, Function):
+                functions[*names, node.name] = node, block
+            elif isinstance(node, ast.ClassDef):
+                blocks.append(((*names, node.name), node.body))
+    names = tuple(test.partition("[")[0].split("::")[1:])
+    same_name = [one for path, one in functions.items() if path[-1:] == names[-1:]]
+    return [functions[names]] if names in functions else same_name
+
+
+def without_tests(source: Source, tests: Iterable[str]) -> bytes:
+    """A test file without the functions of the tests that have these ids, or without all of a name
+    where a class inherits it; empty where one is not written in the file as a function.
+    """
+    found = [functions_of(source, test) for test in tests]
+    if not all(found):
+        return b""
+    functions = {id(function): (function, block) for some in found for function, block in some}
+    edits = [
+        source.without(function, all(id(one) in functions for one in block))
+        for function, block in functions.values()
+    ]
+    data = source.data
+    for edit in sorted(edits, key=lambda one: -one.start):
+        data = edit.apply(data)
+    return data
+
+
+def names_answer(text: str, original: bytes, changed: bytes) -> bool:
+    """Whether a text has a line that only the original file has, not the one with the bug."""
+    removed = stripped(original).splitlines()
+    kept: Collection[str] = set(stripped(changed).splitlines())
+    return any(len(one) >= SHORTEST and one not in kept and one in text for one in removed)
+
+
+def copy_of(others: Mapping[str, str], original: bytes, edit: Edit) -> str:
+    """The name of another file with the same code as the original around the edit, if any; each is
+    `stripped`.
+    """
+    first, last = (original.count(b"\n", 0, place) for place in (edit.start, edit.end))
+    lines = original.split(b"\n")[max(0, first - CONTEXT) : last + 1 + CONTEXT]
+    code = stripped(b"\n".join(lines))
+    return next((name for name, text in others.items() if code in text), "")
+
+
+def stripped(data: bytes) -> str:
+    """A text without indents and blank lines."""
+    return "\n".join(filter(None, map(str.strip, data.decode("utf-8", "replace").split("\n"))))
