@@ -28,10 +28,10 @@ def statement(name: str, failures: Mapping[str, str], files: Mapping[str, Source
     for test, said in failures.items():
         path, parameters = test.partition("::")[0], test.partition("[")[2].removesuffix("]")
         if path in files and (code := body(files[path], test)) and (error := exception(said)):
-            given = f"  # with {parameters}" if parameters else ""
+            given = f"# with {parameters}\n" if parameters else ""
             reports.append(
                 f"`{name}` has a bug. This code, with the names of `{path}`, should run without an"
-                f" error:{given}\n\n```python\n{code}\n```\n\nIt fails with:\n\n"
+                f" error:\n\n```python\n{given}{code}\n```\n\nIt fails with:\n\n"
                 f"```\n{error}\n```\n\nFind the cause in the package's code and fix it."
             )
     return min(reports, key=lambda one: (one.count("\n"), len(one), one), default="")

@@ -61,7 +61,7 @@ def test_the_shortest_failure_is_reported() -> None:
         "Find the cause in the package's code and fix it."
     )
     shown = statement("pkg", {"t.py::test_a[3]": "E   TypeError: no"}, {"t.py": Source(FILE)})
-    assert "without an error:  # with 3\n\n```python\nassert pkg.f(x)" in shown
+    assert "without an error:\n\n```python\n# with 3\nassert pkg.f(x)" in shown
 
 
 def test_a_failure_that_cannot_be_shown_makes_no_statement() -> None:
